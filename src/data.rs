@@ -1,0 +1,162 @@
+//! Labelled images, from files or made up.
+
+mod batches;
+mod digits;
+mod idx;
+mod synthetic;
+
+pub use batches::Batches;
+pub use synthetic::Synthetic;
+
+use crate::host::HostTensor;
+use std::path::{Path, PathBuf};
+
+/// Labelled images for learning and for testing.
+#[derive(Debug)]
+pub struct Dataset {
+    /// What the model learns from.
+    pub train: Images,
+    /// What it is tested on.
+    pub test: Images,
+}
+
+/// Labelled images of one shape.
+#[derive(Debug)]
+pub struct Images {
+    /// Channels, height and width.
+    pub shape: [usize; 3],
+    /// Number of classes; labels are below it.
+    pub classes: usize,
+    pixels: Pixels,
+}
+
+#[derive(Debug)]
+enum Pixels {
+    /// `value = (pixel - mean) / deviation`
+    Stored {
+        pixels: Vec<u8>,
+        labels: Vec<u8>,
+        mean: f32,
+        deviation: f32,
+    },
+    Made(Synthetic),
+}
+
+/// Data that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// A file that cannot be opened or read.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file that does not hold what it should.
+    #[error("{path}: {message}")]
+    Format {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// A description that means nothing.
+    #[error("{0}")]
+    Description(String),
+}
+
+impl Dataset {
+    /// The UCI handwritten digits that come with the crate: 8x8, 1,437 to learn from and 360 to test.
+    ///
+    /// # Panics
+    /// Never: the data is part of the crate and tested.
+    #[must_use]
+    pub fn digits() -> Self {
+        digits::load()
+    }
+
+    /// A folder with the four files of MNIST or a set like it, plain or compressed with gzip.
+    ///
+    /// # Errors
+    /// If a file is missing or is not what its name says.
+    pub fn idx(folder: &Path) -> Result<Self, DataError> {
+        idx::load(folder)
+    }
+
+    /// Made-up images of ten classes that can be told apart: for measuring, at any size.
+    ///
+    /// # Errors
+    /// If a size is 0 or absurd.
+    pub fn synthetic(shape: [usize; 3], seed: u64) -> Result<Self, DataError> {
+        synthetic::load(shape, seed)
+    }
+}
+
+impl Images {
+    /// Number of images.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.pixels {
+            Pixels::Stored { labels, .. } => labels.len(),
+            Pixels::Made(synthetic) => synthetic.len,
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some images `[n, channels, height, width]`, and their labels `[n]`.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[must_use]
+    pub fn batch(&self, indices: &[usize]) -> (HostTensor, HostTensor) {
+        let [channels, height, width] = self.shape;
+        let size = channels * height * width;
+        let mut values = Vec::with_capacity(indices.len() * size);
+        let mut classes = Vec::with_capacity(indices.len());
+        for &index in indices {
+            match &self.pixels {
+                Pixels::Stored { pixels, labels, mean, deviation } => {
+                    let image = &pixels[index * size..][..size];
+                    values.extend(image.iter().map(|&p| (f32::from(p) - mean) / deviation));
+                    classes.push(i32::from(labels[index]));
+                }
+                Pixels::Made(synthetic) => {
+                    classes.push(synthetic.draw(index, size, self.classes, &mut values))
+                }
+            }
+        }
+        let shape = [indices.len(), channels, height, width];
+        let images = HostTensor::f32(shape, values).expect("one value for each pixel");
+        (images, HostTensor::i32([indices.len()], classes).expect("one label for each image"))
+    }
+
+    /// Images stored as bytes, brought to mean 0 and deviation 1 by the figures of `like`, or their own.
+    fn stored(
+        shape: [usize; 3],
+        classes: usize,
+        pixels: Vec<u8>,
+        labels: Vec<u8>,
+        like: Option<&Self>,
+    ) -> Self {
+        let (mean, deviation) = match like.map(|images| &images.pixels) {
+            Some(Pixels::Stored { mean, deviation, .. }) => (*mean, *deviation),
+            _ => moments(&pixels),
+        };
+        Self { shape, classes, pixels: Pixels::Stored { pixels, labels, mean, deviation } }
+    }
+}
+
+/// Mean and standard deviation, the latter never 0.
+fn moments(pixels: &[u8]) -> (f32, f32) {
+    let n = pixels.len().max(1) as f64;
+    let mean = pixels.iter().map(|&p| f64::from(p)).sum::<f64>() / n;
+    let variance = pixels.iter().map(|&p| (f64::from(p) - mean).powi(2)).sum::<f64>() / n;
+    (mean as f32, variance.sqrt().max(1e-3) as f32)
+}

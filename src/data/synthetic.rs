@@ -1,0 +1,59 @@
+//! Images made up as they are asked for: any size, no memory.
+
+use super::{DataError, Dataset, Images, Pixels};
+use crate::rng::SplitMix64;
+
+/// Images of noise around one faint pattern a class.
+#[derive(Clone, Copy, Debug)]
+pub struct Synthetic {
+    pub(super) len: usize,
+    seed: u64,
+}
+
+const CLASSES: usize = 10;
+const TRAIN: usize = 4096;
+const TEST: usize = 512;
+
+pub(super) fn load(shape: [usize; 3], seed: u64) -> Result<Dataset, DataError> {
+    let size = shape
+        .iter()
+        .try_fold(1usize, |n, &d| n.checked_mul(d))
+        .filter(|n| (1..=1 << 32).contains(n));
+    if size.is_none() {
+        let [c, h, w] = shape;
+        return Err(DataError::Description(format!(
+            "images of {c}x{h}x{w} are empty or too large; try 3x32x32"
+        )));
+    }
+    let images = |len, seed| Images {
+        shape,
+        classes: CLASSES,
+        pixels: Pixels::Made(Synthetic { len, seed }),
+    };
+    Ok(Dataset { train: images(TRAIN, seed), test: images(TEST, !seed) })
+}
+
+impl Synthetic {
+    /// Appends image `index` to `values`, and returns its label.
+    pub(super) fn draw(
+        &self,
+        index: usize,
+        size: usize,
+        classes: usize,
+        values: &mut Vec<f32>,
+    ) -> i32 {
+        assert!(index < self.len, "image {index} of {}", self.len);
+        let class = index % classes;
+        let mut pattern = SplitMix64::new(class as u64);
+        let mut noise = SplitMix64::new(
+            self.seed.wrapping_add(1).wrapping_mul(0x1_0000_0001).wrapping_add(index as u64),
+        );
+        values.extend((0..size).map(|_| 0.5 * unit(&mut pattern) + unit(&mut noise)));
+        class as i32
+    }
+}
+
+/// Evenly from -1 to 1.
+fn unit(numbers: &mut SplitMix64) -> f32 {
+    (numbers.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}

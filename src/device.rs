@@ -1,0 +1,101 @@
+//! Where bytes are and ops run.
+//!
+//! A device owns one range of memory, addressed by byte offsets from 0. The engine decides which
+//! offsets hold what; the device reads, writes and computes there, in the order it is told.
+
+pub mod cpu;
+pub mod sim;
+
+use crate::layout::Layout;
+use crate::op::Op;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A tensor's bytes on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Byte offset of the storage's front.
+    pub storage: u64,
+    /// The tensor within that storage.
+    pub layout: Layout,
+}
+
+/// One run of an op.
+#[derive(Debug)]
+pub struct Call<'a, O> {
+    /// What to run.
+    pub op: &'a O,
+    /// Where the inputs are, in order. For an in-place output the matching input is the same place
+    /// as the output and holds the old value.
+    pub inputs: &'a [Place],
+    /// Where the outputs go. Disjoint from each other, and from all inputs but their own old value.
+    pub outputs: &'a [Place],
+    /// Scratch bytes, as many as [`Device::workspace`] asked for; contents undefined.
+    pub workspace: Range<u64>,
+}
+
+/// A device the engine can drive. See `examples/04_your_own_device.rs` for one of a few lines.
+///
+/// Calls take effect in the order they are made. A device may run behind its caller (a GPU stream)
+/// as long as later calls see what earlier ones did.
+pub trait Device: 'static {
+    /// The ops it can run.
+    type Op: Op;
+    /// Data on the host: what is put on the device and read back.
+    type Host: Send + Sync + 'static;
+
+    /// Name for people: `cpu`, `sim`, ...
+    fn name(&self) -> &str;
+
+    /// Makes offsets `0..bytes` usable. Called once, before anything else, on the thread that will
+    /// make all other calls.
+    ///
+    /// # Errors
+    /// If that much memory cannot be had.
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError>;
+
+    /// The layout a host value has on the device: contiguous with offset 0.
+    fn layout_of(host: &Self::Host) -> Layout;
+
+    /// Copies a host value to `to`, whose layout is the one [`Device::layout_of`] gave.
+    ///
+    /// # Errors
+    /// If the copy failed.
+    fn write(&mut self, host: &Self::Host, to: Place) -> Result<(), DeviceError>;
+
+    /// Copies a tensor to the host, packed in row-major order whatever its strides.
+    ///
+    /// # Errors
+    /// If the copy failed.
+    fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
+
+    /// Copies `bytes` bytes from offset `from` to offset `to`; the ranges may overlap.
+    ///
+    /// # Errors
+    /// If the copy failed.
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError>;
+
+    /// Scratch bytes a run of `op` needs. Must not depend on anything but the arguments.
+    fn workspace(&self, _op: &Self::Op, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        0
+    }
+
+    /// Runs an op. Returns the seconds it took, where the device can tell.
+    ///
+    /// # Errors
+    /// If it could not be run. A panic is taken as an error too.
+    fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Option<f64>, DeviceError>;
+}
+
+/// A device that could not do as told.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceError(pub Arc<str>);
+
+impl DeviceError {
+    /// An error with a message for people.
+    #[must_use]
+    pub fn new(message: impl AsRef<str>) -> Self {
+        Self(Arc::from(message.as_ref()))
+    }
+}

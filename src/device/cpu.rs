@@ -1,0 +1,136 @@
+//! The processor: one mapped range of memory, and a team of threads that share the work of each op.
+//!
+//! Every kernel gives the same bits with any number of threads and from run to run: work is split by
+//! outputs, or by fixed pieces whose results are joined in a fixed order.
+
+#![deny(unsafe_code)]
+
+mod execute;
+mod kernels;
+mod region;
+mod team;
+
+use self::region::{ALIGN, Region};
+use self::team::Team;
+use crate::device::{Call, Device, DeviceError, Place};
+use crate::host::HostTensor;
+use crate::layout::{DType, Layout};
+use crate::ops::Op;
+use std::ops::Range;
+use std::time::Instant;
+
+pub use self::execute::workspace;
+
+/// Runs the built-in ops on the processor.
+#[derive(Debug)]
+pub struct Cpu {
+    threads: usize,
+    /// None before `reserve`.
+    team: Option<Team>,
+    region: Region,
+}
+
+impl Cpu {
+    /// A device of so many threads, or of as many as the system offers. The thread that calls
+    /// [`Device::reserve`] is one of them; the others live until the device is dropped.
+    #[must_use]
+    pub fn new(threads: Option<usize>) -> Self {
+        let threads =
+            threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        Self { threads: threads.max(1), team: None, region: Region::default() }
+    }
+
+    /// How many threads share the work.
+    #[must_use]
+    pub const fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+impl Device for Cpu {
+    type Op = Op;
+    type Host = HostTensor;
+
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.region = Region::new(bytes)?;
+        self.team = Some(Team::new(self.threads)?);
+        Ok(())
+    }
+
+    fn layout_of(host: &HostTensor) -> Layout {
+        host.layout()
+    }
+
+    fn write(&mut self, host: &HostTensor, to: Place) -> Result<(), DeviceError> {
+        if to.layout != host.layout() {
+            return Err(DeviceError::new(format!(
+                "{} does not go where {} is",
+                host.layout(),
+                to.layout
+            )));
+        }
+        self.region.one(bytes_of(&to)?)?.copy_from_slice(host.as_bytes());
+        Ok(())
+    }
+
+    fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
+        let Place { layout, .. } = from;
+        let bytes = self.region.one(bytes_of(&from)?)?;
+        let host = match layout.dtype() {
+            DType::F32 => {
+                HostTensor::f32(*layout.shape(), packed(bytemuck::cast_slice(bytes), &layout))
+            }
+            DType::I32 => {
+                HostTensor::i32(*layout.shape(), packed(bytemuck::cast_slice(bytes), &layout))
+            }
+            DType::U8 => return Err(no_bytes(&layout)),
+        };
+        host.map_err(|e| DeviceError::new(e.to_string()))
+    }
+
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.region.copy(from, to, bytes)
+    }
+
+    fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        workspace(op, inputs, outputs)
+    }
+
+    fn execute(&mut self, call: Call<'_, Op>) -> Result<Option<f64>, DeviceError> {
+        let start = Instant::now();
+        let Some(team) = &self.team else {
+            return Err(DeviceError::new("cpu: an op was run before any memory was reserved"));
+        };
+        let region = &mut self.region;
+        team.run(|| execute::execute(&call, region))?;
+        Ok(Some(start.elapsed().as_secs_f64()))
+    }
+}
+
+/// The bytes from the first to the last element of a tensor; none if it has no elements.
+fn bytes_of(place: &Place) -> Result<Range<u64>, DeviceError> {
+    let Place { storage, layout } = place;
+    if layout.dtype() == DType::U8 {
+        return Err(no_bytes(layout));
+    }
+    if layout.elements() == 0 {
+        return Ok(*storage..*storage);
+    }
+    let at = |elements: usize| storage.saturating_add((elements as u64).saturating_mul(ALIGN));
+    Ok(at(layout.offset())..at(layout.span()))
+}
+
+fn no_bytes(layout: &Layout) -> DeviceError {
+    DeviceError::new(format!("cpu has no tensors of raw bytes such as {layout}"))
+}
+
+/// The elements in row-major order. `elements` starts with the first one.
+fn packed<T: Copy + Default + Send + Sync>(elements: &[T], layout: &Layout) -> Vec<T> {
+    let mut out = vec![T::default(); layout.elements()];
+    kernels::copy::strided(&mut out, elements, layout);
+    out
+}

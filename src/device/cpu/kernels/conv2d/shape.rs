@@ -1,0 +1,68 @@
+//! The sizes of a convolution.
+
+/// Sizes of a 2-D convolution: images are `[n, c, h, w]`, weights `[c_out, c_in, kh, kw]`; no dilation, no groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvShape {
+    /// Images in the batch.
+    pub n: usize,
+    /// Channels of the input.
+    pub c_in: usize,
+    /// Rows of the input.
+    pub h: usize,
+    /// Columns of the input.
+    pub w: usize,
+    /// Channels of the output.
+    pub c_out: usize,
+    /// Rows of the kernel, at least 1.
+    pub kh: usize,
+    /// Columns of the kernel, at least 1.
+    pub kw: usize,
+    /// Input rows and columns between two neighbouring outputs, at least 1.
+    pub stride: [usize; 2],
+    /// Zero rows above and below, zero columns left and right.
+    pub padding: [usize; 2],
+}
+
+impl ConvShape {
+    /// Rows of the output; zero if the kernel is larger than the padded input.
+    ///
+    /// Input rows that no full step reaches are left over: no output reads them.
+    #[must_use]
+    pub fn h_out(&self) -> usize {
+        out(self.h, self.kh, self.stride[0], self.padding[0])
+    }
+
+    /// Columns of the output; zero if the kernel is larger than the padded input.
+    #[must_use]
+    pub fn w_out(&self) -> usize {
+        out(self.w, self.kw, self.stride[1], self.padding[1])
+    }
+
+    /// Elements of the input.
+    #[must_use]
+    pub fn input_len(&self) -> usize {
+        self.n * self.c_in * self.h * self.w
+    }
+
+    /// Elements of the weight.
+    #[must_use]
+    pub fn weight_len(&self) -> usize {
+        self.c_out * self.c_in * self.kh * self.kw
+    }
+
+    /// Elements of the output.
+    #[must_use]
+    pub fn output_len(&self) -> usize {
+        self.n * self.c_out * self.h_out() * self.w_out()
+    }
+
+    /// Floating-point operations of the forward pass, counting padding; each gradient takes about as many.
+    #[must_use]
+    pub fn flops(&self) -> usize {
+        2 * self.output_len() * self.c_in * self.kh * self.kw
+    }
+}
+
+fn out(len: usize, kernel: usize, stride: usize, padding: usize) -> usize {
+    (len + 2 * padding).checked_sub(kernel).map_or(0, |last| last / stride + 1)
+}

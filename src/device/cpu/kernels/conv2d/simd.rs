@@ -1,0 +1,117 @@
+//! Picks the inner loops for the processor at hand.
+
+#[macro_use]
+mod kernels;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+/// Rows of packed weights are padded to a multiple of this, whatever the instruction set.
+pub(super) const MAX_TILE_ROWS: usize = 8;
+
+/// `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`: a matrix product whose right-hand rows are
+/// windows, possibly overlapping, of one buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product<'a> {
+    /// Left-hand side, in tiles of `tile_rows` rows; within a tile, tap by tap. The last tile is filled with zeros.
+    pub a: &'a [f32],
+    /// Rows per tile: what [`Level::tile_rows`] said.
+    pub tile_rows: usize,
+    /// Where each window of `x` starts; not empty.
+    pub offsets: &'a [u32],
+    /// The buffer; must go on for [`SLACK`](super::windows::SLACK) floats after the last window.
+    pub x: &'a [f32],
+    /// Length of each window.
+    pub positions: usize,
+    /// Distance between output rows; the last one may end right after its positions.
+    pub y_stride: usize,
+}
+
+/// `sums[i][t] += sum over images and p of dy[i][p] * x[offsets[t] + p]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dots<'a> {
+    /// Left-hand rows, `dy_stride` apart; the next image is `dy_image` further on.
+    pub dy: &'a [f32],
+    pub rows: usize,
+    pub dy_stride: usize,
+    pub dy_image: usize,
+    /// The buffer with the windows; the next image is `x_image` further on.
+    pub x: &'a [f32],
+    pub x_image: usize,
+    /// Where each window starts; not empty.
+    pub offsets: &'a [u32],
+    pub images: usize,
+    /// Length of rows and windows.
+    pub positions: usize,
+}
+
+/// An instruction set.
+///
+/// Levels differ in the last bits of their results; on one machine, [`Level::detect`] always gives the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Portable,
+}
+
+impl Level {
+    /// All levels this processor has, best first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        [
+            #[cfg(target_arch = "x86_64")]
+            (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl"))
+                .then_some(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
+                .then_some(Self::Avx2),
+            Some(Self::Portable),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The best level this processor has.
+    pub fn detect() -> Self {
+        Self::available().next().unwrap_or(Self::Portable)
+    }
+
+    /// How many rows a tile of packed weights should have for a product with `rows` rows; divides [`MAX_TILE_ROWS`].
+    pub fn tile_rows(self, rows: usize) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 if !(1..=4).contains(&(rows % 8)) => 8,
+            _ => 4,
+        }
+    }
+
+    /// Computes a [`Product`], overwriting the positions of `y`.
+    pub fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
+        match self {
+            // SAFETY: this level comes from `available`, which found avx512f.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { avx512::gather_product(m, y) },
+            // SAFETY: this level comes from `available`, which found avx2 and fma.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { avx2::gather_product(m, y) },
+            Self::Portable => portable::gather_product(m, y),
+        }
+    }
+
+    /// Adds [`Dots`] to `sums`, rows of one sum per window.
+    pub fn gather_dots(self, m: &Dots<'_>, sums: &mut [f32]) {
+        match self {
+            // SAFETY: this level comes from `available`, which found avx512f.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { avx512::gather_dots(m, sums) },
+            // SAFETY: this level comes from `available`, which found avx2 and fma.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { avx2::gather_dots(m, sums) },
+            Self::Portable => portable::gather_dots(m, sums),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Vectors of 8 floats in 16 registers: x86-64 with AVX2 and FMA.
+
+use std::arch::x86_64::*;
+
+type V = __m256;
+const LANES: usize = 8;
+/// Vectors of a product tile of 4 rows: 12 sums, 3 inputs and a weight. Tiles of 8 rows are not used.
+const TILE_VECTORS: [usize; 2] = [3, 1];
+const DOT_ROWS: usize = 3;
+const DOT_TAPS: usize = 4;
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn splat(x: f32) -> V {
+    _mm256_set1_ps(x)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn load(from: &[f32; LANES]) -> V {
+    // SAFETY: the reference covers the 8 floats read, and the load needs no alignment.
+    unsafe { _mm256_loadu_ps(from.as_ptr()) }
+}
+
+/// Fewer than [`LANES`] floats; the other lanes are zero.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn load_first(from: &[f32]) -> V {
+    let mut lanes = [0.0; LANES];
+    lanes[..from.len()].copy_from_slice(from);
+    load(&lanes)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn store(to: &mut [f32; LANES], x: V) {
+    // SAFETY: the reference covers the 8 floats written, and the store needs no alignment.
+    unsafe { _mm256_storeu_ps(to.as_mut_ptr(), x) }
+}
+
+/// As many lanes as `to` has floats.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn store_first(to: &mut [f32], x: V) {
+    let mut lanes = [0.0; LANES];
+    store(&mut lanes, x);
+    to.copy_from_slice(&lanes[..to.len()]);
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn fma(a: V, b: V, c: V) -> V {
+    _mm256_fmadd_ps(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn sum(x: V) -> f32 {
+    let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+}
+
+kernels!(#[target_feature(enable = "avx2,fma")]);

@@ -1,0 +1,62 @@
+//! Vectors of 16 floats in 32 registers: x86-64 with AVX-512.
+
+use std::arch::x86_64::*;
+
+type V = __m512;
+const LANES: usize = 16;
+/// Vectors of a product tile of 4 rows, and of 8: 24 sums, 3 to 6 inputs and a weight.
+const TILE_VECTORS: [usize; 2] = [6, 3];
+const DOT_ROWS: usize = 4;
+const DOT_TAPS: usize = 6;
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn splat(x: f32) -> V {
+    _mm512_set1_ps(x)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn load(from: &[f32; LANES]) -> V {
+    // SAFETY: the reference covers the 16 floats read, and the load needs no alignment.
+    unsafe { _mm512_loadu_ps(from.as_ptr()) }
+}
+
+/// Fewer than [`LANES`] floats; the other lanes are zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn load_first(from: &[f32]) -> V {
+    let mask = (1_u32 << from.len().min(LANES)) - 1;
+    // SAFETY: only lanes set in the mask are read, and there are no more of them than floats in the slice.
+    unsafe { _mm512_maskz_loadu_ps(mask as u16, from.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn store(to: &mut [f32; LANES], x: V) {
+    // SAFETY: the reference covers the 16 floats written, and the store needs no alignment.
+    unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
+}
+
+/// As many lanes as `to` has floats.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn store_first(to: &mut [f32], x: V) {
+    let mask = (1_u32 << to.len().min(LANES)) - 1;
+    // SAFETY: only lanes set in the mask are written, and there are no more of them than floats in the slice.
+    unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), mask as u16, x) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn fma(a: V, b: V, c: V) -> V {
+    _mm512_fmadd_ps(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+fn sum(x: V) -> f32 {
+    _mm512_reduce_add_ps(x)
+}
+
+kernels!(#[target_feature(enable = "avx512f,avx512vl")]);

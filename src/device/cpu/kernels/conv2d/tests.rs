@@ -1,0 +1,289 @@
+//! Checks all three functions against loops in `f64`, on every instruction set the machine has.
+
+use proptest::prelude::*;
+
+use super::simd::Level;
+use super::*;
+
+/// One of the three functions, so that each test covers all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Function {
+    Forward,
+    GradInput,
+    GradWeight,
+}
+
+const ALL: [Function; 3] = [Function::Forward, Function::GradWeight, Function::GradInput];
+
+/// The input, weight and output of a convolution; a function computes one from the other two.
+#[derive(Clone, Debug)]
+struct Operands {
+    x: Vec<f32>,
+    weight: Vec<f32>,
+    y: Vec<f32>,
+}
+
+impl Function {
+    fn inputs(self, o: &Operands) -> [&[f32]; 2] {
+        match self {
+            Self::Forward => [&o.x, &o.weight],
+            Self::GradInput => [&o.y, &o.weight],
+            Self::GradWeight => [&o.x, &o.y],
+        }
+    }
+
+    fn workspace_len(self, shape: &ConvShape) -> usize {
+        match self {
+            Self::Forward => workspace_len_forward(shape),
+            Self::GradInput => workspace_len_grad_input(shape),
+            Self::GradWeight => workspace_len_grad_weight(shape),
+        }
+    }
+
+    /// Runs with outputs and workspace full of NaN, in a workspace of exactly the promised length.
+    fn run(self, level: Option<Level>, shape: &ConvShape, o: &Operands) -> Vec<f32> {
+        let len = match self {
+            Self::Forward => shape.output_len(),
+            Self::GradInput => shape.input_len(),
+            Self::GradWeight => shape.weight_len(),
+        };
+        let mut out = vec![f32::NAN; len];
+        let mut workspace = vec![f32::NAN; self.workspace_len(shape)];
+        let [a, b] = self.inputs(o);
+        match (self, level) {
+            (Self::Forward, None) => forward(shape, a, b, &mut out, &mut workspace),
+            (Self::GradInput, None) => grad_input(shape, a, b, &mut out, &mut workspace),
+            (Self::GradWeight, None) => grad_weight(shape, a, b, &mut out, &mut workspace),
+            (Self::Forward, Some(level)) => {
+                Correlation::forward(shape).run(level, a, b, &mut out, &mut workspace)
+            }
+            (Self::GradInput, Some(level)) => {
+                Correlation::grad_input(shape).run(level, a, b, &mut out, &mut workspace)
+            }
+            (Self::GradWeight, Some(level)) => {
+                WeightGradient::new(shape).run(level, a, b, &mut out, &mut workspace)
+            }
+        }
+        out
+    }
+
+    /// The sum and the sum of absolute values behind each result.
+    fn naive(self, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
+        let len = match self {
+            Self::Forward => s.output_len(),
+            Self::GradInput => s.input_len(),
+            Self::GradWeight => s.weight_len(),
+        };
+        let mut sums = vec![[0.0; 2]; len];
+        let (h_out, w_out) = (s.h_out(), s.w_out());
+        for_each(&[s.n, s.c_out, h_out, w_out, s.c_in, s.kh, s.kw], |at| {
+            let [n, c_out, oh, ow, c_in, kh, kw] = *at else { unreachable!() };
+            let Some(ih) = (oh * s.stride[0] + kh).checked_sub(s.padding[0]).filter(|&ih| ih < s.h)
+            else {
+                return;
+            };
+            let Some(iw) = (ow * s.stride[1] + kw).checked_sub(s.padding[1]).filter(|&iw| iw < s.w)
+            else {
+                return;
+            };
+            let x = ((n * s.c_in + c_in) * s.h + ih) * s.w + iw;
+            let weight = ((c_out * s.c_in + c_in) * s.kh + kh) * s.kw + kw;
+            let y = ((n * s.c_out + c_out) * h_out + oh) * w_out + ow;
+            let (to, a, b) = match self {
+                Self::Forward => (y, o.x[x], o.weight[weight]),
+                Self::GradInput => (x, o.y[y], o.weight[weight]),
+                Self::GradWeight => (weight, o.x[x], o.y[y]),
+            };
+            let product = f64::from(a) * f64::from(b);
+            sums[to][0] += product;
+            sums[to][1] += product.abs();
+        });
+        sums
+    }
+}
+
+fn for_each(sizes: &[usize], mut f: impl FnMut(&[usize])) {
+    let mut at = vec![0; sizes.len()];
+    for _ in 0..sizes.iter().product() {
+        f(&at);
+        for (at, &size) in at.iter_mut().zip(sizes).rev() {
+            *at += 1;
+            if *at < size {
+                break;
+            }
+            *at = 0;
+        }
+    }
+}
+
+/// Values between -1 and 1 from a fixed sequence.
+fn operands(shape: &ConvShape) -> Operands {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut values = |len: usize| {
+        let mut value = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..len).map(|_| value()).collect::<Vec<f32>>()
+    };
+    Operands {
+        x: values(shape.input_len()),
+        weight: values(shape.weight_len()),
+        y: values(shape.output_len()),
+    }
+}
+
+fn check(shape: &ConvShape) {
+    let o = operands(shape);
+    for function in ALL {
+        let expected = function.naive(shape, &o);
+        for level in Level::available() {
+            let got = function.run(Some(level), shape, &o);
+            for (i, (got, [sum, magnitude])) in got.iter().zip(&expected).enumerate() {
+                let error = (f64::from(*got) - sum).abs();
+                // NaN must fail too.
+                assert!(
+                    error <= 1e-5 * magnitude,
+                    "{function:?} {level:?} {shape:?}: [{i}] is {got}, not {sum}"
+                );
+            }
+        }
+    }
+}
+
+fn shape(
+    n: usize,
+    c: [usize; 2],
+    hw: [usize; 2],
+    k: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+) -> ConvShape {
+    ConvShape {
+        n,
+        c_in: c[0],
+        h: hw[0],
+        w: hw[1],
+        c_out: c[1],
+        kh: k[0],
+        kw: k[1],
+        stride,
+        padding,
+    }
+}
+
+/// Kernels, strides and paddings that networks use, at sizes that fill and miss tiles.
+#[test]
+fn common_shapes() {
+    for (k, s, p) in
+        [(3, 1, 1), (3, 2, 1), (1, 1, 0), (1, 2, 0), (5, 1, 2), (7, 2, 3), (3, 1, 0), (2, 2, 0)]
+    {
+        for (n, c, hw) in [(2, [3, 16], 32), (3, [16, 20], 16), (9, [9, 3], 8), (1, [33, 17], 7)] {
+            check(&shape(n, c, [hw; 2], [k; 2], [s; 2], [p; 2]));
+        }
+    }
+}
+
+/// Enough rows, channels and images that strips, groups, blocks and chunks all come in several pieces.
+#[test]
+fn shapes_cut_into_pieces() {
+    check(&shape(1, [24, 10], [120, 112], [3, 3], [1, 1], [1, 1]));
+    check(&shape(2, [5, 12], [115, 113], [7, 7], [2, 2], [3, 3]));
+    check(&shape(70, [40, 9], [8, 8], [3, 3], [1, 1], [1, 1]));
+    check(&shape(33, [130, 5], [4, 4], [1, 1], [1, 1], [0, 0]));
+}
+
+#[test]
+fn empty_and_tiny_shapes() {
+    check(&shape(0, [3, 4], [8, 8], [3, 3], [1, 1], [1, 1]));
+    check(&shape(2, [0, 4], [8, 8], [3, 3], [1, 1], [1, 1]));
+    check(&shape(2, [3, 0], [8, 8], [3, 3], [1, 1], [1, 1]));
+    // The kernel is larger than the padded input: no outputs.
+    check(&shape(2, [3, 4], [2, 8], [5, 3], [1, 1], [1, 1]));
+    // No input, but padding enough for outputs.
+    check(&shape(2, [3, 4], [0, 5], [3, 3], [1, 1], [2, 2]));
+    // Left-over rows and columns, and phases that meet no kernel element.
+    check(&shape(2, [3, 4], [10, 11], [2, 1], [4, 5], [0, 0]));
+    // Padding larger than the kernel: outputs that see only zeros.
+    check(&shape(2, [3, 4], [3, 4], [2, 3], [1, 2], [5, 4]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_shape(
+        n in 0..4_usize,
+        c in prop::array::uniform2(1..20_usize),
+        hw in prop::array::uniform2(0..20_usize),
+        k in prop::array::uniform2(1..8_usize),
+        stride in prop::array::uniform2(1..4_usize),
+        padding in prop::array::uniform2(0..5_usize),
+    ) {
+        check(&shape(n, c, hw, k, stride, padding));
+    }
+}
+
+/// The same bits for any number of threads and from run to run.
+#[test]
+fn bits_do_not_depend_on_threads() {
+    for s in [
+        shape(13, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]),
+        shape(20, [32, 24], [8, 8], [3, 3], [1, 1], [1, 1]),
+        shape(5, [16, 32], [32, 32], [3, 3], [2, 2], [1, 1]),
+        shape(1, [64, 40], [14, 14], [1, 1], [1, 1], [0, 0]),
+    ] {
+        let o = operands(&s);
+        for function in ALL {
+            let runs = [1, 2, 3, 2].map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new()
+                    .num_threads(threads)
+                    .build()
+                    .expect("a thread pool");
+                let out = pool.install(|| function.run(None, &s, &o));
+                out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(runs.iter().all(|run| *run == runs[0]), "{function:?} {s:?}");
+        }
+    }
+}
+
+/// An infinity in an image reaches exactly the results that read it: nothing leaks through unused vector lanes.
+#[test]
+fn infinities_stay_local() {
+    let s = shape(2, [3, 5], [7, 7], [3, 3], [1, 1], [1, 1]);
+    let mut o = operands(&s);
+    o.x[5] = f32::INFINITY;
+    for function in ALL {
+        if function == Function::GradInput {
+            o.y[20] = f32::INFINITY;
+        }
+        let expected = function.naive(&s, &o);
+        for level in Level::available() {
+            let got = function.run(Some(level), &s, &o);
+            for (got, [_, magnitude]) in got.iter().zip(&expected) {
+                assert_eq!(got.is_finite(), magnitude.is_finite(), "{function:?} {level:?}");
+            }
+        }
+    }
+}
+
+/// Scratch stays far below a batch of unfolded windows, and does not grow with the batch.
+#[test]
+fn workspace_is_modest() {
+    let s = |n| shape(n, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]);
+    for function in ALL {
+        assert_eq!(function.workspace_len(&s(64)), function.workspace_len(&s(256)));
+        assert!(function.workspace_len(&s(64)) < s(64).input_len());
+    }
+}
+
+#[test]
+#[should_panic(expected = "are needed")]
+fn short_workspace_panics() {
+    let s = shape(1, [1, 1], [4, 4], [3, 3], [1, 1], [1, 1]);
+    let o = operands(&s);
+    forward(&s, &o.x, &o.weight, &mut vec![0.0; s.output_len()], &mut []);
+}

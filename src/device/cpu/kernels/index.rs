@@ -1,0 +1,78 @@
+//! Taking and adding entries by number.
+
+use super::split::{PIECE, pieces, whole_rows};
+use crate::device::DeviceError;
+
+/// Fails with the first of `numbers` that is not in `0..limit`.
+pub fn check_all_below(numbers: &[i32], limit: usize, what: &str) -> Result<(), DeviceError> {
+    // As unsigned numbers, negative ones are above any of these.
+    let bound = limit.min(1 << 31) as u32;
+    match numbers.iter().position(|&n| n as u32 >= bound) {
+        None => Ok(()),
+        Some(at) => Err(DeviceError::new(format!(
+            "{what} {} at position {at} is out of range, expected 0..{limit}",
+            numbers[at]
+        ))),
+    }
+}
+
+/// A tensor seen as `[outer, size, inner]`, entries being numbered along the middle.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries {
+    /// Number of entries.
+    pub size: usize,
+    /// Elements of one entry that lie together.
+    pub inner: usize,
+}
+
+/// `out [outer, n, inner] = x [outer, size, inner]` at the entries `index`.
+pub fn gather(
+    out: &mut [f32],
+    x: &[f32],
+    index: &[i32],
+    Entries { size, inner }: Entries,
+) -> Result<(), DeviceError> {
+    check_all_below(index, size, "index")?;
+    let (n, len, work) = (index.len(), whole_rows(inner), out.len());
+    if out.is_empty() {
+        return Ok(());
+    }
+    pieces(out, len, work, |i, part| {
+        let first = i * len / inner;
+        for (row, out) in part.chunks_mut(inner).enumerate() {
+            let (outer, entry) = ((first + row) / n, index[(first + row) % n] as usize);
+            out.copy_from_slice(&x[(outer * size + entry) * inner..][..inner]);
+        }
+    });
+    Ok(())
+}
+
+/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in order.
+pub fn scatter_add(
+    x: &mut [f32],
+    y: &[f32],
+    index: &[i32],
+    Entries { size, inner }: Entries,
+) -> Result<(), DeviceError> {
+    check_all_below(index, size, "index")?;
+    let (n, work) = (index.len(), x.len() + y.len());
+    if x.is_empty() {
+        return Ok(());
+    }
+    // Each part owns some entries of one outer place, and looks for them through the whole index; so
+    // there are few parts.
+    let entries = (PIECE / inner).max(size / 16).clamp(1, size);
+    let parts = size.div_ceil(entries);
+    let mut owners: Vec<&mut [f32]> =
+        x.chunks_mut(size * inner).flat_map(|x| x.chunks_mut(entries * inner)).collect();
+    pieces(&mut owners, 1, work, |i, owner| {
+        let ([x], outer, first) = (owner, i / parts, i % parts * entries) else { return };
+        x.fill(0.0);
+        for (j, &entry) in index.iter().enumerate() {
+            let entry = (entry as usize).wrapping_sub(first);
+            let Some(x) = x.chunks_exact_mut(inner).nth(entry) else { continue };
+            x.iter_mut().zip(&y[(outer * n + j) * inner..]).for_each(|(x, y)| *x += y);
+        }
+    });
+    Ok(())
+}

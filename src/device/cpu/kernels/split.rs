@@ -1,0 +1,47 @@
+//! Sharing a loop among threads. How a loop is cut never depends on how many there are.
+
+use rayon::prelude::*;
+
+/// Elements below which a loop stays on the calling thread: waking another one costs microseconds.
+const WORTH_SHARING: usize = 32 * 1024;
+
+/// Elements a thread should take at a time: enough to hide the cost of handing them over.
+pub const PIECE: usize = 16 * 1024;
+
+/// The length of a piece of whole rows of `row` elements each.
+pub fn whole_rows(row: usize) -> usize {
+    row.max(1) * (PIECE / row.max(1)).max(1)
+}
+
+/// Calls `body(i, part)` for part `i` of `out`, in parts of `len` elements. `work` is how many elements
+/// are gone through in all.
+pub fn pieces<T: Send>(
+    out: &mut [T],
+    len: usize,
+    work: usize,
+    body: impl Fn(usize, &mut [T]) + Sync,
+) {
+    let len = len.max(1);
+    if work < WORTH_SHARING || out.len() <= len {
+        out.chunks_mut(len).enumerate().for_each(|(i, part)| body(i, part));
+    } else {
+        out.par_chunks_mut(len).enumerate().for_each(|(i, part)| body(i, part));
+    }
+}
+
+/// [`pieces`] of two outputs at once, cut into as many parts each.
+pub fn pieces_of_two<A: Send, B: Send>(
+    (a, len_a): (&mut [A], usize),
+    (b, len_b): (&mut [B], usize),
+    work: usize,
+    body: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+) {
+    let (len_a, len_b) = (len_a.max(1), len_b.max(1));
+    if work < WORTH_SHARING || a.len() <= len_a {
+        let parts = a.chunks_mut(len_a).zip(b.chunks_mut(len_b)).enumerate();
+        parts.for_each(|(i, (a, b))| body(i, a, b));
+    } else {
+        let parts = a.par_chunks_mut(len_a).zip(b.par_chunks_mut(len_b)).enumerate();
+        parts.for_each(|(i, (a, b))| body(i, a, b));
+    }
+}

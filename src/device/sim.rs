@@ -1,0 +1,179 @@
+//! A device that only counts: no bytes, no arithmetic, seconds from a formula.
+//!
+//! The engine over this device is the simulator: it evicts and regenerates exactly as it would over the
+//! device it stands in for, as long as both ask for the same workspaces and costs.
+
+use crate::device::{Call, Device, DeviceError, Place};
+use crate::host::HostTensor;
+use crate::layout::Layout;
+use crate::op::Op;
+use crate::ops;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// How fast the simulated device is. A run of an op takes
+/// `overhead + flops / flops_per_second + bytes / bytes_per_second` seconds, where `bytes` is what its
+/// inputs and outputs hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Arithmetic.
+    pub flops_per_second: f64,
+    /// Memory traffic.
+    pub bytes_per_second: f64,
+    /// Seconds to start an op.
+    pub overhead: f64,
+}
+
+impl Speed {
+    /// Two cores of a server: 2e11 flop/s, 2e10 B/s and a microsecond to start. What matters for
+    /// choosing evictions is the ratio: ten flops cost as much as a byte.
+    pub const CPU: Self = Self { flops_per_second: 2e11, bytes_per_second: 2e10, overhead: 1e-6 };
+
+    /// Seconds a run takes.
+    #[must_use]
+    pub fn seconds(&self, flops: f64, bytes: f64) -> f64 {
+        self.overhead + flops / self.flops_per_second + bytes / self.bytes_per_second
+    }
+}
+
+/// Host data a simulated device can take and make up.
+pub trait HostValue: Send + Sync + 'static {
+    /// The layout it has on the device: contiguous with offset 0.
+    fn layout(&self) -> Layout;
+
+    /// A value of the shape and type of `layout`; what its elements are does not matter.
+    fn of(layout: &Layout) -> Self;
+}
+
+impl HostValue for HostTensor {
+    fn layout(&self) -> Layout {
+        Self::layout(self)
+    }
+
+    fn of(layout: &Layout) -> Self {
+        Self::zeros(layout.dtype(), *layout.shape())
+    }
+}
+
+/// Data of which only the size is known.
+impl HostValue for Layout {
+    fn layout(&self) -> Layout {
+        Layout::contiguous(self.dtype(), *self.shape())
+    }
+
+    fn of(layout: &Layout) -> Self {
+        layout.layout()
+    }
+}
+
+/// Scratch bytes a run of an op needs: see [`Device::workspace`].
+pub type Workspace<O> = fn(&O, &[Layout], &[Layout]) -> u64;
+
+/// A device that only counts.
+pub struct Sim<O, H> {
+    speed: Speed,
+    workspace: Workspace<O>,
+    host: PhantomData<fn() -> H>,
+}
+
+impl<O: Op, H: HostValue> Sim<O, H> {
+    /// A device of this speed, whose ops need no workspace.
+    #[must_use]
+    pub fn new(speed: Speed) -> Self {
+        Self { speed, workspace: |_, _, _| 0, host: PhantomData }
+    }
+
+    /// The same device with other workspaces: those of the device it stands in for.
+    #[must_use]
+    pub fn with_workspace(mut self, workspace: Workspace<O>) -> Self {
+        self.workspace = workspace;
+        self
+    }
+}
+
+impl Sim<ops::Op, HostTensor> {
+    /// Stands in for the `cpu` device: the same peak of memory, nothing computed.
+    #[must_use]
+    pub fn cpu() -> Self {
+        Self::new(Speed::CPU).with_workspace(super::cpu::workspace)
+    }
+}
+
+impl<O: Op, H: HostValue> Device for Sim<O, H> {
+    type Op = O;
+    type Host = H;
+
+    fn name(&self) -> &str {
+        "sim"
+    }
+
+    fn reserve(&mut self, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn layout_of(host: &H) -> Layout {
+        host.layout()
+    }
+
+    fn write(&mut self, _host: &H, _to: Place) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn read(&mut self, from: Place) -> Result<H, DeviceError> {
+        Ok(H::of(&from.layout))
+    }
+
+    fn copy(&mut self, _from: u64, _to: u64, _bytes: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn workspace(&self, op: &O, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        (self.workspace)(op, inputs, outputs)
+    }
+
+    fn execute(&mut self, call: Call<'_, O>) -> Result<Option<f64>, DeviceError> {
+        let layouts = |places: &[Place]| {
+            places.iter().map(|p| p.layout).collect::<smallvec::SmallVec<[Layout; 6]>>()
+        };
+        let (inputs, outputs) = (layouts(call.inputs), layouts(call.outputs));
+        let bytes = inputs.iter().chain(&outputs).map(|l| l.bytes() as f64).sum();
+        Ok(Some(self.speed.seconds(call.op.flops(&inputs, &outputs), bytes)))
+    }
+}
+
+impl<O, H> fmt::Debug for Sim<O, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").field("speed", &self.speed).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::DType;
+
+    #[test]
+    fn seconds_are_those_of_the_formula() {
+        let mut sim = Sim::cpu();
+        let place =
+            |shape: [usize; 2]| Place { storage: 0, layout: Layout::contiguous(DType::F32, shape) };
+        let (inputs, outputs) = ([place([10, 20]), place([20, 30])], [place([10, 30])]);
+        let call =
+            Call { op: &ops::Op::MatMul, inputs: &inputs, outputs: &outputs, workspace: 0..0 };
+        let expected = Speed::CPU.seconds(2.0 * 10.0 * 20.0 * 30.0, 4.0 * (200.0 + 600.0 + 300.0));
+        assert_eq!(sim.execute(call).unwrap(), Some(expected));
+    }
+
+    #[test]
+    fn what_is_read_has_the_shape_that_was_asked_for() {
+        let turned = Layout::contiguous(DType::I32, [2, 3]).permute(&[1, 0]).unwrap();
+        let host = Sim::cpu().read(Place { storage: 1 << 40, layout: turned }).unwrap();
+        assert_eq!(host.layout(), Layout::contiguous(DType::I32, [3, 2]));
+        let mut bytes = Sim::<ops::Op, Layout>::new(Speed::CPU);
+        bytes.reserve(u64::MAX).unwrap();
+        assert_eq!(
+            bytes.read(Place { storage: 0, layout: Layout::raw(1 << 50) }).unwrap().bytes(),
+            1 << 50
+        );
+    }
+}

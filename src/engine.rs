@@ -1,0 +1,249 @@
+//! The state machine: tensors in a hard budget of device memory, evicted and regenerated as needed.
+//!
+//! One thread, no channel, no clock of its own. Everything that drives it (the interpreter, the lab,
+//! the tests) drives this same machine, over whatever device and op type it likes.
+//!
+//! What happens when a tensor is evicted: `evict.rs`. When it is needed again: `regenerate.rs`. When
+//! its handle goes: `delete.rs`. When memory runs short: `allocate.rs`.
+
+mod allocate;
+mod apply;
+mod commit;
+mod delete;
+mod evict;
+mod get;
+mod in_place;
+mod out_of_memory;
+mod put;
+mod regenerate;
+mod run;
+mod settings;
+mod stats;
+mod step;
+mod table;
+
+pub use out_of_memory::OutOfMemory;
+pub use settings::{Dead, Settings};
+pub use stats::Stats;
+pub use table::{
+    ComputePath, Edge, PathKey, Residence, Storage, StorageKey, Table, Tensor, TensorKey, Use,
+};
+
+use crate::cost::CostModel;
+use crate::device::Device;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::memory::Arena;
+use crate::policy::Policy;
+use crate::rng::SplitMix64;
+use rustc_hash::FxHashSet;
+use slotmap::SecondaryMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The tensors an op made, in order.
+pub type Keys = SmallVec<[TensorKey; 2]>;
+
+/// The engine. See the [module](self) documentation.
+pub struct Engine<D: Device> {
+    device: D,
+    arena: Arena,
+    table: Table,
+    /// What to run, for each path in the table.
+    bodies: SecondaryMap<PathKey, Body<D>>,
+    /// Why, for each poisoned storage.
+    reasons: SecondaryMap<StorageKey, Error>,
+    policy: Box<dyn Policy>,
+    costs: Box<dyn CostModel>,
+    settings: Settings,
+    /// Cost of everything run so far: the clock that staleness is measured on.
+    now: f64,
+    /// Number of step marks so far.
+    step: u64,
+    stats: Stats,
+    sampling: SplitMix64,
+    /// The first failure that nobody has been told of.
+    failure: Option<Error>,
+    last_run: LastRun,
+    /// Empty between commands; kept to reuse its memory.
+    frames: Vec<regenerate::Frame>,
+    /// Paths that the regeneration at hand is still going to run. Empty between commands, too.
+    pending: FxHashSet<PathKey>,
+}
+
+/// The last op that was run for the first time, for recorders.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LastRun {
+    /// Its cost.
+    pub cost: f64,
+    /// Scratch bytes it used.
+    pub workspace: u64,
+    /// Whether it may run again.
+    pub rematerializable: bool,
+}
+
+/// What a path runs.
+enum Work<D: Device> {
+    Op(D::Op),
+    /// A leaf from host memory: its compute path is the upload.
+    Upload(Arc<D::Host>),
+}
+
+impl<D: Device> Work<D> {
+    fn name(&self) -> &str {
+        use crate::op::Op as _;
+        match self {
+            Self::Op(op) => op.name(),
+            Self::Upload(_) => "put",
+        }
+    }
+}
+
+/// A path's op, and how it looks at the storages at its edges.
+struct Body<D: Device> {
+    work: Work<D>,
+    inputs: Layouts,
+    outputs: Layouts,
+}
+
+type Layouts = SmallVec<[Layout; 2]>;
+
+impl<D: Device> Engine<D> {
+    /// An engine over `device`, which is told to reserve the budget.
+    ///
+    /// # Errors
+    /// If the settings make no sense, or the device cannot reserve that much.
+    pub fn new(
+        mut device: D,
+        settings: Settings,
+        policy: Box<dyn Policy>,
+        costs: Box<dyn CostModel>,
+    ) -> Result<Self, Error> {
+        settings.check()?;
+        device.reserve(settings.budget).map_err(|e| Error::device("reserving the budget", &e))?;
+        Ok(Self {
+            device,
+            arena: Arena::with_granularity(settings.budget, settings.granularity),
+            table: Table::default(),
+            bodies: SecondaryMap::new(),
+            reasons: SecondaryMap::new(),
+            policy,
+            costs,
+            now: 0.0,
+            step: 0,
+            stats: Stats::new(settings.budget),
+            sampling: SplitMix64::new(settings.seed),
+            failure: None,
+            last_run: LastRun::default(),
+            frames: Vec::new(),
+            pending: FxHashSet::default(),
+            settings,
+        })
+    }
+
+    /// The layout of a tensor.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTensor`] if the key is stale.
+    pub fn layout(&self, key: TensorKey) -> Result<Layout, Error> {
+        self.tensor(key).map(|t| t.layout)
+    }
+
+    /// Whether a tensor's bytes are on the device now. False for a stale key.
+    #[must_use]
+    pub fn is_resident(&self, key: TensorKey) -> bool {
+        self.table.tensor(key).is_some_and(|t| self.table.block(t.storage).is_some())
+    }
+
+    /// Storages, paths and edges, to look at.
+    #[must_use]
+    pub const fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Where everything is, to look at.
+    #[must_use]
+    pub const fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Takes the first failure of an op that nobody has been told of yet.
+    pub const fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    /// Keeps a failure for [`Engine::take_failure`], unless there is an earlier one.
+    pub fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// What the last new op cost. All zero after a view.
+    #[must_use]
+    pub const fn last_run(&self) -> LastRun {
+        self.last_run
+    }
+
+    /// Another tensor that looks at the same elements.
+    ///
+    /// # Errors
+    /// If the key is stale.
+    pub fn alias(&mut self, key: TensorKey) -> Result<TensorKey, Error> {
+        let Tensor { storage, layout } = self.tensor(key)?;
+        Ok(self.table.add_tensor(storage, layout))
+    }
+
+    /// Panics if the engine contradicts itself: the invariants of edges, residence and bytes. For
+    /// tests; walks everything.
+    pub fn check(&self) {
+        self.arena.check();
+        self.table.check(&self.arena);
+        let resident: u64 = self
+            .table
+            .storages()
+            .filter_map(|(key, _)| self.table.block(key))
+            .map(|b| self.arena.size(b))
+            .sum();
+        assert_eq!(
+            resident,
+            self.arena.used(),
+            "resident bytes and used bytes agree between commands"
+        );
+        assert!(
+            self.table.storages().all(|(_, s)| s.pins == 0 && s.awaited == 0),
+            "nothing is pinned between commands"
+        );
+        assert!(self.arena.peak() <= self.settings.budget);
+        assert_eq!(self.bodies.len(), self.table.paths.len(), "each path has a body");
+        assert!(self.frames.is_empty());
+    }
+
+    fn tensor(&self, key: TensorKey) -> Result<Tensor, Error> {
+        self.table.tensor(key).copied().ok_or(Error::UnknownTensor)
+    }
+
+    /// What a storage is called in reports.
+    fn name_of(&self, key: StorageKey) -> &str {
+        let storage = self.table.storage(key);
+        match (&storage.label, storage.producer) {
+            (Some(label), _) => label,
+            (None, Some(path)) => self.bodies[path].work.name(),
+            (None, None) => "leaf",
+        }
+    }
+}
+
+impl<D: Device> std::fmt::Debug for Engine<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("device", &self.device.name())
+            .field("policy", &self.policy)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

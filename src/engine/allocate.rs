@@ -1,0 +1,117 @@
+//! Making room: the one place where memory runs short.
+
+use super::{Engine, Error, OutOfMemory, Residence, Work};
+use crate::device::Device;
+use crate::layout::Layout;
+use crate::memory::Block;
+use slotmap::Key as _;
+use std::sync::Arc;
+
+/// Who a block belongs to, as the arena knows it: a storage's key, or scratch.
+#[derive(Clone, Copy)]
+pub(super) enum Owner {
+    Storage(super::StorageKey),
+    Scratch,
+}
+
+impl Owner {
+    fn number(self) -> u64 {
+        match self {
+            Self::Storage(key) => key.data().as_ffi(),
+            Self::Scratch => super::StorageKey::null().data().as_ffi(),
+        }
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// A block of at least `bytes` bytes. If there is none: moves blocks where free bytes suffice, and
+    /// evicts where they do not.
+    ///
+    /// `None` if even evicting everything would not be enough; nothing is evicted then, so that a
+    /// hopeless request does not empty the cache on its way to the error.
+    pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Block>, Error> {
+        let number = owner.number();
+        if let Some(block) = self.arena.alloc(bytes, number) {
+            return Ok(Some(block));
+        }
+        // What the arena takes for it; 0 bytes take a granule, too.
+        let size =
+            bytes.max(1).checked_next_multiple_of(self.arena.granularity()).unwrap_or(u64::MAX);
+        let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
+        if self.arena.free_bytes() + evictable < size {
+            return Ok(None);
+        }
+        loop {
+            if self.arena.free_bytes() >= size {
+                self.compact(bytes)?;
+            } else if !self.evict_one() {
+                return Ok(None);
+            }
+            if let Some(block) = self.arena.alloc(bytes, number) {
+                return Ok(Some(block));
+            }
+        }
+    }
+
+    /// Moves blocks so that the free bytes, which suffice, make one hole of `bytes` bytes.
+    ///
+    /// Pinned blocks may move as well: offsets are looked up when an op is launched, and the device
+    /// works in order.
+    fn compact(&mut self, bytes: u64) -> Result<(), Error> {
+        let moves = self
+            .arena
+            .plan_compaction(bytes, |_| true)
+            .expect("free bytes suffice and everything may move");
+        for m in &moves {
+            self.device
+                .copy(m.from, m.to, m.bytes)
+                .map_err(|e| Error::device("moving a block", &e))?;
+            self.stats.moved_bytes += m.bytes;
+        }
+        self.arena.apply_moves(&moves);
+        self.stats.compactions += 1;
+        let moved: u64 = moves.iter().map(|m| m.bytes).sum();
+        tracing::debug!(target: "remat", wanted = bytes, moves = moves.len(), moved, "did compact");
+        Ok(())
+    }
+
+    /// The error for a request of `bytes` bytes by `work` that cannot be met.
+    #[cold]
+    pub(super) fn out_of_memory(&self, work: &Work<D>, inputs: &[Layout], bytes: u64) -> Error {
+        let mut error = OutOfMemory {
+            op: work.name().to_owned(),
+            inputs: inputs.iter().map(Layout::to_string).collect(),
+            wanted: bytes,
+            budget: self.settings.budget,
+            used: self.arena.used(),
+            free: self.arena.free_bytes(),
+            largest_free: self.arena.largest_free(),
+            fragmentation: self.arena.fragmentation(),
+            pinned: 0,
+            leaves: 0,
+            evictable: self.table.evictable_bytes(),
+            holders: Vec::new(),
+        };
+        let mut named = 0;
+        for (key, storage) in self.table.storages() {
+            let Residence::Resident(block) = storage.residence else { continue };
+            let bytes = self.arena.size(block);
+            named += bytes;
+            let why = if storage.pins > 0 {
+                error.pinned += bytes;
+                "in use by the op at hand"
+            } else if storage.producer.is_none() {
+                error.leaves += bytes;
+                "a leaf: cannot be recomputed"
+            } else {
+                "evictable"
+            };
+            error.holders.push((self.name_of(key).to_owned(), bytes, why));
+        }
+        // Outputs and scratch placed for the op at hand before this request failed.
+        error.pinned += self.arena.used() - named;
+        error.holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        error.holders.truncate(5);
+        Error::OutOfMemory(Arc::new(error))
+    }
+}

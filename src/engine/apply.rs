@@ -1,0 +1,173 @@
+//! Running an op for the first time.
+
+use super::{Body, Engine, Error, Keys, LastRun, Residence, StorageKey, Tensor, TensorKey, Work};
+use crate::device::Device;
+use crate::layout::Layout;
+use crate::op::{Op, OpError, Output, Outputs};
+use smallvec::SmallVec;
+
+pub(super) type Tensors = SmallVec<[Tensor; 3]>;
+pub(super) type StorageKeys = SmallVec<[StorageKey; 4]>;
+
+impl<D: Device> Engine<D> {
+    /// Runs `op` and returns its outputs. Inputs of in-place outputs are consumed: their keys are
+    /// stale afterwards.
+    ///
+    /// # Errors
+    /// If the inputs do not fit the op, or it cannot be run; there are no outputs then. The inputs
+    /// are as before, except that those consumed are gone when a run failed.
+    pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
+        let layouts = inputs
+            .iter()
+            .map(|&key| self.layout(key))
+            .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
+        let outputs = op.infer(&layouts)?;
+        let earlier = self.failure.take();
+        let keys = self.issue(op, inputs, &outputs)?;
+        let failure = std::mem::replace(&mut self.failure, earlier);
+        match failure {
+            None => Ok(keys),
+            Some(error) => {
+                for key in keys {
+                    self.del(key);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait: if the op
+    /// cannot be run, its outputs are poisoned, and the reason is kept for whoever reads them and for
+    /// [`Engine::take_failure`].
+    ///
+    /// # Errors
+    /// If an input key is stale, or the outputs contradict the inputs. Nothing was done then.
+    pub fn issue(
+        &mut self,
+        op: D::Op,
+        inputs: &[TensorKey],
+        outputs: &Outputs,
+    ) -> Result<Keys, Error> {
+        let tensors = inputs.iter().map(|&key| self.tensor(key)).collect::<Result<Tensors, _>>()?;
+        self.last_run = LastRun::default();
+        check_outputs(&op, &tensors, outputs)?;
+        let is_view = |output: &Output| matches!(output, Output::View { .. });
+        if !outputs.is_empty() && outputs.iter().all(is_view) {
+            let look = |output: &Output| match *output {
+                Output::View { input, layout } => {
+                    self.table.add_tensor(tensors[input].storage, layout)
+                }
+                _ => unreachable!("all outputs are views"),
+            };
+            return Ok(outputs.iter().map(look).collect());
+        }
+        if outputs.iter().any(|o| matches!(o, Output::InPlace { .. })) {
+            return Ok(self.issue_in_place(op, inputs, &tensors, outputs));
+        }
+        Ok(self.issue_pure(op, &tensors, outputs))
+    }
+
+    fn issue_pure(&mut self, op: D::Op, inputs: &Tensors, outputs: &Outputs) -> Keys {
+        let layouts = outputs.iter().map(|output| match output {
+            Output::Fresh(layout) => *layout,
+            _ => unreachable!("neither views nor in place"),
+        });
+        let sources: StorageKeys = inputs.iter().map(|t| t.storage).collect();
+        let mut made = StorageKeys::new();
+        let mut keys = Keys::new();
+        let once = !op.rematerializable();
+        let body = Body {
+            work: Work::Op(op),
+            inputs: inputs.iter().map(|t| t.layout).collect(),
+            outputs: layouts.collect(),
+        };
+        for layout in &body.outputs {
+            let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
+            made.push(storage);
+            keys.push(self.table.add_tensor(storage, *layout));
+        }
+        if let Some(error) = self.reason_among(&sources) {
+            self.poison_quietly(&made, &error);
+            return keys;
+        }
+        if made.is_empty() {
+            return keys;
+        }
+        let path = self.table.add_path(sources.iter().copied(), made.iter().copied());
+        self.bodies.insert(path, body);
+        let result = self.ensure(&sources).and_then(|()| {
+            self.meet_threshold();
+            let result = self.run_path(path, false);
+            self.release_pins(&sources);
+            result
+        });
+        match result {
+            Err(error) => self.poison(&made, &error),
+            Ok(()) if once => made.iter().for_each(|&storage| self.make_leaf(storage)),
+            Ok(()) => {}
+        }
+        keys
+    }
+
+    /// The reason of the first poisoned storage among `keys`.
+    pub(super) fn reason_among(&self, keys: &[StorageKey]) -> Option<Error> {
+        keys.iter().find_map(|&key| self.reasons.get(key).cloned())
+    }
+
+    /// Marks storages as lost to a failure, which is kept for whoever asks first.
+    pub(super) fn poison(&mut self, storages: &[StorageKey], error: &Error) {
+        tracing::error!(target: "remat", %error, "op failed");
+        self.failure.get_or_insert_with(|| error.clone());
+        self.poison_quietly(storages, error);
+    }
+
+    /// Marks storages as lost to a failure that is known already.
+    pub(super) fn poison_quietly(&mut self, storages: &[StorageKey], error: &Error) {
+        for &storage in storages {
+            self.cut_producer(storage);
+            if let Some(block) = self.table.set_absent(storage, Residence::Poisoned, &self.arena) {
+                self.arena.free(block);
+            }
+            self.reasons.insert(storage, error.clone());
+        }
+    }
+}
+
+/// What the engine relies on, whoever inferred the outputs.
+fn check_outputs(op: &impl Op, inputs: &[Tensor], outputs: &Outputs) -> Result<(), OpError> {
+    let fail = |message: &str| Err(OpError::new(op.name(), message));
+    let mut views = 0;
+    for (i, output) in outputs.iter().enumerate() {
+        match *output {
+            Output::Fresh(layout) if !layout.is_contiguous() || layout.offset() != 0 => {
+                return fail("a fresh output must be contiguous with offset 0");
+            }
+            Output::Fresh(_) => {}
+            Output::View { input, layout } => {
+                views += 1;
+                let Some(tensor) = inputs.get(input) else {
+                    return fail("a view of an input that is not there");
+                };
+                if layout.dtype() != tensor.layout.dtype() || layout.span() > tensor.layout.span() {
+                    return fail("a view reaches outside its input");
+                }
+            }
+            Output::InPlace { input } => {
+                let Some(tensor) = inputs.get(input) else {
+                    return fail("an update of an input that is not there");
+                };
+                if !tensor.layout.is_contiguous() {
+                    return fail("an input that is updated in place must be contiguous");
+                }
+                if outputs[..i].contains(output) {
+                    return fail("one input is updated by two outputs");
+                }
+            }
+        }
+    }
+    if views > 0 && views < outputs.len() {
+        fail("either all outputs are views or none is")
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! What happens when a handle goes.
+//!
+//! ```text
+//! 9 MB ─conv─▶ 25 MB ─add─▶ 25 MB ─batch norm─▶ 25 MB ─add─▶ 25 MB
+//!              let go       needed              let go       needed
+//! ```
+//!
+//! Backward does not need the inputs of the adds, so the tape lets them go. Freeing them for good would
+//! nail down everything made from them; so their bytes go and their slots stay (a *fake* delete), and
+//! all after the first 9 MB can still be evicted. When the last storage that needs such a slot goes, the
+//! slot goes too (a *real* delete), and then perhaps its own inputs.
+
+use super::{Engine, PathKey, Residence, StorageKey, TensorKey};
+use crate::device::Device;
+use smallvec::{SmallVec, smallvec};
+
+impl<D: Device> Engine<D> {
+    /// Deletes a tensor. A stale key is ignored.
+    pub fn del(&mut self, key: TensorKey) {
+        if let Some(tensor) = self.table.tensors.remove(key) {
+            self.table.storages[tensor.storage].handles -= 1;
+            self.settle(tensor.storage);
+        }
+    }
+
+    /// Looks again at a storage that may have lost its last handle.
+    pub(super) fn settle(&mut self, key: StorageKey) {
+        let storage = self.table.storage(key);
+        if storage.handles > 0 {
+            return;
+        }
+        if storage.users.is_empty() {
+            self.forget(smallvec![key]);
+        } else if storage.producer.is_some() && storage.pins == 0 && self.table.block(key).is_some()
+        {
+            self.stats.fake_deletes += 1;
+            self.evict(key);
+        }
+    }
+
+    /// Cuts a storage from its producer, and deletes the path if that was its last output.
+    pub(super) fn cut_producer(&mut self, key: StorageKey) {
+        let was_evicted = self.table.is_evicted(key);
+        if let Some(path) = self.table.cut(key, &self.arena) {
+            self.remove_path(path);
+        }
+        if was_evicted {
+            self.policy.did_forget(key);
+        }
+    }
+
+    fn remove_path(&mut self, path: PathKey) {
+        let mut unneeded = SmallVec::new();
+        self.table.remove_path(path, |storage| unneeded.push(storage));
+        self.bodies.remove(path);
+        self.forget(unneeded);
+    }
+
+    /// Real delete: of storages that nobody needs, and then of what only they needed. Iterative.
+    fn forget(&mut self, mut unneeded: SmallVec<[StorageKey; 4]>) {
+        while let Some(key) = unneeded.pop() {
+            // An input listed twice is reported once for each time.
+            if !self.table.storages.contains_key(key) {
+                continue;
+            }
+            let last_output_of = self.table.cut(key, &self.arena);
+            if let Some(block) = self.table.set_absent(key, Residence::Evicted, &self.arena) {
+                self.arena.free(block);
+            }
+            self.policy.did_forget(key);
+            self.reasons.remove(key);
+            self.table.storages.remove(key);
+            if let Some(path) = last_output_of {
+                self.table.remove_path(path, |storage| unneeded.push(storage));
+                self.bodies.remove(path);
+            }
+        }
+    }
+}

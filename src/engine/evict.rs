@@ -1,0 +1,95 @@
+//! Choosing a storage and letting its bytes go.
+
+use super::{Engine, Residence, Storage, StorageKey};
+use crate::device::Device;
+use crate::policy::View;
+use ordered_float::OrderedFloat;
+use std::time::Instant;
+
+impl<D: Device> Engine<D> {
+    /// With an eviction threshold: evicts until no more bytes than that are used, or nothing is left.
+    pub(super) fn meet_threshold(&mut self) {
+        if let Some(threshold) = self.settings.eviction_threshold {
+            while self.arena.used() > threshold && self.evict_one() {}
+        }
+    }
+
+    /// Evicts what the policy would miss least. False if there is no candidate, or the policy never
+    /// evicts.
+    pub(super) fn evict_one(&mut self) -> bool {
+        if self.table.evictable_bytes() == 0 || !self.policy.evicts() {
+            return false;
+        }
+        let start = Instant::now();
+        let choice = self.choose();
+        self.stats.search_seconds += start.elapsed().as_secs_f64();
+        let Some((score, victim)) = choice else { return false };
+        tracing::debug!(
+            target: "remat", op = self.name_of(victim), bytes = self.table.storage(victim).bytes, score, "will evict"
+        );
+        self.stats.evictions += 1;
+        self.stats.evicted_bytes += self.table.storage(victim).bytes;
+        self.evict(victim);
+        true
+    }
+
+    /// Lets the bytes of an unpinned, resident storage with a producer go.
+    pub(super) fn evict(&mut self, key: StorageKey) {
+        debug_assert_eq!(self.table.storage(key).pins, 0, "a pinned storage is never evicted");
+        let block = self
+            .table
+            .set_absent(key, Residence::Evicted, &self.arena)
+            .expect("only resident bytes can go");
+        self.arena.free(block);
+        let view = View { table: &self.table, now: self.now, arena: &self.arena };
+        self.policy.did_evict(key, view);
+        tracing::trace!(target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes, "did evict");
+    }
+
+    /// The unpinned candidate with the lowest score, the first of equals.
+    ///
+    /// Storages below `min_evict_bytes`, and then those that the regeneration at hand is about to read,
+    /// are looked at only if there is nothing else: neither filter makes a feasible program fail.
+    fn choose(&mut self) -> Option<(f64, StorageKey)> {
+        let minimum = self.settings.min_evict_bytes;
+        let sampled = if self.settings.sqrt_sampling {
+            self.best_of(true, |s| s.awaited == 0 && s.bytes >= minimum)
+        } else {
+            None
+        };
+        sampled
+            .or_else(|| self.best_of(false, |s| s.awaited == 0 && s.bytes >= minimum))
+            .or_else(|| self.best_of(false, |s| s.awaited == 0))
+            .or_else(|| self.best_of(false, |_| true))
+    }
+
+    fn best_of(
+        &mut self,
+        sample: bool,
+        eligible: impl Fn(&Storage) -> bool,
+    ) -> Option<(f64, StorageKey)> {
+        let candidates = self.table.candidates();
+        let stride = if sample { candidates.len().isqrt() } else { 1 };
+        let view = View { table: &self.table, now: self.now, arena: &self.arena };
+        let mut best: Option<(OrderedFloat<f64>, StorageKey)> = None;
+        let mut position = 0;
+        loop {
+            // Steps of 1 to sqrt(n), all equally likely: about 2 sqrt(n) looks.
+            if stride > 1 {
+                position += self.sampling.below(stride);
+            }
+            let Some(&key) = candidates.get(position) else { break };
+            position += 1;
+            let storage = self.table.storage(key);
+            if storage.pins > 0 || !eligible(storage) {
+                continue;
+            }
+            let score = OrderedFloat(self.policy.score(key, view));
+            self.stats.score_evaluations += 1;
+            if best.is_none_or(|(lowest, _)| score < lowest) {
+                best = Some((score, key));
+            }
+        }
+        best.map(|(score, key)| (score.0, key))
+    }
+}

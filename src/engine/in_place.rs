@@ -1,0 +1,178 @@
+//! Updates in place: the output takes over the storage of the input it consumes.
+//!
+//! The old value is gone then, so nothing may be left that would need it to be regenerated: what needs it
+//! is made a leaf first, or else the old value stays and the update works on a copy.
+
+use super::allocate::Owner;
+use super::apply::{StorageKeys, Tensors};
+use super::run::Blocks;
+use super::{Engine, Error, Keys, Layouts, StorageKey, Tensor, TensorKey, Work};
+use crate::device::Device;
+use crate::layout::Layout;
+use crate::op::{Output, Outputs};
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+impl<D: Device> Engine<D> {
+    /// Runs an op with at least one in-place output. All its outputs are leaves: it cannot run twice.
+    pub(super) fn issue_in_place(
+        &mut self,
+        op: D::Op,
+        keys: &[TensorKey],
+        inputs: &Tensors,
+        outputs: &Outputs,
+    ) -> Keys {
+        let sources: StorageKeys = inputs.iter().map(|t| t.storage).collect();
+        let (targets, result) = match self.reason_among(&sources) {
+            Some(error) => (self.add_targets(inputs, outputs, |_| false), Err((error, true))),
+            None => match self.ensure(&sources) {
+                Err(error) => (self.add_targets(inputs, outputs, |_| false), Err((error, false))),
+                Ok(()) => {
+                    let (targets, result) = self.update(op, inputs, outputs, &sources);
+                    self.release_pins(&sources);
+                    (targets, result.map_err(|error| (error, false)))
+                }
+            },
+        };
+        let made =
+            targets.iter().map(|&(key, layout)| self.table.add_tensor(key, layout)).collect();
+        for output in outputs {
+            if let Output::InPlace { input } = *output {
+                self.del(keys[input]);
+            }
+        }
+        if let Err((error, known)) = result {
+            let storages: StorageKeys = targets.iter().map(|&(key, _)| key).collect();
+            if known {
+                self.poison_quietly(&storages, &error)
+            } else {
+                self.poison(&storages, &error)
+            }
+        }
+        made
+    }
+
+    /// The update itself, with all inputs resident and pinned. Returns where the outputs are, run or
+    /// not.
+    fn update(
+        &mut self,
+        op: D::Op,
+        inputs: &Tensors,
+        outputs: &Outputs,
+        sources: &StorageKeys,
+    ) -> (SmallVec<[(StorageKey, Layout); 2]>, Result<(), Error>) {
+        self.meet_threshold();
+        for output in outputs {
+            if let Output::InPlace { input } = *output {
+                self.cut_dependents_loose(sources[input]);
+            }
+        }
+        let takes_over: SmallVec<[bool; 4]> =
+            (0..inputs.len()).map(|input| self.may_take_over(input, inputs, sources)).collect();
+        let targets = self.add_targets(inputs, outputs, |input| takes_over[input]);
+        let work = Work::Op(op);
+        let mut ins: Layouts = inputs.iter().map(|t| t.layout).collect();
+        let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
+        let mut sources = sources.clone();
+        let mut blocks = Blocks::new();
+        for (output, &(target, layout)) in outputs.iter().zip(&targets) {
+            if let Some(block) = self.table.block(target) {
+                self.make_leaf(target);
+                blocks.push(block);
+                continue;
+            }
+            let block = match self.take(&work, &ins, layout.bytes(), Owner::Storage(target), &[]) {
+                Ok(block) => block,
+                Err(error) => return (targets, Err(error)),
+            };
+            self.table.set_resident(target, block, &self.arena);
+            blocks.push(block);
+            if let Output::InPlace { input } = *output {
+                if let Err(error) = self.copy_value(inputs[input], block) {
+                    return (targets, Err(error));
+                }
+                sources[input] = target;
+                ins[input] = layout;
+            }
+        }
+        let result = self.launch(&work, &sources, &ins, &blocks, &outs, false).map(|_| ());
+        for &(target, _) in &targets {
+            let storage = &mut self.table.storages[target];
+            storage.last_used = self.now;
+            storage.born = self.step;
+            storage.label.get_or_insert_with(|| work.name().into());
+        }
+        (targets, result)
+    }
+
+    /// The storage and layout of each output: of its own, or the one it takes over.
+    fn add_targets(
+        &mut self,
+        inputs: &Tensors,
+        outputs: &Outputs,
+        takes_over: impl Fn(usize) -> bool,
+    ) -> SmallVec<[(StorageKey, Layout); 2]> {
+        let mut target = |output: &Output| match *output {
+            Output::InPlace { input } if takes_over(input) => {
+                (inputs[input].storage, inputs[input].layout)
+            }
+            Output::InPlace { input } => {
+                let old = inputs[input].layout;
+                let layout = Layout::contiguous(old.dtype(), *old.shape());
+                (self.table.add_storage(layout.bytes(), self.now, self.step), layout)
+            }
+            Output::Fresh(layout) => {
+                (self.table.add_storage(layout.bytes(), self.now, self.step), layout)
+            }
+            Output::View { .. } => unreachable!("views and others do not mix"),
+        };
+        outputs.iter().map(&mut target).collect()
+    }
+
+    /// Whether nothing but the consumed handle needs the old value, and the handle looks at all of it.
+    fn may_take_over(&self, input: usize, inputs: &Tensors, sources: &StorageKeys) -> bool {
+        let Tensor { storage: key, layout } = inputs[input];
+        let storage = self.table.storage(key);
+        let read_twice = sources.iter().enumerate().any(|(i, &other)| i != input && other == key);
+        let whole = layout.offset() == 0 && layout.bytes() == storage.bytes;
+        storage.handles == 1 && storage.users.is_empty() && whole && !read_twice
+    }
+
+    fn copy_value(&mut self, from: Tensor, to: crate::memory::Block) -> Result<(), Error> {
+        let block = self.table.block(from.storage).expect("inputs are resident");
+        let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
+        self.device
+            .copy(self.arena.offset(block) + skip, self.arena.offset(to), from.layout.bytes())
+            .map_err(|e| Error::device("copying the old value of an update", &e))
+    }
+
+    /// Makes leaves of the held tensors that need `old` to be regenerated. What nobody holds between
+    /// them and `old` is then needed no more. If one cannot be regenerated now, the update works on a
+    /// copy.
+    ///
+    /// So neither the gradients that an optimizer is about to use nor a loss kept for the log nail down
+    /// the old parameters and, with them, all history. Held tensors are on the device in a run without
+    /// a budget, too; copies of old parameters are not.
+    fn cut_dependents_loose(&mut self, old: StorageKey) {
+        let mut held = StorageKeys::new();
+        let mut seen = FxHashSet::default();
+        let mut stack: StorageKeys = self.table.dependents(old).collect();
+        while let Some(key) = stack.pop() {
+            if !seen.insert(key) {
+                continue;
+            }
+            if self.table.storage(key).handles > 0 {
+                held.push(key);
+            } else {
+                stack.extend(self.table.dependents(key));
+            }
+        }
+        // Those at hand first: with them may go the reason to regenerate anything.
+        held.sort_by_key(|&key| self.table.block(key).is_none());
+        for key in held {
+            if self.commit_storage(key).is_err() {
+                return;
+            }
+        }
+    }
+}

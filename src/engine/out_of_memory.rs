@@ -1,0 +1,87 @@
+//! The out-of-memory error, with all that a person needs to act on it.
+
+use crate::bytes::ByteSize;
+use std::fmt;
+
+/// Memory that could not be had, and what stood in the way.
+#[derive(Clone, Debug)]
+pub struct OutOfMemory {
+    /// What was running.
+    pub op: String,
+    /// Its inputs, as `f32[64, 3, 32, 32]`.
+    pub inputs: Vec<String>,
+    /// Bytes of the one piece that did not fit.
+    pub wanted: u64,
+    /// The hard limit.
+    pub budget: u64,
+    /// Bytes in use when it gave up.
+    pub used: u64,
+    /// Bytes free when it gave up.
+    pub free: u64,
+    /// Largest contiguous free piece.
+    pub largest_free: u64,
+    /// `(free - largest_free) / free`.
+    pub fragmentation: f64,
+    /// Bytes held by the inputs and outputs of the op at hand, and of ops waiting for it.
+    pub pinned: u64,
+    /// Bytes of leaves that are not pinned: values without a compute path (updated in place,
+    /// committed, or from ops that cannot run twice).
+    pub leaves: u64,
+    /// Bytes that could still have been evicted; above 0 only if that would not have been enough, or
+    /// the policy never evicts.
+    pub evictable: u64,
+    /// The five largest holders: what, how many bytes, and why it stays.
+    pub holders: Vec<(String, u64, &'static str)>,
+}
+
+impl OutOfMemory {
+    /// A budget below this cannot pass: what cannot be evicted, and what was wanted.
+    #[must_use]
+    pub const fn at_least(&self) -> u64 {
+        self.pinned.saturating_add(self.leaves).saturating_add(self.wanted)
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |bytes| ByteSize(bytes);
+        writeln!(
+            f,
+            "out of memory: {}({}) wanted {} more, but the budget is {}",
+            self.op,
+            self.inputs.join(", "),
+            size(self.wanted),
+            size(self.budget)
+        )?;
+        writeln!(
+            f,
+            "  used {}, free {} (largest hole {}, fragmentation {:.1} %)",
+            size(self.used),
+            size(self.free),
+            size(self.largest_free),
+            100.0 * self.fragmentation
+        )?;
+        writeln!(
+            f,
+            "  of what is used: {} pinned by the op at hand, {} in leaves that cannot be recomputed, {} evictable",
+            size(self.pinned),
+            size(self.leaves),
+            size(self.evictable)
+        )?;
+        for (i, (name, bytes, why)) in self.holders.iter().enumerate() {
+            let head = if i == 0 { "  largest holders: " } else { "                   " };
+            writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
+        }
+        if self.at_least() > self.budget {
+            write!(f, "  the budget must be at least {}", size(self.at_least()))
+        } else {
+            write!(
+                f,
+                "  the policy does not evict; a budget of {} would get past this op",
+                size(self.used + self.wanted)
+            )
+        }
+    }
+}

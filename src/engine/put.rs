@@ -1,0 +1,27 @@
+//! Values from host memory.
+
+use super::{Body, Engine, TensorKey, Work};
+use crate::device::Device;
+use smallvec::smallvec;
+use std::sync::Arc;
+
+impl<D: Device> Engine<D> {
+    /// A tensor with the value `host`. The host copy is shared, and kept while it may be needed, so
+    /// the tensor can be evicted like any other: its compute path is the upload.
+    ///
+    /// If there is no memory for it, the tensor is poisoned; see [`Engine::take_failure`].
+    pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
+        let layout = D::layout_of(&host);
+        let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
+        let tensor = self.table.add_tensor(storage, layout);
+        let path = self.table.add_path(std::iter::empty(), std::iter::once(storage));
+        let body =
+            Body { work: Work::Upload(host), inputs: smallvec![], outputs: smallvec![layout] };
+        self.bodies.insert(path, body);
+        self.meet_threshold();
+        if let Err(error) = self.run_path(path, false) {
+            self.poison(&[storage], &error);
+        }
+        tensor
+    }
+}

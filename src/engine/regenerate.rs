@@ -1,0 +1,217 @@
+//! Bringing evicted storages back: by running their compute paths again, deepest first.
+//!
+//! No recursion: paths that wait for their inputs lie on a stack of frames, so a chain of any depth
+//! costs heap, not call stack.
+//!
+//! Before a path is put on the stack, all paths that must run for it are found, so that it is known how
+//! many runs are still to come that read a storage. What is awaited is not dropped between two of them.
+//! Otherwise a chain of diamonds (residual blocks) would be run through twice at each diamond, and
+//! cost grow with two to the power of the depth.
+
+use super::apply::StorageKeys;
+use super::settings::Dead;
+use super::{Engine, Error, PathKey, StorageKey};
+use crate::device::Device;
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+/// A path that waits until all it reads is there; the lowest frame is the command itself.
+pub(super) struct Frame {
+    /// What runs once the inputs are there; `None` for the command.
+    path: Option<PathKey>,
+    inputs: StorageKeys,
+    /// `held[i]`: this frame has pinned `inputs[i]`, so it is resident.
+    held: SmallVec<[bool; 4]>,
+}
+
+impl Frame {
+    fn new(path: Option<PathKey>, inputs: StorageKeys) -> Self {
+        let held = SmallVec::from_elem(false, inputs.len());
+        Self { path, inputs, held }
+    }
+}
+
+/// How often one command may take the pins back from waiting frames before it gives up.
+const MAX_YIELDS: u32 = 64;
+
+impl<D: Device> Engine<D> {
+    /// Makes storages resident and pins each once. If it fails, none of them is pinned.
+    pub(super) fn ensure(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
+        if wanted.iter().all(|&key| self.table.block(key).is_some()) {
+            for &key in wanted {
+                self.hold(key);
+            }
+            return Ok(());
+        }
+        let mut frames = std::mem::take(&mut self.frames);
+        let mut pending = std::mem::take(&mut self.pending);
+        frames.push(Frame::new(None, wanted.into()));
+        let result = self.regenerate(&mut frames, &mut pending);
+        for path in pending.drain() {
+            self.table.stop_awaiting_inputs(path);
+        }
+        if result.is_err() {
+            for frame in frames.drain(..).rev() {
+                self.release_frame(&frame);
+            }
+        }
+        (self.frames, self.pending) = (frames, pending);
+        result
+    }
+
+    /// Takes back the pins of [`Engine::ensure`].
+    pub(super) fn release_pins(&mut self, wanted: &[StorageKey]) {
+        for &key in wanted {
+            self.release_pin(key);
+        }
+    }
+
+    /// Works the stack off until the lowest frame has all its inputs.
+    fn regenerate(
+        &mut self,
+        frames: &mut Vec<Frame>,
+        pending: &mut FxHashSet<PathKey>,
+    ) -> Result<(), Error> {
+        let mut yields = 0;
+        loop {
+            self.stats.max_regeneration_depth =
+                self.stats.max_regeneration_depth.max(frames.len() - 1);
+            let top = frames.last_mut().expect("the command waits below");
+            let mut missing = None;
+            for i in 0..top.inputs.len() {
+                if top.held[i] {
+                    continue;
+                }
+                let key = top.inputs[i];
+                if self.table.block(key).is_some() {
+                    self.hold(key);
+                    top.held[i] = true;
+                } else {
+                    missing = missing.or(Some(key));
+                }
+            }
+            if let Some(key) = missing {
+                let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
+                self.plan(path, pending);
+                let inputs = self.table.path(path).inputs.iter().map(|e| e.storage).collect();
+                tracing::trace!(target: "remat", op = self.name_of(key), depth = frames.len(), "will regenerate");
+                frames.push(Frame::new(Some(path), inputs));
+                continue;
+            }
+            let Some(path) = top.path else {
+                frames.pop();
+                return Ok(());
+            };
+            match self.run_path(path, true) {
+                Ok(()) => {
+                    if pending.remove(&path) {
+                        self.table.stop_awaiting_inputs(path);
+                    }
+                    let done = frames.pop().expect("it just ran");
+                    self.finish(path, &done, frames);
+                    self.check_recompute_limit()?;
+                }
+                Err(Error::OutOfMemory(_)) if yields < MAX_YIELDS && self.yield_pins(frames) => {
+                    yields += 1
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Finds all paths that must run before and with `path`, as things are now.
+    fn plan(&mut self, path: PathKey, pending: &mut FxHashSet<PathKey>) {
+        let mut stack: SmallVec<[PathKey; 8]> = SmallVec::from_elem(path, 1);
+        while let Some(path) = stack.pop() {
+            if pending.insert(path) {
+                self.table.await_inputs(path);
+                let inputs = self.table.path(path).inputs.iter();
+                let missing = inputs.filter(|e| self.table.block(e.storage).is_none());
+                stack.extend(missing.filter_map(|e| self.table.storage(e.storage).producer));
+            }
+        }
+    }
+
+    /// After a run: the frame below takes hold of what it waited for; then what nobody holds may go.
+    fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
+        let below = frames.last_mut().expect("somebody waited for this run");
+        for i in 0..below.inputs.len() {
+            if !below.held[i] && self.table.block(below.inputs[i]).is_some() {
+                self.hold(below.inputs[i]);
+                below.held[i] = true;
+            }
+        }
+        self.release_frame(done);
+        let outputs: StorageKeys =
+            self.table.path(path).outputs.iter().flatten().copied().collect();
+        for key in outputs {
+            self.drop_if_dead(key);
+        }
+    }
+
+    /// When the deepest run does not fit beside what the waiting frames hold: lets go of what can be
+    /// evicted of it. The frames look again when their turn comes, and regenerate what is missing then.
+    /// False if they held nothing that helps.
+    ///
+    /// Without this, a deep cascade could exhaust memory by its own pins: a feasibility hole.
+    fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
+        let before = self.table.evictable_bytes();
+        let waiting = frames.len() - 1;
+        for frame in &mut frames[..waiting] {
+            for i in 0..frame.inputs.len() {
+                let key = frame.inputs[i];
+                if frame.held[i] && self.table.storage(key).producer.is_some() {
+                    frame.held[i] = false;
+                    self.table.unpin(key, &self.arena);
+                }
+            }
+        }
+        self.table.evictable_bytes() > before
+    }
+
+    fn check_recompute_limit(&self) -> Result<(), Error> {
+        match self.settings.recompute_limit {
+            Some(limit) if self.stats.recompute_cost > limit * self.stats.base_cost => {
+                Err(Error::RecomputeLimit {
+                    ratio: self.stats.recompute_cost / self.stats.base_cost,
+                    limit,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why a storage cannot be brought back.
+    fn lost(&self, key: StorageKey) -> Error {
+        self.reasons.get(key).cloned().unwrap_or(Error::UnknownTensor)
+    }
+
+    /// Pins a resident storage as an input of what runs next.
+    fn hold(&mut self, key: StorageKey) {
+        self.table.pin(key, &self.arena);
+        self.table.storages[key].last_used = self.now;
+    }
+
+    fn release_frame(&mut self, frame: &Frame) {
+        for (&key, _) in frame.inputs.iter().zip(&frame.held).filter(|(_, held)| **held) {
+            self.release_pin(key);
+        }
+    }
+
+    fn release_pin(&mut self, key: StorageKey) {
+        if self.table.unpin(key, &self.arena) {
+            self.drop_if_dead(key);
+        }
+    }
+
+    /// With [`Dead::Drop`]: lets go of a storage that was regenerated only as a step on the way, and that
+    /// no run to come reads.
+    fn drop_if_dead(&mut self, key: StorageKey) {
+        let storage = self.table.storage(key);
+        let unused = storage.handles == 0 && storage.pins == 0 && storage.awaited == 0;
+        let dead = unused && storage.producer.is_some();
+        if dead && self.settings.dead == Dead::Drop && self.table.block(key).is_some() {
+            self.evict(key);
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One run of a path: places for its outputs, its kernel, its cost.
+
+use super::allocate::Owner;
+use super::{Body, Engine, Error, LastRun, Layouts, PathKey, StorageKey, Work};
+use crate::cost::Run;
+use crate::device::{Call, Device, DeviceError, Place};
+use crate::layout::Layout;
+use crate::memory::Block;
+use crate::op::Op;
+use crate::policy::View;
+use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+pub(super) type Blocks = SmallVec<[Block; 4]>;
+
+impl<D: Device> Engine<D> {
+    /// Runs a path whose inputs are resident and pinned, and makes all its outputs resident. `again`:
+    /// it ran before.
+    ///
+    /// An output that is resident already is written over with the bits it has. One that was cut loose
+    /// or deleted is written to scratch and thrown away.
+    pub(super) fn run_path(&mut self, path: PathKey, again: bool) -> Result<(), Error> {
+        // A resident output must not be evicted to make room for another.
+        let outputs: SmallVec<[Option<StorageKey>; 2]> = self.table.path(path).outputs.clone();
+        for &storage in outputs.iter().flatten() {
+            self.table.pin(storage, &self.arena);
+        }
+        // The body leaves the table while it runs, so that the engine can be changed meanwhile.
+        let body = self.bodies.remove(path).expect("a path has a body");
+        let result = self.run_body(path, &body, &outputs, again);
+        self.bodies.insert(path, body);
+        for &storage in outputs.iter().flatten() {
+            self.table.unpin(storage, &self.arena);
+        }
+        result
+    }
+
+    fn run_body(
+        &mut self,
+        path: PathKey,
+        body: &Body<D>,
+        outputs: &[Option<StorageKey>],
+        again: bool,
+    ) -> Result<(), Error> {
+        let inputs: SmallVec<[StorageKey; 4]> =
+            self.table.path(path).inputs.iter().map(|e| e.storage).collect();
+        let (blocks, taken) = self.place_outputs(body, outputs)?;
+        let cost = self.launch(&body.work, &inputs, &body.inputs, &blocks, &body.outputs, again);
+        let cost = match cost {
+            Ok(cost) => cost,
+            Err(error) => {
+                taken.iter().for_each(|&block| self.arena.free(block));
+                return Err(error);
+            }
+        };
+        self.table.paths[path].cost = cost;
+        for (output, block) in outputs.iter().zip(blocks) {
+            match output {
+                Some(key) if self.table.block(*key).is_none() => {
+                    self.table.set_resident(*key, block, &self.arena);
+                    self.table.storages[*key].recomputed += u32::from(again);
+                    if again {
+                        let view = View { table: &self.table, now: self.now, arena: &self.arena };
+                        self.policy.did_regenerate(*key, view);
+                    } else {
+                        self.table.storages[*key].last_used = self.now;
+                    }
+                }
+                Some(_) => {}
+                None => self.arena.free(block),
+            }
+        }
+        Ok(())
+    }
+
+    /// A block for each output, and which of them were taken for this run.
+    fn place_outputs(
+        &mut self,
+        body: &Body<D>,
+        outputs: &[Option<StorageKey>],
+    ) -> Result<(Blocks, Blocks), Error> {
+        let mut blocks = Blocks::new();
+        let mut taken = Blocks::new();
+        for (&storage, layout) in outputs.iter().zip(&body.outputs) {
+            let block = match storage.and_then(|key| self.table.block(key)) {
+                Some(block) => block,
+                None => {
+                    let owner = storage.map_or(Owner::Scratch, Owner::Storage);
+                    let block =
+                        self.take(&body.work, &body.inputs, layout.bytes(), owner, &taken)?;
+                    taken.push(block);
+                    block
+                }
+            };
+            blocks.push(block);
+        }
+        Ok((blocks, taken))
+    }
+
+    /// Allocates, or gives back what was `taken` for the same run and explains why not.
+    pub(super) fn take(
+        &mut self,
+        work: &Work<D>,
+        inputs: &[Layout],
+        bytes: u64,
+        owner: Owner,
+        taken: &[Block],
+    ) -> Result<Block, Error> {
+        let error = match self.allocate(bytes, owner) {
+            Ok(Some(block)) => return Ok(block),
+            Ok(None) => self.out_of_memory(work, inputs, bytes),
+            Err(error) => error,
+        };
+        taken.iter().for_each(|&block| self.arena.free(block));
+        Err(error)
+    }
+
+    /// Runs the kernel on placed outputs. Returns its cost, and moves the clock on by it.
+    pub(super) fn launch(
+        &mut self,
+        work: &Work<D>,
+        sources: &[StorageKey],
+        inputs: &Layouts,
+        blocks: &[Block],
+        outputs: &Layouts,
+        again: bool,
+    ) -> Result<f64, Error> {
+        let scratch_bytes = match work {
+            Work::Op(op) => self.device.workspace(op, inputs, outputs),
+            Work::Upload(_) => 0,
+        };
+        let scratch = match scratch_bytes {
+            0 => None,
+            bytes => Some(self.take(work, inputs, bytes, Owner::Scratch, &[])?),
+        };
+        // Offsets are read only now: making room may have moved blocks.
+        let place = |block: Block, layout: &Layout| Place {
+            storage: self.arena.offset(block),
+            layout: *layout,
+        };
+        let ins: SmallVec<[Place; 4]> = sources
+            .iter()
+            .zip(inputs)
+            .map(|(&key, layout)| {
+                place(self.table.block(key).expect("inputs are resident"), layout)
+            })
+            .collect();
+        let outs: SmallVec<[Place; 2]> =
+            blocks.iter().zip(outputs).map(|(&b, layout)| place(b, layout)).collect();
+        let workspace = scratch.map_or(0..0, |block| {
+            let start = self.arena.offset(block);
+            start..start + scratch_bytes
+        });
+        let device = &mut self.device;
+        let result = match work {
+            Work::Op(op) => {
+                guarded(|| device.execute(Call { op, inputs: &ins, outputs: &outs, workspace }))
+            }
+            Work::Upload(host) => guarded(|| {
+                let start = Instant::now();
+                device.write(host, outs[0])?;
+                Ok(Some(start.elapsed().as_secs_f64()))
+            }),
+        };
+        if let Some(block) = scratch {
+            self.arena.free(block);
+        }
+        let seconds = result.map_err(|e| Error::device(work.name(), &e))?;
+        self.account(work, inputs, outputs, scratch_bytes, seconds, again)
+    }
+
+    fn account(
+        &mut self,
+        work: &Work<D>,
+        inputs: &Layouts,
+        outputs: &Layouts,
+        workspace: u64,
+        seconds: Option<f64>,
+        again: bool,
+    ) -> Result<f64, Error> {
+        let flops = match work {
+            Work::Op(op) => op.flops(inputs, outputs),
+            Work::Upload(_) => 0.0,
+        };
+        let cost = self.costs.cost(Run { op: work.name(), inputs, outputs, flops, seconds });
+        self.now += cost;
+        if !again {
+            self.stats.ops += 1;
+            self.stats.base_cost += cost;
+            let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
+            self.last_run = LastRun { cost, workspace, rematerializable };
+            return Ok(cost);
+        }
+        self.stats.recomputed_ops += 1;
+        self.stats.recompute_cost += cost;
+        self.stats.recompute_seconds += seconds.unwrap_or(0.0);
+        tracing::debug!(target: "remat", op = work.name(), cost, "did regenerate");
+        Ok(cost)
+    }
+}
+
+/// Runs a kernel, taking a panic for an error.
+fn guarded(
+    run: impl FnOnce() -> Result<Option<f64>, DeviceError>,
+) -> Result<Option<f64>, DeviceError> {
+    // The device may be left with half an output; the engine gives that output up.
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        Err(DeviceError::new(format!("panicked: {text}")))
+    })
+}

@@ -1,0 +1,76 @@
+//! What an engine is told when it is made.
+
+use crate::bytes::ByteSize;
+use crate::error::Error;
+
+/// What becomes of a storage that was regenerated only as a step on the way, once nothing pins it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dead {
+    /// It is dropped at once. Usually far better at tight budgets.
+    #[default]
+    Drop,
+    /// It stays until the policy picks it, as in the DTR paper.
+    Keep,
+}
+
+/// Limits and options of an [`Engine`](super::Engine).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Bytes of device memory that may be held, at any instant, workspaces included.
+    pub budget: u64,
+    /// Before each op, evict until no more bytes than this are used. `None`: evict only when an
+    /// allocation does not fit.
+    pub eviction_threshold: Option<u64>,
+    /// Smaller storages are evicted only when nothing else is left. By default 1/4096 of the budget.
+    pub min_evict_bytes: u64,
+    /// Score about `2 * sqrt(n)` of `n` candidates instead of all.
+    pub sqrt_sampling: bool,
+    /// What becomes of steps on the way.
+    pub dead: Dead,
+    /// Fail when the cost of recomputing exceeds this multiple of the cost of the work itself. `None`:
+    /// never.
+    pub recompute_limit: Option<f64>,
+    /// Arena granularity in bytes.
+    pub granularity: u64,
+    /// For sampling.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// A budget in bytes, and defaults for the rest.
+    #[must_use]
+    pub const fn new(budget: u64) -> Self {
+        Self {
+            budget,
+            eviction_threshold: None,
+            min_evict_bytes: budget / 4096,
+            sqrt_sampling: false,
+            dead: Dead::Drop,
+            recompute_limit: None,
+            granularity: crate::memory::ALIGNMENT,
+            seed: 0,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |message: String| Err(Error::Settings(message));
+        if self.budget == 0 {
+            return wrong(
+                "a budget of 0 bytes holds no tensor; give at least a few KiB".to_owned(),
+            );
+        }
+        if let Some(threshold) = self.eviction_threshold.filter(|&t| t > self.budget) {
+            let (threshold, budget) = (ByteSize(threshold), ByteSize(self.budget));
+            return wrong(format!(
+                "the eviction threshold ({threshold}) is above the budget ({budget}) and would never act; lower it"
+            ));
+        }
+        if let Some(limit) = self.recompute_limit.filter(|limit| limit.is_nan() || *limit < 0.0) {
+            return wrong(format!(
+                "the recompute limit is {limit}; give a multiple of the work, such as 1.0"
+            ));
+        }
+        Ok(())
+    }
+}

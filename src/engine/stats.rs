@@ -1,0 +1,78 @@
+//! Counters.
+
+use super::Engine;
+use crate::device::Device;
+
+/// What an engine has done so far, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// Hard limit in bytes.
+    pub budget_bytes: u64,
+    /// Bytes in use now.
+    pub used_bytes: u64,
+    /// Most bytes ever in use.
+    pub peak_bytes: u64,
+    /// `(free - largest free) / free`, now.
+    pub fragmentation: f64,
+    /// Ops run for the first time, uploads included; views not.
+    pub ops: u64,
+    /// Ops run again.
+    pub recomputed_ops: u64,
+    /// Storages evicted because memory was short.
+    pub evictions: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// Storages dropped because no tensor looked at them any more, though they may be needed to
+    /// recompute others.
+    pub fake_deletes: u64,
+    /// Times that blocks were moved to make a hole.
+    pub compactions: u64,
+    /// Bytes moved in doing so.
+    pub moved_bytes: u64,
+    /// Candidates scored.
+    pub score_evaluations: u64,
+    /// Most paths that waited for one another in one regeneration.
+    pub max_regeneration_depth: usize,
+    /// Cost of the ops run for the first time, in units of the cost model.
+    pub base_cost: f64,
+    /// Cost of the ops run again.
+    pub recompute_cost: f64,
+    /// Seconds the device spent running ops again, where it can tell.
+    pub recompute_seconds: f64,
+    /// Seconds spent choosing what to evict.
+    pub search_seconds: f64,
+    /// Tensors in the table.
+    pub tensors: usize,
+    /// Storages in the table.
+    pub storages: usize,
+    /// Compute paths in the table.
+    pub paths: usize,
+    /// Step marks so far.
+    pub steps: u64,
+}
+
+impl Stats {
+    pub(super) fn new(budget_bytes: u64) -> Self {
+        Self { budget_bytes, ..Self::default() }
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// A snapshot of the counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (tensors, storages, paths) = self.table.counts();
+        Stats {
+            used_bytes: self.arena.used(),
+            peak_bytes: self.arena.peak(),
+            fragmentation: self.arena.fragmentation(),
+            tensors,
+            storages,
+            paths,
+            steps: self.step,
+            ..self.stats
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What can go wrong, and what to do about it.
+
+use crate::device::DeviceError;
+use crate::engine::OutOfMemory;
+use crate::op::OpError;
+use std::sync::Arc;
+
+/// An error of the engine or the runtime. Cheap to clone: one failed op can be the reason of many failed tensors.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Inputs that do not fit the op. Nothing was done.
+    #[error(transparent)]
+    Op(#[from] OpError),
+    /// An op, an upload or a read wanted memory that cannot be freed.
+    #[error(transparent)]
+    OutOfMemory(Arc<OutOfMemory>),
+    /// The device failed while running an op, or a kernel panicked.
+    #[error("{op} failed on the device: {message}")]
+    Device {
+        /// What was running.
+        op: Arc<str>,
+        /// What the device said.
+        message: Arc<str>,
+    },
+    /// Recomputing costs more than the limit that was set.
+    #[error(
+        "recomputing costs {ratio:.2} times the work itself, above the recompute limit of {limit}: \
+         raise the budget, or the limit"
+    )]
+    RecomputeLimit {
+        /// Recomputed cost over first-time cost.
+        ratio: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// A key whose tensor is gone, or that belongs to another engine.
+    #[error("no such tensor: it was deleted, or belongs to another engine")]
+    UnknownTensor,
+    /// A handle from another runtime.
+    #[error("{op}: input {input} is a tensor of another runtime; get() it there and put() it here")]
+    ForeignTensor {
+        /// What it was given to.
+        op: String,
+        /// Position among its inputs.
+        input: usize,
+    },
+    /// A recording could not be written.
+    #[error("the recording could not be written: {0}")]
+    Recording(Arc<std::io::Error>),
+    /// The runtime's worker thread is gone.
+    #[error("the runtime has stopped: its worker thread ended")]
+    Stopped,
+    /// Settings that make no sense.
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl Error {
+    pub(crate) fn device(op: &str, error: &DeviceError) -> Self {
+        Self::Device { op: op.into(), message: Arc::clone(&error.0) }
+    }
+}

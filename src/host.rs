@@ -1,0 +1,144 @@
+//! Tensors in host memory: what goes into `put` and comes out of `get`.
+
+use crate::layout::{DType, Dims, Layout};
+use std::fmt;
+
+/// The elements of a [`HostTensor`], packed in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum HostData {
+    /// 32-bit floats.
+    F32(Vec<f32>),
+    /// 32-bit integers.
+    I32(Vec<i32>),
+}
+
+/// A shape and its elements in host memory.
+///
+/// ```
+/// use remat::HostTensor;
+/// let eye = HostTensor::f32([2, 2], vec![1.0, 0.0, 0.0, 1.0]).unwrap();
+/// assert_eq!(eye.as_f32().unwrap()[3], 1.0);
+/// assert!(HostTensor::f32([2, 2], vec![1.0]).is_err());
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct HostTensor {
+    shape: Dims,
+    data: HostData,
+}
+
+/// A shape that does not match its number of elements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("shape {shape} has {expected} elements, but {found} were given")]
+pub struct ElementCountError {
+    /// The shape asked for.
+    pub shape: Dims,
+    /// How many elements it has.
+    pub expected: usize,
+    /// How many there were.
+    pub found: usize,
+}
+
+impl HostTensor {
+    /// # Errors
+    /// If the number of elements does not match the shape.
+    pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, ElementCountError> {
+        let shape = check(shape.into(), data.len())?;
+        Ok(Self { shape, data: HostData::F32(data) })
+    }
+
+    /// # Errors
+    /// If the number of elements does not match the shape.
+    pub fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Result<Self, ElementCountError> {
+        let shape = check(shape.into(), data.len())?;
+        Ok(Self { shape, data: HostData::I32(data) })
+    }
+
+    /// A scalar.
+    #[must_use]
+    pub fn scalar(value: f32) -> Self {
+        Self { shape: Dims::SCALAR, data: HostData::F32(vec![value]) }
+    }
+
+    /// All zero. The pages of a large one are not touched until they are read.
+    #[must_use]
+    pub fn zeros(dtype: DType, shape: impl Into<Dims>) -> Self {
+        let shape = shape.into();
+        let data = match dtype {
+            DType::I32 => HostData::I32(vec![0; shape.elements()]),
+            DType::F32 | DType::U8 => HostData::F32(vec![0.0; shape.elements()]),
+        };
+        Self { shape, data }
+    }
+
+    /// Sizes, outermost first.
+    #[must_use]
+    pub const fn shape(&self) -> &Dims {
+        &self.shape
+    }
+
+    /// The elements.
+    #[must_use]
+    pub const fn data(&self) -> &HostData {
+        &self.data
+    }
+
+    /// Element type.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        match self.data {
+            HostData::F32(_) => DType::F32,
+            HostData::I32(_) => DType::I32,
+        }
+    }
+
+    /// Type and shape as a contiguous layout.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        Layout::contiguous(self.dtype(), self.shape)
+    }
+
+    /// The elements, if they are floats.
+    #[must_use]
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.data {
+            HostData::F32(v) => Some(v),
+            HostData::I32(_) => None,
+        }
+    }
+
+    /// The elements, if they are integers.
+    #[must_use]
+    pub fn as_i32(&self) -> Option<&[i32]> {
+        match &self.data {
+            HostData::I32(v) => Some(v),
+            HostData::F32(_) => None,
+        }
+    }
+
+    /// The elements as raw bytes, for hashing and comparing bit for bit.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.data {
+            HostData::F32(v) => bytemuck::cast_slice(v),
+            HostData::I32(v) => bytemuck::cast_slice(v),
+        }
+    }
+}
+
+fn check(shape: Dims, found: usize) -> Result<Dims, ElementCountError> {
+    let expected = shape.elements();
+    if expected == found { Ok(shape) } else { Err(ElementCountError { shape, expected, found }) }
+}
+
+impl fmt::Debug for HostTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        write!(f, "{} ", self.layout())?;
+        let more = if self.shape.elements() > SHOWN { ", .." } else { "" };
+        match &self.data {
+            HostData::F32(v) => write!(f, "{:?}{more}", &v[..v.len().min(SHOWN)]),
+            HostData::I32(v) => write!(f, "{:?}{more}", &v[..v.len().min(SHOWN)]),
+        }
+    }
+}

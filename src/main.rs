@@ -1,0 +1,3 @@
+//! The `remat` program.
+
+fn main() {}

@@ -1,0 +1,176 @@
+//! All holes, by size class.
+
+use std::collections::BTreeMap;
+
+use super::bin::{Bin, Hole};
+
+/// Each power of two is cut into `2^STEP_BITS` classes, so a class is at most 3 % wide.
+const STEP_BITS: u32 = 5;
+/// Classes per power of two.
+const STEPS: u64 = 1 << STEP_BITS;
+/// Classes below this hold one size each.
+const EQUAL: usize = 2 << STEP_BITS;
+/// Words of bitmap for the classes of every size up to `u64::MAX`.
+const WORDS: usize = (class(u64::MAX) + 1).div_ceil(64);
+
+/// The holes of an arena, in bins by size class, smallest first.
+#[derive(Clone, Debug)]
+pub(super) struct Bins {
+    /// A granule is `1 << shift` bytes.
+    shift: u32,
+    /// Bit `w` is set iff `words[w]` is not zero.
+    summary: u64,
+    /// Bit `b % 64` of `words[b / 64]` is set iff `bins[b]` is not empty.
+    words: [u64; WORDS],
+    /// `bins[b]` holds exactly the holes of class `b`; so every hole in it is smaller than every
+    /// hole of `bins[b + 1]`. As many as the arena's capacity can need.
+    bins: Vec<Bin>,
+    /// Slot of a hole -> where in its bin the hole is, unless the bin is a tree. Means nothing for
+    /// other slots.
+    positions: Vec<u32>,
+    /// Holes in all bins.
+    len: usize,
+}
+
+/// The class of a size in granules: one class for each size below `2 * STEPS`, then `STEPS` classes
+/// for each power of two.
+const fn class(granules: u64) -> usize {
+    if granules < STEPS {
+        return granules as usize;
+    }
+    let power = granules.ilog2() - STEP_BITS;
+    (power as u64 * STEPS + (granules >> power)) as usize
+}
+
+impl Bins {
+    /// No holes, and bins for holes of up to `capacity` bytes.
+    pub fn new(capacity: u64, granularity: u64) -> Self {
+        let shift = granularity.trailing_zeros();
+        let bin = |class| if class < EQUAL { Bin::Equal(vec![]) } else { Bin::Few(vec![]) };
+        let bins = (0..=class(capacity >> shift)).map(bin).collect();
+        Self { shift, summary: 0, words: [0; WORDS], bins, positions: vec![], len: 0 }
+    }
+
+    /// Number of holes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the largest hole.
+    pub fn largest(&self) -> Option<u64> {
+        let word = self.summary.checked_ilog2()? as usize;
+        let bin = word * 64 + self.words[word].ilog2() as usize;
+        self.bins[bin].largest()
+    }
+
+    /// All holes, by class.
+    pub fn iter(&self) -> impl Iterator<Item = Hole> + '_ {
+        self.iter_from(0)
+    }
+
+    /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
+    #[inline]
+    pub fn fit(&self, size: u64) -> Option<Hole> {
+        let own = self.bin_of(size);
+        let first = self.occupied_from(own)?;
+        match self.bins[first].fit(size) {
+            None => self.bins[self.occupied_from(own + 1)?].fit(size),
+            hole => hole,
+        }
+    }
+
+    /// The hole in which the `size` bytes from `offset` on lie. O(holes of that size and up).
+    pub fn around(&self, offset: u64, size: u64) -> Option<Hole> {
+        let end = offset.checked_add(size)?;
+        self.iter_from(size).find(|hole| hole.offset <= offset && end <= hole.end())
+    }
+
+    /// Adds a hole.
+    #[inline]
+    pub fn insert(&mut self, hole: Hole) {
+        let slot = hole.slot as usize;
+        if slot >= self.positions.len() {
+            self.positions.resize(slot + 1, 0);
+        }
+        let bin = self.bin_of(hole.size);
+        self.bins[bin].insert(hole, &mut self.positions);
+        self.words[bin / 64] |= 1 << (bin % 64);
+        self.summary |= 1 << (bin / 64);
+        self.len += 1;
+    }
+
+    /// Takes out a hole that is in.
+    #[inline]
+    pub fn remove(&mut self, hole: Hole) {
+        let bin = self.bin_of(hole.size);
+        self.bins[bin].remove(hole, &mut self.positions);
+        self.len -= 1;
+        if self.bins[bin].is_empty() {
+            let word = &mut self.words[bin / 64];
+            *word &= !(1 << (bin % 64));
+            if *word == 0 {
+                self.summary &= !(1 << (bin / 64));
+            }
+        }
+    }
+
+    /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
+    #[inline]
+    pub fn update(&mut self, old: Hole, new: Hole) {
+        let bin = self.bin_of(old.size);
+        if bin == self.bin_of(new.size) {
+            self.bins[bin].update(old, new, &mut self.positions);
+        } else {
+            self.remove(old);
+            self.insert(new);
+        }
+    }
+
+    fn bin_of(&self, size: u64) -> usize {
+        class(size >> self.shift)
+    }
+
+    /// The first bin from `bin` on that is not empty.
+    #[inline]
+    fn occupied_from(&self, bin: usize) -> Option<usize> {
+        let word = bin / 64;
+        let here = self.words.get(word)? & (!0 << (bin % 64));
+        if here != 0 {
+            return Some(word * 64 + here.trailing_zeros() as usize);
+        }
+        let later = self.summary & (!1 << word);
+        if later == 0 {
+            return None;
+        }
+        let word = later.trailing_zeros() as usize;
+        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+    }
+
+    /// All holes of at least `size` bytes, and others of the same class.
+    fn iter_from(&self, size: u64) -> impl Iterator<Item = Hole> + '_ {
+        let first = self.occupied_from(self.bin_of(size));
+        std::iter::successors(first, |bin| self.occupied_from(bin + 1))
+            .flat_map(|bin| self.bins[bin].iter())
+    }
+
+    /// Panics unless exactly the `holes` (slot -> hole) are in, each where it belongs.
+    pub fn check(&self, holes: &BTreeMap<u32, Hole>) {
+        assert_eq!(self.len, holes.len(), "the bins hold {} of {} holes", self.len, holes.len());
+        for hole in holes.values() {
+            let bin = self.bin_of(hole.size);
+            let found = self.bins[bin].contains(*hole, &self.positions);
+            assert!(found, "{hole:?} is not in bin {bin}");
+        }
+        for (b, bin) in self.bins.iter().enumerate() {
+            let bit = self.words[b / 64] >> (b % 64) & 1 == 1;
+            assert_eq!(bit, !bin.is_empty(), "bit of bin {b}");
+            assert!(bin.in_order(), "order of bin {b}");
+            for hole in bin.iter() {
+                assert_eq!(holes.get(&hole.slot), Some(&hole), "bin {b} holds a hole that is not");
+            }
+        }
+        for (w, &word) in self.words.iter().enumerate() {
+            assert_eq!(self.summary >> w & 1 == 1, word != 0, "summary of word {w}");
+        }
+    }
+}

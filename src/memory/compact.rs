@@ -1,0 +1,247 @@
+//! Moving blocks together when there is room enough, but not in one piece.
+//!
+//! A plan is one of two kinds. *Sliding* picks a run of neighbouring chunks and packs its blocks to
+//! its low end. A hole takes in its neighbour only when everything between them moves, whichever
+//! way, so the cost of a run that starts and ends with a hole it needs is all of its blocks, and the
+//! cheapest run is found by two pointers. *Evacuating* picks a run whose blocks fit into holes
+//! elsewhere, so that their own bytes join the new hole as well; it is often far cheaper, but the
+//! blocks may fail to fit, so only the few cheapest runs are tried.
+
+use std::cmp::Reverse;
+
+use super::slab::{Block, EDGE};
+use super::{Arena, Chunk, Content};
+
+/// How many evacuations, cheapest first, are tried before sliding is taken.
+const EVACUATIONS: usize = 16;
+
+/// One block to be copied elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Move {
+    /// The block; its handle stays valid.
+    pub block: Block,
+    /// Where it starts.
+    pub from: u64,
+    /// Where it shall start. The two ranges may overlap.
+    pub to: u64,
+    /// Bytes to copy: what the holder asked for, as the rest of the block means nothing.
+    pub bytes: u64,
+}
+
+/// A run of neighbouring chunks, none of them an unmovable block.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// First byte.
+    start: u64,
+    /// Just past the last byte.
+    end: u64,
+    /// Slot of the first chunk.
+    first: u32,
+    /// Bytes in holes.
+    free: u64,
+    /// Bytes to copy if all its blocks move.
+    cost: u64,
+}
+
+impl Run {
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+impl Arena {
+    /// The cheapest moves found that leave a hole for a block of `bytes`, in an order in which each
+    /// can be carried out by itself (as a `memmove`) after the ones before it. Empty if there is
+    /// such a hole already.
+    ///
+    /// Only blocks for whose owner `movable` holds are moved. The cost of a plan is the bytes it
+    /// copies. It is the least of all plans that keep the order of blocks, or one of those that
+    /// empty a run of chunks into other holes, where one of them was found that is cheaper yet.
+    ///
+    /// `None` if no plan was found. When every block is movable, there is one whenever
+    /// [`Arena::free_bytes`] suffices.
+    ///
+    /// # Time complexity
+    /// O(chunks), and O(chunks * log chunks) where evacuating may be cheaper than sliding.
+    pub fn plan_compaction(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<Vec<Move>> {
+        let size = self.round(bytes)?;
+        if self.largest_free() >= size {
+            return Some(Vec::new());
+        }
+        if self.free_bytes() < size {
+            return None;
+        }
+        let mut slide: Option<Run> = None;
+        self.shortest_runs(
+            &movable,
+            |run| run.free >= size,
+            |run| {
+                if slide.is_none_or(|best| run.cost < best.cost) {
+                    slide = Some(run);
+                }
+            },
+        );
+        let limit = slide.map_or(u64::MAX, |run| run.cost);
+        let mut evacuations = Vec::new();
+        self.shortest_runs(
+            &movable,
+            |run| run.len() >= size,
+            |run| {
+                if run.cost < limit {
+                    evacuations.push(run);
+                }
+            },
+        );
+        self.cheapest_evacuation(evacuations).or_else(|| Some(self.slide(slide?)))
+    }
+
+    /// Enters moves into the books, one after the other. The caller copies the bytes, in the same
+    /// order. All handles stay valid.
+    ///
+    /// # Panics
+    /// If a move does not start where its block is, or where it goes is not free (apart from the
+    /// block's own bytes): the plan is out of date.
+    ///
+    /// # Time complexity
+    /// For each move, O(log holes) when it slides and O(holes at least that large) when it does not.
+    pub fn apply_moves(&mut self, moves: &[Move]) {
+        for m in moves {
+            let index = self.slab.resolve(m.block);
+            let (offset, size) = (self.slab[index].offset, self.slab[index].size);
+            assert_eq!(offset, m.from, "{:?} is not where the move starts", m.block);
+            assert!(
+                m.to.is_multiple_of(self.granularity()),
+                "{:?} moves off the granules",
+                m.block
+            );
+
+            let left = self.slab.insert_before(index, offset, size);
+            self.slab.unlink(index);
+            let around = self.join(left);
+            let near = m.to >= around.offset && around.end() - size >= m.to;
+            let hole = if near { Some(around) } else { self.bins.around(m.to, size) };
+            let hole = hole.unwrap_or_else(|| panic!("{:?} moves to {}: not free", m.block, m.to));
+
+            let place = self.split(hole, m.to, size);
+            self.slab.link_before(place, index);
+            self.slab[index].offset = m.to;
+            self.slab.remove(place);
+            self.touch(m.to + size);
+            self.moves += 1;
+            self.debug_check();
+        }
+    }
+
+    /// Blocks ever moved.
+    #[must_use]
+    pub const fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    /// Calls `found` on the shortest run ending at each chunk that is `enough`, if there is one.
+    /// `enough` must hold for every run that contains one for which it holds.
+    fn shortest_runs(
+        &self,
+        movable: impl Fn(u64) -> bool,
+        enough: impl Fn(&Run) -> bool,
+        mut found: impl FnMut(Run),
+    ) {
+        let run_from = |first, start| Run { start, end: start, first, free: 0, cost: 0 };
+        let mut index = self.slab[EDGE].next;
+        let mut run = run_from(index, 0);
+        while index != EDGE {
+            let slot = &self.slab[index];
+            index = slot.next;
+            if slot.is_used() && !movable(slot.owner) {
+                run = run_from(index, slot.end());
+                continue;
+            }
+            run.end = slot.end();
+            if slot.is_used() {
+                run.cost += slot.requested();
+            } else {
+                run.free += slot.size;
+            }
+            loop {
+                let shorter = self.without_first(run);
+                if !enough(&shorter) {
+                    break;
+                }
+                run = shorter;
+            }
+            if enough(&run) {
+                found(run);
+            }
+        }
+    }
+
+    /// A run that is not empty, less its first chunk.
+    fn without_first(&self, mut run: Run) -> Run {
+        let slot = &self.slab[run.first];
+        if slot.is_used() {
+            run.cost -= slot.requested();
+        } else {
+            run.free -= slot.size;
+        }
+        run.start = slot.end();
+        run.first = slot.next;
+        run
+    }
+
+    /// Packs the blocks of a run to its low end.
+    fn slide(&self, run: Run) -> Vec<Move> {
+        let mut to = run.start;
+        let mut moves = Vec::new();
+        for chunk in self.chunks_of(run) {
+            if let Content::Used { block, requested, .. } = chunk.content {
+                moves.push(Move { block, from: chunk.offset, to, bytes: requested });
+                to += chunk.size;
+            }
+        }
+        moves
+    }
+
+    /// Empties the cheapest of `runs` for which that is possible, looking at a few only.
+    fn cheapest_evacuation(&self, mut runs: Vec<Run>) -> Option<Vec<Move>> {
+        if runs.is_empty() {
+            return None;
+        }
+        if runs.len() > EVACUATIONS {
+            runs.select_nth_unstable_by_key(EVACUATIONS, |run| (run.cost, run.start));
+            runs.truncate(EVACUATIONS);
+        }
+        runs.sort_unstable_by_key(|run| (run.cost, run.start));
+        let mut holes: Vec<_> = self.bins.iter().map(|hole| hole.key()).collect();
+        holes.sort_unstable();
+        runs.into_iter().find_map(|run| self.evacuate(run, &holes))
+    }
+
+    /// Moves the blocks of a run into holes outside of it, the largest first, each by best fit.
+    /// `holes` are all there are, as sizes and offsets in ascending order.
+    fn evacuate(&self, run: Run, holes: &[(u64, u64)]) -> Option<Vec<Move>> {
+        let outside = |&&(_, offset): &&(u64, u64)| offset < run.start || offset >= run.end;
+        let mut holes: Vec<_> = holes.iter().filter(outside).copied().collect();
+        let mut blocks: Vec<_> = self.chunks_of(run).filter(|chunk| !chunk.is_free()).collect();
+        blocks.sort_by_key(|chunk| Reverse(chunk.size));
+        let place = |chunk: Chunk| {
+            let at = holes.partition_point(|&(size, _)| size < chunk.size);
+            if at == holes.len() {
+                return None;
+            }
+            let (size, to) = holes.remove(at);
+            let rest = (size - chunk.size, to + chunk.size);
+            if rest.0 > 0 {
+                holes.insert(holes.partition_point(|&hole| hole < rest), rest);
+            }
+            let Content::Used { block, requested, .. } = chunk.content else { return None };
+            Some(Move { block, from: chunk.offset, to, bytes: requested })
+        };
+        blocks.into_iter().map(place).collect()
+    }
+
+    /// The chunks of a run, in address order.
+    fn chunks_of(&self, run: Run) -> impl Iterator<Item = Chunk> + '_ {
+        self.chunks_from(run.first).take_while(move |chunk| chunk.offset < run.end)
+    }
+}

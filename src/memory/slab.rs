@@ -1,0 +1,188 @@
+//! Chunk records, linked in address order, and the handles that name them.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use super::bin::Hole;
+
+/// The slot that closes the ring: before the first chunk and after the last. It has no bytes and
+/// counts as used, so that nothing ever merges with it.
+pub(super) const EDGE: u32 = 0;
+
+/// A block of an [`Arena`](super::Arena): eight bytes, `Copy`, as small inside an `Option`.
+///
+/// It stays valid until it is freed, also when compaction moves the block. Each slot counts its
+/// uses, so a handle kept past its `free` is noticed, unless the slot has been used 2^31 times since.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Block {
+    index: NonZeroU32,
+    /// Odd, as every generation in which a slot holds a block.
+    generation: u32,
+}
+
+/// Prints as `Block(12v3)`: slot 12 in its generation 3.
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({}v{})", self.index, self.generation)
+    }
+}
+
+/// One chunk of the arena, or a vacant record waiting to be one.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    /// First byte. A chunk starts where the one before it ends.
+    pub offset: u64,
+    /// Bytes. Zero only at [`EDGE`] and in vacant slots.
+    pub size: u64,
+    /// What the holder of a block called itself; means nothing in a hole.
+    pub owner: u64,
+    /// The chunk that ends where this one starts.
+    pub prev: u32,
+    /// The chunk that starts where this one ends. In a vacant slot: the next vacant one, or `EDGE`.
+    pub next: u32,
+    /// Odd iff this is a block (or [`EDGE`]); a hole or a vacant slot is even.
+    pub generation: u32,
+    /// Bytes of `size` that nobody asked for; at most one granule. Means nothing in a hole.
+    pub slack: u32,
+}
+
+impl Slot {
+    pub fn is_used(&self) -> bool {
+        self.generation % 2 == 1
+    }
+
+    pub fn end(&self) -> u64 {
+        self.offset + self.size
+    }
+
+    /// Bytes that the holder of a block asked for.
+    pub fn requested(&self) -> u64 {
+        self.size - u64::from(self.slack)
+    }
+}
+
+/// All slots. Chunks form a ring through [`EDGE`]; vacant slots form a stack.
+#[derive(Clone, Debug)]
+pub(super) struct Slab {
+    slots: Vec<Slot>,
+    /// Top of the stack of vacant slots, `EDGE` if there is none.
+    vacant: u32,
+    /// Length of that stack.
+    vacancies: usize,
+}
+
+impl Slab {
+    pub fn new() -> Self {
+        let edge =
+            Slot { offset: 0, size: 0, owner: 0, prev: EDGE, next: EDGE, generation: 1, slack: 0 };
+        Self { slots: vec![edge], vacant: EDGE, vacancies: 0 }
+    }
+
+    /// Chunks in the ring, [`EDGE`] not counted.
+    pub fn len(&self) -> usize {
+        self.slots.len() - 1 - self.vacancies
+    }
+
+    /// A new hole of the given range, linked in before `next`.
+    pub fn insert_before(&mut self, next: u32, offset: u64, size: u64) -> u32 {
+        let index = self.vacant;
+        let index = if index == EDGE {
+            let slot =
+                Slot { offset, size, owner: 0, prev: EDGE, next: EDGE, generation: 0, slack: 0 };
+            self.slots.push(slot);
+            u32::try_from(self.slots.len() - 1).expect("no arena has 2^32 chunks")
+        } else {
+            self.vacant = self[index].next;
+            self.vacancies -= 1;
+            (self[index].offset, self[index].size) = (offset, size);
+            index
+        };
+        self.link_before(next, index);
+        index
+    }
+
+    /// Takes a slot out of the ring but keeps it, for [`Slab::link_before`].
+    pub fn unlink(&mut self, index: u32) {
+        let Slot { prev, next, .. } = self[index];
+        self[prev].next = next;
+        self[next].prev = prev;
+    }
+
+    /// Puts a slot that is not in the ring into it.
+    pub fn link_before(&mut self, next: u32, index: u32) {
+        let prev = self[next].prev;
+        (self[index].prev, self[index].next) = (prev, next);
+        self[prev].next = index;
+        self[next].prev = index;
+    }
+
+    /// Takes a hole out of the ring and makes its slot vacant.
+    pub fn remove(&mut self, index: u32) {
+        self.unlink(index);
+        let vacant = self.vacant;
+        let slot = &mut self[index];
+        slot.size = 0;
+        slot.next = vacant;
+        self.vacant = index;
+        self.vacancies += 1;
+    }
+
+    /// Turns a hole into a block or a block into a hole.
+    pub fn flip(&mut self, index: u32) {
+        let slot = &mut self[index];
+        slot.generation = slot.generation.wrapping_add(1);
+    }
+
+    /// Slot `index` as a hole.
+    pub fn hole(&self, index: u32) -> Hole {
+        let &Slot { size, offset, .. } = &self[index];
+        Hole { size, offset, slot: index }
+    }
+
+    /// The handle of the block in slot `index`.
+    pub fn handle(&self, index: u32) -> Block {
+        let slot = &self[index];
+        debug_assert!(slot.is_used(), "slot {index} holds no block");
+        let index = NonZeroU32::new(index).expect("the edge is not a block");
+        Block { index, generation: slot.generation }
+    }
+
+    /// The slot of a block.
+    ///
+    /// # Panics
+    /// If `block` was freed, or belongs to another arena and that shows.
+    #[track_caller]
+    pub fn resolve(&self, block: Block) -> u32 {
+        let index = block.index.get();
+        match self.slots.get(index as usize) {
+            Some(slot) if slot.generation == block.generation => index,
+            slot => stale(block, slot.map(|slot| slot.generation)),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn stale(block: Block, now: Option<u32>) -> ! {
+    match now {
+        Some(now) => {
+            panic!("{block:?} is stale: it was freed, and its slot is at generation {now}")
+        }
+        None => panic!("{block:?} is not of this arena: there is no such slot"),
+    }
+}
+
+impl std::ops::Index<u32> for Slab {
+    type Output = Slot;
+    fn index(&self, index: u32) -> &Slot {
+        &self.slots[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Slab {
+    fn index_mut(&mut self, index: u32) -> &mut Slot {
+        &mut self.slots[index as usize]
+    }
+}

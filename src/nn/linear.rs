@@ -1,0 +1,39 @@
+use super::{Mode, Module, State, join};
+use crate::error::Error;
+use crate::ops::Distribution;
+use crate::runtime::{Ops, Tensor};
+
+/// `y = x weight^T + bias`, for `x [n, inputs]`.
+#[derive(Debug)]
+pub struct Linear {
+    /// `[outputs, inputs]`
+    weight: Tensor,
+    /// `[outputs]`
+    bias: Tensor,
+}
+
+impl Linear {
+    /// Weights and biases drawn evenly from `±1 / sqrt(inputs)`.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(ops: &dyn Ops, inputs: usize, outputs: usize) -> Result<Self, Error> {
+        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
+        let distribution = Distribution::Uniform { low: -bound, high: bound };
+        Ok(Self {
+            weight: ops.random(&[outputs, inputs], distribution)?,
+            bias: ops.random(&[outputs], distribution)?,
+        })
+    }
+}
+
+impl Module for Linear {
+    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        ops.add(&ops.matmul(x, &ops.transpose(&self.weight)?)?, &self.bias)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        found.push((join(prefix, "weight"), State::Parameter(&mut self.weight)));
+        found.push((join(prefix, "bias"), State::Parameter(&mut self.bias)));
+    }
+}

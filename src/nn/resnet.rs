@@ -1,0 +1,70 @@
+use super::{BatchNorm2d, Conv2d, Linear, Residual, Sequential};
+use crate::error::Error;
+use crate::ops::Pool2d;
+use crate::runtime::Ops;
+
+/// The residual networks of He et al. (CVPR 2016).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResNet {
+    /// `6 * n + 2` layers in three stages of 16, 32 and 64 channels, for small images.
+    Cifar {
+        /// Blocks a stage: 3 for ResNet-20, 200 for ResNet-1202.
+        n: usize,
+    },
+    /// ResNet-18: basic blocks, four stages of 64 to 512 channels.
+    R18,
+    /// ResNet-50: bottleneck blocks, four stages of 256 to 2048 channels.
+    R50,
+}
+
+/// Images at least this wide and high get the 7x7 stem with pooling in ResNet-18 and -50; smaller ones
+/// a 3x3 stem.
+const LARGE_IMAGE: usize = 64;
+
+/// A residual network for images `[n, channels, size, size]`.
+///
+/// # Errors
+/// If a size is absurd.
+pub fn resnet(
+    ops: &dyn Ops,
+    kind: ResNet,
+    channels: usize,
+    size: [usize; 2],
+    classes: usize,
+) -> Result<Sequential, Error> {
+    let (stages, bottleneck): (Vec<(usize, usize)>, bool) = match kind {
+        ResNet::Cifar { n } => (vec![(16, n), (32, n), (64, n)], false),
+        ResNet::R18 => (vec![(64, 2), (128, 2), (256, 2), (512, 2)], false),
+        ResNet::R50 => (vec![(64, 3), (128, 4), (256, 6), (512, 3)], true),
+    };
+    let width = stages[0].0;
+    let large = stages.len() == 4 && size.iter().all(|&s| s >= LARGE_IMAGE);
+    let (kernel, stride) = if large { (7, 2) } else { (3, 1) };
+    let mut net = Sequential::new()
+        .then("conv1", Conv2d::new(ops, channels, width, kernel, stride)?)
+        .then("bn1", BatchNorm2d::new(ops, width)?)
+        .then_apply("relu", |ops, x| ops.relu(x));
+    if large {
+        net = net.then_apply("pool", |ops, x| {
+            ops.max_pool2d(x, Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] })
+        });
+    }
+    let mut inputs = width;
+    for (i, (width, blocks)) in stages.into_iter().enumerate() {
+        let mut stage = Sequential::new();
+        for block in 0..blocks {
+            let stride = if i > 0 && block == 0 { 2 } else { 1 };
+            let residual = if bottleneck {
+                Residual::bottleneck(ops, inputs, width, stride)?
+            } else {
+                Residual::basic(ops, inputs, width, stride)?
+            };
+            inputs = if bottleneck { 4 * width } else { width };
+            stage = stage.then(block.to_string(), residual);
+        }
+        net = net.then(format!("layer{}", i + 1), stage);
+    }
+    Ok(net
+        .then_apply("pool", |ops, x| ops.global_avg_pool(x))
+        .then("fc", Linear::new(ops, inputs, classes)?))
+}

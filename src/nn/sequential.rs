@@ -1,0 +1,63 @@
+use super::{Mode, Module, State, join};
+use crate::error::Error;
+use crate::runtime::{Ops, Tensor};
+
+/// Modules one after the other.
+#[derive(Default)]
+pub struct Sequential {
+    modules: Vec<(String, Box<dyn Module>)>,
+}
+
+impl Sequential {
+    /// Nothing yet: the identity.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a module under a name.
+    #[must_use]
+    pub fn then(mut self, name: impl Into<String>, module: impl Module + 'static) -> Self {
+        self.modules.push((name.into(), Box::new(module)));
+        self
+    }
+
+    /// Adds a function without state.
+    #[must_use]
+    pub fn then_apply(self, name: impl Into<String>, function: Function) -> Self {
+        self.then(name, function)
+    }
+}
+
+/// A function without state, as a module.
+pub type Function = fn(&dyn Ops, &Tensor) -> Result<Tensor, Error>;
+
+impl Module for Function {
+    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        self(ops, x)
+    }
+
+    fn state<'a>(&'a mut self, _prefix: &str, _found: &mut Vec<(String, State<'a>)>) {}
+}
+
+impl Module for Sequential {
+    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let mut y = x.clone();
+        for (_, module) in &mut self.modules {
+            y = module.forward(ops, &y, mode)?;
+        }
+        Ok(y)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        for (name, module) in &mut self.modules {
+            module.state(&join(prefix, name), found);
+        }
+    }
+}
+
+impl std::fmt::Debug for Sequential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.modules.iter().map(|(name, _)| name)).finish()
+    }
+}

@@ -1,0 +1,81 @@
+//! The contract between the engine and the operations it runs.
+//!
+//! The engine is generic over its op type: it never looks inside one. It asks what the outputs look
+//! like, how much work they are, and whether running it again is allowed.
+
+use crate::layout::Layout;
+use smallvec::SmallVec;
+use std::fmt;
+
+/// What one output of an op is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A storage of its own, packed in row-major order. The layout must be contiguous with offset 0.
+    Fresh(Layout),
+    /// Another look at the storage of input `input`: no bytes, no kernel, no cost.
+    View {
+        /// Position in the input list.
+        input: usize,
+        /// Layout within that input's storage.
+        layout: Layout,
+    },
+    /// The updated value of input `input`, which is consumed. It takes over the input's storage
+    /// where nothing else needs the old value; otherwise the engine copies the old value first.
+    /// Either way the kernel finds the old value in the output and overwrites it.
+    InPlace {
+        /// Position in the input list; that input must be contiguous.
+        input: usize,
+    },
+}
+
+/// The outputs of an op, in order.
+pub type Outputs = SmallVec<[Output; 2]>;
+
+/// An operation on tensors.
+///
+/// # Contract
+/// Running an op again on the same input bits must give the same output bits: that is what makes
+/// evicting and recomputing invisible. Random ops carry their key and counter.
+///
+/// Either all outputs are views or none is. An op with an in-place output is never run again: all
+/// of its outputs become leaves.
+pub trait Op: fmt::Debug + Send + 'static {
+    /// Short name, for events, traces and error messages.
+    fn name(&self) -> &str;
+
+    /// Shapes, types and placement of the outputs.
+    ///
+    /// # Errors
+    /// If the inputs do not fit the op; the message says which and why.
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError>;
+
+    /// Floating-point operations of one run, for the `flops` cost model. Defaults to one per output
+    /// element.
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs.iter().map(|o| o.elements() as f64).sum()
+    }
+
+    /// Whether running it again gives the same bits. Ops with effects outside the device (reading a
+    /// file, a collective) say no, and their outputs become leaves.
+    fn rematerializable(&self) -> bool {
+        true
+    }
+}
+
+/// Inputs that do not fit an op.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{op}: {message}")]
+pub struct OpError {
+    /// Name of the op.
+    pub op: String,
+    /// What is wrong, with the offending value and what was expected.
+    pub message: String,
+}
+
+impl OpError {
+    /// An error of `op`.
+    #[must_use]
+    pub fn new(op: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { op: op.into(), message: message.into() }
+    }
+}

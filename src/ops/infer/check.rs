@@ -1,0 +1,131 @@
+//! What inputs must look like, one question at a time. Every message says what was found and what
+//! was expected.
+
+use crate::layout::{DType, Dims, Layout};
+use crate::op::Output;
+use crate::ops::{FLOAT, Pool2d};
+
+/// What is wrong with the inputs, for people.
+pub(super) type Fault = String;
+
+/// All inputs, if there are `N` of them.
+pub(super) fn take<const N: usize>(inputs: &[Layout]) -> Result<&[Layout; N], Fault> {
+    inputs.try_into().map_err(|_| format!("takes {N} inputs, {} were given", inputs.len()))
+}
+
+/// Fails unless `x` holds elements of type `dtype`.
+pub(super) fn typed(x: &Layout, role: &str, dtype: DType) -> Result<(), Fault> {
+    if x.dtype() == dtype { Ok(()) } else { Err(format!("{role} is {x}, expected {dtype}")) }
+}
+
+/// Fails unless `x` holds floats; any strides will do.
+pub(super) fn float(x: &Layout, role: &str) -> Result<(), Fault> {
+    typed(x, role, FLOAT)
+}
+
+/// Fails unless `x` lies packed.
+pub(super) fn contiguous(x: &Layout, role: &str) -> Result<(), Fault> {
+    if x.is_contiguous() {
+        Ok(())
+    } else {
+        Err(format!("{role} {x} has strides {}, expected contiguous", x.strides()))
+    }
+}
+
+/// Fails unless `x` holds floats and lies packed.
+pub(super) fn packed(x: &Layout, role: &str) -> Result<(), Fault> {
+    float(x, role)?;
+    contiguous(x, role)
+}
+
+/// Fails unless `x` is packed, of type `dtype` and shape `shape`.
+pub(super) fn packed_as(
+    x: &Layout,
+    role: &str,
+    dtype: DType,
+    shape: &[usize],
+) -> Result<(), Fault> {
+    if x.dtype() != dtype || **x.shape() != *shape {
+        return Err(format!("{role} is {x}, expected {dtype}{shape:?}"));
+    }
+    contiguous(x, role)
+}
+
+/// The sizes of `x`, if it has `N` dimensions.
+pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N], Fault> {
+    let shape: &[usize] = x.shape();
+    shape.try_into().map_err(|_| format!("{role} is {x} of rank {}, expected rank {N}", x.rank()))
+}
+
+/// Fails unless `axis` is a dimension of `x`.
+pub(super) fn axis_of(x: &Layout, role: &str, axis: usize) -> Result<(), Fault> {
+    if axis < x.rank() {
+        Ok(())
+    } else {
+        Err(format!("axis {axis} is out of range for {role} {x}, expected below {}", x.rank()))
+    }
+}
+
+/// Fails unless `value` is an ordinary number, not below `low`.
+pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
+    if value.is_finite() && value >= low {
+        Ok(())
+    } else if low == f32::NEG_INFINITY {
+        Err(format!("{what} is {value}, expected a finite number"))
+    } else {
+        Err(format!("{what} is {value}, expected a finite number of at least {low}"))
+    }
+}
+
+/// Fails if the elements of a packed tensor could not be counted in bytes. Dimensions of size 0
+/// excuse nothing: the strides must be countable too.
+pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
+    let fits = shape
+        .iter()
+        .filter(|&&size| size != 0)
+        .try_fold(dtype.bytes(), |bytes, &size| bytes.checked_mul(size))
+        .is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if fits { Ok(()) } else { Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX)) }
+}
+
+/// A new tensor, if it can exist.
+pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Output, Fault> {
+    let shape = shape.into();
+    countable(dtype, &shape)?;
+    Ok(Output::Fresh(Layout::contiguous(dtype, shape)))
+}
+
+/// The number of windows of a convolution or pooling along height and width.
+pub(super) fn windows(
+    size: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+) -> Result<[usize; 2], Fault> {
+    let mut count = [0; 2];
+    for (i, side) in ["height", "width"].into_iter().enumerate() {
+        if kernel[i] == 0 || stride[i] == 0 {
+            let (k, s) = (kernel[i], stride[i]);
+            return Err(format!("kernel {side} {k} and stride {s}, expected at least 1 each"));
+        }
+        let padded = padding[i].checked_mul(2).and_then(|p| p.checked_add(size[i]));
+        let Some(room) = padded.and_then(|p| p.checked_sub(kernel[i])) else {
+            let (n, p, k) = (size[i], padding[i], kernel[i]);
+            return Err(format!("{side} {n} with padding {p} does not hold a kernel of {k}"));
+        };
+        count[i] = room / stride[i] + 1;
+    }
+    Ok(count)
+}
+
+/// The number of windows of a pooling, each of which has at least one element.
+pub(super) fn pool_windows(size: [usize; 2], pool: &Pool2d) -> Result<[usize; 2], Fault> {
+    let Pool2d { kernel, stride, padding } = *pool;
+    if padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2 {
+        return Err(format!("padding {padding:?} is more than half the kernel {kernel:?}"));
+    }
+    if size.contains(&0) {
+        return Err(format!("image of size {size:?}, expected at least [1, 1]"));
+    }
+    windows(size, kernel, stride, padding)
+}

@@ -1,0 +1,178 @@
+//! Classes of evicted storages by union-find: the neighbourhood, approximately, in almost no time.
+//!
+//! Each evicted storage is a member of a class, whose root carries the sum of its members' costs.
+//! Evicting a storage joins the classes around it; bringing one back takes its cost out of the sum.
+//! Classes are never split, so a class may hold storages that no longer touch: the price for speed.
+
+use crate::engine::{StorageKey, Table};
+use slotmap::{SecondaryMap, SlotMap, new_key_type};
+use smallvec::SmallVec;
+
+new_key_type! { struct NodeKey; }
+
+#[derive(Debug)]
+struct Node {
+    /// `None` for a root.
+    parent: Option<NodeKey>,
+    /// Number of nodes below that name this one as parent, plus one while a storage is its member.
+    /// A node without references goes, so that there are never more nodes than the members need.
+    references: u32,
+    /// Of a root: cost of all members of the class, up to rounding. Otherwise meaningless.
+    cost: f64,
+    /// Of a root: number of members and other nodes below, for union by size.
+    size: u32,
+}
+
+/// A member and what it added to its class.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    node: NodeKey,
+    cost: f64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    nodes: SlotMap<NodeKey, Node>,
+    /// Exactly the evicted storages.
+    members: SecondaryMap<StorageKey, Member>,
+}
+
+impl Classes {
+    /// Makes an evicted storage a member, and joins its class with those of its evicted sources and
+    /// dependents.
+    pub fn join(&mut self, key: StorageKey, table: &Table) {
+        let cost = table.own_cost(key);
+        let node = self.nodes.insert(Node { parent: None, references: 1, cost, size: 1 });
+        self.members.insert(key, Member { node, cost });
+        let mut root = node;
+        for other in table.sources(key).chain(table.dependents(key)).filter(|&o| o != key) {
+            if let Some(member) = self.members.get(other) {
+                let other = self.find(member.node);
+                root = self.union(root, other);
+            }
+        }
+    }
+
+    /// Takes a storage out of its class, if it is in one. The rest of the class stays together.
+    pub fn leave(&mut self, key: StorageKey) {
+        if let Some(member) = self.members.remove(key) {
+            let root = self.find(member.node);
+            self.nodes[root].cost -= member.cost;
+            self.release(member.node);
+        }
+    }
+
+    /// Cost of the distinct classes that `keys` are members of.
+    pub fn cost_of(&mut self, keys: impl Iterator<Item = StorageKey>) -> f64 {
+        let mut roots = SmallVec::<[NodeKey; 8]>::new();
+        let mut cost = 0.0;
+        for key in keys {
+            if let Some(member) = self.members.get(key) {
+                let root = self.find(member.node);
+                if !roots.contains(&root) {
+                    roots.push(root);
+                    // Rounding may leave a tiny negative sum.
+                    cost += self.nodes[root].cost.max(0.0);
+                }
+            }
+        }
+        cost
+    }
+
+    fn union(&mut self, a: NodeKey, b: NodeKey) -> NodeKey {
+        if a == b {
+            return a;
+        }
+        let (root, child) = if self.nodes[a].size >= self.nodes[b].size { (a, b) } else { (b, a) };
+        let Node { cost, size, .. } = self.nodes[child];
+        self.nodes[child].parent = Some(root);
+        let kept = &mut self.nodes[root];
+        kept.cost += cost;
+        kept.size += size;
+        kept.references += 1;
+        root
+    }
+
+    /// The root of a node's class. Halves the way there.
+    fn find(&mut self, mut node: NodeKey) -> NodeKey {
+        while let Some(parent) = self.nodes[node].parent {
+            let Some(above) = self.nodes[parent].parent else { return parent };
+            self.nodes[node].parent = Some(above);
+            self.nodes[above].references += 1;
+            self.release(parent);
+            node = above;
+        }
+        node
+    }
+
+    /// Takes one reference from a node, and removes it and what only it referred to.
+    fn release(&mut self, node: NodeKey) {
+        let mut next = Some(node);
+        while let Some(node) = next {
+            self.nodes[node].references -= 1;
+            if self.nodes[node].references > 0 {
+                break;
+            }
+            next = self.nodes.remove(node).and_then(|gone| gone.parent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A graph is not needed to join by hand.
+    fn classes(costs: &[f64]) -> (Classes, Vec<StorageKey>) {
+        let mut keys = SlotMap::<StorageKey, ()>::with_key();
+        let mut classes = Classes::default();
+        let keys = costs
+            .iter()
+            .map(|&cost| {
+                let key = keys.insert(());
+                let node =
+                    classes.nodes.insert(Node { parent: None, references: 1, cost, size: 1 });
+                classes.members.insert(key, Member { node, cost });
+                key
+            })
+            .collect();
+        (classes, keys)
+    }
+
+    fn union(classes: &mut Classes, a: StorageKey, b: StorageKey) {
+        let (a, b) = (classes.members[a].node, classes.members[b].node);
+        let (a, b) = (classes.find(a), classes.find(b));
+        classes.union(a, b);
+    }
+
+    #[test]
+    fn a_class_outlives_its_root_and_is_counted_once() {
+        let (mut c, k) = classes(&[1.0, 2.0, 4.0, 8.0]);
+        union(&mut c, k[0], k[1]);
+        union(&mut c, k[2], k[3]);
+        assert_eq!(c.cost_of([k[0], k[1]].into_iter()), 3.0);
+        union(&mut c, k[1], k[2]);
+        assert_eq!(c.cost_of(k.iter().copied()), 15.0);
+        c.leave(k[0]);
+        assert_eq!(c.cost_of(k.iter().copied()), 14.0);
+        assert_eq!(c.cost_of([k[3]].into_iter()), 14.0);
+        for &key in &k {
+            c.leave(key);
+            c.leave(key);
+        }
+        assert!(c.nodes.is_empty(), "no node outlives its members");
+    }
+
+    #[test]
+    fn coming_and_going_beside_one_that_stays_keeps_few_nodes() {
+        let (mut c, k) = classes(&[1.0, 1.0]);
+        for _ in 0..10_000 {
+            union(&mut c, k[0], k[1]);
+            c.leave(k[1]);
+            let node = c.nodes.insert(Node { parent: None, references: 1, cost: 1.0, size: 1 });
+            c.members.insert(k[1], Member { node, cost: 1.0 });
+        }
+        assert!(c.nodes.len() < 8, "{} nodes", c.nodes.len());
+        assert!((c.cost_of([k[0]].into_iter()) - 1.0).abs() < 1e-9);
+    }
+}

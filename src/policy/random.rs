@@ -1,0 +1,23 @@
+use super::{Policy, View};
+use crate::engine::StorageKey;
+use crate::rng::SplitMix64;
+
+/// Evicts anything: what the others must beat.
+#[derive(Debug)]
+pub struct Random {
+    numbers: SplitMix64,
+}
+
+impl Random {
+    /// The same seed gives the same choices.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { numbers: SplitMix64::new(seed) }
+    }
+}
+
+impl Policy for Random {
+    fn score(&mut self, _candidate: StorageKey, _view: View<'_>) -> f64 {
+        self.numbers.next() as f64
+    }
+}

@@ -1,0 +1,206 @@
+//! How a runtime is described and started.
+
+use super::{QUEUE, Runtime};
+use crate::bytes::ByteSize;
+use crate::cost::CostModelKind;
+use crate::device::Device;
+use crate::engine::{Dead, Engine, Settings};
+use crate::error::Error;
+use crate::interpreter::Interpreter;
+use crate::policy::PolicyKind;
+use crate::trace::Recorder;
+use std::fmt::Display;
+
+/// Describes a [`Runtime`]. A value that makes no sense is reported when the runtime is started.
+#[derive(Debug)]
+pub struct Builder {
+    budget: Option<u64>,
+    settings: Settings,
+    min_evict_bytes: Option<u64>,
+    policy: PolicyKind,
+    cost_model: CostModelKind,
+    threads: Option<usize>,
+    recorder: Option<Box<dyn Recorder>>,
+    wrong: Option<String>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            budget: None,
+            settings: Settings::new(1),
+            min_evict_bytes: None,
+            policy: PolicyKind::default(),
+            cost_model: CostModelKind::default(),
+            threads: None,
+            recorder: None,
+            wrong: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Device memory that may be held, as bytes or as text such as `"1.5GiB"`: a hard limit for
+    /// parameters, activations, gradients and workspaces together. Default: the machine's memory.
+    #[must_use]
+    pub fn budget<B: TryInto<ByteSize, Error: Display>>(mut self, budget: B) -> Self {
+        self.budget = self.bytes("budget", budget).or(self.budget);
+        self
+    }
+
+    /// Before each op, evict until no more than this is used. A softer line below the budget, in
+    /// bytes or as text. Default: none, evict only when an allocation does not fit.
+    #[must_use]
+    pub fn eviction_threshold<B: TryInto<ByteSize, Error: Display>>(
+        mut self,
+        threshold: B,
+    ) -> Self {
+        self.settings.eviction_threshold = self.bytes("eviction threshold", threshold);
+        self
+    }
+
+    /// Evict smaller tensors only when nothing else is left. Default: 1/4096 of the budget.
+    #[must_use]
+    pub fn min_evict_bytes<B: TryInto<ByteSize, Error: Display>>(mut self, bytes: B) -> Self {
+        self.min_evict_bytes = self.bytes("smallest eviction", bytes);
+        self
+    }
+
+    /// What to evict first. Default: [`PolicyKind::DtrEq`].
+    #[must_use]
+    pub const fn policy(mut self, policy: PolicyKind) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// What recomputing is taken to cost. Default: [`CostModelKind::Flops`].
+    #[must_use]
+    pub const fn cost_model(mut self, cost_model: CostModelKind) -> Self {
+        self.cost_model = cost_model;
+        self
+    }
+
+    /// Score about `2 * sqrt(n)` of `n` candidates at each eviction instead of all. Default: off.
+    #[must_use]
+    pub const fn sqrt_sampling(mut self, on: bool) -> Self {
+        self.settings.sqrt_sampling = on;
+        self
+    }
+
+    /// What becomes of tensors regenerated only as a step on the way. Default: [`Dead::Drop`].
+    #[must_use]
+    pub const fn dead(mut self, dead: Dead) -> Self {
+        self.settings.dead = dead;
+        self
+    }
+
+    /// Fail when recomputing costs more than this multiple of the work itself. Default: never.
+    #[must_use]
+    pub const fn recompute_limit(mut self, limit: f64) -> Self {
+        self.settings.recompute_limit = Some(limit);
+        self
+    }
+
+    /// Seed of random ops, of sampling and of the `random` policy. Default: 0.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.settings.seed = seed;
+        self
+    }
+
+    /// Threads that run kernels on the cpu. Results do not depend on it. Default: one per core.
+    #[must_use]
+    pub const fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Record all commands; see [`crate::trace`].
+    #[must_use]
+    pub fn record(mut self, recorder: impl Recorder + 'static) -> Self {
+        self.recorder = Some(Box::new(recorder));
+        self
+    }
+
+    /// Starts a runtime on the cpu.
+    ///
+    /// # Errors
+    /// If the description makes no sense, or the budget cannot be reserved.
+    pub fn cpu(self) -> Result<Runtime, Error> {
+        if self.threads == Some(0) {
+            return Err(Error::Settings(
+                "0 threads cannot run anything; give at least 1".to_owned(),
+            ));
+        }
+        let threads = self.threads;
+        self.device(move || crate::device::cpu::Cpu::new(threads))
+    }
+
+    /// Starts a runtime that only counts bytes and cost: no data, no kernels; `get` gives zeros.
+    ///
+    /// # Errors
+    /// If the description makes no sense.
+    pub fn sim(self) -> Result<Runtime, Error> {
+        self.device(crate::device::sim::Sim::cpu)
+    }
+
+    /// Starts a runtime on a device of your own. `make` is called on the worker thread.
+    ///
+    /// # Errors
+    /// If the description makes no sense, or the budget cannot be reserved.
+    pub fn device<D: Device>(
+        mut self,
+        make: impl FnOnce() -> D + Send + 'static,
+    ) -> Result<Runtime<D::Op, D::Host>, Error> {
+        if let Some(wrong) = self.wrong.take() {
+            return Err(Error::Settings(wrong));
+        }
+        let budget = self.budget.unwrap_or_else(machine_memory);
+        self.settings.budget = budget;
+        self.settings.min_evict_bytes =
+            self.min_evict_bytes.unwrap_or(Settings::new(budget).min_evict_bytes);
+        self.settings.check()?;
+        let seed = self.settings.seed;
+        let (sender, commands) = crossbeam_channel::bounded(QUEUE);
+        let (started, start) = crossbeam_channel::bounded(1);
+        let worker = std::thread::Builder::new()
+            .name("remat".to_owned())
+            .spawn(move || {
+                let policy = self.policy.build(seed);
+                let costs = self.cost_model.build();
+                match Engine::new(make(), self.settings, policy, costs) {
+                    Ok(engine) => {
+                        let _ = started.send(Ok(()));
+                        Interpreter::new(engine, self.recorder, self.cost_model.to_string())
+                            .run(&commands);
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
+            })
+            .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
+        start.recv().map_err(|_| Error::Stopped)??;
+        Ok(Runtime::start(sender, worker, seed, D::layout_of))
+    }
+
+    fn bytes<B: TryInto<ByteSize, Error: Display>>(&mut self, what: &str, size: B) -> Option<u64> {
+        match size.try_into() {
+            Ok(ByteSize(bytes)) => Some(bytes),
+            Err(error) => {
+                self.wrong.get_or_insert_with(|| format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+}
+
+/// All memory of the machine, where it can be told; otherwise a lot, as address space is only touched
+/// when used.
+fn machine_memory() -> u64 {
+    let kibibytes = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kibibytes.map_or(64 << 30, |k| k << 10)
+}

@@ -1,0 +1,93 @@
+//! Handles.
+
+use super::command::Ids;
+use crate::layout::{DType, Dims, Layout};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The outputs of an op, in order.
+pub type Tensors = SmallVec<[Tensor; 2]>;
+
+/// A handle to a tensor. Its value never changes: an op that updates in place consumes a handle and
+/// gives a new one.
+///
+/// Cheap to clone. When the last clone goes, the tensor is deleted in order: after all commands given
+/// before. Dropping it never blocks and never panics.
+#[derive(Clone)]
+pub struct Tensor {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    id: u64,
+    runtime: u64,
+    layout: Layout,
+    trash: Arc<Trash>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.trash.push(self.id);
+    }
+}
+
+/// Handles that went. The next command takes them along, so a drop is a push under an uncontended
+/// lock, and deletions stay in order with commands.
+#[derive(Default)]
+pub(super) struct Trash(Mutex<Ids>);
+
+impl Trash {
+    fn push(&self, id: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+    }
+
+    pub fn take(&self) -> Ids {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Tensor {
+    pub(super) fn new(id: u64, runtime: u64, layout: Layout, trash: Arc<Trash>) -> Self {
+        Self { handle: Arc::new(Handle { id, runtime, layout, trash }) }
+    }
+
+    /// Number of the tensor, unique within its runtime.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.handle.id
+    }
+
+    /// Type, shape and strides.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.handle.layout
+    }
+
+    /// Sizes, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> &Dims {
+        self.handle.layout.shape()
+    }
+
+    /// Element type.
+    #[must_use]
+    pub fn dtype(&self) -> DType {
+        self.handle.layout.dtype()
+    }
+
+    pub(super) fn runtime(&self) -> u64 {
+        self.handle.runtime
+    }
+
+    /// Whether this is the only handle.
+    pub(super) fn is_last_handle(&self) -> bool {
+        Arc::strong_count(&self.handle) == 1
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor#{} {}", self.handle.id, self.handle.layout)
+    }
+}

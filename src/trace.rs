@@ -1,0 +1,181 @@
+//! Recording a run: every command with its sizes and costs, so that the lab can replay it.
+//!
+//! With the feature `serde`, [`JsonLines`] writes one JSON object a line.
+
+use std::fmt;
+
+/// One command, after it was executed.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Event {
+    /// The first event of a trace.
+    Begin {
+        /// Version of the format: [`VERSION`].
+        version: u32,
+        /// Unit of the costs: the cost model's name.
+        cost_model: String,
+    },
+    /// A value from the host.
+    Put {
+        /// Its number.
+        tensor: u64,
+        /// Its size.
+        bytes: u64,
+        /// Cost of the upload.
+        cost: f64,
+    },
+    /// An op.
+    Apply {
+        /// Its name.
+        op: String,
+        /// Numbers of its inputs, repeats included.
+        inputs: Vec<u64>,
+        /// What it made.
+        outputs: Vec<OutputEvent>,
+        /// Scratch bytes it used.
+        workspace: u64,
+        /// Cost of the run; 0 for views.
+        cost: f64,
+        /// Whether it may run again.
+        rematerializable: bool,
+    },
+    /// A value was read by the host.
+    Get {
+        /// Which.
+        tensor: u64,
+    },
+    /// The last handle went.
+    Del {
+        /// Which.
+        tensor: u64,
+    },
+    /// The user wished to evict it.
+    Drop {
+        /// Which.
+        tensor: u64,
+    },
+    /// It became a leaf.
+    Commit {
+        /// Which.
+        tensor: u64,
+    },
+    /// The end of a step.
+    Step,
+}
+
+/// Version of the trace format.
+pub const VERSION: u32 = 1;
+
+/// One output of an op.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct OutputEvent {
+    /// Its number.
+    pub tensor: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// What it is made of.
+    #[cfg_attr(feature = "serde", serde(flatten))]
+    pub source: Source,
+}
+
+/// What an output is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "source", rename_all = "snake_case"))]
+pub enum Source {
+    /// A storage of its own.
+    Fresh,
+    /// The storage of an input.
+    View {
+        /// Position among the inputs.
+        input: usize,
+    },
+    /// The updated value of an input.
+    InPlace {
+        /// Position among the inputs.
+        input: usize,
+        /// Whether the caller gave its last handle away, so that the storage may be taken over.
+        consumed: bool,
+    },
+}
+
+/// Takes the events of a run. Called on the worker thread.
+pub trait Recorder: Send + fmt::Debug {
+    /// Keeps one event. What goes wrong is kept for [`Recorder::finish`].
+    fn record(&mut self, event: &Event);
+
+    /// The run is over: everything recorded is brought to safety.
+    ///
+    /// # Errors
+    /// The first thing that went wrong, now or before.
+    fn finish(&mut self) -> std::io::Result<()>;
+}
+
+#[cfg(feature = "serde")]
+pub use json::JsonLines;
+
+#[cfg(feature = "serde")]
+mod json {
+    use super::{Event, Recorder};
+    use std::fs::File;
+    use std::io::{self, BufWriter, Write as _};
+    use std::path::{Path, PathBuf};
+
+    /// Writes events as JSON Lines. The file appears under its name when the run is over, so a file with
+    /// that name is always whole.
+    #[derive(Debug)]
+    pub struct JsonLines {
+        path: PathBuf,
+        partial: PathBuf,
+        /// `None` once finished.
+        file: Option<BufWriter<File>>,
+        error: Option<io::Error>,
+    }
+
+    impl JsonLines {
+        /// Starts a file beside `path`, with `.partial` added to its name.
+        ///
+        /// # Errors
+        /// If it cannot be created.
+        pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+            let path = path.as_ref().to_owned();
+            let mut partial = path.clone().into_os_string();
+            partial.push(".partial");
+            let partial = PathBuf::from(partial);
+            let file = Some(BufWriter::new(File::create(&partial)?));
+            Ok(Self { path, partial, file, error: None })
+        }
+    }
+
+    impl Recorder for JsonLines {
+        fn record(&mut self, event: &Event) {
+            let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) else { return };
+            let written = serde_json::to_writer(&mut *file, event).map_err(io::Error::from);
+            self.error = written.and_then(|()| file.write_all(b"\n")).err();
+        }
+
+        fn finish(&mut self) -> io::Result<()> {
+            let Some(mut file) = self.file.take() else { return Ok(()) };
+            let done = match self.error.take() {
+                Some(error) => Err(error),
+                None => file.flush().and_then(|()| std::fs::rename(&self.partial, &self.path)),
+            };
+            if done.is_err() {
+                let _ = std::fs::remove_file(&self.partial);
+            }
+            done
+        }
+    }
+
+    impl Drop for JsonLines {
+        /// A trace nobody finished is not whole.
+        fn drop(&mut self) {
+            if self.file.take().is_some() {
+                let _ = std::fs::remove_file(&self.partial);
+            }
+        }
+    }
+}
