@@ -6,6 +6,9 @@
 pub mod cpu;
 pub mod sim;
 
+#[cfg(test)]
+mod conformance;
+
 use crate::layout::Layout;
 use crate::op::Op;
 use std::ops::Range;

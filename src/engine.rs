@@ -21,6 +21,7 @@ mod settings;
 mod stats;
 mod step;
 mod table;
+mod thrash;
 
 pub use out_of_memory::OutOfMemory;
 pub use settings::{Dead, Settings};
@@ -65,6 +66,8 @@ pub struct Engine<D: Device> {
     /// The first failure that nobody has been told of.
     failure: Option<Error>,
     last_run: LastRun,
+    /// Of the step at hand.
+    work: thrash::StepWork,
     /// Empty between commands; kept to reuse its memory.
     frames: Vec<regenerate::Frame>,
     /// Paths that the regeneration at hand is still going to run. Empty between commands, too.
@@ -135,6 +138,7 @@ impl<D: Device> Engine<D> {
             sampling: SplitMix64::new(settings.seed),
             failure: None,
             last_run: LastRun::default(),
+            work: thrash::StepWork::default(),
             frames: Vec::new(),
             pending: FxHashSet::default(),
             settings,
@@ -232,7 +236,10 @@ impl<D: Device> Engine<D> {
         let storage = self.table.storage(key);
         match (&storage.label, storage.producer) {
             (Some(label), _) => label,
-            (None, Some(path)) => self.bodies[path].work.name(),
+            // A path's body is away while it runs.
+            (None, Some(path)) => {
+                self.bodies.get(path).map_or("the op at hand", |body| body.work.name())
+            }
             (None, None) => "leaf",
         }
     }

@@ -58,9 +58,7 @@ pub fn state<'a>(module: &'a mut dyn Module) -> Vec<(String, State<'a>)> {
 }
 
 /// All parameters of a module, with names.
-pub fn parameters<'a>(
-    module: &'a mut dyn Module,
-) -> impl Iterator<Item = (String, &'a mut Tensor)> {
+pub fn parameters(module: &mut dyn Module) -> impl Iterator<Item = (String, &mut Tensor)> {
     state(module).into_iter().filter_map(|(name, state)| match state {
         State::Parameter(tensor) => Some((name, tensor)),
         State::Buffer(_) => None,

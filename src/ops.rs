@@ -44,7 +44,7 @@ pub enum Binary {
     Mul,
     /// `a / b`
     Div,
-    /// the larger of the two
+    /// the larger of the two; NaN if either is
     Maximum,
     /// 1 where `a > b`, else 0
     Greater,
@@ -64,7 +64,7 @@ pub enum Reduction {
     Sum,
     /// Sum divided by the number of elements joined.
     Mean,
-    /// Largest.
+    /// Largest; NaN if any is.
     Max,
 }
 
@@ -167,7 +167,7 @@ pub enum Op {
         eps: f32,
     },
     /// `(x [n, c, h, w]) -> (y, argmax i32)`; `argmax` is the place `h * width + w` of the first
-    /// largest element of each window.
+    /// largest element of each window, NaN counting as the largest.
     MaxPool2d(Pool2d),
     /// `(argmax, dy) -> (dx [n, c, h, w])`.
     MaxPool2dGrad {
@@ -288,7 +288,7 @@ pub enum Op {
         /// L2 penalty.
         weight_decay: f32,
     },
-    /// `(acc, x) -> (acc)`, in place: `acc += x`, same shapes.
+    /// `(acc, x) -> (acc)`, in place: `acc += x`, same shapes; `x` of any strides.
     Accumulate,
 }
 

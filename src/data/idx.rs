@@ -23,8 +23,11 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { train, test })
 }
 
-/// Image shape, pixels and labels of one half of the set.
-fn part(folder: &Path, name: &str) -> Result<([usize; 3], Vec<u8>, Vec<u8>), DataError> {
+/// Image shape, pixels and labels.
+type Part = ([usize; 3], Vec<u8>, Vec<u8>);
+
+/// One half of the set.
+fn part(folder: &Path, name: &str) -> Result<Part, DataError> {
     let (images_path, image_sizes, pixels) =
         read::<3>(folder, &format!("{name}-images-idx3-ubyte"))?;
     let (labels_path, [count], labels) = read::<1>(folder, &format!("{name}-labels-idx1-ubyte"))?;

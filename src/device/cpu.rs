@@ -10,7 +10,7 @@ mod kernels;
 mod region;
 mod team;
 
-use self::region::{ALIGN, Region};
+use self::region::{Region, WORD};
 use self::team::Team;
 use crate::device::{Call, Device, DeviceError, Place};
 use crate::host::HostTensor;
@@ -73,19 +73,19 @@ impl Device for Cpu {
                 to.layout
             )));
         }
-        self.region.one(bytes_of(&to)?)?.copy_from_slice(host.as_bytes());
+        bytemuck::cast_slice_mut(self.region.one(bytes_of(&to)?)?).copy_from_slice(host.as_bytes());
         Ok(())
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
         let Place { layout, .. } = from;
-        let bytes = self.region.one(bytes_of(&from)?)?;
+        let words = self.region.one(bytes_of(&from)?)?;
         let host = match layout.dtype() {
             DType::F32 => {
-                HostTensor::f32(*layout.shape(), packed(bytemuck::cast_slice(bytes), &layout))
+                HostTensor::f32(*layout.shape(), packed(bytemuck::cast_slice(words), &layout))
             }
             DType::I32 => {
-                HostTensor::i32(*layout.shape(), packed(bytemuck::cast_slice(bytes), &layout))
+                HostTensor::i32(*layout.shape(), packed(bytemuck::cast_slice(words), &layout))
             }
             DType::U8 => return Err(no_bytes(&layout)),
         };
@@ -120,7 +120,7 @@ fn bytes_of(place: &Place) -> Result<Range<u64>, DeviceError> {
     if layout.elements() == 0 {
         return Ok(*storage..*storage);
     }
-    let at = |elements: usize| storage.saturating_add((elements as u64).saturating_mul(ALIGN));
+    let at = |elements: usize| storage.saturating_add((elements as u64).saturating_mul(WORD));
     Ok(at(layout.offset())..at(layout.span()))
 }
 
@@ -134,3 +134,6 @@ fn packed<T: Copy + Default + Send + Sync>(elements: &[T], layout: &Layout) -> V
     kernels::copy::strided(&mut out, elements, layout);
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -165,6 +165,20 @@ mod tests {
     }
 
     #[test]
+    fn workspaces_are_those_of_the_cpu() {
+        let layouts = [[2, 16, 8, 8], [8, 16, 3, 3], [2, 8, 8, 8]]
+            .map(|shape| Layout::contiguous(DType::F32, shape));
+        let conv = ops::Op::Conv2d(ops::Conv2d { stride: [1, 1], padding: [1, 1] });
+        let bytes = Sim::cpu().workspace(&conv, &layouts[..2], &layouts[2..]);
+        assert_eq!(
+            bytes,
+            crate::device::cpu::Cpu::new(None).workspace(&conv, &layouts[..2], &layouts[2..])
+        );
+        assert!(bytes > 0);
+        assert_eq!(Sim::cpu().workspace(&ops::Op::MatMul, &layouts[..2], &layouts[2..]), 0);
+    }
+
+    #[test]
     fn what_is_read_has_the_shape_that_was_asked_for() {
         let turned = Layout::contiguous(DType::I32, [2, 3]).permute(&[1, 0]).unwrap();
         let host = Sim::cpu().read(Place { storage: 1 << 40, layout: turned }).unwrap();

@@ -1,5 +1,6 @@
 //! Making room: the one place where memory runs short.
 
+use super::evict::Need;
 use super::{Engine, Error, OutOfMemory, Residence, Work};
 use crate::device::Device;
 use crate::layout::Layout;
@@ -44,7 +45,7 @@ impl<D: Device> Engine<D> {
         loop {
             if self.arena.free_bytes() >= size {
                 self.compact(bytes)?;
-            } else if !self.evict_one() {
+            } else if !self.evict_one(Need::Must) {
                 return Ok(None);
             }
             if let Some(block) = self.arena.alloc(bytes, number) {

@@ -96,7 +96,6 @@ impl<D: Device> Engine<D> {
         let path = self.table.add_path(sources.iter().copied(), made.iter().copied());
         self.bodies.insert(path, body);
         let result = self.ensure(&sources).and_then(|()| {
-            self.meet_threshold();
             let result = self.run_path(path, false);
             self.release_pins(&sources);
             result

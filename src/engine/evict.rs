@@ -6,29 +6,38 @@ use crate::policy::View;
 use ordered_float::OrderedFloat;
 use std::time::Instant;
 
+/// How far an eviction may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Memory is above the threshold: only what is worth it.
+    Wish,
+    /// An allocation does not fit: whatever is left. First storages below `min_evict_bytes`, then those
+    /// that the regeneration at hand is about to read; so neither filter makes a feasible program fail.
+    Must,
+}
+
 impl<D: Device> Engine<D> {
     /// With an eviction threshold: evicts until no more bytes than that are used, or nothing is left.
     pub(super) fn meet_threshold(&mut self) {
         if let Some(threshold) = self.settings.eviction_threshold {
-            while self.arena.used() > threshold && self.evict_one() {}
+            while self.arena.used() > threshold && self.evict_one(Need::Wish) {}
         }
     }
 
     /// Evicts what the policy would miss least. False if there is no candidate, or the policy never
     /// evicts.
-    pub(super) fn evict_one(&mut self) -> bool {
+    pub(super) fn evict_one(&mut self, need: Need) -> bool {
         if self.table.evictable_bytes() == 0 || !self.policy.evicts() {
             return false;
         }
         let start = Instant::now();
-        let choice = self.choose();
+        let choice = self.choose(need);
         self.stats.search_seconds += start.elapsed().as_secs_f64();
         let Some((score, victim)) = choice else { return false };
-        tracing::debug!(
-            target: "remat", op = self.name_of(victim), bytes = self.table.storage(victim).bytes, score, "will evict"
-        );
+        let bytes = self.table.storage(victim).bytes;
+        tracing::debug!(target: "remat", op = self.name_of(victim), bytes, score, "will evict");
         self.stats.evictions += 1;
-        self.stats.evicted_bytes += self.table.storage(victim).bytes;
+        self.stats.evicted_bytes += bytes;
         self.evict(victim);
         true
     }
@@ -47,19 +56,15 @@ impl<D: Device> Engine<D> {
     }
 
     /// The unpinned candidate with the lowest score, the first of equals.
-    ///
-    /// Storages below `min_evict_bytes`, and then those that the regeneration at hand is about to read,
-    /// are looked at only if there is nothing else: neither filter makes a feasible program fail.
-    fn choose(&mut self) -> Option<(f64, StorageKey)> {
+    fn choose(&mut self, need: Need) -> Option<(f64, StorageKey)> {
         let minimum = self.settings.min_evict_bytes;
-        let sampled = if self.settings.sqrt_sampling {
-            self.best_of(true, |s| s.awaited == 0 && s.bytes >= minimum)
-        } else {
-            None
-        };
-        sampled
-            .or_else(|| self.best_of(false, |s| s.awaited == 0 && s.bytes >= minimum))
-            .or_else(|| self.best_of(false, |s| s.awaited == 0))
+        let worth_it = |s: &Storage| s.awaited == 0 && s.bytes >= minimum;
+        let sampled = if self.settings.sqrt_sampling { self.best_of(true, worth_it) } else { None };
+        let best = sampled.or_else(|| self.best_of(false, worth_it));
+        if need == Need::Wish {
+            return best;
+        }
+        best.or_else(|| self.best_of(false, |s| s.awaited == 0))
             .or_else(|| self.best_of(false, |_| true))
     }
 

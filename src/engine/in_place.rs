@@ -13,6 +13,9 @@ use crate::op::{Output, Outputs};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
+/// The storage and layout of each output.
+type Targets = SmallVec<[(StorageKey, Layout); 2]>;
+
 impl<D: Device> Engine<D> {
     /// Runs an op with at least one in-place output. All its outputs are leaves: it cannot run twice.
     pub(super) fn issue_in_place(
@@ -60,7 +63,7 @@ impl<D: Device> Engine<D> {
         inputs: &Tensors,
         outputs: &Outputs,
         sources: &StorageKeys,
-    ) -> (SmallVec<[(StorageKey, Layout); 2]>, Result<(), Error>) {
+    ) -> (Targets, Result<(), Error>) {
         self.meet_threshold();
         for output in outputs {
             if let Output::InPlace { input } = *output {
@@ -111,7 +114,7 @@ impl<D: Device> Engine<D> {
         inputs: &Tensors,
         outputs: &Outputs,
         takes_over: impl Fn(usize) -> bool,
-    ) -> SmallVec<[(StorageKey, Layout); 2]> {
+    ) -> Targets {
         let mut target = |output: &Output| match *output {
             Output::InPlace { input } if takes_over(input) => {
                 (inputs[input].storage, inputs[input].layout)

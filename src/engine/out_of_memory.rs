@@ -4,7 +4,7 @@ use crate::bytes::ByteSize;
 use std::fmt;
 
 /// Memory that could not be had, and what stood in the way.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OutOfMemory {
     /// What was running.
     pub op: String,
@@ -43,6 +43,13 @@ impl OutOfMemory {
 }
 
 impl std::error::Error for OutOfMemory {}
+
+/// As [`Display`](fmt::Display): what `unwrap` and a `main` that returns it show is for people, too.
+impl fmt::Debug for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,7 +18,6 @@ impl<D: Device> Engine<D> {
         let body =
             Body { work: Work::Upload(host), inputs: smallvec![], outputs: smallvec![layout] };
         self.bodies.insert(path, body);
-        self.meet_threshold();
         if let Err(error) = self.run_path(path, false) {
             self.poison(&[storage], &error);
         }

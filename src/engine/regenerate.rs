@@ -169,18 +169,6 @@ impl<D: Device> Engine<D> {
         self.table.evictable_bytes() > before
     }
 
-    fn check_recompute_limit(&self) -> Result<(), Error> {
-        match self.settings.recompute_limit {
-            Some(limit) if self.stats.recompute_cost > limit * self.stats.base_cost => {
-                Err(Error::RecomputeLimit {
-                    ratio: self.stats.recompute_cost / self.stats.base_cost,
-                    limit,
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Why a storage cannot be brought back.
     fn lost(&self, key: StorageKey) -> Error {
         self.reasons.get(key).cloned().unwrap_or(Error::UnknownTensor)

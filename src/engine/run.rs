@@ -26,6 +26,7 @@ impl<D: Device> Engine<D> {
         for &storage in outputs.iter().flatten() {
             self.table.pin(storage, &self.arena);
         }
+        self.meet_threshold();
         // The body leaves the table while it runs, so that the engine can be changed meanwhile.
         let body = self.bodies.remove(path).expect("a path has a body");
         let result = self.run_body(path, &body, &outputs, again);
@@ -167,7 +168,7 @@ impl<D: Device> Engine<D> {
             self.arena.free(block);
         }
         let seconds = result.map_err(|e| Error::device(work.name(), &e))?;
-        self.account(work, inputs, outputs, scratch_bytes, seconds, again)
+        Ok(self.account(work, inputs, outputs, scratch_bytes, seconds, again))
     }
 
     fn account(
@@ -178,25 +179,23 @@ impl<D: Device> Engine<D> {
         workspace: u64,
         seconds: Option<f64>,
         again: bool,
-    ) -> Result<f64, Error> {
+    ) -> f64 {
         let flops = match work {
             Work::Op(op) => op.flops(inputs, outputs),
             Work::Upload(_) => 0.0,
         };
         let cost = self.costs.cost(Run { op: work.name(), inputs, outputs, flops, seconds });
         self.now += cost;
-        if !again {
+        if again {
+            self.account_recompute(work.name(), cost, seconds);
+        } else {
             self.stats.ops += 1;
             self.stats.base_cost += cost;
+            self.work.did_run(cost);
             let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
             self.last_run = LastRun { cost, workspace, rematerializable };
-            return Ok(cost);
         }
-        self.stats.recomputed_ops += 1;
-        self.stats.recompute_cost += cost;
-        self.stats.recompute_seconds += seconds.unwrap_or(0.0);
-        tracing::debug!(target: "remat", op = work.name(), cost, "did regenerate");
-        Ok(cost)
+        cost
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Stats {
     pub recompute_seconds: f64,
     /// Seconds spent choosing what to evict.
     pub search_seconds: f64,
+    /// Steps that recomputed several times their own work; see the `thrash` warning.
+    pub thrashed_steps: u64,
     /// Tensors in the table.
     pub tensors: usize,
     /// Storages in the table.

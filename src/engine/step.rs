@@ -13,6 +13,7 @@ impl<D: Device> Engine<D> {
     /// them. A tensor that cannot be regenerated now keeps its history until the next step's end.
     pub fn step(&mut self) {
         self.step += 1;
+        self.work.next_step();
         let held: Vec<StorageKey> = self
             .table
             .storages()

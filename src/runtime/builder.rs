@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::engine::{Dead, Engine, Settings};
 use crate::error::Error;
 use crate::interpreter::Interpreter;
-use crate::policy::PolicyKind;
+use crate::policy::{Policy, PolicyKind};
 use crate::trace::Recorder;
 use std::fmt::Display;
 
@@ -18,6 +18,7 @@ pub struct Builder {
     settings: Settings,
     min_evict_bytes: Option<u64>,
     policy: PolicyKind,
+    custom_policy: Option<Box<dyn Policy>>,
     cost_model: CostModelKind,
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
@@ -31,6 +32,7 @@ impl Default for Builder {
             settings: Settings::new(1),
             min_evict_bytes: None,
             policy: PolicyKind::default(),
+            custom_policy: None,
             cost_model: CostModelKind::default(),
             threads: None,
             recorder: None,
@@ -70,6 +72,13 @@ impl Builder {
     #[must_use]
     pub const fn policy(mut self, policy: PolicyKind) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// A policy of your own; it takes the place of [`Builder::policy`].
+    #[must_use]
+    pub fn custom_policy(mut self, policy: impl Policy + 'static) -> Self {
+        self.custom_policy = Some(Box::new(policy));
         self
     }
 
@@ -166,7 +175,7 @@ impl Builder {
         let worker = std::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
-                let policy = self.policy.build(seed);
+                let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
                 let costs = self.cost_model.build();
                 match Engine::new(make(), self.settings, policy, costs) {
                     Ok(engine) => {

@@ -16,6 +16,7 @@ pub(crate) struct Message<O: Op, H> {
     pub command: Command<O, H>,
 }
 
+#[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
 pub(crate) enum Command<O: Op, H> {
     Put {
         id: u64,

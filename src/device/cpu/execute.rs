@@ -49,17 +49,14 @@ pub(super) fn execute(call: &Call<'_, Op>, region: &mut Region) -> Result<(), De
 
 /// The first inputs as elements of type `T`.
 fn inputs<'a, T: bytemuck::Pod, const N: usize>(read: &Shared<'a>) -> [&'a [T]; N] {
-    std::array::from_fn(
-        |i| if read[i].is_empty() { &[][..] } else { bytemuck::cast_slice(read[i]) },
-    )
+    std::array::from_fn(|i| bytemuck::cast_slice(read[i]))
 }
 
 /// All outputs, as floats.
 fn outputs<const N: usize>(write: Exclusive<'_>) -> [&mut [f32]; N] {
     let mut write = write.into_iter();
     std::array::from_fn(|_| {
-        let w = write.next().expect("as many outputs as inferred");
-        if w.is_empty() { &mut [][..] } else { bytemuck::cast_slice_mut(w) }
+        bytemuck::cast_slice_mut(write.next().expect("as many outputs as inferred"))
     })
 }
 
@@ -67,7 +64,7 @@ fn dispatch(
     call: &Call<'_, Op>,
     read: &Shared<'_>,
     write: Exclusive<'_>,
-    workspace: &mut [u8],
+    workspace: &mut [u32],
 ) -> Result<(), DeviceError> {
     let input = |i: usize| &call.inputs[i].layout;
     let output = |i: usize| &call.outputs[i].layout;

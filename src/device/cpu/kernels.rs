@@ -21,3 +21,5 @@ pub(super) mod sgd;
 pub(super) mod softmax;
 mod split;
 mod walk;
+#[allow(unsafe_code)]
+mod wide;

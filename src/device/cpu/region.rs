@@ -8,8 +8,11 @@ use memmap2::{MmapMut, MmapOptions};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Every range lent out starts and ends at a multiple of this many bytes: an element.
-pub(super) const ALIGN: u64 = 4;
+/// A piece of memory is made of these; a kernel sees them as the elements they are.
+type Word = u32;
+
+/// Bytes of a word: every range lent out starts and ends at a multiple of it.
+pub(super) const WORD: u64 = size_of::<Word>() as u64;
 
 /// Bytes at offsets `0..len`, zero until written. Pages take up memory once they are touched.
 #[derive(Debug, Default)]
@@ -18,12 +21,12 @@ pub(super) struct Region {
     map: Option<MmapMut>,
 }
 
-/// Bytes that may be read.
-pub(super) type Shared<'a> = SmallVec<[&'a [u8]; 6]>;
-/// Bytes that may be written.
-pub(super) type Exclusive<'a> = SmallVec<[&'a mut [u8]; 6]>;
+/// Pieces that may be read.
+pub(super) type Shared<'a> = SmallVec<[&'a [Word]; 6]>;
+/// Pieces that may be written.
+pub(super) type Exclusive<'a> = SmallVec<[&'a mut [Word]; 6]>;
 
-/// A range being lent: where it goes in the answer, and for what.
+/// A range of words being lent: where it goes in the answer, and for what.
 #[derive(Clone, Copy)]
 struct Loan {
     start: usize,
@@ -56,8 +59,8 @@ impl Region {
         self.map.as_deref_mut().unwrap_or_default()
     }
 
-    /// The bytes of one range, to read and write.
-    pub(super) fn one(&mut self, range: Range<u64>) -> Result<&mut [u8], DeviceError> {
+    /// One range, to read and write.
+    pub(super) fn one(&mut self, range: Range<u64>) -> Result<&mut [Word], DeviceError> {
         let (_, mut exclusive) = self.lend(&[], &[range])?;
         Ok(exclusive.pop().unwrap_or_default())
     }
@@ -71,32 +74,39 @@ impl Region {
         Ok(())
     }
 
-    /// Lends the bytes of all `shared` ranges, which may overlap each other, and of all `exclusive`
-    /// ranges, which may overlap nothing. Empty ranges overlap nothing.
+    /// Lends all `shared` ranges of bytes, which may overlap each other, and all `exclusive` ranges, which may overlap nothing. Empty ranges overlap nothing.
     pub(super) fn lend(
         &mut self,
         shared: &[Range<u64>],
         exclusive: &[Range<u64>],
     ) -> Result<(Shared<'_>, Exclusive<'_>), DeviceError> {
-        let mut rest = self.bytes();
+        let bytes = self.bytes();
+        let reserved = bytes.len();
+        let whole = reserved - reserved % WORD as usize;
+        let mut rest: &mut [Word] = match whole {
+            0 => &mut [],
+            // The map starts at a page.
+            _ => bytemuck::cast_slice_mut(&mut bytes[..whole]),
+        };
         let mut loans = SmallVec::<[Loan; 12]>::new();
         for (ranges, exclusive) in [(shared, false), (exclusive, true)] {
             for (slot, range) in ranges.iter().enumerate() {
-                let Range { start, end } = bounded(rest.len(), range)?;
-                if range.start % ALIGN != 0 || range.end % ALIGN != 0 {
+                let Range { start, end } = bounded(reserved, range)?;
+                if range.start % WORD != 0 || range.end % WORD != 0 {
                     return Err(DeviceError::new(format!(
-                        "range {range:?} is not of whole elements of {ALIGN} bytes"
+                        "range {range:?} is not of whole elements of {WORD} bytes"
                     )));
                 }
                 if start < end {
-                    loans.push(Loan { start, end, slot, exclusive });
+                    let words = |bytes: usize| bytes / WORD as usize;
+                    loans.push(Loan { start: words(start), end: words(end), slot, exclusive });
                 }
             }
         }
         loans.sort_unstable_by_key(|loan| loan.start);
 
-        let mut read: Shared<'_> = shared.iter().map(|_| <&[u8]>::default()).collect();
-        let mut write: Exclusive<'_> = exclusive.iter().map(|_| <&mut [u8]>::default()).collect();
+        let mut read: Shared<'_> = shared.iter().map(|_| <&[Word]>::default()).collect();
+        let mut write: Exclusive<'_> = exclusive.iter().map(|_| <&mut [Word]>::default()).collect();
         let mut cut = 0; // `rest` starts at this offset
         let mut loans = &loans[..];
         while let Some(first) = loans.first() {
@@ -114,12 +124,12 @@ impl Region {
                 [only] if only.exclusive => write[only.slot] = piece,
                 _ => {
                     if let Some(taken) = group.iter().find(|loan| loan.exclusive) {
-                        let Loan { start, end, .. } = taken;
+                        let [start, end] = [taken.start, taken.end].map(|at| at as u64 * WORD);
                         return Err(DeviceError::new(format!(
                             "bytes {start}..{end} are to be written, but also used by another operand"
                         )));
                     }
-                    let piece: &[u8] = piece;
+                    let piece: &[Word] = piece;
                     for loan in group {
                         read[loan.slot] = &piece[loan.start - first.start..loan.end - first.start];
                     }
@@ -147,30 +157,37 @@ mod tests {
     #[test]
     fn pieces_are_the_ranges_asked_for() {
         let mut region = Region::new(64).unwrap();
-        for i in 0..16 {
-            region.one(i * 4..i * 4 + 4).unwrap().fill(i as u8);
+        for (i, word) in region.one(0..64).unwrap().iter_mut().enumerate() {
+            *word = i as u32;
         }
         let (read, mut write) =
             region.lend(&[8..20, 48..56, 12..16, 20..20], &[60..64, 20..32, 4..4]).unwrap();
-        assert_eq!(read[0], [2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4]);
-        assert_eq!(read[1], [12, 12, 12, 12, 13, 13, 13, 13]);
-        assert_eq!((read[2], read[3]), (&[3; 4][..], &[][..]));
-        assert_eq!((&*write[0], write[1].len(), write[2].len()), (&[15; 4][..], 12, 0));
+        assert_eq!(
+            (read[0], read[1], read[2], read[3]),
+            (&[2, 3, 4][..], &[12, 13][..], &[3][..], &[][..])
+        );
+        assert_eq!((&*write[0], &*write[1], write[2].len()), (&[15][..], &[5, 6, 7][..], 0));
         write[1].fill(99);
-        assert_eq!(region.one(16..24).unwrap(), [4, 4, 4, 4, 99, 99, 99, 99]);
+        drop((read, write));
+        assert_eq!(region.one(16..24).unwrap(), [4, 99]);
     }
 
     #[test]
     fn what_is_written_is_used_by_nothing_else() {
+        type Pairs = &'static [[u64; 2]];
         let mut region = Region::new(64).unwrap();
-        for (shared, exclusive) in [
-            (vec![0..8], vec![4..12]),
-            (vec![0..8], vec![0..8]),
-            (vec![0..32, 4..8], vec![28..36]),
-            (vec![8..12], vec![0..64]),
-            (vec![], vec![0..8, 4..12]),
-            (vec![], vec![0..8, 0..8]),
-        ] {
+        let ranges =
+            |pairs: &[[u64; 2]]| pairs.iter().map(|&[from, to]| from..to).collect::<Vec<_>>();
+        let cases: [(Pairs, Pairs); 6] = [
+            (&[[0, 8]], &[[4, 12]]),
+            (&[[0, 8]], &[[0, 8]]),
+            (&[[0, 32], [4, 8]], &[[28, 36]]),
+            (&[[8, 12]], &[[0, 64]]),
+            (&[], &[[0, 8], [4, 12]]),
+            (&[], &[[0, 8], [0, 8]]),
+        ];
+        for (shared, exclusive) in cases {
+            let (shared, exclusive) = (ranges(shared), ranges(exclusive));
             let error = region.lend(&shared, &exclusive).unwrap_err();
             assert!(error.to_string().contains("also used"), "{error}");
         }
@@ -180,10 +197,12 @@ mod tests {
 
     #[test]
     fn ranges_outside_or_across_elements_are_refused() {
-        let mut region = Region::new(64).unwrap();
-        for range in [60..68, 64..68, Range { start: 8, end: 4 }, 0..u64::MAX, 2..6, 4..6] {
-            assert!(region.lend(&[range.clone()], &[]).is_err(), "{range:?}");
-            assert!(region.lend(&[], &[range.clone()]).is_err(), "{range:?}");
+        let mut region = Region::new(66).unwrap();
+        for range in
+            [60..68, 64..68, 60..66, 64..66, Range { start: 8, end: 4 }, 0..u64::MAX, 2..6, 4..6]
+        {
+            assert!(region.lend(std::slice::from_ref(&range), &[]).is_err(), "{range:?}");
+            assert!(region.lend(&[], std::slice::from_ref(&range)).is_err(), "{range:?}");
         }
         assert!(region.copy(0, 60, 8).is_err());
         assert!(region.copy(u64::MAX, 0, 8).is_err());
@@ -193,9 +212,9 @@ mod tests {
     #[test]
     fn copies_may_overlap() {
         let mut region = Region::new(16).unwrap();
-        region.one(0..16).unwrap().copy_from_slice(&(0..16).collect::<Vec<u8>>());
+        region.one(0..16).unwrap().copy_from_slice(&[1, 2, 3, 4]);
         region.copy(0, 4, 12).unwrap();
-        assert_eq!(region.one(0..16).unwrap(), [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(region.one(0..16).unwrap(), [1, 1, 2, 3]);
     }
 
     #[test]

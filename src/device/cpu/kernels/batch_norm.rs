@@ -1,10 +1,13 @@
 //! Batch normalization: one pass for the statistics of each channel, one to apply them.
 //!
-//! Sums are kept in f64. Elements are taken relative to the first of their channel, so the variance
-//! comes from one pass: what cancels in it is at most `elements` times its size, and f64 has room for that.
+//! The variance comes from one pass because elements are taken relative to the mean of the first run of
+//! their channel, which is near that of all: of the sum of squares, hardly anything cancels.
 
-use super::lanes::Lanes;
+mod sums;
+
+use self::sums::Adder;
 use super::split::{PIECE, pieces, whole_rows};
+use super::wide::widest;
 
 /// Sizes of `x`, seen as `[n, c, inner]`.
 #[derive(Clone, Copy, Debug)]
@@ -66,46 +69,55 @@ pub fn train(
         return;
     }
     let count = (x.len() / c) as f64;
-    let first: Vec<f32> = x[..c * inner].iter().step_by(inner).copied().collect();
-    let sums = sums(x, x, &first, of, |[sum, squares], from, x, _| {
-        let d = f64::from(x - from);
-        [sum + d, squares + d * d]
-    });
+    let about: Vec<f32> = x[..c * inner].chunks_exact(inner).map(mean).collect();
+    let sums = sums(
+        x,
+        x,
+        &about,
+        of,
+        #[inline(always)]
+        |about, x, _| [x - about, (x - about) * (x - about)],
+    );
     let mix = |old: f32, new: f64| {
         ((1.0 - f64::from(momentum)) * f64::from(old) + f64::from(momentum) * new) as f32
     };
+    let mut terms = Vec::with_capacity(c);
     for (i, [sum, squares]) in sums.into_iter().enumerate() {
         let shift = sum / count;
-        let mean = f64::from(first[i]) + shift;
+        let mean = f64::from(about[i]) + shift;
         // At least zero; NaN stays.
         let spread = squares - sum * shift;
         let spread = if spread < 0.0 { 0.0 } else { spread };
+        let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
         out.mean[i] = mean as f32;
-        out.inv_std[i] = (1.0 / (spread / count + f64::from(with.eps)).sqrt()) as f32;
+        out.inv_std[i] = inv_std as f32;
         out.running_mean[i] = mix(with.running_mean[i], mean);
         out.running_var[i] = mix(with.running_var[i], spread / (count - 1.0).max(1.0));
+        let scale = inv_std * f64::from(with.gamma[i]);
+        // What rounding took from the mean goes into the summand.
+        let beta = f64::from(with.beta[i]) - (mean - f64::from(out.mean[i])) * scale;
+        terms.push([out.mean[i], scale as f32, beta as f32]);
     }
-    normalize(y, x, out.mean, out.inv_std, with, of);
+    normalize(y, x, &terms, of);
 }
 
 /// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
 pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
-    let inv_std: Vec<f32> =
-        with.running_var.iter().map(|var| 1.0 / (var + with.eps).sqrt()).collect();
-    normalize(y, x, with.running_mean, &inv_std, with, of);
+    let scale = |i: usize| with.gamma[i] / (with.running_var[i] + with.eps).sqrt();
+    let terms: Vec<_> = (0..of.c).map(|i| [with.running_mean[i], scale(i), with.beta[i]]).collect();
+    normalize(y, x, &terms, of);
 }
 
-fn normalize(
-    y: &mut [f32],
-    x: &[f32],
-    mean: &[f32],
-    inv_std: &[f32],
-    with: Parameters<'_>,
-    of: Channels,
-) {
-    let terms: Vec<[f32; 3]> =
-        (0..of.c).map(|i| [mean[i], inv_std[i] * with.gamma[i], with.beta[i]]).collect();
-    apply(y, x, x, &terms, of, |[mean, scale, beta], x, _| (x - mean) * scale + beta);
+fn normalize(y: &mut [f32], x: &[f32], terms: &[[f32; 3]], of: Channels) {
+    apply(
+        y,
+        x,
+        x,
+        terms,
+        of,
+        #[inline(always)]
+        |[mean, scale, beta], x, _| (x - mean) * scale + beta,
+    );
 }
 
 /// `dbeta = sum dy`, `dgamma = sum dy * x'` and `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`,
@@ -116,9 +128,14 @@ pub fn grad(
     of: Channels,
 ) {
     let count = (x.len() / of.c.max(1)) as f64;
-    let sums = sums(x, dy, mean, of, |[plain, weighted], mean, x, dy| {
-        [plain + f64::from(dy), weighted + f64::from((x - mean) * dy)]
-    });
+    let sums = sums(
+        x,
+        dy,
+        mean,
+        of,
+        #[inline(always)]
+        |mean, x, dy| [dy, (x - mean) * dy],
+    );
     let mut terms = Vec::with_capacity(of.c);
     for (i, [plain, weighted]) in sums.into_iter().enumerate() {
         let inv = f64::from(inv_std[i]);
@@ -127,26 +144,40 @@ pub fn grad(
         let scale = gamma[i] * inv_std[i];
         terms.push([mean[i], scale, (plain / count) as f32, (weighted * inv * inv / count) as f32]);
     }
-    apply(dx, x, dy, &terms, of, |[mean, scale, plain, weighted], x, dy| {
-        scale * ((dy - plain) - (x - mean) * weighted)
-    });
+    apply(
+        dx,
+        x,
+        dy,
+        &terms,
+        of,
+        #[inline(always)]
+        |[mean, scale, plain, weighted], x, dy| scale * ((dy - plain) - (x - mean) * weighted),
+    );
 }
 
-/// Adds up all elements of each channel with `add(sums, about[channel], x, dy)`.
+/// The mean of a run.
+fn mean(x: &[f32]) -> f32 {
+    (x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64) as f32
+}
+
+/// Adds up `terms(about[channel], x, dy)` over all elements of each channel.
 fn sums(
     x: &[f32],
     dy: &[f32],
     about: &[f32],
     Channels { c, inner }: Channels,
-    add: impl Fn(Sums, f32, f32, f32) -> Sums + Sync,
+    terms: impl Fn(f32, f32, f32) -> [f32; 2] + Sync,
 ) -> Vec<Sums> {
     let whole = c * inner;
-    let n = if whole == 0 { 0 } else { x.len() / whole };
+    if x.is_empty() {
+        return vec![[0.0; 2]; c];
+    }
+    let n = x.len() / whole;
     // Channels are shared among threads; few of them, or short runs of them, are cut along the batch too.
     let per_chunk = match inner {
-        0..SHORT => (PIECE / whole.max(1)).max(1),
+        0..SHORT => (PIECE / whole).max(1),
         _ if c < MANY => n.div_ceil(MANY).max(PIECE / whole).max(1),
-        _ => n.max(1),
+        _ => n,
     };
     let mut partial = vec![[0.0; 2]; n.div_ceil(per_chunk) * c];
     let batch = |chunk: usize| chunk * per_chunk..((chunk + 1) * per_chunk).min(n);
@@ -157,7 +188,9 @@ fn sums(
                     .chunks_exact(inner)
                     .zip(dy[i * whole..][..whole].chunks_exact(inner));
                 for ((sums, &about), (x, dy)) in sums.iter_mut().zip(about).zip(runs) {
-                    *sums = x.iter().zip(dy).fold(*sums, |sums, (&x, &dy)| add(sums, about, x, dy));
+                    x.iter().zip(dy).for_each(|(&x, &dy)| {
+                        *sums = joined(*sums, terms(about, x, dy).map(f64::from))
+                    });
                 }
             }
         });
@@ -165,24 +198,24 @@ fn sums(
         pieces(&mut partial, 1, x.len(), |task, sums| {
             let channel = task % c;
             let about = about[channel];
-            let mut lanes = Lanes::new([0.0; 2]);
+            let mut adder = Adder::default();
             for i in batch(task / c) {
                 let at = i * whole + channel * inner;
-                lanes.add_pairs(&x[at..][..inner], &dy[at..][..inner], |sums, x, dy| {
-                    add(sums, about, x, dy)
-                });
+                adder.add(
+                    &x[at..][..inner],
+                    &dy[at..][..inner],
+                    #[inline(always)]
+                    |x, dy| terms(about, x, dy),
+                );
             }
-            sums[0] = lanes.join(joined);
+            sums[0] = adder.finish();
         });
     }
-    let (mut sums, mut later) = (partial, Vec::new());
-    if c < sums.len() {
-        later = sums.split_off(c);
+    let later = partial.split_off(c);
+    for chunk in later.chunks_exact(c) {
+        partial.iter_mut().zip(chunk).for_each(|(all, &chunk)| *all = joined(*all, chunk));
     }
-    for chunk in later.chunks_exact(c.max(1)) {
-        sums.iter_mut().zip(chunk).for_each(|(all, &chunk)| *all = joined(*all, chunk));
-    }
-    sums
+    partial
 }
 
 fn joined(a: Sums, b: Sums) -> Sums {
@@ -204,9 +237,20 @@ fn apply<const T: usize>(
         let runs = x[at..].chunks(inner.max(1)).zip(dy[at..].chunks(inner.max(1)));
         let channels = terms.iter().cycle().skip(at / inner.max(1) % c);
         for ((out, (x, dy)), &terms) in part.chunks_mut(inner.max(1)).zip(runs).zip(channels) {
-            for (out, (&x, &dy)) in out.iter_mut().zip(x.iter().zip(dy)) {
-                *out = f(terms, x, dy);
+            let operands = out.iter_mut().zip(x.iter().zip(dy));
+            // Choosing the width takes longer than a short run.
+            if inner < SHORT {
+                operands.for_each(|(out, (&x, &dy))| *out = f(terms, x, dy));
+                continue;
             }
+            widest(
+                #[inline(always)]
+                || {
+                    for (out, (&x, &dy)) in operands {
+                        *out = f(terms, x, dy);
+                    }
+                },
+            );
         }
     });
 }

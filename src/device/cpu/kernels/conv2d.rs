@@ -1,9 +1,46 @@
 //! 2-D convolution and its gradients on the cpu.
+//!
+//! All three functions have one trick in common: they copy the image so that what a kernel element meets, at all
+//! outputs of a strip of rows, is one contiguous run. Per channel and kernel *column* there is a copy (a plane) of
+//! the rows, shifted by that column and cut to the width of the output; the kernel *rows* need no copy of their own,
+//! they read the same plane from a row further down. A 3x3 kernel, padding 1, image 4 wide:
+//!
+//! ```text
+//!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
+//!                  0 0 0 0  <- k.row 0 reads from here  0 0 0 0
+//!   a b c d        0 a b c  <- k.row 1    a b c d       b c d 0
+//!   e f g h        0 e f g  <- k.row 2    e f g h       f g h 0
+//!   i j k l        0 i j k                i j k l       j k l 0
+//!                  0 0 0 0                0 0 0 0       0 0 0 0
+//!
+//!   left element of the middle kernel row, at all 12 outputs:  0 a b c 0 e f g 0 i j k
+//! ```
+//!
+//! So a convolution is a matrix product, weights times windows, whose right-hand rows are runs of a buffer that is
+//! only as many times larger than the image as the kernel is wide, and fits in the cache: images are packed one by
+//! one, or strip by strip. No outputs are computed only to be dropped, and if rows are a multiple of a cache line
+//! long, no vector load straddles two. With a stride, planes take every second (third, ...) column, and rows that
+//! lie a stride apart become neighbours.
+//!
+//! - [`forward`] multiplies weights and windows of the input.
+//! - [`grad_input`] does the same with `dy` as the image and the kernel turned around; `correlate.rs` has both.
+//! - [`grad_weight()`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
+//!
+//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and as plain Rust, and are chosen when called.
+//!
+//! Results are the same, bit for bit, for any number of threads: work is cut by the shape alone, and what is cut
+//! along a sum is added up in a fixed order. Padding is multiplied as zeros, so an infinite or NaN gradient or weight
+//! that meets padding gives NaN.
 
 mod correlate;
 mod grad_weight;
 mod shape;
+#[allow(
+    unsafe_code,
+    reason = "vector loads and stores, and code compiled for a detected processor"
+)]
 mod simd;
+mod strided;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -26,7 +63,7 @@ pub fn workspace_len_grad_input(shape: &ConvShape) -> usize {
     Correlation::grad_input(shape).workspace_len()
 }
 
-/// Floats of scratch that [`grad_weight`] needs.
+/// Floats of scratch that [`grad_weight()`] needs.
 #[must_use]
 pub fn workspace_len_grad_weight(shape: &ConvShape) -> usize {
     WeightGradient::new(shape).workspace_len()

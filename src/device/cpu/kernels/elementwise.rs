@@ -3,32 +3,57 @@
 use super::math;
 use super::split::{PIECE, pieces};
 use super::walk::Walk;
+use super::wide::widest;
 use crate::layout::Layout;
 use crate::ops::{Binary, Unary};
 
 /// `out[i] = f(x[i])`.
 pub fn unary(f: Unary, out: &mut [f32], x: &[f32], layout: &Layout) {
     match f {
-        Unary::Neg => map(out, x, layout, |x| -x),
+        Unary::Neg => map(
+            out,
+            x,
+            layout,
+            #[inline(always)]
+            |x| -x,
+        ),
         Unary::Relu => map(out, x, layout, math::relu),
         Unary::Exp => map(out, x, layout, math::exp),
         Unary::Log => map(out, x, layout, f32::ln),
         Unary::Sqrt => map(out, x, layout, f32::sqrt),
         Unary::Recip => map(out, x, layout, f32::recip),
-        Unary::Square => map(out, x, layout, |x| x * x),
-        Unary::Tanh => map(out, x, layout, f32::tanh),
+        Unary::Square => map(
+            out,
+            x,
+            layout,
+            #[inline(always)]
+            |x| x * x,
+        ),
+        Unary::Tanh => map(out, x, layout, math::tanh),
         Unary::Sigmoid => map(out, x, layout, math::sigmoid),
     }
 }
 
 /// `out[i] = x[i] * scale + shift`.
 pub fn affine(out: &mut [f32], x: &[f32], layout: &Layout, scale: f32, shift: f32) {
-    map(out, x, layout, |x| x * scale + shift);
+    map(
+        out,
+        x,
+        layout,
+        #[inline(always)]
+        |x| x * scale + shift,
+    );
 }
 
 /// `acc[i] += x[i]`.
 pub fn accumulate(acc: &mut [f32], x: &[f32], layout: &Layout) {
-    update(acc, x, layout, |acc, x| *acc += x);
+    update(
+        acc,
+        x,
+        layout,
+        #[inline(always)]
+        |acc, x| *acc += x,
+    );
 }
 
 /// `out[i] = f(a[i], b[i])`, both operands broadcast to the shape of `y`.
@@ -39,20 +64,82 @@ pub fn binary(
     b: (&[f32], &Layout),
 ) {
     match f {
-        Binary::Add => zip(out, y, a, b, |a, b| a + b),
-        Binary::Sub => zip(out, y, a, b, |a, b| a - b),
-        Binary::Mul => zip(out, y, a, b, |a, b| a * b),
-        Binary::Div => zip(out, y, a, b, |a, b| a / b),
+        Binary::Add => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| a + b,
+        ),
+        Binary::Sub => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| a - b,
+        ),
+        Binary::Mul => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| a * b,
+        ),
+        Binary::Div => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| a / b,
+        ),
         Binary::Maximum => zip(out, y, a, b, math::larger),
-        Binary::Greater => zip(out, y, a, b, |a, b| f32::from(u8::from(a > b))),
-        Binary::ReluGrad => zip(out, y, a, b, |a, b| if a > 0.0 { b } else { 0.0 }),
-        Binary::TanhGrad => zip(out, y, a, b, |a, b| b * (1.0 - a * a)),
-        Binary::SigmoidGrad => zip(out, y, a, b, |a, b| b * a * (1.0 - a)),
+        Binary::Greater => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| f32::from(u8::from(a > b)),
+        ),
+        Binary::ReluGrad => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| if a > 0.0 { b } else { 0.0 },
+        ),
+        Binary::TanhGrad => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| b * (1.0 - a * a),
+        ),
+        Binary::SigmoidGrad => zip(
+            out,
+            y,
+            a,
+            b,
+            #[inline(always)]
+            |a, b| b * a * (1.0 - a),
+        ),
     }
 }
 
 fn map(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(f32) -> f32 + Sync) {
-    update(out, x, layout, |out, x| *out = f(x));
+    update(
+        out,
+        x,
+        layout,
+        #[inline(always)]
+        |out, x| *out = f(x),
+    );
 }
 
 fn update(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(&mut f32, f32) + Sync) {
@@ -63,14 +150,22 @@ fn update(out: &mut [f32], x: &[f32], layout: &Layout, f: impl Fn(&mut f32, f32)
         let first = i * PIECE;
         walk.runs(first, first + part.len(), |i, len, [at]| {
             let out = &mut part[i - first..][..len];
-            match step {
-                1 => out.iter_mut().zip(&x[at..][..len]).for_each(|(out, &x)| f(out, x)),
-                0 => {
-                    let x = x[at];
-                    out.iter_mut().for_each(|out| f(out, x));
-                }
-                _ => out.iter_mut().enumerate().for_each(|(j, out)| f(out, x[at + j * step])),
-            }
+            let x = &x[at..];
+            widest(
+                #[inline(always)]
+                || match step {
+                    1 => {
+                        for (out, &x) in out.iter_mut().zip(&x[..len]) {
+                            f(out, x);
+                        }
+                    }
+                    _ => {
+                        for (j, out) in out.iter_mut().enumerate() {
+                            f(out, x[j * step]);
+                        }
+                    }
+                },
+            );
         });
     });
 }
@@ -93,24 +188,34 @@ fn zip(
         let first = i * PIECE;
         walk.runs(first, first + part.len(), |i, len, at| {
             let out = &mut part[i - first..][..len];
-            match steps {
-                [1, 1] => {
-                    let operands = a[at[0]..][..len].iter().zip(&b[at[1]..][..len]);
-                    out.iter_mut().zip(operands).for_each(|(out, (&a, &b))| *out = f(a, b));
-                }
-                [1, 0] => {
-                    let b = b[at[1]];
-                    out.iter_mut().zip(&a[at[0]..][..len]).for_each(|(out, &a)| *out = f(a, b));
-                }
-                [0, 1] => {
-                    let a = a[at[0]];
-                    out.iter_mut().zip(&b[at[1]..][..len]).for_each(|(out, &b)| *out = f(a, b));
-                }
-                [step_a, step_b] => out
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(j, out)| *out = f(a[at[0] + j * step_a], b[at[1] + j * step_b])),
-            }
+            let (a, b) = (&a[at[0]..], &b[at[1]..]);
+            widest(
+                #[inline(always)]
+                || match steps {
+                    [1, 1] => {
+                        for (out, (&a, &b)) in out.iter_mut().zip(a[..len].iter().zip(&b[..len])) {
+                            *out = f(a, b);
+                        }
+                    }
+                    [1, 0] => {
+                        let b = b[0];
+                        for (out, &a) in out.iter_mut().zip(&a[..len]) {
+                            *out = f(a, b);
+                        }
+                    }
+                    [0, 1] => {
+                        let a = a[0];
+                        for (out, &b) in out.iter_mut().zip(&b[..len]) {
+                            *out = f(a, b);
+                        }
+                    }
+                    [step_a, step_b] => {
+                        for (j, out) in out.iter_mut().enumerate() {
+                            *out = f(a[j * step_a], b[j * step_b]);
+                        }
+                    }
+                },
+            );
         });
     });
 }

@@ -1,5 +1,7 @@
 //! Joining many floats into one in a fixed order that vectorizes.
 
+use super::wide::widest;
+
 const LANES: usize = 16;
 
 /// Results kept side by side: of each slice added, element `i` goes into lane `i % 16`. A sum in f64
@@ -16,35 +18,23 @@ impl<T: Copy> Lanes<T> {
     /// Adds neighbouring elements.
     #[inline]
     pub fn add<U: Copy>(&mut self, elements: &[U], add: impl Fn(T, U) -> T) {
-        let (whole, rest) = elements.as_chunks::<LANES>();
-        // A copy, so that the lanes stay in registers.
-        let mut lanes = self.0;
-        for chunk in whole {
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = add(*lane, x);
-            }
-        }
-        for (lane, &x) in lanes.iter_mut().zip(rest) {
-            *lane = add(*lane, x);
-        }
-        self.0 = lanes;
-    }
-
-    /// Adds pairs of neighbouring elements.
-    #[inline]
-    pub fn add_pairs<U: Copy>(&mut self, a: &[U], b: &[U], add: impl Fn(T, U, U) -> T) {
-        let ((whole_a, rest_a), (whole_b, rest_b)) =
-            (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-        let mut lanes = self.0;
-        for (a, b) in whole_a.iter().zip(whole_b) {
-            for (lane, (&a, &b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
-                *lane = add(*lane, a, b);
-            }
-        }
-        for (lane, (&a, &b)) in lanes.iter_mut().zip(rest_a.iter().zip(rest_b)) {
-            *lane = add(*lane, a, b);
-        }
-        self.0 = lanes;
+        widest(
+            #[inline(always)]
+            || {
+                let (whole, rest) = elements.as_chunks::<LANES>();
+                // A copy, so that the lanes stay in registers.
+                let mut lanes = self.0;
+                for chunk in whole {
+                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                        *lane = add(*lane, x);
+                    }
+                }
+                for (lane, &x) in lanes.iter_mut().zip(rest) {
+                    *lane = add(*lane, x);
+                }
+                self.0 = lanes;
+            },
+        );
     }
 
     /// Adds elements from anywhere.

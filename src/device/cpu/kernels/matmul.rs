@@ -13,6 +13,7 @@
 //! ```
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rayon::prelude::*;
 
@@ -20,7 +21,11 @@ use rayon::prelude::*;
 const MIN_TILE: usize = 512 * 1024;
 
 /// Tiles have at most this many rows and columns: enough that reading the operands costs little.
-const MAX_TILE: [usize; 2] = [256, 512];
+const MAX_TILE: [usize; 2] = [512, 512];
+
+/// A tile of this many results is worth halving even if there is another: smaller halves would spend their time on
+/// reading the operands.
+const LARGE_TILE: usize = 256 * 256;
 
 /// Rows and columns of tiles are multiples of these, which the inner loops of `matrixmultiply` like.
 const TILE_STEP: [usize; 2] = [32, 64];
@@ -38,13 +43,7 @@ pub struct Operand<'a> {
     pub column_stride: usize,
 }
 
-impl<'a> Operand<'a> {
-    /// One matrix; for a transposed one, exchange the strides.
-    #[must_use]
-    pub fn new(data: &'a [f32], row_stride: usize, column_stride: usize) -> Self {
-        Self { data, batch_stride: 0, row_stride, column_stride }
-    }
-
+impl Operand<'_> {
     /// Whether all elements of `batch` matrices of these sizes, which are not zero, are inside `data`.
     fn holds(&self, batch: usize, rows: usize, columns: usize) -> bool {
         let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
@@ -57,17 +56,8 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// `c = a * b`, with `a` of `m` rows and `k` columns, `b` of `k` rows and `n` columns, and `c` dense, row after row.
-///
-/// All of `c` is overwritten, with zeros if `k` is 0.
-///
-/// # Panics
-/// If `c` does not have `m * n` elements, or an element of `a` or `b` is outside its data.
-pub fn matmul(m: usize, k: usize, n: usize, a: Operand<'_>, b: Operand<'_>, c: &mut [f32]) {
-    matmul_batched(1, [m, k, n], a, b, c);
-}
-
-/// `c[i] = a[i] * b[i]` for all `i` below `batch`, with sizes `[m, k, n]` as in [`matmul`].
+/// `c[i] = a[i] * b[i]` for all `i` below `batch`, with `a[i]` of `m` rows and `k` columns, `b[i]` of `k`
+/// rows and `n` columns, and `c` dense, row after row. All of `c` is overwritten, with zeros if `k` is 0.
 ///
 /// # Panics
 /// If `c` does not have `batch * m * n` elements, or an element of `a` or `b` is outside its data.
@@ -90,7 +80,7 @@ pub fn matmul_batched(
     let [rows, columns] = tile_sizes(m, k, n);
     let (down, across) = (m.div_ceil(rows), n.div_ceil(columns));
     let product =
-        Product { batch, sizes: [m, k, n], a, b, c: Output(c.as_mut_ptr()), len: c.len() };
+        Product { batch, sizes: [m, k, n], a, b, c: AtomicPtr::new(c.as_mut_ptr()), len: c.len() };
     let run = |tile: usize| {
         let (i, tile) = (tile / (down * across), tile % (down * across));
         let (row, column) = (tile / across * rows, tile % across * columns);
@@ -111,40 +101,36 @@ fn tile_sizes(m: usize, k: usize, n: usize) -> [usize; 2] {
         len.div_ceil(len.div_ceil(most)).next_multiple_of(step).min(len)
     };
     let mut sizes = [even(m, MAX_TILE[0], TILE_STEP[0]), even(n, MAX_TILE[1], TILE_STEP[1])];
-    // Fewer than four tiles leave threads idle: halve the longer side while the halves are large enough.
-    while m.div_ceil(sizes[0]) * n.div_ceil(sizes[1]) < 4 && sizes[0] * sizes[1] * k >= 2 * MIN_TILE
-    {
+    // Too few tiles leave threads idle: halve the longer side while the halves are large enough.
+    loop {
+        let tiles = m.div_ceil(sizes[0]) * n.div_ceil(sizes[1]);
+        let wanted = if sizes[0] * sizes[1] >= LARGE_TILE { 4 } else { 2 };
+        if tiles >= wanted || sizes[0] * sizes[1] * k < 2 * MIN_TILE {
+            return sizes;
+        }
         let long = usize::from(sizes[1] * TILE_STEP[0] > sizes[0] * TILE_STEP[1]);
         let half = sizes[long].div_ceil(2).next_multiple_of(TILE_STEP[long]);
         if half >= sizes[long] {
-            break;
+            return sizes;
         }
         sizes[long] = half;
     }
-    sizes
 }
-
-/// Where the results go, shared by the threads that compute disjoint tiles.
-#[derive(Clone, Copy)]
-struct Output(*mut f32);
-
-// SAFETY: the pointer is only used in `Product::run_tile`, by which each thread writes tiles of its own.
-unsafe impl Send for Output {}
-// SAFETY: as above.
-unsafe impl Sync for Output {}
 
 struct Product<'a> {
     batch: usize,
     sizes: [usize; 3],
     a: Operand<'a>,
     b: Operand<'a>,
-    c: Output,
+    /// Where the results go, shared by the threads that compute disjoint tiles; the pointer itself never changes.
+    c: AtomicPtr<f32>,
     /// Elements behind `c`.
     len: usize,
 }
 
 impl Product<'_> {
     /// Computes `rows` and `columns` of product `i`; no tile may be computed by two threads at once.
+    #[expect(unsafe_code, reason = "`matrixmultiply` takes pointers")]
     fn run_tile(&self, i: usize, rows: Range<usize>, columns: Range<usize>) {
         let [m, k, n] = self.sizes;
         let (a, b) = (self.a, self.b);
@@ -154,6 +140,7 @@ impl Product<'_> {
         assert!(!rows.is_empty() && !columns.is_empty() && k > 0);
         assert!(a.holds(self.batch, m, k), "elements of a are outside its data");
         assert!(b.holds(self.batch, k, n), "elements of b are outside its data");
+        let c = self.c.load(Ordering::Relaxed);
         // SAFETY: the asserts keep every element of the tile, its rows of `a` and its columns of `b` inside their
         // slices. `c` comes from a mutable borrow that outlives this call, and tiles are disjoint.
         unsafe {
@@ -169,10 +156,133 @@ impl Product<'_> {
                 b.row_stride as isize,
                 b.column_stride as isize,
                 0.0,
-                self.c.0.add((i * m + rows.start) * n + columns.start),
+                c.add((i * m + rows.start) * n + columns.start),
                 n as isize,
                 1,
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    /// One matrix; for a transposed one, exchange the strides.
+    fn matrix(data: &[f32], row_stride: usize, column_stride: usize) -> Operand<'_> {
+        Operand { data, batch_stride: 0, row_stride, column_stride }
+    }
+
+    fn matmul(m: usize, k: usize, n: usize, a: Operand<'_>, b: Operand<'_>, c: &mut [f32]) {
+        matmul_batched(1, [m, k, n], a, b, c);
+    }
+
+    use super::*;
+
+    fn values(len: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i * 7919) % 1013) as f32 / 512.0 - 1.0).collect()
+    }
+
+    /// A dense operand, transposed or not, shared by the batch or not.
+    #[derive(Clone, Copy, Debug)]
+    struct Form {
+        transposed: bool,
+        shared: bool,
+    }
+
+    impl Form {
+        fn operand(self, data: &[f32], rows: usize, columns: usize) -> Operand<'_> {
+            let [row_stride, column_stride] =
+                if self.transposed { [1, rows] } else { [columns, 1] };
+            let batch_stride = if self.shared { 0 } else { rows * columns };
+            Operand { data, batch_stride, row_stride, column_stride }
+        }
+    }
+
+    fn at(x: &Operand<'_>, i: usize, row: usize, column: usize) -> f64 {
+        f64::from(x.data[i * x.batch_stride + row * x.row_stride + column * x.column_stride])
+    }
+
+    fn check(batch: usize, [m, k, n]: [usize; 3], forms: [Form; 2]) {
+        let (a, b) = (values(batch * m * k), values(batch * k * n));
+        let (a, b) = (forms[0].operand(&a, m, k), forms[1].operand(&b, k, n));
+        let mut c = vec![f32::NAN; batch * m * n];
+        matmul_batched(batch, [m, k, n], a, b, &mut c);
+        for (index, &c) in c.iter().enumerate() {
+            let (i, row, column) = (index / (m * n), index / n % m, index % n);
+            let products = || (0..k).map(|j| at(&a, i, row, j) * at(&b, i, j, column));
+            let (sum, magnitude) = (products().sum::<f64>(), products().map(f64::abs).sum::<f64>());
+            // NaN must fail too.
+            assert!(
+                (f64::from(c) - sum).abs() <= 1e-5 * magnitude,
+                "[{i}][{row}][{column}] is {c}, not {sum}"
+            );
+        }
+    }
+
+    const DENSE: Form = Form { transposed: false, shared: false };
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn any_sizes(
+            batch in 0..4_usize,
+            sizes in prop::array::uniform3(0..70_usize),
+            forms in prop::array::uniform2((any::<bool>(), any::<bool>())),
+        ) {
+            check(batch, sizes, forms.map(|(transposed, shared)| Form { transposed, shared }));
+        }
+    }
+
+    #[test]
+    fn many_tiles() {
+        check(1, [530, 40, 1030], [DENSE; 2]);
+        check(1, [16, 200, 1500], [DENSE, Form { transposed: true, shared: false }]);
+        check(40, [9, 30, 11], [Form { transposed: false, shared: true }, DENSE]);
+    }
+
+    #[test]
+    fn nothing_to_sum_is_zero() {
+        let mut c = [f32::NAN; 6];
+        matmul(2, 0, 3, matrix(&[], 0, 1), matrix(&[], 3, 1), &mut c);
+        assert_eq!(c, [0.0; 6]);
+    }
+
+    /// A stride of 0 repeats an element: here, a column and a row of sums.
+    #[test]
+    fn broadcast_rows_and_columns() {
+        let mut c = [f32::NAN; 4];
+        matmul(2, 3, 2, matrix(&[1.0, 2.0, 3.0], 0, 1), matrix(&[2.0], 0, 0), &mut c);
+        assert_eq!(c, [12.0; 4]);
+    }
+
+    #[test]
+    fn bits_do_not_depend_on_threads() {
+        for [m, k, n] in [[300, 300, 300], [16, 144, 1024], [1000, 64, 10]] {
+            let (a, b) = (values(m * k), values(k * n));
+            let runs = [1, 2, 3, 2].map(|threads| {
+                let pool = rayon::ThreadPoolBuilder::new()
+                    .num_threads(threads)
+                    .build()
+                    .expect("a thread pool");
+                let mut c = vec![0.0; m * n];
+                pool.install(|| matmul(m, k, n, matrix(&a, k, 1), matrix(&b, n, 1), &mut c));
+                c.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(runs.iter().all(|run| *run == runs[0]), "{m} x {k} x {n}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "elements of b are outside its data")]
+    fn short_operand_panics() {
+        matmul(2, 3, 2, matrix(&[0.0; 6], 3, 1), matrix(&[0.0; 5], 2, 1), &mut [0.0; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "length of c")]
+    fn wrong_output_panics() {
+        matmul(2, 3, 2, matrix(&[0.0; 6], 3, 1), matrix(&[0.0; 6], 2, 1), &mut [0.0; 5]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::index::check_all_below;
 use super::split::{pieces, pieces_of_two, whole_rows};
+use super::wide::widest;
 use crate::device::DeviceError;
 use crate::ops::Pool2d;
 use std::ops::Range;
@@ -42,32 +43,87 @@ impl Windows {
             }
         }
     }
+
+    /// The windows of a row of windows that have their column `j` inside the image.
+    fn with_column(&self, j: usize) -> Range<usize> {
+        let ([_, stride], [_, padding]) = (self.pool.stride, self.pool.padding);
+        let first_at = |column: usize| {
+            (column + padding).saturating_sub(j).div_ceil(stride).min(self.windows[1])
+        };
+        first_at(0)..first_at(self.size[1])
+    }
 }
 
 /// The largest element of each window, and its place. NaN counts as the largest.
 pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
-    let ((area, small), width) = (windows.areas(), windows.size[1]);
+    let (area, small) = windows.areas();
     let len = whole_rows(small);
+    let columns: Vec<Range<usize>> =
+        (0..windows.pool.kernel[1]).map(|j| windows.with_column(j)).collect();
     pieces_of_two((y, len), (argmax, len), x.len(), |i, y, argmax| {
         let images = x[i * len / small * area..].chunks_exact(area);
         for ((y, argmax), x) in
             y.chunks_exact_mut(small).zip(argmax.chunks_exact_mut(small)).zip(images)
         {
-            windows.each(|i, rows, columns| {
-                let mut place = rows.start * width + columns.start;
-                let mut largest = x[place];
-                for row in rows {
-                    let from = row * width + columns.start;
-                    for (j, &x) in x[from..from + columns.len()].iter().enumerate() {
-                        if x > largest || (x.is_nan() && !largest.is_nan()) {
-                            (largest, place) = (x, from + j);
-                        }
-                    }
-                }
-                (y[i], argmax[i]) = (largest, place as i32);
-            });
+            match windows.pool.stride[1] {
+                // Known strides, for the compiler.
+                1 => widest(
+                    #[inline(always)]
+                    || max_of_image(y, argmax, x, &windows, &columns, 1),
+                ),
+                2 => widest(
+                    #[inline(always)]
+                    || max_of_image(y, argmax, x, &windows, &columns, 2),
+                ),
+                stride => widest(
+                    #[inline(always)]
+                    || max_of_image(y, argmax, x, &windows, &columns, stride),
+                ),
+            }
         }
     });
+}
+
+/// All windows of a row at once, one column of theirs after the other; `columns` holds the windows that have
+/// each of these inside the image.
+#[inline(always)]
+fn max_of_image(
+    y: &mut [f32],
+    argmax: &mut [i32],
+    x: &[f32],
+    windows: &Windows,
+    columns: &[Range<usize>],
+    stride: usize,
+) {
+    let (width, count) = (windows.size[1], windows.windows[1]);
+    for (i, (y, argmax)) in
+        y.chunks_exact_mut(count).zip(argmax.chunks_exact_mut(count)).enumerate()
+    {
+        let rows = windows.span(0, i);
+        for (i, (y, argmax)) in y.iter_mut().zip(argmax.iter_mut()).enumerate() {
+            let first = rows.start * width + windows.span(1, i).start;
+            (*y, *argmax) = (x[first], first as i32);
+        }
+        for row in rows {
+            for (column, reached) in
+                columns.iter().enumerate().filter(|(_, reached)| !reached.is_empty())
+            {
+                let at = row * width + reached.start * stride + column - windows.pool.padding[1];
+                let (y, argmax) = (&mut y[reached.clone()], &mut argmax[reached.clone()]);
+                let x = &x[at..at + (reached.len() - 1) * stride + 1];
+                for (i, ((y, argmax), x)) in
+                    y.iter_mut().zip(argmax).zip(x.chunks(stride)).enumerate()
+                {
+                    let wins = (x[0] > *y) | (x[0].is_nan() & !y.is_nan());
+                    // All ones or all zeros: selecting by it needs no branch.
+                    let mask = -i32::from(wins);
+                    let (old, new) = (y.to_bits() as i32, x[0].to_bits() as i32);
+                    *y = f32::from_bits((old ^ ((old ^ new) & mask)) as u32);
+                    *argmax ^= (*argmax ^ (at + i * stride) as i32) & mask;
+                }
+            }
+        }
+    }
 }
 
 /// Zeros, plus each element of `dy` at its place. `area` and `small` are elements of an image of `dx`

@@ -6,6 +6,7 @@ use super::lanes::Lanes;
 use super::math::larger;
 use super::split::{PIECE, pieces};
 use super::walk::Walk;
+use super::wide::widest;
 use crate::layout::{Dims, Layout};
 use crate::ops::Reduction;
 use std::ops::Range;
@@ -17,20 +18,16 @@ const BLOCK: usize = 256;
 
 /// Joins the elements along `axes`.
 pub fn reduce(kind: Reduction, out: &mut [f32], x: &[f32], layout: &Layout, axes: &[usize]) {
-    let along = |joined: bool| {
-        let mut dims = [Dims::SCALAR; 2];
-        let list = (0..layout.rank()).filter(|axis| axes.contains(axis) == joined);
-        let (mut sizes, mut strides) = (*layout.shape(), *layout.strides());
-        let mut rank = 0;
-        for axis in list {
+    // Sizes and strides of the dimensions that are joined, or of those that are kept.
+    let only = |joined: bool| {
+        let (mut sizes, mut strides, mut rank) = (*layout.shape(), *layout.strides(), 0);
+        for axis in (0..layout.rank()).filter(|axis| axes.contains(axis) == joined) {
             (sizes[rank], strides[rank]) = (layout.shape()[axis], layout.strides()[axis]);
             rank += 1;
         }
-        dims[0] = Dims::new(&sizes[..rank]);
-        dims[1] = Dims::new(&strides[..rank]);
-        dims
+        (Dims::new(&sizes[..rank]), Dims::new(&strides[..rank]))
     };
-    let ([kept, kept_strides], [joined, joined_strides]) = (along(false), along(true));
+    let ((kept, kept_strides), (joined, joined_strides)) = (only(false), only(true));
     let count = joined.elements();
     let sum = Job {
         x,
@@ -38,7 +35,7 @@ pub fn reduce(kind: Reduction, out: &mut [f32], x: &[f32], layout: &Layout, axes
         joined: Walk::new(&joined, [&joined_strides]),
         count,
         start: 0.0,
-        join: |a: f64, b: f64| a + b,
+        join: plus,
     };
     match kind {
         Reduction::Sum => sum.run(out, |sum| sum as f32),
@@ -49,6 +46,11 @@ pub fn reduce(kind: Reduction, out: &mut [f32], x: &[f32], layout: &Layout, axes
                 .run(out, |max| max as f32);
         }
     }
+}
+
+#[inline(always)]
+fn plus(a: f64, b: f64) -> f64 {
+    a + b
 }
 
 struct Job<'a, J> {
@@ -117,12 +119,17 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
             } else {
                 for j in 0..len {
                     let mut lanes = Lanes::new(self.start);
-                    let add = |all, x| (self.join)(all, f64::from(x));
                     self.joined.runs(elements.start, elements.end, |_, len, [row]| {
                         let x = &self.x[at + j * kept_step + row..];
                         match step {
-                            1 => lanes.add(&x[..len], add),
-                            _ => lanes.add_each((0..len).map(|k| x[k * step]), add),
+                            1 => lanes.add(
+                                &x[..len],
+                                #[inline(always)]
+                                |all, x| (self.join)(all, f64::from(x)),
+                            ),
+                            _ => lanes.add_each((0..len).map(|k| x[k * step]), |all, x| {
+                                (self.join)(all, f64::from(x))
+                            }),
                         }
                     });
                     emit(i - first + j, lanes.join(self.join));
@@ -136,12 +143,17 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         let mut block = [self.start; BLOCK];
         let [step] = self.joined.steps();
         self.joined.runs(elements.start, elements.end, |_, len, [row]| {
-            for k in 0..len {
-                let x = &self.x[at + row + k * step..][..width];
-                for (all, &x) in block.iter_mut().zip(x) {
-                    *all = (self.join)(*all, f64::from(x));
-                }
-            }
+            widest(
+                #[inline(always)]
+                || {
+                    for k in 0..len {
+                        let x = &self.x[at + row + k * step..][..width];
+                        for (all, &x) in block.iter_mut().zip(x) {
+                            *all = (self.join)(*all, f64::from(x));
+                        }
+                    }
+                },
+            );
         });
         block
     }

@@ -1,6 +1,7 @@
 //! Parameter updates.
 
 use super::split::{PIECE, pieces_of_two};
+use super::wide::widest;
 
 /// Numbers of a step.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +19,14 @@ pub fn momentum(param: &mut [f32], velocity: &mut [f32], grad: &[f32], step: Ste
     let work = param.len();
     pieces_of_two((param, PIECE), (velocity, PIECE), work, |i, param, velocity| {
         let grad = &grad[i * PIECE..][..param.len()];
-        for ((p, v), g) in param.iter_mut().zip(velocity).zip(grad) {
-            *v = step.momentum * *v + g + step.weight_decay * *p;
-            *p -= step.lr * *v;
-        }
+        widest(
+            #[inline(always)]
+            || {
+                for ((p, v), g) in param.iter_mut().zip(velocity).zip(grad) {
+                    *v = step.momentum * *v + g + step.weight_decay * *p;
+                    *p -= step.lr * *v;
+                }
+            },
+        );
     });
 }

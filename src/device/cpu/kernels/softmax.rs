@@ -4,6 +4,7 @@ use super::index::check_all_below;
 use super::lanes::Lanes;
 use super::math::exp;
 use super::split::{pieces, whole_rows};
+use super::wide::widest;
 use crate::device::DeviceError;
 
 /// `y = e^x / sum e^x` over rows of `row` elements.
@@ -41,7 +42,15 @@ pub fn log_softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
     rows(dx, row, |i, dx| {
         let (y, dy) = (&y[i * row..][..row], &dy[i * row..][..row]);
         let sum = sum(dy) as f32;
-        dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (&y, dy))| *dx = dy - exp(y) * sum);
+        let operands = y.iter().zip(dy);
+        widest(
+            #[inline(always)]
+            || {
+                for (dx, (&y, dy)) in dx.iter_mut().zip(operands) {
+                    *dx = dy - exp(y) * sum;
+                }
+            },
+        );
     });
 }
 
@@ -74,9 +83,17 @@ pub fn cross_entropy_grad(
     check_all_below(labels, classes, "label")?;
     let scale = dloss / labels.len() as f32;
     rows(dlogits, classes, |i, dx| {
-        dx.iter_mut().zip(&log_probs[i * classes..]).for_each(|(dx, &y)| *dx = exp(y) * scale);
+        let log_probs = &log_probs[i * classes..];
+        widest(
+            #[inline(always)]
+            || {
+                for (dx, &y) in dx.iter_mut().zip(log_probs) {
+                    *dx = exp(y) * scale;
+                }
+            },
+        );
         let label = labels[i] as usize;
-        dx[label] = (exp(log_probs[i * classes + label]) - 1.0) * scale;
+        dx[label] = (exp(log_probs[label]) - 1.0) * scale;
     });
     Ok(())
 }
@@ -97,7 +114,14 @@ fn exponentials(y: &mut [f32], x: &[f32]) -> (f32, f64) {
     let mut lanes = Lanes::new(f32::NEG_INFINITY);
     lanes.add(x, larger);
     let max = lanes.join(larger);
-    y.iter_mut().zip(x).for_each(|(y, x)| *y = exp(x - max));
+    widest(
+        #[inline(always)]
+        || {
+            for (y, x) in y.iter_mut().zip(x) {
+                *y = exp(x - max);
+            }
+        },
+    );
     (max, sum(y))
 }
 

@@ -67,9 +67,9 @@ impl<const K: usize> Walk<K> {
         for axis in (0..outer).rev() {
             index[axis] = left % self.sizes[axis];
             left /= self.sizes[axis];
-            for k in 0..K {
-                at[k] += index[axis] * self.strides[axis][k];
-            }
+            at.iter_mut()
+                .zip(self.strides[axis])
+                .for_each(|(at, stride)| *at += index[axis] * stride);
         }
         let mut i = from;
         while i < to {
@@ -80,11 +80,10 @@ impl<const K: usize> Walk<K> {
             for axis in (0..outer).rev() {
                 index[axis] += 1;
                 let wraps = index[axis] == self.sizes[axis];
-                for k in 0..K {
-                    // Forward by one, or back to the start of this loop.
-                    let stride = self.strides[axis][k];
-                    at[k] = if wraps { at[k] - (index[axis] - 1) * stride } else { at[k] + stride };
-                }
+                // Forward by one, or back to the start of this loop.
+                at.iter_mut().zip(self.strides[axis]).for_each(|(at, stride)| {
+                    *at = if wraps { *at - (index[axis] - 1) * stride } else { *at + stride };
+                });
                 if !wraps {
                     break;
                 }

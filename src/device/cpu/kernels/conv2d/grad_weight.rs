@@ -13,6 +13,10 @@ const BLOCK_FLOATS: usize = 64 * 1024;
 /// Products summed in registers before they are added to the weights: enough to make that addition cheap.
 const POSITIONS: usize = 1024;
 
+/// Positions of the small images that are packed together. Four times as many are 3 % faster over all
+/// layers of ResNet-20, but take scratch of twice the input's size, out of the same budget.
+const GROUP_POSITIONS: usize = 256;
+
 /// Partial sums of all chunks, in floats, beyond the one copy that is always there.
 const PARTIAL_FLOATS: usize = 512 * 1024;
 
@@ -59,7 +63,7 @@ impl WeightGradient {
             (PARTIAL_FLOATS / shape.weight_len().max(1)).min(shape.n * positions / POSITIONS);
         let chunk = shape.n.div_ceil(partials.clamp(1, TASKS)).max(1);
         let chunks = shape.n.div_ceil(chunk).max(1);
-        let group = (POSITIONS / positions).clamp(1, chunk);
+        let group = (GROUP_POSITIONS / positions).clamp(1, chunk);
 
         let fits = (BLOCK_FLOATS / (group * windows.channel_len()).max(1)).max(1);
         let wanted = windows.channels.div_ceil(fits).max(TASKS / chunks).min(windows.channels);
@@ -88,7 +92,8 @@ impl WeightGradient {
     }
 
     fn scratch_len(&self) -> usize {
-        (self.group * self.windows.packed_len()).next_multiple_of(ALIGN)
+        let packed = (self.group * self.windows.packed_len()).next_multiple_of(ALIGN);
+        packed + Dots::tile_len(self.group, self.windows.strip_positions())
     }
 
     fn tasks_per_chunk(&self) -> usize {
@@ -116,7 +121,7 @@ impl WeightGradient {
         let (scratch, rest) = workspace.split_at_mut(self.chunks() * tasks * self.scratch_len());
         let (offsets, partials) = rest.split_at_mut(self.windows.depth());
         let offsets: &mut [u32] = cast_slice_mut(offsets);
-        self.windows.write_offsets(offsets);
+        self.windows.write_offsets(0..self.windows.taps[0], 0..self.windows.taps[1], offsets);
         let (offsets, block_len, scratch_len) = (&*offsets, self.block_len(), self.scratch_len());
         let partials = &mut partials[..self.chunks() * self.blocks * block_len];
 
@@ -166,6 +171,8 @@ impl WeightGradient {
     ) {
         let windows = &self.windows;
         let (packed_len, plane) = (windows.packed_len(), windows.src[0] * windows.src[1]);
+        let (tile, packed) =
+            scratch.split_at_mut(Dots::tile_len(self.group, windows.strip_positions()));
         sums.fill(0.0);
         for (x, dy) in x.chunks(self.group * x_len).zip(dy.chunks(self.group * dy_len)) {
             for out_row in (0..windows.out[0]).step_by(windows.strip) {
@@ -174,7 +181,7 @@ impl WeightGradient {
                     let first = (first_block + i) * windows.channels;
                     let channels = windows.channels.min(self.channels - first);
                     for (x, packed) in
-                        x.chunks_exact(x_len).zip(scratch.chunks_exact_mut(packed_len))
+                        x.chunks_exact(x_len).zip(packed.chunks_exact_mut(packed_len))
                     {
                         windows.pack(
                             &x[first * plane..][..channels * plane],
@@ -189,13 +196,13 @@ impl WeightGradient {
                         rows: self.rows,
                         dy_stride: windows.out[0] * windows.out[1],
                         dy_image: dy_len,
-                        x: scratch,
+                        x: packed,
                         x_image: packed_len,
                         offsets: &offsets[..channels * taps],
                         images: dy.len() / dy_len,
                         positions: rows * windows.out[1],
                     };
-                    level.gather_dots(&dots, sums);
+                    level.gather_dots(&dots, tile, sums);
                 }
             }
         }

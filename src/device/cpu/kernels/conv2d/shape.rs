@@ -55,12 +55,6 @@ impl ConvShape {
     pub fn output_len(&self) -> usize {
         self.n * self.c_out * self.h_out() * self.w_out()
     }
-
-    /// Floating-point operations of the forward pass, counting padding; each gradient takes about as many.
-    #[must_use]
-    pub fn flops(&self) -> usize {
-        2 * self.output_len() * self.c_in * self.kh * self.kw
-    }
 }
 
 fn out(len: usize, kernel: usize, stride: usize, padding: usize) -> usize {

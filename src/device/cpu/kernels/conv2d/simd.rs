@@ -6,6 +6,8 @@ mod kernels;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 /// Rows of packed weights are padded to a multiple of this, whatever the instruction set.
@@ -47,15 +49,30 @@ pub(super) struct Dots<'a> {
     pub positions: usize,
 }
 
-/// An instruction set.
+impl Dots<'_> {
+    /// Scratch for a few rows of `dy`, in floats, whatever the instruction set.
+    pub const fn tile_len(images: usize, positions: usize) -> usize {
+        const MAX_LANES: usize = 16;
+        const MAX_ROWS: usize = 4;
+        images * positions.next_multiple_of(MAX_LANES) * MAX_ROWS
+    }
+}
+
+/// An instruction set that this processor has.
 ///
 /// Levels differ in the last bits of their results; on one machine, [`Level::detect`] always gives the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) struct Level(Isa);
+
+/// Private, so that a [`Level`] can only come from [`Level::available`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Isa {
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     Portable,
 }
 
@@ -65,53 +82,65 @@ impl Level {
         [
             #[cfg(target_arch = "x86_64")]
             (is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl"))
-                .then_some(Self::Avx512),
+                .then_some(Isa::Avx512),
             #[cfg(target_arch = "x86_64")]
             (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
-                .then_some(Self::Avx2),
-            Some(Self::Portable),
+                .then_some(Isa::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            std::arch::is_aarch64_feature_detected!("neon").then_some(Isa::Neon),
+            Some(Isa::Portable),
         ]
         .into_iter()
         .flatten()
+        .map(Self)
     }
 
     /// The best level this processor has.
     pub fn detect() -> Self {
-        Self::available().next().unwrap_or(Self::Portable)
+        Self::available().next().unwrap_or(Self(Isa::Portable))
     }
 
     /// How many rows a tile of packed weights should have for a product with `rows` rows; divides [`MAX_TILE_ROWS`].
     pub fn tile_rows(self, rows: usize) -> usize {
-        match self {
+        match self.0 {
+            // Wider tiles of 4 rows are as fast, when half a tile of 8 would be filled with zeros.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 if !(1..=4).contains(&(rows % 8)) => 8,
+            Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
             _ => 4,
         }
     }
 
     /// Computes a [`Product`], overwriting the positions of `y`.
     pub fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
-        match self {
-            // SAFETY: this level comes from `available`, which found avx512f.
+        match self.0 {
+            // SAFETY: `available` found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { avx512::gather_product(m, y) },
-            // SAFETY: this level comes from `available`, which found avx2 and fma.
+            Isa::Avx512 => unsafe { avx512::gather_product(m, y) },
+            // SAFETY: `available` found avx2 and fma.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { avx2::gather_product(m, y) },
-            Self::Portable => portable::gather_product(m, y),
+            Isa::Avx2 => unsafe { avx2::gather_product(m, y) },
+            // SAFETY: `available` found neon.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { neon::gather_product(m, y) },
+            Isa::Portable => portable::gather_product(m, y),
         }
     }
 
-    /// Adds [`Dots`] to `sums`, rows of one sum per window.
-    pub fn gather_dots(self, m: &Dots<'_>, sums: &mut [f32]) {
-        match self {
-            // SAFETY: this level comes from `available`, which found avx512f.
+    /// Adds [`Dots`] to `sums`, rows of one sum per window. `tile` is scratch of [`Dots::tile_len`].
+    pub fn gather_dots(self, m: &Dots<'_>, tile: &mut [f32], sums: &mut [f32]) {
+        match self.0 {
+            // SAFETY: `available` found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { avx512::gather_dots(m, sums) },
-            // SAFETY: this level comes from `available`, which found avx2 and fma.
+            Isa::Avx512 => unsafe { avx512::gather_dots(m, tile, sums) },
+            // SAFETY: `available` found avx2 and fma.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { avx2::gather_dots(m, sums) },
-            Self::Portable => portable::gather_dots(m, sums),
+            Isa::Avx2 => unsafe { avx2::gather_dots(m, tile, sums) },
+            // SAFETY: `available` found neon.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { neon::gather_dots(m, tile, sums) },
+            Isa::Portable => portable::gather_dots(m, tile, sums),
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Lays an image out so that every kernel tap reads one contiguous run of it.
 
+use std::ops::Range;
+
+use super::strided::copy_every;
+
 /// Scratch buffers start on a cache line, so that vector loads do not straddle two.
 pub(super) const ALIGN: usize = 16;
 
@@ -69,19 +73,18 @@ impl Windows {
         self
     }
 
-    /// Where in the packed form the run of each tap starts, in the order of the weights: channel, row, column.
-    pub fn write_offsets(&self, offsets: &mut [u32]) {
+    /// Where in the packed form the run of each tap starts, for the kernel rows and columns named, in the order of the
+    /// weights: channel, row, column.
+    pub fn write_offsets(&self, rows: Range<usize>, columns: Range<usize>, offsets: &mut [u32]) {
         let (phases, width) = (self.row_phases(), self.out[1]);
         let plane = self.plane_rows() * width;
         let mut offsets = offsets.iter_mut();
         for channel in 0..self.channels {
-            for row in 0..self.taps[0] {
-                for column in 0..self.taps[1] {
+            for row in rows.clone() {
+                for (column, offset) in columns.clone().zip(&mut offsets) {
                     let planes = (channel * self.taps[1] + column) * phases + row % self.step[0];
                     let at = planes * plane + row / self.step[0] * width;
-                    if let Some(offset) = offsets.next() {
-                        *offset = u32::try_from(at).expect("a strip has fewer than 2^32 floats");
-                    }
+                    *offset = u32::try_from(at).expect("a strip has fewer than 2^32 floats");
                 }
             }
         }
@@ -92,96 +95,85 @@ impl Windows {
         let width = self.out[1];
         let plane_len = self.plane_rows() * width;
         let used_rows = rows + (self.taps[0] - 1) / self.step[0];
-        let mut planes = packed[..self.packed_len()].chunks_exact_mut(plane_len);
-        for channel in image.chunks_exact(self.src[0] * self.src[1]) {
-            for column in 0..self.taps[1] {
-                for phase in 0..self.row_phases() {
-                    let plane = planes.next().expect("a plane for each channel, column and phase");
-                    let row = (out_row * self.step[0] + phase) as isize + self.first[0];
-                    self.pack_plane(channel, row, column, &mut plane[..used_rows * width]);
+        let planes = self.taps[1] * self.row_phases();
+        for column in 0..self.taps[1] {
+            for phase in 0..self.row_phases() {
+                let row = (out_row * self.step[0] + phase) as isize + self.first[0];
+                let plane = Plane::new(self, row, used_rows, column);
+                let channels = image.chunks_exact(self.src[0] * self.src[1]);
+                let first = (column * self.row_phases() + phase) * plane_len;
+                for (channel, packed) in
+                    channels.zip(packed[first..].chunks_mut(planes * plane_len))
+                {
+                    plane.pack(channel, &mut packed[..used_rows * width]);
                 }
             }
         }
     }
+}
 
-    /// Packs the source rows `row`, `row + step`, ... as kernel column `column` sees them.
-    fn pack_plane(&self, channel: &[f32], row: isize, column: usize, plane: &mut [f32]) {
-        let [height, width] = self.src;
-        let out_width = self.out[1];
-        let rows = plane.len() / out_width;
-        let inside = coordinates_inside(row, self.step[0], height, rows);
-        let shift = column as isize + self.first[1];
-        let columns = coordinates_inside(shift, self.step[1], width, out_width);
+/// The source rows `row`, `row + step`, ... as one kernel column sees them.
+#[derive(Debug)]
+struct Plane {
+    /// Columns of the source and of the outputs.
+    widths: [usize; 2],
+    step: [usize; 2],
+    /// Rows and columns that see the source; the others see padding.
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// Source element behind the first of these.
+    first: usize,
+}
 
-        plane[..inside.start * out_width].fill(0.0);
-        plane[inside.end * out_width..].fill(0.0);
-        let plane = &mut plane[inside.start * out_width..inside.end * out_width];
-        if inside.is_empty() || columns.is_empty() {
+impl Plane {
+    fn new(windows: &Windows, row: isize, rows: usize, column: usize) -> Self {
+        let [height, width] = windows.src;
+        let column = column as isize + windows.first[1];
+        let rows = coordinates_inside(row, windows.step[0], height, rows);
+        let columns = coordinates_inside(column, windows.step[1], width, windows.out[1]);
+        let row = row + (rows.start * windows.step[0]) as isize;
+        let column = column + (columns.start * windows.step[1]) as isize;
+        // Meaningless, and not used, if nothing is seen.
+        let first = (row * width as isize + column).max(0) as usize;
+        Self { widths: [width, windows.out[1]], step: windows.step, rows, columns, first }
+    }
+
+    fn pack(&self, channel: &[f32], plane: &mut [f32]) {
+        let (rows, columns) = (&self.rows, &self.columns);
+        let [from_width, width] = self.widths;
+        if rows.is_empty() || columns.is_empty() {
             plane.fill(0.0);
             return;
         }
-        let top = (row + (inside.start * self.step[0]) as isize) as usize;
-
-        let left = (shift + (columns.start * self.step[1]) as isize) as usize;
-        if self.step == [1, 1] && out_width == width {
-            // Neighbouring rows stay neighbours, so the plane is one shifted copy; then the columns that came from
-            // the row before or after are cleared.
+        plane[..rows.start * width].fill(0.0);
+        plane[rows.end * width..].fill(0.0);
+        let plane = &mut plane[rows.start * width..rows.end * width];
+        let source = &channel[self.first..];
+        if self.step == [1, 1] && width == from_width {
+            // Neighbouring rows stay neighbours, so the plane is one shifted copy.
             let to = columns.start..plane.len() - (width - columns.end);
-            let source = &channel[top * width + left..][..to.len()];
-            plane[to].copy_from_slice(source);
-            clear_columns(plane, width, 0..columns.start);
-            clear_columns(plane, width, columns.end..width);
-            return;
+            let len = to.len();
+            plane[to].copy_from_slice(&source[..len]);
+        } else {
+            for (i, to) in plane.chunks_exact_mut(width).enumerate() {
+                copy_every(
+                    self.step[1],
+                    &source[i * self.step[0] * from_width..],
+                    &mut to[columns.clone()],
+                );
+            }
         }
-        for (i, out) in plane.chunks_exact_mut(out_width).enumerate() {
-            let source = &channel[(top + i * self.step[0]) * width..][..width];
-            out[..columns.start].fill(0.0);
-            out[columns.end..].fill(0.0);
-            copy_every(self.step[1], &source[left..], &mut out[columns.clone()]);
+        for column in (0..columns.start).chain(columns.end..width) {
+            plane[column..].iter_mut().step_by(width).for_each(|x| *x = 0.0);
         }
     }
 }
 
 /// The part of `0..count` whose coordinate `first + i * step` lies in `0..len`.
-fn coordinates_inside(
-    first: isize,
-    step: usize,
-    len: usize,
-    count: usize,
-) -> std::ops::Range<usize> {
+fn coordinates_inside(first: isize, step: usize, len: usize, count: usize) -> Range<usize> {
     let before = |limit: isize| (limit - first).max(0) as usize;
     let end = before(len as isize).div_ceil(step).min(count);
     before(0).div_ceil(step).min(end)..end
-}
-
-fn clear_columns(plane: &mut [f32], width: usize, columns: std::ops::Range<usize>) {
-    if !columns.is_empty() {
-        for row in plane.chunks_exact_mut(width) {
-            row[columns.clone()].fill(0.0);
-        }
-    }
-}
-
-/// Fills `to` with elements 0, `step`, `2 * step`, ... of `from`.
-fn copy_every(step: usize, from: &[f32], to: &mut [f32]) {
-    match step {
-        1 => to.copy_from_slice(&from[..to.len()]),
-        2 => {
-            let (pairs, _) = from.as_chunks::<2>();
-            // The last element may lack its partner.
-            if let Some((last, to)) = to.split_last_mut() {
-                *last = from[2 * to.len()];
-                for (to, pair) in to.iter_mut().zip(pairs) {
-                    *to = pair[0];
-                }
-            }
-        }
-        _ => {
-            for (to, from) in to.iter_mut().zip(from.iter().step_by(step)) {
-                *to = *from;
-            }
-        }
-    }
 }
 
 /// The part of `workspace` that starts on a cache line; `len` counts the floats lost to that.

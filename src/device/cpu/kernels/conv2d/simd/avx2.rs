@@ -4,8 +4,9 @@ use std::arch::x86_64::*;
 
 type V = __m256;
 const LANES: usize = 8;
-/// Vectors of a product tile of 4 rows: 12 sums, 3 inputs and a weight. Tiles of 8 rows are not used.
-const TILE_VECTORS: [usize; 2] = [3, 1];
+/// Vectors of a product tile of 4 rows: 8 sums, 2 inputs and a weight; 3 vectors no longer fit. Tiles of 8 rows are
+/// not used.
+const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 3;
 const DOT_TAPS: usize = 4;
 
@@ -53,12 +54,17 @@ fn fma(a: V, b: V, c: V) -> V {
     _mm256_fmadd_ps(a, b, c)
 }
 
+/// The sum of the lanes of each.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn sum(x: V) -> f32 {
-    let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-    let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
-    _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
+fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
+    let mut out = [0.0; DOT_ROWS];
+    for (out, x) in out.iter_mut().zip(x) {
+        let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        *out = _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+    }
+    out
 }
 
 kernels!(#[target_feature(enable = "avx2,fma")]);

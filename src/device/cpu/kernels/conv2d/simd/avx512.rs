@@ -53,10 +53,24 @@ fn fma(a: V, b: V, c: V) -> V {
     _mm512_fmadd_ps(a, b, c)
 }
 
+/// The sum of the lanes of each: four at a time, transposed on the way, at half the price of one by one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
-fn sum(x: V) -> f32 {
-    _mm512_reduce_add_ps(x)
+fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
+    // Within each 128 bits: a, b, a, b of these, then a, b, c, d.
+    let ab = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+    let cd = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+    let abcd = _mm512_add_ps(
+        _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd),
+        _mm512_shuffle_ps::<0b11_10_11_10>(ab, cd),
+    );
+    // The upper half is added to the lower, then the upper half of that.
+    let abcd = _mm512_add_ps(abcd, _mm512_shuffle_f32x4::<0b11_10_11_10>(abcd, abcd));
+    let abcd = _mm_add_ps(_mm512_castps512_ps128(abcd), _mm512_extractf32x4_ps::<1>(abcd));
+    let mut out = [0.0; DOT_ROWS];
+    // SAFETY: the array has room for the 4 floats written, and the store needs no alignment.
+    unsafe { _mm_storeu_ps(out.as_mut_ptr(), abcd) };
+    out
 }
 
 kernels!(#[target_feature(enable = "avx512f,avx512vl")]);

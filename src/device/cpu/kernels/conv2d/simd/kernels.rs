@@ -1,7 +1,10 @@
 //! The two inner loops, written once and compiled for each instruction set.
 
-/// Defines `gather_product` and `gather_dots` in a module that has a vector type `V`, `LANES`, `TILES` and the
-/// functions `splat`, `load`, `load_first`, `store`, `store_first`, `fma` and `sum`.
+/// Defines `gather_product` and `gather_dots` in a module that has a vector type `V` of `LANES` floats, the tile sizes
+/// `TILE_VECTORS`, `DOT_ROWS` and `DOT_TAPS`, and the functions `splat`, `load`, `load_first`, `store`, `store_first`,
+/// `fma` and `sums`.
+///
+/// Loops over the vectors of a tile go by index, and unroll: the sums must stay in registers.
 macro_rules! kernels {
     ($(#[$feature:meta])*) => {
         /// See [`Level::gather_product`](super::Level::gather_product).
@@ -9,7 +12,7 @@ macro_rules! kernels {
         pub fn gather_product(m: &super::Product<'_>, y: &mut [f32]) {
             match m.tile_rows {
                 4 => product::<4>(m, y),
-                8 => product::<8>(m, y),
+                8 if TILE_VECTORS[1] > 0 => product::<8>(m, y),
                 other => unreachable!("no tile has {other} rows"),
             }
         }
@@ -30,10 +33,10 @@ macro_rules! kernels {
                     match to - from {
                         1 => product_tile::<ROWS, 1>(a, m, p, y),
                         2 => product_tile::<ROWS, 2>(a, m, p, y),
-                        3 => product_tile::<ROWS, 3>(a, m, p, y),
-                        4 if ROWS == 4 => product_tile::<ROWS, 4>(a, m, p, y),
-                        5 if ROWS == 4 => product_tile::<ROWS, 5>(a, m, p, y),
-                        6 if ROWS == 4 => product_tile::<ROWS, 6>(a, m, p, y),
+                        3 if most >= 3 => product_tile::<ROWS, 3>(a, m, p, y),
+                        4 if most >= 4 => product_tile::<ROWS, 4>(a, m, p, y),
+                        5 if most >= 5 => product_tile::<ROWS, 5>(a, m, p, y),
+                        6 if most >= 6 => product_tile::<ROWS, 6>(a, m, p, y),
                         other => unreachable!("no tile is {other} vectors wide"),
                     }
                     from = to;
@@ -79,72 +82,90 @@ macro_rules! kernels {
 
         /// See [`Level::gather_dots`](super::Level::gather_dots).
         $(#[$feature])*
-        pub fn gather_dots(m: &super::Dots<'_>, sums: &mut [f32]) {
-            let taps = m.offsets.len();
-            for tap in (0..taps).step_by(DOT_TAPS) {
-                for row in (0..m.rows).step_by(DOT_ROWS) {
-                    dots_tile(m, row, tap, sums);
+        pub fn gather_dots(m: &super::Dots<'_>, tile: &mut [f32], out: &mut [f32]) {
+            let (tile, _) = tile.as_chunks_mut::<LANES>();
+            let (tile, _) = tile.as_chunks_mut::<DOT_ROWS>();
+            let tile = &mut tile[..m.images * m.positions.div_ceil(LANES)];
+            for row in (0..m.rows).step_by(DOT_ROWS) {
+                pack_dots_tile(m, row, tile);
+                for tap in (0..m.offsets.len()).step_by(DOT_TAPS) {
+                    dots_tile(m, tile, row, tap, out);
                 }
             }
         }
 
+        /// Copies `DOT_ROWS` rows from `row` on, vector by vector; what rows and vectors lack is zero.
         #[inline]
         $(#[$feature])*
-        fn dots_tile(m: &super::Dots<'_>, row: usize, tap: usize, sums: &mut [f32]) {
+        fn pack_dots_tile(m: &super::Dots<'_>, row: usize, tile: &mut [[[f32; LANES]; DOT_ROWS]]) {
+            for (image, tile) in tile.chunks_exact_mut(m.positions.div_ceil(LANES)).enumerate() {
+                for i in 0..DOT_ROWS {
+                    if row + i >= m.rows {
+                        tile.iter_mut().for_each(|vectors| vectors[i] = [0.0; LANES]);
+                        continue;
+                    }
+                    let dy = &m.dy[image * m.dy_image + (row + i) * m.dy_stride..][..m.positions];
+                    let (full, rest) = dy.as_chunks::<LANES>();
+                    for (to, from) in tile.iter_mut().zip(full) {
+                        to[i] = *from;
+                    }
+                    if !rest.is_empty() {
+                        store(&mut tile[full.len()][i], load_first(rest));
+                    }
+                }
+            }
+        }
+
+        /// `DOT_ROWS` packed rows and `DOT_TAPS` windows; all sums stay in registers.
+        #[inline]
+        $(#[$feature])*
+        fn dots_tile(
+            m: &super::Dots<'_>,
+            tile: &[[[f32; LANES]; DOT_ROWS]],
+            row: usize,
+            tap: usize,
+            out: &mut [f32],
+        ) {
             let taps = m.offsets.len();
-            // Tiles at the edge repeat their last row and tap.
-            let mut starts = [0; DOT_TAPS];
-            for (j, start) in starts.iter_mut().enumerate() {
-                *start = m.offsets[(tap + j).min(taps - 1)] as usize;
+            // Slices of one length, so that one check covers all loads at the same place. A tile at the edge repeats
+            // its last window.
+            let x_len = (m.images - 1) * m.x_image + m.positions;
+            let mut xs = [&m.x[..0]; DOT_TAPS];
+            for (j, xs) in xs.iter_mut().enumerate() {
+                *xs = &m.x[m.offsets[(tap + j).min(taps - 1)] as usize..][..x_len];
             }
-            let mut acc = [[splat(0.0); DOT_TAPS]; DOT_ROWS];
-            for image in 0..m.images {
-                let dy = &m.dy[image * m.dy_image..];
-                let x = &m.x[image * m.x_image..];
-                let mut dys = [&dy[..0]; DOT_ROWS];
-                for (i, dys) in dys.iter_mut().enumerate() {
-                    *dys = &dy[(row + i).min(m.rows - 1) * m.dy_stride..][..m.positions];
-                }
-                let mut xs = [&x[..0]; DOT_TAPS];
-                for (xs, start) in xs.iter_mut().zip(starts) {
-                    *xs = &x[start..][..m.positions];
-                }
-                let full = m.positions / LANES;
-                for v in 0..full {
+            let mut acc = [[splat(0.0); DOT_ROWS]; DOT_TAPS];
+            let (full, rest) = (m.positions / LANES, m.positions % LANES);
+            for (image, tile) in tile.chunks_exact(m.positions.div_ceil(LANES)).enumerate() {
+                let x_at = image * m.x_image;
+                for (v, dy) in tile[..full].iter().enumerate() {
                     let mut d = [splat(0.0); DOT_ROWS];
                     for i in 0..DOT_ROWS {
-                        d[i] = load(&dys[i].as_chunks::<LANES>().0[v]);
+                        d[i] = load(&dy[i]);
                     }
                     for j in 0..DOT_TAPS {
-                        let x = load(&xs[j].as_chunks::<LANES>().0[v]);
+                        let x = load(&xs[j][x_at + v * LANES..][..LANES].as_chunks().0[0]);
                         for i in 0..DOT_ROWS {
-                            acc[i][j] = fma(d[i], x, acc[i][j]);
+                            acc[j][i] = fma(d[i], x, acc[j][i]);
                         }
                     }
                 }
-                if m.positions % LANES != 0 {
-                    let mut d = [splat(0.0); DOT_ROWS];
-                    for i in 0..DOT_ROWS {
-                        d[i] = load_first(dys[i].as_chunks::<LANES>().1);
-                    }
+                if rest > 0 {
                     for j in 0..DOT_TAPS {
-                        let x = load_first(xs[j].as_chunks::<LANES>().1);
+                        let x = load_first(&xs[j][x_at + full * LANES..][..rest]);
                         for i in 0..DOT_ROWS {
-                            acc[i][j] = fma(d[i], x, acc[i][j]);
+                            acc[j][i] = fma(load(&tile[full][i]), x, acc[j][i]);
                         }
                     }
                 }
             }
-            let mut values = [[0.0; DOT_TAPS]; DOT_ROWS];
-            for i in 0..DOT_ROWS {
-                for j in 0..DOT_TAPS {
-                    values[i][j] = sum(acc[i][j]);
-                }
+            let mut values = [[0.0; DOT_ROWS]; DOT_TAPS];
+            for j in 0..DOT_TAPS {
+                values[j] = sums(acc[j]);
             }
-            let (height, width) = (DOT_ROWS.min(m.rows - row), DOT_TAPS.min(taps - tap));
-            for (values, sums) in values[..height].iter().zip(sums[row * taps..].chunks_mut(taps)) {
-                for (value, sum) in values[..width].iter().zip(&mut sums[tap..]) {
-                    *sum += *value;
+            for (j, values) in values.iter().enumerate().take(taps - tap) {
+                for (i, value) in values.iter().enumerate().take(m.rows - row) {
+                    out[(row + i) * taps + tap + j] += value;
                 }
             }
         }

@@ -1,9 +1,9 @@
-//! Vectors of 4 floats in plain Rust, which compilers turn into SSE2 or NEON.
+//! Vectors of 4 floats in plain Rust, for processors that the other modules do not know.
 
 type V = [f32; LANES];
 const LANES: usize = 4;
-/// Vectors of a product tile of 4 rows: x86-64 has 16 registers at least, aarch64 has 32.
-const TILE_VECTORS: [usize; 2] = [if cfg!(target_arch = "aarch64") { 4 } else { 2 }, 1];
+/// Vectors of a product tile of 4 rows. Tiles of 8 rows are not used.
+const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 2;
 const DOT_TAPS: usize = 4;
 
@@ -36,23 +36,16 @@ fn store_first(to: &mut [f32], x: V) {
     to.copy_from_slice(&x[..to.len()]);
 }
 
-/// `a * b + c`, fused only where the instruction surely exists: elsewhere `mul_add` is a slow library call.
+/// `a * b + c` in two roundings: without the instruction, `mul_add` is a slow library call.
 #[inline]
 fn fma(a: V, b: V, c: V) -> V {
-    let mut out = c;
-    for i in 0..LANES {
-        out[i] = if cfg!(target_arch = "aarch64") {
-            a[i].mul_add(b[i], c[i])
-        } else {
-            a[i] * b[i] + c[i]
-        };
-    }
-    out
+    std::array::from_fn(|i| a[i] * b[i] + c[i])
 }
 
+/// The sum of the lanes of each.
 #[inline]
-fn sum(x: V) -> f32 {
-    (x[0] + x[2]) + (x[1] + x[3])
+fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
+    x.map(|x| (x[0] + x[2]) + (x[1] + x[3]))
 }
 
 kernels!();

@@ -1,0 +1,89 @@
+//! What one small op costs the host, from the call to the freed output.
+//!
+//! ```text
+//! caller:   apply(relu, x) -> y0, drop(y0), apply(relu, x) -> y1, drop(y1), ...   (sync at the end)
+//! worker:   take, infer nothing, place, "run" on the sim device, free, ...
+//! ```
+//!
+//! The sim device does no work, so this is the runtime alone: shape inference and the handle on the
+//! caller's thread, the channel, tables, arena and books on the worker's. Memory is plentiful; the
+//! baseline is the same with a policy that never evicts, and beside it the bare channel with messages
+//! of about the same size. Rounds of all rows alternate, and each row's best round counts.
+
+use remat::{HostTensor, Ops, PolicyKind, Runtime};
+use std::time::Instant;
+
+const OPS: u32 = 200_000;
+const ROUNDS: usize = 9;
+
+fn runtime(policy: PolicyKind) -> impl FnMut() -> f64 {
+    let runtime = Runtime::builder().budget("1GiB").policy(policy).sim().expect("a sim starts");
+    let x = runtime.put(HostTensor::scalar(1.0)).expect("it was just started");
+    move || {
+        let start = Instant::now();
+        for _ in 0..OPS {
+            drop(runtime.relu(&x).expect("relu takes anything"));
+        }
+        runtime.sync().expect("nothing can fail");
+        start.elapsed().as_secs_f64()
+    }
+}
+
+/// A chain instead of a fan: every op reads the one before, so histories grow and go.
+fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
+    let runtime = Runtime::builder().budget("1GiB").policy(policy).sim().expect("a sim starts");
+    move || {
+        let start = Instant::now();
+        for _ in 0..OPS / 100 {
+            let mut x = runtime.full(&[1], 1.0).expect("a fill takes anything");
+            for _ in 1..100 {
+                x = runtime.relu(&x).expect("relu takes anything");
+            }
+        }
+        runtime.sync().expect("nothing can fail");
+        start.elapsed().as_secs_f64()
+    }
+}
+
+fn bare_channel() -> impl FnMut() -> f64 {
+    || {
+        let (sender, receiver) = crossbeam_channel::bounded::<[u64; 56]>(1024);
+        let start = Instant::now();
+        let worker =
+            std::thread::spawn(move || receiver.iter().map(|message| message[0]).sum::<u64>());
+        for i in 0..OPS {
+            sender.send([u64::from(i); 56]).expect("the worker listens");
+        }
+        drop(sender);
+        worker.join().expect("the worker only adds");
+        start.elapsed().as_secs_f64()
+    }
+}
+
+/// A name, and what runs a round and returns its seconds.
+type Row = (&'static str, Box<dyn FnMut() -> f64>);
+
+fn main() {
+    let mut rows: Vec<Row> = vec![
+        ("fan, none (baseline)", Box::new(runtime(PolicyKind::None))),
+        ("fan, dtr-eq", Box::new(runtime(PolicyKind::DtrEq))),
+        ("fan, dtr", Box::new(runtime(PolicyKind::Dtr))),
+        ("chain of 100, none (baseline)", Box::new(chain(PolicyKind::None))),
+        ("chain of 100, dtr-eq", Box::new(chain(PolicyKind::DtrEq))),
+        ("bare channel, 448 B messages", Box::new(bare_channel())),
+    ];
+    let mut best = vec![f64::INFINITY; rows.len()];
+    for _ in 0..ROUNDS {
+        for (row, best) in rows.iter_mut().zip(&mut best) {
+            *best = best.min((row.1)());
+        }
+    }
+    println!("{:32} {:>10} {:>12}", "one apply and del", "ns", "to baseline");
+    let mut baseline = f64::NAN;
+    for ((name, _), seconds) in rows.iter().zip(best) {
+        if name.contains("baseline") {
+            baseline = seconds;
+        }
+        println!("{name:32} {:10.0} {:12.3}", 1e9 * seconds / f64::from(OPS), seconds / baseline);
+    }
+}

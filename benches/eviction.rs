@@ -1,0 +1,65 @@
+//! What choosing a victim costs, against the number of candidates.
+//!
+//! ```text
+//! source -> t0 -> t1 -> ... -> tn     all held, the arena full: every further op evicts exactly one
+//! ```
+//!
+//! The sim device does no work and every tensor has the same size, so an op costs the same for every
+//! policy but for the choice. The clock is in the engine (`search_seconds`); the baseline row is `lru`,
+//! whose score is one field. `dtr` walks the evicted neighbourhood of each candidate, so it is run with
+//! few candidates only, and its cost depends on how much is evicted around them.
+
+use remat::device::sim::Sim;
+use remat::engine::{Engine, Settings};
+use remat::ops::{Op, Unary};
+use remat::{CostModelKind, HostTensor, PolicyKind};
+use std::sync::Arc;
+
+const TENSOR: u64 = 4096;
+const EVICTIONS: u64 = 2000;
+const ROUNDS: usize = 3;
+
+/// Nanoseconds per eviction with `n` candidates.
+fn measure(policy: PolicyKind, sqrt_sampling: bool, n: u64) -> f64 {
+    let mut settings = Settings::new((n + 1) * TENSOR);
+    settings.sqrt_sampling = sqrt_sampling;
+    settings.min_evict_bytes = 0;
+    let mut engine =
+        Engine::new(Sim::cpu(), settings, policy.build(1), CostModelKind::Bytes.build())
+            .expect("a sim reserves anything");
+    let elements = TENSOR as usize / 4;
+    let mut last = engine.put(Arc::new(HostTensor::zeros(remat::DType::F32, [elements])));
+    let evictions = EVICTIONS.min(20_000_000 / n).max(20);
+    for _ in 0..n + evictions {
+        last = engine.apply(Op::Unary(Unary::Neg), &[last]).expect("one op fits")[0];
+    }
+    let stats = engine.stats();
+    assert!(stats.evictions >= evictions, "{} evictions", stats.evictions);
+    1e9 * stats.search_seconds / stats.evictions as f64
+}
+
+fn main() {
+    let sizes = [100, 1_000, 10_000, 100_000];
+    let kind = |name: &str| name.parse::<PolicyKind>().expect("a policy");
+    let rows = [
+        ("lru (baseline)", kind("lru"), false),
+        ("dtr-local", kind("dtr-local"), false),
+        ("dtr-eq", kind("dtr-eq"), false),
+        ("megengine", kind("megengine"), false),
+        ("dtr", kind("dtr"), false),
+        ("dtr-eq, sqrt sampling", kind("dtr-eq"), true),
+        ("dtr, sqrt sampling", kind("dtr"), true),
+    ];
+    print!("{:24}", "ns per eviction");
+    sizes.iter().for_each(|n| print!(" {n:>10} candidates"));
+    println!();
+    for (name, policy, sampling) in rows {
+        print!("{name:24}");
+        for n in sizes {
+            let best =
+                (0..ROUNDS).map(|_| measure(policy, sampling, n)).fold(f64::INFINITY, f64::min);
+            print!(" {best:>10.0}           ");
+        }
+        println!();
+    }
+}

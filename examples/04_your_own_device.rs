@@ -1,0 +1,114 @@
+//! The engine under your own ops and your own memory. All it asks of an op is what its outputs look
+//! like; all it asks of a device is to write, read, copy and run at the offsets it is told.
+//!
+//! `cargo run --release --example 04_your_own_device`
+
+use remat::device::{Call, Device, DeviceError, Place};
+use remat::engine::{Engine, Settings};
+use remat::op::{Op, OpError, Output, Outputs};
+use remat::{CostModelKind, Layout, PolicyKind};
+use std::sync::Arc;
+
+/// Two ops on strings of bytes.
+#[derive(Debug)]
+enum Text {
+    /// `(a) -> (a in capitals)`
+    Shout,
+    /// `(a, b) -> (a followed by b)`
+    Join,
+}
+
+impl Op for Text {
+    fn name(&self) -> &str {
+        match self {
+            Self::Shout => "shout",
+            Self::Join => "join",
+        }
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
+        match (self, inputs) {
+            (Self::Shout, [a]) => Ok([Output::Fresh(*a)].into_iter().collect()),
+            (Self::Join, [a, b]) => {
+                Ok([Output::Fresh(Layout::raw(a.elements() + b.elements()))].into_iter().collect())
+            }
+            _ => Err(OpError::new(self.name(), format!("does not take {} inputs", inputs.len()))),
+        }
+    }
+}
+
+/// Memory is a vector.
+#[derive(Default)]
+struct Shelf(Vec<u8>);
+
+impl Shelf {
+    fn at(&mut self, place: &Place) -> &mut [u8] {
+        &mut self.0[place.storage as usize..][..place.layout.elements()]
+    }
+}
+
+impl Device for Shelf {
+    type Op = Text;
+    type Host = String;
+
+    fn name(&self) -> &str {
+        "shelf"
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.0 = vec![0; bytes as usize];
+        Ok(())
+    }
+
+    fn layout_of(host: &String) -> Layout {
+        Layout::raw(host.len())
+    }
+
+    fn write(&mut self, host: &String, to: Place) -> Result<(), DeviceError> {
+        self.at(&to).copy_from_slice(host.as_bytes());
+        Ok(())
+    }
+
+    fn read(&mut self, from: Place) -> Result<String, DeviceError> {
+        String::from_utf8(self.at(&from).to_vec()).map_err(|e| DeviceError::new(e.to_string()))
+    }
+
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.0.copy_within(from as usize..(from + bytes) as usize, to as usize);
+        Ok(())
+    }
+
+    fn execute(&mut self, call: Call<'_, Text>) -> Result<Option<f64>, DeviceError> {
+        let mut text: Vec<u8> =
+            call.inputs.iter().flat_map(|input| self.at(input).to_vec()).collect();
+        if let Text::Shout = call.op {
+            text.make_ascii_uppercase();
+        }
+        self.at(&call.outputs[0]).copy_from_slice(&text);
+        Ok(None)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let policy = PolicyKind::Lru.build(0);
+    let costs = CostModelKind::Bytes.build();
+    let mut engine = Engine::new(Shelf::default(), Settings::new(1280), policy, costs)?;
+
+    let hello = engine.put(Arc::new("hello, ".to_owned()));
+    let world = engine.put(Arc::new("world".to_owned()));
+    let joined = engine.apply(Text::Join, &[hello, world])?[0];
+    let loud = engine.apply(Text::Shout, &[joined])?[0];
+    let both = engine.apply(Text::Join, &[joined, loud])?[0];
+    let more = engine.apply(Text::Join, &[both, both])?[0];
+
+    // Six tensors of one granule (256 bytes) each, and room for five.
+    let all = [hello, world, joined, loud, both, more];
+    println!("resident: {:?}", all.map(|key| engine.is_resident(key)));
+    for key in all {
+        println!("{}", engine.get(key)?);
+    }
+    let stats = engine.stats();
+    println!("{} evictions, {} ops run again", stats.evictions, stats.recomputed_ops);
+    assert!(stats.recomputed_ops > 0);
+    Ok(())
+}

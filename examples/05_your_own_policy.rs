@@ -1,0 +1,48 @@
+//! A policy of your own: score what may be evicted, and the lowest score goes.
+//!
+//! `cargo run --release --example 05_your_own_policy`
+
+use remat::engine::StorageKey;
+use remat::policy::{Policy, View};
+use remat::{HostTensor, Ops, PolicyKind, Runtime, Tensor};
+
+/// Evicts what takes the least work to bring back for the bytes it frees, whenever it was used.
+#[derive(Debug)]
+struct CheapestBytes;
+
+impl Policy for CheapestBytes {
+    fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+        view.table.own_cost(candidate) / view.mebibytes(candidate)
+    }
+}
+
+/// Matrix products (dear) and scalings (cheap), all kept. Returns the share of the work done twice.
+fn work(runtime: &Runtime) -> Result<f64, Box<dyn std::error::Error>> {
+    let mut x = runtime.put(HostTensor::f32([256, 256], vec![1.0 / 256.0; 1 << 16])?)?;
+    let mut kept: Vec<Tensor> = Vec::new();
+    for _ in 0..16 {
+        let product = runtime.matmul(&x, &x)?;
+        x = runtime.affine(&product, 1.0, 0.0)?;
+        kept.extend([product, x.clone()]);
+    }
+    for tensor in kept.iter().rev() {
+        runtime.get(tensor)?;
+    }
+    let stats = runtime.stats()?;
+    Ok(stats.recompute_cost / stats.base_cost)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let builder = || Runtime::builder().budget("5MiB");
+    println!(
+        "cheapest bytes: {:.3} of the work done again",
+        work(&builder().custom_policy(CheapestBytes).cpu()?)?
+    );
+    for policy in [PolicyKind::DtrEq, PolicyKind::Lru, PolicyKind::Random] {
+        println!(
+            "{policy:14}: {:.3} of the work done again",
+            work(&builder().policy(policy).cpu()?)?
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! What every device that runs the built-in ops must do. The bodies know nothing of the device: they put
+//! tensors on it, run ops and read back. [`on_device`] makes tests of them for one device.
+
+mod elementwise;
+mod index;
+mod norm;
+mod pool;
+mod product;
+mod random;
+mod reduce;
+pub(super) mod samples;
+mod softmax;
+mod update;
+
+use crate::device::{Call, Device, DeviceError, Place};
+use crate::host::{HostData, HostTensor};
+use crate::layout::{DType, Dims, Layout};
+use crate::op::{Op as _, Output};
+use crate::ops::Op;
+
+/// A device with memory to run one op at a time in.
+pub(super) struct Rig<D> {
+    device: D,
+}
+
+/// Bytes of it.
+const BYTES: u64 = 96 << 20;
+
+/// A tensor on the host, and how the op is to look at it.
+#[derive(Clone, Debug)]
+pub(super) struct Arg {
+    host: HostTensor,
+    layout: Layout,
+}
+
+impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
+    pub(super) fn new(mut device: D) -> Self {
+        device.reserve(BYTES).unwrap();
+        Self { device }
+    }
+
+    /// Runs `op`. Fresh outputs and the workspace are full of NaN before.
+    pub(super) fn try_run(
+        &mut self,
+        op: &Op,
+        args: &[Arg],
+    ) -> Result<Vec<HostTensor>, DeviceError> {
+        let mut front = 256;
+        let mut place = |bytes: u64| {
+            let storage = front;
+            front = (front + bytes).next_multiple_of(256);
+            assert!(front <= BYTES, "the rig is too small for {op:?}");
+            storage
+        };
+        let mut inputs = Vec::new();
+        for arg in args {
+            let layout = arg.host.layout();
+            let storage = place(layout.bytes());
+            self.device.write(&arg.host, Place { storage, layout })?;
+            inputs.push(Place { storage, layout: arg.layout });
+        }
+        let layouts: Vec<_> = inputs.iter().map(|place| place.layout).collect();
+        let mut outputs = Vec::new();
+        for output in op.infer(&layouts).unwrap_or_else(|e| panic!("{e}")) {
+            outputs.push(match output {
+                Output::Fresh(layout) => {
+                    let storage = place(layout.bytes());
+                    self.device.write(&unset(layout), Place { storage, layout })?;
+                    Place { storage, layout }
+                }
+                Output::InPlace { input } => inputs[input],
+                Output::View { .. } => panic!("{op:?} has nothing to run"),
+            });
+        }
+        let layouts_out: Vec<_> = outputs.iter().map(|place| place.layout).collect();
+        let bytes = self.device.workspace(op, &layouts, &layouts_out);
+        let scratch = place(bytes);
+        let layout = Layout::contiguous(DType::F32, [bytes as usize / 4]);
+        self.device.write(&unset(layout), Place { storage: scratch, layout })?;
+        let call =
+            Call { op, inputs: &inputs, outputs: &outputs, workspace: scratch..scratch + bytes };
+        self.device.execute(call)?;
+        outputs.into_iter().map(|place| self.device.read(place)).collect()
+    }
+
+    pub(super) fn run(&mut self, op: &Op, args: &[Arg]) -> Vec<HostTensor> {
+        self.try_run(op, args).unwrap_or_else(|e| panic!("{op:?}: {e}"))
+    }
+
+    /// Runs an op of floats to one float output, and compares it with what it should be.
+    fn expect(&mut self, op: &Op, args: &[Arg], shape: &[usize], expected: &[f64], tolerance: f64) {
+        let outputs = self.run(op, args);
+        close(&outputs[0], shape, expected, tolerance, &format!("{op:?} of {args:?}"));
+    }
+}
+
+fn unset(layout: Layout) -> HostTensor {
+    match layout.dtype() {
+        DType::I32 => HostTensor::i32(*layout.shape(), vec![i32::MIN; layout.elements()]),
+        _ => HostTensor::f32(*layout.shape(), vec![f32::NAN; layout.elements()]),
+    }
+    .unwrap()
+}
+
+/// Fails unless `found` is `expected` but for `tolerance`, relative above 1 and absolute below.
+fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(**found.shape(), *shape, "{what}");
+    let found = found.as_f32().expect("floats");
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+        let found = f64::from(found);
+        let near = (found - expected).abs() <= tolerance * expected.abs().max(1.0);
+        let same = found == expected || (found.is_nan() && expected.is_nan());
+        assert!(near || same, "element {i} is {found}, expected {expected}: {what}");
+    }
+}
+
+impl Arg {
+    pub(super) fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Self {
+        HostTensor::f32(shape, data).unwrap().into()
+    }
+
+    pub(super) fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Self {
+        HostTensor::i32(shape, data).unwrap().into()
+    }
+
+    /// The same elements seen otherwise.
+    pub(super) fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
+        self.layout = look(&self.layout).expect("a view");
+        self
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.layout.shape()
+    }
+
+    /// The elements in row-major order, the slow way.
+    fn elements(&self) -> Vec<f64> {
+        let mut found = Vec::new();
+        each_index(self.shape(), |index| {
+            let at: usize =
+                index.iter().zip(self.layout.strides().iter()).map(|(i, s)| i * s).sum();
+            let at = at + self.layout.offset();
+            found.push(match self.host.data() {
+                HostData::F32(data) => f64::from(data[at]),
+                HostData::I32(data) => f64::from(data[at]),
+            });
+        });
+        found
+    }
+}
+
+impl From<HostTensor> for Arg {
+    fn from(host: HostTensor) -> Self {
+        Self { layout: host.layout(), host }
+    }
+}
+
+/// Calls `body` with each index of a tensor, in row-major order.
+fn each_index(shape: &[usize], mut body: impl FnMut(&[usize])) {
+    let mut index = vec![0; shape.len()];
+    for i in 0..shape.iter().product() {
+        let mut left: usize = i;
+        for axis in (0..shape.len()).rev() {
+            index[axis] = left % shape[axis];
+            left /= shape[axis];
+        }
+        body(&index);
+    }
+}
+
+/// A small generator (splitmix64): tests are the same every time.
+pub(super) struct Rng(u64);
+
+impl Rng {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// A float between -2 and 2.
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 22) as f32 - 2.0
+    }
+
+    pub(super) fn floats(&mut self, shape: impl Into<Dims>) -> Arg {
+        let shape = shape.into();
+        Arg::f32(shape, (0..shape.elements()).map(|_| self.float()).collect())
+    }
+
+    /// Positive floats, between 0.25 and 4.25.
+    fn positive(&mut self, shape: impl Into<Dims>) -> Arg {
+        let shape = shape.into();
+        Arg::f32(shape, (0..shape.elements()).map(|_| self.float() + 2.25).collect())
+    }
+
+    pub(super) fn numbers(&mut self, n: usize, below: usize) -> Arg {
+        Arg::i32([n], (0..n).map(|_| self.below(below) as i32).collect())
+    }
+
+    fn shape(&mut self, max_rank: usize, max_size: usize) -> Dims {
+        let rank = self.below(max_rank + 1);
+        Dims::new(&(0..rank).map(|_| 1 + self.below(max_size)).collect::<Vec<_>>())
+    }
+
+    fn axes(&mut self, rank: usize) -> Vec<usize> {
+        let mut axes: Vec<usize> = (0..rank).collect();
+        for i in (1..rank).rev() {
+            axes.swap(i, self.below(i + 1));
+        }
+        axes
+    }
+
+    /// Floats of this shape in one of many arrangements: packed, turned, a part of more, or repeated.
+    fn arranged(&mut self, shape: &Dims) -> Arg {
+        let axes = self.axes(shape.len());
+        let (mut stored, mut back) = (*shape, *shape);
+        for (i, &axis) in axes.iter().enumerate() {
+            stored[i] = shape[axis];
+            back[axis] = i;
+        }
+        match self.below(4) {
+            0 => self.floats(*shape),
+            1 => self.floats(stored).view(|l| l.permute(&back)),
+            2 if !shape.is_empty() => {
+                let (axis, before, after) = (self.below(shape.len()), self.below(3), self.below(3));
+                let size = stored[axis];
+                let more = stored.with(axis, before + size + after);
+                self.floats(more).view(|l| l.slice(axis, before, size)?.permute(&back))
+            }
+            _ => {
+                let mut fewer = *shape;
+                (0..fewer.len()).for_each(|axis| {
+                    fewer[axis] = if self.below(2) == 0 { 1 } else { fewer[axis] }
+                });
+                self.floats(fewer).view(|l| l.broadcast_to(shape))
+            }
+        }
+    }
+}
+
+/// Makes a test of every body for the device that `$make` makes.
+macro_rules! on_device {
+    ($device:ident, $make:expr, [$($family:ident::$body:ident),* $(,)?]) => {
+        mod $device {
+            $(#[test]
+            fn $body() {
+                super::$family::$body(&mut super::Rig::new($make));
+            })*
+        }
+    };
+}
+
+on_device!(
+    cpu,
+    crate::device::cpu::Cpu::new(Some(2)),
+    [
+        elementwise::functions_of_one_element,
+        elementwise::functions_of_two_elements,
+        elementwise::nan_and_infinity,
+        elementwise::large_broadcasts,
+        reduce::any_axes_and_strides,
+        reduce::large_reductions,
+        reduce::nothing_to_join,
+        softmax::rows_and_their_gradients,
+        softmax::large_logits_do_not_overflow,
+        softmax::cross_entropy_and_its_gradient,
+        norm::statistics_and_result,
+        norm::gradients,
+        norm::a_channel_of_one_element_and_a_constant_one,
+        pool::maxima,
+        pool::means,
+        pool::places_outside_the_image_are_refused,
+        product::matrices_of_any_strides,
+        product::convolutions,
+        index::taking_and_adding_entries,
+        index::numbers_out_of_range_are_refused,
+        index::joining_padding_and_packing,
+        random::draws_are_those_of_the_generator,
+        random::elements_do_not_depend_on_the_shape,
+        random::moments,
+        update::in_place_updates,
+        samples::empty_tensors,
+        samples::what_is_not_an_op_to_run_is_refused,
+        samples::same_bits_again,
+    ]
+);

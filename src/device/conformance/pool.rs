@@ -1,0 +1,109 @@
+use super::{Arg, Rig, Rng, close};
+use crate::device::Device;
+use crate::host::HostTensor;
+use crate::ops::{Op, Pool2d};
+
+const CASES: [([usize; 4], Pool2d); 8] = [
+    ([2, 3, 8, 8], Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }),
+    ([1, 2, 7, 9], Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] }),
+    ([3, 1, 5, 4], Pool2d { kernel: [3, 2], stride: [1, 3], padding: [1, 0] }),
+    ([2, 2, 6, 6], Pool2d { kernel: [6, 6], stride: [1, 1], padding: [0, 0] }),
+    ([1, 1, 1, 1], Pool2d { kernel: [2, 3], stride: [1, 1], padding: [1, 1] }),
+    ([2, 2, 4, 4], Pool2d { kernel: [1, 1], stride: [3, 3], padding: [0, 0] }),
+    ([40, 8, 15, 15], Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] }),
+    ([9, 16, 32, 32], Pool2d { kernel: [8, 8], stride: [8, 8], padding: [0, 0] }),
+];
+
+fn windows(size: [usize; 4], pool: Pool2d) -> [usize; 2] {
+    [0, 1].map(|i| (size[i + 2] + 2 * pool.padding[i] - pool.kernel[i]) / pool.stride[i] + 1)
+}
+
+/// Calls `body(window, places in x)` for every window of every image.
+fn each_window(
+    [n, c, h, w]: [usize; 4],
+    pool: Pool2d,
+    mut body: impl FnMut(usize, usize, Vec<usize>),
+) {
+    let [rows, columns] = windows([n, c, h, w], pool);
+    for image in 0..n * c {
+        for window in 0..rows * columns {
+            let mut places = Vec::new();
+            for i in 0..pool.kernel[0] * pool.kernel[1] {
+                let row = (window / columns * pool.stride[0] + i / pool.kernel[1])
+                    .checked_sub(pool.padding[0]);
+                let column = (window % columns * pool.stride[1] + i % pool.kernel[1])
+                    .checked_sub(pool.padding[1]);
+                if let (Some(row), Some(column)) =
+                    (row.filter(|&row| row < h), column.filter(|&column| column < w))
+                {
+                    places.push(row * w + column);
+                }
+            }
+            body(image * rows * columns + window, image * h * w, places);
+        }
+    }
+}
+
+pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut rng = Rng::new(10);
+    for (size, pool) in CASES {
+        // Few different values, so that there are ties; and some NaN.
+        let elements = size.iter().product::<usize>();
+        let some = |x: usize| if x == 0 { f32::NAN } else { (x % 5) as f32 - 2.0 };
+        let x: Vec<f32> = (0..elements).map(|_| some(rng.below(40))).collect();
+        let (mut y, mut argmax) = (Vec::new(), Vec::new());
+        each_window(size, pool, |_, image, places| {
+            let mut best = places[0];
+            for place in places {
+                let (a, b) = (x[image + best], x[image + place]);
+                if b > a || (b.is_nan() && !a.is_nan()) {
+                    best = place;
+                }
+            }
+            y.push(f64::from(x[image + best]));
+            argmax.push(best as i32);
+        });
+        let found = rig.run(&Op::MaxPool2d(pool), &[Arg::f32(size, x)]);
+        let [rows, columns] = windows(size, pool);
+        let shape = [size[0], size[1], rows, columns];
+        close(&found[0], &shape, &y, 0.0, &format!("{pool:?}"));
+        assert_eq!((found[1].as_i32().unwrap(), &**found[1].shape()), (&argmax[..], &shape[..]));
+
+        let dy = rng.floats(shape);
+        let mut dx = vec![0.0; elements];
+        let d = dy.elements();
+        let area = size[2] * size[3];
+        argmax
+            .iter()
+            .enumerate()
+            .for_each(|(i, &place)| dx[i / (rows * columns) * area + place as usize] += d[i]);
+        let op = Op::MaxPool2dGrad { input: [size[2], size[3]] };
+        rig.expect(&op, &[found[1].clone().into(), dy], &size, &dx, 1e-5);
+    }
+}
+
+pub fn means<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut rng = Rng::new(11);
+    for (size, pool) in CASES {
+        let [rows, columns] = windows(size, pool);
+        let shape = [size[0], size[1], rows, columns];
+        let (x, dy) = (rng.floats(size), rng.floats(shape));
+        let (elements, d) = (x.elements(), dy.elements());
+        let (mut y, mut dx) = (Vec::new(), vec![0.0; elements.len()]);
+        each_window(size, pool, |window, image, places| {
+            let count = places.len() as f64;
+            y.push(places.iter().map(|place| elements[image + place]).sum::<f64>() / count);
+            places.iter().for_each(|place| dx[image + place] += d[window] / count);
+        });
+        rig.expect(&Op::AvgPool2d(pool), &[x], &shape, &y, 1e-6);
+        rig.expect(&Op::AvgPool2dGrad { pool, input: [size[2], size[3]] }, &[dy], &size, &dx, 1e-5);
+    }
+}
+
+pub fn places_outside_the_image_are_refused<D: Device<Op = Op, Host = HostTensor>>(
+    rig: &mut Rig<D>,
+) {
+    let args = [Arg::i32([1, 1, 2, 1], vec![0, 16]), Arg::f32([1, 1, 2, 1], vec![1.0; 2])];
+    let error = rig.try_run(&Op::MaxPool2dGrad { input: [4, 4] }, &args).unwrap_err();
+    assert_eq!(error.to_string(), "argmax 16 at position 1 is out of range, expected 0..16");
+}

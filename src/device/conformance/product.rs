@@ -1,0 +1,99 @@
+use super::{Rig, Rng, each_index};
+use crate::device::Device;
+use crate::host::HostTensor;
+use crate::layout::{Dims, Layout, broadcast_shapes};
+use crate::ops::{Conv2d, Op};
+
+pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut rng = Rng::new(12);
+    for round in 0..200 {
+        let large = if round % 10 == 0 { 70 } else { 1 };
+        let [m, k, n] = [(); 3].map(|()| large + rng.below(9));
+        let lead = rng.shape(3, 3);
+        let mut operand = |rows: usize, columns: usize| {
+            let mut sizes: Vec<usize> = lead[rng.below(lead.len() + 1)..].to_vec();
+            sizes.iter_mut().for_each(|size| *size = if rng.below(3) == 0 { 1 } else { *size });
+            sizes.extend([rows, columns]);
+            rng.arranged(&Dims::new(&sizes))
+        };
+        let (a, b) = (operand(m, k), operand(k, n));
+        let outer = |shape: &[usize]| Dims::new(&shape[..shape.len() - 2]);
+        let lead = broadcast_shapes(&outer(a.shape()), &outer(b.shape())).unwrap();
+        let shape = [&lead[..], &[m, n]].concat();
+        let place = |layout: &Layout, index: &[usize], row: usize, column: usize| {
+            let own = &layout.strides()[..layout.rank() - 2];
+            let sizes = &layout.shape()[..];
+            let skip = index.len() - layout.rank();
+            let lead: usize = (0..own.len())
+                .map(|i| if sizes[i] == 1 { 0 } else { index[skip + i] * own[i] })
+                .sum();
+            let last = &layout.strides()[own.len()..];
+            layout.offset() + lead + row * last[0] + column * last[1]
+        };
+        let (left, right) = (a.host.as_f32().unwrap(), b.host.as_f32().unwrap());
+        let mut expected = Vec::new();
+        each_index(&shape, |index| {
+            let [.., row, column] = *index else { unreachable!() };
+            let term = |i| {
+                f64::from(left[place(&a.layout, index, row, i)])
+                    * f64::from(right[place(&b.layout, index, i, column)])
+            };
+            expected.push((0..k).map(term).sum::<f64>());
+        });
+        rig.expect(&Op::MatMul, &[a.clone(), b.clone()], &shape, &expected, 1e-4);
+    }
+}
+
+pub fn convolutions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut rng = Rng::new(13);
+    for _ in 0..30 {
+        let [n, c, o] = [(); 3].map(|()| 1 + rng.below(4));
+        let kernel = [1 + rng.below(3), 1 + rng.below(3)];
+        let conv = Conv2d {
+            stride: [1 + rng.below(2), 1 + rng.below(2)],
+            padding: [rng.below(kernel[0]), rng.below(kernel[1])],
+        };
+        let input = [kernel[0] + rng.below(5), kernel[1] + rng.below(5)];
+        let windows =
+            [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1);
+        let (shape_x, shape_w) = ([n, c, input[0], input[1]], [o, c, kernel[0], kernel[1]]);
+        let shape_y = [n, o, windows[0], windows[1]];
+        let (x, weight, dy) = (rng.floats(shape_x), rng.floats(shape_w), rng.floats(shape_y));
+        let (xs, ws, ds) = (x.elements(), weight.elements(), dy.elements());
+        let (mut y, mut dx, mut dw) =
+            (vec![0.0; ds.len()], vec![0.0; xs.len()], vec![0.0; ws.len()]);
+        let at =
+            |shape: [usize; 4], index: [usize; 4]| (0..4).fold(0, |at, i| at * shape[i] + index[i]);
+        each_index(&shape_y, |index| {
+            let [n, o, row, column] = *index else { unreachable!() };
+            each_index(&shape_w[1..], |index| {
+                let [c, i, j] = *index else { unreachable!() };
+                let (r, s) = (row * conv.stride[0] + i, column * conv.stride[1] + j);
+                let (Some(r), Some(s)) =
+                    (r.checked_sub(conv.padding[0]), s.checked_sub(conv.padding[1]))
+                else {
+                    return;
+                };
+                if r < input[0] && s < input[1] {
+                    let (iy, ix, iw) = (
+                        at(shape_y, [n, o, row, column]),
+                        at(shape_x, [n, c, r, s]),
+                        at(shape_w, [o, c, i, j]),
+                    );
+                    y[iy] += xs[ix] * ws[iw];
+                    dx[ix] += ds[iy] * ws[iw];
+                    dw[iw] += ds[iy] * xs[ix];
+                }
+            });
+        });
+        rig.expect(&Op::Conv2d(conv), &[x.clone(), weight.clone()], &shape_y, &y, 1e-5);
+        rig.expect(
+            &Op::Conv2dGradInput { conv, input },
+            &[dy.clone(), weight],
+            &shape_x,
+            &dx,
+            1e-5,
+        );
+        rig.expect(&Op::Conv2dGradWeight { conv, kernel }, &[x, dy], &shape_w, &dw, 1e-5);
+    }
+}

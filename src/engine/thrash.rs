@@ -1,0 +1,69 @@
+//! Recomputing far beyond the work done: a state of its own, told apart from progress.
+
+use super::{Engine, Error};
+use crate::device::Device;
+
+/// A step thrashes once it has recomputed this many times the cost of its own work, or of the step
+/// before if that was more.
+const MULTIPLE: f64 = 4.0;
+
+/// And has run at least this many ops again, so that the first ops of a program do not count.
+const MIN_OPS: u64 = 256;
+
+/// The work of the step at hand, in units of the cost model.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StepWork {
+    base: f64,
+    recomputed: f64,
+    recomputed_ops: u64,
+    /// Base cost of the step before.
+    last_base: f64,
+    thrashes: bool,
+}
+
+impl StepWork {
+    pub(super) fn did_run(&mut self, cost: f64) {
+        self.base += cost;
+    }
+
+    /// Whether the step began to thrash with this.
+    pub(super) fn did_run_again(&mut self, cost: f64) -> bool {
+        self.recomputed += cost;
+        self.recomputed_ops += 1;
+        let limit = MULTIPLE * self.base.max(self.last_base);
+        let thrashes = self.recomputed_ops >= MIN_OPS && self.recomputed > limit;
+        thrashes && !std::mem::replace(&mut self.thrashes, true)
+    }
+
+    pub(super) fn next_step(&mut self) {
+        *self = Self { last_base: self.base, ..Self::default() };
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Books a run that was a repetition.
+    pub(super) fn account_recompute(&mut self, op: &str, cost: f64, seconds: Option<f64>) {
+        self.stats.recomputed_ops += 1;
+        self.stats.recompute_cost += cost;
+        self.stats.recompute_seconds += seconds.unwrap_or(0.0);
+        tracing::debug!(target: "remat", op, cost, "did regenerate");
+        if self.work.did_run_again(cost) {
+            self.stats.thrashed_steps += 1;
+            let (recomputed, base) = (self.work.recomputed, self.work.base);
+            tracing::warn!(
+                target: "remat", op, recomputed, base, step = self.step,
+                "thrash: a step recomputes several times its own work; raise the budget"
+            );
+        }
+    }
+
+    pub(super) fn check_recompute_limit(&self) -> Result<(), Error> {
+        match self.settings.recompute_limit {
+            Some(limit) if self.stats.recompute_cost > limit * self.stats.base_cost => {
+                let ratio = self.stats.recompute_cost / self.stats.base_cost;
+                Err(Error::RecomputeLimit { ratio, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+use super::*;
+use crate::op::Op as _;
+use crate::ops::{Binary, Conv2d, Pool2d, Unary};
+
+fn f(shape: &[usize]) -> Layout {
+    Layout::contiguous(FLOAT, Dims::new(shape))
+}
+
+fn int(shape: &[usize]) -> Layout {
+    Layout::contiguous(DType::I32, Dims::new(shape))
+}
+
+fn dims(values: &[usize]) -> Dims {
+    Dims::new(values)
+}
+
+const CONV: Conv2d = Conv2d { stride: [2, 1], padding: [1, 0] };
+const POOL: Pool2d = Pool2d { kernel: [3, 2], stride: [2, 2], padding: [1, 0] };
+
+fn sum(axes: &[usize], keep_dims: bool) -> Op {
+    Op::Reduce { kind: Reduction::Sum, axes: dims(axes), keep_dims }
+}
+
+#[test]
+fn outputs_have_the_shapes_they_should() {
+    let add = Op::Binary(Binary::Add);
+    let cases: Vec<(Op, Vec<Layout>, Vec<Layout>)> = vec![
+        (add, vec![f(&[4, 1, 3]), f(&[2, 1])], vec![f(&[4, 2, 3])]),
+        (Op::MatMul, vec![f(&[5, 2, 3]), f(&[7, 1, 3, 4])], vec![f(&[7, 5, 2, 4])]),
+        (Op::Conv2d(CONV), vec![f(&[2, 3, 8, 8]), f(&[5, 3, 3, 3])], vec![f(&[2, 5, 4, 6])]),
+        (
+            Op::Conv2dGradInput { conv: CONV, input: [8, 8] },
+            vec![f(&[2, 5, 4, 6]), f(&[5, 3, 3, 3])],
+            vec![f(&[2, 3, 8, 8])],
+        ),
+        (
+            Op::Conv2dGradWeight { conv: CONV, kernel: [3, 3] },
+            vec![f(&[2, 3, 8, 8]), f(&[2, 5, 4, 6])],
+            vec![f(&[5, 3, 3, 3])],
+        ),
+        (Op::MaxPool2d(POOL), vec![f(&[2, 3, 8, 8])], vec![f(&[2, 3, 4, 4]), int(&[2, 3, 4, 4])]),
+        (
+            Op::MaxPool2dGrad { input: [8, 8] },
+            vec![int(&[2, 3, 4, 4]), f(&[2, 3, 4, 4])],
+            vec![f(&[2, 3, 8, 8])],
+        ),
+        (
+            Op::AvgPool2dGrad { pool: POOL, input: [8, 8] },
+            vec![f(&[2, 3, 4, 4])],
+            vec![f(&[2, 3, 8, 8])],
+        ),
+        (sum(&[0, 2], false), vec![f(&[2, 3, 4])], vec![f(&[3])]),
+        (sum(&[2, 0], true), vec![f(&[2, 3, 4])], vec![f(&[1, 3, 1])]),
+        (sum(&[], false), vec![f(&[2])], vec![f(&[2])]),
+        (Op::CrossEntropy, vec![f(&[4, 10]), int(&[4])], vec![f(&[]), f(&[4, 10])]),
+        (Op::Contiguous, vec![int(&[2, 3]).permute(&[1, 0]).unwrap()], vec![int(&[3, 2])]),
+        (Op::Pad { axis: 1, before: 1, after: 2 }, vec![f(&[2, 3])], vec![f(&[2, 6])]),
+        (
+            Op::Concat { axis: 0 },
+            vec![int(&[2, 3]), int(&[0, 3]), int(&[5, 3])],
+            vec![int(&[7, 3])],
+        ),
+        (Op::Gather { axis: 1 }, vec![f(&[2, 3]), int(&[9])], vec![f(&[2, 9])]),
+        (Op::ScatterAdd { axis: 1, size: 3 }, vec![f(&[2, 9]), int(&[9])], vec![f(&[2, 3])]),
+        (
+            Op::BatchNorm { momentum: 0.1, eps: 1e-5 },
+            vec![f(&[2, 3, 4]), f(&[3]), f(&[3]), f(&[3]), f(&[3])],
+            vec![f(&[2, 3, 4]), f(&[3]), f(&[3]), f(&[3]), f(&[3])],
+        ),
+        (
+            Op::BatchNormGrad,
+            vec![f(&[2, 3, 4]), f(&[3]), f(&[3]), f(&[3]), f(&[2, 3, 4])],
+            vec![f(&[2, 3, 4]), f(&[3]), f(&[3])],
+        ),
+    ];
+    for (op, inputs, expected) in cases {
+        let expected: Vec<_> = expected.into_iter().map(Output::Fresh).collect();
+        assert_eq!(op.infer(&inputs).unwrap().as_slice(), expected, "{op:?}");
+    }
+}
+
+#[test]
+fn views_and_updates_make_no_storage() {
+    let x = f(&[4, 6]);
+    let part = Op::Slice { axis: 1, start: 2, len: 3 }.infer(&[x]).unwrap();
+    assert_eq!(part[0], Output::View { input: 0, layout: x.slice(1, 2, 3).unwrap() });
+    let flat = Op::Reshape { shape: dims(&[24]) }.infer(&[x]).unwrap();
+    assert_eq!(flat[0], Output::View { input: 0, layout: f(&[24]) });
+    let step = Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };
+    let expected = [Output::InPlace { input: 0 }, Output::InPlace { input: 1 }];
+    assert_eq!(step.infer(&[x, x, x]).unwrap().as_slice(), expected);
+    let turned = f(&[6, 4]).permute(&[1, 0]).unwrap();
+    assert_eq!(Op::Accumulate.infer(&[x, turned]).unwrap()[0], Output::InPlace { input: 0 });
+    assert!(Op::Accumulate.infer(&[turned, x]).is_err());
+}
+
+#[test]
+fn errors_say_what_was_found_and_what_was_expected() {
+    let turned = f(&[3, 2]).permute(&[1, 0]).unwrap();
+    let random = |distribution| Op::Random { distribution, shape: dims(&[2]), key: 0, counter: 0 };
+    let max = Op::Reduce { kind: Reduction::Max, axes: dims(&[0]), keep_dims: false };
+    let pool = |kernel, padding| Op::AvgPool2d(Pool2d { kernel, stride: [1, 1], padding });
+    let norm = |eps| Op::BatchNorm { momentum: 0.1, eps };
+    let c = f(&[3]);
+    let cases: Vec<(Op, Vec<Layout>, &str)> = vec![
+        (Op::Unary(Unary::Relu), vec![], "relu: takes 1 inputs, 0 were given"),
+        (Op::Unary(Unary::Exp), vec![int(&[2])], "exp: x is i32[2], expected f32"),
+        (Op::Binary(Binary::Sub), vec![f(&[2]), f(&[3])], "sub: a [2] and b [3] do not broadcast"),
+        (
+            Op::MatMul,
+            vec![f(&[2]), f(&[2, 2])],
+            "matmul: a is f32[2] of rank 1, expected at least 2",
+        ),
+        (
+            Op::MatMul,
+            vec![f(&[2, 3]), f(&[2, 3])],
+            "matmul: a [2, 3] has 3 columns but b [2, 3] has 2 rows",
+        ),
+        (
+            Op::MatMul,
+            vec![f(&[2, 3, 3]), f(&[4, 3, 3])],
+            "matmul: leading dimensions of a [2, 3, 3] and b [4, 3, 3] do not broadcast",
+        ),
+        (
+            Op::Conv2d(CONV),
+            vec![f(&[1, 2, 4, 4]), f(&[1, 3, 3, 3])],
+            "conv2d: x f32[1, 2, 4, 4] has 2 channels but weight f32[1, 3, 3, 3] takes 3",
+        ),
+        (
+            Op::Conv2d(CONV),
+            vec![f(&[1, 3, 4, 2]), f(&[1, 3, 3, 3])],
+            "conv2d: width 2 with padding 0 does not hold a kernel of 3",
+        ),
+        (
+            Op::Conv2d(Conv2d { stride: [0, 1], padding: [0, 0] }),
+            vec![f(&[1, 3, 4, 4]), f(&[1, 3, 3, 3])],
+            "conv2d: kernel height 3 and stride 0, expected at least 1 each",
+        ),
+        (
+            Op::Conv2dGradInput { conv: CONV, input: [9, 8] },
+            vec![f(&[2, 5, 4, 6]), f(&[5, 3, 3, 3])],
+            "conv2d_grad_input: dy is f32[2, 5, 4, 6], expected height and width [5, 6]",
+        ),
+        (
+            norm(-1.0),
+            vec![f(&[2, 3]), c, c, c, c],
+            "batch_norm: eps is -1, expected a finite number of at least 0",
+        ),
+        (
+            norm(f32::NAN),
+            vec![f(&[2, 3]), c, c, c, c],
+            "batch_norm: eps is NaN, expected a finite number of at least 0",
+        ),
+        (
+            norm(0.1),
+            vec![f(&[2, 3]), c, f(&[4]), c, c],
+            "batch_norm: beta is f32[4], expected f32[3]",
+        ),
+        (
+            norm(0.1),
+            vec![f(&[0, 3]), c, c, c, c],
+            "batch_norm: x is f32[0, 3], expected at least one element per channel",
+        ),
+        (
+            norm(0.1),
+            vec![turned, c, c, c, c],
+            "batch_norm: x f32[2, 3] has strides [1, 2], expected contiguous",
+        ),
+        (
+            pool([2, 2], [0, 2]),
+            vec![f(&[1, 1, 4, 4])],
+            "avg_pool2d: padding [0, 2] is more than half the kernel [2, 2]",
+        ),
+        (
+            pool([5, 2], [0, 0]),
+            vec![f(&[1, 1, 4, 4])],
+            "avg_pool2d: height 4 with padding 0 does not hold a kernel of 5",
+        ),
+        (
+            pool([1, 1], [0, 0]),
+            vec![f(&[1, 1, 0, 4])],
+            "avg_pool2d: image of size [0, 4], expected at least [1, 1]",
+        ),
+        (
+            sum(&[2], false),
+            vec![f(&[2, 3])],
+            "sum: axis 2 is out of range for x f32[2, 3], expected below 2",
+        ),
+        (sum(&[1, 1], false), vec![f(&[2, 3])], "sum: axis 1 is given twice in [1, 1]"),
+        (
+            max,
+            vec![f(&[0, 3])],
+            "max: x f32[0, 3] has no elements along [0] to take the largest of",
+        ),
+        (Op::Softmax, vec![f(&[])], "softmax: x is f32[] of rank 0, expected at least 1"),
+        (
+            Op::CrossEntropy,
+            vec![f(&[4, 3]), int(&[3])],
+            "cross_entropy: labels is i32[3], expected i32[4]",
+        ),
+        (
+            Op::Reshape { shape: dims(&[5]) },
+            vec![f(&[2, 3])],
+            "reshape: x f32[2, 3] has 6 elements, [5] has 5",
+        ),
+        (
+            Op::Reshape { shape: dims(&[6]) },
+            vec![turned],
+            "reshape: x f32[2, 3] has strides [1, 2], expected contiguous",
+        ),
+        (
+            Op::Permute { axes: dims(&[0, 0]) },
+            vec![f(&[2, 3])],
+            "permute: axes [0, 0] are not an order of the 2 dimensions of x f32[2, 3]",
+        ),
+        (
+            Op::Slice { axis: 0, start: 1, len: 2 },
+            vec![f(&[2, 3])],
+            "slice: 2 entries from 1 on are not all in axis 0 of x f32[2, 3]",
+        ),
+        (
+            Op::Broadcast { shape: dims(&[3, 3]) },
+            vec![f(&[2, 3])],
+            "broadcast: x f32[2, 3] does not broadcast to [3, 3]",
+        ),
+        (Op::Concat { axis: 0 }, vec![], "concat: takes at least 1 input, 0 were given"),
+        (
+            Op::Concat { axis: 0 },
+            vec![f(&[2, 3]), f(&[2, 4])],
+            "concat: x1 is f32[2, 4], expected f32[2, 3] but for axis 0",
+        ),
+        (Op::Gather { axis: 0 }, vec![f(&[2]), f(&[2])], "gather: index is f32[2], expected i32"),
+        (
+            Op::ScatterAdd { axis: 0, size: 5 },
+            vec![f(&[2]), int(&[3])],
+            "scatter_add: y f32[2] has 2 entries along axis 0 but index has 3",
+        ),
+        (
+            random(Distribution::Bernoulli { p: 1.5 }),
+            vec![],
+            "bernoulli: p is 1.5, expected between 0 and 1",
+        ),
+        (
+            random(Distribution::Uniform { low: 1.0, high: 0.5 }),
+            vec![],
+            "uniform: high is 0.5, expected a finite number of at least 1",
+        ),
+        (
+            random(Distribution::Normal { mean: f32::INFINITY, std: 1.0 }),
+            vec![],
+            "normal: mean is inf, expected a finite number",
+        ),
+        (
+            Op::Accumulate,
+            vec![f(&[2]), f(&[3])],
+            "accumulate: x is f32[3], expected f32[2] like acc",
+        ),
+    ];
+    for (op, inputs, message) in cases {
+        assert_eq!(op.infer(&inputs).unwrap_err().to_string(), message);
+    }
+}
+
+#[test]
+fn sizes_beyond_memory_are_errors() {
+    let half = usize::MAX / 2;
+    for (op, inputs) in [
+        (Op::Fill { shape: dims(&[usize::MAX, usize::MAX]), value: 0.0 }, vec![]),
+        (Op::Fill { shape: dims(&[half]), value: 0.0 }, vec![]),
+        (Op::Fill { shape: dims(&[half, half, 0]), value: 0.0 }, vec![]),
+        (Op::Pad { axis: 0, before: usize::MAX, after: 1 }, vec![f(&[1])]),
+        (Op::ScatterAdd { axis: 0, size: usize::MAX }, vec![f(&[1, 4]), int(&[1])]),
+        (Op::Broadcast { shape: dims(&[half, half]) }, vec![f(&[1])]),
+        (Op::Reshape { shape: dims(&[half, half, 4]) }, vec![f(&[half, half])]),
+        (Op::MatMul, vec![f(&[half, 1]), f(&[1, half])]),
+        (
+            Op::Conv2dGradInput { conv: CONV, input: [usize::MAX; 2] },
+            vec![f(&[1, 1, 1, 1]), f(&[1, 1, 1, 1])],
+        ),
+        (
+            Op::MaxPool2dGrad { input: [1 << 31, 1 << 31] },
+            vec![int(&[1, 1, 1, 1]), f(&[1, 1, 1, 1])],
+        ),
+    ] {
+        assert!(op.infer(&inputs).is_err(), "{op:?}");
+    }
+}
+
+const SIZES: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
+
+/// Random layouts and parameters; sizes near overflow among them.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+
+    fn size(&mut self) -> usize {
+        let top = [6, 8, SIZES.len()][self.below(3)];
+        SIZES[self.below(top)]
+    }
+
+    fn pair(&mut self) -> [usize; 2] {
+        [self.size(), self.size()]
+    }
+
+    fn dims(&mut self) -> Dims {
+        let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 1)][self.below(7)];
+        Dims::new(&(0..rank).map(|_| self.size()).collect::<Vec<_>>())
+    }
+
+    fn layout(&mut self) -> Layout {
+        let dtype = [FLOAT, FLOAT, FLOAT, DType::I32, DType::U8][self.below(5)];
+        let layout = Layout::contiguous(dtype, self.dims());
+        match (self.below(4), layout.rank()) {
+            (0, rank @ 1..) => {
+                let mut axes: Vec<usize> = (0..rank).collect();
+                axes.rotate_left(self.below(rank));
+                layout.permute(&axes).unwrap()
+            }
+            (1, rank @ 1..) => layout.slice(self.below(rank), 0, 1).unwrap_or(layout),
+            (2, _) => layout.broadcast_to(&self.dims()).unwrap_or(layout),
+            _ => layout,
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        let conv = Conv2d { stride: self.pair(), padding: self.pair() };
+        let pool = Pool2d { kernel: self.pair(), stride: self.pair(), padding: self.pair() };
+        let (input, kernel, axis) = (self.pair(), self.pair(), self.below(7));
+        match self.below(27) {
+            0 => Op::Unary(Unary::Neg),
+            1 => Op::Binary(Binary::Add),
+            2 => Op::MatMul,
+            3 => Op::Conv2d(conv),
+            4 => Op::Conv2dGradInput { conv, input },
+            5 => Op::Conv2dGradWeight { conv, kernel },
+            6 => Op::BatchNorm { momentum: 0.1, eps: 0.1 },
+            7 => Op::BatchNormGrad,
+            8 => Op::BatchNormInfer { eps: 0.1 },
+            9 => Op::MaxPool2d(pool),
+            10 => Op::MaxPool2dGrad { input },
+            11 => Op::AvgPool2d(pool),
+            12 => Op::AvgPool2dGrad { pool, input },
+            13 => Op::Reduce {
+                kind: Reduction::Max,
+                axes: self.dims(),
+                keep_dims: self.below(2) == 0,
+            },
+            14 => Op::Softmax,
+            15 => Op::CrossEntropy,
+            16 => Op::CrossEntropyGrad,
+            17 => Op::Contiguous,
+            18 => Op::Reshape { shape: self.dims() },
+            19 => Op::Permute { axes: self.dims() },
+            20 => Op::Slice { axis, start: self.size(), len: self.size() },
+            21 => Op::Broadcast { shape: self.dims() },
+            22 => Op::Pad { axis, before: self.size(), after: self.size() },
+            23 => Op::Concat { axis },
+            24 => Op::Gather { axis },
+            25 => Op::ScatterAdd { axis, size: self.size() },
+            _ => Op::Accumulate,
+        }
+    }
+}
+
+/// An answer or an error, and work that can be counted. Arithmetic is checked for overflow in tests.
+#[test]
+fn nothing_panics_whatever_the_inputs() {
+    let mut rng = Rng(1);
+    let mut accepted = 0;
+    for _ in 0..300_000 {
+        let op = rng.op();
+        let layout = rng.layout();
+        let inputs: Vec<Layout> = (0..rng.below(6))
+            .map(|_| if rng.below(3) == 0 { rng.layout() } else { layout })
+            .collect();
+        let Ok(outputs) = op.infer(&inputs) else { continue };
+        accepted += 1;
+        let layouts: Vec<Layout> = outputs
+            .iter()
+            .map(|output| match *output {
+                Output::Fresh(layout) | Output::View { layout, .. } => layout,
+                Output::InPlace { input } => inputs[input],
+            })
+            .collect();
+        let flops = op.flops(&inputs, &layouts);
+        assert!(flops.is_finite() && flops >= 0.0, "{op:?} of {inputs:?} is {flops} flops");
+    }
+    assert!(accepted > 5_000, "only {accepted} were accepted");
+}
