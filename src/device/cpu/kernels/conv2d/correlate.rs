@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use super::ConvShape;
 use super::simd::{Level, MAX_TILE_ROWS, Product};
 use super::strided::spread_every;
-use super::windows::{ALIGN, SLACK, Windows, aligned};
+use super::windows::{ALIGN, SLACK, Windows, aligned, scratch_share};
 
 /// Packed images at hand, in floats: this and the outputs they go to should stay in the level-2 cache.
 const STRIP_FLOATS: usize = 64 * 1024;
@@ -51,6 +51,11 @@ pub(super) struct Correlation {
     weight_strides: [usize; 3],
 }
 
+/// Floats that a packed strip may take.
+fn strip_floats(images: usize, windows: &Windows) -> usize {
+    scratch_share(images * windows.image_len(), TASKS).min(STRIP_FLOATS)
+}
+
 impl Correlation {
     pub fn forward(shape: &ConvShape) -> Self {
         let windows = Windows {
@@ -65,7 +70,7 @@ impl Correlation {
         let phase = windows.taps.map(|taps| Phase { origin: 0, taps, kernel: (0, 1), first: 0 });
         Self {
             images: shape.n,
-            windows: windows.with_strip_in(STRIP_FLOATS),
+            windows: windows.with_strip_in(strip_floats(shape.n, &windows)),
             to: [shape.c_out, shape.h_out(), shape.w_out()],
             to_step: [1, 1],
             parts: vec![Part { phase }],
@@ -96,7 +101,7 @@ impl Correlation {
         });
         Self {
             images: shape.n,
-            windows: windows.with_strip_in(STRIP_FLOATS),
+            windows: windows.with_strip_in(strip_floats(shape.n, &windows)),
             to: [shape.c_in, shape.h, shape.w],
             to_step: shape.stride,
             parts: parts.collect(),

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::ConvShape;
 use super::simd::{Dots, Level};
-use super::windows::{ALIGN, Windows, aligned};
+use super::windows::{ALIGN, Windows, aligned, scratch_share};
 
 /// Packed inputs at hand, in floats: these and as much of `dy` should stay in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
@@ -65,7 +65,8 @@ impl WeightGradient {
         let chunks = shape.n.div_ceil(chunk).max(1);
         let group = (GROUP_POSITIONS / positions).clamp(1, chunk);
 
-        let fits = (BLOCK_FLOATS / (group * windows.channel_len()).max(1)).max(1);
+        let block = scratch_share(shape.n * windows.image_len(), TASKS).min(BLOCK_FLOATS);
+        let fits = (block / (group * windows.channel_len()).max(1)).max(1);
         let wanted = windows.channels.div_ceil(fits).max(TASKS / chunks).min(windows.channels);
         windows.channels = windows.channels.div_ceil(wanted);
         let blocks = shape.c_in.div_ceil(windows.channels);

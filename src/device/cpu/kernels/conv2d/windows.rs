@@ -4,6 +4,18 @@ use std::ops::Range;
 
 use super::strided::copy_every;
 
+/// The packed forms of all tasks together take at most about this part of what is read: scratch comes out
+/// of the same budget as tensors. Smaller pieces pack rows at their seams twice.
+const SCRATCH_SHARE: usize = 4;
+
+/// Floats of scratch below which a share is not worth keeping.
+const MIN_SCRATCH: usize = 16 * 1024;
+
+/// Floats of scratch that each of `tasks` may take for an operand of `len` floats.
+pub(super) fn scratch_share(len: usize, tasks: usize) -> usize {
+    (len / (SCRATCH_SHARE * tasks)).max(MIN_SCRATCH)
+}
+
 /// Scratch buffers start on a cache line, so that vector loads do not straddle two.
 pub(super) const ALIGN: usize = 16;
 
@@ -60,6 +72,11 @@ impl Windows {
     /// Length of the packed form of a strip.
     pub fn packed_len(&self) -> usize {
         self.channels * self.channel_len()
+    }
+
+    /// Elements of one image that is read.
+    pub fn image_len(&self) -> usize {
+        self.channels * self.src[0] * self.src[1]
     }
 
     /// Takes as many rows per strip as fit in `floats`, but at least one.
