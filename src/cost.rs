@@ -57,6 +57,16 @@ impl CostModelKind {
     /// All names.
     pub const NAMES: [&'static str; 3] = ["measured", "flops", "bytes"];
 
+    /// What it counts, in a line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Measured => "time each kind of op took; evictions differ from run to run",
+            Self::Flops => "arithmetic, plus a little for bytes moved; the same evictions each run",
+            Self::Bytes => "bytes read and written, as in MegEngine; the same evictions each run",
+        }
+    }
+
     /// A fresh cost model.
     #[must_use]
     pub fn build(self) -> Box<dyn CostModel> {

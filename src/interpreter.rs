@@ -69,7 +69,7 @@ impl<D: Device> Interpreter<D> {
                 let _ = reply.send(self.engine.take_failure().map_or(Ok(()), Err));
             }
             Command::Stats { reply } => {
-                let _ = reply.send(self.engine.stats());
+                let _ = reply.send(Ok(self.engine.stats()));
             }
             Command::FinishRecording { reply } => {
                 let result = self.recorder.take().map_or(Ok(()), |mut recorder| recorder.finish());

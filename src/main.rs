@@ -1,3 +1,7 @@
 //! The `remat` program.
 
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::run()
+}

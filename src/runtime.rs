@@ -7,11 +7,13 @@
 mod builder;
 mod command;
 mod ops;
+mod pending;
 mod tensor;
 
 pub use builder::Builder;
 pub(crate) use command::{Command, Message};
 pub use ops::Ops;
+pub use pending::Pending;
 pub use tensor::{Tensor, Tensors};
 
 use crate::engine::Stats;
@@ -154,8 +156,16 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// The failure that the tensor depends on, wherever it happened first; or that regenerating it
     /// does not fit; or that it belongs to another runtime.
     pub fn get(&self, tensor: &Tensor) -> Result<H, Error> {
+        self.get_later(tensor)?.wait()
+    }
+
+    /// Asks for the value of a tensor as it is now, without waiting for it.
+    ///
+    /// # Errors
+    /// If the tensor belongs to another runtime; all else is reported by [`Pending::wait`].
+    pub fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
         let id = self.own(tensor, "get")?;
-        self.ask(|reply| Command::Get { id, reply })?
+        self.ask(|reply| Command::Get { id, reply })
     }
 
     /// A wish: evict this tensor now. A leaf stays.
@@ -200,7 +210,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// The first failure since the last call that no `get` has reported.
     pub fn sync(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::Sync { reply })?
+        self.ask(|reply| Command::Sync { reply })?.wait()
     }
 
     /// The counters, after everything sent so far.
@@ -208,6 +218,14 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn stats(&self) -> Result<Stats, Error> {
+        self.stats_later()?.wait()
+    }
+
+    /// Asks for the counters as they will be after everything sent so far, without waiting for them.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn stats_later(&self) -> Result<Pending<Stats>, Error> {
         self.ask(|reply| Command::Stats { reply })
     }
 
@@ -217,7 +235,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If it could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::FinishRecording { reply })?
+        self.ask(|reply| Command::FinishRecording { reply })?.wait()
     }
 
     /// Key and counter of the next random op: the runtime's seed, and a number never used before.
@@ -276,10 +294,13 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         sender.send(Message { deleted, command }).map_err(|_| Error::Stopped)
     }
 
-    fn ask<R>(&self, command: impl FnOnce(Sender<R>) -> Command<O, H>) -> Result<R, Error> {
+    fn ask<R>(
+        &self,
+        command: impl FnOnce(Sender<Result<R, Error>>) -> Command<O, H>,
+    ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.send(command(reply))?;
-        answer.recv().map_err(|_| Error::Stopped)
+        Ok(Pending { answer })
     }
 }
 

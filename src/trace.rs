@@ -115,67 +115,8 @@ pub trait Recorder: Send + fmt::Debug {
 }
 
 #[cfg(feature = "serde")]
-pub use json::JsonLines;
-
+mod json_lines;
 #[cfg(feature = "serde")]
-mod json {
-    use super::{Event, Recorder};
-    use std::fs::File;
-    use std::io::{self, BufWriter, Write as _};
-    use std::path::{Path, PathBuf};
-
-    /// Writes events as JSON Lines. The file appears under its name when the run is over, so a file with
-    /// that name is always whole.
-    #[derive(Debug)]
-    pub struct JsonLines {
-        path: PathBuf,
-        partial: PathBuf,
-        /// `None` once finished.
-        file: Option<BufWriter<File>>,
-        error: Option<io::Error>,
-    }
-
-    impl JsonLines {
-        /// Starts a file beside `path`, with `.partial` added to its name.
-        ///
-        /// # Errors
-        /// If it cannot be created.
-        pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-            let path = path.as_ref().to_owned();
-            let mut partial = path.clone().into_os_string();
-            partial.push(".partial");
-            let partial = PathBuf::from(partial);
-            let file = Some(BufWriter::new(File::create(&partial)?));
-            Ok(Self { path, partial, file, error: None })
-        }
-    }
-
-    impl Recorder for JsonLines {
-        fn record(&mut self, event: &Event) {
-            let Some(file) = self.file.as_mut().filter(|_| self.error.is_none()) else { return };
-            let written = serde_json::to_writer(&mut *file, event).map_err(io::Error::from);
-            self.error = written.and_then(|()| file.write_all(b"\n")).err();
-        }
-
-        fn finish(&mut self) -> io::Result<()> {
-            let Some(mut file) = self.file.take() else { return Ok(()) };
-            let done = match self.error.take() {
-                Some(error) => Err(error),
-                None => file.flush().and_then(|()| std::fs::rename(&self.partial, &self.path)),
-            };
-            if done.is_err() {
-                let _ = std::fs::remove_file(&self.partial);
-            }
-            done
-        }
-    }
-
-    impl Drop for JsonLines {
-        /// A trace nobody finished is not whole.
-        fn drop(&mut self) {
-            if self.file.take().is_some() {
-                let _ = std::fs::remove_file(&self.partial);
-            }
-        }
-    }
-}
+mod whole_file;
+#[cfg(feature = "serde")]
+pub use {json_lines::JsonLines, whole_file::WholeFile};

@@ -70,6 +70,26 @@ impl PolicyKind {
         }
     }
 
+    /// What it evicts first, in a line.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::MegEngine { .. } => {
+                "MegEngine's function: cost of the evicted around it, bytes, holes beside it, staleness"
+            }
+            Self::Dtr => {
+                "least (own cost + cost of its evicted neighbourhood) / (bytes * staleness)"
+            }
+            Self::DtrEq => "dtr with the neighbourhood estimated by union-find: as good, and fast",
+            Self::DtrLocal => "least own cost / (bytes * staleness)",
+            Self::Lru => "what was used longest ago",
+            Self::Largest => "the largest",
+            Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
+            Self::Random => "anything: what the others must beat",
+            Self::None => "nothing: fails if the step does not fit",
+        }
+    }
+
     /// The name it parses from.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -49,7 +49,7 @@ pub(crate) enum Command<O: Op, H> {
         reply: Sender<Result<(), Error>>,
     },
     Stats {
-        reply: Sender<Stats>,
+        reply: Sender<Result<Stats, Error>>,
     },
     FinishRecording {
         reply: Sender<Result<(), Error>>,

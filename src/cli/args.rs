@@ -1,0 +1,265 @@
+use super::model::Model;
+use super::source::Source;
+use super::values::{self, Share};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use remat::engine::Dead;
+use remat::policy::Exponents;
+use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
+use std::path::PathBuf;
+
+/// Train neural networks under a hard memory budget, with the same bits out.
+///
+/// When memory runs short, tensors that can be recomputed are evicted, and recomputed when they are
+/// needed again.
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Start with: remat train")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Train(TrainArgs),
+}
+
+/// Train a network on labelled images
+///
+/// Without arguments: ResNet-20 on the handwritten digits that come with the program, in 40 % of the
+/// memory that it would take. A dry run that only counts bytes finds out how much that is. Progress goes
+/// to stderr, a summary to stdout.
+///
+/// For the same model, data, batch, steps and seed the result is the same to the last bit, whatever the
+/// budget, the policy and the number of threads.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Exit codes: 0 done; 1 a file or the device failed; 2 the arguments make no sense, or the budget is too \
+small.\n\nRUST_LOG=remat=debug shows what the engine does, on stderr.")]
+pub struct TrainArgs {
+    /// The network
+    #[arg(default_value_t = Model::ResNet20, value_enum)]
+    pub model: Model,
+
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+
+    #[command(flatten)]
+    pub learning: LearningArgs,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Where the limits are and what is evicted.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Memory")]
+pub struct MemoryArgs {
+    /// Most memory to use: 40%, 64MiB, ...
+    ///
+    /// A hard limit for parameters, activations, gradients and workspaces together, the test included.
+    /// A percentage is of the most that the same training takes when nothing is evicted.
+    #[arg(long, value_name = "SIZE", default_value = "40%", allow_hyphen_values = true)]
+    pub budget: Share,
+
+    /// Evict before each op until no more than this is used: 30%, 48MiB, ...
+    ///
+    /// A softer line below the budget; a percentage is of the same peak. Without it, tensors are evicted
+    /// only when an allocation does not fit.
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub eviction_threshold: Option<Share>,
+
+    /// What to evict first
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = policies())]
+    pub policy: PolicyKind,
+
+    /// What recomputing is taken to cost
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_models())]
+    pub cost: CostModelKind,
+
+    /// Of --policy megengine: how much cost, bytes and staleness count [default: 1,1,1]
+    #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
+    pub exponents: Option<Exponents>,
+
+    /// Of --policy megengine: count a tensor's own cost as well
+    #[arg(long)]
+    pub own_cost: bool,
+
+    /// Evict smaller tensors only when nothing else is left [default: 1/4096 of the budget]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub min_evict_bytes: Option<ByteSize>,
+
+    /// Score a sample of 2 * sqrt(n) candidates instead of all
+    #[arg(long)]
+    pub sqrt_sampling: bool,
+
+    /// What becomes of tensors recomputed only as a step on the way
+    #[arg(long, value_name = "WHAT", default_value = "drop")]
+    pub dead: DeadArg,
+
+    /// Give up when recomputing costs more than X times the work itself [default: never]
+    #[arg(long, value_name = "X", value_parser = values::from_zero, allow_hyphen_values = true)]
+    pub recompute_limit: Option<f64>,
+}
+
+/// What is learned from, and how.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Training")]
+pub struct LearningArgs {
+    /// digits, synthetic:CxHxW or idx:DIR
+    ///
+    /// digits: 1,797 handwritten ones of 8x8 pixels, which come with the program. synthetic:3x32x32:
+    /// made-up images of any size, for measuring. idx:DIR: a folder with the four files of MNIST or a
+    /// set like it, plain or with .gz.
+    #[arg(long, default_value_t = Source::Digits)]
+    pub data: Source,
+
+    /// Images a step
+    #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
+    pub batch: usize,
+
+    /// Passes over the images [default: 20]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub epochs: Option<usize>,
+
+    /// Steps, instead of epochs
+    #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = values::count, allow_hyphen_values = true)]
+    pub steps: Option<usize>,
+
+    /// Highest learning rate; it rises to it over a tenth of the run and falls to 0 along a cosine
+    #[arg(long, default_value = "0.1", value_parser = values::above_zero, allow_hyphen_values = true)]
+    pub lr: f32,
+
+    /// Part of the last step's change that is made again
+    #[arg(long, value_name = "X", default_value = "0.9", value_parser = values::below_one, allow_hyphen_values = true)]
+    pub momentum: f32,
+
+    /// Pull of the parameters towards 0
+    #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero, allow_hyphen_values = true)]
+    pub weight_decay: f64,
+
+    /// Of the first parameters, the order of images and random policies
+    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    pub seed: u64,
+
+    /// Threads that compute [default: one per core]
+    #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
+    pub threads: Option<usize>,
+}
+
+/// What is said and written.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Write the result as one JSON object; - for stdout, and the summary goes to stderr
+    ///
+    /// Its params_sha256 is over all parameters and all buffers (running statistics), in the order of
+    /// the network, as they lie in memory. Counters are those of training; peak_bytes is that of the
+    /// whole run.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Record training as a trace of JSON lines
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Say nothing but errors, and what --json - asks for
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// [`Dead`] by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeadArg {
+    /// Stay until the policy picks them
+    Keep,
+    /// Go at once: usually better when memory is tight
+    Drop,
+}
+
+impl MemoryArgs {
+    /// Options that contradict each other, in words.
+    pub fn contradiction(&self) -> Option<&'static str> {
+        let options = self.exponents.is_some() || self.own_cost;
+        let megengine = matches!(self.policy, PolicyKind::MegEngine { .. });
+        (options && !megengine).then_some(
+            "--exponents and --own-cost belong to --policy megengine; add that, or drop them",
+        )
+    }
+
+    /// The policy with its options.
+    pub fn policy(&self) -> PolicyKind {
+        match self.policy {
+            PolicyKind::MegEngine { .. } => PolicyKind::MegEngine {
+                exponents: self.exponents.unwrap_or_default(),
+                own_cost: self.own_cost,
+            },
+            other => other,
+        }
+    }
+
+    /// A runtime that obeys.
+    pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
+        let mut builder = Runtime::builder()
+            .budget(budget)
+            .policy(self.policy())
+            .cost_model(self.cost)
+            .sqrt_sampling(self.sqrt_sampling)
+            .dead(match self.dead {
+                DeadArg::Keep => Dead::Keep,
+                DeadArg::Drop => Dead::Drop,
+            });
+        if let Some(threshold) = threshold {
+            builder = builder.eviction_threshold(threshold);
+        }
+        if let Some(ByteSize(bytes)) = self.min_evict_bytes {
+            builder = builder.min_evict_bytes(bytes);
+        }
+        if let Some(limit) = self.recompute_limit {
+            builder = builder.recompute_limit(limit);
+        }
+        builder
+    }
+}
+
+fn policies() -> impl TypedValueParser<Value = PolicyKind> {
+    named(PolicyKind::NAMES, PolicyKind::about)
+}
+
+fn cost_models() -> impl TypedValueParser<Value = CostModelKind> {
+    named(CostModelKind::NAMES, CostModelKind::about)
+}
+
+/// Values that parse from their names, with a line about each.
+fn named<T, const N: usize>(
+    names: [&'static str; N],
+    about: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let values = names.map(|name| {
+        let value = PossibleValue::new(name);
+        match name.parse() {
+            Ok(parsed) => value.help(about(parsed)),
+            Err(_) => value,
+        }
+    });
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+}

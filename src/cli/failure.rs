@@ -1,0 +1,72 @@
+use clap::error::ErrorKind;
+use remat::data::DataError;
+use remat::{ByteSize, Error};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why the program ends without what it was asked for.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Something did not work.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { code: 1, message: message.into() }
+    }
+
+    /// What was asked for cannot be done as asked.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { code: 2, message: message.into() }
+    }
+
+    /// A file that could not be written.
+    pub fn writing(path: &Path, error: impl std::fmt::Display) -> Self {
+        Self::new(format!("{}: {error}", path.display()))
+    }
+
+    /// Adds a line of advice.
+    #[must_use]
+    pub fn advice(mut self, line: &str) -> Self {
+        self.message = format!("{}\n  {line}", self.message.trim_end());
+        self
+    }
+
+    /// Says it on stderr, the way clap says its own.
+    pub fn report(&self) -> ExitCode {
+        // Without stderr, the exit code has to do.
+        let _ = clap::Error::raw(ErrorKind::Io, format!("{}\n", self.message.trim_end())).print();
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::OutOfMemory(_) | Error::RecomputeLimit { .. } | Error::Settings(_) => {
+                Self::usage(error.to_string())
+            }
+            _ => Self::new(error.to_string()),
+        }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::Description(_) => Self::usage(error.to_string()),
+            _ => Self::new(format!("data: {error}")),
+        }
+    }
+}
+
+/// A batch that the host cannot even hold.
+pub fn batch_too_large(batch: usize, [c, h, w]: [usize; 3], bytes: u128) -> Failure {
+    let size =
+        u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
+    Failure::usage(format!(
+        "a batch of {batch} images of {c}x{h}x{w} is {size}, more than this machine gives; lower --batch"
+    ))
+}

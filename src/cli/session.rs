@@ -1,0 +1,125 @@
+//! A network being trained: the same steps whether a device computes them or only counts.
+
+use super::model::Model;
+use remat::autograd::Tape;
+use remat::data::Images;
+use remat::nn::{Mode, Module as _, Sequential, State, parameters, state};
+use remat::optim::Sgd;
+use remat::{Error, HostTensor, Ops as _, Pending, Runtime, Stats};
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+
+/// What is trained, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub model: Model,
+    /// Channels, height and width.
+    pub shape: [usize; 3],
+    pub classes: usize,
+    pub batch: usize,
+    pub momentum: f32,
+    pub weight_decay: f32,
+    pub seed: u64,
+}
+
+/// A network and its optimizer on a runtime.
+pub struct Session {
+    runtime: Runtime,
+    network: Sequential,
+    optimizer: Sgd,
+}
+
+/// What a step will say when the worker is through with it.
+pub struct Step {
+    loss: Pending<HostTensor>,
+    stats: Pending<Stats>,
+}
+
+impl Step {
+    /// The loss and the counters after it. The error of a step that failed comes out here.
+    pub fn wait(self) -> Result<(f32, Stats), Error> {
+        let loss = self.loss.wait()?;
+        let loss = loss.as_f32().and_then(|loss| loss.first().copied());
+        Ok((loss.expect("a loss is a number"), self.stats.wait()?))
+    }
+}
+
+impl Session {
+    /// A fresh network.
+    pub fn new(runtime: Runtime, setup: &Setup) -> Result<Self, Error> {
+        let network = setup.model.build(&runtime, setup.shape, setup.classes)?;
+        let optimizer = Sgd::new(0.0, setup.momentum, setup.weight_decay);
+        Ok(Self { runtime, network, optimizer })
+    }
+
+    /// The runtime it is on.
+    pub const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Learns from one batch. Every handle goes as soon as the last op that reads it was given.
+    pub fn step(
+        &mut self,
+        images: Arc<HostTensor>,
+        labels: Arc<HostTensor>,
+        lr: f32,
+    ) -> Result<Step, Error> {
+        let runtime = &self.runtime;
+        let tape = Tape::new(runtime);
+        for (_, parameter) in parameters(&mut self.network) {
+            tape.watch(parameter);
+        }
+        let x = runtime.put(images)?;
+        let logits = self.network.forward(&tape, &x, Mode::Train)?;
+        drop(x);
+        let labels = runtime.put(labels)?;
+        let loss = tape.cross_entropy(&logits, &labels)?;
+        drop((logits, labels));
+        self.optimizer.lr = lr;
+        self.optimizer.minimize(runtime, tape, &loss, &mut self.network)?;
+        let answer = runtime.get_later(&loss)?;
+        drop(loss);
+        runtime.step()?;
+        Ok(Step { loss: answer, stats: runtime.stats_later()? })
+    }
+
+    /// The part of `images` that is classified right, in batches like those of training.
+    pub fn accuracy(&mut self, images: &Images, batch: usize) -> Result<f64, Error> {
+        let indices: Vec<usize> = (0..images.len()).collect();
+        let mut right = 0;
+        for indices in indices.chunks(batch) {
+            let (x, labels) = images.batch(indices);
+            let x = self.runtime.put(x)?;
+            let logits = self.network.forward(&self.runtime, &x, Mode::Infer)?;
+            drop(x);
+            let answer = self.runtime.get(&logits)?;
+            drop(logits);
+            self.runtime.step()?;
+            let rows = answer.as_f32().expect("logits are floats").chunks(images.classes);
+            let labels = labels.as_i32().expect("labels are integers");
+            right +=
+                rows.zip(labels).filter(|&(row, &label)| largest(row) == label as usize).count();
+        }
+        Ok(right as f64 / images.len() as f64)
+    }
+
+    /// Number of learned values.
+    pub fn parameters(&mut self) -> usize {
+        parameters(&mut self.network).map(|(_, parameter)| parameter.layout().elements()).sum()
+    }
+
+    /// SHA-256 of all parameters and buffers in state order, as they lie in memory.
+    pub fn digest(&mut self) -> Result<String, Error> {
+        let mut hash = Sha256::new();
+        for (_, state) in state(&mut self.network) {
+            let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
+            hash.update(self.runtime.get(tensor)?.as_bytes());
+        }
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// Position of the largest value; 0 if none is a number.
+fn largest(row: &[f32]) -> usize {
+    (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
+}

@@ -1,0 +1,70 @@
+use remat::data::{DataError, Dataset};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where the images come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The digits that come with the crate.
+    Digits,
+    /// Made up: channels, height, width.
+    Synthetic([usize; 3]),
+    /// Files in MNIST's format.
+    Idx(PathBuf),
+}
+
+impl Source {
+    /// Reads or makes up the images.
+    pub fn load(&self, seed: u64) -> Result<Dataset, DataError> {
+        match self {
+            Self::Digits => Ok(Dataset::digits()),
+            Self::Synthetic(shape) => Dataset::synthetic(*shape, seed),
+            Self::Idx(folder) => Dataset::idx(folder),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const SYNTHETIC: &str = "give channels, height and width, such as synthetic:3x32x32";
+        match text.split_once(':') {
+            None if text == "digits" => Ok(Self::Digits),
+            Some(("idx", "")) => Err("give the folder with the files, as idx:DIR"),
+            Some(("idx", folder)) => Ok(Self::Idx(folder.into())),
+            Some(("synthetic", shape)) => {
+                let sizes: Result<Vec<usize>, _> = shape.split('x').map(str::parse).collect();
+                let shape = sizes.ok().and_then(|sizes| sizes.try_into().ok());
+                shape.map(Self::Synthetic).ok_or(SYNTHETIC)
+            }
+            _ => Err("choose digits, synthetic:CxHxW (such as synthetic:3x32x32) or idx:DIR"),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Digits => f.write_str("digits"),
+            Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
+            Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_read_back() {
+        for text in ["digits", "synthetic:3x32x32", "idx:/some/where"] {
+            assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
+        }
+        for text in ["", "digit", "idx", "idx:", "synthetic:3x32", "synthetic:3x32x-1", "mnist:x"] {
+            assert!(text.parse::<Source>().is_err(), "{text}");
+        }
+    }
+}

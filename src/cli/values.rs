@@ -1,0 +1,140 @@
+//! Values on the command line.
+
+use remat::ByteSize;
+use remat::policy::Exponents;
+use std::fmt;
+use std::str::FromStr;
+
+/// Bytes, or a percentage of the step's unbudgeted peak.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// `40%`
+    Percent(f64),
+    /// `64MiB`
+    Bytes(u64),
+}
+
+impl Share {
+    /// In bytes, of this peak.
+    pub fn of(self, peak: u64) -> u64 {
+        match self {
+            Self::Percent(percent) => (peak as f64 * (percent / 100.0)) as u64,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const WRITE: &str = "write for example 40% or 64MiB";
+        let Some(percent) = text.trim().strip_suffix('%') else {
+            return match text.parse::<ByteSize>() {
+                Ok(ByteSize(0)) => Err(format!("0 bytes hold no tensor; {WRITE}")),
+                Ok(ByteSize(bytes)) => Ok(Self::Bytes(bytes)),
+                Err(_) => {
+                    Err(format!("neither a percentage of the peak nor a size in bytes; {WRITE}"))
+                }
+            };
+        };
+        match percent.trim().parse::<f64>() {
+            // Above this it is a slip, not a wish. The comparison is false for NaN, too.
+            Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
+            _ => Err(format!("not a percentage above 0 and up to 1000000; {WRITE}")),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Bytes(bytes) => ByteSize(*bytes).fmt(f),
+        }
+    }
+}
+
+/// A number of things, at least one.
+pub fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("give a whole number from 1 up".to_owned()),
+    }
+}
+
+/// A number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    count(text)
+        .ok()
+        .filter(|&n| n <= 1024)
+        .ok_or_else(|| "give a whole number from 1 to 1024".to_owned())
+}
+
+/// A learning rate.
+pub fn above_zero(text: &str) -> Result<f32, String> {
+    number(text, |x| x > 0.0, "give a number above 0, such as 0.1")
+}
+
+/// A weight decay, or a limit.
+pub fn from_zero(text: &str) -> Result<f64, String> {
+    number(text, |x| x >= 0.0, "give a number from 0 up")
+}
+
+/// A momentum.
+pub fn below_one(text: &str) -> Result<f32, String> {
+    number(text, |x| (0.0..1.0).contains(&x), "give a number from 0 to below 1, such as 0.9")
+}
+
+/// The exponents of MegEngine's function, as `cost,bytes,staleness`.
+pub fn exponents(text: &str) -> Result<Exponents, String> {
+    let help = "give three numbers such as 1,1,1: of cost, bytes and staleness";
+    let values: Vec<f64> =
+        text.split(',').map(|part| number(part, |_| true, help)).collect::<Result<_, _>>()?;
+    match values[..] {
+        [cost, bytes, staleness] => Ok(Exponents { cost, bytes, staleness }),
+        _ => Err(help.to_owned()),
+    }
+}
+
+/// A finite number that also passes `allowed`.
+fn number<F: FromStr + Copy + Into<f64>>(
+    text: &str,
+    allowed: impl Fn(f64) -> bool,
+    help: &str,
+) -> Result<F, String> {
+    text.trim()
+        .parse::<F>()
+        .ok()
+        .filter(|&x| x.into().is_finite() && allowed(x.into()))
+        .ok_or_else(|| help.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_peak_or_in_bytes() {
+        for (text, bytes) in
+            [("40%", 400), ("100%", 1000), (" 101 % ", 1010), ("64KiB", 65536), ("7", 7)]
+        {
+            assert_eq!(text.parse::<Share>().unwrap().of(1000), bytes, "{text}");
+        }
+        for text in ["", "%", "NaN", "NaN%", "inf%", "-5%", "0%", "0", "-1", "1e30GiB", "1e9%"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_finite_and_in_range() {
+        assert_eq!(above_zero("1e-2"), Ok(0.01));
+        assert_eq!(from_zero("0"), Ok(0.0));
+        assert_eq!(below_one("0.9"), Ok(0.9));
+        assert!(["NaN", "inf", "0", "-1", "x"].iter().all(|text| above_zero(text).is_err()));
+        assert!(["1", "-0.1", "NaN"].iter().all(|text| below_one(text).is_err()));
+        assert_eq!(exponents("1, 2,0.5").unwrap().bytes, 2.0);
+        assert!(["1,2", "1,2,3,4", "1,NaN,1", ""].iter().all(|text| exponents(text).is_err()));
+        assert!(["0", "-1", "1.5", ""].iter().all(|text| count(text).is_err()));
+    }
+}
