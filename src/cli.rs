@@ -4,9 +4,11 @@
 
 mod args;
 mod failure;
+mod learn;
 mod model;
 mod plan;
 mod progress;
+mod recording;
 mod report;
 mod schedule;
 mod session;

@@ -21,8 +21,9 @@ use crate::error::Error;
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::{Op, OpError, Output, Outputs};
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -57,6 +58,8 @@ struct Shared<O: Op, H> {
     /// `Some` until dropped.
     sender: Option<Sender<Message<O, H>>>,
     worker: Option<JoinHandle<()>>,
+    /// Disconnected once the worker is gone.
+    ended: Receiver<Infallible>,
     trash: Arc<Trash>,
     next_tensor: AtomicU64,
     next_random: AtomicU64,
@@ -76,6 +79,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     fn start(
         sender: Sender<Message<O, H>>,
         worker: JoinHandle<()>,
+        ended: Receiver<Infallible>,
         seed: u64,
         layout_of: fn(&H) -> Layout,
     ) -> Self {
@@ -84,6 +88,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             sender: Some(sender),
             worker: Some(worker),
+            ended,
             trash: Arc::default(),
             next_tensor: AtomicU64::new(0),
             next_random: AtomicU64::new(0),
@@ -300,7 +305,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.send(command(reply))?;
-        Ok(Pending { answer })
+        Ok(Pending { answer, ended: self.shared.ended.clone() })
     }
 }
 

@@ -99,7 +99,7 @@ pub struct MemoryArgs {
     pub dead: DeadArg,
 
     /// Give up when recomputing costs more than X times the work itself [default: never]
-    #[arg(long, value_name = "X", value_parser = values::from_zero, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub recompute_limit: Option<f64>,
 }
 
@@ -136,11 +136,11 @@ pub struct LearningArgs {
     pub momentum: f32,
 
     /// Pull of the parameters towards 0
-    #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero, allow_hyphen_values = true)]
-    pub weight_decay: f64,
+    #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
+    pub weight_decay: f32,
 
     /// Of the first parameters, the order of images and random policies
-    #[arg(long, value_name = "N", default_value = "0", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 
     /// Threads that compute [default: one per core]

@@ -19,7 +19,6 @@ pub struct Setup {
     pub batch: usize,
     pub momentum: f32,
     pub weight_decay: f32,
-    pub seed: u64,
 }
 
 /// A network and its optimizer on a runtime.

@@ -4,16 +4,34 @@ use super::failure::Failure;
 use indicatif::MultiProgress;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::LazyLock;
-use tracing_subscriber::EnvFilter;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::Level;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{EnvFilter, fmt};
 
 /// The progress bars that are on stderr now.
 pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// Whether all of this is held back.
+static MUTED: AtomicBool = AtomicBool::new(false);
+
+/// Does `work`, a rehearsal whose events would only confuse.
+pub fn muted<R>(work: impl FnOnce() -> R) -> R {
+    MUTED.store(true, Ordering::Relaxed);
+    let done = work();
+    MUTED.store(false, Ordering::Relaxed);
+    done
+}
 
 /// Writes to stderr, above the progress bars.
 struct AboveBars;
 
 impl Write for AboveBars {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if MUTED.load(Ordering::Relaxed) {
+            return Ok(bytes.len());
+        }
         BARS.suspend(|| io::stderr().write(bytes))
     }
 
@@ -43,19 +61,24 @@ pub fn is_logging() -> bool {
     std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|filter| !filter.is_empty())
 }
 
-/// Shows the engine's events on stderr: warnings, or what `RUST_LOG` says.
+/// Shows the engine's events on stderr: what `RUST_LOG` says, else warnings. Not errors: those end the
+/// run, and are told then.
 pub fn start_logging() {
-    let (filter, wrong) = match EnvFilter::try_from_default_env() {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("warn"), is_logging().then_some(error)),
+    let warnings = || {
+        let filter = filter_fn(|event| *event.level() == Level::WARN);
+        filter.with_max_level_hint(LevelFilter::WARN)
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_timer(tracing_subscriber::fmt::time::uptime())
+    let events = fmt::layer()
+        .with_timer(fmt::time::uptime())
         .with_ansi(io::stderr().is_terminal())
-        .with_writer(|| AboveBars)
-        .init();
-    if let Some(error) = wrong {
-        say(format_args!("warning: {}: {error}", EnvFilter::DEFAULT_ENV));
+        .with_writer(|| AboveBars);
+    let registry = tracing_subscriber::registry();
+    match is_logging().then(EnvFilter::try_from_default_env).transpose() {
+        Ok(Some(filter)) => registry.with(events.with_filter(filter)).init(),
+        Ok(None) => registry.with(events.with_filter(warnings())).init(),
+        Err(error) => {
+            registry.with(events.with_filter(warnings())).init();
+            say(format_args!("warning: {}: {error}", EnvFilter::DEFAULT_ENV));
+        }
     }
 }

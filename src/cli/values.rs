@@ -63,6 +63,11 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A seed.
+pub fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
+}
+
 /// A number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
     count(text)
@@ -77,7 +82,7 @@ pub fn above_zero(text: &str) -> Result<f32, String> {
 }
 
 /// A weight decay, or a limit.
-pub fn from_zero(text: &str) -> Result<f64, String> {
+pub fn from_zero<F: FromStr + Copy + Into<f64>>(text: &str) -> Result<F, String> {
     number(text, |x| x >= 0.0, "give a number from 0 up")
 }
 
@@ -129,7 +134,7 @@ mod tests {
     #[test]
     fn numbers_are_finite_and_in_range() {
         assert_eq!(above_zero("1e-2"), Ok(0.01));
-        assert_eq!(from_zero("0"), Ok(0.0));
+        assert_eq!(from_zero("0"), Ok(0.0f32));
         assert_eq!(below_one("0.9"), Ok(0.9));
         assert!(["NaN", "inf", "0", "-1", "x"].iter().all(|text| above_zero(text).is_err()));
         assert!(["1", "-0.1", "NaN"].iter().all(|text| below_one(text).is_err()));

@@ -172,9 +172,11 @@ impl Builder {
         let seed = self.settings.seed;
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
+        let (alive, ended) = crossbeam_channel::bounded(0);
         let worker = std::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
+                let _alive = alive;
                 let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
                 let costs = self.cost_model.build();
                 match Engine::new(make(), self.settings, policy, costs) {
@@ -190,7 +192,7 @@ impl Builder {
             })
             .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
         start.recv().map_err(|_| Error::Stopped)??;
-        Ok(Runtime::start(sender, worker, seed, D::layout_of))
+        Ok(Runtime::start(sender, worker, ended, seed, D::layout_of))
     }
 
     fn bytes<B: TryInto<ByteSize, Error: Display>>(&mut self, what: &str, size: B) -> Option<u64> {
