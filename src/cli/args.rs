@@ -56,12 +56,12 @@ pub struct TrainArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    /// Most memory to use: 40%, 64MiB, ...
+    /// Most memory to use: 40%, 64MiB, ... [default: 40%, of mlp 75%]
     ///
     /// A hard limit for parameters, activations, gradients and workspaces together, the test included.
     /// A percentage is of the most that the same training takes when nothing is evicted.
-    #[arg(long, value_name = "SIZE", default_value = "40%", allow_hyphen_values = true)]
-    pub budget: Share,
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub budget: Option<Share>,
 
     /// Evict before each op until no more than this is used: 30%, 48MiB, ...
     ///

@@ -1,3 +1,4 @@
+use super::values::Share;
 use clap::ValueEnum;
 use remat::nn::{ResNet, Sequential, mlp, resnet};
 use remat::{Error, Ops};
@@ -23,10 +24,19 @@ pub enum Model {
     ResNet50,
 }
 
-/// Widths of the hidden layers of `mlp`: narrow, so that activations and not parameters fill memory.
+/// Widths of the hidden layers of `mlp`.
 const HIDDEN: [usize; 4] = [64; 4];
 
 impl Model {
+    /// A budget under which it learns the digits. Parameters stay whatever the budget, and `mlp` has
+    /// more of them beside its activations.
+    pub const fn default_budget(self) -> Share {
+        match self {
+            Self::Mlp => Share::Percent(75.0),
+            _ => Share::Percent(40.0),
+        }
+    }
+
     /// A fresh network for images of this shape.
     pub fn build(
         self,

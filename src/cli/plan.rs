@@ -29,7 +29,7 @@ impl Plan {
         let unbudgeted = rehearse(everything, &batch(setup)?, setup)?;
         Ok(Self {
             unbudgeted,
-            budget: memory.budget.of(unbudgeted),
+            budget: memory.budget.unwrap_or(setup.model.default_budget()).of(unbudgeted),
             threshold: memory.eviction_threshold.map(|share| share.of(unbudgeted)),
         })
     }

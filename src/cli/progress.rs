@@ -74,11 +74,11 @@ impl Drop for Progress {
     }
 }
 
-/// Used now, most ever used, and the budget: `2.10/7.29/7.30 MiB`.
+/// Used now, most ever used, and the budget: `2.1, peak 7.3 of 7.4 MiB`.
 fn memory(stats: &Stats) -> String {
     let budget = ByteSize(stats.budget_bytes).to_string();
     let unit = budget.split_once(' ').map_or("B", |(_, unit)| unit);
     let scale = format!("1{unit}").parse().map_or(1, |ByteSize(bytes)| bytes) as f64;
     let [used, peak] = [stats.used_bytes, stats.peak_bytes].map(|bytes| bytes as f64 / scale);
-    format!("{used:.1}/{peak:.1}/{:.1} {unit}", stats.budget_bytes as f64 / scale)
+    format!("{used:.1}, peak {peak:.1} of {:.1} {unit}", stats.budget_bytes as f64 / scale)
 }

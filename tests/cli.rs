@@ -1,0 +1,299 @@
+//! The program, as a user runs it.
+//!
+//! The last test is the long one: `cargo test --release --test cli -- --ignored`.
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn remat(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.args(args).env_remove("RUST_LOG");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    remat(args).output().expect("the program starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The JSON object of `remat train ARGS --json -`, the only thing on stdout.
+fn train(args: &[&str]) -> Value {
+    let output = run(&[&["train", "--quiet", "--json", "-"], args].concat());
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
+}
+
+/// An empty folder of a test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("remat-cli-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn names(folder: &PathBuf) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Runs all of `cases` after `base`, and holds them to what the first one came to. Says how it went.
+fn same_bits(base: &[&str], cases: &[&[&str]]) {
+    let mut expected = None;
+    for case in cases {
+        let report = train(&[base, case].concat());
+        let number = |field: &str| report[field].as_f64().unwrap_or_else(|| panic!("{field}"));
+        println!(
+            "{:44} peak {:>9} of {:>9}  {:6.2} s  {:5} evictions  {:5} recomputed",
+            case.join(" "),
+            report["peak_bytes"],
+            report["budget_bytes"],
+            number("train_seconds"),
+            report["evictions"],
+            report["recomputed_ops"],
+        );
+        assert!(number("peak_bytes") <= number("budget_bytes"), "{case:?}");
+        let tight = number("budget_bytes") <= 0.6 * number("unbudgeted_peak_bytes");
+        assert!(!tight || number("evictions") > 0.0, "{case:?}");
+        assert!(!tight || number("recomputed_ops") > 0.0, "{case:?}");
+        let result = [&report["params_sha256"], &report["final_loss"], &report["test_accuracy"]];
+        let result = result.map(Value::to_string);
+        assert_eq!(*expected.get_or_insert_with(|| result.clone()), result, "{case:?}");
+    }
+}
+
+#[test]
+fn a_budget_changes_no_bit() {
+    same_bits(
+        &["resnet20", "--batch", "32", "--steps", "2", "--seed", "1", "--threads", "2"],
+        &[
+            &["--budget", "200%", "--policy", "none"],
+            &["--budget", "100%"],
+            &["--budget", "60%", "--policy", "dtr"],
+            &["--budget", "60%", "--policy", "dtr-eq"],
+            &["--budget", "60%", "--policy", "megengine", "--exponents", "1,0.5,2", "--own-cost"],
+            &["--budget", "60%", "--policy", "lru", "--cost", "bytes", "--dead", "keep"],
+            &["--budget", "60%", "--eviction-threshold", "55%", "--sqrt-sampling"],
+            &["--budget", "60%", "--min-evict-bytes", "4KiB", "--recompute-limit", "10"],
+        ],
+    );
+}
+
+#[test]
+fn the_seed_makes_the_difference_and_threads_do_not() {
+    let digest = |args: &[&str]| {
+        let report = train(&[&["mlp", "--steps", "3"], args].concat());
+        report["params_sha256"].as_str().unwrap().to_owned()
+    };
+    let one = digest(&["--seed", "1", "--threads", "1"]);
+    assert_eq!(one.len(), 64);
+    assert_eq!(one, digest(&["--seed", "1", "--threads", "2"]));
+    assert_ne!(one, digest(&["--seed", "2"]));
+}
+
+#[test]
+fn the_report_says_what_was_asked_for() {
+    let args = ["mlp", "--data", "synthetic:1x4x4", "--batch", "16", "--steps", "4"];
+    let report = train(&[&args[..], &["--budget", "100%", "--eviction-threshold", "95%"]].concat());
+    for (field, expected) in [
+        ("model", "mlp".into()),
+        ("data", "synthetic:1x4x4".into()),
+        ("batch", 16.into()),
+        ("steps", 4.into()),
+        ("seed", 0.into()),
+        ("policy", "dtr-eq".into()),
+        ("cost_model", "flops".into()),
+        ("device", "cpu".into()),
+    ] as [(&str, Value); 8]
+    {
+        assert_eq!(report[field], expected, "{field}");
+    }
+    for field in [
+        "threads",
+        "budget_bytes",
+        "eviction_threshold_bytes",
+        "unbudgeted_peak_bytes",
+        "peak_bytes",
+        "final_loss",
+        "test_accuracy",
+        "evictions",
+        "recomputed_ops",
+        "ops",
+        "recompute_seconds",
+        "search_seconds",
+        "seconds_per_step_median",
+        "fragmentation",
+        "compactions",
+        "moved_bytes",
+    ] {
+        assert!(report[field].is_number(), "{field}: {}", report[field]);
+    }
+}
+
+#[test]
+fn a_person_gets_a_summary_on_stdout_and_progress_on_stderr() {
+    let path = folder("summary").join("result.json");
+    let output = run(&["train", "mlp", "--steps", "20", "--json", path.to_str().unwrap()]);
+    let summary = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(summary.starts_with("mlp on digits: 20 steps of 128 images"), "{summary}");
+    assert!(summary.lines().all(|line| line.len() <= 80), "{summary}");
+    let progress = stderr(&output);
+    assert!(progress.contains("step 20/20: loss"), "{progress}");
+    assert!(progress.lines().count() < 20, "{progress}");
+    let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert!(summary.contains(&report["params_sha256"].as_str().unwrap()[..16]));
+}
+
+#[test]
+fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
+    for (args, message) in [
+        ("--budget NaN", "invalid value 'NaN' for '--budget <SIZE>'"),
+        ("--budget -5%", "invalid value '-5%' for '--budget <SIZE>'"),
+        ("--budget 0", "0 bytes hold no tensor; write for example 40% or 64MiB"),
+        ("--budget 0%", "not a percentage above 0"),
+        ("--budget 1e30GiB", "neither a percentage of the peak nor a size in bytes"),
+        ("--eviction-threshold 90%", "is above the budget"),
+        ("--min-evict-bytes 1XB", "`1XB` is not a size in bytes"),
+        ("--batch 0", "give a whole number from 1 up"),
+        ("--batch 99999999999999999", "lower --batch"),
+        ("--steps 0", "give a whole number from 1 up"),
+        ("--steps 1 --epochs 1", "cannot be used with '--epochs <N>'"),
+        ("--threads 0", "give a whole number from 1 to 1024"),
+        ("--lr NaN", "invalid value 'NaN' for '--lr <LR>'"),
+        ("--lr -1", "give a number above 0"),
+        ("--momentum 1", "give a number from 0 to below 1"),
+        ("--weight-decay inf", "give a number from 0 up"),
+        ("--recompute-limit NaN", "give a number from 0 up"),
+        ("--seed -1", "give a whole number from 0"),
+        ("--policy best", "possible values: megengine, dtr, dtr-eq"),
+        ("--cost free", "possible values: measured, flops, bytes"),
+        ("--exponents 1,1", "invalid value '1,1'"),
+        ("--exponents 1,1,1", "add that, or drop them"),
+        ("--data mnist", "choose digits, synthetic:CxHxW"),
+        ("--data synthetic:0x1x1", "images of 0x1x1 are empty or too large"),
+        ("resnet21", "possible values: mlp, resnet20"),
+    ] {
+        let args: Vec<&str> = args.split(' ').collect();
+        let output = run(&[&["train"], &args[..]].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(message), "{args:?}: {said}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn too_small_a_budget_is_explained_and_leaves_no_file() {
+    for budget in ["10%", "40", "1KiB", "300KiB"] {
+        let folder = folder(&format!("small-{budget}"));
+        let trace = folder.join("trace.jsonl");
+        let args = ["train", "--batch", "32", "--steps", "2", "--json", "-", "--budget", budget];
+        let output = run(&[&args[..], &["--record", trace.to_str().unwrap()]].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("error: out of memory: "), "{said}");
+        assert!(said.contains("unbudgeted, this peaks at "), "{said}");
+        assert!(said.contains("passes in simulation"), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(output.stdout.is_empty());
+        assert_eq!(names(&folder), [""; 0]);
+    }
+}
+
+#[test]
+fn a_recording_is_whole_and_of_training_alone() {
+    let folder = folder("record");
+    let path = folder.join("trace.jsonl");
+    train(&["mlp", "--steps", "3", "--record", path.to_str().unwrap()]);
+    assert_eq!(names(&folder), ["trace.jsonl"]);
+    let text = std::fs::read_to_string(path).unwrap();
+    let events: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("a line is an event")).collect();
+    let count = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    assert_eq!(events[0]["event"], "begin");
+    assert_eq!((count("begin"), count("step"), count("put"), count("get")), (1, 3, 6, 3));
+    assert!(text.ends_with('\n'));
+}
+
+#[test]
+fn files_that_cannot_be_read_or_written_are_named() {
+    let folder = folder("files");
+    let missing = folder.join("missing").join("file");
+    let missing = missing.to_str().unwrap();
+    std::fs::write(folder.join("train-images-idx3-ubyte"), "not images").unwrap();
+    let data = format!("idx:{}", folder.display());
+    let mut cases = vec![
+        (["--data", data.as_str()], "train-images-idx3-ubyte: starts with 0x6e6f7420"),
+        (["--data", "idx:/nowhere"], "/nowhere/train-images-idx3-ubyte: No such file"),
+        (["--json", missing], "missing/file: No such file"),
+        (["--record", missing], "missing/file: No such file"),
+    ];
+    if cfg!(target_os = "linux") {
+        cases.push((["--json", "/dev/full"], "/dev/full: No space left"));
+        cases.push((["--record", "/dev/full"], "No space left"));
+    }
+    for (args, message) in cases {
+        let output = run(&[&["train", "mlp", "--quiet", "--steps", "1"], &args[..]].concat());
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(message), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_reason_to_panic() {
+    for args in [
+        &["train", "mlp", "--steps", "1"][..],
+        &["train", "mlp", "--steps", "1", "--json", "-"],
+        &[],
+    ] {
+        let mut child = remat(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn help_and_version_are_there() {
+    let output = run(&[]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Usage: remat"));
+    let output = run(&["--version"]);
+    assert_eq!(output.stdout, format!("remat {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+}
+
+#[test]
+fn the_engine_tells_what_it_does_when_asked() {
+    let args = ["train", "mlp", "--steps", "1"];
+    let output = remat(&args).env("RUST_LOG", "remat=debug").output().unwrap();
+    assert!(stderr(&output).contains("DEBUG remat: "), "{}", stderr(&output));
+    let output = remat(&args).env("RUST_LOG", "remat=loud").output().unwrap();
+    assert!(output.status.success());
+    assert!(stderr(&output).contains("warning: RUST_LOG: "), "{}", stderr(&output));
+}
+
+#[test]
+#[ignore = "a minute in release: cargo test --release --test cli -- --ignored --nocapture"]
+fn all_budgets_and_policies_give_the_same_bits() {
+    let digits = ["resnet20", "--steps", "30", "--seed", "1"];
+    let large = ["--data", "synthetic:3x32x32", "--batch", "32", "--steps", "3", "--seed", "1"];
+    let budget = |budget, policy| ["--budget", budget, "--policy", policy];
+    let cross = |budgets: &[&'static str], policies: &[&'static str]| -> Vec<[&str; 4]> {
+        let pairs = budgets.iter().flat_map(|b| policies.iter().map(move |p| (b, p)));
+        pairs.map(|(b, p)| budget(b, p)).collect()
+    };
+    let mut cases = cross(&["100%", "60%", "40%"], &["megengine", "dtr", "dtr-eq"]);
+    cases.push(budget("60%", "lru"));
+    cases.push(["--budget", "60%", "--eviction-threshold", "50%"]);
+    cases.push(["--budget", "60%", "--threads", "1"]);
+    cases.push(["--budget", "60%", "--threads", "2"]);
+    same_bits(&digits, &cases.iter().map(|case| &case[..]).collect::<Vec<_>>());
+    let cases = cross(&["100%", "60%", "40%", "30%", "25%"], &["dtr", "dtr-eq"]);
+    same_bits(&large, &cases.iter().map(|case| &case[..]).collect::<Vec<_>>());
+}
