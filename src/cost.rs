@@ -41,7 +41,8 @@ pub trait CostModel: fmt::Debug + Send {
 pub enum CostModelKind {
     /// `measured`: milliseconds per kind of op and shapes, smoothed. Differs from run to run.
     Measured,
-    /// `flops`: gigaflops, plus 1/16 flop per byte moved so that nothing is free. Deterministic.
+    /// `flops`: gigaflops, with 10 flops for each byte read or written: about what current devices
+    /// compute in the time they move one, so that ops bound by memory count, too. Deterministic.
     #[default]
     Flops,
     /// `bytes`: bytes read and written, divided by 1e8, as MegEngine has it. Deterministic.
@@ -115,7 +116,7 @@ struct Flops;
 
 impl CostModel for Flops {
     fn cost(&mut self, run: Run<'_>) -> f64 {
-        (run.flops + run.bytes() as f64 / 16.0) / 1e9
+        (run.flops + 10.0 * run.bytes() as f64) / 1e9
     }
 }
 

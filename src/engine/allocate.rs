@@ -4,9 +4,13 @@ use super::evict::Need;
 use super::{Engine, Error, OutOfMemory, Residence, Work};
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::memory::Block;
+use crate::memory::{Block, Move};
 use slotmap::Key as _;
 use std::sync::Arc;
+
+/// Moving this many times the bytes wanted is taken to be worth an eviction: each byte moved is read and
+/// written once, and bringing a storage back reads and writes several times its size.
+const WORTH_MOVING: u64 = 4;
 
 /// Who a block belongs to, as the arena knows it: a storage's key, or scratch.
 #[derive(Clone, Copy)]
@@ -25,8 +29,9 @@ impl Owner {
 }
 
 impl<D: Device> Engine<D> {
-    /// A block of at least `bytes` bytes. If there is none: moves blocks where free bytes suffice, and
-    /// evicts where they do not.
+    /// A block of at least `bytes` bytes. If there is none: evicts where free bytes do not suffice, and
+    /// moves blocks where they do but no hole is large enough. Where that would move far more than is
+    /// wanted, evicting goes on as long as there is something worth it, and moving is the last resort.
     ///
     /// `None` if even evicting everything would not be enough; nothing is evicted then, so that a
     /// hopeless request does not empty the cache on its way to the error.
@@ -43,10 +48,19 @@ impl<D: Device> Engine<D> {
             return Ok(None);
         }
         loop {
-            if self.arena.free_bytes() >= size {
-                self.compact(bytes)?;
-            } else if !self.evict_one(Need::Must) {
-                return Ok(None);
+            if self.arena.free_bytes() < size {
+                if !self.evict_one(Need::Must) {
+                    return Ok(None);
+                }
+            } else {
+                // Pinned blocks may move as well: offsets are looked up when an op is launched, and the
+                // device works in order. So there is a plan whenever free bytes suffice.
+                let moves =
+                    self.arena.plan_compaction(bytes, |_| true).expect("all blocks may move");
+                let moved: u64 = moves.iter().map(|m| m.bytes).sum();
+                if moved <= WORTH_MOVING * size || !self.evict_one(Need::Wish) {
+                    self.compact(&moves, bytes, moved)?;
+                }
             }
             if let Some(block) = self.arena.alloc(bytes, number) {
                 return Ok(Some(block));
@@ -54,25 +68,17 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Moves blocks so that the free bytes, which suffice, make one hole of `bytes` bytes.
-    ///
-    /// Pinned blocks may move as well: offsets are looked up when an op is launched, and the device
-    /// works in order.
-    fn compact(&mut self, bytes: u64) -> Result<(), Error> {
-        let moves = self
-            .arena
-            .plan_compaction(bytes, |_| true)
-            .expect("free bytes suffice and everything may move");
-        for m in &moves {
+    /// Moves blocks, on the device and in the books.
+    fn compact(&mut self, moves: &[Move], wanted: u64, moved: u64) -> Result<(), Error> {
+        for m in moves {
             self.device
                 .copy(m.from, m.to, m.bytes)
                 .map_err(|e| Error::device("moving a block", &e))?;
-            self.stats.moved_bytes += m.bytes;
         }
-        self.arena.apply_moves(&moves);
+        self.arena.apply_moves(moves);
         self.stats.compactions += 1;
-        let moved: u64 = moves.iter().map(|m| m.bytes).sum();
-        tracing::debug!(target: "remat", wanted = bytes, moves = moves.len(), moved, "did compact");
+        self.stats.moved_bytes += moved;
+        tracing::debug!(target: "remat", wanted, moves = moves.len(), moved, "did compact");
         Ok(())
     }
 
