@@ -63,7 +63,7 @@ impl CostModelKind {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Measured => "time each kind of op took; evictions differ from run to run",
-            Self::Flops => "arithmetic, plus a little for bytes moved; the same evictions each run",
+            Self::Flops => "arithmetic and bytes moved; the same evictions each run",
             Self::Bytes => "bytes read and written, as in MegEngine; the same evictions each run",
         }
     }
