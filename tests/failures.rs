@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::toy::{Broken, Bytes, Toy, engine, mix};
+use common::toy::{Broken, Bytes, Toy, engine, mix, update};
 use remat::Error;
 
 /// A split into three that breaks on run number `run`.
@@ -47,4 +47,37 @@ fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
     engine.del(leaf);
     engine.get(made[0]).unwrap();
     engine.check();
+}
+
+/// An update first regenerates what needs the old value. When that fails and takes an input of the
+/// update with it, the update fails too.
+#[test]
+fn an_update_whose_input_is_lost_to_a_failed_run_fails() {
+    let mut engine = engine(1 << 16);
+    let x = engine.put(Bytes::of(64, 1));
+    let made = engine.apply(split(2, Broken::Fails), &[]).unwrap();
+    let y = engine.apply(mix(64, 3), &[x, made[1]]).unwrap()[0];
+    let read = [made[0], made[1]].map(|key| engine.get(key).unwrap());
+    assert!(engine.drop_now(y).unwrap() && engine.drop_now(made[1]).unwrap());
+    let error = engine.apply(update(2), &[x, made[0]]).unwrap_err();
+    assert!(matches!(&error, Error::Device { op, .. } if &**op == "break"), "{error}");
+    assert!(engine.layout(x).is_err(), "the old value was consumed");
+    engine.check();
+    engine.device().watch.check();
+    assert_eq!([made[0], made[1]].map(|key| engine.get(key).unwrap()), read);
+    engine.get(y).unwrap();
+}
+
+/// An op that could not be issued took the failure before it along.
+#[test]
+fn a_failure_waits_until_somebody_is_told() {
+    let mut engine = engine(1 << 16);
+    let x = engine.put(Bytes::of(64, 1));
+    let broken = Toy::Break { bytes: vec![8], salt: 1, run: 1, how: Broken::Fails };
+    let outputs = remat::op::Op::infer(&broken, &[]).unwrap();
+    engine.issue(broken, &[], &outputs).unwrap();
+    engine.apply(mix(8, 2), &[x]).unwrap();
+    assert!(matches!(engine.apply(Toy::Liar, &[x]), Err(Error::Op(_))));
+    assert!(matches!(engine.take_failure(), Some(Error::Device { .. })));
+    assert!(engine.take_failure().is_none());
 }

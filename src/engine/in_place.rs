@@ -67,7 +67,9 @@ impl<D: Device> Engine<D> {
         self.meet_threshold();
         for output in outputs {
             if let Output::InPlace { input } = *output {
-                self.cut_dependents_loose(sources[input]);
+                if let Err(error) = self.cut_dependents_loose(sources[input], sources) {
+                    return (self.add_targets(inputs, outputs, |_| false), Err(error));
+                }
             }
         }
         let takes_over: SmallVec<[bool; 4]> =
@@ -156,7 +158,14 @@ impl<D: Device> Engine<D> {
     /// So neither the gradients that an optimizer is about to use nor a loss kept for the log nail down
     /// the old parameters and, with them, all history. Held tensors are on the device in a run without
     /// a budget, too; copies of old parameters are not.
-    fn cut_dependents_loose(&mut self, old: StorageKey) {
+    ///
+    /// # Errors
+    /// If a run that failed took one of `sources`, the inputs of the update, with it.
+    fn cut_dependents_loose(
+        &mut self,
+        old: StorageKey,
+        sources: &StorageKeys,
+    ) -> Result<(), Error> {
         let mut held = StorageKeys::new();
         let mut seen = FxHashSet::default();
         let mut stack: StorageKeys = self.table.dependents(old).collect();
@@ -173,9 +182,11 @@ impl<D: Device> Engine<D> {
         // Those at hand first: with them may go the reason to regenerate anything.
         held.sort_by_key(|&key| self.table.block(key).is_none());
         for key in held {
-            if self.commit_storage(key).is_err() {
-                return;
+            if let Err(error) = self.commit_storage(key) {
+                let intact = sources.iter().all(|&source| self.table.block(source).is_some());
+                return if intact { Ok(()) } else { Err(error) };
             }
         }
+        Ok(())
     }
 }

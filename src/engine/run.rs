@@ -52,6 +52,9 @@ impl<D: Device> Engine<D> {
             Ok(cost) => cost,
             Err(error) => {
                 taken.iter().for_each(|&block| self.arena.free(block));
+                if !matches!(error, Error::OutOfMemory(_)) {
+                    self.give_up(outputs);
+                }
                 return Err(error);
             }
         };
