@@ -66,7 +66,9 @@ impl<D: Device> Engine<D> {
     ) -> (Targets, Result<(), Error>) {
         self.meet_threshold();
         for output in outputs {
-            if let Output::InPlace { input } = *output {
+            if let Output::InPlace { input } = *output
+                && self.table.storage(sources[input]).handles == 1
+            {
                 if let Err(error) = self.cut_dependents_loose(sources[input], sources) {
                     return (self.add_targets(inputs, outputs, |_| false), Err(error));
                 }
@@ -157,7 +159,8 @@ impl<D: Device> Engine<D> {
     ///
     /// So neither the gradients that an optimizer is about to use nor a loss kept for the log nail down
     /// the old parameters and, with them, all history. Held tensors are on the device in a run without
-    /// a budget, too; copies of old parameters are not.
+    /// a budget, too; copies of old parameters are not. Not called where another handle keeps the old
+    /// value anyway.
     ///
     /// # Errors
     /// If a run that failed took one of `sources`, the inputs of the update, with it.
