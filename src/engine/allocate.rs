@@ -67,16 +67,17 @@ impl<D: Device> Engine<D> {
             self.device
                 .copy(m.from, m.to, m.bytes)
                 .map_err(|e| Error::device("moving a block", &e))?;
+            // At once, so that the books are right should the next one fail.
+            self.arena.apply_moves(std::slice::from_ref(m));
             self.stats.moved_bytes += m.bytes;
         }
-        self.arena.apply_moves(&moves);
         self.stats.compactions += 1;
         let moved: u64 = moves.iter().map(|m| m.bytes).sum();
         tracing::debug!(target: "remat", wanted = bytes, moves = moves.len(), moved, "did compact");
         Ok(())
     }
 
-    /// The error for a request of `bytes` bytes by `work` that cannot be met.
+    /// The error for a request of `bytes` bytes of the arena by `work` that cannot be met.
     #[cold]
     pub(super) fn out_of_memory(&self, work: &Work<D>, inputs: &[Layout], bytes: u64) -> Error {
         let mut error = OutOfMemory {
