@@ -35,11 +35,8 @@ impl<D: Device> Engine<D> {
         if let Some(block) = self.arena.alloc(bytes, number) {
             return Ok(Some(block));
         }
-        // What the arena takes for it; 0 bytes take a granule, too.
-        let size =
-            bytes.max(1).checked_next_multiple_of(self.arena.granularity()).unwrap_or(u64::MAX);
-        let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
-        if self.arena.free_bytes() + evictable < size {
+        let size = self.arena_bytes(bytes);
+        if !self.may_have(size) {
             return Ok(None);
         }
         loop {
@@ -52,6 +49,17 @@ impl<D: Device> Engine<D> {
                 return Ok(Some(block));
             }
         }
+    }
+
+    /// What the arena takes for `bytes` bytes; 0 bytes take a granule, too.
+    pub(super) fn arena_bytes(&self, bytes: u64) -> u64 {
+        bytes.max(1).checked_next_multiple_of(self.arena.granularity()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether evicting everything would leave so much free.
+    pub(super) fn may_have(&self, arena_bytes: u64) -> bool {
+        let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
+        self.arena.free_bytes() + evictable >= arena_bytes
     }
 
     /// Moves blocks so that the free bytes, which suffice, make one hole of `bytes` bytes.

@@ -80,6 +80,11 @@ impl<D: Device> Engine<D> {
         let work = Work::Op(op);
         let mut ins: Layouts = inputs.iter().map(|t| t.layout).collect();
         let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
+        let absent = targets.iter().filter(|(key, _)| self.table.block(*key).is_none());
+        let room = self.check_room(&work, &ins, &outs, absent.map(|(_, layout)| layout));
+        if let Err(error) = room {
+            return (targets, Err(error));
+        }
         let mut sources = sources.clone();
         let mut blocks = Blocks::new();
         for (output, &(target, layout)) in outputs.iter().zip(&targets) {
