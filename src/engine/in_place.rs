@@ -68,10 +68,9 @@ impl<D: Device> Engine<D> {
         for output in outputs {
             if let Output::InPlace { input } = *output
                 && self.table.storage(sources[input]).handles == 1
+                && let Err(error) = self.cut_dependents_loose(sources[input], sources)
             {
-                if let Err(error) = self.cut_dependents_loose(sources[input], sources) {
-                    return (self.add_targets(inputs, outputs, |_| false), Err(error));
-                }
+                return (self.add_targets(inputs, outputs, |_| false), Err(error));
             }
         }
         let takes_over: SmallVec<[bool; 4]> =
