@@ -75,7 +75,7 @@ pub trait Device: 'static {
     /// Copies `bytes` bytes from offset `from` to offset `to`; the ranges may overlap.
     ///
     /// # Errors
-    /// If the copy failed.
+    /// If the copy failed. The bytes at `from` are taken to be still there.
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Scratch bytes a run of `op` needs. Must not depend on anything but the arguments.

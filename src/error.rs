@@ -57,6 +57,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether both are clones of one failure.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::OutOfMemory(a), Self::OutOfMemory(b)) => Arc::ptr_eq(a, b),
+            (Self::Device { message: a, .. }, Self::Device { message: b, .. }) => Arc::ptr_eq(a, b),
+            (Self::RecomputeLimit { ratio: a, .. }, Self::RecomputeLimit { ratio: b, .. }) => {
+                a.to_bits() == b.to_bits()
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn device(op: &str, error: &DeviceError) -> Self {
         Self::Device { op: op.into(), message: Arc::clone(&error.0) }
     }

@@ -79,3 +79,46 @@ impl OpError {
         Self { op: op.into(), message: message.into() }
     }
 }
+
+/// The part of the contract that shapes can tell. `inputs` gives the layout of an input, if it is there.
+pub(crate) fn check_outputs<'a>(
+    op: &impl Op,
+    inputs: impl Fn(usize) -> Option<&'a Layout>,
+    outputs: &Outputs,
+) -> Result<(), OpError> {
+    let fail = |message: &str| Err(OpError::new(op.name(), message));
+    let mut views = 0;
+    for (i, output) in outputs.iter().enumerate() {
+        match *output {
+            Output::Fresh(layout) if !layout.is_contiguous() || layout.offset() != 0 => {
+                return fail("a fresh output must be contiguous with offset 0");
+            }
+            Output::Fresh(_) => {}
+            Output::View { input, layout } => {
+                views += 1;
+                let Some(old) = inputs(input) else {
+                    return fail("a view of an input that is not there");
+                };
+                if layout.dtype() != old.dtype() || layout.span() > old.span() {
+                    return fail("a view reaches outside its input");
+                }
+            }
+            Output::InPlace { input } => {
+                let Some(old) = inputs(input) else {
+                    return fail("an update of an input that is not there");
+                };
+                if !old.is_contiguous() {
+                    return fail("an input that is updated in place must be contiguous");
+                }
+                if outputs[..i].contains(output) {
+                    return fail("one input is updated by two outputs");
+                }
+            }
+        }
+    }
+    if views > 0 && views < outputs.len() {
+        fail("either all outputs are views or none is")
+    } else {
+        Ok(())
+    }
+}

@@ -20,7 +20,7 @@ use crate::engine::Stats;
 use crate::error::Error;
 use crate::host::HostTensor;
 use crate::layout::Layout;
-use crate::op::{Op, OpError, Output, Outputs};
+use crate::op::{Op, OpError, Output, Outputs, check_outputs};
 use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
 use std::convert::Infallible;
@@ -135,6 +135,9 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         targets: &mut [&mut Tensor],
         others: &[&Tensor],
     ) -> Result<(), Error> {
+        let consumed = targets.iter_mut().enumerate().take(u64::BITS as usize);
+        let consumed =
+            consumed.fold(0, |mask, (i, target)| mask | u64::from(target.is_last_handle()) << i);
         let inputs: SmallVec<[&Tensor; 4]> =
             targets.iter().map(|t| &**t).chain(others.iter().copied()).collect();
         let outputs = self.infer(&op, &inputs)?;
@@ -144,9 +147,6 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
                 format!("does not update just its first {} inputs in place", targets.len());
             return Err(OpError::new(op.name(), message).into());
         }
-        let consumed = targets.iter().enumerate().take(u64::BITS as usize);
-        let consumed =
-            consumed.fold(0, |mask, (i, target)| mask | u64::from(target.is_last_handle()) << i);
         let made = self.issue(op, &inputs, consumed, outputs)?;
         drop(inputs);
         for (target, new) in targets.iter_mut().zip(made) {
@@ -255,7 +255,9 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
             return Err(Error::ForeignTensor { op: op.name().to_owned(), input });
         }
         let layouts: SmallVec<[Layout; 3]> = inputs.iter().map(|t| *t.layout()).collect();
-        Ok(op.infer(&layouts)?)
+        let outputs = op.infer(&layouts)?;
+        check_outputs(op, |input| layouts.get(input), &outputs)?;
+        Ok(outputs)
     }
 
     fn issue(

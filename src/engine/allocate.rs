@@ -40,11 +40,8 @@ impl<D: Device> Engine<D> {
         if let Some(block) = self.arena.alloc(bytes, number) {
             return Ok(Some(block));
         }
-        // What the arena takes for it; 0 bytes take a granule, too.
-        let size =
-            bytes.max(1).checked_next_multiple_of(self.arena.granularity()).unwrap_or(u64::MAX);
-        let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
-        if self.arena.free_bytes() + evictable < size {
+        let size = self.arena_bytes(bytes);
+        if !self.may_have(size) {
             return Ok(None);
         }
         loop {
@@ -68,21 +65,33 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// What the arena takes for `bytes` bytes; 0 bytes take a granule, too.
+    pub(super) fn arena_bytes(&self, bytes: u64) -> u64 {
+        bytes.max(1).checked_next_multiple_of(self.arena.granularity()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether evicting everything would leave so much free.
+    pub(super) fn may_have(&self, arena_bytes: u64) -> bool {
+        let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
+        self.arena.free_bytes() + evictable >= arena_bytes
+    }
+
     /// Moves blocks, on the device and in the books.
     fn compact(&mut self, moves: &[Move], wanted: u64, moved: u64) -> Result<(), Error> {
         for m in moves {
             self.device
                 .copy(m.from, m.to, m.bytes)
                 .map_err(|e| Error::device("moving a block", &e))?;
+            // At once, so that the books are right should the next one fail.
+            self.arena.apply_moves(std::slice::from_ref(m));
         }
-        self.arena.apply_moves(moves);
         self.stats.compactions += 1;
         self.stats.moved_bytes += moved;
         tracing::debug!(target: "remat", wanted, moves = moves.len(), moved, "did compact");
         Ok(())
     }
 
-    /// The error for a request of `bytes` bytes by `work` that cannot be met.
+    /// The error for a request of `bytes` bytes of the arena by `work` that cannot be met.
     #[cold]
     pub(super) fn out_of_memory(&self, work: &Work<D>, inputs: &[Layout], bytes: u64) -> Error {
         let mut error = OutOfMemory {

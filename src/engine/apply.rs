@@ -3,7 +3,7 @@
 use super::{Body, Engine, Error, Keys, LastRun, Residence, StorageKey, Tensor, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::op::{Op, OpError, Output, Outputs};
+use crate::op::{Op, Output, Outputs, check_outputs};
 use smallvec::SmallVec;
 
 pub(super) type Tensors = SmallVec<[Tensor; 3]>;
@@ -23,8 +23,9 @@ impl<D: Device> Engine<D> {
             .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
         let outputs = op.infer(&layouts)?;
         let earlier = self.failure.take();
-        let keys = self.issue(op, inputs, &outputs)?;
+        let issued = self.issue(op, inputs, &outputs);
         let failure = std::mem::replace(&mut self.failure, earlier);
+        let keys = issued?;
         match failure {
             None => Ok(keys),
             Some(error) => {
@@ -50,7 +51,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Keys, Error> {
         let tensors = inputs.iter().map(|&key| self.tensor(key)).collect::<Result<Tensors, _>>()?;
         self.last_run = LastRun::default();
-        check_outputs(&op, &tensors, outputs)?;
+        check_outputs(&op, |input| tensors.get(input).map(|t| &t.layout), outputs)?;
         let is_view = |output: &Output| matches!(output, Output::View { .. });
         if !outputs.is_empty() && outputs.iter().all(is_view) {
             let look = |output: &Output| match *output {
@@ -129,44 +130,5 @@ impl<D: Device> Engine<D> {
             }
             self.reasons.insert(storage, error.clone());
         }
-    }
-}
-
-/// What the engine relies on, whoever inferred the outputs.
-fn check_outputs(op: &impl Op, inputs: &[Tensor], outputs: &Outputs) -> Result<(), OpError> {
-    let fail = |message: &str| Err(OpError::new(op.name(), message));
-    let mut views = 0;
-    for (i, output) in outputs.iter().enumerate() {
-        match *output {
-            Output::Fresh(layout) if !layout.is_contiguous() || layout.offset() != 0 => {
-                return fail("a fresh output must be contiguous with offset 0");
-            }
-            Output::Fresh(_) => {}
-            Output::View { input, layout } => {
-                views += 1;
-                let Some(tensor) = inputs.get(input) else {
-                    return fail("a view of an input that is not there");
-                };
-                if layout.dtype() != tensor.layout.dtype() || layout.span() > tensor.layout.span() {
-                    return fail("a view reaches outside its input");
-                }
-            }
-            Output::InPlace { input } => {
-                let Some(tensor) = inputs.get(input) else {
-                    return fail("an update of an input that is not there");
-                };
-                if !tensor.layout.is_contiguous() {
-                    return fail("an input that is updated in place must be contiguous");
-                }
-                if outputs[..i].contains(output) {
-                    return fail("one input is updated by two outputs");
-                }
-            }
-        }
-    }
-    if views > 0 && views < outputs.len() {
-        fail("either all outputs are views or none is")
-    } else {
-        Ok(())
     }
 }

@@ -45,6 +45,20 @@ impl<D: Device> Engine<D> {
     /// Lets the bytes of an unpinned, resident storage with a producer go.
     pub(super) fn evict(&mut self, key: StorageKey) {
         debug_assert_eq!(self.table.storage(key).pins, 0, "a pinned storage is never evicted");
+        self.let_go(key);
+    }
+
+    /// Lets the bytes of outputs go that a failed run may have written over in part. They can be
+    /// regenerated, and whoever pinned them fails with that run.
+    pub(super) fn give_up(&mut self, outputs: &[Option<StorageKey>]) {
+        for &key in outputs.iter().flatten() {
+            if self.table.block(key).is_some() {
+                self.let_go(key);
+            }
+        }
+    }
+
+    fn let_go(&mut self, key: StorageKey) {
         let block = self
             .table
             .set_absent(key, Residence::Evicted, &self.arena)

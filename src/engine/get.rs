@@ -11,6 +11,11 @@ impl<D: Device> Engine<D> {
     /// Except when it was poisoned already, the tensor is as it was.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         let tensor = self.tensor(key)?;
+        if let Some(reason) = self.reasons.get(tensor.storage) {
+            // Whoever asked is told now.
+            self.failure = self.failure.take().filter(|failure| !failure.is(reason));
+            return Err(reason.clone());
+        }
         self.ensure(&[tensor.storage])?;
         let block = self.table.block(tensor.storage).expect("just made resident");
         let place = Place { storage: self.arena.offset(block), layout: tensor.layout };

@@ -66,8 +66,11 @@ impl<D: Device> Engine<D> {
     ) -> (Targets, Result<(), Error>) {
         self.meet_threshold();
         for output in outputs {
-            if let Output::InPlace { input } = *output {
-                self.cut_dependents_loose(sources[input]);
+            if let Output::InPlace { input } = *output
+                && self.table.storage(sources[input]).handles == 1
+                && let Err(error) = self.cut_dependents_loose(sources[input], sources)
+            {
+                return (self.add_targets(inputs, outputs, |_| false), Err(error));
             }
         }
         let takes_over: SmallVec<[bool; 4]> =
@@ -76,6 +79,11 @@ impl<D: Device> Engine<D> {
         let work = Work::Op(op);
         let mut ins: Layouts = inputs.iter().map(|t| t.layout).collect();
         let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
+        let absent = targets.iter().filter(|(key, _)| self.table.block(*key).is_none());
+        let room = self.check_room(&work, &ins, &outs, absent.map(|(_, layout)| layout));
+        if let Err(error) = room {
+            return (targets, Err(error));
+        }
         let mut sources = sources.clone();
         let mut blocks = Blocks::new();
         for (output, &(target, layout)) in outputs.iter().zip(&targets) {
@@ -155,8 +163,16 @@ impl<D: Device> Engine<D> {
     ///
     /// So neither the gradients that an optimizer is about to use nor a loss kept for the log nail down
     /// the old parameters and, with them, all history. Held tensors are on the device in a run without
-    /// a budget, too; copies of old parameters are not.
-    fn cut_dependents_loose(&mut self, old: StorageKey) {
+    /// a budget, too; copies of old parameters are not. Not called where another handle keeps the old
+    /// value anyway.
+    ///
+    /// # Errors
+    /// If a run that failed took one of `sources`, the inputs of the update, with it.
+    fn cut_dependents_loose(
+        &mut self,
+        old: StorageKey,
+        sources: &StorageKeys,
+    ) -> Result<(), Error> {
         let mut held = StorageKeys::new();
         let mut seen = FxHashSet::default();
         let mut stack: StorageKeys = self.table.dependents(old).collect();
@@ -173,9 +189,11 @@ impl<D: Device> Engine<D> {
         // Those at hand first: with them may go the reason to regenerate anything.
         held.sort_by_key(|&key| self.table.block(key).is_none());
         for key in held {
-            if self.commit_storage(key).is_err() {
-                return;
+            if let Err(error) = self.commit_storage(key) {
+                let intact = sources.iter().all(|&source| self.table.block(source).is_some());
+                return if intact { Ok(()) } else { Err(error) };
             }
         }
+        Ok(())
     }
 }

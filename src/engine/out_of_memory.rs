@@ -10,7 +10,8 @@ pub struct OutOfMemory {
     pub op: String,
     /// Its inputs, as `f32[64, 3, 32, 32]`.
     pub inputs: Vec<String>,
-    /// Bytes of the one piece that did not fit.
+    /// Bytes that did not fit, as the arena counts them: what a run wants for its outputs and scratch,
+    /// or the last of it.
     pub wanted: u64,
     /// The hard limit.
     pub budget: u64,

@@ -20,18 +20,29 @@ pub(super) struct Frame {
     /// What runs once the inputs are there; `None` for the command.
     path: Option<PathKey>,
     inputs: StorageKeys,
-    /// `held[i]`: this frame has pinned `inputs[i]`, so it is resident.
-    held: SmallVec<[bool; 4]>,
+    /// `held[i]` is not `No` iff this frame has pinned `inputs[i]`, so that it is resident.
+    held: SmallVec<[Hold; 4]>,
+}
+
+/// Whether a frame has pinned an input.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    No,
+    /// It was there when the frame looked.
+    Found,
+    /// It was brought back while the frame waited.
+    Made,
 }
 
 impl Frame {
     fn new(path: Option<PathKey>, inputs: StorageKeys) -> Self {
-        let held = SmallVec::from_elem(false, inputs.len());
+        let held = SmallVec::from_elem(Hold::No, inputs.len());
         Self { path, inputs, held }
     }
 }
 
-/// How often one command may take the pins back from waiting frames before it gives up.
+/// How often one command may take the pins back from waiting frames, without running a path that it
+/// had not run before, until it gives up: it goes round in circles then.
 const MAX_YIELDS: u32 = 64;
 
 impl<D: Device> Engine<D> {
@@ -73,24 +84,20 @@ impl<D: Device> Engine<D> {
         pending: &mut FxHashSet<PathKey>,
     ) -> Result<(), Error> {
         let mut yields = 0;
+        // Paths run since the first yield.
+        let mut ran = FxHashSet::default();
         loop {
             self.stats.max_regeneration_depth =
                 self.stats.max_regeneration_depth.max(frames.len() - 1);
             let top = frames.last_mut().expect("the command waits below");
-            let mut missing = None;
             for i in 0..top.inputs.len() {
-                if top.held[i] {
-                    continue;
-                }
                 let key = top.inputs[i];
-                if self.table.block(key).is_some() {
+                if top.held[i] == Hold::No && self.table.block(key).is_some() {
                     self.hold(key);
-                    top.held[i] = true;
-                } else {
-                    missing = missing.or(Some(key));
+                    top.held[i] = Hold::Found;
                 }
             }
-            if let Some(key) = missing {
+            if let Some(key) = self.next_missing(&top.inputs) {
                 let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
                 self.plan(path, pending);
                 let inputs = self.table.path(path).inputs.iter().map(|e| e.storage).collect();
@@ -104,6 +111,9 @@ impl<D: Device> Engine<D> {
             };
             match self.run_path(path, true) {
                 Ok(()) => {
+                    if yields > 0 && ran.insert(path) {
+                        yields = 1;
+                    }
                     if pending.remove(&path) {
                         self.table.stop_awaiting_inputs(path);
                     }
@@ -117,6 +127,15 @@ impl<D: Device> Engine<D> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Which of the inputs to bring back first: one that takes several runs, if there is one. What
+    /// takes a single run would only lie in the way meanwhile.
+    fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
+        let is_absent = |&key: &StorageKey| self.table.block(key).is_none();
+        let waits = |&key: &StorageKey| self.table.sources(key).any(|source| is_absent(&source));
+        let missing = || inputs.iter().copied().filter(is_absent);
+        missing().find(waits).or_else(|| missing().next())
     }
 
     /// Finds all paths that must run before and with `path`, as things are now.
@@ -136,9 +155,9 @@ impl<D: Device> Engine<D> {
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
         for i in 0..below.inputs.len() {
-            if !below.held[i] && self.table.block(below.inputs[i]).is_some() {
+            if below.held[i] == Hold::No && self.table.block(below.inputs[i]).is_some() {
                 self.hold(below.inputs[i]);
-                below.held[i] = true;
+                below.held[i] = Hold::Made;
             }
         }
         self.release_frame(done);
@@ -153,20 +172,27 @@ impl<D: Device> Engine<D> {
     /// evicted of it. The frames look again when their turn comes, and regenerate what is missing then.
     /// False if they held nothing that helps.
     ///
-    /// Without this, a deep cascade could exhaust memory by its own pins: a feasibility hole.
+    /// Without this, a deep cascade could exhaust memory by its own pins: a feasibility hole. What was
+    /// brought back for a frame is let go only when nothing else helps: to bring it back once more may
+    /// evict what it was given up for, round and round.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
         let before = self.table.evictable_bytes();
         let waiting = frames.len() - 1;
-        for frame in &mut frames[..waiting] {
-            for i in 0..frame.inputs.len() {
-                let key = frame.inputs[i];
-                if frame.held[i] && self.table.storage(key).producer.is_some() {
-                    frame.held[i] = false;
-                    self.table.unpin(key, &self.arena);
+        for hold in [Hold::Found, Hold::Made] {
+            for frame in &mut frames[..waiting] {
+                for i in 0..frame.inputs.len() {
+                    let key = frame.inputs[i];
+                    if frame.held[i] == hold && self.table.storage(key).producer.is_some() {
+                        frame.held[i] = Hold::No;
+                        self.table.unpin(key, &self.arena);
+                    }
                 }
             }
+            if self.table.evictable_bytes() > before {
+                return true;
+            }
         }
-        self.table.evictable_bytes() > before
+        false
     }
 
     /// Why a storage cannot be brought back.
@@ -181,7 +207,8 @@ impl<D: Device> Engine<D> {
     }
 
     fn release_frame(&mut self, frame: &Frame) {
-        for (&key, _) in frame.inputs.iter().zip(&frame.held).filter(|(_, held)| **held) {
+        for (&key, _) in frame.inputs.iter().zip(&frame.held).filter(|(_, held)| **held != Hold::No)
+        {
             self.release_pin(key);
         }
     }

@@ -52,6 +52,9 @@ impl<D: Device> Engine<D> {
             Ok(cost) => cost,
             Err(error) => {
                 taken.iter().for_each(|&block| self.arena.free(block));
+                if !matches!(error, Error::OutOfMemory(_)) {
+                    self.give_up(outputs);
+                }
                 return Err(error);
             }
         };
@@ -81,6 +84,11 @@ impl<D: Device> Engine<D> {
         body: &Body<D>,
         outputs: &[Option<StorageKey>],
     ) -> Result<(Blocks, Blocks), Error> {
+        let absent = outputs
+            .iter()
+            .zip(&body.outputs)
+            .filter(|(storage, _)| storage.is_none_or(|key| self.table.block(key).is_none()));
+        self.check_room(&body.work, &body.inputs, &body.outputs, absent.map(|(_, layout)| layout))?;
         let mut blocks = Blocks::new();
         let mut taken = Blocks::new();
         for (&storage, layout) in outputs.iter().zip(&body.outputs) {
@@ -99,6 +107,34 @@ impl<D: Device> Engine<D> {
         Ok((blocks, taken))
     }
 
+    /// Fails if the outputs that are `absent` and the scratch of a run cannot be had together, so that
+    /// a hopeless run does not evict for some of it on its way to the error.
+    pub(super) fn check_room<'a>(
+        &self,
+        work: &Work<D>,
+        inputs: &Layouts,
+        outputs: &Layouts,
+        absent: impl Iterator<Item = &'a Layout>,
+    ) -> Result<(), Error> {
+        let wanted = absent.map(|layout| self.arena_bytes(layout.bytes()));
+        let wanted = wanted.fold(0, u64::saturating_add);
+        if wanted <= self.arena.free_bytes() {
+            return Ok(());
+        }
+        let wanted = match self.scratch_bytes(work, inputs, outputs) {
+            0 => wanted,
+            scratch => wanted.saturating_add(self.arena_bytes(scratch)),
+        };
+        if self.may_have(wanted) { Ok(()) } else { Err(self.out_of_memory(work, inputs, wanted)) }
+    }
+
+    fn scratch_bytes(&self, work: &Work<D>, inputs: &Layouts, outputs: &Layouts) -> u64 {
+        match work {
+            Work::Op(op) => self.device.workspace(op, inputs, outputs),
+            Work::Upload(_) => 0,
+        }
+    }
+
     /// Allocates, or gives back what was `taken` for the same run and explains why not.
     pub(super) fn take(
         &mut self,
@@ -110,7 +146,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Block, Error> {
         let error = match self.allocate(bytes, owner) {
             Ok(Some(block)) => return Ok(block),
-            Ok(None) => self.out_of_memory(work, inputs, bytes),
+            Ok(None) => self.out_of_memory(work, inputs, self.arena_bytes(bytes)),
             Err(error) => error,
         };
         taken.iter().for_each(|&block| self.arena.free(block));
@@ -127,10 +163,7 @@ impl<D: Device> Engine<D> {
         outputs: &Layouts,
         again: bool,
     ) -> Result<f64, Error> {
-        let scratch_bytes = match work {
-            Work::Op(op) => self.device.workspace(op, inputs, outputs),
-            Work::Upload(_) => 0,
-        };
+        let scratch_bytes = self.scratch_bytes(work, inputs, outputs);
         let scratch = match scratch_bytes {
             0 => None,
             bytes => Some(self.take(work, inputs, bytes, Owner::Scratch, &[])?),

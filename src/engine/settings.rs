@@ -60,6 +60,12 @@ impl Settings {
                 "a budget of 0 bytes holds no tensor; give at least a few KiB".to_owned(),
             );
         }
+        if !self.granularity.is_power_of_two() || self.granularity > 1 << 31 {
+            let granularity = self.granularity;
+            return wrong(format!(
+                "the granularity is {granularity}; give a power of two up to 2^31"
+            ));
+        }
         if let Some(threshold) = self.eviction_threshold.filter(|&t| t > self.budget) {
             let (threshold, budget) = (ByteSize(threshold), ByteSize(self.budget));
             return wrong(format!(

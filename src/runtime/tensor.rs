@@ -80,9 +80,10 @@ impl Tensor {
         self.handle.runtime
     }
 
-    /// Whether this is the only handle.
-    pub(super) fn is_last_handle(&self) -> bool {
-        Arc::strong_count(&self.handle) == 1
+    /// Whether this is the only handle. If so, whatever other threads sent with handles that they
+    /// dropped since is in the queue already.
+    pub(super) fn is_last_handle(&mut self) -> bool {
+        Arc::get_mut(&mut self.handle).is_some()
     }
 }
 

@@ -1,0 +1,619 @@
+//! Random programs, and a naive model that keeps every value in host memory.
+//!
+//! A [`Program`] is plain data: the same enum can be drawn by a property test or decoded by a fuzz
+//! target. [`play`] gives its commands to an engine and to the model, and compares.
+
+use super::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, Watch, compute, packed};
+use proptest::prelude::*;
+use remat::engine::{Dead, TensorKey};
+use remat::op::Op as _;
+use remat::policy::Exponents;
+use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings, Stats};
+use std::sync::Arc;
+
+/// One command. A `usize` that stands for a tensor counts from the newest one back, modulo how many
+/// there are.
+#[derive(Clone, Debug)]
+pub enum Command {
+    Put {
+        bytes: usize,
+        seed: u64,
+    },
+    Draw {
+        bytes: usize,
+        seed: u64,
+    },
+    Mix {
+        inputs: Vec<usize>,
+        bytes: usize,
+        scratch: u64,
+    },
+    Split {
+        inputs: Vec<usize>,
+        bytes: Vec<usize>,
+    },
+    Once {
+        inputs: Vec<usize>,
+        bytes: usize,
+    },
+    /// The first `targets` inputs in place.
+    Update {
+        inputs: Vec<usize>,
+        targets: usize,
+        fresh: Option<usize>,
+    },
+    Break {
+        inputs: Vec<usize>,
+        bytes: Vec<usize>,
+        run: u32,
+        how: Broken,
+    },
+    Slice {
+        input: usize,
+        start: usize,
+        len: usize,
+    },
+    Turn {
+        input: usize,
+        rows: usize,
+    },
+    Repeat {
+        input: usize,
+        times: usize,
+    },
+    Halves {
+        input: usize,
+        at: usize,
+    },
+    /// One more handle.
+    Alias {
+        input: usize,
+    },
+    Label {
+        input: usize,
+    },
+    Del {
+        input: usize,
+    },
+    DropNow {
+        input: usize,
+    },
+    Commit {
+        input: usize,
+    },
+    Get {
+        input: usize,
+    },
+    Step,
+}
+
+/// Commands, each with whether an op is issued (errors wait) or applied (errors at once).
+pub type Program = Vec<(Command, bool)>;
+
+/// All that must not matter to the bits.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub budget: u64,
+    pub policy: PolicyKind,
+    pub costs: CostModelKind,
+    pub threshold: Option<u64>,
+    pub min_evict_bytes: u64,
+    pub sqrt_sampling: bool,
+    pub dead: Dead,
+    pub seed: u64,
+}
+
+impl Setup {
+    pub fn plenty() -> Self {
+        Self {
+            budget: 1 << 20,
+            policy: PolicyKind::default(),
+            costs: CostModelKind::Flops,
+            threshold: None,
+            min_evict_bytes: 0,
+            sqrt_sampling: false,
+            dead: Dead::Drop,
+            seed: 0,
+        }
+    }
+
+    pub fn engine(&self, watch: Arc<Watch>) -> ToyEngine {
+        let mut settings = Settings::new(self.budget);
+        settings.granularity = GRANULE;
+        settings.eviction_threshold = self.threshold;
+        settings.min_evict_bytes = self.min_evict_bytes;
+        settings.sqrt_sampling = self.sqrt_sampling;
+        settings.dead = self.dead;
+        settings.seed = self.seed;
+        let device = ToyDevice::watched(watch);
+        Engine::new(device, settings, self.policy.build(self.seed), self.costs.build())
+            .expect("the settings make sense")
+    }
+}
+
+/// What a tensor is in the model.
+#[derive(Clone, Debug)]
+enum Value {
+    Bytes(Vec<u8>),
+    /// Lost to a failure that was reported, in these words.
+    Lost(String),
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    key: TensorKey,
+    value: Value,
+}
+
+/// What a run was like, for comparison with another.
+#[derive(Debug, PartialEq)]
+pub struct Played {
+    /// Without times.
+    pub stats: Stats,
+    /// All the device was told, in a number.
+    pub history: u64,
+    /// Failures that were not broken on purpose.
+    pub failures: usize,
+    /// Values that could not be read in the end, for lack of memory.
+    pub unread: usize,
+}
+
+struct Play<'a> {
+    setup: &'a Setup,
+    engine: ToyEngine,
+    watch: Arc<Watch>,
+    held: Vec<Held>,
+    /// `Once` ops that ran.
+    once: u64,
+    salt: u64,
+    failures: usize,
+}
+
+/// Gives a program to an engine and to the model. Panics where they differ.
+pub fn play(program: &Program, setup: &Setup) -> Played {
+    let watch = Arc::<Watch>::default();
+    let mut play = Play {
+        setup,
+        engine: setup.engine(Arc::clone(&watch)),
+        watch: Arc::clone(&watch),
+        held: Vec::new(),
+        once: 0,
+        salt: 0,
+        failures: 0,
+    };
+    for (command, issue) in program {
+        play.salt += 1;
+        play.command(command, *issue);
+        play.consistent();
+    }
+    let unread = play.read_all();
+    let mut stats = play.engine.stats();
+    stats.search_seconds = 0.0;
+    stats.recompute_seconds = 0.0;
+    while let Some(held) = play.held.pop() {
+        play.engine.del(held.key);
+        play.consistent();
+    }
+    let left = play.engine.stats();
+    assert_eq!(
+        (left.tensors, left.storages, left.paths, left.used_bytes),
+        (0, 0, 0, 0),
+        "nothing outlives the handles"
+    );
+    let history = watch.history.load(std::sync::atomic::Ordering::Relaxed);
+    Played { stats, history, failures: play.failures, unread }
+}
+
+impl Play<'_> {
+    fn command(&mut self, command: &Command, issue: bool) {
+        let salt = self.salt;
+        match command {
+            Command::Put { bytes, seed } => {
+                let host = Bytes::of(*bytes, seed ^ salt << 32);
+                let key = self.engine.put(Arc::clone(&host));
+                let value = self.outcome(host.0.clone());
+                self.held.push(Held { key, value });
+            }
+            Command::Draw { bytes, seed } => {
+                let op = Toy::Draw { bytes: *bytes, key: *seed, counter: salt };
+                self.apply(op, vec![], issue);
+            }
+            Command::Mix { inputs, bytes, scratch } => {
+                let op = Toy::Mix { bytes: *bytes, salt, scratch: *scratch };
+                self.apply(op, self.pick(inputs), issue);
+            }
+            Command::Split { inputs, bytes } => {
+                let op = Toy::Split { bytes: bytes.clone(), salt };
+                self.apply(op, self.pick(inputs), issue);
+            }
+            Command::Once { inputs, bytes } => {
+                self.apply(Toy::Once { bytes: *bytes, salt }, self.pick(inputs), issue);
+            }
+            Command::Update { inputs, targets, fresh } => {
+                let inputs = self.pick(inputs);
+                let mut distinct = inputs.clone();
+                distinct.truncate(*targets);
+                distinct.dedup();
+                if !inputs.is_empty() && distinct.len() == (*targets).min(inputs.len()) {
+                    let targets = distinct.len();
+                    self.apply(Toy::Update { targets, fresh: *fresh, salt }, inputs, issue);
+                }
+            }
+            Command::Break { inputs, bytes, run, how } => {
+                let op = Toy::Break { bytes: bytes.clone(), salt, run: *run, how: *how };
+                self.apply(op, self.pick(inputs), issue);
+            }
+            Command::Slice { input, start, len } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    let size = self.layout(i).shape()[0];
+                    let start = start % (size + 1);
+                    let op = Toy::Slice { start, len: (*len).min(size - start) };
+                    self.apply(op, vec![i], issue);
+                }
+            }
+            Command::Turn { input, rows } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    self.apply(Toy::Turn { rows: *rows }, vec![i], issue);
+                }
+            }
+            Command::Repeat { input, times } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    self.apply(Toy::Repeat { times: *times }, vec![i], issue);
+                }
+            }
+            Command::Halves { input, at } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    let at = at % (self.layout(i).shape()[0] + 1);
+                    self.apply(Toy::Halves { at }, vec![i], issue);
+                }
+            }
+            Command::Alias { input } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    let key = self.engine.alias(self.held[i].key).unwrap();
+                    self.held.push(Held { key, value: self.held[i].value.clone() });
+                }
+            }
+            Command::Label { input } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    self.engine.label(self.held[i].key, "labelled").unwrap();
+                }
+            }
+            Command::Del { input } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    let key = self.held.swap_remove(i).key;
+                    self.engine.del(key);
+                    assert!(matches!(self.engine.get(key), Err(Error::UnknownTensor)));
+                    self.engine.del(key);
+                }
+            }
+            Command::DropNow { input } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    let key = self.held[i].key;
+                    let gone = self.engine.drop_now(key).unwrap();
+                    assert!(!gone || !self.engine.is_resident(key));
+                }
+            }
+            Command::Commit { input } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    let key = self.held[i].key;
+                    match (self.engine.commit(key), self.held[i].value.clone()) {
+                        (Ok(()), Value::Bytes(_)) => {
+                            assert!(!self.engine.drop_now(key).unwrap(), "a leaf stays");
+                        }
+                        (Err(error), Value::Lost(why)) => assert_eq!(error.to_string(), why),
+                        (Err(error), Value::Bytes(_)) => self.excuse(&error),
+                        (Ok(()), Value::Lost(why)) => panic!("committed what was lost: {why}"),
+                    }
+                }
+            }
+            Command::Get { input } => {
+                if let Some(&i) = self.pick(&[*input]).first() {
+                    self.read(i);
+                }
+            }
+            Command::Step => self.engine.step(),
+        }
+    }
+
+    /// Positions of the tensors that numbers stand for; none if there are no tensors.
+    fn pick(&self, inputs: &[usize]) -> Vec<usize> {
+        match self.held.len() {
+            0 => vec![],
+            n => inputs.iter().map(|i| n - 1 - i % n).collect(),
+        }
+    }
+
+    fn layout(&self, held: usize) -> Layout {
+        self.engine.layout(self.held[held].key).unwrap()
+    }
+
+    fn apply(&mut self, op: Toy, inputs: Vec<usize>, issue: bool) {
+        let keys: Vec<TensorKey> = inputs.iter().map(|&i| self.held[i].key).collect();
+        let layouts: Vec<Layout> = inputs.iter().map(|&i| self.layout(i)).collect();
+        let outputs = match op.infer(&layouts) {
+            Ok(outputs) => outputs,
+            Err(_) => {
+                // The shapes do not fit; nothing may happen.
+                let before = self.engine.stats();
+                assert!(matches!(self.engine.apply(op, &keys), Err(Error::Op(_))));
+                assert_eq!(before, self.engine.stats());
+                return;
+            }
+        };
+        let made = self.expected(&op, &inputs, &layouts);
+        let (name, is_once) = (op.name().to_owned(), matches!(op, Toy::Once { .. }));
+        let consumed: Vec<TensorKey> = match op {
+            Toy::Update { targets, .. } => keys[..targets].to_vec(),
+            _ => vec![],
+        };
+        let result = if issue {
+            let keys = self.engine.issue(op, &keys, &outputs).expect("a good op is issued");
+            (keys, self.engine.take_failure())
+        } else {
+            match self.engine.apply(op, &keys) {
+                Ok(keys) => (keys, None),
+                Err(error) => (Default::default(), Some(error)),
+            }
+        };
+        let (keys, failure) = result;
+        self.held.retain(|h| !consumed.contains(&h.key));
+        let lost_before = made.iter().find_map(|value| match value {
+            Value::Lost(why) => Some(why.clone()),
+            Value::Bytes(_) => None,
+        });
+        let values = match (failure, lost_before) {
+            (None, None) => {
+                self.once += u64::from(is_once);
+                made
+            }
+            (None, Some(_)) if issue => made,
+            (None, Some(_)) if keys.is_empty() => made,
+            (None, Some(why)) => {
+                // Applied on something lost: poisoned without another report.
+                assert!(!issue, "{why}");
+                made
+            }
+            (Some(error), Some(why)) => {
+                assert_eq!(error.to_string(), why, "the first failure is the one told");
+                made
+            }
+            (Some(error), None) => {
+                self.excuse(&error);
+                let text = error.to_string();
+                assert!(!text.is_empty() && (text.contains(&name) || self.elsewhere(&error)));
+                vec![Value::Lost(text); made.len()]
+            }
+        };
+        self.held.extend(keys.into_iter().zip(values).map(|(key, value)| Held { key, value }));
+    }
+
+    /// What the model says an op gives.
+    fn expected(&self, op: &Toy, inputs: &[usize], layouts: &[Layout]) -> Vec<Value> {
+        let outputs = op.infer(layouts).expect("inferred before");
+        let mut values = Vec::new();
+        for &i in inputs {
+            match &self.held[i].value {
+                Value::Bytes(bytes) => values.push(bytes.clone()),
+                lost @ Value::Lost(_) => return vec![lost.clone(); outputs.len()],
+            }
+        }
+        let whole = |i: usize| Layout::contiguous(DType::U8, *layouts[i].shape());
+        let view = |layout: Option<Layout>| {
+            Value::Bytes(packed(&values[0], &layout.expect("the device's layout allowed it")))
+        };
+        match *op {
+            Toy::Slice { start, len } => vec![view(whole(0).slice(0, start, len))],
+            Toy::Turn { rows } => {
+                let matrix = whole(0).reshape(&[rows, values[0].len() / rows].into());
+                vec![view(matrix.and_then(|m| m.permute(&[1, 0])))]
+            }
+            Toy::Repeat { times } => {
+                vec![view(whole(0).broadcast_to(&[times, values[0].len()].into()))]
+            }
+            Toy::Halves { at } => {
+                let rest = whole(0).shape()[0] - at;
+                vec![view(whole(0).slice(0, 0, at)), view(whole(0).slice(0, at, rest))]
+            }
+            _ => compute(op, &values, self.once).into_iter().map(Value::Bytes).collect(),
+        }
+    }
+
+    /// A value that was made, unless there was a failure.
+    fn outcome(&mut self, bytes: Vec<u8>) -> Value {
+        match self.engine.take_failure() {
+            None => Value::Bytes(bytes),
+            Some(error) => {
+                self.excuse(&error);
+                Value::Lost(error.to_string())
+            }
+        }
+    }
+
+    /// Fails unless an error is one that may be. Running out of memory may, if it is true.
+    fn excuse(&mut self, error: &Error) {
+        match error {
+            Error::Device { message, .. } if message.contains("broken on purpose") => {}
+            Error::OutOfMemory(e) => {
+                self.failures += 1;
+                let wanted = e.wanted.max(1).next_multiple_of(GRANULE);
+                let never = self.setup.policy == PolicyKind::None;
+                assert!(
+                    never || e.free + e.evictable < wanted,
+                    "out of memory although it could evict: {e}"
+                );
+                let usable = self.setup.budget / GRANULE * GRANULE;
+                assert_eq!(e.used + e.free, usable, "{e}");
+                assert_eq!(e.used, e.pinned + e.leaves + e.evictable, "{e}");
+            }
+            other => panic!("no reason for this: {other}"),
+        }
+    }
+
+    /// An op may fail for another that could not be run again.
+    fn elsewhere(&self, error: &Error) -> bool {
+        matches!(error, Error::OutOfMemory(_) | Error::Device { .. })
+    }
+
+    /// Reads a tensor. False if it could not be read this time.
+    fn read(&mut self, i: usize) -> bool {
+        let Held { key, value } = self.held[i].clone();
+        match (self.engine.get(key), value) {
+            (Ok(found), Value::Bytes(expected)) => {
+                assert_eq!(found.0, expected, "the bits of {key:?}");
+                true
+            }
+            (Err(error), Value::Lost(why)) => {
+                assert_eq!(error.to_string(), why);
+                true
+            }
+            (Err(error), Value::Bytes(_)) => {
+                self.excuse(&error);
+                false
+            }
+            (Ok(_), Value::Lost(why)) => panic!("read what was lost: {why}"),
+        }
+    }
+
+    /// Reads all that is held, giving handles up as it goes. Returns how many could not be read.
+    fn read_all(&mut self) -> usize {
+        for i in 0..self.held.len() {
+            self.read(i);
+            self.consistent();
+        }
+        let mut progress = true;
+        while progress {
+            progress = false;
+            let mut i = 0;
+            while i < self.held.len() {
+                let read = self.read(i);
+                self.consistent();
+                if read {
+                    let key = self.held.remove(i).key;
+                    self.engine.del(key);
+                    self.consistent();
+                    progress = true;
+                } else {
+                    i += 1;
+                }
+            }
+        }
+        self.held.len()
+    }
+
+    fn consistent(&mut self) {
+        self.engine.check();
+        let stats = self.engine.stats();
+        assert!(stats.peak_bytes <= self.setup.budget);
+        self.watch.check();
+        assert!(self.engine.take_failure().is_none(), "nothing fails in silence");
+        assert_eq!(stats.tensors, self.held.len());
+    }
+}
+
+fn tensor() -> impl Strategy<Value = usize> {
+    // Mostly new ones, as programs do.
+    prop_oneof![3 => 0..4usize, 2 => 0..64usize]
+}
+
+fn size() -> impl Strategy<Value = usize> {
+    prop_oneof![6 => 1..100usize, 1 => 0..3usize, 1 => 100..400usize]
+}
+
+fn sizes() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(size(), 1..4)
+}
+
+fn inputs() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(tensor(), 1..4)
+}
+
+pub fn command() -> impl Strategy<Value = Command> {
+    let how = prop_oneof![Just(Broken::Fails), Just(Broken::Panics)];
+    prop_oneof![
+        6 => (size(), 0..4u64).prop_map(|(bytes, seed)| Command::Put { bytes, seed }),
+        2 => (size(), 0..4u64).prop_map(|(bytes, seed)| Command::Draw { bytes, seed }),
+        24 => (inputs(), size(), prop_oneof![3 => Just(0u64), 1 => 1..200u64])
+            .prop_map(|(inputs, bytes, scratch)| Command::Mix { inputs, bytes, scratch }),
+        6 => (inputs(), sizes()).prop_map(|(inputs, bytes)| Command::Split { inputs, bytes }),
+        2 => (prop::collection::vec(tensor(), 0..3), size())
+            .prop_map(|(inputs, bytes)| Command::Once { inputs, bytes }),
+        8 => (inputs(), 1..3usize, prop::option::of(size()))
+            .prop_map(|(inputs, targets, fresh)| Command::Update { inputs, targets, fresh }),
+        2 => (inputs(), sizes(), 1..4u32, how)
+            .prop_map(|(inputs, bytes, run, how)| Command::Break { inputs, bytes, run, how }),
+        4 => (tensor(), 0..64usize, 0..64usize)
+            .prop_map(|(input, start, len)| Command::Slice { input, start, len }),
+        2 => (tensor(), 1..5usize).prop_map(|(input, rows)| Command::Turn { input, rows }),
+        1 => (tensor(), 1..4usize).prop_map(|(input, times)| Command::Repeat { input, times }),
+        2 => (tensor(), 0..64usize).prop_map(|(input, at)| Command::Halves { input, at }),
+        2 => tensor().prop_map(|input| Command::Alias { input }),
+        1 => tensor().prop_map(|input| Command::Label { input }),
+        18 => tensor().prop_map(|input| Command::Del { input }),
+        4 => tensor().prop_map(|input| Command::DropNow { input }),
+        2 => tensor().prop_map(|input| Command::Commit { input }),
+        6 => tensor().prop_map(|input| Command::Get { input }),
+        2 => Just(Command::Step),
+    ]
+}
+
+pub fn program(len: usize) -> impl Strategy<Value = Program> {
+    prop::collection::vec((command(), any::<bool>()), 1..len)
+}
+
+pub fn policy() -> impl Strategy<Value = PolicyKind> {
+    let exponent =
+        prop_oneof![Just(1.0), Just(0.0), Just(-1.5), Just(0.3), Just(40.0), Just(f64::NAN)];
+    let megengine = (exponent.clone(), exponent.clone(), exponent, any::<bool>()).prop_map(
+        |(cost, bytes, staleness, own_cost)| PolicyKind::MegEngine {
+            exponents: Exponents { cost, bytes, staleness },
+            own_cost,
+        },
+    );
+    prop_oneof![
+        2 => Just(PolicyKind::megengine()),
+        2 => megengine,
+        1 => Just(PolicyKind::Dtr),
+        2 => Just(PolicyKind::DtrEq),
+        1 => Just(PolicyKind::DtrLocal),
+        1 => Just(PolicyKind::Lru),
+        1 => Just(PolicyKind::Largest),
+        1 => Just(PolicyKind::Msps),
+        2 => Just(PolicyKind::Random),
+        1 => Just(PolicyKind::None),
+    ]
+}
+
+pub fn setup() -> impl Strategy<Value = Setup> {
+    let budget = prop_oneof![1 => 64..400u64, 4 => 400..1500u64, 1 => 1500..8000u64];
+    let costs = prop_oneof![
+        Just(CostModelKind::Flops),
+        Just(CostModelKind::Bytes),
+        Just(CostModelKind::Measured)
+    ];
+    let dead = prop_oneof![Just(Dead::Drop), Just(Dead::Keep)];
+    (
+        budget,
+        policy(),
+        costs,
+        prop::option::weighted(0.3, 0.0..=1.0f64),
+        prop_oneof![3 => Just(0u64), 1 => 1..200u64, 1 => Just(u64::MAX)],
+        any::<bool>(),
+        dead,
+        any::<u64>(),
+    )
+        .prop_map(
+            |(budget, policy, costs, threshold, min_evict_bytes, sqrt_sampling, dead, seed)| {
+                let threshold = threshold.map(|part| (budget as f64 * part) as u64);
+                Setup {
+                    budget,
+                    policy,
+                    costs,
+                    threshold,
+                    min_evict_bytes,
+                    sqrt_sampling,
+                    dead,
+                    seed,
+                }
+            },
+        )
+}

@@ -1,0 +1,443 @@
+//! A device of bytes in a `Vec`, and ops that mix them: all it takes to drive an engine.
+//!
+//! Every byte an op gives depends on every byte it takes and on its parameters, so a wrong
+//! recomputation anywhere shows in whatever is read later. The device checks for itself that what it
+//! is told to read is still as it was written.
+
+use remat::device::{Call, Device, DeviceError, Place};
+use remat::op::{Op, OpError, Output, Outputs};
+use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Host data of the toy device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Bytes {
+    /// So many bytes that look random.
+    pub fn of(len: usize, seed: u64) -> Arc<Self> {
+        Arc::new(Self(expand(hash(seed, 1, &[]), len)))
+    }
+}
+
+/// Granules of the arenas in these tests.
+pub const GRANULE: u64 = 16;
+
+/// What an op that is broken on purpose does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Fails,
+    Panics,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Toy {
+    /// `() -> (y)`: a random op. Key and counter are its own, so it draws the same again.
+    Draw { bytes: usize, key: u64, counter: u64 },
+    /// `(x..) -> (y)`, with so many bytes of scratch.
+    Mix { bytes: usize, salt: u64, scratch: u64 },
+    /// `(x..) -> (y..)`
+    Split { bytes: Vec<usize>, salt: u64 },
+    /// `(x..) -> (y)`: also depends on how many such ops the device ran before. Not to be run again.
+    Once { bytes: usize, salt: u64 },
+    /// `(x..) -> (x' of the first inputs in place, and a fresh output if asked for)`
+    Update { targets: usize, fresh: Option<usize>, salt: u64 },
+    /// `(x..) -> (y)`: breaks on run number `run` (1: the first), and leaves half an output. Otherwise a mix.
+    Break { bytes: Vec<usize>, salt: u64, run: u32, how: Broken },
+    /// `(x) -> (view)`: entries of the first dimension.
+    Slice { start: usize, len: usize },
+    /// `(x) -> (view)`: as a matrix of so many rows, transposed. `x` must be contiguous.
+    Turn { rows: usize },
+    /// `(x) -> (view)`: so many times the same. `x` must have one dimension.
+    Repeat { times: usize },
+    /// `(x) -> (view, view)`: the front, and the rest.
+    Halves { at: usize },
+    /// `(x..) -> (y)`, but says its output is a view that is not there.
+    Liar,
+}
+
+/// A mix without scratch.
+pub fn mix(bytes: usize, salt: u64) -> Toy {
+    Toy::Mix { bytes, salt, scratch: 0 }
+}
+
+/// An update of the first input.
+pub fn update(salt: u64) -> Toy {
+    Toy::Update { targets: 1, fresh: None, salt }
+}
+
+impl Op for Toy {
+    fn name(&self) -> &str {
+        match self {
+            Self::Draw { .. } => "draw",
+            Self::Mix { .. } => "mix",
+            Self::Split { .. } => "split",
+            Self::Once { .. } => "once",
+            Self::Update { .. } => "update",
+            Self::Break { .. } => "break",
+            Self::Slice { .. } => "slice",
+            Self::Turn { .. } => "turn",
+            Self::Repeat { .. } => "repeat",
+            Self::Halves { .. } => "halves",
+            Self::Liar => "liar",
+        }
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
+        let fail = |message: String| Err(OpError::new(self.name(), message));
+        let fresh = |bytes: &usize| Output::Fresh(Layout::raw(*bytes));
+        let view = |layout: Option<Layout>| match layout {
+            Some(layout) => Ok([Output::View { input: 0, layout }].into_iter().collect()),
+            None => fail(format!("{self:?} of {} is not a view", inputs[0])),
+        };
+        Ok(match self {
+            Self::Draw { bytes, .. } if inputs.is_empty() => [fresh(bytes)].into_iter().collect(),
+            Self::Draw { .. } => return fail(format!("takes nothing, not {}", inputs.len())),
+            Self::Mix { bytes, .. } | Self::Once { bytes, .. } => {
+                [fresh(bytes)].into_iter().collect()
+            }
+            Self::Split { bytes, .. } | Self::Break { bytes, .. } => {
+                bytes.iter().map(fresh).collect()
+            }
+            Self::Update { targets, fresh: more, .. } => {
+                if let Some(x) = inputs.iter().take(*targets).find(|x| !x.is_contiguous()) {
+                    return fail(format!("cannot update {x} in place: not contiguous"));
+                }
+                if inputs.len() < *targets {
+                    return fail(format!("{targets} targets but {} inputs", inputs.len()));
+                }
+                let targets = (0..*targets).map(|input| Output::InPlace { input });
+                targets.chain(more.iter().map(fresh)).collect()
+            }
+            Self::Slice { start, len } => return view(inputs[0].slice(0, *start, *len)),
+            Self::Turn { rows } => {
+                let columns = inputs[0].elements() / rows;
+                let matrix = inputs[0].reshape(&[*rows, columns].into());
+                return view(matrix.and_then(|m| m.permute(&[1, 0])));
+            }
+            Self::Repeat { times } => {
+                let [n] = **inputs[0].shape() else {
+                    return fail(format!("{} has not one dimension", inputs[0]));
+                };
+                return view(inputs[0].broadcast_to(&[*times, n].into()));
+            }
+            Self::Halves { at } => {
+                let rest = inputs[0].shape()[0].saturating_sub(*at);
+                match (inputs[0].slice(0, 0, *at), inputs[0].slice(0, *at, rest)) {
+                    (Some(a), Some(b)) => {
+                        [a, b].into_iter().map(|layout| Output::View { input: 0, layout }).collect()
+                    }
+                    _ => return fail(format!("{} does not split at {at}", inputs[0])),
+                }
+            }
+            Self::Liar => [Output::View { input: 7, layout: Layout::raw(1) }].into_iter().collect(),
+        })
+    }
+
+    fn rematerializable(&self) -> bool {
+        !matches!(self, Self::Once { .. })
+    }
+}
+
+/// The outputs of an op that is not a view. `before`: how many `Once` ops ran before.
+pub fn compute(op: &Toy, inputs: &[Vec<u8>], before: u64) -> Vec<Vec<u8>> {
+    match op {
+        Toy::Draw { bytes, key, counter } => {
+            vec![expand(hash(*key ^ 0xd, *counter, inputs), *bytes)]
+        }
+        Toy::Mix { bytes, salt, .. } => vec![expand(hash(*salt, 2, inputs), *bytes)],
+        Toy::Split { bytes, salt } | Toy::Break { bytes, salt, .. } => bytes
+            .iter()
+            .enumerate()
+            .map(|(i, &n)| expand(hash(*salt, 3 + i as u64, inputs), n))
+            .collect(),
+        Toy::Once { bytes, salt } => {
+            vec![expand(hash(*salt ^ 0x1_0000_0000, before, inputs), *bytes)]
+        }
+        Toy::Update { targets, fresh, salt } => {
+            let sizes = inputs[..*targets].iter().map(Vec::len).chain(*fresh);
+            sizes
+                .enumerate()
+                .map(|(i, n)| expand(hash(*salt ^ 0x2_0000_0000, i as u64, inputs), n))
+                .collect()
+        }
+        Toy::Slice { .. }
+        | Toy::Turn { .. }
+        | Toy::Repeat { .. }
+        | Toy::Halves { .. }
+        | Toy::Liar => unreachable!("views are not computed"),
+    }
+}
+
+fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn hash(salt: u64, kind: u64, inputs: &[Vec<u8>]) -> u64 {
+    let mut h = mixed(salt.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mixed(kind.wrapping_add(77));
+    for input in inputs {
+        h = mixed(h ^ input.len() as u64);
+        for &byte in input {
+            h = (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+    mixed(h)
+}
+
+fn expand(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|i| mixed(seed.wrapping_add(i)) as u8).collect()
+}
+
+/// The elements of a layout, packed in row-major order. `storage` starts at the storage's front.
+pub fn packed(storage: &[u8], layout: &Layout) -> Vec<u8> {
+    let mut out = Vec::with_capacity(layout.elements());
+    let mut index = vec![0; layout.rank()];
+    for _ in 0..layout.elements() {
+        let at: usize = index.iter().zip(layout.strides().iter()).map(|(i, s)| i * s).sum();
+        out.push(storage[layout.offset() + at]);
+        for axis in (0..index.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < layout.shape()[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    out
+}
+
+/// What a test sees of a device, and how it interferes.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Runs so far, broken ones included.
+    pub runs: AtomicU64,
+    /// Each time the device was told something it must never be told.
+    violations: Mutex<Vec<String>>,
+    /// Everything done so far, in a number.
+    pub history: AtomicU64,
+    /// 0: copies work. 1: they fail. More: the last but so many works still.
+    pub fail_copy: AtomicU32,
+    /// The device is gone.
+    pub gone: AtomicBool,
+}
+
+impl Watch {
+    fn note(&self, what: u64, place: u64) {
+        let before = self.history.load(Ordering::Relaxed);
+        self.history.store(mixed(before ^ mixed(what) ^ place), Ordering::Relaxed);
+    }
+
+    /// Panics if the device was told to read what is not as it was written, or to write where it must
+    /// not. The device itself cannot: its panics are caught.
+    pub fn check(&self) {
+        assert_eq!(*self.violations.lock().unwrap(), Vec::<String>::new());
+    }
+
+    fn forbid(&self, happened: bool, what: impl FnOnce() -> String) {
+        if happened {
+            self.violations.lock().unwrap().push(what());
+        }
+    }
+
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct ToyDevice {
+    memory: Vec<u8>,
+    /// Offset of a storage's front -> bytes written there last, and their hash.
+    written: BTreeMap<u64, (u64, u64)>,
+    /// `Once` ops so far.
+    once: u64,
+    /// Salt of a `Break` op -> runs so far.
+    breaks: HashMap<u64, u32>,
+    pub watch: Arc<Watch>,
+}
+
+impl ToyDevice {
+    pub fn watched(watch: Arc<Watch>) -> Self {
+        let mut device = Self::default();
+        device.watch = watch;
+        device
+    }
+
+    fn sum(&self, range: Range<u64>) -> u64 {
+        hash(4, 5, &[self.memory[range.start as usize..range.end as usize].to_vec()])
+    }
+
+    /// Forgets what is known of a range that is about to be written.
+    fn forget(&mut self, range: &Range<u64>) {
+        if !range.is_empty() {
+            self.written.retain(|&at, &mut (len, _)| at + len <= range.start || at >= range.end);
+        }
+    }
+
+    fn fill(&mut self, at: u64, bytes: &[u8]) {
+        let range = at..at + bytes.len() as u64;
+        self.forget(&range);
+        self.memory[range.start as usize..range.end as usize].copy_from_slice(bytes);
+        if !range.is_empty() {
+            let sum = self.sum(range);
+            self.written.insert(at, (bytes.len() as u64, sum));
+        }
+    }
+
+    /// The packed elements of a tensor that must be as they were written.
+    fn value(&self, place: &Place) -> Vec<u8> {
+        let span = place.layout.span() as u64;
+        if place.layout.elements() > 0 {
+            let intact = self.written.get(&place.storage).is_some_and(|&(len, sum)| {
+                span <= len && self.sum(place.storage..place.storage + len) == sum
+            });
+            self.watch.forbid(!intact, || format!("{place:?} is not as it was written"));
+        }
+        packed(&self.memory[place.storage as usize..], &place.layout)
+    }
+}
+
+impl Drop for ToyDevice {
+    fn drop(&mut self) {
+        self.watch.gone.store(true, Ordering::Release);
+    }
+}
+
+impl Device for ToyDevice {
+    type Op = Toy;
+    type Host = Bytes;
+
+    fn name(&self) -> &str {
+        "toy"
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        // Whatever was there before.
+        self.memory = vec![0x5a; bytes as usize];
+        Ok(())
+    }
+
+    fn layout_of(host: &Bytes) -> Layout {
+        Layout::raw(host.0.len())
+    }
+
+    fn write(&mut self, host: &Bytes, to: Place) -> Result<(), DeviceError> {
+        self.watch.runs.fetch_add(1, Ordering::Relaxed);
+        self.watch.note(1, to.storage);
+        self.fill(to.storage, &host.0);
+        Ok(())
+    }
+
+    fn read(&mut self, from: Place) -> Result<Bytes, DeviceError> {
+        Ok(Bytes(self.value(&from)))
+    }
+
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        match self.watch.fail_copy.load(Ordering::Relaxed) {
+            0 => {}
+            1 => return Err(DeviceError::new("copy broken on purpose")),
+            n => self.watch.fail_copy.store(n - 1, Ordering::Relaxed),
+        }
+        self.watch.note(2 ^ from << 20, to);
+        if let Some(&(len, sum)) = self.written.get(&from) {
+            let broken = len >= bytes && self.sum(from..from + len) != sum;
+            self.watch.forbid(broken, || format!("{bytes} bytes at {from} were written over"));
+        }
+        let moved = self.memory[from as usize..(from + bytes) as usize].to_vec();
+        self.fill(to, &moved);
+        Ok(())
+    }
+
+    fn workspace(&self, op: &Toy, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        if let Toy::Mix { scratch, .. } = op { *scratch } else { 0 }
+    }
+
+    fn execute(&mut self, call: Call<'_, Toy>) -> Result<Option<f64>, DeviceError> {
+        self.watch.runs.fetch_add(1, Ordering::Relaxed);
+        let bytes_at = |p: &Place| p.storage..p.storage + p.layout.span() as u64;
+        let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        let outputs: Vec<Range<u64>> = call.outputs.iter().map(bytes_at).collect();
+        let expected = self.workspace(call.op, &[], &[]);
+        let given = call.workspace.end - call.workspace.start;
+        self.watch.forbid(given != expected, || format!("{given} bytes of scratch"));
+        for (i, output) in outputs.iter().enumerate() {
+            self.watch.note(3, output.start);
+            let meets = outputs[..i].iter().any(|other| meet(output, other));
+            self.watch
+                .forbid(meets || meet(output, &call.workspace), || format!("output {i}: {call:?}"));
+        }
+        for (i, input) in call.inputs.iter().enumerate() {
+            let range = bytes_at(input);
+            self.watch.forbid(meet(&range, &call.workspace), || format!("scratch: {call:?}"));
+            for (o, output) in outputs.iter().enumerate() {
+                let old_value =
+                    matches!(call.op, Toy::Update { targets, .. } if i == o && o < *targets);
+                let expected = old_value && !output.is_empty();
+                self.watch
+                    .forbid(meet(&range, output) != expected, || format!("input {i}: {call:?}"));
+            }
+        }
+        let inputs: Vec<Vec<u8>> = call.inputs.iter().map(|place| self.value(place)).collect();
+        // Scratch and outputs hold nonsense first, so that nobody relies on what was there.
+        let scratch = call.workspace.clone();
+        self.fill(scratch.start, &vec![0xee; (scratch.end - scratch.start) as usize]);
+        for output in &outputs {
+            self.fill(output.start, &vec![0xdd; (output.end - output.start) as usize]);
+            self.forget(output);
+        }
+        if let Toy::Break { salt, run, how, .. } = call.op {
+            let runs = self.breaks.entry(*salt).or_insert(0);
+            *runs += 1;
+            if runs == run {
+                match how {
+                    Broken::Fails => return Err(DeviceError::new("broken on purpose")),
+                    Broken::Panics => panic!("broken on purpose"),
+                }
+            }
+        }
+        let values = compute(call.op, &inputs, self.once);
+        self.once += u64::from(matches!(call.op, Toy::Once { .. }));
+        let mut moved = 0;
+        for (place, value) in call.outputs.iter().zip(&values) {
+            moved += value.len();
+            self.fill(place.storage, value);
+        }
+        Ok(Some(1e-6 * (moved + 1) as f64))
+    }
+}
+
+pub type ToyEngine = Engine<ToyDevice>;
+
+/// Settings with a fine grain and no filter for small tensors.
+pub fn settings(budget: u64) -> Settings {
+    let mut settings = Settings::new(budget);
+    settings.granularity = GRANULE;
+    settings.min_evict_bytes = 0;
+    settings
+}
+
+/// An engine over the toy device.
+pub fn engine_with(settings: Settings, policy: PolicyKind, costs: CostModelKind) -> ToyEngine {
+    let seed = settings.seed;
+    Engine::new(ToyDevice::default(), settings, policy.build(seed), costs.build())
+        .expect("the settings make sense")
+}
+
+/// A runtime over the toy device.
+pub fn runtime(budget: u64, watch: &Arc<Watch>) -> Runtime<Toy, Bytes> {
+    let watch = Arc::clone(watch);
+    let builder = Runtime::builder().budget(budget).min_evict_bytes(0);
+    builder.device(move || ToyDevice::watched(watch)).expect("the settings make sense")
+}
+
+/// An engine over the toy device with the default policy.
+pub fn engine(budget: u64) -> ToyEngine {
+    engine_with(settings(budget), PolicyKind::default(), CostModelKind::Flops)
+}
+
+const _: () = assert!(DType::U8.bytes() == 1);

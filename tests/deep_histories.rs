@@ -1,0 +1,126 @@
+//! Regeneration of any depth needs no call stack, and work that is linear in what must be run.
+
+mod common;
+
+use common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
+use remat::engine::{Dead, TensorKey};
+use remat::{CostModelKind, PolicyKind};
+
+const BLOCK: usize = GRANULE as usize;
+
+fn engine(blocks: u64, dead: Dead) -> ToyEngine {
+    let mut settings = settings(blocks * GRANULE);
+    settings.dead = dead;
+    engine_with(settings, PolicyKind::default(), CostModelKind::Flops)
+}
+
+fn one(engine: &mut ToyEngine, salt: u64, inputs: &[TensorKey]) -> TensorKey {
+    engine.apply(mix(BLOCK, salt), inputs).unwrap()[0]
+}
+
+/// Too little for a hundred thousand frames of any recursion.
+fn on_a_small_stack(body: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(128 << 10);
+    thread.spawn(body).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_chain_of_a_hundred_thousand_ops_comes_back() {
+    const LENGTH: u64 = 100_000;
+    let cases = [(Dead::Drop, 3), (Dead::Drop, 2 * LENGTH), (Dead::Keep, 3)];
+    for (dead, blocks) in cases {
+        on_a_small_stack(move || {
+            let mut engine = engine(blocks, dead);
+            let mut x = engine.put(Bytes::of(BLOCK, 1));
+            for salt in 0..LENGTH {
+                let y = one(&mut engine, salt, &[x]);
+                engine.del(x);
+                x = y;
+            }
+            let bits = engine.get(x).unwrap();
+            assert!(engine.drop_now(x).unwrap());
+            assert_eq!(engine.get(x).unwrap(), bits);
+            let stats = engine.stats();
+            assert_eq!(stats.recomputed_ops, LENGTH + 1, "each op runs once more");
+            assert_eq!(stats.max_regeneration_depth as u64, LENGTH + 1);
+            engine.check();
+            // All of it goes at once.
+            engine.del(x);
+            assert_eq!(engine.stats().storages, 0);
+        });
+    }
+}
+
+/// `y = g(f(x), x)` or `g(x, f(x))`, over and over, with only the last one kept.
+fn residual_blocks(engine: &mut ToyEngine, depth: u64, skip_first: bool) -> TensorKey {
+    let mut x = engine.put(Bytes::of(BLOCK, 1));
+    for salt in 0..depth {
+        let f = one(engine, 3 * salt, &[x]);
+        let f2 = one(engine, 3 * salt + 1, &[f]);
+        engine.del(f);
+        let inputs = if skip_first { [x, f2] } else { [f2, x] };
+        let y = one(engine, 3 * salt + 2, &inputs);
+        engine.del(f2);
+        engine.del(x);
+        x = y;
+    }
+    x
+}
+
+#[test]
+fn a_chain_of_diamonds_comes_back_in_linear_work() {
+    const DEPTH: u64 = 30;
+    for dead in [Dead::Drop, Dead::Keep] {
+        for skip_first in [true, false] {
+            for (blocks, at_most) in [(200, 3 * DEPTH + 1), (4, 4 * (3 * DEPTH + 1))] {
+                let mut engine = engine(blocks, dead);
+                let y = residual_blocks(&mut engine, DEPTH, skip_first);
+                let bits = engine.get(y).unwrap();
+                assert!(engine.drop_now(y).unwrap());
+                let before = engine.stats().recomputed_ops;
+                assert_eq!(engine.get(y).unwrap(), bits);
+                let runs = engine.stats().recomputed_ops - before;
+                assert!(
+                    runs <= at_most,
+                    "{runs} runs with {blocks} blocks, {dead:?}, {skip_first}"
+                );
+                engine.check();
+            }
+        }
+    }
+}
+
+/// Each step of a spine needs a branch whose own steps read values that can be evicted. While a step
+/// waits it holds what it has, so a regeneration that never let go would hold all of it.
+#[test]
+fn waiting_steps_do_not_exhaust_memory_by_what_they_hold() {
+    for dead in [Dead::Drop, Dead::Keep] {
+        for (spine, branch) in [(1, 100), (20, 10), (200, 6)] {
+            let mut engine = engine(5, dead);
+            let mut kept = Vec::new();
+            let mut x = engine.put(Bytes::of(BLOCK, 1));
+            let mut salt = 0;
+            for _ in 0..spine {
+                let mut b = engine.put(Bytes::of(BLOCK, salt));
+                for _ in 0..branch {
+                    salt += 1;
+                    let a = engine.put(Bytes::of(BLOCK, salt << 32));
+                    let c = one(&mut engine, salt, &[a, b]);
+                    engine.del(b);
+                    kept.push(a);
+                    b = c;
+                }
+                salt += 1;
+                let y = one(&mut engine, salt, &[x, b]);
+                engine.del(b);
+                engine.del(x);
+                x = y;
+            }
+            let bits = engine.get(x).unwrap();
+            assert!(engine.drop_now(x).unwrap());
+            let again = engine.get(x).unwrap_or_else(|e| panic!("{spine} by {branch}: {e}"));
+            assert_eq!(again, bits);
+            engine.check();
+        }
+    }
+}

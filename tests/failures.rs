@@ -1,0 +1,83 @@
+//! A failure loses the values that depend on it and no others, and is told with the op that failed
+//! first.
+
+mod common;
+
+use common::toy::{Broken, Bytes, Toy, engine, mix, update};
+use remat::Error;
+
+/// A split into three that breaks on run number `run`.
+fn split(run: u32, how: Broken) -> Toy {
+    Toy::Break { bytes: vec![64, 64, 64], salt: 1, run, how }
+}
+
+/// The device may leave half an output behind: a sibling that was still there when the run began had
+/// been written over, and was read with wrong bits afterwards.
+#[test]
+fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
+    for how in [Broken::Fails, Broken::Panics] {
+        let mut engine = engine(1 << 16);
+        let x = engine.put(Bytes::of(64, 1));
+        let made = engine.apply(split(2, how), &[x]).unwrap();
+        let before = made.iter().map(|&y| engine.get(y).unwrap()).collect::<Vec<_>>();
+        assert!(engine.drop_now(made[1]).unwrap());
+        let error = engine.get(made[1]).unwrap_err();
+        assert!(matches!(&error, Error::Device { op, .. } if &**op == "break"), "{error}");
+        engine.check();
+        for (&y, before) in made.iter().zip(before) {
+            assert_eq!(engine.get(y).unwrap(), before);
+        }
+        engine.device().watch.check();
+    }
+}
+
+/// The report on the failed request named all holders, and looked for the op of one of them where it
+/// was not while it ran: a panic instead of an error.
+#[test]
+fn running_out_of_memory_beside_a_resident_sibling_is_an_error() {
+    let mut engine = engine(256);
+    let made = engine.apply(Toy::Split { bytes: vec![64, 64], salt: 1 }, &[]).unwrap();
+    assert!(engine.drop_now(made[0]).unwrap());
+    let leaf = engine.apply(mix(160, 2), &[]).unwrap()[0];
+    engine.commit(leaf).unwrap();
+    assert!(engine.is_resident(made[1]));
+    let error = engine.get(made[0]).unwrap_err();
+    let Error::OutOfMemory(report) = &error else { panic!("{error}") };
+    assert_eq!((report.wanted, report.pinned, report.leaves), (64, 64, 160), "{error}");
+    engine.del(leaf);
+    engine.get(made[0]).unwrap();
+    engine.check();
+}
+
+/// An update first regenerates what needs the old value. When that fails and takes an input of the
+/// update with it, the update fails too.
+#[test]
+fn an_update_whose_input_is_lost_to_a_failed_run_fails() {
+    let mut engine = engine(1 << 16);
+    let x = engine.put(Bytes::of(64, 1));
+    let made = engine.apply(split(2, Broken::Fails), &[]).unwrap();
+    let y = engine.apply(mix(64, 3), &[x, made[1]]).unwrap()[0];
+    let read = [made[0], made[1]].map(|key| engine.get(key).unwrap());
+    assert!(engine.drop_now(y).unwrap() && engine.drop_now(made[1]).unwrap());
+    let error = engine.apply(update(2), &[x, made[0]]).unwrap_err();
+    assert!(matches!(&error, Error::Device { op, .. } if &**op == "break"), "{error}");
+    assert!(engine.layout(x).is_err(), "the old value was consumed");
+    engine.check();
+    engine.device().watch.check();
+    assert_eq!([made[0], made[1]].map(|key| engine.get(key).unwrap()), read);
+    engine.get(y).unwrap();
+}
+
+/// An op that could not be issued took the failure before it along.
+#[test]
+fn a_failure_waits_until_somebody_is_told() {
+    let mut engine = engine(1 << 16);
+    let x = engine.put(Bytes::of(64, 1));
+    let broken = Toy::Break { bytes: vec![8], salt: 1, run: 1, how: Broken::Fails };
+    let outputs = remat::op::Op::infer(&broken, &[]).unwrap();
+    engine.issue(broken, &[], &outputs).unwrap();
+    engine.apply(mix(8, 2), &[x]).unwrap();
+    assert!(matches!(engine.apply(Toy::Liar, &[x]), Err(Error::Op(_))));
+    assert!(matches!(engine.take_failure(), Some(Error::Device { .. })));
+    assert!(engine.take_failure().is_none());
+}

@@ -1,0 +1,173 @@
+//! An update in place never changes what anybody else sees: handles and views of the old value keep
+//! it, and what was made from the old value is never recomputed from the new one.
+
+mod common;
+
+use common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
+use remat::Error;
+use remat::engine::TensorKey;
+
+const SIZE: usize = 64;
+
+fn one(engine: &mut ToyEngine, op: Toy, inputs: &[TensorKey]) -> TensorKey {
+    let made = engine.apply(op, inputs).unwrap();
+    assert_eq!(made.len(), 1);
+    made[0]
+}
+
+/// The one output of an op on these values.
+fn expected(op: &Toy, inputs: &[&[u8]]) -> Vec<u8> {
+    compute(op, &inputs.iter().map(|x| x.to_vec()).collect::<Vec<_>>(), 0).remove(0)
+}
+
+fn read(engine: &mut ToyEngine, key: TensorKey) -> Vec<u8> {
+    let value = engine.get(key).unwrap().0;
+    engine.check();
+    engine.device().watch.check();
+    value
+}
+
+#[test]
+fn without_other_handles_the_storage_is_taken_over() {
+    // One parameter and one gradient fill all of it.
+    let mut engine = engine(2 * SIZE as u64);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let g = engine.put(Bytes::of(SIZE, 2));
+    let (old, grad) = (read(&mut engine, w), read(&mut engine, g));
+    let new = one(&mut engine, update(3), &[w, g]);
+    assert_eq!(read(&mut engine, new), expected(&update(3), &[&old, &grad]));
+    assert!(matches!(engine.get(w), Err(Error::UnknownTensor)), "the old handle is consumed");
+    assert!(!engine.drop_now(new).unwrap(), "the new value is a leaf");
+    assert_eq!(engine.stats().storages, 2);
+}
+
+/// By commit: what needs the old value becomes a leaf, regenerated first if it was evicted.
+#[test]
+fn what_was_made_from_the_old_value_is_brought_back_before() {
+    let mut engine = engine(1 << 12);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let old = read(&mut engine, w);
+    let here = one(&mut engine, mix(SIZE, 2), &[w]);
+    let between = one(&mut engine, mix(SIZE, 3), &[w]);
+    let beyond = one(&mut engine, mix(SIZE, 4), &[between]);
+    engine.del(between);
+    assert!(engine.drop_now(beyond).unwrap());
+    let new = one(&mut engine, update(5), &[w]);
+    assert_eq!(engine.stats().storages, 3, "neither the old value nor a step between is kept");
+    let between = expected(&mix(SIZE, 3), &[&old]);
+    for (key, value) in [
+        (here, expected(&mix(SIZE, 2), &[&old])),
+        (beyond, expected(&mix(SIZE, 4), &[&between])),
+        (new, expected(&update(5), &[&old])),
+    ] {
+        assert!(!engine.drop_now(key).unwrap(), "a leaf now");
+        assert_eq!(read(&mut engine, key), value);
+    }
+}
+
+/// By copy: what needs the old value cannot be brought back now, so the old value stays.
+#[test]
+fn what_cannot_be_brought_back_now_keeps_the_old_value() {
+    let granules = |n: u64| n * GRANULE;
+    let mut engine = engine(granules(8));
+    let w = engine.put(Bytes::of(16, 1));
+    let old = read(&mut engine, w);
+    let wide = one(&mut engine, mix(96, 2), &[w]);
+    assert!(engine.drop_now(wide).unwrap());
+    let leaf = one(&mut engine, mix(16, 3), &[]);
+    engine.commit(leaf).unwrap();
+    // 6 granules for the wide one beside the parameter, the leaf, and the gradient: one too many.
+    let g = engine.put(Bytes::of(16, 4));
+    let grad = read(&mut engine, g);
+    let new = one(&mut engine, update(5), &[w, g]);
+    assert_eq!(read(&mut engine, new), expected(&update(5), &[&old, &grad]));
+    for gone in [leaf, g, new] {
+        engine.del(gone);
+    }
+    assert_eq!(read(&mut engine, wide), expected(&mix(96, 2), &[&old]));
+    engine.del(wide);
+    assert_eq!(engine.stats().storages, 0);
+}
+
+#[test]
+fn another_handle_keeps_the_old_value() {
+    let mut engine = engine(1 << 12);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let old = read(&mut engine, w);
+    let other = engine.alias(w).unwrap();
+    let new = one(&mut engine, update(2), &[w]);
+    assert_eq!(read(&mut engine, other), old);
+    assert_eq!(read(&mut engine, new), expected(&update(2), &[&old]));
+}
+
+/// The old value stays for its other handle, so there is no reason to nail down what needs it.
+#[test]
+fn an_update_by_copy_leaves_dependents_evictable() {
+    let mut engine = engine(1 << 12);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let y = one(&mut engine, mix(SIZE, 2), &[w]);
+    let before = read(&mut engine, y);
+    let _other = engine.alias(w).unwrap();
+    one(&mut engine, update(3), &[w]);
+    assert!(engine.drop_now(y).unwrap(), "still evictable");
+    assert_eq!(read(&mut engine, y), before);
+}
+
+#[test]
+fn a_view_keeps_the_old_value() {
+    let mut engine = engine(1 << 12);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let old = read(&mut engine, w);
+    let view = one(&mut engine, Toy::Slice { start: 8, len: 5 }, &[w]);
+    let turned = one(&mut engine, Toy::Turn { rows: 8 }, &[w]);
+    let before = read(&mut engine, turned);
+    let new = one(&mut engine, update(2), &[w]);
+    assert_eq!(read(&mut engine, view), old[8..13]);
+    assert_eq!(read(&mut engine, turned), before);
+    assert_eq!(read(&mut engine, new), expected(&update(2), &[&old]));
+}
+
+#[test]
+fn an_update_of_a_part_leaves_the_whole() {
+    for keep_whole in [true, false] {
+        let mut engine = engine(1 << 12);
+        let w = engine.put(Bytes::of(SIZE, 1));
+        let old = read(&mut engine, w);
+        let part = one(&mut engine, Toy::Slice { start: 8, len: 40 }, &[w]);
+        if !keep_whole {
+            engine.del(w);
+        }
+        let new = one(&mut engine, update(2), &[part]);
+        assert_eq!(read(&mut engine, new), expected(&update(2), &[&old[8..48]]));
+        assert_eq!(engine.get(w).is_ok(), keep_whole);
+        assert_eq!(engine.stats().storages, 1 + usize::from(keep_whole));
+    }
+}
+
+/// The kernel writes its output while it still reads the input elsewhere.
+#[test]
+fn an_input_that_is_also_read_is_copied() {
+    let mut engine = engine(1 << 12);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let old = read(&mut engine, w);
+    let part = one(&mut engine, Toy::Slice { start: 0, len: 9 }, &[w]);
+    let new = one(&mut engine, update(2), &[w, part]);
+    assert_eq!(read(&mut engine, new), expected(&update(2), &[&old, &old[..9]]));
+    let two = Toy::Update { targets: 2, fresh: Some(7), salt: 3 };
+    let value = read(&mut engine, new);
+    let made = engine.apply(two.clone(), &[new, new]).unwrap();
+    let values = compute(&two, &[value.clone(), value], 0);
+    for (&key, value) in made.iter().zip(&values) {
+        assert_eq!(&read(&mut engine, key), value);
+    }
+}
+
+#[test]
+fn what_is_not_contiguous_cannot_be_updated() {
+    let mut engine = engine(1 << 12);
+    let w = engine.put(Bytes::of(SIZE, 1));
+    let turned = one(&mut engine, Toy::Turn { rows: 8 }, &[w]);
+    let before = read(&mut engine, turned);
+    assert!(matches!(engine.apply(update(2), &[turned]), Err(Error::Op(_))));
+    assert_eq!(read(&mut engine, turned), before, "nothing was done");
+}

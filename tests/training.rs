@@ -1,0 +1,329 @@
+//! Random small nets trained under a budget end with the bits they end with without one: losses,
+//! parameters and running statistics.
+
+mod common;
+
+use common::cases;
+use common::program::policy;
+use proptest::prelude::*;
+use remat::autograd::Tape;
+use remat::engine::Dead;
+use remat::ops::{Conv2d, Op, Pool2d, Reduction};
+use remat::{CostModelKind, Error, HostTensor, Ops, PolicyKind, Runtime, Tensor};
+
+/// One layer. Images stay `[4, 3, 8, 8]` throughout.
+#[derive(Clone, Copy, Debug)]
+enum Layer {
+    /// A 3x3 convolution.
+    Conv,
+    Norm,
+    Relu,
+    Tanh,
+    Dropout,
+    /// Windows of 3x3, one apart.
+    MaxPool,
+    AvgPool,
+    /// Adds the input of the layer before last.
+    Skip,
+    /// Along the width, by channel.
+    Softmax,
+    /// Turned about, and multiplied with a matrix.
+    Matmul,
+    /// Cut in two, swapped, and put together.
+    Swap,
+    /// Divided by its largest element, roughly.
+    Scale,
+    Gather,
+}
+
+const SHAPE: [usize; 4] = [4, 3, 8, 8];
+
+fn layer() -> impl Strategy<Value = Layer> {
+    use Layer::*;
+    prop_oneof![
+        3 => Just(Conv),
+        2 => Just(Norm),
+        2 => Just(Relu),
+        3 => prop::sample::select(vec![Tanh, Dropout, MaxPool, AvgPool, Softmax, Swap, Scale]),
+        2 => Just(Skip),
+        1 => Just(Matmul),
+        1 => Just(Gather),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Training {
+    layers: Vec<Layer>,
+    steps: u64,
+    /// Update each parameter as soon as its gradient is there.
+    at_once: bool,
+    /// Mark the end of each step.
+    mark: bool,
+}
+
+fn training() -> impl Strategy<Value = Training> {
+    (prop::collection::vec(layer(), 2..16), 1..4u64, any::<bool>(), any::<bool>())
+        .prop_map(|(layers, steps, at_once, mark)| Training { layers, steps, at_once, mark })
+}
+
+#[derive(Clone, Debug)]
+struct Setup {
+    /// Of the peak without a budget.
+    part: f64,
+    policy: PolicyKind,
+    costs: CostModelKind,
+    dead: Dead,
+    threshold: Option<f64>,
+    sqrt_sampling: bool,
+    threads: usize,
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    (
+        0.1..1.0f64,
+        policy(),
+        prop::sample::select(vec![
+            CostModelKind::Flops,
+            CostModelKind::Bytes,
+            CostModelKind::Measured,
+        ]),
+        prop::sample::select(vec![Dead::Drop, Dead::Keep]),
+        prop::option::weighted(0.25, 0.1..1.0f64),
+        any::<bool>(),
+        1..3usize,
+    )
+        .prop_map(|(part, policy, costs, dead, threshold, sqrt_sampling, threads)| Setup {
+            part,
+            policy,
+            costs,
+            dead,
+            threshold,
+            sqrt_sampling,
+            threads,
+        })
+}
+
+fn values(n: usize, seed: u64) -> Vec<f32> {
+    let hash = |i: usize| (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..n).map(|i| (hash(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
+}
+
+fn put(runtime: &Runtime, shape: &[usize], seed: u64) -> Result<Tensor, Error> {
+    let shape = remat::Dims::new(shape);
+    runtime.put(HostTensor::f32(shape, values(shape.elements(), seed)).unwrap())
+}
+
+struct Net {
+    layers: Vec<Layer>,
+    /// Of each layer; the last is the classifier's.
+    parameters: Vec<Vec<Tensor>>,
+    velocities: Vec<Vec<Tensor>>,
+    /// Running mean and variance.
+    statistics: Vec<Option<[Tensor; 2]>>,
+}
+
+impl Net {
+    fn new(runtime: &Runtime, layers: &[Layer]) -> Result<Self, Error> {
+        let (mut parameters, mut statistics) = (Vec::new(), Vec::new());
+        for (i, layer) in layers.iter().enumerate() {
+            let seed = 100 * i as u64;
+            let shapes: &[&[usize]] = match layer {
+                Layer::Conv => &[&[3, 3, 3, 3]],
+                Layer::Norm => &[&[3], &[3]],
+                Layer::Matmul => &[&[8, 8]],
+                _ => &[],
+            };
+            let made = shapes.iter().enumerate();
+            let made = made.map(|(j, shape)| put(runtime, shape, seed + j as u64));
+            parameters.push(made.collect::<Result<Vec<_>, _>>()?);
+            statistics.push(match layer {
+                Layer::Norm => Some([runtime.full(&[3], 0.0)?, runtime.full(&[3], 1.0)?]),
+                _ => None,
+            });
+        }
+        parameters.push(vec![put(runtime, &[3, 4], 7777)?]);
+        let zero = |p: &Tensor| runtime.full(p.shape(), 0.0);
+        let zeros = |ps: &Vec<Tensor>| ps.iter().map(zero).collect::<Result<Vec<_>, _>>();
+        let velocities = parameters.iter().map(zeros).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { layers: layers.to_vec(), parameters, velocities, statistics })
+    }
+
+    fn logits(&mut self, ops: &dyn Ops, x: Tensor) -> Result<Tensor, Error> {
+        let (mut before, mut x) = (x.clone(), x);
+        let pool = Pool2d { kernel: [3, 3], stride: [1, 1], padding: [1, 1] };
+        for (i, layer) in self.layers.iter().enumerate() {
+            let parameters = &self.parameters[i];
+            let y = match layer {
+                Layer::Conv => {
+                    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+                    ops.conv2d(&x, &parameters[0], conv)?
+                }
+                Layer::Norm => {
+                    let [mean, var] = self.statistics[i].as_ref().expect("made for it");
+                    let four = [&parameters[0], &parameters[1], mean, var];
+                    let [y, _, _, mean, var] = ops.batch_norm(&x, four, 0.1, 1e-5)?;
+                    ops.commit(&mean)?;
+                    ops.commit(&var)?;
+                    self.statistics[i] = Some([mean, var]);
+                    y
+                }
+                Layer::Relu => ops.relu(&x)?,
+                Layer::Tanh => ops.tanh(&x)?,
+                Layer::Dropout => ops.dropout(&x, 0.25)?,
+                Layer::MaxPool => ops.max_pool2d(&x, pool)?,
+                Layer::AvgPool => ops.avg_pool2d(&x, pool)?,
+                Layer::Skip => ops.add(&x, &before)?,
+                Layer::Softmax => ops.softmax(&x)?,
+                Layer::Matmul => {
+                    let turned = ops.transpose(&x)?;
+                    ops.matmul(&turned, &parameters[0])?
+                }
+                Layer::Swap => {
+                    let front = ops.slice(&x, 1, 0, 1)?;
+                    let rest = ops.slice(&x, 1, 1, 2)?;
+                    ops.concat(&[&rest, &front], 1)?
+                }
+                Layer::Scale => {
+                    let top = ops.reduce(&ops.square(&x)?, Reduction::Max, &[2, 3], true)?;
+                    ops.div(&x, &ops.sqrt(&ops.affine(&top, 1.0, 0.5)?)?)?
+                }
+                Layer::Gather => {
+                    let parts = [ops.slice(&x, 3, 4, 4)?, ops.slice(&x, 3, 0, 4)?];
+                    let joined = ops.concat(&[&parts[0], &parts[1]], 3)?;
+                    ops.reshape(&ops.reshape(&joined, &[12, 64])?, &SHAPE)?
+                }
+            };
+            before = std::mem::replace(&mut x, y);
+        }
+        ops.matmul(&ops.global_avg_pool(&x)?, &self.parameters[self.layers.len()][0])
+    }
+
+    fn update(&mut self, runtime: &Runtime, id: u64, gradient: &Tensor) -> Result<(), Error> {
+        let op = Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 };
+        let all = self.parameters.iter_mut().flatten().zip(self.velocities.iter_mut().flatten());
+        for (p, v) in all {
+            if p.id() == id {
+                let gradient = runtime.contiguous(gradient)?;
+                return runtime.update(op, &mut [p, v], &[&gradient]);
+            }
+        }
+        panic!("a gradient of nothing");
+    }
+}
+
+/// Trains, and returns all bits worth comparing: losses, parameters, velocities and statistics.
+fn train(runtime: &Runtime, training: &Training) -> Result<Vec<HostTensor>, Error> {
+    let mut net = Net::new(runtime, &training.layers)?;
+    let mut kept = Vec::new();
+    for step in 0..training.steps {
+        let x = put(runtime, &SHAPE, 31 * step + 5)?;
+        let labels = runtime.put(HostTensor::i32([4], vec![step as i32 % 4, 3, 0, 1]).unwrap())?;
+        let tape = Tape::new(runtime);
+        net.parameters.iter().flatten().for_each(|p| tape.watch(p));
+        let logits = net.logits(&tape, x)?;
+        let loss = tape.cross_entropy(&logits, &labels)?;
+        drop((logits, labels));
+        if training.at_once {
+            tape.backward_with(&loss, |id, gradient| net.update(runtime, id, &gradient))?;
+        } else {
+            let mut gradients = tape.backward(&loss)?;
+            let parameters: Vec<Tensor> = net.parameters.iter().flatten().cloned().collect();
+            for p in parameters {
+                if let Some(gradient) = gradients.take(&p) {
+                    let id = p.id();
+                    drop(p);
+                    net.update(runtime, id, &gradient)?;
+                }
+            }
+        }
+        kept.push(loss);
+        if training.mark {
+            runtime.step()?;
+        }
+    }
+    kept.extend(net.parameters.into_iter().flatten());
+    kept.extend(net.velocities.into_iter().flatten());
+    kept.extend(net.statistics.into_iter().flatten().flatten());
+    let read = kept.iter().map(|t| runtime.get(t)).collect::<Result<_, _>>()?;
+    runtime.sync()?;
+    Ok(read)
+}
+
+fn tight(budget: u64, setup: &Setup) -> Runtime {
+    let mut builder = Runtime::builder()
+        .budget(budget)
+        .policy(setup.policy)
+        .cost_model(setup.costs)
+        .dead(setup.dead)
+        .sqrt_sampling(setup.sqrt_sampling)
+        .threads(setup.threads);
+    if let Some(part) = setup.threshold {
+        builder = builder.eviction_threshold((budget as f64 * part) as u64);
+    }
+    builder.cpu().unwrap()
+}
+
+/// Trains without a budget, and under one that is raised as long as it is too little. Returns the part
+/// of the peak that was enough.
+fn compare(training: &Training, setup: &Setup) -> Result<f64, TestCaseError> {
+    let free = Runtime::builder().budget("64MiB").threads(1).cpu().unwrap();
+    let expected = train(&free, training).unwrap();
+    let all = free.stats().unwrap();
+    prop_assert_eq!(all.evictions, 0);
+    let mut budget = (all.peak_bytes as f64 * setup.part) as u64;
+    loop {
+        let tight = tight(budget, setup);
+        let found = match train(&tight, training) {
+            Ok(found) => found,
+            Err(Error::OutOfMemory(e)) => {
+                prop_assert_eq!(e.budget, budget);
+                let enough = budget >= all.peak_bytes && setup.threshold.is_none();
+                prop_assert!(!enough, "as much as without a budget is not enough: {}", e);
+                budget = (budget + budget / 20).max(e.at_least());
+                continue;
+            }
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        };
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            prop_assert_eq!(found.shape(), expected.shape());
+            prop_assert_eq!(found.as_bytes(), expected.as_bytes(), "number {}", i);
+        }
+        prop_assert!(tight.stats().unwrap().peak_bytes <= budget);
+        return Ok(budget as f64 / all.peak_bytes as f64);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    #[test]
+    fn a_net_trained_under_a_budget_ends_with_the_same_bits(
+        training in training(),
+        setup in setup(),
+    ) {
+        compare(&training, &setup)?;
+    }
+}
+
+/// So that the test above is not one of errors alone.
+#[test]
+fn a_good_part_of_the_memory_is_enough_for_a_deep_net() {
+    use Layer::*;
+    let block = [Conv, Norm, Relu, Conv, Norm, Skip, Relu, Dropout];
+    let training = Training { layers: block.repeat(3), steps: 3, at_once: true, mark: true };
+    for policy in ["megengine", "dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "random"] {
+        for dead in [Dead::Drop, Dead::Keep] {
+            let setup = Setup {
+                part: 0.6,
+                policy: policy.parse().unwrap(),
+                costs: CostModelKind::Flops,
+                dead,
+                threshold: None,
+                sqrt_sampling: false,
+                threads: 2,
+            };
+            let part = compare(&training, &setup).unwrap();
+            assert!(part <= 0.6, "{policy} needs {part} of the memory");
+        }
+    }
+}
