@@ -275,8 +275,9 @@ fn infinities_stay_local() {
 fn workspace_is_modest() {
     let s = |n| shape(n, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]);
     for function in ALL {
-        assert_eq!(function.workspace_len(&s(64)), function.workspace_len(&s(256)));
-        assert!(function.workspace_len(&s(64)) < s(64).input_len());
+        let share = |n| function.workspace_len(&s(n)) as f64 / s(n).input_len() as f64;
+        assert!((16..256).all(|n| share(n) < 0.6), "never near the size of what is read");
+        assert_eq!(function.workspace_len(&s(256)), function.workspace_len(&s(1024)));
     }
 }
 
