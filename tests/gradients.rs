@@ -40,7 +40,7 @@ fn spread<const N: usize>(shape: [usize; N]) -> HostTensor {
     let n: usize = shape.iter().product();
     // The golden ratio of the count, made coprime, jumbles any count.
     let mut stride = (n as f64 * 0.618) as usize | 1;
-    while (2..=stride).any(|d| stride % d == 0 && n % d == 0) {
+    while (2..=stride).any(|d| stride.is_multiple_of(d) && n.is_multiple_of(d)) {
         stride += 2;
     }
     let step = (2.0 / n as f32).max(3.0 * H);

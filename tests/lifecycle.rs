@@ -77,7 +77,7 @@ fn several_threads_give_commands_at_once() {
             let (runtime, shared, start) = (runtime.clone(), shared.clone(), &start);
             scope.spawn(move || {
                 let mut state = one(&runtime, mix(64, thread), &[&shared]);
-                let mut value = compute(&mix(64, thread), &[start.clone()], 0).remove(0);
+                let mut value = compute(&mix(64, thread), std::slice::from_ref(start), 0).remove(0);
                 for salt in 0..500 {
                     let salt = thread << 32 | salt;
                     let y = one(&runtime, mix(64, salt), &[&state, &shared]);

@@ -213,7 +213,7 @@ fn settings_that_make_no_sense_are_errors() {
         let device = common::toy::ToyDevice::default();
         let policy = PolicyKind::default().build(0);
         let made = remat::Engine::new(device, settings, policy, CostModelKind::Flops.build());
-        made.err().expect("no sense").to_string()
+        made.expect_err("no sense").to_string()
     };
     assert!(error(|s| s.budget = 0).contains("budget"));
     assert!(error(|s| s.eviction_threshold = Some(u64::MAX)).contains("threshold"));
