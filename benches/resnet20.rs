@@ -44,7 +44,7 @@ impl Training {
         let logits = self.network.forward(&tape, &images, Mode::Train).expect("shapes fit");
         let loss = tape.cross_entropy(&logits, &labels).expect("shapes fit");
         drop((images, labels, logits));
-        self.sgd.minimize(runtime, tape, &loss, &mut self.network).expect("shapes fit");
+        self.sgd.minimize(tape, &loss, &mut self.network).expect("shapes fit");
         runtime.step().expect("the runtime runs");
         runtime.get(&loss).expect("the budget suffices");
         start.elapsed().as_secs_f64()

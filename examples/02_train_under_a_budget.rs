@@ -28,7 +28,7 @@ fn train(runtime: &Runtime) -> Result<f32> {
         let loss = tape.cross_entropy(&logits, &labels)?;
         // What the gradients need, the tape holds; everything else is let go here.
         drop((images, labels, logits));
-        sgd.minimize(runtime, tape, &loss, &mut network)?;
+        sgd.minimize(tape, &loss, &mut network)?;
         runtime.step()?;
         last = runtime.get(&loss)?.as_f32().expect("a loss is a float")[0];
     }

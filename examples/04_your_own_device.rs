@@ -5,7 +5,7 @@
 
 use remat::device::{Call, Device, DeviceError, Place};
 use remat::engine::{Engine, Settings};
-use remat::op::{Op, OpError, Output, Outputs};
+use remat::op::{Op, OpError, Output, Outputs, smallvec};
 use remat::{CostModelKind, Layout, PolicyKind};
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ impl Op for Text {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         match (self, inputs) {
-            (Self::Shout, [a]) => Ok([Output::Fresh(*a)].into_iter().collect()),
+            (Self::Shout, [a]) => Ok(smallvec![Output::Fresh(*a)]),
             (Self::Join, [a, b]) => {
-                Ok([Output::Fresh(Layout::raw(a.elements() + b.elements()))].into_iter().collect())
+                Ok(smallvec![Output::Fresh(Layout::raw(a.elements() + b.elements()))])
             }
             _ => Err(OpError::new(self.name(), format!("does not take {} inputs", inputs.len()))),
         }
@@ -64,9 +64,9 @@ impl Device for Shelf {
         Layout::raw(host.len())
     }
 
-    fn write(&mut self, host: &String, to: Place) -> Result<(), DeviceError> {
+    fn write(&mut self, host: &String, to: Place) -> Result<Option<f64>, DeviceError> {
         self.at(&to).copy_from_slice(host.as_bytes());
-        Ok(())
+        Ok(None)
     }
 
     fn read(&mut self, from: Place) -> Result<String, DeviceError> {

@@ -25,7 +25,7 @@ impl Run<'_> {
     /// Bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.inputs.iter().chain(self.outputs).map(Layout::bytes).sum()
+        self.inputs.iter().chain(self.outputs).map(Layout::bytes).fold(0, u64::saturating_add)
     }
 }
 

@@ -6,7 +6,7 @@ mod idx;
 mod synthetic;
 
 pub use batches::Batches;
-pub use synthetic::Synthetic;
+use synthetic::Synthetic;
 
 use crate::host::HostTensor;
 use std::path::{Path, PathBuf};

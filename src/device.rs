@@ -60,11 +60,12 @@ pub trait Device: 'static {
     /// The layout a host value has on the device: contiguous with offset 0.
     fn layout_of(host: &Self::Host) -> Layout;
 
-    /// Copies a host value to `to`, whose layout is the one [`Device::layout_of`] gave.
+    /// Copies a host value to `to`, whose layout is the one [`Device::layout_of`] gave. Returns the
+    /// seconds it took, where the device can tell.
     ///
     /// # Errors
     /// If the copy failed.
-    fn write(&mut self, host: &Self::Host, to: Place) -> Result<(), DeviceError>;
+    fn write(&mut self, host: &Self::Host, to: Place) -> Result<Option<f64>, DeviceError>;
 
     /// Copies a tensor to the host, packed in row-major order whatever its strides.
     ///

@@ -40,10 +40,14 @@ use crate::rng::SplitMix64;
 use rustc_hash::FxHashSet;
 use slotmap::SecondaryMap;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The tensors an op made, in order.
 pub type Keys = SmallVec<[TensorKey; 2]>;
+
+/// Of a flood of failures, the first ones tell what went wrong.
+const MOST_FAILURES: usize = 64;
 
 /// The engine. See the [module](self) documentation.
 pub struct Engine<D: Device> {
@@ -63,8 +67,8 @@ pub struct Engine<D: Device> {
     step: u64,
     stats: Stats,
     sampling: SplitMix64,
-    /// The first failure that nobody has been told of.
-    failure: Option<Error>,
+    /// Failures that nobody has been told of, oldest first. Never more than [`MOST_FAILURES`].
+    failures: VecDeque<Error>,
     last_run: LastRun,
     /// Of the step at hand.
     work: thrash::StepWork,
@@ -136,7 +140,7 @@ impl<D: Device> Engine<D> {
             step: 0,
             stats: Stats::new(settings.budget),
             sampling: SplitMix64::new(settings.seed),
-            failure: None,
+            failures: VecDeque::new(),
             last_run: LastRun::default(),
             work: thrash::StepWork::default(),
             frames: Vec::new(),
@@ -178,13 +182,21 @@ impl<D: Device> Engine<D> {
     }
 
     /// Takes the first failure of an op that nobody has been told of yet.
-    pub const fn take_failure(&mut self) -> Option<Error> {
-        self.failure.take()
+    pub fn take_failure(&mut self) -> Option<Error> {
+        self.failures.pop_front()
     }
 
-    /// Keeps a failure for [`Engine::take_failure`], unless there is an earlier one.
+    /// Keeps a failure for [`Engine::take_failure`], unless it is the known reason of a lost tensor.
     pub fn fail(&mut self, error: Error) {
-        self.failure.get_or_insert(error);
+        if !self.reasons.values().any(|reason| reason.is(&error)) {
+            self.keep_failure(error);
+        }
+    }
+
+    fn keep_failure(&mut self, error: Error) {
+        if self.failures.len() < MOST_FAILURES {
+            self.failures.push_back(error);
+        }
     }
 
     /// What the last new op cost. All zero after a view.

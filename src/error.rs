@@ -2,6 +2,7 @@
 
 use crate::device::DeviceError;
 use crate::engine::OutOfMemory;
+use crate::host::ElementCountError;
 use crate::op::OpError;
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ pub enum Error {
     /// Inputs that do not fit the op. Nothing was done.
     #[error(transparent)]
     Op(#[from] OpError),
+    /// Host data whose shape and number of elements do not agree.
+    #[error(transparent)]
+    ElementCount(#[from] ElementCountError),
     /// An op, an upload or a read wanted memory that cannot be freed.
     #[error(transparent)]
     OutOfMemory(Arc<OutOfMemory>),

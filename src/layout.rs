@@ -202,15 +202,16 @@ impl Layout {
         (self.elements() as u64).saturating_mul(self.dtype.bytes() as u64)
     }
 
-    /// Elements from the front of the storage to just past the last one this layout touches.
+    /// Elements from the front of the storage to just past the last one this layout touches. Saturates at
+    /// `usize::MAX`.
     #[must_use]
     pub fn span(&self) -> usize {
         if self.elements() == 0 {
             return self.offset;
         }
-        self.offset
-            + 1
-            + self.shape.iter().zip(self.strides.iter()).map(|(n, s)| (n - 1) * s).sum::<usize>()
+        let steps =
+            self.shape.iter().zip(self.strides.iter()).map(|(n, s)| (n - 1).saturating_mul(*s));
+        steps.fold(self.offset.saturating_add(1), usize::saturating_add)
     }
 
     /// Whether the elements lie packed in row-major order (from `offset` on).
@@ -252,7 +253,7 @@ impl Layout {
         }
         let mut out = *self;
         out.shape[axis] = len;
-        out.offset += start * self.strides[axis];
+        out.offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
         Some(out)
     }
 
@@ -338,6 +339,9 @@ mod tests {
         assert_eq!((part.offset(), part.span(), part.elements()), (4, 24, 16));
         assert!(whole.slice(1, 2, 2).is_none());
         assert!(whole.slice(1, usize::MAX, 2).is_none());
+        let absurd = Layout::contiguous(DType::F32, [0, 3, usize::MAX]);
+        assert!(absurd.slice(1, 2, 1).is_none());
+        assert_eq!(Layout::contiguous(DType::F32, [usize::MAX; 2]).span(), usize::MAX);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
-pub use engine::{Engine, OutOfMemory, Settings, Stats};
+pub use engine::{Dead, Engine, OutOfMemory, Settings, Stats};
 pub use error::Error;
 pub use host::{ElementCountError, HostData, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};

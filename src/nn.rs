@@ -14,7 +14,7 @@ pub use linear::Linear;
 pub use mlp::mlp;
 pub use residual::Residual;
 pub use resnet::{ResNet, resnet};
-pub use sequential::{Function, Sequential};
+pub use sequential::Sequential;
 
 use crate::error::Error;
 use crate::runtime::{Ops, Tensor};
@@ -38,7 +38,7 @@ pub enum State<'a> {
 }
 
 /// A layer, or a network of layers.
-pub trait Module {
+pub trait Module: Send {
     /// Computes the output. Give a [`Tape`](crate::autograd::Tape) as `ops` to learn, or a
     /// [`Runtime`](crate::Runtime) just to compute.
     ///

@@ -4,7 +4,6 @@
 //! like, how much work they are, and whether running it again is allowed.
 
 use crate::layout::Layout;
-use smallvec::SmallVec;
 use std::fmt;
 
 /// What one output of an op is made of.
@@ -27,6 +26,9 @@ pub enum Output {
         input: usize,
     },
 }
+
+/// Lists of outputs are of this type; re-exported so that they can be written down with `smallvec!`.
+pub use smallvec::{SmallVec, smallvec};
 
 /// The outputs of an op, in order.
 pub type Outputs = SmallVec<[Output; 2]>;

@@ -3,9 +3,10 @@
 use crate::autograd::{Gradients, Tape};
 use crate::error::Error;
 use crate::nn::{Module, parameters};
+use crate::op::OpError;
 use crate::ops::Op;
 use crate::runtime::{Ops, Runtime, Tensor};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Stochastic gradient descent with momentum and weight decay, fused and in place:
 /// `v = momentum * v + grad + weight_decay * p; p -= lr * v`.
@@ -30,19 +31,26 @@ impl Sgd {
     /// gradient is complete, so that the gradients are never all in memory.
     ///
     /// # Errors
-    /// If `loss` is not a scalar.
+    /// If `loss` is not a scalar, or two parameters have one name or are one tensor.
     pub fn minimize(
         &mut self,
-        runtime: &Runtime,
         tape: Tape,
         loss: &Tensor,
         module: &mut dyn Module,
     ) -> Result<(), Error> {
-        let mut targets: FxHashMap<u64, (String, &mut Tensor)> = parameters(module)
-            .map(|(name, parameter)| (parameter.id(), (name, parameter)))
-            .collect();
+        let runtime = tape.runtime().clone();
+        let mut targets: FxHashMap<u64, (String, &mut Tensor)> = FxHashMap::default();
+        for (name, parameter) in distinct(module)? {
+            if let Some((other, _)) = targets.get(&parameter.id()) {
+                let message = format!(
+                    "`{name}` and `{other}` are one tensor; update shared parameters by hand"
+                );
+                return Err(OpError::new("sgd", message).into());
+            }
+            targets.insert(parameter.id(), (name, parameter));
+        }
         tape.backward_with(loss, |id, gradient| match targets.remove(&id) {
-            Some((name, parameter)) => self.update(runtime, &name, parameter, &gradient),
+            Some((name, parameter)) => self.update(&runtime, &name, parameter, &gradient),
             None => Ok(()),
         })
     }
@@ -50,14 +58,14 @@ impl Sgd {
     /// Updates all parameters of a module that have a gradient, letting each gradient go.
     ///
     /// # Errors
-    /// If a gradient does not fit its parameter.
+    /// If a gradient does not fit its parameter, or two parameters have one name.
     pub fn step(
         &mut self,
         runtime: &Runtime,
         module: &mut dyn Module,
         gradients: &mut Gradients,
     ) -> Result<(), Error> {
-        for (name, parameter) in parameters(module) {
+        for (name, parameter) in distinct(module)? {
             if let Some(gradient) = gradients.take(parameter) {
                 self.update(runtime, &name, parameter, &gradient)?;
             }
@@ -86,4 +94,18 @@ impl Sgd {
         let velocity = self.velocities.get_mut(name).expect("just made");
         runtime.update(op, &mut [parameter, velocity], &[&gradient])
     }
+}
+
+/// All parameters, if no two have the same name: velocities are kept by name.
+fn distinct(module: &mut dyn Module) -> Result<Vec<(String, &mut Tensor)>, Error> {
+    let found: Vec<(String, &mut Tensor)> = parameters(module).collect();
+    let mut names = FxHashSet::default();
+    match found.iter().find(|(name, _)| !names.insert(name.as_str())) {
+        None => {}
+        Some((name, _)) => {
+            let message = format!("two parameters are named `{name}`; name their modules apart");
+            return Err(OpError::new("sgd", message).into());
+        }
+    }
+    Ok(found)
 }

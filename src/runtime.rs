@@ -61,7 +61,6 @@ struct Shared<O: Op, H> {
     /// Disconnected once the worker is gone.
     ended: Receiver<Infallible>,
     trash: Arc<Trash>,
-    next_tensor: AtomicU64,
     next_random: AtomicU64,
     seed: u64,
     layout_of: fn(&H) -> Layout,
@@ -90,7 +89,6 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
             worker: Some(worker),
             ended,
             trash: Arc::default(),
-            next_tensor: AtomicU64::new(0),
             next_random: AtomicU64::new(0),
             seed,
             layout_of,
@@ -281,7 +279,9 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     fn new_tensor(&self, layout: Layout) -> Tensor {
-        let id = self.shared.next_tensor.fetch_add(1, Ordering::Relaxed);
+        // Unique in the process, so that a tape or gradients never mistake another runtime's tensor.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Tensor::new(id, self.shared.number, layout, Arc::clone(&self.shared.trash))
     }
 

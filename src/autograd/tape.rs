@@ -76,6 +76,12 @@ impl Operand {
 pub struct Gradients(FxHashMap<u64, Tensor>);
 
 impl Gradients {
+    /// The gradient of a watched tensor, if the result depends on it.
+    #[must_use]
+    pub fn get(&self, tensor: &Tensor) -> Option<&Tensor> {
+        self.0.get(&tensor.id())
+    }
+
     /// The gradient of a watched tensor, if the result depends on it. Taken out, so that it is freed
     /// when the caller is done with it.
     pub fn take(&mut self, tensor: &Tensor) -> Option<Tensor> {
@@ -93,6 +99,12 @@ impl Tape {
             watched: RefCell::default(),
             tracked: RefCell::default(),
         }
+    }
+
+    /// The runtime that runs the ops.
+    #[must_use]
+    pub const fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     /// Asks for the gradient of a tensor, from the next op on.

@@ -75,7 +75,7 @@ impl Session {
         let loss = tape.cross_entropy(&logits, &labels)?;
         drop((logits, labels));
         self.optimizer.lr = lr;
-        self.optimizer.minimize(runtime, tape, &loss, &mut self.network)?;
+        self.optimizer.minimize(tape, &loss, &mut self.network)?;
         let answer = runtime.get_later(&loss)?;
         drop(loss);
         runtime.step()?;

@@ -5,7 +5,7 @@ use crate::rng::SplitMix64;
 
 /// Images of noise around one faint pattern a class.
 #[derive(Clone, Copy, Debug)]
-pub struct Synthetic {
+pub(super) struct Synthetic {
     pub(super) len: usize,
     seed: u64,
 }

@@ -25,19 +25,28 @@ pub use self::execute::workspace;
 #[derive(Debug)]
 pub struct Cpu {
     threads: usize,
+    /// Whether the thread that calls `reserve` is one of them.
+    takes_caller: bool,
     /// None before `reserve`.
     team: Option<Team>,
     region: Region,
 }
 
 impl Cpu {
-    /// A device of so many threads, or of as many as the system offers. The thread that calls
-    /// [`Device::reserve`] is one of them; the others live until the device is dropped.
+    /// A device of so many threads, or of as many as the system offers. They live until it is dropped.
     #[must_use]
     pub fn new(threads: Option<usize>) -> Self {
         let threads =
             threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        Self { threads: threads.max(1), team: None, region: Region::default() }
+        Self { threads: threads.max(1), takes_caller: false, team: None, region: Region::default() }
+    }
+
+    /// The same, but the thread that calls [`Device::reserve`] is one of the threads from then on, so
+    /// that small ops start without a hand-over. For a thread that does nothing else: it stays in the
+    /// device's `rayon` pool for good, also for work of its own.
+    #[must_use]
+    pub fn with_calling_thread(threads: Option<usize>) -> Self {
+        Self { takes_caller: true, ..Self::new(threads) }
     }
 
     /// How many threads share the work.
@@ -57,7 +66,7 @@ impl Device for Cpu {
 
     fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
         self.region = Region::new(bytes)?;
-        self.team = Some(Team::new(self.threads)?);
+        self.team = Some(Team::new(self.threads, self.takes_caller)?);
         Ok(())
     }
 
@@ -65,7 +74,8 @@ impl Device for Cpu {
         host.layout()
     }
 
-    fn write(&mut self, host: &HostTensor, to: Place) -> Result<(), DeviceError> {
+    fn write(&mut self, host: &HostTensor, to: Place) -> Result<Option<f64>, DeviceError> {
+        let start = Instant::now();
         if to.layout != host.layout() {
             return Err(DeviceError::new(format!(
                 "{} does not go where {} is",
@@ -74,7 +84,7 @@ impl Device for Cpu {
             )));
         }
         bytemuck::cast_slice_mut(self.region.one(bytes_of(&to)?)?).copy_from_slice(host.as_bytes());
-        Ok(())
+        Ok(Some(start.elapsed().as_secs_f64()))
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {

@@ -115,8 +115,8 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
         host.layout()
     }
 
-    fn write(&mut self, _host: &H, _to: Place) -> Result<(), DeviceError> {
-        Ok(())
+    fn write(&mut self, _host: &H, to: Place) -> Result<Option<f64>, DeviceError> {
+        Ok(Some(self.speed.seconds(0.0, to.layout.bytes() as f64)))
     }
 
     fn read(&mut self, from: Place) -> Result<H, DeviceError> {

@@ -14,7 +14,8 @@ impl<D: Device> Engine<D> {
     /// stale afterwards.
     ///
     /// # Errors
-    /// If the inputs do not fit the op, or it cannot be run; there are no outputs then. The inputs
+    /// If the inputs do not fit the op, one of them is lost to a failure, or the op cannot be run; there
+    /// are no outputs then. The inputs
     /// are as before, except that those consumed are gone when a run failed.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
         let layouts = inputs
@@ -22,19 +23,14 @@ impl<D: Device> Engine<D> {
             .map(|&key| self.layout(key))
             .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
         let outputs = op.infer(&layouts)?;
-        let earlier = self.failure.take();
-        let issued = self.issue(op, inputs, &outputs);
-        let failure = std::mem::replace(&mut self.failure, earlier);
-        let keys = issued?;
-        match failure {
-            None => Ok(keys),
-            Some(error) => {
-                for key in keys {
-                    self.del(key);
-                }
-                Err(error)
-            }
+        let keys = self.issue(op, inputs, &outputs)?;
+        let lost = keys.iter().find_map(|&key| self.reasons.get(self.table.tensors[key].storage));
+        let Some(error) = lost.cloned() else { return Ok(keys) };
+        self.failures.retain(|failure| !failure.is(&error));
+        for key in keys {
+            self.del(key);
         }
+        Err(error)
     }
 
     /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait: if the op
@@ -117,7 +113,7 @@ impl<D: Device> Engine<D> {
     /// Marks storages as lost to a failure, which is kept for whoever asks first.
     pub(super) fn poison(&mut self, storages: &[StorageKey], error: &Error) {
         tracing::error!(target: "remat", %error, "op failed");
-        self.failure.get_or_insert_with(|| error.clone());
+        self.keep_failure(error.clone());
         self.poison_quietly(storages, error);
     }
 

@@ -21,6 +21,20 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
+    /// Whether the budget would hold all these storages as leaves, beside what cannot be evicted now.
+    pub(super) fn fit_as_leaves(&self, storages: &[StorageKey]) -> bool {
+        let evictable = |key: &StorageKey| {
+            let storage = self.table.storage(*key);
+            storage.producer.is_some() && (storage.pins == 0 || self.table.block(*key).is_none())
+        };
+        let bytes = storages
+            .iter()
+            .filter(|key| evictable(key))
+            .map(|&key| self.arena_bytes(self.table.storage(key).bytes));
+        let leaves = self.arena.used() - self.table.evictable_bytes();
+        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.arena.capacity()
+    }
+
     /// Cuts a resident storage from its producer.
     pub(super) fn make_leaf(&mut self, storage: StorageKey) {
         if self.table.storage(storage).producer.is_some() {

@@ -13,7 +13,7 @@ impl<D: Device> Engine<D> {
         let tensor = self.tensor(key)?;
         if let Some(reason) = self.reasons.get(tensor.storage) {
             // Whoever asked is told now.
-            self.failure = self.failure.take().filter(|failure| !failure.is(reason));
+            self.failures.retain(|failure| !failure.is(reason));
             return Err(reason.clone());
         }
         self.ensure(&[tensor.storage])?;

@@ -158,8 +158,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Makes leaves of the held tensors that need `old` to be regenerated. What nobody holds between
-    /// them and `old` is then needed no more. If one cannot be regenerated now, the update works on a
-    /// copy.
+    /// them and `old` is then needed no more. If they would not fit as leaves all together, none is cut,
+    /// and the update works on a copy.
     ///
     /// So neither the gradients that an optimizer is about to use nor a loss kept for the log nail down
     /// the old parameters and, with them, all history. Held tensors are on the device in a run without
@@ -185,6 +185,9 @@ impl<D: Device> Engine<D> {
             } else {
                 stack.extend(self.table.dependents(key));
             }
+        }
+        if !self.fit_as_leaves(&held) {
+            return Ok(());
         }
         // Those at hand first: with them may go the reason to regenerate anything.
         held.sort_by_key(|&key| self.table.block(key).is_none());

@@ -1,6 +1,6 @@
 //! Values from host memory.
 
-use super::{Body, Engine, TensorKey, Work};
+use super::{Body, Engine, LastRun, TensorKey, Work};
 use crate::device::Device;
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ impl<D: Device> Engine<D> {
     ///
     /// If there is no memory for it, the tensor is poisoned; see [`Engine::take_failure`].
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
+        self.last_run = LastRun::default();
         let layout = D::layout_of(&host);
         let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
         let tensor = self.table.add_tensor(storage, layout);

@@ -10,7 +10,6 @@ use crate::op::Op;
 use crate::policy::View;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 pub(super) type Blocks = SmallVec<[Block; 4]>;
 
@@ -191,11 +190,7 @@ impl<D: Device> Engine<D> {
             Work::Op(op) => {
                 guarded(|| device.execute(Call { op, inputs: &ins, outputs: &outs, workspace }))
             }
-            Work::Upload(host) => guarded(|| {
-                let start = Instant::now();
-                device.write(host, outs[0])?;
-                Ok(Some(start.elapsed().as_secs_f64()))
-            }),
+            Work::Upload(host) => guarded(|| device.write(host, outs[0])),
         };
         if let Some(block) = scratch {
             self.arena.free(block);

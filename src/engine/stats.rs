@@ -20,7 +20,7 @@ pub struct Stats {
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
-    /// Storages evicted because memory was short.
+    /// Storages evicted because memory was short or above the threshold, or at the user's wish.
     pub evictions: u64,
     /// Their bytes.
     pub evicted_bytes: u64,

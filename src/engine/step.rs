@@ -21,10 +21,11 @@ impl<D: Device> Engine<D> {
             .map(|(key, _)| key)
             .collect();
         for key in held {
-            if self.remembers_an_earlier_step(key)
-                && let Err(error) = self.commit_storage(key)
-            {
-                tracing::warn!(target: "remat", op = self.name_of(key), %error, "keeps its history across a step");
+            if !self.remembers_an_earlier_step(key) {
+                continue;
+            }
+            if !self.fit_as_leaves(&[key]) || self.commit_storage(key).is_err() {
+                tracing::warn!(target: "remat", op = self.name_of(key), "keeps its history across a step");
             }
         }
         tracing::debug!(target: "remat", step = self.step, used = self.arena.used(), "step");

@@ -24,7 +24,7 @@ impl Residual {
         let body = Sequential::new()
             .then("conv1", Conv2d::new(ops, inputs, outputs, 3, stride)?)
             .then("bn1", BatchNorm2d::new(ops, outputs)?)
-            .then_apply("relu1", |ops, x| ops.relu(x))
+            .then_apply("relu1", |ops, x, _| ops.relu(x))
             .then("conv2", Conv2d::new(ops, outputs, outputs, 3, 1)?)
             .then("bn2", BatchNorm2d::new(ops, outputs)?);
         Ok(Self { body, shortcut: projection(ops, inputs, outputs, stride)? })
@@ -44,10 +44,10 @@ impl Residual {
         let body = Sequential::new()
             .then("conv1", Conv2d::new(ops, inputs, width, 1, 1)?)
             .then("bn1", BatchNorm2d::new(ops, width)?)
-            .then_apply("relu1", |ops, x| ops.relu(x))
+            .then_apply("relu1", |ops, x, _| ops.relu(x))
             .then("conv2", Conv2d::new(ops, width, width, 3, stride)?)
             .then("bn2", BatchNorm2d::new(ops, width)?)
-            .then_apply("relu2", |ops, x| ops.relu(x))
+            .then_apply("relu2", |ops, x, _| ops.relu(x))
             .then("conv3", Conv2d::new(ops, width, outputs, 1, 1)?)
             .then("bn3", BatchNorm2d::new(ops, outputs)?);
         Ok(Self { body, shortcut: projection(ops, inputs, outputs, stride)? })

@@ -43,9 +43,9 @@ pub fn resnet(
     let mut net = Sequential::new()
         .then("conv1", Conv2d::new(ops, channels, width, kernel, stride)?)
         .then("bn1", BatchNorm2d::new(ops, width)?)
-        .then_apply("relu", |ops, x| ops.relu(x));
+        .then_apply("relu", |ops, x, _| ops.relu(x));
     if large {
-        net = net.then_apply("pool", |ops, x| {
+        net = net.then_apply("pool", |ops, x, _| {
             ops.max_pool2d(x, Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] })
         });
     }
@@ -65,6 +65,6 @@ pub fn resnet(
         net = net.then(format!("layer{}", i + 1), stage);
     }
     Ok(net
-        .then_apply("pool", |ops, x| ops.global_avg_pool(x))
+        .then_apply("pool", |ops, x, _| ops.global_avg_pool(x))
         .then("fc", Linear::new(ops, inputs, classes)?))
 }

@@ -24,17 +24,20 @@ impl Sequential {
 
     /// Adds a function without state.
     #[must_use]
-    pub fn then_apply(self, name: impl Into<String>, function: Function) -> Self {
-        self.then(name, function)
+    pub fn then_apply<F>(self, name: impl Into<String>, function: F) -> Self
+    where
+        F: Fn(&dyn Ops, &Tensor, Mode) -> Result<Tensor, Error> + Send + 'static,
+    {
+        self.then(name, Function(function))
     }
 }
 
 /// A function without state, as a module.
-pub type Function = fn(&dyn Ops, &Tensor) -> Result<Tensor, Error>;
+struct Function<F>(F);
 
-impl Module for Function {
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
-        self(ops, x)
+impl<F: Fn(&dyn Ops, &Tensor, Mode) -> Result<Tensor, Error> + Send> Module for Function<F> {
+    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        (self.0)(ops, x, mode)
     }
 
     fn state<'a>(&'a mut self, _prefix: &str, _found: &mut Vec<(String, State<'a>)>) {}

@@ -46,7 +46,7 @@ impl PolicyKind {
     pub const NAMES: [&'static str; 9] =
         ["megengine", "dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "random", "none"];
 
-    /// MegEngine's function as it stands in its code.
+    /// MegEngine's function with its own settings.
     #[must_use]
     pub fn megengine() -> Self {
         Self::MegEngine { exponents: Exponents::default(), own_cost: false }

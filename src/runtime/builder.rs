@@ -2,7 +2,7 @@
 
 use super::{QUEUE, Runtime};
 use crate::bytes::ByteSize;
-use crate::cost::CostModelKind;
+use crate::cost::{CostModel, CostModelKind};
 use crate::device::Device;
 use crate::engine::{Dead, Engine, Settings};
 use crate::error::Error;
@@ -20,6 +20,7 @@ pub struct Builder {
     policy: PolicyKind,
     custom_policy: Option<Box<dyn Policy>>,
     cost_model: CostModelKind,
+    custom_cost_model: Option<Box<dyn CostModel>>,
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
     wrong: Option<String>,
@@ -34,6 +35,7 @@ impl Default for Builder {
             policy: PolicyKind::default(),
             custom_policy: None,
             cost_model: CostModelKind::default(),
+            custom_cost_model: None,
             threads: None,
             recorder: None,
             wrong: None,
@@ -86,6 +88,13 @@ impl Builder {
     #[must_use]
     pub const fn cost_model(mut self, cost_model: CostModelKind) -> Self {
         self.cost_model = cost_model;
+        self
+    }
+
+    /// A cost model of your own; it takes the place of [`Builder::cost_model`].
+    #[must_use]
+    pub fn custom_cost_model(mut self, cost_model: impl CostModel + 'static) -> Self {
+        self.custom_cost_model = Some(Box::new(cost_model));
         self
     }
 
@@ -142,7 +151,7 @@ impl Builder {
             ));
         }
         let threads = self.threads;
-        self.device(move || crate::device::cpu::Cpu::new(threads))
+        self.device(move || crate::device::cpu::Cpu::with_calling_thread(threads))
     }
 
     /// Starts a runtime that only counts bytes and cost: no data, no kernels; `get` gives zeros.
@@ -178,7 +187,7 @@ impl Builder {
             .spawn(move || {
                 let _alive = alive;
                 let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
-                let costs = self.cost_model.build();
+                let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
                 match Engine::new(make(), self.settings, policy, costs) {
                     Ok(engine) => {
                         let _ = started.send(Ok(()));

@@ -3,13 +3,14 @@
 use super::{Runtime, Tensor, Tensors};
 use crate::error::Error;
 use crate::layout::{Dims, MAX_RANK};
+use crate::op::OpError;
 use crate::ops::{Binary, Conv2d, Distribution, Op, Pool2d, Reduction, Unary};
 
 /// Something that runs the crate's ops: a [`Runtime`], or a [`Tape`](crate::autograd::Tape) that also
 /// records them. Code that only needs to compute takes `&dyn Ops`.
 ///
-/// What each op takes and gives is said at [`Op`]. Operands that must be contiguous are packed when
-/// they are not.
+/// What each op takes and gives is said at [`Op`]. Images, matrices and indices that must be contiguous
+/// are packed when they are not.
 ///
 /// # Errors
 /// Each method fails if its operands do not fit, at once and with a message that names them. Failures
@@ -194,7 +195,7 @@ pub trait Ops {
 
     /// Mean cross entropy of logits `[n, c]` against labels `[n]`, as a scalar.
     fn cross_entropy(&self, logits: &Tensor, labels: &Tensor) -> Result<Tensor, Error> {
-        self.run1(Op::CrossEntropy, &[&self.contiguous(logits)?, labels])
+        self.run1(Op::CrossEntropy, &[&self.contiguous(logits)?, &self.contiguous(labels)?])
     }
 
     /// The same elements under another shape: a view if `x` is contiguous, of a packed copy otherwise.
@@ -273,8 +274,12 @@ pub trait Ops {
 
     /// Zeroes each element with probability `p`, and scales the others by `1 / (1 - p)`.
     fn dropout(&self, x: &Tensor, p: f32) -> Result<Tensor, Error> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(OpError::new("dropout", format!("p is {p}, not a probability")).into());
+        }
         let kept = self.random(x.shape(), Distribution::Bernoulli { p: 1.0 - p })?;
-        self.mul(x, &self.affine(&kept, 1.0 / (1.0 - p), 0.0)?)
+        let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
+        self.mul(x, &self.affine(&kept, scale, 0.0)?)
     }
 }
 
@@ -303,6 +308,6 @@ fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
             values.len(),
             MAX_RANK
         );
-        crate::op::OpError::new(op, message).into()
+        OpError::new(op, message).into()
     })
 }

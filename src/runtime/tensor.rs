@@ -52,7 +52,7 @@ impl Tensor {
         Self { handle: Arc::new(Handle { id, runtime, layout, trash }) }
     }
 
-    /// Number of the tensor, unique within its runtime.
+    /// Number of the tensor, unique within the process.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.handle.id

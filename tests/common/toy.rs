@@ -326,11 +326,11 @@ impl Device for ToyDevice {
         Layout::raw(host.0.len())
     }
 
-    fn write(&mut self, host: &Bytes, to: Place) -> Result<(), DeviceError> {
+    fn write(&mut self, host: &Bytes, to: Place) -> Result<Option<f64>, DeviceError> {
         self.watch.runs.fetch_add(1, Ordering::Relaxed);
         self.watch.note(1, to.storage);
         self.fill(to.storage, &host.0);
-        Ok(())
+        Ok(None)
     }
 
     fn read(&mut self, from: Place) -> Result<Bytes, DeviceError> {

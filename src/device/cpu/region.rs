@@ -1,6 +1,6 @@
 //! The memory of the device: one range of bytes, lent out in disjoint pieces.
 //!
-//! There is no unsafe code here or anywhere in the device: an anonymous map is safe to make, and pieces
+//! There is no unsafe code here, or anywhere in the device but in three kernels: an anonymous map is safe to make, and pieces
 //! are cut off it one after the other in address order.
 
 use crate::device::DeviceError;

@@ -11,8 +11,8 @@ pub(super) enum Team {
         /// Kept for its threads, which live as long as it.
         _pool: ThreadPool,
     },
-    /// The thread that made it is in another pool already (it made another device before, and a thread
-    /// never leaves its first pool), so work is handed over and waited for.
+    /// The thread that made it is not, so work is handed over and waited for: it has work of its own, or
+    /// is in another pool already, and a thread never leaves its first one.
     Guest {
         /// Where the work is done.
         pool: ThreadPool,
@@ -20,12 +20,12 @@ pub(super) enum Team {
 }
 
 impl Team {
-    /// A team of `threads` threads, the calling one included.
-    pub(super) fn new(threads: usize) -> Result<Self, DeviceError> {
+    /// A team of `threads` threads; the calling one is among them if `takes_caller` and it can be.
+    pub(super) fn new(threads: usize, takes_caller: bool) -> Result<Self, DeviceError> {
         let builder = || {
             ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("remat-cpu-{i}"))
         };
-        if rayon::current_thread_index().is_none() {
+        if takes_caller && rayon::current_thread_index().is_none() {
             let pool = builder().use_current_thread().build().map_err(refused)?;
             Ok(Self::Member { _pool: pool })
         } else {

@@ -9,7 +9,8 @@ fn on_new_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
-    let with = |threads| on_new_thread(|| results(&mut Rig::new(Cpu::new(Some(threads)))));
+    let with =
+        |threads| on_new_thread(|| results(&mut Rig::new(Cpu::with_calling_thread(Some(threads)))));
     let one = with(1);
     assert_same_bits(&one, &with(2));
     assert_same_bits(&one, &with(3));
@@ -18,9 +19,10 @@ fn the_number_of_threads_does_not_change_a_bit() {
 #[test]
 fn a_second_device_on_the_same_thread_works_as_well() {
     on_new_thread(|| {
-        let first = results(&mut Rig::new(Cpu::new(Some(2))));
-        assert_same_bits(&first, &results(&mut Rig::new(Cpu::new(Some(3)))));
-        let (mut a, mut b) = (Rig::new(Cpu::new(Some(1))), Rig::new(Cpu::new(None)));
+        let first = results(&mut Rig::new(Cpu::with_calling_thread(Some(2))));
+        assert_same_bits(&first, &results(&mut Rig::new(Cpu::with_calling_thread(Some(3)))));
+        let (mut a, mut b) =
+            (Rig::new(Cpu::with_calling_thread(Some(1))), Rig::new(Cpu::new(None)));
         assert_same_bits(&results(&mut a), &results(&mut b));
     });
 }
@@ -42,7 +44,7 @@ fn threads_end_with_the_device() {
     let last = format!("remat-cpu-{}", THREADS - 1);
     on_new_thread(|| {
         for _ in 0..2 {
-            let mut cpu = Cpu::new(Some(THREADS));
+            let mut cpu = Cpu::with_calling_thread(Some(THREADS));
             cpu.reserve(1 << 20).unwrap();
             let start = Instant::now();
             while threads_named(&last) == 0 {
@@ -60,7 +62,7 @@ fn threads_end_with_the_device() {
 
 #[test]
 fn nothing_runs_before_memory_is_reserved() {
-    let mut cpu = Cpu::new(Some(0));
+    let mut cpu = Cpu::with_calling_thread(Some(0));
     assert_eq!(cpu.threads(), 1);
     let fill = Op::Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 };
     let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, []) }];
