@@ -131,15 +131,15 @@ pub struct LearningArgs {
     #[arg(long, default_value = "0.1", value_parser = values::above_zero, allow_hyphen_values = true)]
     pub lr: f32,
 
-    /// Part of the last step's change that is made again
+    /// Momentum of SGD
     #[arg(long, value_name = "X", default_value = "0.9", value_parser = values::below_one, allow_hyphen_values = true)]
     pub momentum: f32,
 
-    /// Pull of the parameters towards 0
+    /// Weight decay (L2 penalty)
     #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub weight_decay: f32,
 
-    /// Of the first parameters, the order of images and random policies
+    /// Seed of initial weights, image order, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 

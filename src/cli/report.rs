@@ -104,14 +104,14 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  evictions   {} by {}, {:.1} % of the time choosing",
+            "  evictions   {} by {}; choosing took {:.1} % of the time",
             HumanCount(counters.evictions),
             self.policy,
             of_time(counters.search_seconds),
         )?;
         writeln!(
             f,
-            "  recomputed  {} ops beside {}, {:.1} % of the time",
+            "  recomputed  {} ops run again, on top of {}; {:.1} % of the time",
             HumanCount(counters.recomputed_ops),
             HumanCount(counters.ops),
             of_time(counters.recompute_seconds),
@@ -133,7 +133,10 @@ impl fmt::Display for Seconds {
         match self.0 {
             s if s < 1.0 => write!(f, "{:.1} ms", s * 1e3),
             s if s < 120.0 => write!(f, "{s:.2} s"),
-            s => write!(f, "{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
+            s => {
+                let seconds = s.round() as u64;
+                write!(f, "{} min {} s", seconds / 60, seconds % 60)
+            }
         }
     }
 }

@@ -25,6 +25,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(contradiction) = memory.contradiction() {
         return Err(Failure::usage(contradiction));
     }
+    if output.record.is_some() && output.record == output.json {
+        return Err(Failure::usage("--record and --json name the same file; give each its own"));
+    }
     // What cannot be written should be known before an hour of training, not after.
     let json_file = match output.json.as_deref().filter(|path| !is_stdout(path)) {
         Some(path) => Some(WholeFile::create(path).map_err(|e| Failure::writing(path, e))?),
