@@ -57,8 +57,8 @@ pub fn all() -> Vec<Stream> {
 
 /// `id,lower,upper,size`, a line for each buffer, live from `lower` up to `upper`.
 fn recorded_stream(name: &'static str, repeats: usize) -> Option<Stream> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("../shared/data/planning/{name}.csv"));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../shared/data/planning/{name}.csv"));
     let text = std::fs::read_to_string(path).ok()?;
     let mut events = vec![];
     for (id, line) in text.lines().skip(1).enumerate() {

@@ -1,5 +1,6 @@
 //! The holes of one size class.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A free chunk as the bins know it.
@@ -60,12 +61,17 @@ impl Bin {
         }
     }
 
-    /// Size of the largest hole.
-    pub fn largest(&self) -> Option<u64> {
+    /// The largest hole; of several, the one with the lowest offset.
+    pub fn largest(&self) -> Option<Hole> {
         match self {
-            Self::Equal(heap) => heap.first().map(|hole| hole.size),
-            Self::Few(list) => list.iter().map(|hole| hole.size).max(),
-            Self::Many(tree) => tree.last_key_value().map(|(&(size, _), _)| size),
+            Self::Equal(heap) => heap.first().copied(),
+            Self::Few(list) => {
+                list.iter().max_by_key(|hole| (hole.size, Reverse(hole.offset))).copied()
+            }
+            Self::Many(tree) => {
+                let (&(size, _), _) = tree.last_key_value()?;
+                tree.range((size, 0)..).next().map(Hole::of)
+            }
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Bins {
     /// Bit `b % 64` of `words[b / 64]` is set iff `bins[b]` is not empty.
     words: [u64; WORDS],
     /// `bins[b]` holds exactly the holes of class `b`; so every hole in it is smaller than every
-    /// hole of `bins[b + 1]`. As many as the arena's capacity can need.
+    /// hole of `bins[b + 1]`. As many as the longest region can need.
     bins: Vec<Bin>,
     /// Slot of a hole -> where in its bin the hole is, unless the bin is a tree. Means nothing for
     /// other slots.
@@ -43,12 +43,16 @@ const fn class(granules: u64) -> usize {
 }
 
 impl Bins {
-    /// No holes, and bins for holes of up to `capacity` bytes.
-    pub fn new(capacity: u64, granularity: u64) -> Self {
+    /// No holes, and no room for any.
+    pub fn new(granularity: u64) -> Self {
         let shift = granularity.trailing_zeros();
+        Self { shift, summary: 0, words: [0; WORDS], bins: vec![], positions: vec![], len: 0 }
+    }
+
+    /// Makes room for holes of up to `bytes` bytes.
+    pub fn make_room(&mut self, bytes: u64) {
         let bin = |class| if class < EQUAL { Bin::Equal(vec![]) } else { Bin::Few(vec![]) };
-        let bins = (0..=class(capacity >> shift)).map(bin).collect();
-        Self { shift, summary: 0, words: [0; WORDS], bins, positions: vec![], len: 0 }
+        self.bins.extend((self.bins.len()..=self.bin_of(bytes)).map(bin));
     }
 
     /// Number of holes.
@@ -56,8 +60,8 @@ impl Bins {
         self.len
     }
 
-    /// Bytes of the largest hole.
-    pub fn largest(&self) -> Option<u64> {
+    /// The largest hole; of several, the one with the lowest offset.
+    pub fn largest(&self) -> Option<Hole> {
         let word = self.summary.checked_ilog2()? as usize;
         let bin = word * 64 + self.words[word].ilog2() as usize;
         self.bins[bin].largest()
@@ -65,7 +69,7 @@ impl Bins {
 
     /// All holes, by class.
     pub fn iter(&self) -> impl Iterator<Item = Hole> + '_ {
-        self.iter_from(0)
+        self.occupied(0).flat_map(|bin| self.bins[bin].iter())
     }
 
     /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
@@ -79,10 +83,19 @@ impl Bins {
         }
     }
 
+    /// As [`Bins::fit`], of the holes for which `accept` holds. O(holes of that size and up).
+    pub fn fit_where(&self, size: u64, accept: impl Fn(&Hole) -> bool) -> Option<Hole> {
+        self.occupied(size).find_map(|bin| {
+            let fits = |hole: &Hole| hole.size >= size && accept(hole);
+            self.bins[bin].iter().filter(fits).min_by_key(Hole::key)
+        })
+    }
+
     /// The hole in which the `size` bytes from `offset` on lie. O(holes of that size and up).
     pub fn around(&self, offset: u64, size: u64) -> Option<Hole> {
         let end = offset.checked_add(size)?;
-        self.iter_from(size).find(|hole| hole.offset <= offset && end <= hole.end())
+        let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter());
+        holes.find(|hole| hole.offset <= offset && end <= hole.end())
     }
 
     /// Adds a hole.
@@ -146,11 +159,10 @@ impl Bins {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// All holes of at least `size` bytes, and others of the same class.
-    fn iter_from(&self, size: u64) -> impl Iterator<Item = Hole> + '_ {
+    /// The occupied bins of `size` and above, in order.
+    fn occupied(&self, size: u64) -> impl Iterator<Item = usize> + '_ {
         let first = self.occupied_from(self.bin_of(size));
         std::iter::successors(first, |bin| self.occupied_from(bin + 1))
-            .flat_map(|bin| self.bins[bin].iter())
     }
 
     /// Panics unless exactly the `holes` (slot -> hole) are in, each where it belongs.

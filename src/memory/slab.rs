@@ -33,21 +33,26 @@ impl fmt::Debug for Block {
 pub(super) struct Slot {
     /// First byte. A chunk starts where the one before it ends.
     pub offset: u64,
-    /// Bytes. Zero only at [`EDGE`] and in vacant slots.
+    /// Bytes. Zero only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
     /// What the holder of a block called itself; means nothing in a hole.
     pub owner: u64,
+    /// Bytes that the holder of a block asked for, at most `size` (but 0 is less than any size); means
+    /// nothing in a hole.
+    pub requested: u64,
     /// The chunk that ends where this one starts.
     pub prev: u32,
     /// The chunk that starts where this one ends. In a vacant slot: the next vacant one, or `EDGE`.
     pub next: u32,
-    /// Odd iff this is a block (or [`EDGE`]); a hole or a vacant slot is even.
+    /// Odd iff this is a block, a wall or [`EDGE`]; a hole or a vacant slot is even.
     pub generation: u32,
-    /// Bytes of `size` that nobody asked for; at most one granule. Means nothing in a hole.
-    pub slack: u32,
 }
 
 impl Slot {
+    const fn new(offset: u64, size: u64) -> Self {
+        Self { offset, size, owner: 0, requested: 0, prev: EDGE, next: EDGE, generation: 0 }
+    }
+
     pub fn is_used(&self) -> bool {
         self.generation % 2 == 1
     }
@@ -56,9 +61,9 @@ impl Slot {
         self.offset + self.size
     }
 
-    /// Bytes that the holder of a block asked for.
-    pub fn requested(&self) -> u64 {
-        self.size - u64::from(self.slack)
+    /// Whether this is in the ring without being a chunk: [`EDGE`], or the wall between two regions.
+    pub fn is_barrier(&self) -> bool {
+        self.size == 0
     }
 }
 
@@ -74,12 +79,11 @@ pub(super) struct Slab {
 
 impl Slab {
     pub fn new() -> Self {
-        let edge =
-            Slot { offset: 0, size: 0, owner: 0, prev: EDGE, next: EDGE, generation: 1, slack: 0 };
+        let edge = Slot { generation: 1, ..Slot::new(0, 0) };
         Self { slots: vec![edge], vacant: EDGE, vacancies: 0 }
     }
 
-    /// Chunks in the ring, [`EDGE`] not counted.
+    /// Chunks and walls in the ring, [`EDGE`] not counted.
     pub fn len(&self) -> usize {
         self.slots.len() - 1 - self.vacancies
     }
@@ -88,9 +92,7 @@ impl Slab {
     pub fn insert_before(&mut self, next: u32, offset: u64, size: u64) -> u32 {
         let index = self.vacant;
         let index = if index == EDGE {
-            let slot =
-                Slot { offset, size, owner: 0, prev: EDGE, next: EDGE, generation: 0, slack: 0 };
-            self.slots.push(slot);
+            self.slots.push(Slot::new(offset, size));
             u32::try_from(self.slots.len() - 1).expect("no arena has 2^32 chunks")
         } else {
             self.vacant = self[index].next;
