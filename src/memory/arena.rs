@@ -6,7 +6,7 @@ use super::ALIGNMENT;
 use super::bin::Hole;
 use super::bins::Bins;
 use super::region::{Fenced, Region};
-use super::slab::{Block, Slab};
+use super::slab::{Block, Note, Slab, Slot};
 use super::split::SplitRule;
 use super::stats::Counts;
 
@@ -116,7 +116,7 @@ impl Arena {
         let index = self.slab.resolve(block);
         self.slab.flip(index);
         let slot = &self.slab[index];
-        self.counts.give_back(slot.size, slot.requested);
+        self.counts.give_back(slot.size, self.live(slot));
         self.join(index);
         self.debug_check();
     }
@@ -140,14 +140,14 @@ impl Arena {
     #[must_use]
     #[track_caller]
     pub fn requested(&self, block: Block) -> u64 {
-        self.slab[self.slab.resolve(block)].requested
+        self.slab.note(self.slab.resolve(block)).requested
     }
 
     /// The name its holder gave a block.
     #[must_use]
     #[track_caller]
     pub fn owner(&self, block: Block) -> u64 {
-        self.slab[self.slab.resolve(block)].owner
+        self.slab.note(self.slab.resolve(block)).owner
     }
 
     /// Offsets and sizes are multiples of this many bytes.
@@ -168,6 +168,12 @@ impl Arena {
         Some(bytes.max(1).checked_add(below)? & !below)
     }
 
+    /// Bytes that were asked for of a block, rounded up to the granularity.
+    #[inline(always)]
+    pub(super) fn live(&self, block: &Slot) -> u64 {
+        block.size - u64::from(block.place_or_tail) * self.granularity
+    }
+
     // Always inlined, as are `cut` and `join`: holes passed through memory cost 2 ns in 16.
     #[inline(always)]
     pub(super) fn occupy(
@@ -180,10 +186,13 @@ impl Arena {
     ) -> Block {
         let index = self.cut(hole, offset, size);
         self.slab.flip(index);
-        let slot = &mut self.slab[index];
-        slot.owner = owner;
-        slot.requested = bytes;
-        self.counts.take(size, bytes, offset + size);
+        *self.slab.note_mut(index) = Note { owner, requested: bytes };
+        let tail = match self.split {
+            SplitRule::Exact => 0,
+            SplitRule::TensorFlow { .. } => size - bytes.max(1).next_multiple_of(self.granularity),
+        };
+        self.slab[index].place_or_tail = (tail >> self.granularity.trailing_zeros()) as u32;
+        self.counts.take(size, size - tail, offset + size);
         self.debug_check();
         self.slab.handle(index)
     }
@@ -195,23 +204,23 @@ impl Arena {
         let before = offset - hole.offset;
         let after = Hole { size: hole.size - before - size, offset: offset + size, ..hole };
         if before > 0 {
-            self.bins.update(hole, Hole { size: before, ..hole });
+            self.bins.update(hole, Hole { size: before, ..hole }, &mut self.slab);
             self.slab[hole.slot].size = before;
             let next = self.slab[hole.slot].next;
             if after.size > 0 {
                 let slot = self.slab.insert_before(next, after.offset, after.size);
-                self.bins.insert(Hole { slot, ..after });
+                self.bins.insert(Hole { slot, ..after }, &mut self.slab);
                 self.slab.insert_before(slot, offset, size)
             } else {
                 self.slab.insert_before(next, offset, size)
             }
         } else if after.size > 0 {
-            self.bins.update(hole, after);
+            self.bins.update(hole, after, &mut self.slab);
             let slot = &mut self.slab[hole.slot];
             (slot.offset, slot.size) = (after.offset, after.size);
             self.slab.insert_before(hole.slot, offset, size)
         } else {
-            self.bins.remove(hole);
+            self.bins.remove(hole, &mut self.slab);
             hole.slot
         }
     }
@@ -226,24 +235,24 @@ impl Arena {
         let right = self.hole_at(next);
         let joined = match (left, right) {
             (None, None) => {
-                self.bins.insert(chunk);
+                self.bins.insert(chunk, &mut self.slab);
                 return chunk;
             }
             (Some(left), None) => {
                 let joined = Hole { size: left.size + chunk.size, ..left };
-                self.bins.update(left, joined);
+                self.bins.update(left, joined, &mut self.slab);
                 joined
             }
             (None, Some(right)) => {
                 let size = chunk.size + right.size;
                 let joined = Hole { size, offset: chunk.offset, ..right };
-                self.bins.update(right, joined);
+                self.bins.update(right, joined, &mut self.slab);
                 joined
             }
             (Some(left), Some(right)) => {
                 let joined = Hole { size: left.size + chunk.size + right.size, ..left };
-                self.bins.remove(right);
-                self.bins.update(left, joined);
+                self.bins.remove(right, &mut self.slab);
+                self.bins.update(left, joined, &mut self.slab);
                 self.slab.remove(next);
                 joined
             }

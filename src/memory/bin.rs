@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::slab::Slab;
+
 /// A free chunk as the bins know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole {
@@ -106,15 +108,15 @@ impl Bin {
     }
 
     #[inline]
-    pub fn insert(&mut self, hole: Hole, positions: &mut [u32]) {
+    pub fn insert(&mut self, hole: Hole, slab: &mut Slab) {
         match self {
             Self::Equal(heap) => {
                 let at = heap.len();
                 heap.push(hole);
-                rise(heap, at, hole, positions);
+                rise(heap, at, hole, slab);
             }
             Self::Few(list) if list.len() < MANY => {
-                positions[hole.slot as usize] = list.len() as u32;
+                slab[hole.slot].place_or_tail = list.len() as u32;
                 list.push(hole);
             }
             Self::Few(list) => {
@@ -129,19 +131,19 @@ impl Bin {
 
     /// Takes out a hole that is in.
     #[inline]
-    pub fn remove(&mut self, hole: Hole, positions: &mut [u32]) {
+    pub fn remove(&mut self, hole: Hole, slab: &mut Slab) {
         match self {
             Self::Equal(heap) => {
-                let at = positions[hole.slot as usize] as usize;
+                let at = slab[hole.slot].place_or_tail as usize;
                 if let Some(last) = heap.pop().filter(|_| at < heap.len()) {
-                    place(heap, at, last, positions);
+                    place(heap, at, last, slab);
                 }
             }
             Self::Few(list) => {
-                let at = positions[hole.slot as usize];
+                let at = slab[hole.slot].place_or_tail;
                 list.swap_remove(at as usize);
                 if let Some(moved) = list.get(at as usize) {
-                    positions[moved.slot as usize] = at;
+                    slab[moved.slot].place_or_tail = at;
                 }
             }
             Self::Many(tree) => {
@@ -149,7 +151,7 @@ impl Bin {
                 if tree.len() <= FEW {
                     let list: Vec<_> = tree.iter().map(Hole::of).collect();
                     for (at, hole) in (0..).zip(&list) {
-                        positions[hole.slot as usize] = at;
+                        slab[hole.slot].place_or_tail = at;
                     }
                     *self = Self::Few(list);
                 }
@@ -159,11 +161,11 @@ impl Bin {
 
     /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
     #[inline]
-    pub fn update(&mut self, old: Hole, new: Hole, positions: &mut [u32]) {
+    pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         debug_assert_eq!(old.slot, new.slot);
         match self {
-            Self::Equal(heap) => place(heap, positions[old.slot as usize] as usize, new, positions),
-            Self::Few(list) => list[positions[old.slot as usize] as usize] = new,
+            Self::Equal(heap) => place(heap, slab[old.slot].place_or_tail as usize, new, slab),
+            Self::Few(list) => list[slab[old.slot].place_or_tail as usize] = new,
             Self::Many(tree) => {
                 tree.remove(&old.key());
                 tree.insert(new.key(), new.slot);
@@ -172,10 +174,10 @@ impl Bin {
     }
 
     /// Whether `hole` is in, and where its position says.
-    pub fn contains(&self, hole: Hole, positions: &[u32]) -> bool {
+    pub fn contains(&self, hole: Hole, slab: &Slab) -> bool {
         match self {
             Self::Equal(list) | Self::Few(list) => {
-                list.get(positions[hole.slot as usize] as usize) == Some(&hole)
+                list.get(slab[hole.slot].place_or_tail as usize) == Some(&hole)
             }
             Self::Many(tree) => tree.get(&hole.key()) == Some(&hole.slot),
         }
@@ -194,40 +196,40 @@ impl Bin {
 }
 
 /// Puts `hole` in place of the one at `at`.
-fn place(heap: &mut [Hole], at: usize, hole: Hole, positions: &mut [u32]) {
+fn place(heap: &mut [Hole], at: usize, hole: Hole, slab: &mut Slab) {
     if hole.offset < heap[at].offset {
-        rise(heap, at, hole, positions);
+        rise(heap, at, hole, slab);
     } else {
-        sink(heap, at, hole, positions);
+        sink(heap, at, hole, slab);
     }
 }
 
 /// Puts `hole` at `at` or at the first ancestor where it is in order.
 #[inline]
-fn rise(heap: &mut [Hole], mut at: usize, hole: Hole, positions: &mut [u32]) {
+fn rise(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     while at > 0 {
         let parent = (at - 1) / FAN;
         if heap[parent].offset < hole.offset {
             break;
         }
         heap[at] = heap[parent];
-        positions[heap[at].slot as usize] = at as u32;
+        slab[heap[at].slot].place_or_tail = at as u32;
         at = parent;
     }
     heap[at] = hole;
-    positions[hole.slot as usize] = at as u32;
+    slab[hole.slot].place_or_tail = at as u32;
 }
 
 /// Puts `hole` at `at` or at the first descendant, along the lowest children, where it is in order.
-fn sink(heap: &mut [Hole], mut at: usize, hole: Hole, positions: &mut [u32]) {
+fn sink(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     loop {
         let children = (at * FAN + 1)..(at * FAN + 1 + FAN).min(heap.len());
         let lowest = children.min_by_key(|&child| heap[child].offset);
         let Some(child) = lowest.filter(|&child| heap[child].offset < hole.offset) else { break };
         heap[at] = heap[child];
-        positions[heap[at].slot as usize] = at as u32;
+        slab[heap[at].slot].place_or_tail = at as u32;
         at = child;
     }
     heap[at] = hole;
-    positions[hole.slot as usize] = at as u32;
+    slab[hole.slot].place_or_tail = at as u32;
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bin::{Bin, Hole};
+use super::slab::Slab;
 
 /// Each power of two is cut into `2^STEP_BITS` classes, so a class is at most 3 % wide.
 const STEP_BITS: u32 = 5;
@@ -25,9 +26,6 @@ pub(super) struct Bins {
     /// `bins[b]` holds exactly the holes of class `b`; so every hole in it is smaller than every
     /// hole of `bins[b + 1]`. As many as the longest region can need.
     bins: Vec<Bin>,
-    /// Slot of a hole -> where in its bin the hole is, unless the bin is a tree. Means nothing for
-    /// other slots.
-    positions: Vec<u32>,
     /// Holes in all bins.
     len: usize,
 }
@@ -46,7 +44,7 @@ impl Bins {
     /// No holes, and no room for any.
     pub fn new(granularity: u64) -> Self {
         let shift = granularity.trailing_zeros();
-        Self { shift, summary: 0, words: [0; WORDS], bins: vec![], positions: vec![], len: 0 }
+        Self { shift, summary: 0, words: [0; WORDS], bins: vec![], len: 0 }
     }
 
     /// Makes room for holes of up to `bytes` bytes.
@@ -100,13 +98,9 @@ impl Bins {
 
     /// Adds a hole.
     #[inline]
-    pub fn insert(&mut self, hole: Hole) {
-        let slot = hole.slot as usize;
-        if slot >= self.positions.len() {
-            self.positions.resize(slot + 1, 0);
-        }
+    pub fn insert(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
-        self.bins[bin].insert(hole, &mut self.positions);
+        self.bins[bin].insert(hole, slab);
         self.words[bin / 64] |= 1 << (bin % 64);
         self.summary |= 1 << (bin / 64);
         self.len += 1;
@@ -114,9 +108,9 @@ impl Bins {
 
     /// Takes out a hole that is in.
     #[inline]
-    pub fn remove(&mut self, hole: Hole) {
+    pub fn remove(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
-        self.bins[bin].remove(hole, &mut self.positions);
+        self.bins[bin].remove(hole, slab);
         self.len -= 1;
         if self.bins[bin].is_empty() {
             let word = &mut self.words[bin / 64];
@@ -129,13 +123,13 @@ impl Bins {
 
     /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
     #[inline]
-    pub fn update(&mut self, old: Hole, new: Hole) {
+    pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         let bin = self.bin_of(old.size);
         if bin == self.bin_of(new.size) {
-            self.bins[bin].update(old, new, &mut self.positions);
+            self.bins[bin].update(old, new, slab);
         } else {
-            self.remove(old);
-            self.insert(new);
+            self.remove(old, slab);
+            self.insert(new, slab);
         }
     }
 
@@ -166,11 +160,11 @@ impl Bins {
     }
 
     /// Panics unless exactly the `holes` (slot -> hole) are in, each where it belongs.
-    pub fn check(&self, holes: &BTreeMap<u32, Hole>) {
+    pub fn check(&self, holes: &BTreeMap<u32, Hole>, slab: &Slab) {
         assert_eq!(self.len, holes.len(), "the bins hold {} of {} holes", self.len, holes.len());
         for hole in holes.values() {
             let bin = self.bin_of(hole.size);
-            let found = self.bins[bin].contains(*hole, &self.positions);
+            let found = self.bins[bin].contains(*hole, slab);
             assert!(found, "{hole:?} is not in bin {bin}");
         }
         for (b, bin) in self.bins.iter().enumerate() {

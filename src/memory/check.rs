@@ -36,10 +36,12 @@ impl Arena {
                 assert_eq!(slot.offset, at, "chunks do not tile at slot {index}");
                 assert!(slot.size.is_multiple_of(self.granularity()), "size of slot {index}");
                 if slot.is_used() {
-                    let least = self.round(slot.requested).expect("it fits in the block");
-                    let taken = self.split.taken(least, slot.size);
+                    let requested = self.slab.note(index).requested;
+                    let live = self.round(requested).expect("it fits in the block");
+                    let taken = self.split.taken(live, slot.size);
                     assert_eq!(taken, slot.size, "what slot {index} takes");
-                    sums.take(slot.size, slot.requested, slot.end());
+                    assert_eq!(self.live(slot), live, "tail of slot {index}");
+                    sums.take(slot.size, live, slot.end());
                 } else {
                     assert!(self.slab[prev].is_used(), "slots {prev} and {index} are both holes");
                     holes.insert(index, self.slab.hole(index));
@@ -62,15 +64,15 @@ impl Arena {
         let counts = &self.counts;
         assert_eq!(slots, self.slab.len(), "number of chunks and walls");
         assert_eq!(sums.used, counts.used, "bytes in use");
-        assert_eq!(sums.requested, counts.requested, "bytes asked for");
+        assert_eq!(sums.live, counts.live, "bytes asked for");
         assert_eq!(sums.reserved, counts.reserved, "bytes of all regions");
         assert_eq!(self.blocks() as u64, counts.allocations - counts.frees, "number of blocks");
         assert_eq!(self.blocks() as u64, sums.allocations, "number of blocks");
         assert!(counts.used <= counts.peak, "use above its peak");
-        assert!(counts.requested <= counts.peak_requested, "requests above their peak");
+        assert!(counts.live <= counts.peak_live, "live bytes above their peak");
         assert!(counts.reserved <= counts.peak_reserved, "regions above their peak");
         assert!(sums.high_water <= counts.high_water, "a block above the highest end");
-        self.bins.check(&holes);
+        self.bins.check(&holes, &self.slab);
     }
 
     /// Runs [`Arena::check`] at the end of a change, in debug builds.

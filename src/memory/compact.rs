@@ -145,15 +145,15 @@ impl Arena {
         let mut index = self.slab[EDGE].next;
         let mut run = run_from(index, self.slab[index].offset);
         while index != EDGE {
-            let slot = &self.slab[index];
+            let (slot, note) = (&self.slab[index], self.slab.note(index));
             index = slot.next;
-            if slot.is_barrier() || slot.is_used() && !movable(slot.owner) {
+            if slot.is_barrier() || slot.is_used() && !movable(note.owner) {
                 run = run_from(index, slot.end());
                 continue;
             }
             run.end = slot.end();
             if slot.is_used() {
-                run.cost += slot.requested;
+                run.cost += note.requested;
             } else {
                 run.free += slot.size;
             }
@@ -174,7 +174,7 @@ impl Arena {
     fn without_first(&self, mut run: Run) -> Run {
         let slot = &self.slab[run.first];
         if slot.is_used() {
-            run.cost -= slot.requested;
+            run.cost -= self.slab.note(run.first).requested;
         } else {
             run.free -= slot.size;
         }

@@ -264,7 +264,7 @@ pub struct Model {
     memory: Vec<u64>,
     owners: u64,
     next_region: u64,
-    /// Used, requested, reserved.
+    /// Used, live, reserved.
     peaks: [u64; 3],
     high_water: u64,
     largest_allocation: u64,
@@ -357,7 +357,7 @@ impl Model {
             }
             Operation::ResetPeak => {
                 self.pool.arena_mut().reset_peak();
-                self.peaks = [self.used(), self.requested(), self.reserved()];
+                self.peaks = [self.used(), self.live(), self.reserved()];
                 self.high_water = self.blocks.last().map_or(0, |held| held.offset + held.size);
                 self.largest_allocation = 0;
             }
@@ -462,7 +462,7 @@ impl Model {
         let at = self.blocks.partition_point(|held| held.offset < offset);
         self.blocks.insert(at, Held { offset, size, requested, owner: self.owners, block });
         self.peaks[0] = self.peaks[0].max(self.used());
-        self.peaks[1] = self.peaks[1].max(self.requested());
+        self.peaks[1] = self.peaks[1].max(self.live());
         self.high_water = self.high_water.max(offset + size);
         self.largest_allocation = self.largest_allocation.max(size);
         let written = self.granules(offset, requested);
@@ -544,12 +544,12 @@ impl Model {
         let stats = arena.stats();
         assert_eq!((stats.blocks, stats.holes), (self.blocks.len(), holes.clone().count()));
         let largest = holes.map(|hole| hole.size).max().unwrap_or(0);
-        let [used, requested, reserved] = [self.used(), self.requested(), self.reserved()];
+        let [used, live, reserved] = [self.used(), self.live(), self.reserved()];
         assert_eq!(
-            [stats.used, stats.requested, stats.reserved, stats.free, stats.largest_free],
-            [used, requested, reserved, reserved - used, largest]
+            [stats.used, stats.live, stats.reserved, stats.free, stats.largest_free],
+            [used, live, reserved, reserved - used, largest]
         );
-        assert_eq!([stats.peak, stats.peak_requested, stats.peak_reserved], self.peaks);
+        assert_eq!([stats.peak, stats.peak_live, stats.peak_reserved], self.peaks);
         assert_eq!(
             (stats.high_water, stats.largest_allocation),
             (self.high_water, self.largest_allocation)
@@ -679,8 +679,8 @@ impl Model {
         self.blocks.iter().map(|held| held.size).sum()
     }
 
-    fn requested(&self) -> u64 {
-        self.blocks.iter().map(|held| held.requested).sum()
+    fn live(&self) -> u64 {
+        self.blocks.iter().map(|held| self.round(held.requested)).sum()
     }
 
     fn reserved(&self) -> u64 {

@@ -106,7 +106,7 @@ impl Arena {
         let at = at.unwrap_or_else(|| panic!("{region:?} is not a region of this arena"));
         assert!(self.is_free(&self.regions[at]), "{region:?} has blocks");
         let first = self.slab[self.regions[at].wall].next;
-        self.bins.remove(self.slab.hole(first));
+        self.bins.remove(self.slab.hole(first), &mut self.slab);
         self.slab.remove(first);
         let Fenced { wall, .. } = self.regions.remove(at);
         if wall != EDGE {

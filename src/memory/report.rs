@@ -14,6 +14,8 @@ const HOLDERS: usize = 5;
 pub struct Report {
     /// The whole in numbers.
     pub stats: Stats,
+    /// In blocks, exactly as much as was asked for.
+    pub requested: u64,
     /// Chunks by power of two, smallest first; empty classes are left out.
     pub classes: Vec<SizeClass>,
     /// Those who hold the most, most first; of equals, the lower owner first.
@@ -52,6 +54,7 @@ impl Arena {
     /// Everything a reader of an out-of-memory error may want to know. O(chunks * log blocks).
     #[must_use]
     pub fn report(&self) -> Report {
+        let mut total = 0;
         let mut classes = [SizeClass::default(); 64];
         let mut held = Vec::with_capacity(self.blocks());
         for chunk in self.chunks() {
@@ -61,7 +64,8 @@ impl Arena {
                     class.holes += 1;
                     class.free += chunk.size;
                 }
-                Content::Used { owner, .. } => {
+                Content::Used { owner, requested, .. } => {
+                    total += requested;
                     class.blocks += 1;
                     class.used += chunk.size;
                     held.push((owner, chunk.size));
@@ -73,6 +77,7 @@ impl Arena {
         }
         Report {
             stats: self.stats(),
+            requested: total,
             classes: classes.into_iter().filter(|c| c.blocks + c.holes > 0).collect(),
             holders: largest_holders(held),
         }
@@ -106,7 +111,7 @@ impl fmt::Display for Report {
             size(stats.used),
             size(stats.reserved),
             stats.blocks,
-            size(stats.requested),
+            size(self.requested),
             size(stats.peak),
             size(stats.high_water),
         )?;

@@ -28,29 +28,38 @@ impl fmt::Debug for Block {
     }
 }
 
-/// One chunk of the arena, or a vacant record waiting to be one.
+/// One chunk of the arena, or a vacant record waiting to be one. Half a cache line: freeing a block
+/// looks at three of these wherever they are, and that is most of what it costs.
 #[derive(Clone, Debug)]
+#[repr(align(32))]
 pub(super) struct Slot {
     /// First byte. A chunk starts where the one before it ends.
     pub offset: u64,
     /// Bytes. Zero only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
-    /// What the holder of a block called itself; means nothing in a hole.
-    pub owner: u64,
-    /// Bytes that the holder of a block asked for, at most `size` (but 0 is less than any size); means
-    /// nothing in a hole.
-    pub requested: u64,
     /// The chunk that ends where this one starts.
     pub prev: u32,
     /// The chunk that starts where this one ends. In a vacant slot: the next vacant one, or `EDGE`.
     pub next: u32,
     /// Odd iff this is a block, a wall or [`EDGE`]; a hole or a vacant slot is even.
     pub generation: u32,
+    /// In a hole: its index in its bin, unless the bin is a tree. In a block: how many granules it takes
+    /// beyond the bytes asked for. Means nothing elsewhere.
+    pub place_or_tail: u32,
+}
+
+/// What is known about a block that only its holder asks for. Means nothing for other slots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Note {
+    /// What the holder called itself.
+    pub owner: u64,
+    /// Bytes asked for.
+    pub requested: u64,
 }
 
 impl Slot {
     const fn new(offset: u64, size: u64) -> Self {
-        Self { offset, size, owner: 0, requested: 0, prev: EDGE, next: EDGE, generation: 0 }
+        Self { offset, size, prev: EDGE, next: EDGE, generation: 0, place_or_tail: 0 }
     }
 
     pub fn is_used(&self) -> bool {
@@ -71,6 +80,8 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub(super) struct Slab {
     slots: Vec<Slot>,
+    /// `notes[i]` belongs to `slots[i]`.
+    notes: Vec<Note>,
     /// Top of the stack of vacant slots, `EDGE` if there is none.
     vacant: u32,
     /// Length of that stack.
@@ -80,7 +91,7 @@ pub(super) struct Slab {
 impl Slab {
     pub fn new() -> Self {
         let edge = Slot { generation: 1, ..Slot::new(0, 0) };
-        Self { slots: vec![edge], vacant: EDGE, vacancies: 0 }
+        Self { slots: vec![edge], notes: vec![Note::default()], vacant: EDGE, vacancies: 0 }
     }
 
     /// Chunks and walls in the ring, [`EDGE`] not counted.
@@ -93,6 +104,7 @@ impl Slab {
         let index = self.vacant;
         let index = if index == EDGE {
             self.slots.push(Slot::new(offset, size));
+            self.notes.push(Note::default());
             u32::try_from(self.slots.len() - 1).expect("no arena has 2^32 chunks")
         } else {
             self.vacant = self[index].next;
@@ -134,6 +146,16 @@ impl Slab {
     pub fn flip(&mut self, index: u32) {
         let slot = &mut self[index];
         slot.generation = slot.generation.wrapping_add(1);
+    }
+
+    /// The note of the block in slot `index`.
+    pub fn note(&self, index: u32) -> &Note {
+        &self.notes[index as usize]
+    }
+
+    /// The note of the block in slot `index`, to be written.
+    pub fn note_mut(&mut self, index: u32) -> &mut Note {
+        &mut self.notes[index as usize]
     }
 
     /// Slot `index` as a hole.

@@ -8,8 +8,8 @@ use super::{Arena, Region};
 pub struct Stats {
     /// In blocks, as much as they take.
     pub used: u64,
-    /// In blocks, as much as was asked for.
-    pub requested: u64,
+    /// In blocks, as much as was asked for, rounded up to the granularity.
+    pub live: u64,
     /// In holes.
     pub free: u64,
     /// The largest hole.
@@ -18,8 +18,8 @@ pub struct Stats {
     pub reserved: u64,
     /// The most `used` since the start or the last [`Arena::reset_peak`], as are all peaks.
     pub peak: u64,
-    /// The most `requested`.
-    pub peak_requested: u64,
+    /// The most `live`.
+    pub peak_live: u64,
     /// The most `reserved`.
     pub peak_reserved: u64,
     /// The highest end of any block.
@@ -49,13 +49,13 @@ pub struct Stats {
 pub(super) struct Counts {
     /// Sum of the sizes of the blocks.
     pub used: u64,
-    /// Sum of what was asked for.
-    pub requested: u64,
+    /// Sum of what was asked for, rounded up to the granularity.
+    pub live: u64,
     /// Sum of the lengths of the regions.
     pub reserved: u64,
     /// Largest `used` since the start or the last reset, and so on.
     pub peak: u64,
-    pub peak_requested: u64,
+    pub peak_live: u64,
     pub peak_reserved: u64,
     /// Highest end of any block since then.
     pub high_water: u64,
@@ -69,21 +69,21 @@ pub(super) struct Counts {
 impl Counts {
     /// A block was taken.
     #[inline(always)]
-    pub fn take(&mut self, size: u64, requested: u64, end: u64) {
+    pub fn take(&mut self, size: u64, live: u64, end: u64) {
         self.used += size;
-        self.requested += requested;
+        self.live += live;
         self.allocations += 1;
         self.largest_allocation = self.largest_allocation.max(size);
         self.peak = self.peak.max(self.used);
-        self.peak_requested = self.peak_requested.max(self.requested);
+        self.peak_live = self.peak_live.max(self.live);
         self.high_water = self.high_water.max(end);
     }
 
     /// A block was given back.
     #[inline(always)]
-    pub fn give_back(&mut self, size: u64, requested: u64) {
+    pub fn give_back(&mut self, size: u64, live: u64) {
         self.used -= size;
-        self.requested -= requested;
+        self.live -= live;
         self.frees += 1;
     }
 }
@@ -92,17 +92,16 @@ impl Arena {
     /// All figures at once. O(1), as [`Arena::largest_free`].
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Counts { used, requested, reserved, peak, peak_requested, peak_reserved, .. } =
-            self.counts;
+        let Counts { used, live, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
         let Counts { high_water, largest_allocation, allocations, frees, moves, .. } = self.counts;
         Stats {
             used,
-            requested,
+            live,
             free: self.free_bytes(),
             largest_free: self.largest_free(),
             reserved,
             peak,
-            peak_requested,
+            peak_live,
             peak_reserved,
             high_water,
             largest_allocation,
@@ -168,14 +167,14 @@ impl Arena {
 
     /// What scattering has cost so far: `peak reserved / peak live`, the most bytes that had to be set
     /// aside over the most that were asked for at once, both since the start or the last
-    /// [`Arena::reset_peak`]. 1 is the least possible; what blocks take beyond what was asked for counts
-    /// as well. 1 as long as there was no block.
+    /// [`Arena::reset_peak`]. 1 is the least possible; what a split rule gives away with blocks counts as
+    /// well. 1 as long as there was no block.
     ///
     /// Regions count as set aside up to the highest end of a block (as far as that is less), so that
     /// the figure says the same for a region that is the whole budget and for those that grow.
     #[must_use]
     pub fn expansion(&self) -> f64 {
-        match self.counts.peak_requested {
+        match self.counts.peak_live {
             0 => 1.0,
             live => self.counts.peak_reserved.min(self.counts.high_water) as f64 / live as f64,
         }
@@ -195,7 +194,7 @@ impl Arena {
         let high_water = self.regions().map(last_end).max().unwrap_or(0);
         let counts = &mut self.counts;
         counts.peak = counts.used;
-        counts.peak_requested = counts.requested;
+        counts.peak_live = counts.live;
         counts.peak_reserved = counts.reserved;
         counts.high_water = high_water;
         counts.largest_allocation = 0;

@@ -3,7 +3,7 @@
 use std::iter::{FusedIterator, Rev};
 
 use super::Arena;
-use super::slab::{Block, EDGE};
+use super::slab::{Block, EDGE, Note};
 
 /// A run of bytes: one block or one hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,7 +163,8 @@ impl Arena {
         let slot = &self.slab[index];
         let content = if slot.is_used() {
             let block = self.slab.handle(index);
-            Content::Used { block, owner: slot.owner, requested: slot.requested }
+            let &Note { owner, requested } = self.slab.note(index);
+            Content::Used { block, owner, requested }
         } else {
             Content::Free
         };
