@@ -49,8 +49,8 @@ impl Bins {
 
     /// Makes room for holes of up to `bytes` bytes.
     pub fn make_room(&mut self, bytes: u64) {
-        let bin = |class| if class < EQUAL { Bin::Equal(vec![]) } else { Bin::Few(vec![]) };
-        self.bins.extend((self.bins.len()..=self.bin_of(bytes)).map(bin));
+        let bins = self.bins.len()..=self.bin_of(bytes);
+        self.bins.extend(bins.map(|_| Bin::Few(vec![])));
     }
 
     /// Number of holes.
@@ -71,7 +71,7 @@ impl Bins {
     }
 
     /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
-    #[inline]
+    #[inline(always)]
     pub fn fit(&self, size: u64) -> Option<Hole> {
         let own = self.bin_of(size);
         let first = self.occupied_from(own)?;
@@ -97,32 +97,29 @@ impl Bins {
     }
 
     /// Adds a hole.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
-        self.bins[bin].insert(hole, slab);
+        self.bins[bin].insert(hole, bin < EQUAL, slab);
         self.words[bin / 64] |= 1 << (bin % 64);
         self.summary |= 1 << (bin / 64);
         self.len += 1;
     }
 
     /// Takes out a hole that is in.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
-        self.bins[bin].remove(hole, slab);
+        let emptied = self.bins[bin].remove(hole, slab);
         self.len -= 1;
-        if self.bins[bin].is_empty() {
-            let word = &mut self.words[bin / 64];
-            *word &= !(1 << (bin % 64));
-            if *word == 0 {
-                self.summary &= !(1 << (bin / 64));
-            }
-        }
+        // Whether a bin or a word empties is a coin toss, so no branch asks it.
+        let word = &mut self.words[bin / 64];
+        *word &= !(u64::from(emptied) << (bin % 64));
+        self.summary &= !(u64::from(*word == 0) << (bin / 64));
     }
 
     /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
-    #[inline]
+    #[inline(always)]
     pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         let bin = self.bin_of(old.size);
         if bin == self.bin_of(new.size) {
@@ -138,7 +135,7 @@ impl Bins {
     }
 
     /// The first bin from `bin` on that is not empty.
-    #[inline]
+    #[inline(always)]
     fn occupied_from(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
         let here = self.words.get(word)? & (!0 << (bin % 64));

@@ -40,8 +40,8 @@ impl Arena {
                     let live = self.round(requested).expect("it fits in the block");
                     let taken = self.split.taken(live, slot.size);
                     assert_eq!(taken, slot.size, "what slot {index} takes");
-                    assert_eq!(self.live(slot), live, "tail of slot {index}");
-                    sums.take(slot.size, live, slot.end());
+                    assert_eq!(self.tail(slot), slot.size - live, "tail of slot {index}");
+                    sums.take(slot.size, slot.size - live, slot.end());
                 } else {
                     assert!(self.slab[prev].is_used(), "slots {prev} and {index} are both holes");
                     holes.insert(index, self.slab.hole(index));
@@ -64,12 +64,12 @@ impl Arena {
         let counts = &self.counts;
         assert_eq!(slots, self.slab.len(), "number of chunks and walls");
         assert_eq!(sums.used, counts.used, "bytes in use");
-        assert_eq!(sums.live, counts.live, "bytes asked for");
+        assert_eq!(sums.tails, counts.tails, "bytes not asked for");
         assert_eq!(sums.reserved, counts.reserved, "bytes of all regions");
         assert_eq!(self.blocks() as u64, counts.allocations - counts.frees, "number of blocks");
         assert_eq!(self.blocks() as u64, sums.allocations, "number of blocks");
         assert!(counts.used <= counts.peak, "use above its peak");
-        assert!(counts.live <= counts.peak_live, "live bytes above their peak");
+        assert!(counts.used - counts.tails <= counts.peak_live, "live bytes above their peak");
         assert!(counts.reserved <= counts.peak_reserved, "regions above their peak");
         assert!(sums.high_water <= counts.high_water, "a block above the highest end");
         self.bins.check(&holes, &self.slab);

@@ -100,6 +100,7 @@ impl Slab {
     }
 
     /// A new hole of the given range, linked in before `next`.
+    #[inline(always)]
     pub fn insert_before(&mut self, next: u32, offset: u64, size: u64) -> u32 {
         let index = self.vacant;
         let index = if index == EDGE {

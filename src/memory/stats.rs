@@ -49,12 +49,13 @@ pub struct Stats {
 pub(super) struct Counts {
     /// Sum of the sizes of the blocks.
     pub used: u64,
-    /// Sum of what was asked for, rounded up to the granularity.
-    pub live: u64,
+    /// The part of `used` that was not asked for, beyond rounding up to the granularity.
+    pub tails: u64,
     /// Sum of the lengths of the regions.
     pub reserved: u64,
     /// Largest `used` since the start or the last reset, and so on.
     pub peak: u64,
+    /// Of `used - tails`.
     pub peak_live: u64,
     pub peak_reserved: u64,
     /// Highest end of any block since then.
@@ -67,23 +68,33 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// A block was taken.
+    /// A block was taken. New peaks are rare, so they are asked for, not computed each time.
     #[inline(always)]
-    pub fn take(&mut self, size: u64, live: u64, end: u64) {
+    pub fn take(&mut self, size: u64, tail: u64, end: u64) {
         self.used += size;
-        self.live += live;
+        self.tails += tail;
         self.allocations += 1;
-        self.largest_allocation = self.largest_allocation.max(size);
+        let live = self.used - self.tails;
+        let peak = (self.used > self.peak) | (live > self.peak_live);
+        if peak | (size > self.largest_allocation) | (end > self.high_water) {
+            self.raise(size, end);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise(&mut self, size: u64, end: u64) {
         self.peak = self.peak.max(self.used);
-        self.peak_live = self.peak_live.max(self.live);
+        self.peak_live = self.peak_live.max(self.used - self.tails);
+        self.largest_allocation = self.largest_allocation.max(size);
         self.high_water = self.high_water.max(end);
     }
 
     /// A block was given back.
     #[inline(always)]
-    pub fn give_back(&mut self, size: u64, live: u64) {
+    pub fn give_back(&mut self, size: u64, tail: u64) {
         self.used -= size;
-        self.live -= live;
+        self.tails -= tail;
         self.frees += 1;
     }
 }
@@ -92,11 +103,11 @@ impl Arena {
     /// All figures at once. O(1), as [`Arena::largest_free`].
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Counts { used, live, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
+        let Counts { used, tails, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
         let Counts { high_water, largest_allocation, allocations, frees, moves, .. } = self.counts;
         Stats {
             used,
-            live,
+            live: used - tails,
             free: self.free_bytes(),
             largest_free: self.largest_free(),
             reserved,
@@ -194,7 +205,7 @@ impl Arena {
         let high_water = self.regions().map(last_end).max().unwrap_or(0);
         let counts = &mut self.counts;
         counts.peak = counts.used;
-        counts.peak_live = counts.live;
+        counts.peak_live = counts.used - counts.tails;
         counts.peak_reserved = counts.reserved;
         counts.high_water = high_water;
         counts.largest_allocation = 0;
