@@ -25,7 +25,7 @@ mod neighbours;
 mod peers;
 mod streams;
 
-use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, Rlsf};
+use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, RematTensorFlow, Rlsf};
 use std::time::Instant;
 use streams::{Op, Stream};
 
@@ -134,6 +134,7 @@ fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
 fn measure(stream: &Stream, clock: f64) -> Vec<Row> {
     let mut entered = [
         enter::<Remat>(stream),
+        enter::<RematTensorFlow>(stream),
         enter::<OffsetAllocator>(stream),
         enter::<Rlsf>(stream),
         enter::<RangeAlloc>(stream),

@@ -1,7 +1,7 @@
 //! All allocators behind one face. Sizes come in multiples of 256 bytes.
 
 use memmap2::{MmapMut, MmapOptions};
-use remat::memory::{Arena, Block};
+use remat::memory::{ALIGNMENT, Arena, Block, SplitRule};
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -28,6 +28,28 @@ impl Peer for Remat {
     type Block = Block;
     fn new() -> Self {
         Self(Arena::new(BYTES))
+    }
+    #[inline]
+    fn alloc(&mut self, bytes: u64) -> Option<Block> {
+        self.0.alloc(bytes, 0)
+    }
+    #[inline]
+    fn free(&mut self, block: Block, _: u64) {
+        self.0.free(block);
+    }
+    fn end(&self, block: Block) -> u64 {
+        self.0.offset(block) + self.0.size(block)
+    }
+}
+
+/// The same arena with the rule of TensorFlow's BFC allocator.
+pub struct RematTensorFlow(Arena);
+
+impl Peer for RematTensorFlow {
+    const NAME: &'static str = "remat, split rule";
+    type Block = Block;
+    fn new() -> Self {
+        Self(Arena::with_rule(BYTES, ALIGNMENT, SplitRule::tensorflow()))
     }
     #[inline]
     fn alloc(&mut self, bytes: u64) -> Option<Block> {
