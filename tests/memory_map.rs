@@ -29,7 +29,7 @@ fn a_snapshot_has_the_names_of_tensors() {
         map,
         [(0, Some(("the batch", 2 * block))), (2, None), (3, Some(("mix", block - 1))), (4, None)]
     );
-    assert_eq!((snapshot.stats.used, snapshot.stats.reserved), (4 * GRANULE, 8 * GRANULE));
+    assert_eq!((snapshot.stats.used, snapshot.stats.reserved), (3 * GRANULE, 8 * GRANULE));
     engine.del(mixed);
 }
 

@@ -63,7 +63,8 @@ impl Arena {
         Self::with_rule(capacity, granularity, SplitRule::Exact)
     }
 
-    /// As [`Arena::with_granularity`], with a split rule other than the exact one.
+    /// As [`Arena::with_granularity`], with a split rule other than the exact one. Whatever the rule,
+    /// no block takes 2^32 granules or more beyond what it asked for.
     ///
     /// # Panics
     /// If `granularity` is not a power of two up to 2^31.
@@ -73,6 +74,7 @@ impl Arena {
             granularity.is_power_of_two() && granularity <= 1 << 31,
             "granularity {granularity} is not a power of two up to 2^31"
         );
+        let split = split.at_most(granularity.saturating_mul(u32::MAX.into()));
         let mut arena = Self {
             slab: Slab::new(),
             bins: Bins::new(granularity),

@@ -404,8 +404,9 @@ impl Model {
         }
         let wanted = self.round(bytes);
         let fits = wanted <= self.next_region;
+        let most = self.mode.limit.max(granularity);
         while wanted > self.next_region {
-            self.next_region *= 2;
+            self.next_region = (2 * self.next_region).min(most);
         }
         let mut asked = self.next_region.min(available);
         let region = loop {
@@ -422,7 +423,7 @@ impl Model {
             }
         };
         if fits {
-            self.next_region *= 2;
+            self.next_region = (2 * self.next_region).min(most);
         }
         self.regions.push(region);
         self.regions.sort_unstable_by_key(|region| region.start);

@@ -35,8 +35,8 @@ impl Arena {
     /// ```
     ///
     /// # Time complexity
-    /// O(holes at least that large); in practice about two bins of [`Arena::alloc`]'s one, as half of
-    /// the holes are on the other side.
+    /// O(holes at least that large) where all of them but the gap are on the other side; else a few bins
+    /// where [`Arena::alloc`] looks at one or two.
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;

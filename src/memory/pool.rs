@@ -79,7 +79,7 @@ pub struct Pool<S: Source> {
     arena: Arena,
     source: S,
     growth: Growth,
-    /// Bytes to ask for next, if the limit lets that be. Never 0.
+    /// Bytes to ask for next, if what is left of the limit lets that be. Never 0.
     next_region: u64,
 }
 
@@ -151,7 +151,7 @@ impl<S: Source> Pool<S> {
         }
         let too_small = wanted > self.next_region;
         while wanted > self.next_region {
-            self.next_region = self.next_region.saturating_mul(2);
+            self.double_next_region();
         }
         let mut asked = self.next_region.min(available);
         let region = loop {
@@ -166,7 +166,7 @@ impl<S: Source> Pool<S> {
         };
         assert!(region.bytes >= asked, "asked for {asked} bytes, the source gave {region:?}");
         if !too_small {
-            self.next_region = self.next_region.saturating_mul(2);
+            self.double_next_region();
         }
         let source = &self.source;
         self.arena.add_region(region, |below, above| source.may_join(below, above));
@@ -210,6 +210,12 @@ impl<S: Source> Pool<S> {
     #[must_use]
     pub const fn next_region(&self) -> u64 {
         self.next_region
+    }
+
+    /// Up to the limit: TensorFlow's overflows when regions come and go for long.
+    fn double_next_region(&mut self) {
+        let limit = self.growth.memory_limit.max(self.arena.granularity());
+        self.next_region = self.next_region.saturating_mul(2).min(limit);
     }
 
     /// `alloc`, or else more memory of at least `bytes` and `alloc` again.

@@ -34,6 +34,16 @@ impl SplitRule {
         }
     }
 
+    /// The rule, with at most so many bytes given away with a block.
+    pub(super) fn at_most(self, bytes: u64) -> Self {
+        match self {
+            Self::Exact => self,
+            Self::TensorFlow { max_internal_fragmentation: most } => {
+                Self::TensorFlow { max_internal_fragmentation: most.min(bytes) }
+            }
+        }
+    }
+
     /// What a block of `wanted` bytes takes of `free` bytes that suffice.
     #[inline(always)]
     pub(super) fn taken(self, wanted: u64, free: u64) -> u64 {

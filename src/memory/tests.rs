@@ -407,6 +407,18 @@ fn regions_double_as_the_pool_grows() {
     assert_eq!(pool.arena().stats().regions, 4);
 }
 
+/// The fuzz target found the size of the next region doubling beyond 2^64.
+#[test]
+fn regions_may_come_and_go_for_ever() {
+    let mut pool = pool(8 * MIB, u64::MAX, false);
+    for _ in 0..100 {
+        let block = pool.alloc(1, 0).unwrap();
+        pool.free(block);
+        assert!(pool.release_free_regions() > 0);
+    }
+    assert_eq!(pool.next_region(), 8 * MIB);
+}
+
 #[test]
 fn a_source_that_runs_short_is_asked_for_nine_tenths_until_it_gives() {
     /// Counts how often it is asked, and gives nothing above a limit.
