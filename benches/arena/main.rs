@@ -10,7 +10,8 @@
 //! Every allocator plays the same streams over 32 GiB in which nothing is live at the start and at
 //! the end. The first pass finds the highest end of any block, over the most bytes that are ever live
 //! at once (rounded to 256 each). Timed passes follow on the same, warm allocator. Rounds of all
-//! allocators alternate and the best round of each counts. The mean is over passes without a clock
+//! allocators alternate and the best round of each counts; a round is a few milliseconds where the
+//! stream lets it, so that on a shared machine some are undisturbed. The mean is over passes without a clock
 //! inside; for the 99th percentile each operation is timed by itself in passes of their own, less what
 //! the clock takes.
 //!
@@ -26,13 +27,15 @@ mod peers;
 mod streams;
 
 use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, RematTensorFlow, Rlsf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use streams::{Op, Stream};
 
-/// Rounds without a clock inside.
-const ROUNDS: usize = 7;
-/// Rounds in which each operation is timed.
-const TIMED_ROUNDS: usize = 3;
+/// Rounds without a clock inside, and rounds in which each operation is timed.
+const ROUNDS: usize = 60;
+/// What an allocator that is slow spends on either kind of round before it is left out of the rest ...
+const ENOUGH: Duration = Duration::from_millis(1500);
+/// ... but not before so many.
+const LEAST_ROUNDS: usize = 3;
 /// Names are padded to this.
 const WIDTH: usize = 24;
 
@@ -131,6 +134,23 @@ fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
     (Box::new(game), row)
 }
 
+/// Lets all players play in turns.
+fn rounds<'a>(
+    entered: &mut [(Box<dyn Player + 'a>, Row)],
+    play: impl Fn(&mut dyn Player, &mut Row),
+) {
+    let mut spent = vec![Duration::ZERO; entered.len()];
+    for round in 0..ROUNDS {
+        for ((player, row), spent) in entered.iter_mut().zip(&mut spent) {
+            if round < LEAST_ROUNDS || *spent < ENOUGH {
+                let start = Instant::now();
+                play(player.as_mut(), row);
+                *spent += start.elapsed();
+            }
+        }
+    }
+}
+
 fn measure(stream: &Stream, clock: f64) -> Vec<Row> {
     let mut entered = [
         enter::<Remat>(stream),
@@ -140,16 +160,8 @@ fn measure(stream: &Stream, clock: f64) -> Vec<Row> {
         enter::<RangeAlloc>(stream),
         enter::<Buddy>(stream),
     ];
-    for _ in 0..ROUNDS {
-        for (player, row) in &mut entered {
-            row.ns_mean = row.ns_mean.min(player.mean());
-        }
-    }
-    for _ in 0..TIMED_ROUNDS {
-        for (player, row) in &mut entered {
-            row.ns_p99 = row.ns_p99.min(player.p99(clock));
-        }
-    }
+    rounds(&mut entered, |player, row| row.ns_mean = row.ns_mean.min(player.mean()));
+    rounds(&mut entered, |player, row| row.ns_p99 = row.ns_p99.min(player.p99(clock)));
     entered.into_iter().map(|(_, row)| row).collect()
 }
 

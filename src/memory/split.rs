@@ -8,7 +8,8 @@ pub enum SplitRule {
     Exact,
     /// TensorFlow's rule: it stays a hole only if it is at least as large as the block (the hole is 2x
     /// the block) or at least `max_internal_fragmentation` bytes. If not, the block takes the whole
-    /// hole. The reference to compare with; it needs 2 to 12 % more memory than [`SplitRule::Exact`].
+    /// hole. The reference to compare with: of five streams measured, four need 1 to 9 % more memory than
+    /// with [`SplitRule::Exact`], and one, of 28,000 small buffers, needs 3 % less.
     TensorFlow {
         /// What a block may take beyond what it asked for stays below this, in bytes.
         max_internal_fragmentation: u64,
