@@ -1,10 +1,10 @@
 //! Making room: the one place where memory runs short.
 
 use super::evict::Need;
-use super::{Engine, Error, OutOfMemory, Residence, Work};
+use super::{Engine, Error, OutOfMemory, Residence, StorageKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::memory::{Block, Move};
+use crate::memory::{Block, Move, Snapshot};
 use slotmap::Key as _;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const WORTH_MOVING: u64 = 4;
 /// Who a block belongs to, as the arena knows it: a storage's key, or scratch.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
-    Storage(super::StorageKey),
+    Storage(StorageKey),
     Scratch,
 }
 
@@ -23,7 +23,7 @@ impl Owner {
     fn number(self) -> u64 {
         match self {
             Self::Storage(key) => key.data().as_ffi(),
-            Self::Scratch => super::StorageKey::null().data().as_ffi(),
+            Self::Scratch => StorageKey::null().data().as_ffi(),
         }
     }
 }
@@ -94,40 +94,70 @@ impl<D: Device> Engine<D> {
     /// The error for a request of `bytes` bytes of the arena by `work` that cannot be met.
     #[cold]
     pub(super) fn out_of_memory(&self, work: &Work<D>, inputs: &[Layout], bytes: u64) -> Error {
+        let report = self.arena.report();
         let mut error = OutOfMemory {
             op: work.name().to_owned(),
             inputs: inputs.iter().map(Layout::to_string).collect(),
             wanted: bytes,
             budget: self.settings.budget,
-            used: self.arena.used(),
-            free: self.arena.free_bytes(),
-            largest_free: self.arena.largest_free(),
-            fragmentation: self.arena.fragmentation(),
+            used: report.stats.used,
+            free: report.stats.free,
+            largest_free: report.stats.largest_free,
+            fragmentation: report.stats.fragmentation,
             pinned: 0,
             leaves: 0,
             evictable: self.table.evictable_bytes(),
             holders: Vec::new(),
         };
         let mut named = 0;
-        for (key, storage) in self.table.storages() {
+        for (_, storage) in self.table.storages() {
             let Residence::Resident(block) = storage.residence else { continue };
             let bytes = self.arena.size(block);
             named += bytes;
-            let why = if storage.pins > 0 {
+            if storage.pins > 0 {
                 error.pinned += bytes;
-                "in use by the op at hand"
             } else if storage.producer.is_none() {
                 error.leaves += bytes;
-                "a leaf: cannot be recomputed"
-            } else {
-                "evictable"
-            };
-            error.holders.push((self.name_of(key).to_owned(), bytes, why));
+            }
         }
         // Outputs and scratch placed for the op at hand before this request failed.
-        error.pinned += self.arena.used() - named;
-        error.holders.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        error.holders.truncate(5);
+        error.pinned += report.stats.used - named;
+        let holders = report.holders.into_iter();
+        error.holders = holders
+            .map(|holder| (self.owner_name(holder.owner), holder.bytes, self.reason(holder.owner)))
+            .collect();
         Error::OutOfMemory(Arc::new(error))
+    }
+
+    /// Every chunk of the arena, with what the storages in it are called: a memory map for tools.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.arena.snapshot(|owner| self.owner_name(owner))
+    }
+
+    /// Whom [`Owner::number`] gave that number; `None` if it is scratch.
+    fn owner(&self, number: u64) -> Option<StorageKey> {
+        let key = StorageKey::from(slotmap::KeyData::from_ffi(number));
+        self.table.storages.contains_key(key).then_some(key)
+    }
+
+    /// What the owner of a block is called in reports.
+    fn owner_name(&self, owner: u64) -> String {
+        self.owner(owner).map_or("scratch", |key| self.name_of(key)).to_owned()
+    }
+
+    /// Why the owner of a block holds it.
+    fn reason(&self, owner: u64) -> &'static str {
+        let storage = self.owner(owner).map(|key| self.table.storage(key));
+        // An output of the op at hand is placed before it is resident.
+        let resident =
+            storage.filter(|storage| matches!(storage.residence, Residence::Resident(_)));
+        match resident {
+            Some(storage) if storage.pins == 0 && storage.producer.is_none() => {
+                "a leaf: cannot be recomputed"
+            }
+            Some(storage) if storage.pins == 0 => "evictable",
+            _ => "in use by the op at hand",
+        }
     }
 }

@@ -5,9 +5,13 @@ use std::fmt;
 use super::ALIGNMENT;
 use super::bin::Hole;
 use super::bins::Bins;
-use super::slab::{Block, EDGE, Slab};
+use super::region::{Fenced, Region};
+use super::slab::{Block, Note, Slab, Slot};
+use super::split::SplitRule;
+use super::stats::Counts;
 
-/// A fixed region of offsets `0..capacity`, handed out in blocks by best fit.
+/// A range of offsets, `0..capacity`, handed out in blocks by best fit. (In a [`Pool`](super::Pool)
+/// it is several ranges that come and go.)
 ///
 /// It is books only: it touches no memory, and what an offset means is the caller's business. See
 /// the [module](super) for how it works. All sizes and offsets are in bytes.
@@ -28,27 +32,18 @@ use super::slab::{Block, EDGE, Slab};
 /// ```
 #[derive(Clone)]
 pub struct Arena {
-    /// Every chunk: blocks and holes tile `0..capacity` in the order of the ring, and no two holes
-    /// are neighbours.
+    /// Every chunk: blocks and holes tile the regions in the order of the ring, and no two holes are
+    /// neighbours. Between regions there is a wall.
     pub(super) slab: Slab,
     /// The holes among them, and nothing else.
     pub(super) bins: Bins,
-    /// Region length, a multiple of `granularity`.
-    capacity: u64,
+    /// What `slab` tiles, lowest first; no two overlap.
+    pub(super) regions: Vec<Fenced>,
     /// Offsets and sizes are multiples of this power of two.
     granularity: u64,
-    /// Sum of the sizes of the blocks.
-    used: u64,
-    /// Largest `used` since the start or the last reset.
-    peak: u64,
-    /// Highest end of any block ever.
-    high_water: u64,
-    /// Blocks ever taken.
-    allocations: u64,
-    /// Blocks ever given back.
-    frees: u64,
-    /// Blocks ever moved.
-    pub(super) moves: u64,
+    /// What a block takes of its hole.
+    pub(super) split: SplitRule,
+    pub(super) counts: Counts,
 }
 
 impl Arena {
@@ -65,26 +60,32 @@ impl Arena {
     /// If `granularity` is not a power of two up to 2^31.
     #[must_use]
     pub fn with_granularity(capacity: u64, granularity: u64) -> Self {
+        Self::with_rule(capacity, granularity, SplitRule::Exact)
+    }
+
+    /// As [`Arena::with_granularity`], with a split rule other than the exact one. Whatever the rule,
+    /// no block takes 2^32 granules or more beyond what it asked for.
+    ///
+    /// # Panics
+    /// If `granularity` is not a power of two up to 2^31.
+    #[must_use]
+    pub fn with_rule(capacity: u64, granularity: u64, split: SplitRule) -> Self {
         assert!(
             granularity.is_power_of_two() && granularity <= 1 << 31,
             "granularity {granularity} is not a power of two up to 2^31"
         );
-        let capacity = capacity & !(granularity - 1);
+        let split = split.at_most(granularity.saturating_mul(u32::MAX.into()));
         let mut arena = Self {
             slab: Slab::new(),
-            bins: Bins::new(capacity, granularity),
-            capacity,
+            bins: Bins::new(granularity),
+            regions: vec![],
             granularity,
-            used: 0,
-            peak: 0,
-            high_water: 0,
-            allocations: 0,
-            frees: 0,
-            moves: 0,
+            split,
+            counts: Counts::default(),
         };
-        if capacity > 0 {
-            let slot = arena.slab.insert_before(EDGE, 0, capacity);
-            arena.bins.insert(Hole { size: capacity, offset: 0, slot });
+        let bytes = capacity & !(granularity - 1);
+        if bytes > 0 {
+            arena.add_region(Region { start: 0, bytes }, |_, _| false);
         }
         arena
     }
@@ -101,36 +102,8 @@ impl Arena {
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
         let hole = self.bins.fit(size)?;
+        let size = self.split.taken(size, hole.size);
         Some(self.occupy(hole, hole.offset, size, bytes, owner))
-    }
-
-    /// As [`Arena::alloc`], from the high end of that same hole: for what will stay long, away from
-    /// what comes and goes.
-    #[must_use = "a block that is not kept can never be freed"]
-    pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
-        let size = self.round(bytes)?;
-        let hole = self.bins.fit(size)?;
-        Some(self.occupy(hole, hole.end() - size, size, bytes, owner))
-    }
-
-    /// Takes the block that starts at `offset`. `None` if not all of it is free, or it would reach
-    /// past the end.
-    ///
-    /// # Panics
-    /// If `offset` is not a multiple of the granularity.
-    ///
-    /// # Time complexity
-    /// O(holes of at least that size): addresses have no index of their own.
-    #[must_use = "a block that is not kept can never be freed"]
-    pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Block> {
-        let granularity = self.granularity;
-        assert!(
-            offset.is_multiple_of(granularity),
-            "offset {offset} is not a multiple of the granularity, {granularity}"
-        );
-        let size = self.round(bytes)?;
-        let hole = self.bins.around(offset, size)?;
-        Some(self.occupy(hole, offset, size, bytes, owner))
     }
 
     /// Gives a block back; the free bytes on both sides join it.
@@ -144,8 +117,8 @@ impl Arena {
     pub fn free(&mut self, block: Block) {
         let index = self.slab.resolve(block);
         self.slab.flip(index);
-        self.used -= self.slab[index].size;
-        self.frees += 1;
+        let slot = &self.slab[index];
+        self.counts.give_back(slot.size, self.tail(slot));
         self.join(index);
         self.debug_check();
     }
@@ -157,7 +130,8 @@ impl Arena {
         self.slab[self.slab.resolve(block)].offset
     }
 
-    /// Bytes a block takes up: what was asked for, rounded up to the granularity.
+    /// Bytes a block takes up: what was asked for, rounded up to the granularity, or more as the split
+    /// rule has it.
     #[must_use]
     #[track_caller]
     pub fn size(&self, block: Block) -> u64 {
@@ -168,20 +142,14 @@ impl Arena {
     #[must_use]
     #[track_caller]
     pub fn requested(&self, block: Block) -> u64 {
-        self.slab[self.slab.resolve(block)].requested()
+        self.slab.note(self.slab.resolve(block)).requested
     }
 
     /// The name its holder gave a block.
     #[must_use]
     #[track_caller]
     pub fn owner(&self, block: Block) -> u64 {
-        self.slab[self.slab.resolve(block)].owner
-    }
-
-    /// Bytes of the whole region.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.capacity
+        self.slab.note(self.slab.resolve(block)).owner
     }
 
     /// Offsets and sizes are multiples of this many bytes.
@@ -190,73 +158,10 @@ impl Arena {
         self.granularity
     }
 
-    /// Bytes in blocks, rounded sizes.
+    /// What a block takes of its hole.
     #[must_use]
-    pub const fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// The most bytes in blocks at once, since the start or the last [`Arena::reset_peak`].
-    #[must_use]
-    pub const fn peak(&self) -> u64 {
-        self.peak
-    }
-
-    /// Starts a new peak from what is in use now.
-    pub const fn reset_peak(&mut self) {
-        self.peak = self.used;
-    }
-
-    /// Bytes in holes.
-    #[must_use]
-    pub const fn free_bytes(&self) -> u64 {
-        self.capacity - self.used
-    }
-
-    /// Bytes of the largest hole, 0 if there is none: what can be had in one piece. O(1), as a scan
-    /// of the holes about that large.
-    #[must_use]
-    pub fn largest_free(&self) -> u64 {
-        self.bins.largest().unwrap_or(0)
-    }
-
-    /// The highest end a block ever had: the capacity that would have sufficed.
-    #[must_use]
-    pub const fn high_water(&self) -> u64 {
-        self.high_water
-    }
-
-    /// The part of the free bytes that is not in the largest hole; 0 if nothing is free.
-    #[must_use]
-    pub fn fragmentation(&self) -> f64 {
-        match self.free_bytes() {
-            0 => 0.0,
-            free => (free - self.largest_free()) as f64 / free as f64,
-        }
-    }
-
-    /// Number of blocks now.
-    #[must_use]
-    pub fn blocks(&self) -> usize {
-        self.slab.len() - self.bins.len()
-    }
-
-    /// Number of holes now.
-    #[must_use]
-    pub fn holes(&self) -> usize {
-        self.bins.len()
-    }
-
-    /// Blocks ever taken.
-    #[must_use]
-    pub const fn allocations(&self) -> u64 {
-        self.allocations
-    }
-
-    /// Blocks ever given back.
-    #[must_use]
-    pub const fn frees(&self) -> u64 {
-        self.frees
+    pub const fn split_rule(&self) -> SplitRule {
+        self.split
     }
 
     /// The size of a block of `bytes`; `None` if no arena could hold it.
@@ -265,23 +170,31 @@ impl Arena {
         Some(bytes.max(1).checked_add(below)? & !below)
     }
 
-    /// Counts `end` as reached by a block.
-    pub(super) fn touch(&mut self, end: u64) {
-        self.high_water = self.high_water.max(end);
+    /// Bytes that a block takes beyond those asked for, rounded up to the granularity.
+    #[inline(always)]
+    pub(super) fn tail(&self, block: &Slot) -> u64 {
+        u64::from(block.place_or_tail) * self.granularity
     }
 
-    // Always inlined, as are `split` and `join`: holes passed through memory cost 2 ns in 16.
+    // Always inlined, as are `cut` and `join`: holes passed through memory cost 2 ns in 16.
     #[inline(always)]
-    fn occupy(&mut self, hole: Hole, offset: u64, size: u64, bytes: u64, owner: u64) -> Block {
-        let index = self.split(hole, offset, size);
+    pub(super) fn occupy(
+        &mut self,
+        hole: Hole,
+        offset: u64,
+        size: u64,
+        bytes: u64,
+        owner: u64,
+    ) -> Block {
+        let index = self.cut(hole, offset, size);
         self.slab.flip(index);
-        let slot = &mut self.slab[index];
-        slot.owner = owner;
-        slot.slack = (size - bytes) as u32;
-        self.used += size;
-        self.peak = self.peak.max(self.used);
-        self.touch(offset + size);
-        self.allocations += 1;
+        *self.slab.note_mut(index) = Note { owner, requested: bytes };
+        let mut tail = 0;
+        if self.split != SplitRule::Exact {
+            tail = size - bytes.max(1).next_multiple_of(self.granularity);
+        }
+        self.slab[index].place_or_tail = (tail >> self.granularity.trailing_zeros()) as u32;
+        self.counts.take(size, tail, offset + size);
         self.debug_check();
         self.slab.handle(index)
     }
@@ -289,27 +202,27 @@ impl Arena {
     /// Cuts the `size` bytes from `offset` on out of a hole, and returns their slot: in the ring, in
     /// no bin. What is left of the hole before it, or else after it, keeps the hole's slot.
     #[inline(always)]
-    pub(super) fn split(&mut self, hole: Hole, offset: u64, size: u64) -> u32 {
+    pub(super) fn cut(&mut self, hole: Hole, offset: u64, size: u64) -> u32 {
         let before = offset - hole.offset;
         let after = Hole { size: hole.size - before - size, offset: offset + size, ..hole };
         if before > 0 {
-            self.bins.update(hole, Hole { size: before, ..hole });
+            self.bins.update(hole, Hole { size: before, ..hole }, &mut self.slab);
             self.slab[hole.slot].size = before;
             let next = self.slab[hole.slot].next;
             if after.size > 0 {
                 let slot = self.slab.insert_before(next, after.offset, after.size);
-                self.bins.insert(Hole { slot, ..after });
+                self.bins.insert(Hole { slot, ..after }, &mut self.slab);
                 self.slab.insert_before(slot, offset, size)
             } else {
                 self.slab.insert_before(next, offset, size)
             }
         } else if after.size > 0 {
-            self.bins.update(hole, after);
+            self.bins.update(hole, after, &mut self.slab);
             let slot = &mut self.slab[hole.slot];
             (slot.offset, slot.size) = (after.offset, after.size);
             self.slab.insert_before(hole.slot, offset, size)
         } else {
-            self.bins.remove(hole);
+            self.bins.remove(hole, &mut self.slab);
             hole.slot
         }
     }
@@ -324,24 +237,24 @@ impl Arena {
         let right = self.hole_at(next);
         let joined = match (left, right) {
             (None, None) => {
-                self.bins.insert(chunk);
+                self.bins.insert(chunk, &mut self.slab);
                 return chunk;
             }
             (Some(left), None) => {
                 let joined = Hole { size: left.size + chunk.size, ..left };
-                self.bins.update(left, joined);
+                self.bins.update(left, joined, &mut self.slab);
                 joined
             }
             (None, Some(right)) => {
                 let size = chunk.size + right.size;
                 let joined = Hole { size, offset: chunk.offset, ..right };
-                self.bins.update(right, joined);
+                self.bins.update(right, joined, &mut self.slab);
                 joined
             }
             (Some(left), Some(right)) => {
                 let joined = Hole { size: left.size + chunk.size + right.size, ..left };
-                self.bins.remove(right);
-                self.bins.update(left, joined);
+                self.bins.remove(right, &mut self.slab);
+                self.bins.update(left, joined, &mut self.slab);
                 self.slab.remove(next);
                 joined
             }
@@ -361,8 +274,8 @@ impl Arena {
 impl fmt::Debug for Arena {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Arena")
-            .field("capacity", &self.capacity)
-            .field("used", &self.used)
+            .field("reserved", &self.reserved())
+            .field("used", &self.used())
             .field("blocks", &self.blocks())
             .field("holes", &self.holes())
             .finish_non_exhaustive()

@@ -1,6 +1,9 @@
 //! The holes of one size class.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+use super::slab::Slab;
 
 /// A free chunk as the bins know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,25 +33,30 @@ impl Hole {
     }
 }
 
-/// A list becomes a tree when it outgrows this ...
+/// A list of holes of different sizes becomes a tree when it outgrows this ...
 const MANY: usize = 64;
 /// ... and the tree a list again at this: far enough below that it does not flap.
 const FEW: usize = 16;
+/// The same for holes of one size and a heap, which is faster than a tree.
+const MANY_EQUAL: usize = 24;
+const FEW_EQUAL: usize = 8;
 /// Children of a heap node.
 const FAN: usize = 4;
 
-/// A set of holes that yields its best fit. Which kind it is is a matter of speed alone.
+/// A set of holes that yields its best fit. Which kind it is is a matter of speed alone; nearly all are
+/// short lists, so which code runs is no coin toss to the branch predictor.
 ///
 /// Measured on random streams with 6,000 to 30,000 holes: one tree per bin costs a third more than
-/// this (and twice as much on recorded training steps), one sorted list a half more.
+/// this (and twice as much on recorded training steps), one sorted list a half more, heaps for all bins
+/// of one size a tenth more.
 #[derive(Clone, Debug)]
 pub(super) enum Bin {
-    /// All of one size: a heap, lowest offset on top. The leftovers of best fit end here, often
+    /// In no order: nearly always under ten, quicker to scan than to sort.
+    Few(Vec<Hole>),
+    /// Many, all of one size: a heap, lowest offset on top. The leftovers of best fit end here, often
     /// hundreds of them, and come and go without being looked at.
     Equal(Vec<Hole>),
-    /// Of different sizes and in no order: nearly always under ten, quicker to scan than to sort.
-    Few(Vec<Hole>),
-    /// Of different sizes, and too many to scan.
+    /// Many of different sizes.
     Many(BTreeMap<Key, u32>),
 }
 
@@ -60,12 +68,17 @@ impl Bin {
         }
     }
 
-    /// Size of the largest hole.
-    pub fn largest(&self) -> Option<u64> {
+    /// The largest hole; of several, the one with the lowest offset.
+    pub fn largest(&self) -> Option<Hole> {
         match self {
-            Self::Equal(heap) => heap.first().map(|hole| hole.size),
-            Self::Few(list) => list.iter().map(|hole| hole.size).max(),
-            Self::Many(tree) => tree.last_key_value().map(|(&(size, _), _)| size),
+            Self::Equal(heap) => heap.first().copied(),
+            Self::Few(list) => {
+                list.iter().max_by_key(|hole| (hole.size, Reverse(hole.offset))).copied()
+            }
+            Self::Many(tree) => {
+                let (&(size, _), _) = tree.last_key_value()?;
+                tree.range((size, 0)..).next().map(Hole::of)
+            }
         }
     }
 
@@ -79,7 +92,7 @@ impl Bin {
     }
 
     /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
-    #[inline]
+    #[inline(always)]
     pub fn fit(&self, size: u64) -> Option<Hole> {
         match self {
             // The bin of `size` itself or of a larger one: every hole fits.
@@ -99,17 +112,35 @@ impl Bin {
         }
     }
 
-    #[inline]
-    pub fn insert(&mut self, hole: Hole, positions: &mut [u32]) {
+    /// Adds a hole; `equal` says whether this bin is for holes of one size.
+    #[inline(always)]
+    pub fn insert(&mut self, hole: Hole, equal: bool, slab: &mut Slab) {
+        let many = if equal { MANY_EQUAL } else { MANY };
+        match self {
+            Self::Few(list) if list.len() < many => {
+                slab[hole.slot].place_or_tail = list.len() as u32;
+                list.push(hole);
+            }
+            _ => self.insert_slowly(hole, equal, slab),
+        }
+    }
+
+    #[inline(never)]
+    fn insert_slowly(&mut self, hole: Hole, equal: bool, slab: &mut Slab) {
         match self {
             Self::Equal(heap) => {
                 let at = heap.len();
                 heap.push(hole);
-                rise(heap, at, hole, positions);
+                rise(heap, at, hole, slab);
             }
-            Self::Few(list) if list.len() < MANY => {
-                positions[hole.slot as usize] = list.len() as u32;
+            Self::Few(list) if equal => {
+                // In ascending order it is a heap.
                 list.push(hole);
+                list.sort_unstable_by_key(|hole| hole.offset);
+                for (at, hole) in (0..).zip(&*list) {
+                    slab[hole.slot].place_or_tail = at;
+                }
+                *self = Self::Equal(std::mem::take(list));
             }
             Self::Few(list) => {
                 list.push(hole);
@@ -121,43 +152,58 @@ impl Bin {
         }
     }
 
-    /// Takes out a hole that is in.
-    #[inline]
-    pub fn remove(&mut self, hole: Hole, positions: &mut [u32]) {
+    /// Takes out a hole that is in. Whether it was the last.
+    #[inline(always)]
+    pub fn remove(&mut self, hole: Hole, slab: &mut Slab) -> bool {
+        match self {
+            Self::Few(list) => {
+                // The last one comes in its place, also if it is the last: no branch to guess.
+                let at = slab[hole.slot].place_or_tail;
+                let rest = list.len() - 1;
+                let last = list[rest];
+                list[at as usize] = last;
+                list.truncate(rest);
+                slab[last.slot].place_or_tail = at;
+                rest == 0
+            }
+            _ => self.remove_slowly(hole, slab),
+        }
+    }
+
+    #[inline(never)]
+    fn remove_slowly(&mut self, hole: Hole, slab: &mut Slab) -> bool {
         match self {
             Self::Equal(heap) => {
-                let at = positions[hole.slot as usize] as usize;
+                let at = slab[hole.slot].place_or_tail as usize;
                 if let Some(last) = heap.pop().filter(|_| at < heap.len()) {
-                    place(heap, at, last, positions);
+                    place(heap, at, last, slab);
+                }
+                if heap.len() <= FEW_EQUAL {
+                    *self = Self::Few(std::mem::take(heap));
                 }
             }
-            Self::Few(list) => {
-                let at = positions[hole.slot as usize];
-                list.swap_remove(at as usize);
-                if let Some(moved) = list.get(at as usize) {
-                    positions[moved.slot as usize] = at;
-                }
-            }
+            Self::Few(_) => unreachable!("a list is not slow"),
             Self::Many(tree) => {
                 tree.remove(&hole.key());
                 if tree.len() <= FEW {
                     let list: Vec<_> = tree.iter().map(Hole::of).collect();
                     for (at, hole) in (0..).zip(&list) {
-                        positions[hole.slot as usize] = at;
+                        slab[hole.slot].place_or_tail = at;
                     }
                     *self = Self::Few(list);
                 }
             }
         }
+        self.is_empty()
     }
 
     /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
-    #[inline]
-    pub fn update(&mut self, old: Hole, new: Hole, positions: &mut [u32]) {
+    #[inline(always)]
+    pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         debug_assert_eq!(old.slot, new.slot);
         match self {
-            Self::Equal(heap) => place(heap, positions[old.slot as usize] as usize, new, positions),
-            Self::Few(list) => list[positions[old.slot as usize] as usize] = new,
+            Self::Few(list) => list[slab[old.slot].place_or_tail as usize] = new,
+            Self::Equal(heap) => place(heap, slab[old.slot].place_or_tail as usize, new, slab),
             Self::Many(tree) => {
                 tree.remove(&old.key());
                 tree.insert(new.key(), new.slot);
@@ -166,10 +212,10 @@ impl Bin {
     }
 
     /// Whether `hole` is in, and where its position says.
-    pub fn contains(&self, hole: Hole, positions: &[u32]) -> bool {
+    pub fn contains(&self, hole: Hole, slab: &Slab) -> bool {
         match self {
             Self::Equal(list) | Self::Few(list) => {
-                list.get(positions[hole.slot as usize] as usize) == Some(&hole)
+                list.get(slab[hole.slot].place_or_tail as usize) == Some(&hole)
             }
             Self::Many(tree) => tree.get(&hole.key()) == Some(&hole.slot),
         }
@@ -188,40 +234,41 @@ impl Bin {
 }
 
 /// Puts `hole` in place of the one at `at`.
-fn place(heap: &mut [Hole], at: usize, hole: Hole, positions: &mut [u32]) {
+#[inline(never)]
+fn place(heap: &mut [Hole], at: usize, hole: Hole, slab: &mut Slab) {
     if hole.offset < heap[at].offset {
-        rise(heap, at, hole, positions);
+        rise(heap, at, hole, slab);
     } else {
-        sink(heap, at, hole, positions);
+        sink(heap, at, hole, slab);
     }
 }
 
 /// Puts `hole` at `at` or at the first ancestor where it is in order.
 #[inline]
-fn rise(heap: &mut [Hole], mut at: usize, hole: Hole, positions: &mut [u32]) {
+fn rise(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     while at > 0 {
         let parent = (at - 1) / FAN;
         if heap[parent].offset < hole.offset {
             break;
         }
         heap[at] = heap[parent];
-        positions[heap[at].slot as usize] = at as u32;
+        slab[heap[at].slot].place_or_tail = at as u32;
         at = parent;
     }
     heap[at] = hole;
-    positions[hole.slot as usize] = at as u32;
+    slab[hole.slot].place_or_tail = at as u32;
 }
 
 /// Puts `hole` at `at` or at the first descendant, along the lowest children, where it is in order.
-fn sink(heap: &mut [Hole], mut at: usize, hole: Hole, positions: &mut [u32]) {
+fn sink(heap: &mut [Hole], mut at: usize, hole: Hole, slab: &mut Slab) {
     loop {
         let children = (at * FAN + 1)..(at * FAN + 1 + FAN).min(heap.len());
         let lowest = children.min_by_key(|&child| heap[child].offset);
         let Some(child) = lowest.filter(|&child| heap[child].offset < hole.offset) else { break };
         heap[at] = heap[child];
-        positions[heap[at].slot as usize] = at as u32;
+        slab[heap[at].slot].place_or_tail = at as u32;
         at = child;
     }
     heap[at] = hole;
-    positions[hole.slot as usize] = at as u32;
+    slab[hole.slot].place_or_tail = at as u32;
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bin::{Bin, Hole};
+use super::slab::Slab;
 
 /// Each power of two is cut into `2^STEP_BITS` classes, so a class is at most 3 % wide.
 const STEP_BITS: u32 = 5;
@@ -23,11 +24,8 @@ pub(super) struct Bins {
     /// Bit `b % 64` of `words[b / 64]` is set iff `bins[b]` is not empty.
     words: [u64; WORDS],
     /// `bins[b]` holds exactly the holes of class `b`; so every hole in it is smaller than every
-    /// hole of `bins[b + 1]`. As many as the arena's capacity can need.
+    /// hole of `bins[b + 1]`. As many as the longest region can need.
     bins: Vec<Bin>,
-    /// Slot of a hole -> where in its bin the hole is, unless the bin is a tree. Means nothing for
-    /// other slots.
-    positions: Vec<u32>,
     /// Holes in all bins.
     len: usize,
 }
@@ -43,12 +41,16 @@ const fn class(granules: u64) -> usize {
 }
 
 impl Bins {
-    /// No holes, and bins for holes of up to `capacity` bytes.
-    pub fn new(capacity: u64, granularity: u64) -> Self {
+    /// No holes, and no room for any.
+    pub fn new(granularity: u64) -> Self {
         let shift = granularity.trailing_zeros();
-        let bin = |class| if class < EQUAL { Bin::Equal(vec![]) } else { Bin::Few(vec![]) };
-        let bins = (0..=class(capacity >> shift)).map(bin).collect();
-        Self { shift, summary: 0, words: [0; WORDS], bins, positions: vec![], len: 0 }
+        Self { shift, summary: 0, words: [0; WORDS], bins: vec![], len: 0 }
+    }
+
+    /// Makes room for holes of up to `bytes` bytes.
+    pub fn make_room(&mut self, bytes: u64) {
+        let bins = self.bins.len()..=self.bin_of(bytes);
+        self.bins.extend(bins.map(|_| Bin::Few(vec![])));
     }
 
     /// Number of holes.
@@ -56,8 +58,8 @@ impl Bins {
         self.len
     }
 
-    /// Bytes of the largest hole.
-    pub fn largest(&self) -> Option<u64> {
+    /// The largest hole; of several, the one with the lowest offset.
+    pub fn largest(&self) -> Option<Hole> {
         let word = self.summary.checked_ilog2()? as usize;
         let bin = word * 64 + self.words[word].ilog2() as usize;
         self.bins[bin].largest()
@@ -65,11 +67,11 @@ impl Bins {
 
     /// All holes, by class.
     pub fn iter(&self) -> impl Iterator<Item = Hole> + '_ {
-        self.iter_from(0)
+        self.occupied(0).flat_map(|bin| self.bins[bin].iter())
     }
 
     /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
-    #[inline]
+    #[inline(always)]
     pub fn fit(&self, size: u64) -> Option<Hole> {
         let own = self.bin_of(size);
         let first = self.occupied_from(own)?;
@@ -79,50 +81,52 @@ impl Bins {
         }
     }
 
+    /// As [`Bins::fit`], of the holes for which `accept` holds. O(holes of that size and up).
+    pub fn fit_where(&self, size: u64, accept: impl Fn(&Hole) -> bool) -> Option<Hole> {
+        self.occupied(size).find_map(|bin| {
+            let fits = |hole: &Hole| hole.size >= size && accept(hole);
+            self.bins[bin].iter().filter(fits).min_by_key(Hole::key)
+        })
+    }
+
     /// The hole in which the `size` bytes from `offset` on lie. O(holes of that size and up).
     pub fn around(&self, offset: u64, size: u64) -> Option<Hole> {
         let end = offset.checked_add(size)?;
-        self.iter_from(size).find(|hole| hole.offset <= offset && end <= hole.end())
+        let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter());
+        holes.find(|hole| hole.offset <= offset && end <= hole.end())
     }
 
     /// Adds a hole.
-    #[inline]
-    pub fn insert(&mut self, hole: Hole) {
-        let slot = hole.slot as usize;
-        if slot >= self.positions.len() {
-            self.positions.resize(slot + 1, 0);
-        }
+    #[inline(always)]
+    pub fn insert(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
-        self.bins[bin].insert(hole, &mut self.positions);
+        self.bins[bin].insert(hole, bin < EQUAL, slab);
         self.words[bin / 64] |= 1 << (bin % 64);
         self.summary |= 1 << (bin / 64);
         self.len += 1;
     }
 
     /// Takes out a hole that is in.
-    #[inline]
-    pub fn remove(&mut self, hole: Hole) {
+    #[inline(always)]
+    pub fn remove(&mut self, hole: Hole, slab: &mut Slab) {
         let bin = self.bin_of(hole.size);
-        self.bins[bin].remove(hole, &mut self.positions);
+        let emptied = self.bins[bin].remove(hole, slab);
         self.len -= 1;
-        if self.bins[bin].is_empty() {
-            let word = &mut self.words[bin / 64];
-            *word &= !(1 << (bin % 64));
-            if *word == 0 {
-                self.summary &= !(1 << (bin / 64));
-            }
-        }
+        // Whether a bin or a word empties is a coin toss, so no branch asks it.
+        let word = &mut self.words[bin / 64];
+        *word &= !(u64::from(emptied) << (bin % 64));
+        self.summary &= !(u64::from(*word == 0) << (bin / 64));
     }
 
     /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
-    #[inline]
-    pub fn update(&mut self, old: Hole, new: Hole) {
+    #[inline(always)]
+    pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         let bin = self.bin_of(old.size);
         if bin == self.bin_of(new.size) {
-            self.bins[bin].update(old, new, &mut self.positions);
+            self.bins[bin].update(old, new, slab);
         } else {
-            self.remove(old);
-            self.insert(new);
+            self.remove(old, slab);
+            self.insert(new, slab);
         }
     }
 
@@ -131,7 +135,7 @@ impl Bins {
     }
 
     /// The first bin from `bin` on that is not empty.
-    #[inline]
+    #[inline(always)]
     fn occupied_from(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
         let here = self.words.get(word)? & (!0 << (bin % 64));
@@ -146,19 +150,18 @@ impl Bins {
         Some(word * 64 + self.words[word].trailing_zeros() as usize)
     }
 
-    /// All holes of at least `size` bytes, and others of the same class.
-    fn iter_from(&self, size: u64) -> impl Iterator<Item = Hole> + '_ {
+    /// The occupied bins of `size` and above, in order.
+    fn occupied(&self, size: u64) -> impl Iterator<Item = usize> + '_ {
         let first = self.occupied_from(self.bin_of(size));
         std::iter::successors(first, |bin| self.occupied_from(bin + 1))
-            .flat_map(|bin| self.bins[bin].iter())
     }
 
     /// Panics unless exactly the `holes` (slot -> hole) are in, each where it belongs.
-    pub fn check(&self, holes: &BTreeMap<u32, Hole>) {
+    pub fn check(&self, holes: &BTreeMap<u32, Hole>, slab: &Slab) {
         assert_eq!(self.len, holes.len(), "the bins hold {} of {} holes", self.len, holes.len());
         for hole in holes.values() {
             let bin = self.bin_of(hole.size);
-            let found = self.bins[bin].contains(*hole, &self.positions);
+            let found = self.bins[bin].contains(*hole, slab);
             assert!(found, "{hole:?} is not in bin {bin}");
         }
         for (b, bin) in self.bins.iter().enumerate() {

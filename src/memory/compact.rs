@@ -29,7 +29,7 @@ pub struct Move {
     pub bytes: u64,
 }
 
-/// A run of neighbouring chunks, none of them an unmovable block.
+/// A run of neighbouring chunks of one region, none of them an unmovable block.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// First byte.
@@ -59,8 +59,8 @@ impl Arena {
     /// copies. It is the least of all plans that keep the order of blocks, or one of those that
     /// empty a run of chunks into other holes, where one of them was found that is cheaper yet.
     ///
-    /// `None` if no plan was found. When every block is movable, there is one whenever
-    /// [`Arena::free_bytes`] suffices.
+    /// `None` if no plan was found. When every block is movable and there is one region, there is a
+    /// plan whenever [`Arena::free_bytes`] suffices.
     ///
     /// # Time complexity
     /// O(chunks), and O(chunks * log chunks) where evacuating may be cheaper than sliding.
@@ -123,20 +123,14 @@ impl Arena {
             let hole = if near { Some(around) } else { self.bins.around(m.to, size) };
             let hole = hole.unwrap_or_else(|| panic!("{:?} moves to {}: not free", m.block, m.to));
 
-            let place = self.split(hole, m.to, size);
+            let place = self.cut(hole, m.to, size);
             self.slab.link_before(place, index);
             self.slab[index].offset = m.to;
             self.slab.remove(place);
-            self.touch(m.to + size);
-            self.moves += 1;
+            self.counts.high_water = self.counts.high_water.max(m.to + size);
+            self.counts.moves += 1;
             self.debug_check();
         }
-    }
-
-    /// Blocks ever moved.
-    #[must_use]
-    pub const fn moves(&self) -> u64 {
-        self.moves
     }
 
     /// Calls `found` on the shortest run ending at each chunk that is `enough`, if there is one.
@@ -149,17 +143,17 @@ impl Arena {
     ) {
         let run_from = |first, start| Run { start, end: start, first, free: 0, cost: 0 };
         let mut index = self.slab[EDGE].next;
-        let mut run = run_from(index, 0);
+        let mut run = run_from(index, self.slab[index].offset);
         while index != EDGE {
-            let slot = &self.slab[index];
+            let (slot, note) = (&self.slab[index], self.slab.note(index));
             index = slot.next;
-            if slot.is_used() && !movable(slot.owner) {
+            if slot.is_barrier() || slot.is_used() && !movable(note.owner) {
                 run = run_from(index, slot.end());
                 continue;
             }
             run.end = slot.end();
             if slot.is_used() {
-                run.cost += slot.requested();
+                run.cost += note.requested;
             } else {
                 run.free += slot.size;
             }
@@ -180,7 +174,7 @@ impl Arena {
     fn without_first(&self, mut run: Run) -> Run {
         let slot = &self.slab[run.first];
         if slot.is_used() {
-            run.cost -= slot.requested();
+            run.cost -= self.slab.note(run.first).requested;
         } else {
             run.free -= slot.size;
         }

@@ -28,26 +28,40 @@ impl fmt::Debug for Block {
     }
 }
 
-/// One chunk of the arena, or a vacant record waiting to be one.
+/// One chunk of the arena, or a vacant record waiting to be one. Half a cache line: freeing a block
+/// looks at three of these wherever they are, and that is most of what it costs.
 #[derive(Clone, Debug)]
+#[repr(align(32))]
 pub(super) struct Slot {
     /// First byte. A chunk starts where the one before it ends.
     pub offset: u64,
-    /// Bytes. Zero only at [`EDGE`] and in vacant slots.
+    /// Bytes. Zero only at [`EDGE`], in walls and in vacant slots.
     pub size: u64,
-    /// What the holder of a block called itself; means nothing in a hole.
-    pub owner: u64,
     /// The chunk that ends where this one starts.
     pub prev: u32,
     /// The chunk that starts where this one ends. In a vacant slot: the next vacant one, or `EDGE`.
     pub next: u32,
-    /// Odd iff this is a block (or [`EDGE`]); a hole or a vacant slot is even.
+    /// Odd iff this is a block, a wall or [`EDGE`]; a hole or a vacant slot is even.
     pub generation: u32,
-    /// Bytes of `size` that nobody asked for; at most one granule. Means nothing in a hole.
-    pub slack: u32,
+    /// In a hole: its index in its bin, unless the bin is a tree. In a block: how many granules it takes
+    /// beyond the bytes asked for. Means nothing elsewhere.
+    pub place_or_tail: u32,
+}
+
+/// What is known about a block that only its holder asks for. Means nothing for other slots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Note {
+    /// What the holder called itself.
+    pub owner: u64,
+    /// Bytes asked for.
+    pub requested: u64,
 }
 
 impl Slot {
+    const fn new(offset: u64, size: u64) -> Self {
+        Self { offset, size, prev: EDGE, next: EDGE, generation: 0, place_or_tail: 0 }
+    }
+
     pub fn is_used(&self) -> bool {
         self.generation % 2 == 1
     }
@@ -56,9 +70,9 @@ impl Slot {
         self.offset + self.size
     }
 
-    /// Bytes that the holder of a block asked for.
-    pub fn requested(&self) -> u64 {
-        self.size - u64::from(self.slack)
+    /// Whether this is in the ring without being a chunk: [`EDGE`], or the wall between two regions.
+    pub fn is_barrier(&self) -> bool {
+        self.size == 0
     }
 }
 
@@ -66,6 +80,8 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub(super) struct Slab {
     slots: Vec<Slot>,
+    /// `notes[i]` belongs to `slots[i]`.
+    notes: Vec<Note>,
     /// Top of the stack of vacant slots, `EDGE` if there is none.
     vacant: u32,
     /// Length of that stack.
@@ -74,23 +90,22 @@ pub(super) struct Slab {
 
 impl Slab {
     pub fn new() -> Self {
-        let edge =
-            Slot { offset: 0, size: 0, owner: 0, prev: EDGE, next: EDGE, generation: 1, slack: 0 };
-        Self { slots: vec![edge], vacant: EDGE, vacancies: 0 }
+        let edge = Slot { generation: 1, ..Slot::new(0, 0) };
+        Self { slots: vec![edge], notes: vec![Note::default()], vacant: EDGE, vacancies: 0 }
     }
 
-    /// Chunks in the ring, [`EDGE`] not counted.
+    /// Chunks and walls in the ring, [`EDGE`] not counted.
     pub fn len(&self) -> usize {
         self.slots.len() - 1 - self.vacancies
     }
 
     /// A new hole of the given range, linked in before `next`.
+    #[inline(always)]
     pub fn insert_before(&mut self, next: u32, offset: u64, size: u64) -> u32 {
         let index = self.vacant;
         let index = if index == EDGE {
-            let slot =
-                Slot { offset, size, owner: 0, prev: EDGE, next: EDGE, generation: 0, slack: 0 };
-            self.slots.push(slot);
+            self.slots.push(Slot::new(offset, size));
+            self.notes.push(Note::default());
             u32::try_from(self.slots.len() - 1).expect("no arena has 2^32 chunks")
         } else {
             self.vacant = self[index].next;
@@ -132,6 +147,16 @@ impl Slab {
     pub fn flip(&mut self, index: u32) {
         let slot = &mut self[index];
         slot.generation = slot.generation.wrapping_add(1);
+    }
+
+    /// The note of the block in slot `index`.
+    pub fn note(&self, index: u32) -> &Note {
+        &self.notes[index as usize]
+    }
+
+    /// The note of the block in slot `index`, to be written.
+    pub fn note_mut(&mut self, index: u32) -> &mut Note {
+        &mut self.notes[index as usize]
     }
 
     /// Slot `index` as a hole.

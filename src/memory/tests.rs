@@ -1,5 +1,8 @@
-use super::model::{Model, Operation};
-use super::{ALIGNMENT, Arena, Block, Content, FreeNeighbors, Move};
+use super::model::{MODES, Model, Operation};
+use super::{
+    ALIGNMENT, Arena, Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, Source,
+    SplitRule,
+};
 
 /// SplitMix64: small, seeded, and good enough to make operations.
 struct Random(u64);
@@ -52,24 +55,24 @@ fn compacted(line: &str, bytes: u64) -> Option<(u64, String)> {
     Some((moves.iter().map(|m| m.bytes).sum(), draw(&arena)))
 }
 
+/// Random operations in all modes, each compared with the model: 50,000, or as many as the environment
+/// variable `REMAT_ARENA_OPERATIONS` says, in runs of 400 (half empty to the end) to 3,200 (mostly full).
 #[test]
 fn behaves_as_the_brute_force_model() {
-    // Room for ten blocks or for a hundred, exact bytes or granules, and sizes from all to tiny.
-    for (capacity, granularity, scale) in [
-        (64, 1, 4),
-        (300, 1, 8),
-        (256 * 16, 256, 3),
-        (256 * 250, 256, 5),
-        (16 * 200, 16, 2),
-        (0, 1, 2),
-    ] {
-        for seed in 0..40 {
+    let total: u64 = std::env::var("REMAT_ARENA_OPERATIONS")
+        .map_or(50_000, |text| text.parse().expect("REMAT_ARENA_OPERATIONS is a number"));
+    let (mut done, mut seed) = (0, 0);
+    while done < total {
+        for mode in MODES {
             let mut random = Random(seed);
-            let mut model = Model::new(capacity, granularity);
-            for _ in 0..400 {
-                model.apply(Operation::from_word(random.next(), granularity, scale));
+            let mut model = Model::new(mode);
+            let run = 400 << (seed % 4);
+            for _ in 0..run {
+                model.apply(Operation::from_word(random.next(), &mode));
             }
+            done += run;
         }
+        seed += 1;
     }
 }
 
@@ -126,7 +129,7 @@ fn ten_thousand_blocks_in_a_debug_build() {
 #[test]
 fn every_block_has_bytes_of_its_own() {
     let mut arena = Arena::new(1000);
-    assert_eq!((arena.capacity(), arena.granularity()), (768, ALIGNMENT));
+    assert_eq!((arena.reserved(), arena.granularity()), (768, ALIGNMENT));
     let [a, b, c] = [0, 1, 256].map(|bytes| arena.alloc(bytes, bytes).unwrap());
     assert_eq!([a, b, c].map(|block| arena.offset(block)), [0, 256, 512]);
     assert_eq!([a, b, c].map(|block| arena.size(block)), [256; 3]);
@@ -313,7 +316,8 @@ fn the_report_reads_well() {
     let expected = "\
 294.00 KiB of 1.00 MiB used in 4 blocks (293.46 KiB asked for), peak 391.75 KiB, highest end 391.75 KiB
 730.00 KiB free in 2 holes, the largest 632.25 KiB; fragmentation 13.4 %
-5 taken, 1 freed, 0 moved
+1 regions, 1.00 MiB at most; peak reserved / peak live 1.000
+5 taken, 1 freed, 0 moved; the largest took 293.00 KiB
 largest holders:
    293.00 KiB in 1 block of owner 7
      1.00 KiB in 3 blocks of owner 9
@@ -342,12 +346,242 @@ fn the_occupancy_line_is_as_wide_as_asked() {
 #[test]
 fn snapshots_and_reports_are_plain_data() {
     let (arena, _) = drawn("a.bb..");
-    let snapshot = serde_json::to_value(arena.snapshot()).unwrap();
-    assert_eq!((&snapshot["capacity"], &snapshot["granularity"]), (&60.into(), &1.into()));
-    assert_eq!(snapshot["chunks"].as_array().unwrap().len(), 4);
-    assert_eq!(snapshot["chunks"][1]["content"], "free");
-    assert_eq!(snapshot["chunks"][2]["content"]["used"]["owner"], b'b');
+    let snapshot = arena.snapshot(|owner| format!("tensor {}", char::from(owner as u8)));
+    let value = serde_json::to_value(&snapshot).unwrap();
+    assert_eq!((&value["stats"]["reserved"], &value["granularity"]), (&60.into(), &1.into()));
+    assert_eq!(value["chunks"].as_array().unwrap().len(), 4);
+    assert_eq!(value["chunks"][1], serde_json::json!({ "offset": 10, "size": 10 }));
+    assert_eq!(value["chunks"][2]["holder"]["name"], "tensor b");
+    assert_eq!(serde_json::from_value::<super::Snapshot>(value).unwrap(), snapshot);
     let report = arena.report();
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<super::Report>(&text).unwrap(), report);
+}
+
+/// Gives the address space upwards of 0 to a limit; may join.
+struct Upward {
+    next: u64,
+    limit: u64,
+    joins: bool,
+}
+
+impl Source for Upward {
+    fn take(&mut self, bytes: u64) -> Option<Region> {
+        let region = Region { start: self.next, bytes };
+        (region.end() <= self.limit).then(|| {
+            self.next = region.end();
+            region
+        })
+    }
+    fn give_back(&mut self, region: Region) {
+        if region.end() == self.next {
+            self.next = region.start;
+        }
+    }
+    fn may_join(&self, _: Region, _: Region) -> bool {
+        self.joins
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn pool(memory_limit: u64, source_limit: u64, joins: bool) -> Pool<Upward> {
+    let growth = Growth { memory_limit, allow_growth: true, garbage_collection: true };
+    Pool::new(Upward { next: 0, limit: source_limit, joins }, growth, ALIGNMENT, SplitRule::Exact)
+}
+
+#[test]
+fn regions_double_as_the_pool_grows() {
+    let mut pool = pool(100 * MIB, u64::MAX, false);
+    let lengths =
+        |pool: &Pool<Upward>| pool.arena().regions().map(|r| r.bytes / MIB).collect::<Vec<_>>();
+    let _first = pool.alloc(1, 0).unwrap();
+    assert_eq!(lengths(&pool), [2]);
+    // Does not fit into the 4 MiB that are next; the next is as long as that one then.
+    let _second = pool.alloc(5 * MIB, 0).unwrap();
+    assert_eq!((lengths(&pool), pool.next_region() / MIB), (vec![2, 8], 8));
+    let _third = pool.alloc(8 * MIB, 0).unwrap();
+    assert_eq!((lengths(&pool), pool.next_region() / MIB), (vec![2, 8, 8], 16));
+    // No more than the limit, and no block beyond it.
+    assert_eq!(pool.alloc(83 * MIB, 0), None);
+    let _fourth = pool.alloc(81 * MIB, 0).unwrap();
+    assert_eq!(lengths(&pool), [2, 8, 8, 82]);
+    assert_eq!(pool.arena().stats().regions, 4);
+}
+
+/// The fuzz target found the size of the next region doubling beyond 2^64.
+#[test]
+fn regions_may_come_and_go_for_ever() {
+    let mut pool = pool(8 * MIB, u64::MAX, false);
+    for _ in 0..100 {
+        let block = pool.alloc(1, 0).unwrap();
+        pool.free(block);
+        assert!(pool.release_free_regions() > 0);
+    }
+    assert_eq!(pool.next_region(), 8 * MIB);
+}
+
+#[test]
+fn a_source_that_runs_short_is_asked_for_nine_tenths_until_it_gives() {
+    /// Counts how often it is asked, and gives nothing above a limit.
+    struct Stingy(Vec<u64>, u64);
+    impl Source for Stingy {
+        fn take(&mut self, bytes: u64) -> Option<Region> {
+            self.0.push(bytes);
+            (bytes <= self.1).then_some(Region { start: 0, bytes })
+        }
+        fn give_back(&mut self, _: Region) {}
+    }
+    let growth = Growth { memory_limit: 20 * 256, allow_growth: false, garbage_collection: false };
+    let granules =
+        |pool: &Pool<Stingy>| pool.source().0.iter().map(|b| b / 256).collect::<Vec<_>>();
+    let mut lucky = Pool::new(Stingy(vec![], 6 * 256), growth, 256, SplitRule::Exact);
+    assert!(lucky.alloc(700, 0).is_some());
+    // Nine tenths of nine granules are nine granules again: one less, then.
+    assert_eq!(granules(&lucky), [20, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6]);
+    let mut unlucky = Pool::new(Stingy(vec![], 0), growth, 256, SplitRule::Exact);
+    assert!(unlucky.alloc(18 * 256, 0).is_none());
+    assert_eq!(granules(&unlucky), [20, 18]);
+    assert!(unlucky.alloc(21 * 256, 0).is_none());
+    assert_eq!(granules(&unlucky).len(), 2, "beyond the limit, nobody is asked");
+}
+
+#[test]
+fn blocks_lie_across_regions_only_where_these_join() {
+    for joins in [false, true] {
+        let mut pool = pool(64 * MIB, 64 * MIB, joins);
+        let first = pool.alloc(MIB, 0).unwrap();
+        let second = pool.alloc(3 * MIB, 0).unwrap();
+        let stats = pool.arena().stats();
+        // 2 MiB and 4 MiB: joined, the second block starts in the first region.
+        assert_eq!((stats.reserved, stats.regions), (6 * MIB, if joins { 1 } else { 2 }));
+        assert_eq!(pool.arena().offset(second), if joins { MIB } else { 2 * MIB });
+        pool.free(first);
+        let free = pool.arena().free_neighbors(second);
+        assert_eq!(free.left, if joins { MIB } else { 0 });
+        assert_eq!(pool.release_free_regions(), if joins { 0 } else { 2 * MIB });
+        pool.arena().check();
+    }
+}
+
+#[test]
+fn free_regions_go_back_to_make_room_for_a_larger_one() {
+    let mut pool = pool(8 * MIB, u64::MAX, false);
+    let small = pool.alloc(2 * MIB, 0).unwrap();
+    pool.free(small);
+    let large = pool.alloc(7 * MIB, 0).unwrap();
+    assert_eq!(pool.arena().regions().collect::<Vec<_>>(), [Region { start: 0, bytes: 8 * MIB }]);
+    assert_eq!(pool.arena().stats().peak_reserved, 8 * MIB);
+    pool.free(large);
+    assert_eq!((pool.release_free_regions(), pool.arena().occupancy(10).len()), (8 * MIB, 0));
+    assert_eq!(pool.dump(1, |_| String::new()).lines().count(), 2);
+}
+
+#[test]
+fn the_split_rule_hands_out_what_would_be_too_little_to_keep() {
+    let mut arena =
+        Arena::with_rule(1000, 1, SplitRule::TensorFlow { max_internal_fragmentation: 150 });
+    let size = |arena: &Arena, block: Option<Block>| arena.size(block.unwrap());
+    let walls = [200, 1, 320, 1, 478]
+        .map(|bytes| arena.alloc_at(0, bytes, 0).or_else(|| arena.alloc(bytes, 0)));
+    for hole in [0, 2, 4] {
+        arena.free(walls[hole].unwrap());
+    }
+    // 200 is less than twice 101, and 99 are not 150: all of it.
+    let block = arena.alloc(101, 0);
+    assert_eq!(size(&arena, block), 200);
+    arena.free(block.unwrap());
+    // Twice as much.
+    let block = arena.alloc(100, 0);
+    assert_eq!(size(&arena, block), 100);
+    // 320 - 170 are 150.
+    let block = arena.alloc(170, 0);
+    assert_eq!(size(&arena, block), 170);
+    let stats = arena.stats();
+    assert_eq!((stats.used, stats.live), (272, 272));
+    assert_eq!(arena.stats().largest_allocation, 478);
+}
+
+#[test]
+fn the_fraction_says_how_much_may_go_with_a_block() {
+    let most = |bytes| SplitRule::TensorFlow { max_internal_fragmentation: bytes };
+    assert_eq!(SplitRule::tensorflow(), most(128 * MIB));
+    assert_eq!(SplitRule::tensorflow_with_fraction(0.25, 100), most(25));
+    for none in [0.0, -1.0, f64::NAN] {
+        assert_eq!(SplitRule::tensorflow_with_fraction(none, 100), most(128 * MIB));
+    }
+}
+
+#[test]
+fn aligned_blocks_leave_what_they_skip_as_a_hole() {
+    let (mut arena, _) = drawn("a...............");
+    let block = arena.alloc_aligned(20, 64, 1).unwrap();
+    assert_eq!((arena.offset(block), arena.holes()), (64, 2));
+    // The smallest hole that has such an offset, not the smallest that is long enough.
+    let block = arena.alloc_aligned(50, 32, 1).unwrap();
+    assert_eq!(arena.offset(block), 96);
+    let block = arena.alloc_aligned(20, 16, 1).unwrap();
+    assert_eq!(arena.offset(block), 16);
+    assert_eq!(arena.alloc_aligned(1, 1 << 63, 1), None);
+}
+
+/// Short-lived blocks from the low end, long-lived ones from the high end, in random order: at no time
+/// is one of the former above one of the latter.
+#[test]
+fn two_kinds_of_blocks_stay_apart() {
+    let mut arena = Arena::with_granularity(100_000, 1);
+    let mut random = Random(5);
+    let mut live: [Vec<Block>; 2] = [vec![], vec![]];
+    for _ in 0..5000 {
+        let kind = (random.next() % 2) as usize;
+        let end = [End::Low, End::High][kind];
+        if live[kind].len() == 80 || (!live[kind].is_empty() && random.next().is_multiple_of(3)) {
+            let at = random.next() as usize % live[kind].len();
+            arena.free(live[kind].swap_remove(at));
+        } else {
+            let bytes = 1 << (random.next() % 10);
+            live[kind].push(arena.alloc_apart(bytes, end, kind as u64).unwrap());
+        }
+        let owners = arena.chunks().filter_map(|chunk| match chunk.content {
+            Content::Used { owner, .. } => Some(owner),
+            Content::Free => None,
+        });
+        assert!(owners.is_sorted());
+    }
+}
+
+#[test]
+fn both_fragmentation_figures() {
+    let mut arena = Arena::with_granularity(1000, 1);
+    assert_eq!((arena.fragmentation(), arena.expansion()), (0.0, 1.0));
+    let [a, _b, c] = [100, 100, 200].map(|bytes| arena.alloc(bytes, 0).unwrap());
+    arena.free(a);
+    // Fits neither into the 100 bytes: the highest end is 800, and 700 are live.
+    let _d = arena.alloc(400, 0).unwrap();
+    assert_eq!(arena.expansion(), 800.0 / 700.0);
+    assert_eq!(arena.fragmentation(), 100.0 / 300.0);
+    arena.free(c);
+    arena.reset_peak();
+    assert_eq!((arena.high_water(), arena.expansion()), (800, 800.0 / 500.0));
+}
+
+#[test]
+fn the_dump_shows_bins_chunks_and_sizes() {
+    let mut arena = Arena::new(MIB);
+    let [_a, b, _c] = [300, 1000, 300].map(|bytes| arena.alloc(bytes, bytes).unwrap());
+    arena.free(b);
+    let dump = arena.dump(900, |owner| format!("t{owner}"));
+    for line in [
+        "Bin (512): Total Chunks: 2, Chunks in use: 2. 1.00 KiB allocated for chunks. 1.00 KiB in use \
+         in bin. 600 B client-requested in use in bin.",
+        "Bin (1024): Total Chunks: 1, Chunks in use: 0. 1.00 KiB allocated for chunks. 0 B in use in \
+         bin. 0 B client-requested in use in bin.",
+        "Bin for 900 B was 1.00 KiB, free chunks in it:\n  Free  at 0x200 of size 1024\nRegion",
+        "Region at 0x0 of size 1048576\n  InUse at 0x0 of size 512 (300 requested) by t300 next 0x200",
+        "  2 chunks of size 512 totalling 1.00 KiB",
+    ] {
+        assert!(dump.contains(line), "`{line}` is not in\n{dump}");
+    }
+    assert_eq!(dump.lines().filter(|line| line.starts_with("Bin (")).count(), 21);
+    assert_eq!(dump.lines().last().unwrap().len(), 100);
 }

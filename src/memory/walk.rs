@@ -3,7 +3,7 @@
 use std::iter::{FusedIterator, Rev};
 
 use super::Arena;
-use super::slab::{Block, EDGE};
+use super::slab::{Block, EDGE, Note};
 
 /// A run of bytes: one block or one hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ impl FreeNeighbors {
 }
 
 /// Chunks in address order, from either end. Made by [`Arena::chunks`] and its like.
+///
+/// Neither `front` nor `back` is ever a wall: between two walls there is a chunk.
 #[derive(Clone, Debug)]
 pub struct Chunks<'a> {
     arena: &'a Arena,
@@ -77,10 +79,15 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
+    /// The chunks from slot `front` to slot `back`; either may be a wall on the way from a chunk to
+    /// the other. None if one of them is [`EDGE`].
     fn new(arena: &'a Arena, front: u32, back: u32) -> Self {
         if front == EDGE || back == EDGE {
             return Self { arena, front: EDGE, back: EDGE };
         }
+        let (first, last) = (&arena.slab[front], &arena.slab[back]);
+        let front = if first.is_barrier() { first.next } else { front };
+        let back = if last.is_barrier() { last.prev } else { back };
         Self { arena, front, back }
     }
 }
@@ -108,26 +115,33 @@ impl DoubleEndedIterator for Chunks<'_> {
 impl FusedIterator for Chunks<'_> {}
 
 impl Arena {
-    /// Every chunk, lowest address first.
+    /// Every chunk of every region, lowest address first.
     pub fn chunks(&self) -> Chunks<'_> {
         self.chunks_from(self.slab[EDGE].next)
     }
 
-    /// The chunks above a block, nearest first.
+    /// The chunks above a block in the same region, nearest first: each starts where the one before
+    /// it ends. O(log regions), and then O(1) for each chunk.
     #[track_caller]
     pub fn chunks_after(&self, block: Block) -> Chunks<'_> {
-        let index = self.slab.resolve(block);
-        self.chunks_from(self.slab[index].next)
+        let slot = &self.slab[self.slab.resolve(block)];
+        let (_, fence) = self.fences(slot.offset);
+        let front = if slot.next == fence { EDGE } else { slot.next };
+        Chunks::new(self, front, self.slab[fence].prev)
     }
 
-    /// The chunks below a block, nearest first.
+    /// The chunks below a block in the same region, nearest first. O(log regions), and then O(1) for
+    /// each chunk.
     #[track_caller]
     pub fn chunks_before(&self, block: Block) -> Rev<Chunks<'_>> {
-        let index = self.slab.resolve(block);
-        Chunks::new(self, self.slab[EDGE].next, self.slab[index].prev).rev()
+        let slot = &self.slab[self.slab.resolve(block)];
+        let (fence, _) = self.fences(slot.offset);
+        let back = if slot.prev == fence { EDGE } else { slot.prev };
+        Chunks::new(self, self.slab[fence].next, back).rev()
     }
 
-    /// The free bytes directly left and right of a block. O(1).
+    /// The free bytes directly left and right of a block, as far as they would become one hole with
+    /// it: those of another region do not. O(1).
     #[must_use]
     #[track_caller]
     pub fn free_neighbors(&self, block: Block) -> FreeNeighbors {
@@ -149,7 +163,8 @@ impl Arena {
         let slot = &self.slab[index];
         let content = if slot.is_used() {
             let block = self.slab.handle(index);
-            Content::Used { block, owner: slot.owner, requested: slot.requested() }
+            let &Note { owner, requested } = self.slab.note(index);
+            Content::Used { block, owner, requested }
         } else {
             Content::Free
         };

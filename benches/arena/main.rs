@@ -1,0 +1,215 @@
+//! The arena beside its peers: what an operation costs, and how much memory a stream needs.
+//!
+//! ```text
+//! recorded: buffers of a training step     each allocated at `lower`, freed at `upper`
+//!           |--a--|    |----c----|          frees before allocations, as one step follows another
+//!              |----b----|
+//! random:   55 % allocations until as many are live as may be, each free takes a random live one
+//! ```
+//!
+//! Every allocator plays the same streams over 32 GiB in which nothing is live at the start and at
+//! the end. The first pass finds the highest end of any block, over the most bytes that are ever live
+//! at once (rounded to 256 each). Timed passes follow on the same, warm allocator. Rounds of all
+//! allocators alternate and the best round of each counts; a round is a few milliseconds where the
+//! stream lets it, so that on a shared machine some are undisturbed. The mean is over passes without a clock
+//! inside; for the 99th percentile each operation is timed by itself in passes of their own, less what
+//! the clock takes.
+//!
+//! Baselines: `remat, split rule` is this crate's arena handing out whole chunks as TensorFlow does.
+//! `rlsf` and `buddy_system_allocator` keep their records inside the memory they manage, which a
+//! device's memory does not allow; here they manage address space of the host.
+//!
+//! Below the table: what it costs to ask for the free bytes beside a block, against the number of
+//! blocks. `-- --json` prints the table alone, one object a line.
+
+mod neighbours;
+mod peers;
+mod streams;
+
+use peers::{Buddy, OffsetAllocator, Peer, RangeAlloc, Remat, RematTensorFlow, Rlsf};
+use std::time::{Duration, Instant};
+use streams::{Op, Stream};
+
+/// Rounds without a clock inside, and rounds in which each operation is timed.
+const ROUNDS: usize = 60;
+/// What an allocator that is slow spends on either kind of round before it is left out of the rest ...
+const ENOUGH: Duration = Duration::from_millis(1500);
+/// ... but not before so many.
+const LEAST_ROUNDS: usize = 3;
+/// Names are padded to this.
+const WIDTH: usize = 24;
+
+/// What was found about one allocator on one stream.
+struct Row {
+    allocator: &'static str,
+    ns_mean: f64,
+    ns_p99: f64,
+    high_water_over_peak_live: f64,
+}
+
+/// An allocator that plays one stream.
+trait Player {
+    /// One pass, and nanoseconds per operation.
+    fn mean(&mut self) -> f64;
+    /// One pass, and the nanoseconds that 99 % of the operations stay below.
+    fn p99(&mut self, clock: f64) -> f64;
+}
+
+struct Game<'a, P: Peer> {
+    peer: P,
+    stream: &'a Stream,
+    blocks: Vec<Option<P::Block>>,
+    samples: Vec<u32>,
+}
+
+impl<'a, P: Peer> Game<'a, P> {
+    /// Plays the stream once, on a fresh allocator; also returns the highest end of any block.
+    fn start(stream: &'a Stream) -> (Self, u64) {
+        let mut game =
+            Self { peer: P::new(), stream, blocks: vec![None; stream.buffers], samples: vec![] };
+        let mut high_water = 0;
+        for &op in &stream.ops {
+            game.play(op);
+            if let Op::Alloc { id, .. } = op {
+                let block = game.blocks[id as usize].expect("it was just allocated");
+                high_water = high_water.max(game.peer.end(block));
+            }
+        }
+        (game, high_water)
+    }
+
+    #[inline(always)]
+    fn play(&mut self, op: Op) {
+        match op {
+            Op::Alloc { id, bytes } => {
+                let block = self.peer.alloc(bytes);
+                self.blocks[id as usize] = Some(block.expect("32 GiB suffice"));
+            }
+            Op::Free { id, bytes } => {
+                let block = self.blocks[id as usize].take().expect("it is live");
+                self.peer.free(block, bytes);
+            }
+        }
+    }
+}
+
+impl<P: Peer> Player for Game<'_, P> {
+    fn mean(&mut self) -> f64 {
+        let start = Instant::now();
+        for _ in 0..self.stream.repeats {
+            for &op in &self.stream.ops {
+                self.play(op);
+            }
+        }
+        let ops = self.stream.ops.len() * self.stream.repeats;
+        start.elapsed().as_nanos() as f64 / ops as f64
+    }
+
+    fn p99(&mut self, clock: f64) -> f64 {
+        let mut samples = std::mem::take(&mut self.samples);
+        samples.clear();
+        for _ in 0..self.stream.repeats {
+            for &op in &self.stream.ops {
+                let start = Instant::now();
+                self.play(op);
+                samples.push(start.elapsed().as_nanos() as u32);
+            }
+        }
+        let at = samples.len() * 99 / 100;
+        let p99 = *samples.select_nth_unstable(at).1;
+        self.samples = samples;
+        (f64::from(p99) - clock).max(0.0)
+    }
+}
+
+/// A player, and its row so far.
+fn enter<'a, P: Peer + 'a>(stream: &'a Stream) -> (Box<dyn Player + 'a>, Row) {
+    let (game, high_water) = Game::<P>::start(stream);
+    let row = Row {
+        allocator: P::NAME,
+        ns_mean: f64::INFINITY,
+        ns_p99: f64::INFINITY,
+        high_water_over_peak_live: high_water as f64 / stream.peak_live as f64,
+    };
+    (Box::new(game), row)
+}
+
+/// Lets all players play in turns.
+fn rounds<'a>(
+    entered: &mut [(Box<dyn Player + 'a>, Row)],
+    play: impl Fn(&mut dyn Player, &mut Row),
+) {
+    let mut spent = vec![Duration::ZERO; entered.len()];
+    for round in 0..ROUNDS {
+        for ((player, row), spent) in entered.iter_mut().zip(&mut spent) {
+            if round < LEAST_ROUNDS || *spent < ENOUGH {
+                let start = Instant::now();
+                play(player.as_mut(), row);
+                *spent += start.elapsed();
+            }
+        }
+    }
+}
+
+fn measure(stream: &Stream, clock: f64) -> Vec<Row> {
+    let mut entered = [
+        enter::<Remat>(stream),
+        enter::<RematTensorFlow>(stream),
+        enter::<OffsetAllocator>(stream),
+        enter::<Rlsf>(stream),
+        enter::<RangeAlloc>(stream),
+        enter::<Buddy>(stream),
+    ];
+    rounds(&mut entered, |player, row| row.ns_mean = row.ns_mean.min(player.mean()));
+    rounds(&mut entered, |player, row| row.ns_p99 = row.ns_p99.min(player.p99(clock)));
+    entered.into_iter().map(|(_, row)| row).collect()
+}
+
+/// What asking the clock twice takes, in nanoseconds: the median of many.
+fn clock() -> f64 {
+    let mut samples: Vec<_> = (0..100_001)
+        .map(|_| {
+            let start = Instant::now();
+            start.elapsed().as_nanos()
+        })
+        .collect();
+    *samples.select_nth_unstable(50_000).1 as f64
+}
+
+fn main() {
+    let json = std::env::args().any(|arg| arg == "--json");
+    let clock = clock();
+    for stream in streams::all() {
+        if !json {
+            println!(
+                "{}: {} operations, {:.0} MiB live at most",
+                stream.name,
+                stream.ops.len() * stream.repeats,
+                stream.peak_live as f64 / f64::from(1 << 20)
+            );
+            println!(
+                "  {:WIDTH$} {:>8} {:>8} {:>24}",
+                "allocator", "ns mean", "ns p99", "high water / peak live"
+            );
+        }
+        for row in measure(&stream, clock) {
+            let Row { allocator, ns_mean, ns_p99, high_water_over_peak_live } = row;
+            if json {
+                println!(
+                    "{{\"stream\":\"{}\",\"allocator\":\"{allocator}\",\"ns_mean\":{ns_mean:.2},\
+                     \"ns_p99\":{ns_p99:.1},\
+                     \"high_water_over_peak_live\":{high_water_over_peak_live:.4}}}",
+                    stream.name
+                );
+            } else {
+                println!(
+                    "  {allocator:WIDTH$} {ns_mean:>8.1} {ns_p99:>8.0} \
+                     {high_water_over_peak_live:>24.3}"
+                );
+            }
+        }
+    }
+    if !json {
+        neighbours::print();
+    }
+}

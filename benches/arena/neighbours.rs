@@ -1,0 +1,67 @@
+//! What the free bytes beside a block cost to ask for, against the number of blocks.
+//!
+//! ```text
+//! | block | hole | block | block | hole | block | ...     every block is asked, in random order
+//! ```
+//!
+//! The eviction score asks it of every candidate. Links tell it in three look-ups however many blocks
+//! there are; what grows is the share of look-ups that miss the caches, so the same look-ups in a bare
+//! table as long as the arena's records, one at random and the two it names, stand beside it.
+
+use super::streams::SplitMix64;
+use remat::memory::{Arena, Block};
+use std::hint::black_box;
+use std::time::Instant;
+
+const ROUNDS: usize = 7;
+const QUERIES: usize = 1 << 20;
+
+/// Blocks with holes among them, in random order.
+fn blocks(count: usize) -> (Arena, Vec<Block>) {
+    let mut random = SplitMix64(2);
+    let mut arena = Arena::new(1 << 50);
+    let mut take = || arena.alloc(256 * (1 + random.next() % 64), 0).expect("it is large enough");
+    let mut all: Vec<_> = (0..count + count / 2).map(|_| take()).collect();
+    for i in (1..all.len()).rev() {
+        all.swap(i, (random.next() % (i as u64 + 1)) as usize);
+    }
+    for block in all.drain(count..) {
+        arena.free(block);
+    }
+    (arena, all)
+}
+
+/// Nanoseconds each, the best of several rounds.
+fn time(mut ask: impl FnMut(usize) -> u64) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let mut sum = 0;
+        for i in 0..QUERIES {
+            sum += ask(i);
+        }
+        black_box(sum);
+        best = best.min(start.elapsed().as_nanos() as f64 / QUERIES as f64);
+    }
+    best
+}
+
+pub fn print() {
+    println!("free bytes beside a block, ns each");
+    println!("  {:>10} {:>16} {:>28}", "blocks", "free_neighbors", "3 linked look-ups (baseline)");
+    for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
+        let (arena, blocks) = blocks(count);
+        let query = time(|i| arena.free_neighbors(blocks[i % count]).total());
+        let mut random = SplitMix64(3);
+        let mut any = || (random.next() % (count + count / 2) as u64) as u32;
+        let order: Vec<u32> = (0..count).map(|_| any()).collect();
+        // Half a cache line each, as the arena's.
+        let records: Vec<[u32; 8]> =
+            (0..count + count / 2).map(|_| [any(), any(), 1, 1, 1, 1, 1, 1]).collect();
+        let base = time(|i| {
+            let [left, right, ..] = records[order[i % count] as usize];
+            u64::from(records[left as usize][2]) + u64::from(records[right as usize][2])
+        });
+        println!("  {count:>10} {query:>16.1} {base:>28.1}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Random operations on an arena, each compared with the brute-force model of the tests.
+//!
+//! The first byte of the input chooses the mode, every eight after it are an operation.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use remat::memory::{
+    Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, Source, SplitRule,
+};
+
+#[path = "../../src/memory/model.rs"]
+mod model;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&mode, words)) = input.split_first() else { return };
+    let mode = model::MODES[usize::from(mode) % model::MODES.len()];
+    let mut model = model::Model::new(mode);
+    for word in words.chunks_exact(8).take(512) {
+        let word = u64::from_le_bytes(word.try_into().expect("it is a chunk of eight"));
+        model.apply(model::Operation::from_word(word, &mode));
+    }
+});

@@ -1,0 +1,103 @@
+//! Blocks at a certain place: at an end, at an offset, on a multiple.
+
+use super::{Arena, Block};
+
+/// One of the two ends of the free middle of an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Towards offset 0.
+    Low,
+    /// Towards the last offset.
+    High,
+}
+
+impl Arena {
+    /// As [`Arena::alloc`], from the high end of that same hole. It may be any hole: to keep two kinds
+    /// of blocks apart, see [`Arena::alloc_apart`].
+    #[must_use = "a block that is not kept can never be freed"]
+    pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
+        let size = self.round(bytes)?;
+        let hole = self.bins.fit(size)?;
+        let size = self.split.taken(size, hole.size);
+        Some(self.occupy(hole, hole.end() - size, size, bytes, owner))
+    }
+
+    /// Takes a block on one side of the gap, the largest hole (of several, the lowest): the best fit
+    /// among the holes on that side, or else the near end of the gap itself. `None` if it fits
+    /// nowhere.
+    ///
+    /// Two kinds of blocks, cheap and expensive or short- and long-lived, each taken from an end of
+    /// its own, stay apart as long as the gap between them is the largest hole.
+    ///
+    /// ```text
+    /// | cheap | hole | cheap |        the gap        | dear | hole | dear |
+    ///           Low: 1st        Low: 2nd   High: 2nd          High: 1st
+    /// ```
+    ///
+    /// # Time complexity
+    /// O(holes at least that large) where all of them but the gap are on the other side; else a few bins
+    /// where [`Arena::alloc`] looks at one or two.
+    #[must_use = "a block that is not kept can never be freed"]
+    pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
+        let size = self.round(bytes)?;
+        let gap = self.bins.largest()?.offset;
+        let hole = self.bins.fit_where(size, |hole| match end {
+            End::Low => hole.offset <= gap,
+            End::High => hole.offset >= gap,
+        })?;
+        let size = self.split.taken(size, hole.size);
+        let offset = match end {
+            End::Low => hole.offset,
+            End::High => hole.end() - size,
+        };
+        Some(self.occupy(hole, offset, size, bytes, owner))
+    }
+
+    /// As [`Arena::alloc`], at a multiple of `alignment`: the smallest hole in which the block fits at
+    /// such an offset, and there the lowest one. What is skipped before it stays a hole.
+    ///
+    /// It is offsets that are aligned; what lies behind them is as aligned as offset 0.
+    ///
+    /// # Panics
+    /// If `alignment` is not a power of two.
+    ///
+    /// # Time complexity
+    /// As [`Arena::alloc`] up to the granularity, O(holes between `bytes` and `bytes + alignment`)
+    /// above it.
+    #[must_use = "a block that is not kept can never be freed"]
+    pub fn alloc_aligned(&mut self, bytes: u64, alignment: u64, owner: u64) -> Option<Block> {
+        assert!(alignment.is_power_of_two(), "alignment {alignment} is not a power of two");
+        if alignment <= self.granularity() {
+            return self.alloc(bytes, owner);
+        }
+        let size = self.round(bytes)?;
+        let hole = self.bins.fit_where(size, |hole| {
+            let start = hole.offset.checked_next_multiple_of(alignment);
+            start.is_some_and(|start| start < hole.end() && hole.end() - start >= size)
+        })?;
+        let start = hole.offset.next_multiple_of(alignment);
+        let size = self.split.taken(size, hole.end() - start);
+        Some(self.occupy(hole, start, size, bytes, owner))
+    }
+
+    /// Takes the block that starts at `offset`, to follow a plan made ahead. It takes no more than it
+    /// asked for, whatever the split rule. `None` if not all of it is free, or it would reach past the
+    /// end of a region.
+    ///
+    /// # Panics
+    /// If `offset` is not a multiple of the granularity.
+    ///
+    /// # Time complexity
+    /// O(holes of at least that size): addresses have no index of their own.
+    #[must_use = "a block that is not kept can never be freed"]
+    pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Block> {
+        let granularity = self.granularity();
+        assert!(
+            offset.is_multiple_of(granularity),
+            "offset {offset} is not a multiple of the granularity, {granularity}"
+        );
+        let size = self.round(bytes)?;
+        let hole = self.bins.around(offset, size)?;
+        Some(self.occupy(hole, offset, size, bytes, owner))
+    }
+}

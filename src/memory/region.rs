@@ -1,0 +1,147 @@
+//! The ranges of offsets that chunks tile, and the walls between them.
+//!
+//! A wall is a slot of no bytes that counts as used, so that nothing merges across it; the chunks of
+//! all regions are in one ring and one set of bins, and taking and freeing blocks knows nothing of
+//! regions.
+
+use super::Arena;
+use super::slab::EDGE;
+
+/// A range of offsets that an arena may hand out blocks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Region {
+    /// First byte, a multiple of the granularity.
+    pub start: u64,
+    /// Length, a multiple of the granularity.
+    pub bytes: u64,
+}
+
+impl Region {
+    /// Just past the last byte.
+    #[must_use]
+    pub const fn end(self) -> u64 {
+        self.start + self.bytes
+    }
+}
+
+/// A region and where it is in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fenced {
+    pub region: Region,
+    /// The slot before the region's first chunk: a wall, or [`EDGE`] for the first region. The slot
+    /// after its last chunk is the next region's wall, or `EDGE`.
+    pub wall: u32,
+}
+
+impl Arena {
+    /// The regions, lowest first. One from offset 0, unless the arena belongs to a
+    /// [`Pool`](super::Pool).
+    pub fn regions(&self) -> impl ExactSizeIterator<Item = Region> + '_ {
+        self.regions.iter().map(|fenced| fenced.region)
+    }
+
+    /// The regions that hold no block. O(regions).
+    pub fn free_regions(&self) -> impl Iterator<Item = Region> + '_ {
+        self.regions.iter().filter(|fenced| self.is_free(fenced)).map(|fenced| fenced.region)
+    }
+
+    fn is_free(&self, fenced: &Fenced) -> bool {
+        let first = &self.slab[self.slab[fenced.wall].next];
+        !first.is_used() && first.size == fenced.region.bytes
+    }
+
+    /// Adds a region, all of it free. Where it touches another and `may_join(lower, upper)` holds, the
+    /// two become one; else no hole ever reaches from one into the other.
+    ///
+    /// # Panics
+    /// If the region is empty, overlaps another, or is off the granules.
+    ///
+    /// # Time complexity
+    /// O(regions).
+    pub(super) fn add_region(&mut self, region: Region, may_join: impl Fn(Region, Region) -> bool) {
+        let Region { start, bytes } = region;
+        let on_granules = (start | bytes).is_multiple_of(self.granularity());
+        assert!(
+            bytes > 0 && on_granules && start.checked_add(bytes).is_some(),
+            "{region:?} is empty, endless, or off the granules of {} bytes",
+            self.granularity()
+        );
+        let at = self.regions.partition_point(|fenced| fenced.region.start < start);
+        let below = at.checked_sub(1).map(|i| self.regions[i].region);
+        let above = self.regions.get(at).map(|fenced| fenced.region);
+        let clear = below.is_none_or(|below| below.end() <= start)
+            && above.is_none_or(|above| region.end() <= above.start);
+        assert!(clear, "{region:?} overlaps {below:?} or {above:?}");
+
+        if let (0, Some(above)) = (at, above) {
+            // It was the first, so there is no wall before it yet.
+            self.regions[0].wall = self.build_wall(self.slab[EDGE].next, above.start);
+        }
+        let next = self.regions.get(at).map_or(EDGE, |fenced| fenced.wall);
+        let wall = if at > 0 { self.build_wall(next, start) } else { EDGE };
+        let chunk = self.slab.insert_before(next, start, bytes);
+        self.regions.insert(at, Fenced { region, wall });
+        if above.is_some_and(|above| region.end() == above.start && may_join(region, above)) {
+            self.unite_with_below(at + 1);
+        }
+        if below.is_some_and(|below| below.end() == start && may_join(below, region)) {
+            self.unite_with_below(at);
+        }
+
+        let longest = self.regions().map(|region| region.bytes).max().unwrap_or(0);
+        self.bins.make_room(longest);
+        self.join(chunk);
+        self.counts.reserved += bytes;
+        self.counts.peak_reserved = self.counts.peak_reserved.max(self.counts.reserved);
+        self.debug_check();
+    }
+
+    /// Takes a region away.
+    ///
+    /// # Panics
+    /// If there is none of that range, or a block is in it.
+    pub(super) fn remove_region(&mut self, region: Region) {
+        let at = self.regions.iter().position(|fenced| fenced.region == region);
+        let at = at.unwrap_or_else(|| panic!("{region:?} is not a region of this arena"));
+        assert!(self.is_free(&self.regions[at]), "{region:?} has blocks");
+        let first = self.slab[self.regions[at].wall].next;
+        self.bins.remove(self.slab.hole(first), &mut self.slab);
+        self.slab.remove(first);
+        let Fenced { wall, .. } = self.regions.remove(at);
+        if wall != EDGE {
+            self.fell_wall(wall);
+        } else if let Some(first) = self.regions.first_mut() {
+            let wall = std::mem::replace(&mut first.wall, EDGE);
+            self.fell_wall(wall);
+        }
+        self.counts.reserved -= region.bytes;
+        self.debug_check();
+    }
+
+    /// The slots before the first and after the last chunk of the region that `offset` is in.
+    /// O(log regions).
+    pub(super) fn fences(&self, offset: u64) -> (u32, u32) {
+        let after = self.regions.partition_point(|fenced| fenced.region.start <= offset);
+        let next = self.regions.get(after).map_or(EDGE, |fenced| fenced.wall);
+        (self.regions[after - 1].wall, next)
+    }
+
+    /// Makes one of region `at` and the one below; holes at the seam are not joined yet.
+    fn unite_with_below(&mut self, at: usize) {
+        let Fenced { region, wall } = self.regions.remove(at);
+        self.regions[at - 1].region.bytes += region.bytes;
+        self.fell_wall(wall);
+    }
+
+    fn build_wall(&mut self, next: u32, offset: u64) -> u32 {
+        let wall = self.slab.insert_before(next, offset, 0);
+        self.slab.flip(wall);
+        wall
+    }
+
+    fn fell_wall(&mut self, wall: u32) {
+        self.slab.flip(wall);
+        self.slab.remove(wall);
+    }
+}
