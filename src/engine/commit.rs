@@ -32,7 +32,7 @@ impl<D: Device> Engine<D> {
             .filter(|key| evictable(key))
             .map(|&key| self.arena_bytes(self.table.storage(key).bytes));
         let leaves = self.arena.used() - self.table.evictable_bytes();
-        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.arena.capacity()
+        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.arena.reserved()
     }
 
     /// Cuts a resident storage from its producer.
