@@ -12,6 +12,7 @@ mod commit;
 mod delete;
 mod evict;
 mod get;
+mod guard;
 mod in_place;
 mod out_of_memory;
 mod put;

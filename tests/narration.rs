@@ -25,12 +25,12 @@ fn evicting_and_regenerating_is_told_step_by_step() {
         assert_eq!(
             log.take(),
             [
-                "will regenerate op=mix depth=1",
-                "will regenerate op=put depth=2",
-                "did regenerate op=put",
+                "will regenerate op=mix bytes=32 depth=1",
+                "will regenerate op=put bytes=32 depth=2",
+                "did regenerate op=put bytes=32",
                 "will evict op=mix bytes=32",
                 "did evict op=mix bytes=32",
-                "did regenerate op=mix",
+                "did regenerate op=mix bytes=32",
             ]
         );
 

@@ -1,6 +1,7 @@
 //! Making room: the one place where memory runs short.
 
 use super::evict::Need;
+use super::guard::guarded;
 use super::{Engine, Error, OutOfMemory, Residence, StorageKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
@@ -79,9 +80,7 @@ impl<D: Device> Engine<D> {
     /// Moves blocks, on the device and in the books.
     fn compact(&mut self, moves: &[Move], wanted: u64, moved: u64) -> Result<(), Error> {
         for m in moves {
-            self.device
-                .copy(m.from, m.to, m.bytes)
-                .map_err(|e| Error::device("moving a block", &e))?;
+            guarded("moving a block", || self.device.copy(m.from, m.to, m.bytes))?;
             // At once, so that the books are right should the next one fail.
             self.arena.apply_moves(std::slice::from_ref(m));
         }

@@ -1,5 +1,6 @@
 //! Reading and evicting at the user's word.
 
+use super::guard::guarded;
 use super::{Engine, Error, TensorKey};
 use crate::device::{Device, Place};
 
@@ -19,7 +20,7 @@ impl<D: Device> Engine<D> {
         self.ensure(&[tensor.storage])?;
         let block = self.table.block(tensor.storage).expect("just made resident");
         let place = Place { storage: self.arena.offset(block), layout: tensor.layout };
-        let host = self.device.read(place).map_err(|e| Error::device("get", &e));
+        let host = guarded("get", || self.device.read(place));
         self.release_pins(&[tensor.storage]);
         host
     }

@@ -5,6 +5,7 @@
 
 use super::allocate::Owner;
 use super::apply::{StorageKeys, Tensors};
+use super::guard::guarded;
 use super::run::Blocks;
 use super::{Engine, Error, Keys, Layouts, StorageKey, Tensor, TensorKey, Work};
 use crate::device::Device;
@@ -152,9 +153,10 @@ impl<D: Device> Engine<D> {
     fn copy_value(&mut self, from: Tensor, to: crate::memory::Block) -> Result<(), Error> {
         let block = self.table.block(from.storage).expect("inputs are resident");
         let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
-        self.device
-            .copy(self.arena.offset(block) + skip, self.arena.offset(to), from.layout.bytes())
-            .map_err(|e| Error::device("copying the old value of an update", &e))
+        let (source, target) = (self.arena.offset(block) + skip, self.arena.offset(to));
+        guarded("copying the old value of an update", || {
+            self.device.copy(source, target, from.layout.bytes())
+        })
     }
 
     /// Makes leaves of the held tensors that need `old` to be regenerated. What nobody holds between

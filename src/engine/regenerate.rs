@@ -101,7 +101,10 @@ impl<D: Device> Engine<D> {
                 let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
                 self.plan(path, pending);
                 let inputs = self.table.path(path).inputs.iter().map(|e| e.storage).collect();
-                tracing::trace!(target: "remat", op = self.name_of(key), depth = frames.len(), "will regenerate");
+                tracing::trace!(
+                    target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes,
+                    depth = frames.len(), "will regenerate"
+                );
                 frames.push(Frame::new(Some(path), inputs));
                 continue;
             }

@@ -1,15 +1,15 @@
 //! One run of a path: places for its outputs, its kernel, its cost.
 
 use super::allocate::Owner;
+use super::guard::guarded;
 use super::{Body, Engine, Error, LastRun, Layouts, PathKey, StorageKey, Work};
 use crate::cost::Run;
-use crate::device::{Call, Device, DeviceError, Place};
+use crate::device::{Call, Device, Place};
 use crate::layout::Layout;
 use crate::memory::Block;
 use crate::op::Op;
 use crate::policy::View;
 use smallvec::SmallVec;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(super) type Blocks = SmallVec<[Block; 4]>;
 
@@ -185,17 +185,17 @@ impl<D: Device> Engine<D> {
             let start = self.arena.offset(block);
             start..start + scratch_bytes
         });
-        let device = &mut self.device;
+        let (device, name) = (&mut self.device, work.name());
         let result = match work {
-            Work::Op(op) => {
-                guarded(|| device.execute(Call { op, inputs: &ins, outputs: &outs, workspace }))
-            }
-            Work::Upload(host) => guarded(|| device.write(host, outs[0])),
+            Work::Op(op) => guarded(name, || {
+                device.execute(Call { op, inputs: &ins, outputs: &outs, workspace })
+            }),
+            Work::Upload(host) => guarded(name, || device.write(host, outs[0])),
         };
         if let Some(block) = scratch {
             self.arena.free(block);
         }
-        let seconds = result.map_err(|e| Error::device(work.name(), &e))?;
+        let seconds = result?;
         Ok(self.account(work, inputs, outputs, scratch_bytes, seconds, again))
     }
 
@@ -215,7 +215,8 @@ impl<D: Device> Engine<D> {
         let cost = self.costs.cost(Run { op: work.name(), inputs, outputs, flops, seconds });
         self.now += cost;
         if again {
-            self.account_recompute(work.name(), cost, seconds);
+            let bytes = outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
+            self.account_recompute(work.name(), bytes, cost, seconds);
         } else {
             self.stats.ops += 1;
             self.stats.base_cost += cost;
@@ -225,19 +226,4 @@ impl<D: Device> Engine<D> {
         }
         cost
     }
-}
-
-/// Runs a kernel, taking a panic for an error.
-fn guarded(
-    run: impl FnOnce() -> Result<Option<f64>, DeviceError>,
-) -> Result<Option<f64>, DeviceError> {
-    // The device may be left with half an output; the engine gives that output up.
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|s| (*s).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no message".to_owned());
-        Err(DeviceError::new(format!("panicked: {text}")))
-    })
 }

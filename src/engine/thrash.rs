@@ -42,11 +42,17 @@ impl StepWork {
 
 impl<D: Device> Engine<D> {
     /// Books a run that was a repetition.
-    pub(super) fn account_recompute(&mut self, op: &str, cost: f64, seconds: Option<f64>) {
+    pub(super) fn account_recompute(
+        &mut self,
+        op: &str,
+        bytes: u64,
+        cost: f64,
+        seconds: Option<f64>,
+    ) {
         self.stats.recomputed_ops += 1;
         self.stats.recompute_cost += cost;
         self.stats.recompute_seconds += seconds.unwrap_or(0.0);
-        tracing::debug!(target: "remat", op, cost, "did regenerate");
+        tracing::debug!(target: "remat", op, bytes, cost, "did regenerate");
         if self.work.did_run_again(cost) {
             self.stats.thrashed_steps += 1;
             let (recomputed, base) = (self.work.recomputed, self.work.base);
