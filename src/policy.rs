@@ -55,6 +55,13 @@ impl View<'_> {
         (self.now - self.table.storage(key).last_used).max(f64::MIN_POSITIVE)
     }
 
+    /// `(own cost + around) / (MiB * staleness)`: the form that all of h_DTR has (Kirisame et al., ICLR
+    /// 2021), whatever is taken for the cost of the evicted storages around.
+    #[must_use]
+    pub fn h_dtr(&self, key: StorageKey, around: f64) -> f64 {
+        (self.table.own_cost(key) + around) / (self.mebibytes(key) * self.staleness(key))
+    }
+
     /// Free bytes directly left and right of a resident storage: evicting it makes a hole that much
     /// larger. 0 if it is not resident. O(1).
     #[must_use]

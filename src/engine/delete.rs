@@ -31,8 +31,7 @@ impl<D: Device> Engine<D> {
         }
         if storage.users.is_empty() {
             self.forget(smallvec![key]);
-        } else if storage.producer.is_some() && storage.pins == 0 && self.table.block(key).is_some()
-        {
+        } else if self.table.is_evictable(key) {
             self.stats.fake_deletes += 1;
             self.evict(key);
         }

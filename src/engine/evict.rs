@@ -1,6 +1,6 @@
 //! Choosing a storage and letting its bytes go.
 
-use super::{Engine, Residence, Storage, StorageKey};
+use super::{Engine, Error, Residence, Storage, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::policy::View;
 use ordered_float::OrderedFloat;
@@ -36,10 +36,28 @@ impl<D: Device> Engine<D> {
         let Some((score, victim)) = choice else { return false };
         let bytes = self.table.storage(victim).bytes;
         tracing::debug!(target: "remat", op = self.name_of(victim), bytes, score, "will evict");
-        self.stats.evictions += 1;
-        self.stats.evicted_bytes += bytes;
-        self.evict(victim);
+        self.evict_counted(victim);
         true
+    }
+
+    /// A wish to evict a tensor's storage now. Returns whether its bytes went: they stay if it is a
+    /// leaf, or gone already.
+    ///
+    /// # Errors
+    /// If the key is stale.
+    pub fn drop_now(&mut self, key: TensorKey) -> Result<bool, Error> {
+        let storage = self.tensor(key)?.storage;
+        let evictable = self.table.is_evictable(storage);
+        if evictable {
+            self.evict_counted(storage);
+        }
+        Ok(evictable)
+    }
+
+    fn evict_counted(&mut self, key: StorageKey) {
+        self.stats.evictions += 1;
+        self.stats.evicted_bytes += self.table.storage(key).bytes;
+        self.evict(key);
     }
 
     /// Lets the bytes of an unpinned, resident storage with a producer go.

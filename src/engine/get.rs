@@ -1,4 +1,4 @@
-//! Reading and evicting at the user's word.
+//! Reading a value.
 
 use super::guard::guarded;
 use super::{Engine, Error, TensorKey};
@@ -23,22 +23,5 @@ impl<D: Device> Engine<D> {
         let host = guarded("get", || self.device.read(place));
         self.release_pins(&[tensor.storage]);
         host
-    }
-
-    /// A wish to evict a tensor's storage now. Returns whether its bytes went: they stay if it is a
-    /// leaf, or gone already.
-    ///
-    /// # Errors
-    /// If the key is stale.
-    pub fn drop_now(&mut self, key: TensorKey) -> Result<bool, Error> {
-        let storage = self.tensor(key)?.storage;
-        let evictable =
-            self.table.block(storage).is_some() && self.table.storage(storage).producer.is_some();
-        if evictable {
-            self.stats.evictions += 1;
-            self.stats.evicted_bytes += self.table.storage(storage).bytes;
-            self.evict(storage);
-        }
-        Ok(evictable)
     }
 }

@@ -93,7 +93,7 @@ impl<D: Device> Engine<D> {
                 blocks.push(block);
                 continue;
             }
-            let block = match self.take(&work, &ins, layout.bytes(), Owner::Storage(target), &[]) {
+            let block = match self.take(&work, &ins, layout.bytes(), Owner::Storage(target)) {
                 Ok(block) => block,
                 Err(error) => return (targets, Err(error)),
             };

@@ -226,9 +226,8 @@ impl<D: Device> Engine<D> {
     /// no run to come reads.
     fn drop_if_dead(&mut self, key: StorageKey) {
         let storage = self.table.storage(key);
-        let unused = storage.handles == 0 && storage.pins == 0 && storage.awaited == 0;
-        let dead = unused && storage.producer.is_some();
-        if dead && self.settings.dead == Dead::Drop && self.table.block(key).is_some() {
+        let dead = storage.handles == 0 && storage.awaited == 0;
+        if dead && self.settings.dead == Dead::Drop && self.table.is_evictable(key) {
             self.evict(key);
         }
     }

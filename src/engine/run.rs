@@ -50,7 +50,7 @@ impl<D: Device> Engine<D> {
         let cost = match cost {
             Ok(cost) => cost,
             Err(error) => {
-                taken.iter().for_each(|&block| self.arena.free(block));
+                self.free_all(&taken);
                 if !matches!(error, Error::OutOfMemory(_)) {
                     self.give_up(outputs);
                 }
@@ -95,10 +95,16 @@ impl<D: Device> Engine<D> {
                 Some(block) => block,
                 None => {
                     let owner = storage.map_or(Owner::Scratch, Owner::Storage);
-                    let block =
-                        self.take(&body.work, &body.inputs, layout.bytes(), owner, &taken)?;
-                    taken.push(block);
-                    block
+                    match self.take(&body.work, &body.inputs, layout.bytes(), owner) {
+                        Ok(block) => {
+                            taken.push(block);
+                            block
+                        }
+                        Err(error) => {
+                            self.free_all(&taken);
+                            return Err(error);
+                        }
+                    }
                 }
             };
             blocks.push(block);
@@ -134,22 +140,20 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Allocates, or gives back what was `taken` for the same run and explains why not.
+    fn free_all(&mut self, blocks: &[Block]) {
+        blocks.iter().for_each(|&block| self.arena.free(block));
+    }
+
+    /// Allocates, or explains why not.
     pub(super) fn take(
         &mut self,
         work: &Work<D>,
         inputs: &[Layout],
         bytes: u64,
         owner: Owner,
-        taken: &[Block],
     ) -> Result<Block, Error> {
-        let error = match self.allocate(bytes, owner) {
-            Ok(Some(block)) => return Ok(block),
-            Ok(None) => self.out_of_memory(work, inputs, self.arena_bytes(bytes)),
-            Err(error) => error,
-        };
-        taken.iter().for_each(|&block| self.arena.free(block));
-        Err(error)
+        self.allocate(bytes, owner)?
+            .ok_or_else(|| self.out_of_memory(work, inputs, self.arena_bytes(bytes)))
     }
 
     /// Runs the kernel on placed outputs. Returns its cost, and moves the clock on by it.
@@ -165,7 +169,7 @@ impl<D: Device> Engine<D> {
         let scratch_bytes = self.scratch_bytes(work, inputs, outputs);
         let scratch = match scratch_bytes {
             0 => None,
-            bytes => Some(self.take(work, inputs, bytes, Owner::Scratch, &[])?),
+            bytes => Some(self.take(work, inputs, bytes, Owner::Scratch)?),
         };
         // Offsets are read only now: making room may have moved blocks.
         let place = |block: Block, layout: &Layout| Place {

@@ -181,6 +181,13 @@ impl Table {
         self.storages[key].producer.map_or(0.0, |path| self.paths[path].cost)
     }
 
+    /// Whether the bytes could go now: resident, with a producer to bring them back, and not pinned.
+    #[must_use]
+    pub fn is_evictable(&self, key: StorageKey) -> bool {
+        let storage = &self.storages[key];
+        storage.candidate.is_some() && storage.pins == 0
+    }
+
     /// Whether the bytes were evicted and can be brought back.
     #[must_use]
     pub fn is_evicted(&self, key: StorageKey) -> bool {

@@ -14,7 +14,6 @@ impl Policy for Dtr {
         let table = view.table;
         let around = self.neighbourhood.sources_cost(candidate, table)
             + self.neighbourhood.dependents_cost(candidate, table);
-        (table.own_cost(candidate) + around)
-            / (view.mebibytes(candidate) * view.staleness(candidate))
+        view.h_dtr(candidate, around)
     }
 }

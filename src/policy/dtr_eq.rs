@@ -14,8 +14,7 @@ impl Policy for DtrEq {
         let table = view.table;
         let around =
             self.classes.cost_of(table.sources(candidate).chain(table.dependents(candidate)));
-        (table.own_cost(candidate) + around)
-            / (view.mebibytes(candidate) * view.staleness(candidate))
+        view.h_dtr(candidate, around)
     }
 
     fn did_evict(&mut self, key: StorageKey, view: View<'_>) {

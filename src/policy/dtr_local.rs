@@ -7,6 +7,6 @@ pub struct DtrLocal;
 
 impl Policy for DtrLocal {
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
-        view.table.own_cost(candidate) / (view.mebibytes(candidate) * view.staleness(candidate))
+        view.h_dtr(candidate, 0.0)
     }
 }
