@@ -101,7 +101,7 @@ impl Arena {
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
-        let hole = self.bins.fit(size)?;
+        let hole = self.bins.fit(size, &self.slab)?;
         let size = self.split.taken(size, hole.size);
         Some(self.occupy(hole, hole.offset, size, bytes, owner))
     }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use super::bin::{Bin, Hole};
 use super::slab::Slab;
 
-/// Each power of two is cut into `2^STEP_BITS` classes, so a class is at most 3 % wide.
-const STEP_BITS: u32 = 5;
+/// Each power of two is cut into `2^STEP_BITS` classes, so a class is at most 1.6 % wide.
+const STEP_BITS: u32 = 6;
 /// Classes per power of two.
 const STEPS: u64 = 1 << STEP_BITS;
 /// Classes below this hold one size each.
 const EQUAL: usize = 2 << STEP_BITS;
 /// Words of bitmap for the classes of every size up to `u64::MAX`.
 const WORDS: usize = (class(u64::MAX) + 1).div_ceil(64);
+const _: () = assert!(WORDS <= 64, "one word says which of them are zero");
 
 /// The holes of an arena, in bins by size class, smallest first.
 #[derive(Clone, Debug)]
@@ -31,12 +32,9 @@ pub(super) struct Bins {
 }
 
 /// The class of a size in granules: one class for each size below `2 * STEPS`, then `STEPS` classes
-/// for each power of two.
+/// for each power of two. No branch: which sizes come is a coin toss.
 const fn class(granules: u64) -> usize {
-    if granules < STEPS {
-        return granules as usize;
-    }
-    let power = granules.ilog2() - STEP_BITS;
+    let power = (granules | STEPS).ilog2() - STEP_BITS;
     (power as u64 * STEPS + (granules >> power)) as usize
 }
 
@@ -50,7 +48,7 @@ impl Bins {
     /// Makes room for holes of up to `bytes` bytes.
     pub fn make_room(&mut self, bytes: u64) {
         let bins = self.bins.len()..=self.bin_of(bytes);
-        self.bins.extend(bins.map(|_| Bin::Few(vec![])));
+        self.bins.extend(bins.map(|_| Bin::EMPTY));
     }
 
     /// Number of holes.
@@ -59,40 +57,45 @@ impl Bins {
     }
 
     /// The largest hole; of several, the one with the lowest offset.
-    pub fn largest(&self) -> Option<Hole> {
+    pub fn largest(&self, slab: &Slab) -> Option<Hole> {
         let word = self.summary.checked_ilog2()? as usize;
         let bin = word * 64 + self.words[word].ilog2() as usize;
-        self.bins[bin].largest()
+        self.bins[bin].largest(slab)
     }
 
     /// All holes, by class.
-    pub fn iter(&self) -> impl Iterator<Item = Hole> + '_ {
-        self.occupied(0).flat_map(|bin| self.bins[bin].iter())
+    pub fn iter<'a>(&'a self, slab: &'a Slab) -> impl Iterator<Item = Hole> + 'a {
+        self.occupied(0).flat_map(|bin| self.bins[bin].iter(slab))
     }
 
     /// The smallest hole of at least `size` bytes; of several, the one with the lowest offset.
     #[inline(always)]
-    pub fn fit(&self, size: u64) -> Option<Hole> {
+    pub fn fit(&self, size: u64, slab: &Slab) -> Option<Hole> {
         let own = self.bin_of(size);
         let first = self.occupied_from(own)?;
-        match self.bins[first].fit(size) {
-            None => self.bins[self.occupied_from(own + 1)?].fit(size),
+        match self.bins[first].fit(size, slab) {
+            None => self.bins[self.occupied_from(own + 1)?].fit(size, slab),
             hole => hole,
         }
     }
 
     /// As [`Bins::fit`], of the holes for which `accept` holds. O(holes of that size and up).
-    pub fn fit_where(&self, size: u64, accept: impl Fn(&Hole) -> bool) -> Option<Hole> {
+    pub fn fit_where(
+        &self,
+        size: u64,
+        slab: &Slab,
+        accept: impl Fn(&Hole) -> bool,
+    ) -> Option<Hole> {
         self.occupied(size).find_map(|bin| {
             let fits = |hole: &Hole| hole.size >= size && accept(hole);
-            self.bins[bin].iter().filter(fits).min_by_key(Hole::key)
+            self.bins[bin].iter(slab).filter(fits).min_by_key(Hole::key)
         })
     }
 
     /// The hole in which the `size` bytes from `offset` on lie. O(holes of that size and up).
-    pub fn around(&self, offset: u64, size: u64) -> Option<Hole> {
+    pub fn around(&self, offset: u64, size: u64, slab: &Slab) -> Option<Hole> {
         let end = offset.checked_add(size)?;
-        let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter());
+        let mut holes = self.occupied(size).flat_map(|bin| self.bins[bin].iter(slab));
         holes.find(|hole| hole.offset <= offset && end <= hole.end())
     }
 
@@ -118,7 +121,7 @@ impl Bins {
         self.summary &= !(u64::from(*word == 0) << (bin / 64));
     }
 
-    /// Replaces `old`, which is in, by `new`, what became of it in the same slot.
+    /// Replaces `old`, which is in, by `new`, what became of it in the same slot; the slab has to follow.
     #[inline(always)]
     pub fn update(&mut self, old: Hole, new: Hole, slab: &mut Slab) {
         let bin = self.bin_of(old.size);
@@ -168,7 +171,7 @@ impl Bins {
             let bit = self.words[b / 64] >> (b % 64) & 1 == 1;
             assert_eq!(bit, !bin.is_empty(), "bit of bin {b}");
             assert!(bin.in_order(), "order of bin {b}");
-            for hole in bin.iter() {
+            for hole in bin.iter(slab) {
                 assert_eq!(holes.get(&hole.slot), Some(&hole), "bin {b} holds a hole that is not");
             }
         }

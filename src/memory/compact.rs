@@ -120,7 +120,7 @@ impl Arena {
             self.slab.unlink(index);
             let around = self.join(left);
             let near = m.to >= around.offset && around.end() - size >= m.to;
-            let hole = if near { Some(around) } else { self.bins.around(m.to, size) };
+            let hole = if near { Some(around) } else { self.bins.around(m.to, size, &self.slab) };
             let hole = hole.unwrap_or_else(|| panic!("{:?} moves to {}: not free", m.block, m.to));
 
             let place = self.cut(hole, m.to, size);
@@ -206,7 +206,7 @@ impl Arena {
             runs.truncate(EVACUATIONS);
         }
         runs.sort_unstable_by_key(|run| (run.cost, run.start));
-        let mut holes: Vec<_> = self.bins.iter().map(|hole| hole.key()).collect();
+        let mut holes: Vec<_> = self.bins.iter(&self.slab).map(|hole| hole.key()).collect();
         holes.sort_unstable();
         runs.into_iter().find_map(|run| self.evacuate(run, &holes))
     }

@@ -17,7 +17,7 @@ impl Arena {
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_high(&mut self, bytes: u64, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
-        let hole = self.bins.fit(size)?;
+        let hole = self.bins.fit(size, &self.slab)?;
         let size = self.split.taken(size, hole.size);
         Some(self.occupy(hole, hole.end() - size, size, bytes, owner))
     }
@@ -40,8 +40,8 @@ impl Arena {
     #[must_use = "a block that is not kept can never be freed"]
     pub fn alloc_apart(&mut self, bytes: u64, end: End, owner: u64) -> Option<Block> {
         let size = self.round(bytes)?;
-        let gap = self.bins.largest()?.offset;
-        let hole = self.bins.fit_where(size, |hole| match end {
+        let gap = self.bins.largest(&self.slab)?.offset;
+        let hole = self.bins.fit_where(size, &self.slab, |hole| match end {
             End::Low => hole.offset <= gap,
             End::High => hole.offset >= gap,
         })?;
@@ -71,7 +71,7 @@ impl Arena {
             return self.alloc(bytes, owner);
         }
         let size = self.round(bytes)?;
-        let hole = self.bins.fit_where(size, |hole| {
+        let hole = self.bins.fit_where(size, &self.slab, |hole| {
             let start = hole.offset.checked_next_multiple_of(alignment);
             start.is_some_and(|start| start < hole.end() && hole.end() - start >= size)
         })?;
@@ -97,7 +97,7 @@ impl Arena {
             "offset {offset} is not a multiple of the granularity, {granularity}"
         );
         let size = self.round(bytes)?;
-        let hole = self.bins.around(offset, size)?;
+        let hole = self.bins.around(offset, size, &self.slab)?;
         Some(self.occupy(hole, offset, size, bytes, owner))
     }
 }

@@ -155,7 +155,7 @@ impl Arena {
     /// of the holes about that large.
     #[must_use]
     pub fn largest_free(&self) -> u64 {
-        self.bins.largest().map_or(0, |hole| hole.size)
+        self.bins.largest(&self.slab).map_or(0, |hole| hole.size)
     }
 
     /// The highest end of any block, since the start or the last [`Arena::reset_peak`]: a region from
