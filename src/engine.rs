@@ -8,6 +8,7 @@
 
 mod allocate;
 mod apply;
+mod candidates;
 mod commit;
 mod delete;
 mod evict;
@@ -25,7 +26,7 @@ mod table;
 mod thrash;
 
 pub use out_of_memory::OutOfMemory;
-pub use settings::{Dead, Settings};
+pub use settings::{Dead, Placement, Settings};
 pub use stats::Stats;
 pub use table::{
     ComputePath, Edge, PathKey, Residence, Storage, StorageKey, Table, Tensor, TensorKey, Use,
@@ -35,8 +36,8 @@ use crate::cost::CostModel;
 use crate::device::Device;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::memory::Arena;
-use crate::policy::Policy;
+use crate::memory::{Arena, Space};
+use crate::policy::{Lowered, Policy};
 use crate::rng::SplitMix64;
 use rustc_hash::FxHashSet;
 use slotmap::SecondaryMap;
@@ -53,7 +54,7 @@ const MOST_FAILURES: usize = 64;
 /// The engine. See the [module](self) documentation.
 pub struct Engine<D: Device> {
     device: D,
-    arena: Arena,
+    space: Space,
     table: Table,
     /// What to run, for each path in the table.
     bodies: SecondaryMap<PathKey, Body<D>>,
@@ -73,6 +74,8 @@ pub struct Engine<D: Device> {
     last_run: LastRun,
     /// Of the step at hand.
     work: thrash::StepWork,
+    /// What the policy reports as lowered. Empty but for a moment.
+    lowered: Lowered,
     /// Empty between commands; kept to reuse its memory.
     frames: Vec<regenerate::Frame>,
     /// Paths that the regeneration at hand is still going to run. Empty between commands, too.
@@ -84,6 +87,8 @@ pub struct Engine<D: Device> {
 pub struct LastRun {
     /// Its cost.
     pub cost: f64,
+    /// Floating-point operations, estimated; 0 for views and uploads.
+    pub flops: f64,
     /// Scratch bytes it used.
     pub workspace: u64,
     /// Whether it may run again.
@@ -110,8 +115,26 @@ impl<D: Device> Work<D> {
 /// A path's op, and how it looks at the storages at its edges.
 struct Body<D: Device> {
     work: Work<D>,
-    inputs: Layouts,
-    outputs: Layouts,
+    /// Of the inputs, then of the outputs. In one piece on the heap: layouts are large.
+    layouts: Box<[Layout]>,
+    inputs: usize,
+}
+
+impl<D: Device> Body<D> {
+    fn new(work: Work<D>, inputs: Vec<Layout>, outputs: impl Iterator<Item = Layout>) -> Self {
+        let count = inputs.len();
+        let mut layouts = inputs;
+        layouts.extend(outputs);
+        Self { work, layouts: layouts.into_boxed_slice(), inputs: count }
+    }
+
+    fn inputs(&self) -> &[Layout] {
+        &self.layouts[..self.inputs]
+    }
+
+    fn outputs(&self) -> &[Layout] {
+        &self.layouts[self.inputs..]
+    }
 }
 
 type Layouts = SmallVec<[Layout; 2]>;
@@ -131,8 +154,8 @@ impl<D: Device> Engine<D> {
         device.reserve(settings.budget).map_err(|e| Error::device("reserving the budget", &e))?;
         Ok(Self {
             device,
-            arena: Arena::with_granularity(settings.budget, settings.granularity),
-            table: Table::default(),
+            space: settings.space(),
+            table: Table::new(settings.min_evict_bytes),
             bodies: SecondaryMap::new(),
             reasons: SecondaryMap::new(),
             policy,
@@ -144,10 +167,17 @@ impl<D: Device> Engine<D> {
             failures: VecDeque::new(),
             last_run: LastRun::default(),
             work: thrash::StepWork::default(),
+            lowered: Lowered::default(),
             frames: Vec::new(),
             pending: FxHashSet::default(),
             settings,
         })
+    }
+
+    /// Makes room in the tables for so many more tensors, each made by an op of its own.
+    pub fn reserve(&mut self, tensors: usize) {
+        self.table.reserve(tensors);
+        self.bodies.set_capacity(self.bodies.capacity() + tensors);
     }
 
     /// The layout of a tensor.
@@ -161,7 +191,7 @@ impl<D: Device> Engine<D> {
     /// Whether a tensor's bytes are on the device now. False for a stale key.
     #[must_use]
     pub fn is_resident(&self, key: TensorKey) -> bool {
-        self.table.tensor(key).is_some_and(|t| self.table.block(t.storage).is_some())
+        self.table.tensor(key).is_some_and(|t| self.table.is_resident(t.storage))
     }
 
     /// Storages, paths and edges, to look at.
@@ -170,10 +200,10 @@ impl<D: Device> Engine<D> {
         &self.table
     }
 
-    /// Where everything is, to look at.
+    /// Where everything is, to look at; `None` where bytes are only counted.
     #[must_use]
-    pub const fn arena(&self) -> &Arena {
-        &self.arena
+    pub const fn arena(&self) -> Option<&Arena> {
+        self.space.arena()
     }
 
     /// The device.
@@ -218,24 +248,24 @@ impl<D: Device> Engine<D> {
     /// Panics if the engine contradicts itself: the invariants of edges, residence and bytes. For
     /// tests; walks everything.
     pub fn check(&self) {
-        self.arena.check();
-        self.table.check(&self.arena);
+        self.space.check();
+        self.table.check();
         let resident: u64 = self
             .table
             .storages()
-            .filter_map(|(key, _)| self.table.block(key))
-            .map(|b| self.arena.size(b))
+            .filter_map(|(key, _)| self.table.held(key))
+            .map(|held| held.bytes)
             .sum();
         assert_eq!(
             resident,
-            self.arena.used(),
+            self.space.used(),
             "resident bytes and used bytes agree between commands"
         );
         assert!(
             self.table.storages().all(|(_, s)| s.pins == 0 && s.awaited == 0),
             "nothing is pinned between commands"
         );
-        assert!(self.arena.peak() <= self.settings.budget);
+        assert!(self.space.peak() <= self.settings.budget);
         assert_eq!(self.bodies.len(), self.table.paths.len(), "each path has a body");
         assert!(self.frames.is_empty());
     }

@@ -149,9 +149,18 @@ impl<D: Device> Interpreter<D> {
                 OutputEvent { tensor, bytes: layout.bytes(), source }
             })
             .collect();
-        let LastRun { cost, workspace, rematerializable } = self.engine.last_run();
+        let LastRun { cost, flops, workspace, rematerializable } = self.engine.last_run();
+        let flops = Some(flops);
         let inputs = inputs.to_vec();
-        self.record(|_| Event::Apply { op, inputs, outputs, workspace, cost, rematerializable });
+        self.record(|_| Event::Apply {
+            op,
+            inputs,
+            outputs,
+            workspace,
+            cost,
+            flops,
+            rematerializable,
+        });
     }
 
     /// Costs nothing when nobody records.

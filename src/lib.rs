@@ -13,6 +13,8 @@ pub mod engine;
 mod error;
 mod host;
 mod interpreter;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod layout;
 pub mod memory;
 pub mod nn;
@@ -26,7 +28,7 @@ pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
-pub use engine::{Dead, Engine, OutOfMemory, Settings, Stats};
+pub use engine::{Dead, Engine, OutOfMemory, Placement, Settings, Stats};
 pub use error::Error;
 pub use host::{ElementCountError, HostData, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};

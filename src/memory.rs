@@ -8,7 +8,7 @@
 //! The region is tiled by *chunks*, each a block or a hole. Two holes are never neighbours: a block
 //! that is freed joins the holes beside it at once. Chunk records lie in a slab and are linked by
 //! index in address order, in a ring through an empty record, the edge. Holes are also in *bins* by
-//! size class: a class of its own for every size below 64 granules, and 32 classes to a power of two
+//! size class: a class of its own for every size below 128 granules, and 64 classes to a power of two
 //! from there on. Two levels of bitmap say which bins are occupied.
 //!
 //! ```text
@@ -76,6 +76,7 @@ mod region;
 mod report;
 mod slab;
 mod snapshot;
+mod space;
 mod split;
 mod stats;
 mod walk;
@@ -93,6 +94,8 @@ pub use region::Region;
 pub use report::{Holder, Report, SizeClass};
 pub use slab::Block;
 pub use snapshot::{MappedChunk, MappedHolder, Snapshot};
+pub use space::Held;
+pub(crate) use space::Space;
 pub use split::SplitRule;
 pub use stats::Stats;
 pub use walk::{Chunk, Chunks, Content, FreeNeighbors};

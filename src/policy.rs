@@ -5,31 +5,24 @@
 //! changes a table and never touches memory.
 
 mod classes;
-mod dtr;
-mod dtr_eq;
-mod dtr_local;
+mod expression;
+mod formula;
 mod kind;
-mod largest;
-mod lru;
 mod megengine;
-mod msps;
+mod named;
 mod neighbourhood;
 mod none;
 mod random;
 
-pub use dtr::Dtr;
-pub use dtr_eq::DtrEq;
-pub use dtr_local::DtrLocal;
+pub use expression::ParseFormulaError;
+pub use formula::{Around, Exponents, Formula, Ranking};
 pub use kind::{ParsePolicyError, PolicyKind};
-pub use largest::Largest;
-pub use lru::Lru;
-pub use megengine::{Exponents, MegEngine};
-pub use msps::Msps;
+pub use megengine::MegEngine;
 pub use none::NeverEvict;
 pub use random::Random;
 
 use crate::engine::{StorageKey, Table};
-use crate::memory::Arena;
+use crate::memory::Space;
 use std::fmt;
 
 /// What a policy may look at.
@@ -39,7 +32,7 @@ pub struct View<'a> {
     pub table: &'a Table,
     /// Engine clock, in the units of the cost model.
     pub now: f64,
-    pub(crate) arena: &'a Arena,
+    pub(crate) space: &'a Space,
 }
 
 impl View<'_> {
@@ -55,21 +48,44 @@ impl View<'_> {
         (self.now - self.table.storage(key).last_used).max(f64::MIN_POSITIVE)
     }
 
-    /// `(own cost + around) / (MiB * staleness)`: the form that all of h_DTR has (Kirisame et al., ICLR
-    /// 2021), whatever is taken for the cost of the evicted storages around.
-    #[must_use]
-    pub fn h_dtr(&self, key: StorageKey, around: f64) -> f64 {
-        (self.table.own_cost(key) + around) / (self.mebibytes(key) * self.staleness(key))
-    }
-
     /// Free bytes directly left and right of a resident storage: evicting it makes a hole that much
-    /// larger. 0 if it is not resident. O(1).
+    /// larger. 0 if it is not resident, and where bytes are only counted. O(1).
     #[must_use]
     pub fn free_neighbour_bytes(&self, key: StorageKey) -> u64 {
-        self.table.block(key).map_or(0, |block| {
-            let free = self.arena.free_neighbors(block);
-            free.left + free.right
-        })
+        self.table.held(key).map_or(0, |held| self.space.free_neighbour_bytes(held))
+    }
+}
+
+/// What the engine may assume of the scores it has seen, so that it need not ask for all of them at each
+/// choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aging {
+    /// Nothing: every candidate is asked for its score at each choice.
+    #[default]
+    Any,
+    /// A score may rise at any time, but falls only with the candidate's own cost, or where the policy says
+    /// so in [`Policy::did_regenerate`] or [`Policy::will_forget`].
+    Steady,
+    /// As `Steady`, and the engine divides the score, which is not below 0, by [`View::staleness`].
+    Staleness,
+}
+
+/// Candidates whose scores are lower than they were.
+#[derive(Debug, Default)]
+pub struct Lowered {
+    pub(crate) keys: Vec<StorageKey>,
+    pub(crate) all: bool,
+}
+
+impl Lowered {
+    /// That of `key`. It need not be a candidate.
+    pub fn push(&mut self, key: StorageKey) {
+        self.keys.push(key);
+    }
+
+    /// Perhaps all of them.
+    pub const fn all(&mut self) {
+        self.all = true;
     }
 }
 
@@ -79,6 +95,27 @@ pub trait Policy: fmt::Debug + Send {
     /// The candidate is resident, not pinned, and has a producer.
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
+    /// What the engine may assume of scores. Always the same.
+    fn aging(&self) -> Aging {
+        Aging::Any
+    }
+
+    /// The score, or if that is above `enough`, any number above `enough` and not above the score.
+    fn score_up_to(&mut self, candidate: StorageKey, _enough: f64, view: View<'_>) -> f64 {
+        self.score(candidate, view)
+    }
+
+    /// A number that is cheaper to find than the score and never above it. Asked for candidates that are
+    /// new, or were reported as lowered; of no interest with [`Aging::Any`].
+    fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+        self.score(candidate, view)
+    }
+
+    /// Whether [`Policy::floor`] is the score, so that it need not be asked for again.
+    fn floors_are_scores(&self) -> bool {
+        false
+    }
+
     /// Whether anything may be evicted at all.
     fn evicts(&self) -> bool {
         true
@@ -87,9 +124,11 @@ pub trait Policy: fmt::Debug + Send {
     /// `key` was evicted; its edges are still there.
     fn did_evict(&mut self, _key: StorageKey, _view: View<'_>) {}
 
-    /// `key` was brought back by running its producer.
-    fn did_regenerate(&mut self, _key: StorageKey, _view: View<'_>) {}
+    /// `key` was brought back by running its producer, whose cost is still the one of the run before.
+    /// Candidates whose score is lower now are added to `lowered`.
+    fn did_regenerate(&mut self, _key: StorageKey, _view: View<'_>, _lowered: &mut Lowered) {}
 
-    /// `key` is gone from the tables, or was cut from its producer while evicted.
-    fn did_forget(&mut self, _key: StorageKey) {}
+    /// `key`, which is evicted, is about to go from the tables, or to be cut from its producer.
+    /// Candidates whose score is lower then are added to `lowered`.
+    fn will_forget(&mut self, _key: StorageKey, _view: View<'_>, _lowered: &mut Lowered) {}
 }

@@ -38,6 +38,9 @@ pub enum Event {
         workspace: u64,
         /// Cost of the run; 0 for views.
         cost: f64,
+        /// Floating-point operations of the run, estimated; `None` in traces of earlier programs.
+        #[cfg_attr(feature = "serde", serde(default))]
+        flops: Option<f64>,
         /// Whether it may run again.
         rematerializable: bool,
     },

@@ -5,7 +5,7 @@ use super::guard::guarded;
 use super::{Engine, Error, OutOfMemory, Residence, StorageKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::memory::{Block, Move, Snapshot};
+use crate::memory::{Held, Move, Snapshot};
 use slotmap::Key as _;
 use std::sync::Arc;
 
@@ -36,45 +36,39 @@ impl<D: Device> Engine<D> {
     ///
     /// `None` if even evicting everything would not be enough; nothing is evicted then, so that a
     /// hopeless request does not empty the cache on its way to the error.
-    pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Block>, Error> {
+    pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         let number = owner.number();
-        if let Some(block) = self.arena.alloc(bytes, number) {
-            return Ok(Some(block));
+        if let Some(held) = self.space.alloc(bytes, number) {
+            return Ok(Some(held));
         }
-        let size = self.arena_bytes(bytes);
+        let size = self.space.round(bytes);
         if !self.may_have(size) {
             return Ok(None);
         }
         loop {
-            if self.arena.free_bytes() < size {
+            if self.space.free_bytes() < size {
                 if !self.evict_one(Need::Must) {
                     return Ok(None);
                 }
             } else {
                 // Pinned blocks may move as well: offsets are looked up when an op is launched, and the
                 // device works in order. So there is a plan whenever free bytes suffice.
-                let moves =
-                    self.arena.plan_compaction(bytes, |_| true).expect("all blocks may move");
+                let moves = self.space.plan_compaction(bytes).expect("all blocks may move");
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 if moved <= WORTH_MOVING * size || !self.evict_one(Need::Wish) {
                     self.compact(&moves, bytes, moved)?;
                 }
             }
-            if let Some(block) = self.arena.alloc(bytes, number) {
-                return Ok(Some(block));
+            if let Some(held) = self.space.alloc(bytes, number) {
+                return Ok(Some(held));
             }
         }
     }
 
-    /// What the arena takes for `bytes` bytes; 0 bytes take a granule, too.
-    pub(super) fn arena_bytes(&self, bytes: u64) -> u64 {
-        bytes.max(1).checked_next_multiple_of(self.arena.granularity()).unwrap_or(u64::MAX)
-    }
-
     /// Whether evicting everything would leave so much free.
-    pub(super) fn may_have(&self, arena_bytes: u64) -> bool {
+    pub(super) fn may_have(&self, bytes: u64) -> bool {
         let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
-        self.arena.free_bytes() + evictable >= arena_bytes
+        self.space.free_bytes() + evictable >= bytes
     }
 
     /// Moves blocks, on the device and in the books.
@@ -82,7 +76,7 @@ impl<D: Device> Engine<D> {
         for m in moves {
             guarded("moving a block", || self.device.copy(m.from, m.to, m.bytes))?;
             // At once, so that the books are right should the next one fail.
-            self.arena.apply_moves(std::slice::from_ref(m));
+            self.space.apply_move(m);
         }
         self.stats.compactions += 1;
         self.stats.moved_bytes += moved;
@@ -93,16 +87,15 @@ impl<D: Device> Engine<D> {
     /// The error for a request of `bytes` bytes of the arena by `work` that cannot be met.
     #[cold]
     pub(super) fn out_of_memory(&self, work: &Work<D>, inputs: &[Layout], bytes: u64) -> Error {
-        let report = self.arena.report();
         let mut error = OutOfMemory {
             op: work.name().to_owned(),
             inputs: inputs.iter().map(Layout::to_string).collect(),
             wanted: bytes,
             budget: self.settings.budget,
-            used: report.stats.used,
-            free: report.stats.free,
-            largest_free: report.stats.largest_free,
-            fragmentation: report.stats.fragmentation,
+            used: self.space.used(),
+            free: self.space.free_bytes(),
+            largest_free: self.space.largest_free(),
+            fragmentation: self.space.fragmentation(),
             pinned: 0,
             leaves: 0,
             evictable: self.table.evictable_bytes(),
@@ -110,8 +103,7 @@ impl<D: Device> Engine<D> {
         };
         let mut named = 0;
         for (_, storage) in self.table.storages() {
-            let Residence::Resident(block) = storage.residence else { continue };
-            let bytes = self.arena.size(block);
+            let Residence::Resident(Held { bytes, .. }) = storage.residence else { continue };
             named += bytes;
             if storage.pins > 0 {
                 error.pinned += bytes;
@@ -120,8 +112,8 @@ impl<D: Device> Engine<D> {
             }
         }
         // Outputs and scratch placed for the op at hand before this request failed.
-        error.pinned += report.stats.used - named;
-        let holders = report.holders.into_iter();
+        error.pinned += self.space.used() - named;
+        let holders = self.space.holders().into_iter();
         error.holders = holders
             .map(|holder| (self.owner_name(holder.owner), holder.bytes, self.reason(holder.owner)))
             .collect();
@@ -131,7 +123,7 @@ impl<D: Device> Engine<D> {
     /// Every chunk of the arena, with what the storages in it are called: a memory map for tools.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.arena.snapshot(|owner| self.owner_name(owner))
+        self.space.snapshot(|owner| self.owner_name(owner))
     }
 
     /// Whom [`Owner::number`] gave that number; `None` if it is scratch.

@@ -1,13 +1,18 @@
 //! Running an op for the first time.
 
-use super::{Body, Engine, Error, Keys, LastRun, Residence, StorageKey, Tensor, TensorKey, Work};
+use super::{Body, Engine, Error, Keys, LastRun, Residence, StorageKey, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
 use crate::op::{Op, Output, Outputs, check_outputs};
 use smallvec::SmallVec;
 
-pub(super) type Tensors = SmallVec<[Tensor; 3]>;
 pub(super) type StorageKeys = SmallVec<[StorageKey; 4]>;
+
+/// What an op reads: storages, and how it looks at them.
+pub(super) struct Inputs {
+    pub storages: StorageKeys,
+    pub layouts: Vec<Layout>,
+}
 
 impl<D: Device> Engine<D> {
     /// Runs `op` and returns its outputs. Inputs of in-place outputs are consumed: their keys are
@@ -45,40 +50,50 @@ impl<D: Device> Engine<D> {
         inputs: &[TensorKey],
         outputs: &Outputs,
     ) -> Result<Keys, Error> {
-        let tensors = inputs.iter().map(|&key| self.tensor(key)).collect::<Result<Tensors, _>>()?;
+        let read = self.inputs(inputs, outputs.len())?;
         self.last_run = LastRun::default();
-        check_outputs(&op, |input| tensors.get(input).map(|t| &t.layout), outputs)?;
+        check_outputs(&op, |input| read.layouts.get(input), outputs)?;
         let is_view = |output: &Output| matches!(output, Output::View { .. });
         if !outputs.is_empty() && outputs.iter().all(is_view) {
             let look = |output: &Output| match *output {
                 Output::View { input, layout } => {
-                    self.table.add_tensor(tensors[input].storage, layout)
+                    self.table.add_tensor(read.storages[input], layout)
                 }
                 _ => unreachable!("all outputs are views"),
             };
             return Ok(outputs.iter().map(look).collect());
         }
         if outputs.iter().any(|o| matches!(o, Output::InPlace { .. })) {
-            return Ok(self.issue_in_place(op, inputs, &tensors, outputs));
+            return Ok(self.issue_in_place(op, inputs, &read, outputs));
         }
-        Ok(self.issue_pure(op, &tensors, outputs))
+        Ok(self.issue_pure(op, read, outputs))
     }
 
-    fn issue_pure(&mut self, op: D::Op, inputs: &Tensors, outputs: &Outputs) -> Keys {
+    /// With room for the layouts of `outputs` outputs.
+    fn inputs(&self, keys: &[TensorKey], outputs: usize) -> Result<Inputs, Error> {
+        let mut inputs = Inputs {
+            storages: StorageKeys::new(),
+            layouts: Vec::with_capacity(keys.len() + outputs),
+        };
+        for &key in keys {
+            let tensor = self.table.tensor(key).ok_or(Error::UnknownTensor)?;
+            inputs.storages.push(tensor.storage);
+            inputs.layouts.push(tensor.layout);
+        }
+        Ok(inputs)
+    }
+
+    fn issue_pure(&mut self, op: D::Op, inputs: Inputs, outputs: &Outputs) -> Keys {
         let layouts = outputs.iter().map(|output| match output {
             Output::Fresh(layout) => *layout,
             _ => unreachable!("neither views nor in place"),
         });
-        let sources: StorageKeys = inputs.iter().map(|t| t.storage).collect();
+        let sources = inputs.storages;
         let mut made = StorageKeys::new();
         let mut keys = Keys::new();
         let once = !op.rematerializable();
-        let body = Body {
-            work: Work::Op(op),
-            inputs: inputs.iter().map(|t| t.layout).collect(),
-            outputs: layouts.collect(),
-        };
-        for layout in &body.outputs {
+        let body = Body::new(Work::Op(op), inputs.layouts, layouts);
+        for layout in body.outputs() {
             let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
             made.push(storage);
             keys.push(self.table.add_tensor(storage, *layout));
@@ -121,8 +136,8 @@ impl<D: Device> Engine<D> {
     pub(super) fn poison_quietly(&mut self, storages: &[StorageKey], error: &Error) {
         for &storage in storages {
             self.cut_producer(storage);
-            if let Some(block) = self.table.set_absent(storage, Residence::Poisoned, &self.arena) {
-                self.arena.free(block);
+            if let Some(block) = self.table.set_absent(storage, Residence::Poisoned) {
+                self.space.free(block);
             }
             self.reasons.insert(storage, error.clone());
         }

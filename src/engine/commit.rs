@@ -25,14 +25,14 @@ impl<D: Device> Engine<D> {
     pub(super) fn fit_as_leaves(&self, storages: &[StorageKey]) -> bool {
         let evictable = |key: &StorageKey| {
             let storage = self.table.storage(*key);
-            storage.producer.is_some() && (storage.pins == 0 || self.table.block(*key).is_none())
+            storage.producer.is_some() && (storage.pins == 0 || !self.table.is_resident(*key))
         };
         let bytes = storages
             .iter()
             .filter(|key| evictable(key))
-            .map(|&key| self.arena_bytes(self.table.storage(key).bytes));
-        let leaves = self.arena.used() - self.table.evictable_bytes();
-        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.arena.reserved()
+            .map(|&key| self.space.round(self.table.storage(key).bytes));
+        let leaves = self.space.used() - self.table.evictable_bytes();
+        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.space.capacity()
     }
 
     /// Cuts a resident storage from its producer.

@@ -39,12 +39,9 @@ impl<D: Device> Engine<D> {
 
     /// Cuts a storage from its producer, and deletes the path if that was its last output.
     pub(super) fn cut_producer(&mut self, key: StorageKey) {
-        let was_evicted = self.table.is_evicted(key);
-        if let Some(path) = self.table.cut(key, &self.arena) {
+        self.tell_forgotten(key);
+        if let Some(path) = self.table.cut(key) {
             self.remove_path(path);
-        }
-        if was_evicted {
-            self.policy.did_forget(key);
         }
     }
 
@@ -62,17 +59,24 @@ impl<D: Device> Engine<D> {
             if !self.table.storages.contains_key(key) {
                 continue;
             }
-            let last_output_of = self.table.cut(key, &self.arena);
-            if let Some(block) = self.table.set_absent(key, Residence::Evicted, &self.arena) {
-                self.arena.free(block);
+            self.tell_forgotten(key);
+            let last_output_of = self.table.cut(key);
+            if let Some(block) = self.table.set_absent(key, Residence::Evicted) {
+                self.space.free(block);
             }
-            self.policy.did_forget(key);
             self.reasons.remove(key);
             self.table.storages.remove(key);
             if let Some(path) = last_output_of {
                 self.table.remove_path(path, |storage| unneeded.push(storage));
                 self.bodies.remove(path);
             }
+        }
+    }
+
+    /// An evicted storage is about to go, or to lose its producer.
+    fn tell_forgotten(&mut self, key: StorageKey) {
+        if self.table.is_evicted(key) {
+            self.tell(|policy, view, lowered| policy.will_forget(key, view, lowered));
         }
     }
 }

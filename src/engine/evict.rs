@@ -1,9 +1,11 @@
 //! Choosing a storage and letting its bytes go.
 
-use super::{Engine, Error, Residence, Storage, StorageKey, TensorKey};
+use super::candidates::{Question, Tier};
+use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;
-use crate::policy::View;
+use crate::policy::{Aging, Lowered, Policy, View};
 use ordered_float::OrderedFloat;
+use std::cmp::Reverse;
 use std::time::Instant;
 
 /// How far an eviction may go.
@@ -20,7 +22,7 @@ impl<D: Device> Engine<D> {
     /// With an eviction threshold: evicts until no more bytes than that are used, or nothing is left.
     pub(super) fn meet_threshold(&mut self) {
         if let Some(threshold) = self.settings.eviction_threshold {
-            while self.arena.used() > threshold && self.evict_one(Need::Wish) {}
+            while self.space.used() > threshold && self.evict_one(Need::Wish) {}
         }
     }
 
@@ -70,63 +72,92 @@ impl<D: Device> Engine<D> {
     /// regenerated, and whoever pinned them fails with that run.
     pub(super) fn give_up(&mut self, outputs: &[Option<StorageKey>]) {
         for &key in outputs.iter().flatten() {
-            if self.table.block(key).is_some() {
+            if self.table.held(key).is_some() {
                 self.let_go(key);
             }
         }
     }
 
     fn let_go(&mut self, key: StorageKey) {
-        let block = self
-            .table
-            .set_absent(key, Residence::Evicted, &self.arena)
-            .expect("only resident bytes can go");
-        self.arena.free(block);
-        let view = View { table: &self.table, now: self.now, arena: &self.arena };
-        self.policy.did_evict(key, view);
+        let held =
+            self.table.set_absent(key, Residence::Evicted).expect("only resident bytes can go");
+        self.space.free(held);
+        self.tell(|policy, view, _| policy.did_evict(key, view));
         tracing::trace!(target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes, "did evict");
     }
 
-    /// The unpinned candidate with the lowest score, the first of equals.
-    fn choose(&mut self, need: Need) -> Option<(f64, StorageKey)> {
-        let minimum = self.settings.min_evict_bytes;
-        let worth_it = |s: &Storage| s.awaited == 0 && s.bytes >= minimum;
-        let sampled = if self.settings.sqrt_sampling { self.best_of(true, worth_it) } else { None };
-        let best = sampled.or_else(|| self.best_of(false, worth_it));
-        if need == Need::Wish {
-            return best;
+    /// Tells the policy what happened, and takes note of the scores that it reports as lowered.
+    pub(super) fn tell(&mut self, what: impl FnOnce(&mut dyn Policy, View<'_>, &mut Lowered)) {
+        let view = View { table: &self.table, now: self.now, space: &self.space };
+        what(&mut *self.policy, view, &mut self.lowered);
+        for key in self.lowered.keys.drain(..) {
+            self.table.lower(key);
         }
-        best.or_else(|| self.best_of(false, |s| s.awaited == 0))
-            .or_else(|| self.best_of(false, |_| true))
+        if std::mem::take(&mut self.lowered.all) {
+            self.table.candidates.lower_all();
+        }
     }
 
-    fn best_of(
-        &mut self,
-        sample: bool,
-        eligible: impl Fn(&Storage) -> bool,
-    ) -> Option<(f64, StorageKey)> {
-        let candidates = self.table.candidates();
-        let stride = if sample { candidates.len().isqrt() } else { 1 };
-        let view = View { table: &self.table, now: self.now, arena: &self.arena };
-        let mut best: Option<(OrderedFloat<f64>, StorageKey)> = None;
+    /// The candidate with the lowest score, of the first tier that has one.
+    fn choose(&mut self, need: Need) -> Option<(f64, StorageKey)> {
+        let tiers: &[Tier] = match need {
+            Need::Wish => &[Tier::Free],
+            Need::Must => &[Tier::Free, Tier::Small, Tier::Awaited],
+        };
+        tiers.iter().find_map(|&tier| {
+            let sampled = if self.settings.sqrt_sampling { self.best_of(tier, true) } else { None };
+            sampled.or_else(|| match self.policy.aging() {
+                Aging::Any => self.best_of(tier, false),
+                Aging::Steady => self.lowest(tier, false),
+                Aging::Staleness => self.lowest(tier, true),
+            })
+        })
+    }
+
+    /// The candidate with the lowest score, found by floors.
+    fn lowest(&mut self, tier: Tier, aged: bool) -> Option<(f64, StorageKey)> {
+        // The search changes what is known of candidates, which the policy does not look at.
+        let mut candidates = std::mem::take(&mut self.table.candidates);
+        let view = View { table: &self.table, now: self.now, space: &self.space };
+        let exact = self.policy.floors_are_scores();
+        let best = candidates.lowest(tier, aged, exact, self.now, |key, question| match question {
+            Question::Floor => self.policy.floor(key, view),
+            Question::Score { enough } => {
+                self.stats.score_evaluations += 1;
+                self.policy.score_up_to(key, enough, view)
+            }
+        });
+        self.table.candidates = candidates;
+        best
+    }
+
+    /// The candidate with the lowest score, found by asking for all scores, or those of a sample.
+    fn best_of(&mut self, tier: Tier, sample: bool) -> Option<(f64, StorageKey)> {
+        let candidates = &self.table.candidates;
+        let stride = if sample { candidates.keys().len().isqrt() } else { 1 };
+        let view = View { table: &self.table, now: self.now, space: &self.space };
+        let aged = self.policy.aging() == Aging::Staleness;
+        let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, StorageKey)> = None;
         let mut position = 0;
         loop {
             // Steps of 1 to sqrt(n), all equally likely: about 2 sqrt(n) looks.
             if stride > 1 {
                 position += self.sampling.below(stride);
             }
-            let Some(&key) = candidates.get(position) else { break };
+            let Some(&key) = candidates.keys().get(position) else { break };
+            let spared = candidates.is_spared(position, tier);
+            let order = Reverse(candidates.order(position));
             position += 1;
-            let storage = self.table.storage(key);
-            if storage.pins > 0 || !eligible(storage) {
+            if spared || self.table.storage(key).pins > 0 {
                 continue;
             }
-            let score = OrderedFloat(self.policy.score(key, view));
+            let score = self.policy.score(key, view);
+            let score = OrderedFloat(if aged { score / view.staleness(key) } else { score });
             self.stats.score_evaluations += 1;
-            if best.is_none_or(|(lowest, _)| score < lowest) {
-                best = Some((score, key));
+            if best.is_none_or(|(lowest, last, _)| (score, order) < (lowest, last)) {
+                best = Some((score, order, key));
             }
         }
-        best.map(|(score, key)| (score.0, key))
+        best.map(|(score, _, key)| (score.0, key))
     }
 }

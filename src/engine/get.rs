@@ -18,8 +18,8 @@ impl<D: Device> Engine<D> {
             return Err(reason.clone());
         }
         self.ensure(&[tensor.storage])?;
-        let block = self.table.block(tensor.storage).expect("just made resident");
-        let place = Place { storage: self.arena.offset(block), layout: tensor.layout };
+        let block = self.table.held(tensor.storage).expect("just made resident");
+        let place = Place { storage: self.space.offset(block), layout: tensor.layout };
         let host = guarded("get", || self.device.read(place));
         self.release_pins(&[tensor.storage]);
         host

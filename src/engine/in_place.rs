@@ -4,12 +4,13 @@
 //! is made a leaf first, or else the old value stays and the update works on a copy.
 
 use super::allocate::Owner;
-use super::apply::{StorageKeys, Tensors};
+use super::apply::{Inputs, StorageKeys};
 use super::guard::guarded;
 use super::run::Blocks;
-use super::{Engine, Error, Keys, Layouts, StorageKey, Tensor, TensorKey, Work};
+use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
+use crate::memory::Held;
 use crate::op::{Output, Outputs};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -23,10 +24,10 @@ impl<D: Device> Engine<D> {
         &mut self,
         op: D::Op,
         keys: &[TensorKey],
-        inputs: &Tensors,
+        inputs: &Inputs,
         outputs: &Outputs,
     ) -> Keys {
-        let sources: StorageKeys = inputs.iter().map(|t| t.storage).collect();
+        let sources = inputs.storages.clone();
         let (targets, result) = match self.reason_among(&sources) {
             Some(error) => (self.add_targets(inputs, outputs, |_| false), Err((error, true))),
             None => match self.ensure(&sources) {
@@ -61,7 +62,7 @@ impl<D: Device> Engine<D> {
     fn update(
         &mut self,
         op: D::Op,
-        inputs: &Tensors,
+        inputs: &Inputs,
         outputs: &Outputs,
         sources: &StorageKeys,
     ) -> (Targets, Result<(), Error>) {
@@ -75,12 +76,12 @@ impl<D: Device> Engine<D> {
             }
         }
         let takes_over: SmallVec<[bool; 4]> =
-            (0..inputs.len()).map(|input| self.may_take_over(input, inputs, sources)).collect();
+            (0..sources.len()).map(|input| self.may_take_over(input, inputs)).collect();
         let targets = self.add_targets(inputs, outputs, |input| takes_over[input]);
         let work = Work::Op(op);
-        let mut ins: Layouts = inputs.iter().map(|t| t.layout).collect();
+        let mut ins: Layouts = inputs.layouts.iter().copied().collect();
         let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
-        let absent = targets.iter().filter(|(key, _)| self.table.block(*key).is_none());
+        let absent = targets.iter().filter(|(key, _)| self.table.held(*key).is_none());
         let room = self.check_room(&work, &ins, &outs, absent.map(|(_, layout)| layout));
         if let Err(error) = room {
             return (targets, Err(error));
@@ -88,7 +89,7 @@ impl<D: Device> Engine<D> {
         let mut sources = sources.clone();
         let mut blocks = Blocks::new();
         for (output, &(target, layout)) in outputs.iter().zip(&targets) {
-            if let Some(block) = self.table.block(target) {
+            if let Some(block) = self.table.held(target) {
                 self.make_leaf(target);
                 blocks.push(block);
                 continue;
@@ -97,10 +98,10 @@ impl<D: Device> Engine<D> {
                 Ok(block) => block,
                 Err(error) => return (targets, Err(error)),
             };
-            self.table.set_resident(target, block, &self.arena);
+            self.table.set_resident(target, block);
             blocks.push(block);
             if let Output::InPlace { input } = *output {
-                if let Err(error) = self.copy_value(inputs[input], block) {
+                if let Err(error) = self.copy_value(sources[input], &inputs.layouts[input], block) {
                     return (targets, Err(error));
                 }
                 sources[input] = target;
@@ -120,16 +121,16 @@ impl<D: Device> Engine<D> {
     /// The storage and layout of each output: of its own, or the one it takes over.
     fn add_targets(
         &mut self,
-        inputs: &Tensors,
+        inputs: &Inputs,
         outputs: &Outputs,
         takes_over: impl Fn(usize) -> bool,
     ) -> Targets {
         let mut target = |output: &Output| match *output {
             Output::InPlace { input } if takes_over(input) => {
-                (inputs[input].storage, inputs[input].layout)
+                (inputs.storages[input], inputs.layouts[input])
             }
             Output::InPlace { input } => {
-                let old = inputs[input].layout;
+                let old = inputs.layouts[input];
                 let layout = Layout::contiguous(old.dtype(), *old.shape());
                 (self.table.add_storage(layout.bytes(), self.now, self.step), layout)
             }
@@ -142,20 +143,21 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether nothing but the consumed handle needs the old value, and the handle looks at all of it.
-    fn may_take_over(&self, input: usize, inputs: &Tensors, sources: &StorageKeys) -> bool {
-        let Tensor { storage: key, layout } = inputs[input];
+    fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
+        let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
         let storage = self.table.storage(key);
-        let read_twice = sources.iter().enumerate().any(|(i, &other)| i != input && other == key);
+        let read_twice =
+            inputs.storages.iter().enumerate().any(|(i, &other)| i != input && other == key);
         let whole = layout.offset() == 0 && layout.bytes() == storage.bytes;
         storage.handles == 1 && storage.users.is_empty() && whole && !read_twice
     }
 
-    fn copy_value(&mut self, from: Tensor, to: crate::memory::Block) -> Result<(), Error> {
-        let block = self.table.block(from.storage).expect("inputs are resident");
-        let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
-        let (source, target) = (self.arena.offset(block) + skip, self.arena.offset(to));
+    fn copy_value(&mut self, from: StorageKey, layout: &Layout, to: Held) -> Result<(), Error> {
+        let held = self.table.held(from).expect("inputs are resident");
+        let skip = layout.offset() as u64 * layout.dtype().bytes() as u64;
+        let (source, target) = (self.space.offset(held) + skip, self.space.offset(to));
         guarded("copying the old value of an update", || {
-            self.device.copy(source, target, from.layout.bytes())
+            self.device.copy(source, target, layout.bytes())
         })
     }
 
@@ -192,10 +194,10 @@ impl<D: Device> Engine<D> {
             return Ok(());
         }
         // Those at hand first: with them may go the reason to regenerate anything.
-        held.sort_by_key(|&key| self.table.block(key).is_none());
+        held.sort_by_key(|&key| self.table.held(key).is_none());
         for key in held {
             if let Err(error) = self.commit_storage(key) {
-                let intact = sources.iter().all(|&source| self.table.block(source).is_some());
+                let intact = sources.iter().all(|&source| self.table.held(source).is_some());
                 return if intact { Ok(()) } else { Err(error) };
             }
         }

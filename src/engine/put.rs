@@ -2,7 +2,6 @@
 
 use super::{Body, Engine, LastRun, TensorKey, Work};
 use crate::device::Device;
-use smallvec::smallvec;
 use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
@@ -16,8 +15,7 @@ impl<D: Device> Engine<D> {
         let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
         let tensor = self.table.add_tensor(storage, layout);
         let path = self.table.add_path(std::iter::empty(), std::iter::once(storage));
-        let body =
-            Body { work: Work::Upload(host), inputs: smallvec![], outputs: smallvec![layout] };
+        let body = Body::new(Work::Upload(host), Vec::new(), std::iter::once(layout));
         self.bodies.insert(path, body);
         if let Err(error) = self.run_path(path, false) {
             self.poison(&[storage], &error);

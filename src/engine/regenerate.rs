@@ -48,9 +48,10 @@ const MAX_YIELDS: u32 = 64;
 impl<D: Device> Engine<D> {
     /// Makes storages resident and pins each once. If it fails, none of them is pinned.
     pub(super) fn ensure(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
-        if wanted.iter().all(|&key| self.table.block(key).is_some()) {
+        self.touch(wanted);
+        if wanted.iter().all(|&key| self.table.held(key).is_some()) {
             for &key in wanted {
-                self.hold(key);
+                self.table.pin(key);
             }
             return Ok(());
         }
@@ -92,15 +93,17 @@ impl<D: Device> Engine<D> {
             let top = frames.last_mut().expect("the command waits below");
             for i in 0..top.inputs.len() {
                 let key = top.inputs[i];
-                if top.held[i] == Hold::No && self.table.block(key).is_some() {
-                    self.hold(key);
+                if top.held[i] == Hold::No && self.table.held(key).is_some() {
+                    self.table.pin(key);
                     top.held[i] = Hold::Found;
                 }
             }
             if let Some(key) = self.next_missing(&top.inputs) {
                 let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
                 self.plan(path, pending);
-                let inputs = self.table.path(path).inputs.iter().map(|e| e.storage).collect();
+                let inputs: StorageKeys =
+                    self.table.path(path).inputs.iter().map(|e| e.storage).collect();
+                self.touch(&inputs);
                 tracing::trace!(
                     target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes,
                     depth = frames.len(), "will regenerate"
@@ -135,7 +138,7 @@ impl<D: Device> Engine<D> {
     /// Which of the inputs to bring back first: one that takes several runs, if there is one. What
     /// takes a single run would only lie in the way meanwhile.
     fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
-        let is_absent = |&key: &StorageKey| self.table.block(key).is_none();
+        let is_absent = |&key: &StorageKey| self.table.held(key).is_none();
         let waits = |&key: &StorageKey| self.table.sources(key).any(|source| is_absent(&source));
         let missing = || inputs.iter().copied().filter(is_absent);
         missing().find(waits).or_else(|| missing().next())
@@ -148,7 +151,7 @@ impl<D: Device> Engine<D> {
             if pending.insert(path) {
                 self.table.await_inputs(path);
                 let inputs = self.table.path(path).inputs.iter();
-                let missing = inputs.filter(|e| self.table.block(e.storage).is_none());
+                let missing = inputs.filter(|e| self.table.held(e.storage).is_none());
                 stack.extend(missing.filter_map(|e| self.table.storage(e.storage).producer));
             }
         }
@@ -158,8 +161,8 @@ impl<D: Device> Engine<D> {
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
         for i in 0..below.inputs.len() {
-            if below.held[i] == Hold::No && self.table.block(below.inputs[i]).is_some() {
-                self.hold(below.inputs[i]);
+            if below.held[i] == Hold::No && self.table.held(below.inputs[i]).is_some() {
+                self.table.pin(below.inputs[i]);
                 below.held[i] = Hold::Made;
             }
         }
@@ -187,7 +190,7 @@ impl<D: Device> Engine<D> {
                     let key = frame.inputs[i];
                     if frame.held[i] == hold && self.table.storage(key).producer.is_some() {
                         frame.held[i] = Hold::No;
-                        self.table.unpin(key, &self.arena);
+                        self.table.unpin(key);
                     }
                 }
             }
@@ -203,10 +206,13 @@ impl<D: Device> Engine<D> {
         self.reasons.get(key).cloned().unwrap_or(Error::UnknownTensor)
     }
 
-    /// Pins a resident storage as an input of what runs next.
-    fn hold(&mut self, key: StorageKey) {
-        self.table.pin(key, &self.arena);
-        self.table.storages[key].last_used = self.now;
+    /// A run that reads these is the next thing to do. That is when they count as used: not only when all
+    /// of them are there at last, for then what took longest to bring back would also look freshest.
+    /// (Measured on the DTR paper's traces, the other way costs up to half as much recomputing again.)
+    fn touch(&mut self, inputs: &[StorageKey]) {
+        for &key in inputs {
+            self.table.touch(key, self.now);
+        }
     }
 
     fn release_frame(&mut self, frame: &Frame) {
@@ -217,7 +223,7 @@ impl<D: Device> Engine<D> {
     }
 
     fn release_pin(&mut self, key: StorageKey) {
-        if self.table.unpin(key, &self.arena) {
+        if self.table.unpin(key) {
             self.drop_if_dead(key);
         }
     }

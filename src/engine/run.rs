@@ -2,16 +2,15 @@
 
 use super::allocate::Owner;
 use super::guard::guarded;
-use super::{Body, Engine, Error, LastRun, Layouts, PathKey, StorageKey, Work};
+use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
 use crate::cost::Run;
 use crate::device::{Call, Device, Place};
 use crate::layout::Layout;
-use crate::memory::Block;
+use crate::memory::Held;
 use crate::op::Op;
-use crate::policy::View;
 use smallvec::SmallVec;
 
-pub(super) type Blocks = SmallVec<[Block; 4]>;
+pub(super) type Blocks = SmallVec<[Held; 4]>;
 
 impl<D: Device> Engine<D> {
     /// Runs a path whose inputs are resident and pinned, and makes all its outputs resident. `again`:
@@ -23,7 +22,7 @@ impl<D: Device> Engine<D> {
         // A resident output must not be evicted to make room for another.
         let outputs: SmallVec<[Option<StorageKey>; 2]> = self.table.path(path).outputs.clone();
         for &storage in outputs.iter().flatten() {
-            self.table.pin(storage, &self.arena);
+            self.table.pin(storage);
         }
         self.meet_threshold();
         // The body leaves the table while it runs, so that the engine can be changed meanwhile.
@@ -31,7 +30,7 @@ impl<D: Device> Engine<D> {
         let result = self.run_body(path, &body, &outputs, again);
         self.bodies.insert(path, body);
         for &storage in outputs.iter().flatten() {
-            self.table.unpin(storage, &self.arena);
+            self.table.unpin(storage);
         }
         result
     }
@@ -46,7 +45,7 @@ impl<D: Device> Engine<D> {
         let inputs: SmallVec<[StorageKey; 4]> =
             self.table.path(path).inputs.iter().map(|e| e.storage).collect();
         let (blocks, taken) = self.place_outputs(body, outputs)?;
-        let cost = self.launch(&body.work, &inputs, &body.inputs, &blocks, &body.outputs, again);
+        let cost = self.launch(&body.work, &inputs, body.inputs(), &blocks, body.outputs(), again);
         let cost = match cost {
             Ok(cost) => cost,
             Err(error) => {
@@ -57,22 +56,26 @@ impl<D: Device> Engine<D> {
                 return Err(error);
             }
         };
-        self.table.paths[path].cost = cost;
         for (output, block) in outputs.iter().zip(blocks) {
             match output {
-                Some(key) if self.table.block(*key).is_none() => {
-                    self.table.set_resident(*key, block, &self.arena);
+                Some(key) if self.table.held(*key).is_none() => {
+                    self.table.set_resident(*key, block);
                     self.table.storages[*key].recomputed += u32::from(again);
                     if again {
-                        let view = View { table: &self.table, now: self.now, arena: &self.arena };
-                        self.policy.did_regenerate(*key, view);
+                        self.tell(|policy, view, lowered| {
+                            policy.did_regenerate(*key, view, lowered)
+                        });
                     } else {
-                        self.table.storages[*key].last_used = self.now;
+                        self.table.touch(*key, self.now);
                     }
                 }
                 Some(_) => {}
-                None => self.arena.free(block),
+                None => self.space.free(block),
             }
+        }
+        // Only now, for what the policy knows of the storages brought back has the old cost in it.
+        if std::mem::replace(&mut self.table.paths[path].cost, cost) != cost {
+            outputs.iter().flatten().for_each(|&key| self.table.lower(key));
         }
         Ok(())
     }
@@ -85,17 +88,22 @@ impl<D: Device> Engine<D> {
     ) -> Result<(Blocks, Blocks), Error> {
         let absent = outputs
             .iter()
-            .zip(&body.outputs)
-            .filter(|(storage, _)| storage.is_none_or(|key| self.table.block(key).is_none()));
-        self.check_room(&body.work, &body.inputs, &body.outputs, absent.map(|(_, layout)| layout))?;
+            .zip(body.outputs())
+            .filter(|(storage, _)| storage.is_none_or(|key| self.table.held(key).is_none()));
+        self.check_room(
+            &body.work,
+            body.inputs(),
+            body.outputs(),
+            absent.map(|(_, layout)| layout),
+        )?;
         let mut blocks = Blocks::new();
         let mut taken = Blocks::new();
-        for (&storage, layout) in outputs.iter().zip(&body.outputs) {
-            let block = match storage.and_then(|key| self.table.block(key)) {
+        for (&storage, layout) in outputs.iter().zip(body.outputs()) {
+            let block = match storage.and_then(|key| self.table.held(key)) {
                 Some(block) => block,
                 None => {
                     let owner = storage.map_or(Owner::Scratch, Owner::Storage);
-                    match self.take(&body.work, &body.inputs, layout.bytes(), owner) {
+                    match self.take(&body.work, body.inputs(), layout.bytes(), owner) {
                         Ok(block) => {
                             taken.push(block);
                             block
@@ -117,31 +125,31 @@ impl<D: Device> Engine<D> {
     pub(super) fn check_room<'a>(
         &self,
         work: &Work<D>,
-        inputs: &Layouts,
-        outputs: &Layouts,
+        inputs: &[Layout],
+        outputs: &[Layout],
         absent: impl Iterator<Item = &'a Layout>,
     ) -> Result<(), Error> {
-        let wanted = absent.map(|layout| self.arena_bytes(layout.bytes()));
+        let wanted = absent.map(|layout| self.space.round(layout.bytes()));
         let wanted = wanted.fold(0, u64::saturating_add);
-        if wanted <= self.arena.free_bytes() {
+        if wanted <= self.space.free_bytes() {
             return Ok(());
         }
         let wanted = match self.scratch_bytes(work, inputs, outputs) {
             0 => wanted,
-            scratch => wanted.saturating_add(self.arena_bytes(scratch)),
+            scratch => wanted.saturating_add(self.space.round(scratch)),
         };
         if self.may_have(wanted) { Ok(()) } else { Err(self.out_of_memory(work, inputs, wanted)) }
     }
 
-    fn scratch_bytes(&self, work: &Work<D>, inputs: &Layouts, outputs: &Layouts) -> u64 {
+    fn scratch_bytes(&self, work: &Work<D>, inputs: &[Layout], outputs: &[Layout]) -> u64 {
         match work {
             Work::Op(op) => self.device.workspace(op, inputs, outputs),
             Work::Upload(_) => 0,
         }
     }
 
-    fn free_all(&mut self, blocks: &[Block]) {
-        blocks.iter().for_each(|&block| self.arena.free(block));
+    fn free_all(&mut self, blocks: &[Held]) {
+        blocks.iter().for_each(|&block| self.space.free(block));
     }
 
     /// Allocates, or explains why not.
@@ -151,9 +159,9 @@ impl<D: Device> Engine<D> {
         inputs: &[Layout],
         bytes: u64,
         owner: Owner,
-    ) -> Result<Block, Error> {
+    ) -> Result<Held, Error> {
         self.allocate(bytes, owner)?
-            .ok_or_else(|| self.out_of_memory(work, inputs, self.arena_bytes(bytes)))
+            .ok_or_else(|| self.out_of_memory(work, inputs, self.space.round(bytes)))
     }
 
     /// Runs the kernel on placed outputs. Returns its cost, and moves the clock on by it.
@@ -161,9 +169,9 @@ impl<D: Device> Engine<D> {
         &mut self,
         work: &Work<D>,
         sources: &[StorageKey],
-        inputs: &Layouts,
-        blocks: &[Block],
-        outputs: &Layouts,
+        inputs: &[Layout],
+        blocks: &[Held],
+        outputs: &[Layout],
         again: bool,
     ) -> Result<f64, Error> {
         let scratch_bytes = self.scratch_bytes(work, inputs, outputs);
@@ -172,21 +180,19 @@ impl<D: Device> Engine<D> {
             bytes => Some(self.take(work, inputs, bytes, Owner::Scratch)?),
         };
         // Offsets are read only now: making room may have moved blocks.
-        let place = |block: Block, layout: &Layout| Place {
-            storage: self.arena.offset(block),
+        let place = |block: Held, layout: &Layout| Place {
+            storage: self.space.offset(block),
             layout: *layout,
         };
         let ins: SmallVec<[Place; 4]> = sources
             .iter()
             .zip(inputs)
-            .map(|(&key, layout)| {
-                place(self.table.block(key).expect("inputs are resident"), layout)
-            })
+            .map(|(&key, layout)| place(self.table.held(key).expect("inputs are resident"), layout))
             .collect();
         let outs: SmallVec<[Place; 2]> =
             blocks.iter().zip(outputs).map(|(&b, layout)| place(b, layout)).collect();
         let workspace = scratch.map_or(0..0, |block| {
-            let start = self.arena.offset(block);
+            let start = self.space.offset(block);
             start..start + scratch_bytes
         });
         let (device, name) = (&mut self.device, work.name());
@@ -197,7 +203,7 @@ impl<D: Device> Engine<D> {
             Work::Upload(host) => guarded(name, || device.write(host, outs[0])),
         };
         if let Some(block) = scratch {
-            self.arena.free(block);
+            self.space.free(block);
         }
         let seconds = result?;
         Ok(self.account(work, inputs, outputs, scratch_bytes, seconds, again))
@@ -206,8 +212,8 @@ impl<D: Device> Engine<D> {
     fn account(
         &mut self,
         work: &Work<D>,
-        inputs: &Layouts,
-        outputs: &Layouts,
+        inputs: &[Layout],
+        outputs: &[Layout],
         workspace: u64,
         seconds: Option<f64>,
         again: bool,
@@ -226,7 +232,7 @@ impl<D: Device> Engine<D> {
             self.stats.base_cost += cost;
             self.work.did_run(cost);
             let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
-            self.last_run = LastRun { cost, workspace, rematerializable };
+            self.last_run = LastRun { cost, flops, workspace, rematerializable };
         }
         cost
     }

@@ -2,6 +2,7 @@
 
 use crate::bytes::ByteSize;
 use crate::error::Error;
+use crate::memory::{Arena, Space};
 
 /// What becomes of a storage that was regenerated only as a step on the way, once nothing pins it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +12,16 @@ pub enum Dead {
     Drop,
     /// It stays until the policy picks it, as in the DTR paper.
     Keep,
+}
+
+/// Whether storages have places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// In a best-fit arena of the budget's size: holes, free neighbours and compaction count.
+    #[default]
+    Arena,
+    /// Bytes are only counted, as in the DTR paper's simulator: for devices without memory.
+    Counted,
 }
 
 /// Limits and options of an [`Engine`](super::Engine).
@@ -31,6 +42,10 @@ pub struct Settings {
     /// Fail when the cost of recomputing exceeds this multiple of the cost of the work itself. `None`:
     /// never.
     pub recompute_limit: Option<f64>,
+    /// The cost of the work itself, where it is known ahead. `None`: that of the work done so far.
+    pub work: Option<f64>,
+    /// Whether storages have places.
+    pub placement: Placement,
     /// Arena granularity in bytes.
     pub granularity: u64,
     /// For sampling.
@@ -48,8 +63,20 @@ impl Settings {
             sqrt_sampling: false,
             dead: Dead::Drop,
             recompute_limit: None,
+            work: None,
+            placement: Placement::Arena,
             granularity: crate::memory::ALIGNMENT,
             seed: 0,
+        }
+    }
+
+    /// Empty memory of the budget's size.
+    pub(super) fn space(&self) -> Space {
+        match self.placement {
+            Placement::Arena => {
+                Space::Placed(Arena::with_granularity(self.budget, self.granularity))
+            }
+            Placement::Counted => Space::counted(self.budget),
         }
     }
 

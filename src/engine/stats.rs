@@ -20,6 +20,8 @@ pub struct Stats {
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
+    /// Bytes that those made, whether they were wanted or not.
+    pub recomputed_bytes: u64,
     /// Storages evicted because memory was short or above the threshold, or at the user's wish.
     pub evictions: u64,
     /// Their bytes.
@@ -67,9 +69,9 @@ impl<D: Device> Engine<D> {
     pub fn stats(&self) -> Stats {
         let (tensors, storages, paths) = self.table.counts();
         Stats {
-            used_bytes: self.arena.used(),
-            peak_bytes: self.arena.peak(),
-            fragmentation: self.arena.fragmentation(),
+            used_bytes: self.space.used(),
+            peak_bytes: self.space.peak(),
+            fragmentation: self.space.fragmentation(),
             tensors,
             storages,
             paths,

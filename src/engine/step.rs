@@ -5,6 +5,14 @@ use crate::device::Device;
 use rustc_hash::FxHashSet;
 
 impl<D: Device> Engine<D> {
+    /// Lets time pass: work of `cost` that is not an op of this engine, done once, such as making the views
+    /// of a trace.
+    pub fn elapse(&mut self, cost: f64) {
+        self.now += cost;
+        self.stats.base_cost += cost;
+        self.work.did_run(cost);
+    }
+
     /// Marks the end of a step.
     ///
     /// History may not cross a step through a value that nobody holds: a tensor made from an earlier
@@ -28,7 +36,7 @@ impl<D: Device> Engine<D> {
                 tracing::warn!(target: "remat", op = self.name_of(key), "keeps its history across a step");
             }
         }
-        tracing::debug!(target: "remat", step = self.step, used = self.arena.used(), "step");
+        tracing::debug!(target: "remat", step = self.step, used = self.space.used(), "step");
     }
 
     /// Whether regenerating `key` goes through a storage of an earlier step that nobody holds.

@@ -12,8 +12,9 @@
 //!
 //! Nothing in here knows the op type or the device, so a policy can read all of it.
 
+use super::candidates::{Candidates, Tier};
 use crate::layout::Layout;
-use crate::memory::{Arena, Block};
+use crate::memory::Held;
 use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub struct Tensor {
 pub enum Residence {
     /// Its op has not run yet.
     Pending,
-    /// In the arena.
-    Resident(Block),
+    /// On the device.
+    Resident(Held),
     /// Nowhere; its compute path can bring them back. Implies that there is a producer.
     Evicted,
     /// Nowhere, for good: making them failed, and the error was kept for whoever asks.
@@ -81,6 +82,27 @@ pub struct Storage {
     pub label: Option<Arc<str>>,
     /// Position in `Table::candidates`, if it is there.
     candidate: Option<u32>,
+}
+
+impl Storage {
+    /// Position among the candidates and bytes held, if it is one.
+    fn candidacy(&self) -> Option<(u32, u64)> {
+        match (self.candidate, self.residence) {
+            (Some(position), Residence::Resident(held)) => Some((position, held.bytes)),
+            _ => None,
+        }
+    }
+
+    /// How long it is spared, were it a candidate.
+    fn tier(&self, min_evict_bytes: u64) -> Tier {
+        match self.residence {
+            _ if self.pins > 0 => Tier::Pinned,
+            Residence::Resident(Held { bytes: 0, .. }) => Tier::Worthless,
+            _ if self.awaited > 0 => Tier::Awaited,
+            _ if self.bytes < min_evict_bytes => Tier::Small,
+            _ => Tier::Free,
+        }
+    }
 }
 
 /// A path reads a storage as its input number `input`.
@@ -122,12 +144,25 @@ pub struct Table {
     pub(super) storages: SlotMap<StorageKey, Storage>,
     pub(super) paths: SlotMap<PathKey, ComputePath>,
     /// Exactly the storages that are resident and have a producer, pinned or not.
-    candidates: Vec<StorageKey>,
-    /// Arena bytes of the candidates that are not pinned.
+    pub(super) candidates: Candidates,
+    /// Bytes that the candidates that are not pinned take up.
     evictable_bytes: u64,
+    /// Smaller storages are evicted only when nothing else is left.
+    min_evict_bytes: u64,
 }
 
 impl Table {
+    /// Empty tables.
+    pub(super) fn new(min_evict_bytes: u64) -> Self {
+        Self { min_evict_bytes, ..Self::default() }
+    }
+
+    pub(super) fn reserve(&mut self, tensors: usize) {
+        self.tensors.reserve(tensors);
+        self.storages.reserve(tensors);
+        self.paths.reserve(tensors);
+    }
+
     /// The tensor behind a key.
     #[must_use]
     pub fn tensor(&self, key: TensorKey) -> Option<&Tensor> {
@@ -163,10 +198,11 @@ impl Table {
         (self.tensors.len(), self.storages.len(), self.paths.len())
     }
 
-    /// The storages that could be evicted were they not pinned.
+    /// The storages that could be evicted were they not pinned. A policy that is asked about one of them by
+    /// the search for the lowest score sees none here: the search has them.
     #[must_use]
     pub fn candidates(&self) -> &[StorageKey] {
-        &self.candidates
+        self.candidates.keys()
     }
 
     /// Bytes that evicting everything evictable would give back.
@@ -271,8 +307,8 @@ impl Table {
 
     /// Cuts a storage from its producer: it becomes a leaf. Returns the path if that was its last
     /// output, so that nobody needs it any more.
-    pub(super) fn cut(&mut self, key: StorageKey, arena: &Arena) -> Option<PathKey> {
-        self.remove_candidate(key, arena);
+    pub(super) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
+        self.remove_candidate(key);
         let path = self.storages[key].producer.take()?;
         let outputs = &mut self.paths[path].outputs;
         for output in outputs.iter_mut().filter(|o| **o == Some(key)) {
@@ -303,65 +339,75 @@ impl Table {
         }
     }
 
-    /// The bytes of `key` are now at `block`.
-    pub(super) fn set_resident(&mut self, key: StorageKey, block: Block, arena: &Arena) {
+    /// The bytes of `key` are there now.
+    pub(super) fn set_resident(&mut self, key: StorageKey, held: Held) {
         let storage = &mut self.storages[key];
         debug_assert!(
             !matches!(storage.residence, Residence::Resident(_)),
             "a storage is placed once"
         );
-        storage.residence = Residence::Resident(block);
+        storage.residence = Residence::Resident(held);
         if storage.producer.is_some() {
-            storage.candidate = Some(self.candidates.len() as u32);
-            self.candidates.push(key);
+            let tier = storage.tier(self.min_evict_bytes);
+            storage.candidate = Some(self.candidates.push(key, tier, storage.last_used));
             if storage.pins == 0 {
-                self.evictable_bytes += arena.size(block);
+                self.evictable_bytes += held.bytes;
             }
         }
     }
 
-    /// The bytes of `key` are about to go: returns the block to free.
-    pub(super) fn set_absent(
-        &mut self,
-        key: StorageKey,
-        why: Residence,
-        arena: &Arena,
-    ) -> Option<Block> {
-        self.remove_candidate(key, arena);
+    /// The bytes of `key` are about to go: returns what to free.
+    pub(super) fn set_absent(&mut self, key: StorageKey, why: Residence) -> Option<Held> {
+        self.remove_candidate(key);
         match std::mem::replace(&mut self.storages[key].residence, why) {
-            Residence::Resident(block) => Some(block),
+            Residence::Resident(held) => Some(held),
             _ => None,
         }
     }
 
-    /// The block of a resident storage.
-    pub(crate) fn block(&self, key: StorageKey) -> Option<Block> {
+    /// What a resident storage holds.
+    pub(crate) fn held(&self, key: StorageKey) -> Option<Held> {
         match self.storages[key].residence {
-            Residence::Resident(block) => Some(block),
+            Residence::Resident(held) => Some(held),
             _ => None,
         }
     }
 
-    pub(super) fn pin(&mut self, key: StorageKey, arena: &Arena) {
+    /// Whether the bytes are on the device now.
+    #[must_use]
+    pub fn is_resident(&self, key: StorageKey) -> bool {
+        matches!(self.storages[key].residence, Residence::Resident(_))
+    }
+
+    /// An op reads or makes it now.
+    pub(super) fn touch(&mut self, key: StorageKey, now: f64) {
+        let storage = &mut self.storages[key];
+        storage.last_used = now;
+        if let Some(position) = storage.candidate {
+            self.candidates.touch(position, now);
+        }
+    }
+
+    pub(super) fn pin(&mut self, key: StorageKey) {
         let storage = &mut self.storages[key];
         storage.pins += 1;
         if storage.pins == 1
-            && storage.candidate.is_some()
-            && let Residence::Resident(block) = storage.residence
+            && let Some((position, bytes)) = storage.candidacy()
         {
-            self.evictable_bytes -= arena.size(block);
+            self.evictable_bytes -= bytes;
+            self.candidates.set_tier(position, Tier::Pinned);
         }
     }
 
     /// Returns whether that was the last pin.
-    pub(super) fn unpin(&mut self, key: StorageKey, arena: &Arena) -> bool {
+    pub(super) fn unpin(&mut self, key: StorageKey) -> bool {
         let storage = &mut self.storages[key];
         storage.pins -= 1;
         if storage.pins == 0
-            && storage.candidate.is_some()
-            && let Residence::Resident(block) = storage.residence
+            && let Some((position, bytes)) = storage.candidacy()
         {
-            self.evictable_bytes += arena.size(block);
+            self.evictable_bytes += bytes;
+            self.candidates.set_tier(position, storage.tier(self.min_evict_bytes));
         }
         storage.pins == 0
     }
@@ -369,33 +415,46 @@ impl Table {
     /// A run of `path` is to come.
     pub(super) fn await_inputs(&mut self, path: PathKey) {
         for edge in &self.paths[path].inputs {
-            self.storages[edge.storage].awaited += 1;
+            let storage = &mut self.storages[edge.storage];
+            storage.awaited += 1;
+            if let Some(position) = storage.candidate {
+                self.candidates.set_tier(position, storage.tier(self.min_evict_bytes));
+            }
         }
     }
 
     /// That run came, or will not.
     pub(super) fn stop_awaiting_inputs(&mut self, path: PathKey) {
         for edge in &self.paths[path].inputs {
-            self.storages[edge.storage].awaited -= 1;
+            let storage = &mut self.storages[edge.storage];
+            storage.awaited -= 1;
+            if let Some(position) = storage.candidate {
+                self.candidates.set_tier(position, storage.tier(self.min_evict_bytes));
+            }
         }
     }
 
-    fn remove_candidate(&mut self, key: StorageKey, arena: &Arena) {
-        let storage = &mut self.storages[key];
-        let Some(position) = storage.candidate.take() else { return };
-        if storage.pins == 0
-            && let Residence::Resident(block) = storage.residence
-        {
-            self.evictable_bytes -= arena.size(block);
+    /// The score of `key` may be lower than it was.
+    pub(super) fn lower(&mut self, key: StorageKey) {
+        if let Some(position) = self.storages.get(key).and_then(|storage| storage.candidate) {
+            self.candidates.lower(position);
         }
-        self.candidates.swap_remove(position as usize);
-        if let Some(&moved) = self.candidates.get(position as usize) {
+    }
+
+    fn remove_candidate(&mut self, key: StorageKey) {
+        let storage = &mut self.storages[key];
+        let Some((position, bytes)) = storage.candidacy() else { return };
+        storage.candidate = None;
+        if storage.pins == 0 {
+            self.evictable_bytes -= bytes;
+        }
+        if let Some(moved) = self.candidates.remove(position) {
             self.storages[moved].candidate = Some(position);
         }
     }
 
     /// Panics if the tables contradict themselves or the arena. For tests and debug builds.
-    pub(super) fn check(&self, arena: &Arena) {
+    pub(super) fn check(&self) {
         let mut evictable = 0;
         let mut handles = slotmap::SecondaryMap::<StorageKey, u32>::new();
         for tensor in self.tensors.values() {
@@ -423,17 +482,17 @@ impl Table {
                 );
             }
             match storage.residence {
-                Residence::Resident(block) => {
+                Residence::Resident(held) => {
                     assert_eq!(storage.candidate.is_some(), storage.producer.is_some());
                     if storage.producer.is_some() && storage.pins == 0 {
-                        evictable += arena.size(block);
+                        evictable += held.bytes;
                     }
                 }
                 Residence::Evicted => assert!(storage.producer.is_some(), "{key:?} is lost"),
                 Residence::Pending | Residence::Poisoned => {}
             }
             if let Some(position) = storage.candidate {
-                assert_eq!(self.candidates[position as usize], key);
+                assert_eq!(self.candidates.keys()[position as usize], key);
             }
         }
         assert_eq!(evictable, self.evictable_bytes, "evictable bytes");

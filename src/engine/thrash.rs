@@ -50,6 +50,7 @@ impl<D: Device> Engine<D> {
         seconds: Option<f64>,
     ) {
         self.stats.recomputed_ops += 1;
+        self.stats.recomputed_bytes = self.stats.recomputed_bytes.saturating_add(bytes);
         self.stats.recompute_cost += cost;
         self.stats.recompute_seconds += seconds.unwrap_or(0.0);
         tracing::debug!(target: "remat", op, bytes, cost, "did regenerate");
@@ -64,12 +65,12 @@ impl<D: Device> Engine<D> {
     }
 
     pub(super) fn check_recompute_limit(&self) -> Result<(), Error> {
-        match self.settings.recompute_limit {
-            Some(limit) if self.stats.recompute_cost > limit * self.stats.base_cost => {
-                let ratio = self.stats.recompute_cost / self.stats.base_cost;
-                Err(Error::RecomputeLimit { ratio, limit })
-            }
-            _ => Ok(()),
+        let Some(limit) = self.settings.recompute_limit else { return Ok(()) };
+        let work = self.settings.work.unwrap_or(self.stats.base_cost);
+        if self.stats.recompute_cost > limit * work {
+            let ratio = self.stats.recompute_cost / work;
+            return Err(Error::RecomputeLimit { ratio, limit });
         }
+        Ok(())
     }
 }

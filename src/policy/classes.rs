@@ -4,6 +4,7 @@
 //! Evicting a storage joins the classes around it; bringing one back takes its cost out of the sum.
 //! Classes are never split, so a class may hold storages that no longer touch: the price for speed.
 
+use super::Lowered;
 use crate::engine::{StorageKey, Table};
 use slotmap::{SecondaryMap, SlotMap, new_key_type};
 use smallvec::SmallVec;
@@ -21,6 +22,22 @@ struct Node {
     cost: f64,
     /// Of a root: number of members and other nodes below, for union by size.
     size: u32,
+    /// Of a root: who is to be told when the cost falls.
+    watchers: Vec<Watcher>,
+}
+
+impl Node {
+    const fn singleton(cost: f64) -> Self {
+        Self { parent: None, references: 1, cost, size: 1, watchers: Vec::new() }
+    }
+}
+
+/// A candidate that was told the cost of a class, and is to be told when that falls.
+#[derive(Clone, Copy, Debug)]
+struct Watcher {
+    key: StorageKey,
+    /// Which of its times as a candidate: it watches no more once it was evicted.
+    stamp: u64,
 }
 
 /// A member and what it added to its class.
@@ -42,7 +59,7 @@ impl Classes {
     /// dependents.
     pub fn join(&mut self, key: StorageKey, table: &Table) {
         let cost = table.own_cost(key);
-        let node = self.nodes.insert(Node { parent: None, references: 1, cost, size: 1 });
+        let node = self.nodes.insert(Node::singleton(cost));
         self.members.insert(key, Member { node, cost });
         let mut root = node;
         for other in table.sources(key).chain(table.dependents(key)).filter(|&o| o != key) {
@@ -55,28 +72,44 @@ impl Classes {
 
     /// Takes a storage out of its class, if it is in one. The rest of the class stays together.
     pub fn leave(&mut self, key: StorageKey) {
+        self.leave_telling(key, |_, _| false);
+    }
+
+    /// The same, and tells the watchers of the class how much its cost falls. Those who say no watch no
+    /// more.
+    fn leave_telling(&mut self, key: StorageKey, mut tell: impl FnMut(Watcher, f64) -> bool) {
         if let Some(member) = self.members.remove(key) {
             let root = self.find(member.node);
-            self.nodes[root].cost -= member.cost;
+            let node = &mut self.nodes[root];
+            node.cost -= member.cost;
+            node.watchers.retain(|&watcher| tell(watcher, member.cost));
             self.release(member.node);
         }
     }
 
     /// Cost of the distinct classes that `keys` are members of.
     pub fn cost_of(&mut self, keys: impl Iterator<Item = StorageKey>) -> f64 {
-        let mut roots = SmallVec::<[NodeKey; 8]>::new();
-        let mut cost = 0.0;
+        let roots = self.roots_of(keys);
+        roots.iter().map(|&root| self.cost(root)).sum()
+    }
+
+    fn cost(&self, root: NodeKey) -> f64 {
+        // Rounding may leave a tiny negative sum.
+        self.nodes[root].cost.max(0.0)
+    }
+
+    /// The distinct classes that `keys` are members of.
+    fn roots_of(&mut self, keys: impl Iterator<Item = StorageKey>) -> Roots {
+        let mut roots = Roots::new();
         for key in keys {
             if let Some(member) = self.members.get(key) {
                 let root = self.find(member.node);
                 if !roots.contains(&root) {
                     roots.push(root);
-                    // Rounding may leave a tiny negative sum.
-                    cost += self.nodes[root].cost.max(0.0);
                 }
             }
         }
-        cost
+        roots
     }
 
     fn union(&mut self, a: NodeKey, b: NodeKey) -> NodeKey {
@@ -84,12 +117,18 @@ impl Classes {
             return a;
         }
         let (root, child) = if self.nodes[a].size >= self.nodes[b].size { (a, b) } else { (b, a) };
-        let Node { cost, size, .. } = self.nodes[child];
-        self.nodes[child].parent = Some(root);
+        let child = &mut self.nodes[child];
+        child.parent = Some(root);
+        let (cost, size, watchers) = (child.cost, child.size, std::mem::take(&mut child.watchers));
         let kept = &mut self.nodes[root];
         kept.cost += cost;
         kept.size += size;
         kept.references += 1;
+        if kept.watchers.is_empty() {
+            kept.watchers = watchers;
+        } else {
+            kept.watchers.extend(watchers);
+        }
         root
     }
 
@@ -118,6 +157,88 @@ impl Classes {
     }
 }
 
+type Roots = SmallVec<[NodeKey; 4]>;
+
+/// Classes, and for each candidate that was asked for what it was told: a floor of the cost around it.
+///
+/// Evictions only add to classes. When a member leaves, the floors of all who watch the class fall by its
+/// cost.
+#[derive(Debug, Default)]
+pub(super) struct WatchedClasses {
+    classes: Classes,
+    told: SecondaryMap<StorageKey, Told>,
+    stamps: u64,
+}
+
+#[derive(Debug)]
+struct Told {
+    /// No more than the cost around it is now, up to rounding.
+    floor: f64,
+    stamp: u64,
+    /// Nodes of the classes it watches.
+    watched: Roots,
+}
+
+impl WatchedClasses {
+    /// Cost of the classes around a candidate now.
+    pub fn cost(&mut self, candidate: StorageKey, table: &Table) -> f64 {
+        let Self { classes, told, stamps } = self;
+        let roots = classes.roots_of(table.sources(candidate).chain(table.dependents(candidate)));
+        let cost = roots.iter().map(|&root| classes.cost(root)).sum();
+        if roots.is_empty() && !told.contains_key(candidate) {
+            return cost;
+        }
+        let entry = told.entry(candidate).expect("a candidate is not a stale key");
+        let told = entry.or_insert_with(|| {
+            *stamps += 1;
+            Told { floor: 0.0, stamp: *stamps, watched: Roots::new() }
+        });
+        told.floor = cost;
+        // Classes that it watched may have joined meanwhile, or be gone.
+        told.watched.retain(|node| classes.nodes.contains_key(*node));
+        for node in &mut told.watched {
+            *node = classes.find(*node);
+        }
+        for root in roots {
+            if !told.watched.contains(&root) {
+                let watcher = Watcher { key: candidate, stamp: told.stamp };
+                classes.nodes[root].watchers.push(watcher);
+                told.watched.push(root);
+            }
+        }
+        cost
+    }
+
+    /// No more than the cost around a candidate, at once.
+    pub fn floor(&self, candidate: StorageKey) -> f64 {
+        self.told.get(candidate).map_or(0.0, |told| told.floor)
+    }
+
+    pub fn did_evict(&mut self, key: StorageKey, table: &Table) {
+        self.told.remove(key);
+        self.classes.join(key, table);
+    }
+
+    /// `key` comes back, or is forgotten.
+    pub fn leave(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
+        let Self { classes, told, .. } = self;
+        classes.leave_telling(key, |watcher, cost| match told.get_mut(watcher.key) {
+            Some(told) if told.stamp == watcher.stamp => {
+                told.floor = (told.floor - cost).max(0.0);
+                lowered.push(watcher.key);
+                true
+            }
+            _ => false,
+        });
+        // Those beside it may have lost the whole class.
+        for neighbour in table.sources(key).chain(table.dependents(key)) {
+            if told.remove(neighbour).is_some() {
+                lowered.push(neighbour);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,8 +251,7 @@ mod tests {
             .iter()
             .map(|&cost| {
                 let key = keys.insert(());
-                let node =
-                    classes.nodes.insert(Node { parent: None, references: 1, cost, size: 1 });
+                let node = classes.nodes.insert(Node::singleton(cost));
                 classes.members.insert(key, Member { node, cost });
                 key
             })
@@ -169,7 +289,7 @@ mod tests {
         for _ in 0..10_000 {
             union(&mut c, k[0], k[1]);
             c.leave(k[1]);
-            let node = c.nodes.insert(Node { parent: None, references: 1, cost: 1.0, size: 1 });
+            let node = c.nodes.insert(Node::singleton(1.0));
             c.members.insert(k[1], Member { node, cost: 1.0 });
         }
         assert!(c.nodes.len() < 8, "{} nodes", c.nodes.len());

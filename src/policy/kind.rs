@@ -1,8 +1,6 @@
 //! Policies by name.
 
-use super::{
-    Dtr, DtrEq, DtrLocal, Exponents, Largest, Lru, MegEngine, Msps, NeverEvict, Policy, Random,
-};
+use super::{Around, Exponents, Formula, MegEngine, NeverEvict, ParseFormulaError, Policy, Random};
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,29 +15,38 @@ pub enum PolicyKind {
         /// Whether the tensor's own cost counts.
         own_cost: bool,
     },
-    /// `dtr`: see [`Dtr`].
+    /// `dtr`: see [`Formula::DTR`].
     Dtr,
-    /// `dtr-eq`: see [`DtrEq`].
+    /// `dtr-eq`: see [`Formula::DTR_EQ`].
     #[default]
     DtrEq,
-    /// `dtr-local`: see [`DtrLocal`].
+    /// `dtr-local`: see [`Formula::DTR_LOCAL`].
     DtrLocal,
-    /// `lru`: see [`Lru`].
+    /// `lru`: see [`Formula::LRU`].
     Lru,
-    /// `largest`: see [`Largest`].
+    /// `largest`: see [`Formula::LARGEST`].
     Largest,
-    /// `msps`: see [`Msps`].
+    /// `msps`: see [`Formula::MSPS`].
     Msps,
     /// `random`: see [`Random`].
     Random,
     /// `none`: see [`NeverEvict`].
     None,
+    /// A formula such as `own/(size*stale)`: see [`Formula`].
+    Formula(Formula),
 }
 
-/// A name that is not a policy's.
+/// Neither the name of a policy nor a formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a policy; choose one of {names}", names = PolicyKind::NAMES.join(", "))]
-pub struct ParsePolicyError(String);
+pub enum ParsePolicyError {
+    /// A name that is not known.
+    #[error("`{0}` is not a policy; choose one of {names}, or write a formula such as (own+eq)/(size*stale)",
+        names = PolicyKind::NAMES.join(", "))]
+    Name(String),
+    /// Something like a formula.
+    #[error(transparent)]
+    Formula(#[from] ParseFormulaError),
+}
 
 impl PolicyKind {
     /// All names.
@@ -59,14 +66,15 @@ impl PolicyKind {
             Self::MegEngine { exponents, own_cost } => {
                 Box::new(MegEngine::new(exponents, own_cost))
             }
-            Self::Dtr => Box::<Dtr>::default(),
-            Self::DtrEq => Box::<DtrEq>::default(),
-            Self::DtrLocal => Box::new(DtrLocal),
-            Self::Lru => Box::new(Lru),
-            Self::Largest => Box::new(Largest),
-            Self::Msps => Box::<Msps>::default(),
+            Self::Dtr => Box::new(Formula::DTR.policy()),
+            Self::DtrEq => Box::new(Formula::DTR_EQ.policy()),
+            Self::DtrLocal => Box::new(Formula::DTR_LOCAL.policy()),
+            Self::Lru => Box::new(Formula::LRU.policy()),
+            Self::Largest => Box::new(Formula::LARGEST.policy()),
+            Self::Msps => Box::new(Formula::MSPS.policy()),
             Self::Random => Box::new(Random::new(seed)),
             Self::None => Box::new(NeverEvict),
+            Self::Formula(formula) => Box::new(formula.policy()),
         }
     }
 
@@ -80,38 +88,58 @@ impl PolicyKind {
             Self::Dtr => {
                 "least (own cost + cost of its evicted neighbourhood) / (bytes * staleness)"
             }
-            Self::DtrEq => "dtr with the neighbourhood estimated by union-find: as good, and fast",
+            Self::DtrEq => "dtr with the neighbourhood taken from union-find classes",
             Self::DtrLocal => "least own cost / (bytes * staleness)",
             Self::Lru => "what was used longest ago",
             Self::Largest => "the largest",
             Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
             Self::Random => "anything: what the others must beat",
             Self::None => "nothing: fails if the step does not fit",
+            Self::Formula(_) => "the least by a formula of your own",
         }
     }
 
-    /// The name it parses from.
+    /// All rules but `none`, in the order of [`PolicyKind::NAMES`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::named().into_iter().filter(|kind| *kind != Self::None)
+    }
+
+    /// The ablations of the DTR paper, and a part more: each combination of own cost, evicted
+    /// neighbourhood (exact, by classes, not), size, staleness and free neighbours, each in or out.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn ablations() -> Vec<Self> {
+        let mut all = Vec::new();
+        for around in [Around::Exact, Around::Classes, Around::Nothing] {
+            for own_cost in [true, false] {
+                // Free neighbours add to the size, so they need it.
+                for (size, free_neighbours) in [(1.0, false), (1.0, true), (0.0, false)] {
+                    for staleness in [1.0, 0.0] {
+                        let cost = if own_cost || around != Around::Nothing { 1.0 } else { 0.0 };
+                        let exponents = Exponents { cost, bytes: size, staleness };
+                        all.push(Formula { own_cost, around, free_neighbours, exponents });
+                    }
+                }
+            }
+        }
+        all.into_iter().map(Self::Formula).collect()
+    }
+
+    /// With other exponents, where the policy has any.
+    #[must_use]
+    pub fn with_exponents(self, exponents: Exponents) -> Self {
         match self {
-            Self::MegEngine { .. } => "megengine",
-            Self::Dtr => "dtr",
-            Self::DtrEq => "dtr-eq",
-            Self::DtrLocal => "dtr-local",
-            Self::Lru => "lru",
-            Self::Largest => "largest",
-            Self::Msps => "msps",
-            Self::Random => "random",
-            Self::None => "none",
+            Self::MegEngine { own_cost, .. } => Self::MegEngine { exponents, own_cost },
+            Self::Dtr => Self::Formula(Formula { exponents, ..Formula::DTR }),
+            Self::DtrEq => Self::Formula(Formula { exponents, ..Formula::DTR_EQ }),
+            Self::DtrLocal => Self::Formula(Formula { exponents, ..Formula::DTR_LOCAL }),
+            Self::Msps => Self::Formula(Formula { exponents, ..Formula::MSPS }),
+            Self::Formula(formula) => Self::Formula(Formula { exponents, ..formula }),
+            Self::Lru | Self::Largest | Self::Random | Self::None => self,
         }
     }
-}
 
-impl FromStr for PolicyKind {
-    type Err = ParsePolicyError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let all = [
+    fn named() -> [Self; 9] {
+        [
             Self::megengine(),
             Self::Dtr,
             Self::DtrEq,
@@ -121,15 +149,40 @@ impl FromStr for PolicyKind {
             Self::Msps,
             Self::Random,
             Self::None,
-        ];
-        all.into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| ParsePolicyError(name.to_owned()))
+        ]
     }
 }
 
+impl FromStr for PolicyKind {
+    type Err = ParsePolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(kind) = Self::named().into_iter().find(|kind| kind.to_string() == text) {
+            return Ok(kind);
+        }
+        // What has no operator is meant to be a name, unless it is the simplest of formulas.
+        match text.parse::<Formula>() {
+            Ok(formula) => Ok(Self::Formula(formula)),
+            Err(error) if text.contains(['/', '+', '*', '^', '(']) => Err(error.into()),
+            Err(_) => Err(ParsePolicyError::Name(text.to_owned())),
+        }
+    }
+}
+
+/// Prints as the name or formula it parses from.
 impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(match self {
+            Self::MegEngine { .. } => "megengine",
+            Self::Dtr => "dtr",
+            Self::DtrEq => "dtr-eq",
+            Self::DtrLocal => "dtr-local",
+            Self::Lru => "lru",
+            Self::Largest => "largest",
+            Self::Msps => "msps",
+            Self::Random => "random",
+            Self::None => "none",
+            Self::Formula(formula) => return f.pad(&formula.to_string()),
+        })
     }
 }

@@ -1,23 +1,6 @@
 use super::classes::Classes;
-use super::{Policy, View};
+use super::{Exponents, Lowered, Policy, View};
 use crate::engine::StorageKey;
-
-/// How strongly each part of the score counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Exponents {
-    /// Of the recompute cost.
-    pub cost: f64,
-    /// Of the bytes.
-    pub bytes: f64,
-    /// Of the staleness.
-    pub staleness: f64,
-}
-
-impl Default for Exponents {
-    fn default() -> Self {
-        Self { cost: 1.0, bytes: 1.0, staleness: 1.0 }
-    }
-}
 
 /// The evaluation function of MegEngine's dynamic DTR, which MegTaiChi calls DTE:
 ///
@@ -64,11 +47,11 @@ impl Policy for MegEngine {
         self.classes.join(key, view.table);
     }
 
-    fn did_regenerate(&mut self, key: StorageKey, _view: View<'_>) {
+    fn did_regenerate(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
         self.classes.leave(key);
     }
 
-    fn did_forget(&mut self, key: StorageKey) {
+    fn will_forget(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
         self.classes.leave(key);
     }
 }

@@ -1,53 +1,179 @@
 //! The exact evicted neighbourhood: evicted storages reachable through evicted ones.
+//!
+//! What was found for a candidate is kept as a floor. Evictions only add to a neighbourhood, so they change
+//! no floor. When a storage comes back, what it cost is taken off the floors of those who had it in
+//! theirs: one walk for each storage that comes back, instead of one for each candidate at each choice.
 
+use super::Lowered;
 use crate::engine::{PathKey, StorageKey, Table};
-use slotmap::SecondaryMap;
+use slotmap::{Key as _, SecondaryMap};
 
-/// Walks the neighbourhood afresh for each question. Paths are counted once, however many of their
-/// outputs are evicted: running a path brings all of them back.
-#[derive(Debug, Default)]
+/// Paths are counted once, however many of their outputs are evicted: running a path brings all of them
+/// back.
+#[derive(Debug)]
 pub(super) struct Neighbourhood {
-    /// The number of the last walk that met a path, so that walks need no clearing.
-    met: SecondaryMap<PathKey, u64>,
-    walk: u64,
+    /// Whether evicted storages that need the candidate count.
+    dependents: bool,
+    /// Of candidates that were asked for.
+    floors: SecondaryMap<StorageKey, Floor>,
+    /// Cost of all evicted storages ever forgotten.
+    forgotten: f64,
+    walk: Walk,
+}
+
+/// No more than the cost of a neighbourhood is now, up to rounding, but for what was forgotten since.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    cost: f64,
+    /// [`Neighbourhood::forgotten`] when it was found.
+    forgotten: f64,
+}
+
+/// A search, and the memory it reuses.
+#[derive(Debug, Default)]
+struct Walk {
+    /// For each slot of a path, the number of the last walk that met it, so that walks need no clearing.
+    met: Vec<u64>,
+    number: u64,
     stack: Vec<StorageKey>,
 }
 
 impl Neighbourhood {
-    /// Cost of the evicted storages that must come back before `from` can be recomputed.
-    pub fn sources_cost(&mut self, from: StorageKey, table: &Table) -> f64 {
-        self.walk(from, table, |table, key, stack| {
-            stack.extend(table.sources(key).filter(|&s| table.is_evicted(s)));
+    /// Of the evicted storages that must come back before a candidate can be recomputed.
+    pub fn sources() -> Self {
+        Self {
+            dependents: false,
+            floors: SecondaryMap::new(),
+            forgotten: 0.0,
+            walk: Walk::default(),
+        }
+    }
+
+    /// Of those, and of the evicted storages that need the candidate to be recomputed.
+    pub fn both() -> Self {
+        Self { dependents: true, ..Self::sources() }
+    }
+
+    /// Cost of the neighbourhood of a candidate now; of a part of it, if that is above `enough`.
+    pub fn cost(&mut self, candidate: StorageKey, enough: f64, table: &Table) -> f64 {
+        let mut cost = self.walk.up(candidate, enough, table, |_| {});
+        if self.dependents && cost <= enough {
+            cost += self.walk.down(candidate, enough - cost, table, |_| {});
+        }
+        self.floors.insert(candidate, Floor { cost, forgotten: self.forgotten });
+        cost
+    }
+
+    /// No more than the cost of the neighbourhood, at once.
+    pub fn floor(&self, candidate: StorageKey) -> f64 {
+        let Some(floor) = self.floors.get(candidate) else { return 0.0 };
+        (floor.cost - (self.forgotten - floor.forgotten)).max(0.0)
+    }
+
+    pub fn did_evict(&mut self, key: StorageKey) {
+        self.floors.remove(key);
+    }
+
+    /// `key` came back. All that it was made from is there, or it could not have been recomputed.
+    pub fn did_regenerate(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
+        let Self { floors, walk, .. } = self;
+        let cost = table.own_cost(key);
+        walk.down(key, f64::INFINITY, table, |candidate| {
+            if let Some(floor) = floors.get_mut(candidate) {
+                floor.cost -= cost;
+                lowered.push(candidate);
+            }
+        });
+        // Its sources reach what lies below it no more.
+        for source in table.sources(key) {
+            if floors.remove(source).is_some() {
+                lowered.push(source);
+            }
+        }
+    }
+
+    /// `key` is about to be forgotten. Nobody needs it, so it is in the neighbourhood of its sources, and
+    /// their sources, only. To find those, for each storage of a history that goes, would take longer than
+    /// to ask again: its cost is taken off the floors of all.
+    pub fn will_forget(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
+        self.forgotten += table.own_cost(key);
+        if table.dependents(key).next().is_some() {
+            // It was lost to a failure.
+            self.floors.clear();
+        }
+        if !self.floors.is_empty() {
+            lowered.all();
+        }
+    }
+}
+
+impl Walk {
+    /// Cost of all evicted storages on the way up from `from`, or of the first of them that together are
+    /// above `enough`; `edge` is told of those that are not evicted, where the way ends.
+    fn up(
+        &mut self,
+        from: StorageKey,
+        enough: f64,
+        table: &Table,
+        mut edge: impl FnMut(StorageKey),
+    ) -> f64 {
+        self.walk(from, enough, table, |key, stack| {
+            for source in table.sources(key) {
+                if table.is_evicted(source) { stack.push(source) } else { edge(source) }
+            }
         })
     }
 
-    /// Cost of the evicted storages that need `from` to be recomputed.
-    pub fn dependents_cost(&mut self, from: StorageKey, table: &Table) -> f64 {
-        self.walk(from, table, |table, key, stack| {
-            stack.extend(table.dependents(key).filter(|&s| table.is_evicted(s)));
+    /// The same on the way down.
+    fn down(
+        &mut self,
+        from: StorageKey,
+        enough: f64,
+        table: &Table,
+        mut edge: impl FnMut(StorageKey),
+    ) -> f64 {
+        self.walk(from, enough, table, |key, stack| {
+            for dependent in table.dependents(key) {
+                if table.is_evicted(dependent) { stack.push(dependent) } else { edge(dependent) }
+            }
         })
     }
 
     fn walk(
         &mut self,
         from: StorageKey,
+        enough: f64,
         table: &Table,
-        next: impl Fn(&Table, StorageKey, &mut Vec<StorageKey>),
+        mut next: impl FnMut(StorageKey, &mut Vec<StorageKey>),
     ) -> f64 {
-        self.walk += 1;
+        self.number += 1;
         let mut cost = 0.0;
-        next(table, from, &mut self.stack);
+        next(from, &mut self.stack);
         while let Some(key) = self.stack.pop() {
             let path = table.storage(key).producer.expect("an evicted storage has a producer");
-            if self.met.insert(path, self.walk) != Some(self.walk) {
+            if self.meets(path) {
                 cost += table.path(path).cost;
+                if cost > enough {
+                    self.stack.clear();
+                    break;
+                }
                 for output in table.path(path).outputs.iter().flatten() {
                     if table.is_evicted(*output) {
-                        next(table, *output, &mut self.stack);
+                        next(*output, &mut self.stack);
                     }
                 }
             }
         }
         cost
+    }
+
+    /// Whether this walk had not met the path.
+    fn meets(&mut self, path: PathKey) -> bool {
+        // The slot is in the lower half of a key. A walk sees no two paths of one slot.
+        let slot = path.data().as_ffi() as u32 as usize;
+        if slot >= self.met.len() {
+            self.met.resize(slot + 1, 0);
+        }
+        std::mem::replace(&mut self.met[slot], self.number) != self.number
     }
 }

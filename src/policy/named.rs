@@ -1,0 +1,40 @@
+//! The rules that have names, as formulas.
+
+use super::{Around, Exponents, Formula};
+
+impl Formula {
+    /// h_DTR with the exact evicted neighbourhood (Kirisame et al., ICLR 2021):
+    /// `(own cost + cost of the evicted neighbourhood) / (bytes * staleness)`.
+    pub const DTR: Self = Self {
+        own_cost: true,
+        around: Around::Exact,
+        free_neighbours: false,
+        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 1.0 },
+    };
+
+    /// h_DTR with the evicted neighbourhood taken from union-find classes (the paper's `h_DTR_eq`).
+    pub const DTR_EQ: Self = Self { around: Around::Classes, ..Self::DTR };
+
+    /// h_DTR without its neighbourhood (the paper's `h_DTR_local`).
+    pub const DTR_LOCAL: Self = Self { around: Around::Nothing, ..Self::DTR };
+
+    /// What was used longest ago: `1 / staleness`.
+    pub const LRU: Self = Self {
+        own_cost: false,
+        around: Around::Nothing,
+        free_neighbours: false,
+        exponents: Exponents { cost: 0.0, bytes: 0.0, staleness: 1.0 },
+    };
+
+    /// The largest: `1 / bytes`.
+    pub const LARGEST: Self =
+        Self { exponents: Exponents { cost: 0.0, bytes: 1.0, staleness: 0.0 }, ..Self::LRU };
+
+    /// `(own cost + cost of the evicted storages needed to recompute it) / bytes`: the
+    /// memory-saved-per-cost rule of Capuchin (Peng et al., ASPLOS 2020) as the DTR paper states it.
+    pub const MSPS: Self = Self {
+        around: Around::Sources,
+        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.0 },
+        ..Self::DTR
+    };
+}
