@@ -1,0 +1,19 @@
+//! Replaying recorded steps: which policy, at which budget, at what cost.
+//!
+//! A trace becomes a [`Program`], and a program is run on the engine that runs everything else, over a
+//! device that only counts. So what the lab finds holds for a real run.
+
+mod device;
+mod feasibility;
+pub mod plot;
+mod program;
+mod replay;
+mod sweep;
+mod timeline;
+mod trace;
+
+pub use feasibility::{Feasibility, feasibility};
+pub use program::{Instruction, Made, Op, OpInfo, Program, ProgramError, RepeatError, TensorId};
+pub use replay::{Costs, Outcome, Replay, Status, Unbudgeted};
+pub use sweep::{Grid, Job, Row, Verdict, sweep};
+pub use trace::{Trace, TraceError, TraceProblem};

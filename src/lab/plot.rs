@@ -1,0 +1,133 @@
+//! Pictures of what the lab found, as SVG text: slowdown over budget, memory over time.
+//!
+//! They are made for print, also in black and white: lines differ by dash and marker as well as by
+//! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8 points.
+
+mod draw;
+mod frame;
+mod legend;
+mod memory;
+mod reduce;
+mod slowdown;
+mod style;
+#[cfg(test)]
+mod test_xml;
+mod ticks;
+
+/// What one policy did under one budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// The budget, as a part of the peak without one: 0.4 is 40 %.
+    pub budget_ratio: f64,
+    /// Cost of the run over its cost without a budget: 1.0 is no recomputation. None: it failed.
+    pub slowdown: Option<f64>,
+}
+
+/// One policy's points, in any order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// The policy's name. Lines with the same label look the same in every panel.
+    pub label: String,
+    /// Points at the same budget (random seeds) are drawn as their mean, with their range.
+    pub points: Vec<Point>,
+}
+
+/// One trace: a small plot with a line per policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Panel {
+    /// What was run.
+    pub title: String,
+    /// One per policy; those with the same label are taken as one.
+    pub lines: Vec<Line>,
+}
+
+/// The memory of one run, op by op.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timeline {
+    /// What was run, and how.
+    pub title: String,
+    /// The unit of [`Sample::at`]. `ns` is shown as us, ms or s where that reads better.
+    pub time_unit: String,
+    /// Bytes the run may hold. `u64::MAX` is no limit and is not drawn.
+    pub budget: u64,
+    /// Bytes above which the run evicts, where that is below the budget.
+    pub threshold: Option<u64>,
+    /// One per op.
+    pub samples: Vec<Sample>,
+}
+
+/// Memory after one op.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Engine clock: cost of everything run so far.
+    pub at: f64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes of storages that were evicted and can be brought back.
+    pub evicted: u64,
+    /// Bytes brought back since the sample before.
+    pub regenerated: u64,
+}
+
+/// Why there is no picture.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlotError {
+    /// Not one point or sample with a finite position.
+    #[error("there is nothing to plot: no {0}")]
+    Nothing(&'static str),
+    /// The y axis cannot end there.
+    #[error("the highest slowdown to draw must be a number above 1, not {0}")]
+    Limit(f64),
+}
+
+/// Slowdown over budget: a panel per trace, a line per policy, one legend.
+///
+/// All panels have the same axes. `limit` is the highest slowdown that is drawn in its place (2.0 suits
+/// most); what is above sits at the upper edge, under an arrow head. Where a policy failed, its marker is
+/// in the strip "fails" above the plot, in a row of its own. Where only some of several runs failed, the
+/// mean of the others is drawn as well. Of markers that would overlap on one line, only some are drawn.
+///
+/// Points whose budget is negative or not finite are left out; a slowdown that is negative or not finite
+/// counts as a failure.
+///
+/// # Errors
+///
+/// [`PlotError::Nothing`] if no point is left, [`PlotError::Limit`] if `limit` is not above 1 and finite.
+///
+/// ```
+/// use remat::lab::plot::{Line, Panel, Point, slowdown};
+/// let points = [(1.0, Some(1.0)), (0.5, Some(1.2)), (0.2, None)]
+///     .map(|(budget_ratio, slowdown)| Point { budget_ratio, slowdown })
+///     .to_vec();
+/// let lines = vec![Line { label: "h_DTR".into(), points }];
+/// let svg = slowdown(&[Panel { title: "U-Net".into(), lines }], 2.0).unwrap();
+/// assert!(svg.starts_with("<svg"));
+/// ```
+pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
+    slowdown::plot(panels, limit)
+}
+
+/// Memory over time: bytes in use, what is evicted on top of them, the budget, and what is brought back.
+///
+/// Any number of samples makes a picture below 300 KB: each pixel column keeps its extremes.
+/// The last sample's values hold until the end of the picture. Samples whose time is not finite are left
+/// out. A budget or threshold far above everything is named but does not stretch the axis.
+///
+/// # Errors
+///
+/// [`PlotError::Nothing`] if no sample is left.
+///
+/// ```
+/// use remat::lab::plot::{Sample, Timeline, memory};
+/// let samples = (0..100u64)
+///     .map(|i| Sample { at: i as f64 * 1e6, used: (i % 10) << 20, evicted: 0, regenerated: 0 })
+///     .collect();
+/// let budget = 12 << 20;
+/// let title = "one step".to_owned();
+/// let timeline = Timeline { title, time_unit: "ns".into(), budget, threshold: None, samples };
+/// assert!(memory(&timeline).unwrap().contains("budget"));
+/// ```
+pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {
+    memory::plot(timeline)
+}

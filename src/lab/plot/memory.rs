@@ -1,0 +1,276 @@
+//! Memory over time of one run.
+
+use super::draw::{
+    Anchor, LARGE, MEDIUM, SMALL, WIDTH, add, border, canvas, fit, named, px, rect, stroke, text,
+    text_upwards,
+};
+use super::frame::{Axis, Frame};
+use super::legend::{Entry, KEY, Legend};
+use super::reduce::{extremes, upper_edge};
+use super::style::{EVICTED_FILL, EVICTED_LINE, INK, NOTE, REGENERATED, USED_FILL, USED_LINE};
+use super::{PlotError, Sample, Timeline, ticks};
+use crate::ByteSize;
+use svg::Node;
+use svg::node::element::{Group, Path};
+
+const LEFT: f64 = 84.0;
+/// Right of the plot are the names of the budget and the threshold.
+const RIGHT: f64 = 112.0;
+const TITLE: f64 = 32.0;
+const PLOT: f64 = 280.0;
+const GAP: f64 = 28.0;
+const STRIP: f64 = 52.0;
+const NUMBERS: f64 = 56.0;
+/// Width of one bar of the strip: thinner ones vanish in print.
+const BAR: f64 = 2.0;
+/// A budget this many times the highest bytes would press them to the ground; it is only named.
+const FAR: f64 = 3.0;
+
+pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
+    let mut samples: Vec<Sample> = timeline.samples.iter().filter(|s| usable(s)).copied().collect();
+    samples.sort_by(|a, b| a.at.total_cmp(&b.at));
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return Err(PlotError::Nothing("sample has a time"));
+    };
+    let (from, to) = (first.at, last.at);
+    // A run of no length still has a picture: its one state, held for a while.
+    let to = if to > from { to } else { from + (from.abs() * 0.1).max(1.0) };
+    let (time_scale, time_unit) = ticks::time_unit(from.abs().max(to.abs()), &timeline.time_unit);
+
+    let held = samples.iter().map(|s| total(s).max(s.used)).max().unwrap_or(0);
+    let budget = Limit::new("budget", timeline.budget, held);
+    let threshold = timeline.threshold.and_then(|bytes| Limit::new("threshold", bytes, held));
+    let limits: Vec<_> = [budget, threshold].into_iter().flatten().collect();
+    let in_range = limits.iter().filter(|l| !l.far).map(|l| l.bytes);
+    let most = in_range.chain([held]).max().unwrap_or(0).max(1) as f64;
+    let (byte_scale, byte_unit) = ticks::byte_unit(most);
+
+    let legend = Legend::new(entries(), WIDTH - LEFT);
+    let top = TITLE + legend.height() + 10.0;
+    let bottom = top + PLOT;
+    let x = Axis { from: from / time_scale, to: to / time_scale, start: LEFT, end: WIDTH - RIGHT };
+    let y = Axis { from: 0.0, to: most * 1.06 / byte_scale, start: bottom, end: top };
+    let upper = Frame { x, y };
+    let bars = Bars::of(&samples, &x, time_scale);
+    let (strip_scale, strip_unit) = ticks::byte_unit(bars.highest());
+    let lower = Frame {
+        x,
+        y: Axis {
+            from: 0.0,
+            to: bars.highest().max(1.0) * 1.1 / strip_scale,
+            start: bottom + GAP + STRIP,
+            end: bottom + GAP,
+        },
+    };
+    let x_step = ticks::step(x.to - x.from, 8.0);
+    let y_step = ticks::step(y.to, 6.0);
+
+    let mut picture = canvas(bottom + GAP + STRIP + NUMBERS);
+    let title = fit(&timeline.title, LARGE * 1.1, WIDTH - 2.0 * LEFT);
+    let title = text(&title, (x.start + x.end) / 2.0, 22.0, LARGE, Anchor::Middle);
+    picture.append(title.set("font-weight", "bold"));
+    let legend_left = LEFT + (WIDTH - LEFT - RIGHT - legend.width()).max(0.0) / 2.0;
+    picture.append(legend.draw(legend_left, TITLE));
+
+    // The grid lies over the areas, else it would say nothing about them.
+    let mut plot = named("memory");
+    let held = Series::new(&upper, &samples, time_scale, |s| total(s) as f64 / byte_scale);
+    let used = Series::new(&upper, &samples, time_scale, |s| s.used as f64 / byte_scale);
+    add(&mut plot, held.area(EVICTED_FILL));
+    add(&mut plot, used.area(USED_FILL));
+    let mut grid = Group::new().set("opacity", 0.6);
+    upper.rows(&mut grid, y_step);
+    upper.columns(&mut grid, x_step);
+    add(&mut plot, grid);
+    add(&mut plot, held.edge(EVICTED_LINE));
+    add(&mut plot, used.edge(USED_LINE));
+    upper.y_numbers(&mut plot, y_step);
+    add(
+        &mut plot,
+        text_upwards(&format!("memory ({byte_unit})"), 20.0, bottom - PLOT / 2.0, MEDIUM),
+    );
+    draw_limits(&mut plot, &upper, &limits, byte_scale);
+    add(&mut plot, border(x.start, top, x.end - x.start, PLOT));
+    picture.append(plot);
+
+    let mut strip = named("brought back");
+    lower.columns(&mut strip, x_step);
+    add(&mut strip, bars.draw(&lower, strip_scale));
+    let per = if bars.highest() > 0.0 {
+        let width = ticks::time((to - from) / bars.sums.len() as f64, &timeline.time_unit);
+        format!("brought back, bytes per {width}")
+    } else {
+        "brought back: nothing".to_owned()
+    };
+    let per = fit(&per, SMALL, x.end - x.start);
+    add(&mut strip, text(&per, x.start, bottom + GAP - 7.0, SMALL, Anchor::Start));
+    let highest = ticks::label_of(bars.highest() / strip_scale);
+    let y_highest = lower.y.at(bars.highest() / strip_scale);
+    add(&mut strip, text("0", x.start - 8.0, lower.y.start + 3.0, SMALL, Anchor::End));
+    if bars.highest() > 0.0 {
+        let number = format!("{highest} {strip_unit}");
+        add(&mut strip, text(&number, x.start - 8.0, y_highest + 8.0, SMALL, Anchor::End));
+        add(&mut strip, stroke(format!("M{:.1} {y_highest:.1}h-4", x.start), INK, 1.0));
+    }
+    add(&mut strip, border(x.start, lower.y.end, x.end - x.start, STRIP));
+    lower.x_numbers(&mut strip, x_step);
+    let unit = fit(&time_unit, MEDIUM, 400.0);
+    let name = if unit.is_empty() { "time".to_owned() } else { format!("time ({unit})") };
+    add(
+        &mut strip,
+        text(&name, (x.start + x.end) / 2.0, lower.y.start + 44.0, MEDIUM, Anchor::Middle),
+    );
+    picture.append(strip);
+    Ok(picture.to_string())
+}
+
+/// Past these numbers, axes run out of digits.
+fn usable(sample: &Sample) -> bool {
+    sample.at.abs() < 1e100
+}
+
+fn total(sample: &Sample) -> u64 {
+    sample.used.saturating_add(sample.evicted)
+}
+
+/// One of the two series, in pixels.
+struct Series {
+    points: Vec<(f64, f64)>,
+    start: f64,
+    end: f64,
+    bottom: f64,
+}
+
+impl Series {
+    fn new(frame: &Frame, samples: &[Sample], times: f64, value: impl Fn(&Sample) -> f64) -> Self {
+        let at = |s: &Sample| (frame.x.at(s.at / times), frame.y.at(value(s)));
+        let points = samples.iter().map(at).collect();
+        Self { points, start: px(frame.x.start), end: px(frame.x.end), bottom: px(frame.y.start) }
+    }
+
+    fn area(&self, fill: &str) -> Path {
+        let outline = self.steps(extremes(self.points.iter().copied()));
+        Path::new().set("d", format!("{outline}V{}H{}z", self.bottom, self.start)).set("fill", fill)
+    }
+
+    fn edge(&self, color: &str) -> Path {
+        let edge = upper_edge(self.points.iter().copied());
+        let travel: f64 = edge.windows(2).map(|w| (w[1].1 - w[0].1).abs()).sum();
+        // Swings a few pixels apart would run together at full width.
+        let width = if travel > 40.0 * PLOT { 0.5 } else { 1.3 };
+        stroke(self.steps(edge), color, width)
+    }
+
+    /// Each value held until the next point, the last to the right edge.
+    fn steps(&self, points: Vec<(f64, f64)>) -> String {
+        let mut data = String::with_capacity(points.len() * 14);
+        let mut pen: Option<(f64, f64)> = None;
+        for (x, y) in points {
+            let (x, y) = (px(x.clamp(self.start, self.end)), px(y));
+            match pen {
+                None => data += &format!("M{x} {y}"),
+                Some((was_x, was_y)) => {
+                    if was_x != x {
+                        data += &format!("H{x}");
+                    }
+                    if was_y != y {
+                        data += &format!("V{y}");
+                    }
+                }
+            }
+            pen = Some((x, y));
+        }
+        data + &format!("H{}", self.end)
+    }
+}
+
+/// A limit on bytes in use.
+struct Limit {
+    name: &'static str,
+    bytes: u64,
+    /// Too far above everything to be drawn in its place.
+    far: bool,
+}
+
+impl Limit {
+    /// None where there is no limit at all.
+    fn new(name: &'static str, bytes: u64, held: u64) -> Option<Self> {
+        let far = held > 0 && bytes as f64 > FAR * held as f64;
+        (bytes < u64::MAX).then_some(Self { name, bytes, far })
+    }
+}
+
+/// Lines across the plot with their names at the right, where no data is. The highest limit is first.
+fn draw_limits(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f64) {
+    let mut lowest_name = f64::NEG_INFINITY;
+    for limit in limits {
+        let y = frame.y.at(limit.bytes as f64 / bytes);
+        if !limit.far {
+            let data = format!("M{} {y:.1}H{}", px(frame.x.start), px(frame.x.end + 8.0));
+            let dash = if limit.name == "budget" { "none" } else { "8 5" };
+            // White around it, so that it is seen on the edge of a dark area as well.
+            add(group, stroke(data.clone(), "#FFFFFF", 4.0).set("opacity", 0.7));
+            add(group, stroke(data, INK, 2.0).set("stroke-dasharray", dash));
+        }
+        // Two lines of text each; where limits are close, the second name moves down.
+        let middle = y.max(frame.y.end + 6.0).max(lowest_name + 38.0);
+        lowest_name = middle;
+        let x = frame.x.end + 12.0;
+        let name =
+            if limit.far { format!("{} \u{2191}", limit.name) } else { limit.name.to_owned() };
+        add(group, text(&name, x, middle - 2.0, SMALL, Anchor::Start));
+        let size = ByteSize(limit.bytes).to_string().replace(".00 ", " ");
+        let size = fit(&size, SMALL, RIGHT - 12.0);
+        add(group, text(&size, x, middle + 15.0, SMALL, Anchor::Start).set("fill", NOTE));
+    }
+}
+
+/// Bytes brought back, summed per bar.
+struct Bars {
+    sums: Vec<u64>,
+}
+
+impl Bars {
+    fn of(samples: &[Sample], x: &Axis, times: f64) -> Self {
+        let mut sums = vec![0u64; ((x.end - x.start) / BAR).round().max(1.0) as usize];
+        for sample in samples {
+            let bar = ((x.at(sample.at / times) - x.start) / BAR) as usize;
+            let last = sums.len() - 1;
+            let sum = &mut sums[bar.min(last)];
+            *sum = sum.saturating_add(sample.regenerated);
+        }
+        Self { sums }
+    }
+
+    fn highest(&self) -> f64 {
+        self.sums.iter().copied().max().unwrap_or(0) as f64
+    }
+
+    fn draw(&self, frame: &Frame, bytes: f64) -> Path {
+        let mut data = String::new();
+        for (i, &sum) in self.sums.iter().enumerate().filter(|(_, sum)| **sum > 0) {
+            let x = frame.x.start + (i as f64 + 0.5) * BAR;
+            // The smallest amount is still seen.
+            let y = frame.y.at(sum as f64 / bytes).min(frame.y.start - 1.0);
+            data += &format!("M{x:.1} {}V{y:.1}", px(frame.y.start));
+        }
+        stroke(data, REGENERATED, BAR).set("class", "bars")
+    }
+}
+
+fn entries() -> Vec<Entry> {
+    let swatch = |fill, line| {
+        let edge = stroke(format!("M0 -7H{KEY}"), line, 1.6);
+        Group::new().add(rect(0.0, -7.0, KEY, 14.0, fill)).add(edge)
+    };
+    vec![
+        Entry { key: swatch(USED_FILL, USED_LINE), label: "in use".into() },
+        Entry {
+            key: swatch(EVICTED_FILL, EVICTED_LINE),
+            label: "evicted, can be brought back".into(),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests;

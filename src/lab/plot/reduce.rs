@@ -1,0 +1,134 @@
+//! A million samples as what a few hundred pixel columns can show.
+
+/// Keep, of each pixel column, the first, the last, the lowest and the highest value.
+///
+/// What is kept draws the same pixels as all of it. Positions ascend; a column is a whole pixel.
+pub(super) fn extremes(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut kept = Vec::new();
+    let mut column: Option<Column> = None;
+    for (i, point) in points.into_iter().enumerate() {
+        match &mut column {
+            Some(current) if current.pixel == point.0.floor() => current.add(i, point),
+            _ => {
+                if let Some(full) = column.replace(Column::new(i, point)) {
+                    full.keep(&mut kept);
+                }
+            }
+        }
+    }
+    if let Some(full) = column {
+        full.keep(&mut kept);
+    }
+    kept
+}
+
+/// The uppermost pixel that a series of steps reaches in each pixel column, where it changes.
+///
+/// A step's value holds until the next point, so the value that a column begins with counts. As a line
+/// this stays a line however fast the series swings; all its swings would be one dark band.
+pub(super) fn upper_edge(points: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut edge: Vec<(f64, f64)> = Vec::new();
+    // The current column's left side, its uppermost value, and the value at its end.
+    let mut column: Option<(f64, f64, f64)> = None;
+    let mut push = |x: f64, y: f64| {
+        if edge.last().is_none_or(|(_, last)| *last != y) {
+            edge.push((x, y));
+        }
+    };
+    for (x, y) in points {
+        let pixel = x.floor();
+        column = match column {
+            // Pixels count downwards: the uppermost has the smallest y.
+            Some((left, top, _)) if left == pixel => Some((left, top.min(y), y)),
+            Some((left, top, last)) => {
+                push(left, top);
+                if pixel > left + 1.0 {
+                    push(left + 1.0, last);
+                }
+                Some((pixel, last.min(y), y))
+            }
+            None => Some((pixel, y, y)),
+        };
+    }
+    if let Some((left, top, last)) = column {
+        push(left, top);
+        push(left + 1.0, last);
+    }
+    edge
+}
+
+/// What falls into one pixel column so far, each with its number.
+struct Column {
+    pixel: f64,
+    first: (usize, (f64, f64)),
+    last: (usize, (f64, f64)),
+    lowest: (usize, (f64, f64)),
+    highest: (usize, (f64, f64)),
+}
+
+impl Column {
+    fn new(i: usize, point: (f64, f64)) -> Self {
+        let it = (i, point);
+        Self { pixel: point.0.floor(), first: it, last: it, lowest: it, highest: it }
+    }
+
+    fn add(&mut self, i: usize, point: (f64, f64)) {
+        self.last = (i, point);
+        if point.1 < self.lowest.1.1 {
+            self.lowest = (i, point);
+        }
+        if point.1 > self.highest.1.1 {
+            self.highest = (i, point);
+        }
+    }
+
+    fn keep(self, kept: &mut Vec<(f64, f64)>) {
+        let mut four = [self.first, self.lowest, self.highest, self.last];
+        four.sort_by_key(|(i, _)| *i);
+        let mut before = None;
+        for (i, point) in four {
+            if before.replace(i) != Some(i) {
+                kept.push(point);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_points_all_stay() {
+        let points = [(0.1, 5.0), (0.2, 1.0), (0.3, 9.0), (0.9, 4.0), (1.5, 7.0)];
+        assert_eq!(extremes(points), points);
+        assert_eq!(extremes([]), []);
+    }
+
+    #[test]
+    fn many_points_keep_their_extremes() {
+        let points: Vec<_> =
+            (0..100_000).map(|i| (f64::from(i) / 1e4, f64::from(i * 7919 % 1000))).collect();
+        let kept = extremes(points.iter().copied());
+        assert!(kept.len() <= 40);
+        for column in 0..10 {
+            let of = |p: &&(f64, f64)| p.0.floor() == f64::from(column);
+            assert!(kept.iter().filter(of).any(|p| p.1 == 999.0));
+            assert!(kept.iter().filter(of).any(|p| p.1 == 0.0));
+        }
+        assert_eq!(kept.last(), points.last());
+        assert!(kept.is_sorted_by(|a, b| a.0 <= b.0));
+    }
+
+    #[test]
+    fn the_upper_edge_is_one_value_per_column() {
+        // Up in column 1, down again in column 4, nothing between: the fall is a column late at most.
+        let points =
+            [(0.2, 9.0), (1.2, 5.0), (1.3, 2.0), (1.4, 5.0), (4.5, 8.0), (4.6, 7.0), (9.0, 7.0)];
+        let edge = upper_edge(points);
+        assert_eq!(edge, [(0.0, 9.0), (1.0, 2.0), (2.0, 5.0), (5.0, 7.0)]);
+        let swings = (0..100_000).map(|i| (f64::from(i) / 1e4, f64::from(i % 2)));
+        assert_eq!(upper_edge(swings), [(0.0, 0.0), (10.0, 1.0)]);
+        assert_eq!(upper_edge([]), []);
+    }
+}

@@ -1,0 +1,356 @@
+//! One run of a program on the engine.
+
+use super::device::{Recorded, TraceDevice, TraceOp, Upload};
+use super::program::{Instruction, Made, Op, Program, TensorId};
+use crate::cost::{CostModel, CostModelKind};
+use crate::engine::{Dead, Engine, Keys, Placement, Settings, Stats, TensorKey};
+use crate::error::Error;
+use crate::layout::{Dims, Layout};
+use crate::op::{Output, Outputs};
+use crate::policy::{Policy, PolicyKind};
+use slotmap::Key as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Enough for any trace, and far from where sums overflow.
+const UNLIMITED: u64 = 1 << 60;
+
+/// What a cost is taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Costs {
+    /// What the trace recorded.
+    #[default]
+    Trace,
+    /// The arithmetic that the trace recorded: as [`CostModelKind::Flops`].
+    Flops,
+    /// Bytes read and written: as [`CostModelKind::Bytes`].
+    Bytes,
+}
+
+impl Costs {
+    fn model(self) -> Box<dyn CostModel> {
+        match self {
+            Self::Trace => Box::new(Recorded),
+            Self::Flops => CostModelKind::Flops.build(),
+            Self::Bytes => CostModelKind::Bytes.build(),
+        }
+    }
+}
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Limits and options of the engine.
+    pub settings: Settings,
+    /// What is evicted.
+    pub policy: PolicyKind,
+    /// What a cost is taken from.
+    pub costs: Costs,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub enum Status {
+    /// At the end of the program.
+    Done,
+    /// For want of memory, or because it recomputed too much: `at` is the instruction.
+    Failed {
+        /// Position in [`Program::instructions`].
+        at: usize,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// The engine's counters at the end.
+    pub stats: Stats,
+    /// How long it took here.
+    pub time: Duration,
+}
+
+impl Outcome {
+    /// Cost of the run over the cost of the program; `None` if it did not get to the end.
+    #[must_use]
+    pub fn slowdown(&self) -> Option<f64> {
+        let Stats { base_cost, recompute_cost, .. } = self.stats;
+        let ratio = if recompute_cost == 0.0 { 0.0 } else { recompute_cost / base_cost };
+        matches!(self.status, Status::Done).then_some(1.0 + ratio)
+    }
+}
+
+/// What a program takes when nothing is evicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unbudgeted {
+    /// Most bytes in use at once.
+    pub peak_bytes: u64,
+    /// Cost of all of it.
+    pub cost: f64,
+}
+
+impl Replay {
+    /// A replay in `budget` bytes that counts bytes as the DTR paper does: no places, nothing too small to
+    /// be evicted. It ends when recomputing costs more than the program itself.
+    #[must_use]
+    pub fn new(policy: PolicyKind, budget: u64) -> Self {
+        let mut settings = Settings::new(budget);
+        settings.placement = Placement::Counted;
+        settings.granularity = 1;
+        // Evicting nothing frees nothing.
+        settings.min_evict_bytes = 1;
+        settings.dead = Dead::Drop;
+        settings.recompute_limit = Some(1.0);
+        Self { settings, policy, costs: Costs::Trace }
+    }
+
+    /// What `program` takes when nothing is evicted, with the places and costs of this replay.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn unbudgeted(&self, program: &Program) -> Result<Unbudgeted, Error> {
+        let mut settings = self.settings.clone();
+        settings.budget = UNLIMITED;
+        settings.eviction_threshold = None;
+        let everything = Self { settings, policy: PolicyKind::None, costs: self.costs };
+        let mut machine = Machine::new(&everything, program)?;
+        // Nothing is brought back here, so that nothing need be kept for it.
+        machine.keeps_constants = false;
+        let status = machine.run(|_, _| {});
+        let stats = machine.engine.stats();
+        match status {
+            Status::Done => Ok(Unbudgeted { peak_bytes: stats.peak_bytes, cost: stats.base_cost }),
+            Status::Failed { error, .. } => Err(error),
+        }
+    }
+
+    /// Runs `program`.
+    ///
+    /// # Errors
+    /// If the settings make no sense. A run that fails is an outcome.
+    pub fn run(&self, program: &Program) -> Result<Outcome, Error> {
+        self.run_watched(program, |_, _| {})
+    }
+
+    pub(super) fn run_watched(
+        &self,
+        program: &Program,
+        watch: impl FnMut(usize, &Engine<TraceDevice>),
+    ) -> Result<Outcome, Error> {
+        let start = Instant::now();
+        let mut machine = Machine::new(self, program)?;
+        let status = machine.run(watch);
+        Ok(Outcome { status, stats: machine.engine.stats(), time: start.elapsed() })
+    }
+}
+
+/// A program at work.
+struct Machine<'a> {
+    program: &'a Program,
+    engine: Engine<TraceDevice>,
+    /// Of each tensor of the program, while it is there.
+    keys: Vec<TensorKey>,
+    /// Whether constants may never go: nothing can bring them back.
+    keeps_constants: bool,
+    /// Of the op at hand; kept to reuse their memory.
+    outputs: Outputs,
+    inputs: Vec<TensorKey>,
+}
+
+impl<'a> Machine<'a> {
+    fn new(replay: &Replay, program: &'a Program) -> Result<Self, Error> {
+        Self::with_policy(replay, program, replay.policy.build(replay.settings.seed))
+    }
+
+    fn with_policy(
+        replay: &Replay,
+        program: &'a Program,
+        policy: Box<dyn Policy>,
+    ) -> Result<Self, Error> {
+        let mut settings = replay.settings.clone();
+        if replay.costs == Costs::Trace {
+            settings.work = Some(program.base_cost());
+        }
+        let mut engine = Engine::new(TraceDevice, settings, policy, replay.costs.model())?;
+        engine.reserve(program.tensors());
+        Ok(Self {
+            program,
+            engine,
+            keys: vec![TensorKey::null(); program.tensors()],
+            keeps_constants: true,
+            outputs: Outputs::new(),
+            inputs: Vec::new(),
+        })
+    }
+
+    fn run(&mut self, mut watch: impl FnMut(usize, &Engine<TraceDevice>)) -> Status {
+        for (at, &instruction) in self.program.instructions().iter().enumerate() {
+            let done = self.execute(instruction);
+            watch(at, &self.engine);
+            if let Err(error) = done {
+                return Status::Failed { at, error };
+            }
+        }
+        Status::Done
+    }
+
+    fn execute(&mut self, instruction: Instruction) -> Result<(), Error> {
+        match instruction {
+            Instruction::Put { tensor, bytes, cost } => {
+                self.keys[tensor as usize] = self.engine.put(Arc::new(Upload { bytes, cost }));
+                self.engine.take_failure().map_or(Ok(()), Err)
+            }
+            Instruction::Constant { tensor, bytes } => {
+                let key = self.engine.put(Arc::new(Upload { bytes, cost: 0.0 }));
+                self.keys[tensor as usize] = key;
+                self.engine.take_failure().map_or(Ok(()), Err)?;
+                if self.keeps_constants { self.engine.commit(key) } else { Ok(()) }
+            }
+            Instruction::Apply(index) => self.apply(&self.program.op(index)),
+            Instruction::Elapse(cost) => {
+                self.engine.elapse(cost);
+                Ok(())
+            }
+            Instruction::Get(tensor) => self.engine.get(self.key(tensor)).map(|_| ()),
+            Instruction::Del(tensor) => {
+                self.engine.del(self.key(tensor));
+                Ok(())
+            }
+            Instruction::Drop(tensor) => self.engine.drop_now(self.key(tensor)).map(|_| ()),
+            Instruction::Commit(tensor) => self.engine.commit(self.key(tensor)),
+            Instruction::Step => {
+                self.engine.step();
+                Ok(())
+            }
+        }
+    }
+
+    fn key(&self, tensor: TensorId) -> TensorKey {
+        self.keys[tensor as usize]
+    }
+
+    fn apply(&mut self, op: &Op<'_>) -> Result<(), Error> {
+        self.inputs.clear();
+        self.inputs.extend(op.inputs.iter().map(|&tensor| self.keys[tensor as usize]));
+        self.outputs.clear();
+        for made in op.made {
+            let output = match *made {
+                Made::Fresh { bytes } => Output::Fresh(Layout::raw(bytes as usize)),
+                Made::View { input, bytes } => {
+                    let input = input as usize;
+                    let layout = self.engine.layout(self.inputs[input])?;
+                    Output::View { input, layout: look(&layout, bytes as usize) }
+                }
+                Made::InPlace { input, consumed } => {
+                    let input = input as usize;
+                    if !consumed {
+                        // The old value stays: the engine consumes another handle to it.
+                        self.inputs[input] = self.engine.alias(self.inputs[input])?;
+                    }
+                    Output::InPlace { input }
+                }
+            };
+            self.outputs.push(output);
+        }
+        let keys = if op.is_view() {
+            let keys = self.issue(op)?;
+            self.engine.elapse(op.cost);
+            keys
+        } else {
+            self.issue(op)?
+        };
+        for (tensor, key) in op.outputs().zip(keys) {
+            self.keys[tensor as usize] = key;
+        }
+        self.engine.take_failure().map_or(Ok(()), Err)
+    }
+
+    fn issue(&mut self, op: &Op<'_>) -> Result<Keys, Error> {
+        let trace_op = TraceOp {
+            name: Arc::clone(op.name),
+            cost: op.cost,
+            flops: op.flops.unwrap_or(0.0),
+            workspace: op.workspace,
+            rematerializable: op.rematerializable,
+        };
+        self.engine.issue(trace_op, &self.inputs, &self.outputs)
+    }
+}
+
+/// A view of `bytes` bytes of what `layout` shows. One that shows more than there is repeats what there is.
+fn look(layout: &Layout, bytes: usize) -> Layout {
+    if bytes <= layout.span() {
+        Layout::raw(bytes)
+    } else {
+        let one = Layout::raw(layout.span().min(1));
+        one.broadcast_to(&Dims::new(&[bytes])).unwrap_or(one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::StorageKey;
+    use crate::lab::Trace;
+    use crate::policy::{Aging, Lowered, View};
+
+    /// The same scores, with nothing promised of them: all are asked for at each choice.
+    #[derive(Debug)]
+    struct AskAll(Box<dyn Policy>);
+
+    impl Policy for AskAll {
+        fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+            let score = self.0.score(candidate, view);
+            match self.0.aging() {
+                Aging::Staleness => score / view.staleness(candidate),
+                _ => score,
+            }
+        }
+
+        fn did_evict(&mut self, key: StorageKey, view: View<'_>) {
+            self.0.did_evict(key, view);
+        }
+
+        fn did_regenerate(&mut self, key: StorageKey, view: View<'_>, lowered: &mut Lowered) {
+            self.0.did_regenerate(key, view, lowered);
+        }
+
+        fn will_forget(&mut self, key: StorageKey, view: View<'_>, lowered: &mut Lowered) {
+            self.0.will_forget(key, view, lowered);
+        }
+    }
+
+    #[test]
+    fn asking_for_few_scores_chooses_as_asking_for_all() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
+        let trace = Trace::open(path).unwrap().repeat_step(3).unwrap();
+        let program = trace.program();
+        let (mut few, mut all) = (0, 0);
+        for policy in ["dtr", "dtr-eq", "dtr-local", "msps", "(own+exact)/size", "eq/(size*stale)"]
+        {
+            for dead in [Dead::Drop, Dead::Keep] {
+                for budget in (40..=100).step_by(3).map(|percent| 145_160 * percent / 100) {
+                    let mut replay = Replay::new(policy.parse().unwrap(), budget);
+                    replay.settings.dead = dead;
+                    let mut lazy = Machine::new(&replay, program).unwrap();
+                    let asked = AskAll(replay.policy.build(0));
+                    let mut eager =
+                        Machine::with_policy(&replay, program, Box::new(asked)).unwrap();
+                    let done = [lazy.run(|_, _| {}), eager.run(|_, _| {})];
+                    let done = done.map(|status| matches!(status, Status::Done));
+                    let (lazy, eager) = (lazy.engine.stats(), eager.engine.stats());
+                    let what = format!("{policy} {dead:?} {budget}");
+                    assert_eq!(done[0], done[1], "{what}");
+                    assert_eq!(lazy.evictions, eager.evictions, "{what}");
+                    assert_eq!(lazy.recompute_cost, eager.recompute_cost, "{what}");
+                    few += lazy.score_evaluations;
+                    all += eager.score_evaluations;
+                }
+            }
+        }
+        assert!(few * 3 < all, "{few} of {all} scores");
+    }
+}

@@ -1,0 +1,215 @@
+//! Many replays: every policy at every budget, on all cores.
+
+use super::program::Program;
+use super::replay::{Outcome, Replay, Status, Unbudgeted};
+use crate::engine::{Dead, Settings};
+use crate::error::Error;
+use crate::policy::PolicyKind;
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// One replay of a sweep, and what it is compared by.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// What the program is called.
+    pub trace: &'a str,
+    /// What is run.
+    pub program: &'a Program,
+    /// What it takes when nothing is evicted.
+    pub unbudgeted: Unbudgeted,
+    /// How it is run.
+    pub replay: Replay,
+}
+
+/// How a replay ended, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It got to the end.
+    Ok,
+    /// It ran out of memory.
+    Oom,
+    /// It recomputed more than the limit.
+    RecomputeLimit,
+    /// It failed otherwise.
+    Failed,
+}
+
+/// The result of one replay. Bytes are bytes, seconds are of this machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What the program is called.
+    pub trace: String,
+    /// The policy's name or formula.
+    pub policy: String,
+    /// `drop` or `keep`.
+    pub dead: &'static str,
+    /// Budget over the unbudgeted peak, to a millionth.
+    pub budget_ratio: f64,
+    /// The budget.
+    pub budget_bytes: u64,
+    /// The eviction threshold, if there is one.
+    pub threshold_bytes: Option<u64>,
+    /// For sampling and the policy `random`.
+    pub seed: u64,
+    /// How it ended.
+    pub status: Verdict,
+    /// Cost over the cost without a budget; none if it did not get to the end.
+    pub slowdown: Option<f64>,
+    /// Most bytes in use at once.
+    pub peak_bytes: u64,
+    /// Ops run for the first time.
+    pub ops: u64,
+    /// Ops run again.
+    pub recomputed_ops: u64,
+    /// Storages evicted for want of memory.
+    pub evictions: u64,
+    /// Scores asked of the policy.
+    pub score_evaluations: u64,
+    /// Most paths that waited for one another.
+    pub max_regeneration_depth: usize,
+    /// Blocks moved to make holes, in times and bytes; 0 where bytes are only counted.
+    pub compactions: u64,
+    /// Bytes so moved.
+    pub moved_bytes: u64,
+    /// Seconds spent choosing what to evict.
+    pub search_seconds: f64,
+    /// Seconds in all.
+    pub seconds: f64,
+}
+
+impl Job<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If the settings make no sense. A run that fails is a row.
+    pub fn run(&self) -> Result<Row, Error> {
+        Ok(self.row(&self.replay.run(self.program)?))
+    }
+
+    /// What an outcome comes to.
+    #[must_use]
+    pub fn row(&self, outcome: &Outcome) -> Row {
+        let (settings, stats) = (&self.replay.settings, &outcome.stats);
+        Row {
+            trace: self.trace.to_owned(),
+            policy: self.replay.policy.to_string(),
+            dead: dead_name(settings.dead),
+            budget_ratio: ratio(settings.budget, self.unbudgeted.peak_bytes),
+            budget_bytes: settings.budget,
+            threshold_bytes: settings.eviction_threshold,
+            seed: settings.seed,
+            status: Verdict::of(&outcome.status),
+            slowdown: outcome.slowdown(),
+            peak_bytes: stats.peak_bytes,
+            ops: stats.ops,
+            recomputed_ops: stats.recomputed_ops,
+            evictions: stats.evictions,
+            score_evaluations: stats.score_evaluations,
+            max_regeneration_depth: stats.max_regeneration_depth,
+            compactions: stats.compactions,
+            moved_bytes: stats.moved_bytes,
+            search_seconds: stats.search_seconds,
+            seconds: outcome.time.as_secs_f64(),
+        }
+    }
+}
+
+impl Verdict {
+    fn of(status: &Status) -> Self {
+        match status {
+            Status::Done => Self::Ok,
+            Status::Failed { error: Error::OutOfMemory(_), .. } => Self::Oom,
+            Status::Failed { error: Error::RecomputeLimit { .. }, .. } => Self::RecomputeLimit,
+            Status::Failed { .. } => Self::Failed,
+        }
+    }
+}
+
+/// Budgets are whole bytes: a tenth of the peak is hardly ever exactly that.
+fn ratio(budget: u64, peak: u64) -> f64 {
+    (budget as f64 / peak as f64 * 1e6).round() / 1e6
+}
+
+const fn dead_name(dead: Dead) -> &'static str {
+    match dead {
+        Dead::Drop => "drop",
+        Dead::Keep => "keep",
+    }
+}
+
+/// Runs all jobs on so many threads (0: one per core), and calls `done` after each. The rows are in the
+/// order of the jobs, whatever the order they were run in.
+///
+/// # Errors
+/// The first error of [`Job::run`]; or if the threads cannot be had.
+pub fn sweep(
+    jobs: &[Job<'_>],
+    threads: usize,
+    done: impl Fn(&Row) + Sync,
+) -> Result<Vec<Row>, Error> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(|e| Error::Settings(format!("{threads} threads: {e}")))?;
+    pool.install(|| {
+        // One at a time: how long jobs take differs by orders of magnitude.
+        let rows = jobs.par_iter().with_max_len(1).map(|job| {
+            let row = job.run()?;
+            done(&row);
+            Ok(row)
+        });
+        rows.collect()
+    })
+}
+
+/// All combinations of policies, budgets and settings for one program.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// What is evicted.
+    pub policies: Vec<PolicyKind>,
+    /// In bytes.
+    pub budgets: Vec<u64>,
+    /// In bytes, `None` for no threshold. Those above a budget are left out there, for they never act.
+    pub thresholds: Vec<Option<u64>>,
+    /// What becomes of steps on the way.
+    pub dead: Vec<Dead>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+}
+
+impl Grid {
+    /// A replay for each combination, like `like` in all else, with `min_evict_bytes` of each budget.
+    #[must_use]
+    pub fn replays(&self, like: &Replay, min_evict_bytes: impl Fn(u64) -> u64) -> Vec<Replay> {
+        let mut settings = vec![like.settings.clone()];
+        let vary = |settings: Vec<Settings>, count, change: &dyn Fn(&mut Settings, usize)| {
+            let varied = settings.into_iter().flat_map(|settings| {
+                (0..count).map(move |i| {
+                    let mut settings = settings.clone();
+                    change(&mut settings, i);
+                    settings
+                })
+            });
+            varied.collect::<Vec<_>>()
+        };
+        settings = vary(settings, self.dead.len(), &|s, i| s.dead = self.dead[i]);
+        settings = vary(settings, self.thresholds.len(), &|s, i| {
+            s.eviction_threshold = self.thresholds[i]
+        });
+        settings = vary(settings, self.seeds.len(), &|s, i| s.seed = self.seeds[i]);
+        settings = vary(settings, self.budgets.len(), &|s, i| {
+            s.budget = self.budgets[i];
+            s.min_evict_bytes = min_evict_bytes(s.budget);
+        });
+        settings.retain(|s| s.eviction_threshold.is_none_or(|threshold| threshold <= s.budget));
+        let policies = self.policies.iter();
+        policies
+            .flat_map(|&policy| {
+                settings.iter().map(move |settings| Replay {
+                    settings: settings.clone(),
+                    policy,
+                    costs: like.costs,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! Trace files in: our own recordings, and the logs of the DTR paper, packed by gzip or not.
+
+mod error;
+mod lines;
+mod paper;
+mod recorded;
+
+pub use error::{TraceError, TraceProblem};
+
+use super::program::{Program, RepeatError, Turn};
+use flate2::bufread::MultiGzDecoder;
+use lines::Lines;
+use serde::de::IgnoredAny;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read as _};
+use std::path::Path;
+
+/// A trace file, read.
+///
+/// ```
+/// use remat::lab::Trace;
+///
+/// let log = r#"
+/// {"INSTRUCTION":"CONSTANT","NAME":"weight"}
+/// {"INSTRUCTION":"MEMORY","NAME":"weight","MEMORY":"64"}
+/// {"INSTRUCTION":"CALL","NAME":"relu","ARGS":["weight"],"RESULT":["y"],"TIME":"250"}
+/// {"INSTRUCTION":"MEMORY","NAME":"y","MEMORY":"64"}
+/// {"INSTRUCTION":"ALIAS","NAME":"y","ALIAS":"-1"}
+/// "#;
+/// let trace = Trace::read(log.as_bytes(), "tiny.log")?;
+/// assert_eq!((trace.name(), trace.program().ops()), ("tiny", 1));
+/// let longer = trace.repeat_step(10)?;
+/// assert_eq!(longer.program().base_cost(), 2500.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trace {
+    name: String,
+    is_recording: bool,
+    program: Program,
+    /// The step of a log; `None` in a recording, whose program says where steps end.
+    turn: Option<Turn>,
+    /// Tensor of the program -> its number in the recording; empty if that is of no use.
+    numbers: Vec<u64>,
+}
+
+impl Trace {
+    /// Reads a file. What it is can be told from its content, whatever it is called: a recording of
+    /// `remat train --record` or a log of the DTR paper, packed by gzip or not. Only one line of it is
+    /// in memory at a time.
+    ///
+    /// # Errors
+    /// If it cannot be read, or makes no sense: the line, what is wrong in it, and what was expected.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        match File::open(path) {
+            Ok(opened) => Self::read(BufReader::with_capacity(1 << 16, opened), &file),
+            Err(error) => Err(TraceError { file, line: None, problem: TraceProblem::Read(error) }),
+        }
+    }
+
+    /// Like [`Trace::open`], from anything. `file` is what it is called in messages; without its folder
+    /// and endings it is the [name](Trace::name) of the trace.
+    ///
+    /// # Errors
+    /// See [`Trace::open`].
+    pub fn read(reader: impl BufRead, file: &str) -> Result<Self, TraceError> {
+        let error = |line, problem| TraceError { file: file.to_owned(), line, problem };
+        let unpacked = unpack(reader).map_err(|e| error(None, TraceProblem::Read(e)))?;
+        let mut lines = Lines::new(unpacked);
+        Self::parse(&mut lines, name_of(file)).map_err(|problem| match problem {
+            TraceProblem::Empty | TraceProblem::NoInstructions => error(None, problem),
+            problem => error(Some(lines.number()), problem),
+        })
+    }
+
+    fn parse(lines: &mut Lines<impl BufRead>, name: String) -> Result<Self, TraceProblem> {
+        if !lines.advance()? {
+            return Err(TraceProblem::Empty);
+        }
+        let trace = match format_of(lines.text())? {
+            Format::Recorded => {
+                let recorded::Recorded { program, numbers } = recorded::read(lines)?;
+                Self { name, is_recording: true, program, turn: None, numbers }
+            }
+            Format::Paper => {
+                let (program, turn) = paper::read(lines)?;
+                Self { name, is_recording: false, program, turn: Some(turn), numbers: vec![] }
+            }
+        };
+        match trace.program.instructions() {
+            [] => Err(TraceProblem::NoInstructions),
+            _ => Ok(trace),
+        }
+    }
+
+    /// The name of the file, without its folder and endings.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it was recorded by this crate. A log of the DTR paper was not, and knows nothing of uploads,
+    /// workspaces and places.
+    #[must_use]
+    pub const fn is_recording(&self) -> bool {
+        self.is_recording
+    }
+
+    /// What the trace says to do.
+    #[must_use]
+    pub const fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The same trace with its last step done `times` times, as if training had gone on.
+    ///
+    /// The last step of a recording is what lies before its last end of a step, up to the one before, or
+    /// up to the start of the recording if there is no other. A tensor from before is in the next turn what the step has made of it: its updated value, or what
+    /// was made as it was made in the step before, or itself. A log is one step, and its constants are
+    /// carried over where their names still stand for something. What is left of a step that the next
+    /// has no use for is deleted in between.
+    ///
+    /// # Errors
+    /// If no step ends in the recording, or if the last one uses up what it does not make again.
+    pub fn repeat_step(self, times: usize) -> Result<Self, RepeatError> {
+        if times == 1 {
+            return Ok(self);
+        }
+        let Self { name, is_recording, program, turn, numbers } = self;
+        let in_file = |error| match error {
+            RepeatError::UsedUp { tensor, op } => {
+                let number = numbers.get(tensor as usize);
+                RepeatError::UsedUp { tensor: number.copied().unwrap_or(tensor), op }
+            }
+            other => other,
+        };
+        let turn = turn.map_or_else(|| program.last_turn(), Ok).map_err(in_file)?;
+        let (program, turn) = program.repeat(&turn, times)?;
+        Ok(Self { name, is_recording, program, turn: Some(turn), numbers: vec![] })
+    }
+}
+
+enum Format {
+    Recorded,
+    Paper,
+}
+
+/// Told by the first line.
+fn format_of(line: &str) -> Result<Format, TraceProblem> {
+    #[derive(serde::Deserialize)]
+    struct Probe {
+        event: Option<IgnoredAny>,
+        #[serde(rename = "INSTRUCTION")]
+        instruction: Option<IgnoredAny>,
+    }
+    let probe: Probe = match serde_json::from_str(line) {
+        Ok(probe) => probe,
+        // A line of a trace that was cut off, or no trace at all.
+        Err(error) if line.starts_with('{') => return Err(error.into()),
+        Err(_) => return Err(TraceProblem::NotATrace),
+    };
+    match probe {
+        Probe { event: Some(_), .. } => Ok(Format::Recorded),
+        Probe { instruction: Some(_), .. } => Ok(Format::Paper),
+        _ => Err(TraceProblem::NotATrace),
+    }
+}
+
+/// The text in it, whether packed by gzip or not.
+fn unpack<'a>(mut reader: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    let mut start = Vec::with_capacity(2);
+    // Not by `fill_buf`, which may see one byte only.
+    reader.by_ref().take(2).read_to_end(&mut start)?;
+    let packed = start == [0x1f, 0x8b];
+    let whole = Cursor::new(start).chain(reader);
+    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(whole))) } else { Box::new(whole) })
+}
+
+fn name_of(file: &str) -> String {
+    let name = Path::new(file).file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let name =
+        [".log", ".jsonl"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests;

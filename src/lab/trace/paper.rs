@@ -1,0 +1,375 @@
+//! Logs of the DTR paper: what PyTorch did in one step, a JSON object a line.
+//!
+//! ```text
+//! {"INSTRUCTION":"CONSTANT","NAME":"w"}                                  was there before the step
+//! {"INSTRUCTION":"MEMORY","NAME":"w","MEMORY":"64"}                      bytes of it
+//! {"INSTRUCTION":"CALL","NAME":"t","ARGS":["w"],"RESULT":["v"],"TIME":"9"}    nanoseconds
+//! {"INSTRUCTION":"MEMORY","NAME":"v","MEMORY":"64"}                      for each result, one such pair
+//! {"INSTRUCTION":"ALIAS","NAME":"v","ALIAS":"0"}                         a view of argument 0
+//! {"INSTRUCTION":"MUTATE","NAME":"add_","ARGS":["v"],"MUTATE":[0],"TIME":"9"}
+//! {"INSTRUCTION":"COPY","DST":"a","SRC":"v"}                             one more name
+//! {"INSTRUCTION":"COPY_FROM","DST":"a","SRC":"w"}                        a name for another tensor
+//! {"INSTRUCTION":"RELEASE","NAME":"a"}                                   a tensor without names goes
+//! ```
+//!
+//! What a log means is what the paper's simulator makes of it: an op that changes an argument is an op
+//! that makes a new tensor, which takes over the name; a view takes no memory, but time; and what has a
+//! name at the end is wanted, and is brought back if it was evicted.
+
+mod line;
+mod names;
+
+use super::TraceProblem;
+use super::error::short;
+use super::lines::Lines;
+use crate::lab::program::{Carried, Turn};
+use crate::lab::{Made, OpInfo, Program, TensorId};
+use line::{Alias, Count, Line, Text};
+use names::{NameId, Names};
+use rustc_hash::FxHashSet;
+use std::io::BufRead;
+
+/// Reads on from the line at hand, the first. The log is one turn.
+pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<(Program, Turn), TraceProblem> {
+    let mut log = Log::default();
+    // Up to ANNOTATE START, if there is one, nothing counts, so nothing may fail either.
+    let mut started = false;
+    let mut failed = None;
+    loop {
+        let line: Line<'_> = serde_json::from_str(lines.text())?;
+        if !started && is_start(&line) {
+            (log, started, failed) = (Log::default(), true, None);
+        } else if failed.is_none()
+            && let Err(problem) = log.line(line)
+        {
+            if started {
+                return Err(problem);
+            }
+            failed = Some((problem, lines.number()));
+        }
+        if !lines.advance()? {
+            break;
+        }
+    }
+    match failed {
+        Some((problem, line)) => {
+            lines.blame(line);
+            Err(problem)
+        }
+        None => log.end(),
+    }
+}
+
+fn is_start(line: &Line<'_>) -> bool {
+    line.instruction.0 == "ANNOTATE" && line.annotation.as_ref().is_some_and(|a| a.0 == "START")
+}
+
+struct Log {
+    program: Program,
+    names: Names,
+    /// Tensor -> bytes of the storage it is in, or looks at.
+    storage_bytes: Vec<u64>,
+    constants: Vec<(NameId, TensorId)>,
+    waiting: Option<Waiting>,
+}
+
+/// What the lines to come are about.
+enum Waiting {
+    /// Its MEMORY.
+    Constant(NameId),
+    /// MEMORY and ALIAS of the result after those in `made`.
+    Call {
+        call: Call,
+        made: Vec<Made>,
+        /// `Some` iff ALIAS is next.
+        bytes: Option<u64>,
+    },
+}
+
+struct Call {
+    op: String,
+    args: Vec<TensorId>,
+    results: Vec<NameId>,
+    cost: f64,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            program: Program::new("ns"),
+            names: Names::default(),
+            storage_bytes: vec![],
+            constants: vec![],
+            waiting: None,
+        }
+    }
+}
+
+impl Log {
+    fn line(&mut self, line: Line<'_>) -> Result<(), TraceProblem> {
+        match self.waiting.take() {
+            None => self.instruction(line),
+            Some(Waiting::Constant(name)) => self.constant(name, line),
+            Some(Waiting::Call { call, made, bytes }) => self.result(call, made, bytes, line),
+        }
+    }
+
+    fn instruction(&mut self, line: Line<'_>) -> Result<(), TraceProblem> {
+        match &*line.instruction.0 {
+            "CONSTANT" => {
+                let name = self.new_name(&need(line.name, "CONSTANT", "NAME")?.0)?;
+                self.waiting = Some(Waiting::Constant(name));
+                Ok(())
+            }
+            "CALL" => self.call(line),
+            "MUTATE" => self.mutate(line),
+            "COPY" => {
+                let tensor = self.tensor(&need(line.src, "COPY", "SRC")?.0)?;
+                let name = self.new_name(&need(line.dst, "COPY", "DST")?.0)?;
+                self.bind(name, tensor)
+            }
+            "COPY_FROM" => {
+                let tensor = self.tensor(&need(line.src, "COPY_FROM", "SRC")?.0)?;
+                let name = self.name(&need(line.dst, "COPY_FROM", "DST")?.0)?;
+                self.bind(name, tensor)
+            }
+            "RELEASE" => {
+                let name = self.names.find(&need(line.name, "RELEASE", "NAME")?.0);
+                match name.and_then(|name| self.names.release(name)) {
+                    Some(dead) => Ok(self.program.del(dead)?),
+                    None => Ok(()),
+                }
+            }
+            "ANNOTATE" => Ok(()),
+            "MEMORY" | "ALIAS" => Err(TraceProblem::Unexpected {
+                expected: "an instruction".to_owned(),
+                found: describe(&line),
+            }),
+            other => Err(TraceProblem::UnknownInstruction(other.to_owned())),
+        }
+    }
+
+    fn constant(&mut self, name: NameId, line: Line<'_>) -> Result<(), TraceProblem> {
+        self.check_line_for(&line, "MEMORY", name)?;
+        let Count(bytes) = need(line.memory, "MEMORY", "MEMORY")?;
+        let tensor = self.program.constant(bytes)?;
+        self.storage_bytes.push(bytes);
+        self.constants.push((name, tensor));
+        self.bind(name, tensor)
+    }
+
+    fn call(&mut self, line: Line<'_>) -> Result<(), TraceProblem> {
+        let op = need(line.name, "CALL", "NAME")?.0.into_owned();
+        let args = need(line.args, "CALL", "ARGS")?;
+        let args = args.iter().map(|arg| self.tensor(&arg.0)).collect::<Result<_, _>>()?;
+        let results = need(line.result, "CALL", "RESULT")?;
+        let results: Vec<NameId> =
+            results.iter().map(|name| self.new_name(&name.0)).collect::<Result<_, _>>()?;
+        let Count(time) = need(line.time, "CALL", "TIME")?;
+        if results.is_empty() {
+            return Ok(self.program.elapse(time as f64)?);
+        }
+        let call = Call { op, args, results, cost: time as f64 };
+        self.waiting = Some(Waiting::Call { call, made: vec![], bytes: None });
+        Ok(())
+    }
+
+    fn result(
+        &mut self,
+        call: Call,
+        mut made: Vec<Made>,
+        bytes: Option<u64>,
+        line: Line<'_>,
+    ) -> Result<(), TraceProblem> {
+        let name = call.results[made.len()];
+        let Some(bytes) = bytes else {
+            self.check_line_for(&line, "MEMORY", name)?;
+            let Count(bytes) = need(line.memory, "MEMORY", "MEMORY")?;
+            self.waiting = Some(Waiting::Call { call, made, bytes: Some(bytes) });
+            return Ok(());
+        };
+        self.check_line_for(&line, "ALIAS", name)?;
+        made.push(match need(line.alias, "ALIAS", "ALIAS")? {
+            Alias(None) => Made::Fresh { bytes },
+            Alias(Some(index)) => {
+                let input = position("ALIAS", index, call.args.len())? as u32;
+                Made::View { input, bytes: 0 }
+            }
+        });
+        if made.len() < call.results.len() {
+            self.waiting = Some(Waiting::Call { call, made, bytes: None });
+            return Ok(());
+        }
+        self.called(&call, &made)
+    }
+
+    /// One op, or two if it has results of both kinds: the views are made at no cost of their own then.
+    fn called(&mut self, call: &Call, made: &[Made]) -> Result<(), TraceProblem> {
+        let (views, fresh): (Vec<Made>, Vec<Made>) =
+            made.iter().partition(|made| matches!(made, Made::View { .. }));
+        let mut cost = call.cost;
+        let mut first = [0; 2];
+        for (outputs, first) in [&fresh, &views].into_iter().zip(&mut first) {
+            if !outputs.is_empty() {
+                *first = self.apply(&call.op, cost, &call.args, outputs)?;
+                cost = 0.0;
+            }
+        }
+        for (made, &name) in made.iter().zip(&call.results) {
+            let next = &mut first[usize::from(matches!(made, Made::View { .. }))];
+            let tensor = *next;
+            *next += 1;
+            self.bind(name, tensor)?;
+        }
+        Ok(())
+    }
+
+    fn mutate(&mut self, line: Line<'_>) -> Result<(), TraceProblem> {
+        let op = need(line.name, "MUTATE", "NAME")?;
+        let args = need(line.args, "MUTATE", "ARGS")?;
+        let tensors: Vec<TensorId> =
+            args.iter().map(|arg| self.tensor(&arg.0)).collect::<Result<_, _>>()?;
+        let changed = need(line.mutate, "MUTATE", "MUTATE")?;
+        let Count(time) = need(line.time, "MUTATE", "TIME")?;
+        let mut made = vec![];
+        let mut names = vec![];
+        let mut seen = FxHashSet::default();
+        for Count(index) in changed {
+            let index = position("MUTATE", index, args.len())?;
+            let name = self.name(&args[index].0)?;
+            if !seen.insert(name) {
+                return Err(TraceProblem::MutatedTwice);
+            }
+            made.push(Made::Fresh { bytes: self.storage_bytes[tensors[index] as usize] });
+            names.push(name);
+        }
+        if made.is_empty() {
+            return Ok(self.program.elapse(time as f64)?);
+        }
+        let first = self.apply(&op.0, time as f64, &tensors, &made)?;
+        (first..).zip(names).try_for_each(|(tensor, name)| self.bind(name, tensor))
+    }
+
+    /// Adds an op to the program. Returns its first output.
+    fn apply(
+        &mut self,
+        name: &str,
+        cost: f64,
+        args: &[TensorId],
+        made: &[Made],
+    ) -> Result<TensorId, TraceProblem> {
+        let info = OpInfo { name, cost, flops: None, workspace: 0, rematerializable: true };
+        let outputs = self.program.apply(info, args, made)?;
+        for made in made {
+            self.storage_bytes.push(match *made {
+                Made::View { input, .. } => self.storage_bytes[args[input as usize] as usize],
+                Made::Fresh { bytes } => bytes,
+                Made::InPlace { .. } => unreachable!("logs have no such ops"),
+            });
+        }
+        Ok(outputs.start)
+    }
+
+    fn bind(&mut self, name: NameId, tensor: TensorId) -> Result<(), TraceProblem> {
+        match self.names.bind(name, tensor) {
+            Some(dead) => Ok(self.program.del(dead)?),
+            None => Ok(()),
+        }
+    }
+
+    fn new_name(&mut self, name: &str) -> Result<NameId, TraceProblem> {
+        self.names.reserve(name).ok_or_else(|| TraceProblem::TakenName(name.to_owned()))
+    }
+
+    fn name(&self, name: &str) -> Result<NameId, TraceProblem> {
+        self.names.find(name).ok_or_else(|| TraceProblem::UnknownName(name.to_owned()))
+    }
+
+    /// The tensor of a name, which must be there.
+    fn tensor(&self, name: &str) -> Result<TensorId, TraceProblem> {
+        match self.names.tensor(self.name(name)?) {
+            Some(tensor) if self.names.is_alive(tensor) => Ok(tensor),
+            Some(_) => Err(TraceProblem::ReleasedName(name.to_owned())),
+            None => Err(TraceProblem::UnknownName(name.to_owned())),
+        }
+    }
+
+    /// Fails unless the line is the `instruction` about `name` that must come now.
+    fn check_line_for(
+        &self,
+        line: &Line<'_>,
+        instruction: &str,
+        name: NameId,
+    ) -> Result<(), TraceProblem> {
+        let named = line.name.as_ref().and_then(|found| self.names.find(&found.0));
+        if line.instruction.0 == instruction && named == Some(name) {
+            return Ok(());
+        }
+        let expected = format!("{instruction} of `{}`", short(self.names.text(name)));
+        Err(TraceProblem::Unexpected { expected, found: describe(line) })
+    }
+
+    /// What has a name is wanted now: it is brought back, and stays.
+    fn end(mut self) -> Result<(Program, Turn), TraceProblem> {
+        let missing = match &self.waiting {
+            None => None,
+            Some(Waiting::Constant(name)) => Some(("MEMORY", *name)),
+            Some(Waiting::Call { call, made, bytes }) => {
+                let instruction = if bytes.is_some() { "ALIAS" } else { "MEMORY" };
+                Some((instruction, call.results[made.len()]))
+            }
+        };
+        if let Some((instruction, name)) = missing {
+            let expected = format!("{instruction} of `{}`", short(self.names.text(name)));
+            return Err(TraceProblem::Unexpected { expected, found: "the end".to_owned() });
+        }
+        let turn = Turn::new(0..self.program.instructions().len(), self.carried());
+        let mut committed = vec![false; self.program.tensors()];
+        for tensor in self.names.alive() {
+            if !std::mem::replace(&mut committed[tensor as usize], true) {
+                self.program.commit(tensor)?;
+            }
+        }
+        Ok((self.program, turn))
+    }
+
+    /// A constant is in the next turn what its name stands for at the end of this one. What stands for
+    /// two can be only one of them: the one that it is now, or the first.
+    fn carried(&self) -> Vec<Carried> {
+        let ends = || {
+            self.constants.iter().filter_map(|&(name, start)| {
+                let end = self.names.tensor(name).filter(|&end| self.names.is_alive(end))?;
+                Some((start, end))
+            })
+        };
+        let mut taken: FxHashSet<TensorId> =
+            ends().filter(|(start, end)| start == end).map(|(_, end)| end).collect();
+        ends()
+            .filter(|&(start, end)| start == end || taken.insert(end))
+            .map(|(start, end)| Carried { start, end, commit: true })
+            .collect()
+    }
+}
+
+fn need<T>(
+    value: Option<T>,
+    instruction: &'static str,
+    field: &'static str,
+) -> Result<T, TraceProblem> {
+    value.ok_or(TraceProblem::Missing { instruction, field })
+}
+
+fn position(field: &'static str, index: u64, count: usize) -> Result<usize, TraceProblem> {
+    match usize::try_from(index) {
+        Ok(index) if index < count => Ok(index),
+        _ => Err(TraceProblem::Argument { field, index, count }),
+    }
+}
+
+fn describe(line: &Line<'_>) -> String {
+    let instruction = short(&line.instruction.0);
+    match &line.name {
+        Some(Text(name)) => format!("{instruction} of `{}`", short(name)),
+        None => instruction.into_owned(),
+    }
+}

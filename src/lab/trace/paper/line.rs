@@ -1,0 +1,91 @@
+//! One line of a log: all fields that any instruction has, borrowed from the text where that can be.
+
+use serde::de::{self, Deserialize, Deserializer, Unexpected};
+use std::borrow::Cow;
+use std::fmt;
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) struct Line<'a> {
+    #[serde(borrow)]
+    pub instruction: Text<'a>,
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    /// Bytes.
+    pub memory: Option<Count>,
+    /// Nanoseconds.
+    pub time: Option<Count>,
+    pub alias: Option<Alias>,
+    #[serde(borrow)]
+    pub args: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    pub result: Option<Vec<Text<'a>>>,
+    /// Positions among the arguments.
+    pub mutate: Option<Vec<Count>>,
+    #[serde(borrow)]
+    pub dst: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub src: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub annotation: Option<Text<'a>>,
+}
+
+/// A text that is only copied if it has escapes in it. (By itself, serde always copies within `Option`.)
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+/// A whole number from 0 up, which the logs have in quotes.
+#[derive(Clone, Copy)]
+pub(super) struct Count(pub u64);
+
+/// The argument that a result looks at; `None`, in the log -1, for a result of its own.
+#[derive(Clone, Copy)]
+pub(super) struct Alias(pub Option<u64>);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = deserializer.deserialize_any(Whole { negative_one: false })?;
+        Ok(Self(value.expect("-1 was not allowed")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Alias {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Whole { negative_one: true }).map(Self)
+    }
+}
+
+/// Reads a whole number, with quotes or without; -1 as `None` where that is allowed.
+struct Whole {
+    negative_one: bool,
+}
+
+impl de::Visitor<'_> for Whole {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = if self.negative_one { -1 } else { 0 };
+        write!(f, "a whole number from {from} to {}", u64::MAX)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(Some(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        match u64::try_from(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) if value == -1 && self.negative_one => Ok(None),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(value), &self)),
+        }
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match text.parse() {
+            Ok(value) => Ok(Some(value)),
+            Err(_) if text == "-1" && self.negative_one => Ok(None),
+            Err(_) => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+}

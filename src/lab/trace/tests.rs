@@ -1,0 +1,233 @@
+//! Traces read and repeated: small ones kept here, and the paper's where `../shared` is.
+
+mod paper_logs;
+mod wrong;
+
+use super::*;
+use crate::lab::{Instruction, Made, TensorId};
+
+/// A weight, a view of it, an op with both kinds of results, one in place, one with no result.
+const LOG: &str = r#"
+{"INSTRUCTION":"CONSTANT","NAME":"early"}
+{"INSTRUCTION":"MEMORY","MEMORY":"1","NAME":"early"}
+{"ANNOTATION":"START","INSTRUCTION":"ANNOTATE"}
+{"INSTRUCTION":"CONSTANT","NAME":"w"}
+{"INSTRUCTION":"MEMORY","MEMORY":"64","NAME":"w"}
+{"DST":"w2","INSTRUCTION":"COPY","SRC":"w"}
+{"INSTRUCTION":"RELEASE","NAME":"w"}
+{"INSTRUCTION":"RELEASE","NAME":"w"}
+{"INSTRUCTION":"RELEASE","NAME":"nobody"}
+{"INSTRUCTION":"CONSTANT","NAME":"x"}
+{"INSTRUCTION":"MEMORY","MEMORY":"8","NAME":"x"}
+{"ANNOTATION":"BACKWARD","INSTRUCTION":"ANNOTATE"}
+{"ARGS":["x","w2"],"INSTRUCTION":"CALL","NAME":"both","RESULT":["v","f"],"TIME":"10"}
+{"INSTRUCTION":"MEMORY","MEMORY":"64","NAME":"v"}
+{"ALIAS":"1","INSTRUCTION":"ALIAS","NAME":"v"}
+{"INSTRUCTION":"MEMORY","MEMORY":"16","NAME":"f"}
+{"ALIAS":"-1","INSTRUCTION":"ALIAS","NAME":"f"}
+{"ARGS":["v","f"],"INSTRUCTION":"MUTATE","MUTATE":[0],"NAME":"add_","TIME":"5"}
+{"ARGS":["f"],"INSTRUCTION":"CALL","NAME":"assert","RESULT":[],"TIME":"3"}
+{"DST":"f","INSTRUCTION":"COPY_FROM","SRC":"v"}
+{"INSTRUCTION":"RELEASE","NAME":"x"}
+"#;
+
+/// One parameter updated in place, one replaced by another, and a loss that goes one step later.
+const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
+{"event":"put","tensor":10,"bytes":64,"cost":1.5}
+{"event":"put","tensor":11,"bytes":4,"cost":0.5}
+{"event":"apply","op":"f","inputs":[10,11],"outputs":[{"tensor":20,"bytes":8,"source":"fresh"},{"tensor":21,"bytes":4,"source":"fresh"}],"workspace":16,"cost":2.0,"flops":99.0,"rematerializable":true}
+{"event":"del","tensor":11}
+{"event":"commit","tensor":21}
+{"event":"apply","op":"sgd","inputs":[10,20],"outputs":[{"tensor":22,"bytes":64,"source":"in_place","input":0,"consumed":true}],"workspace":0,"cost":1.0,"rematerializable":false}
+{"event":"step"}
+{"event":"get","tensor":20}
+{"event":"del","tensor":20}
+{"event":"apply","op":"f","inputs":[22,21],"outputs":[{"tensor":30,"bytes":8,"source":"fresh"},{"tensor":31,"bytes":4,"source":"fresh"}],"workspace":16,"cost":2.0,"rematerializable":true}
+{"event":"del","tensor":21}
+{"event":"commit","tensor":31}
+{"event":"apply","op":"sgd","inputs":[22,30],"outputs":[{"tensor":32,"bytes":64,"source":"in_place","input":0,"consumed":true}],"workspace":0,"cost":1.0,"rematerializable":false}
+{"event":"step"}
+{"event":"drop","tensor":31}
+{"event":"apply","op":"view","inputs":[32],"outputs":[{"tensor":40,"bytes":128,"source":"view","input":0}],"workspace":0,"cost":0.0,"rematerializable":false}
+"#;
+
+fn read(text: &str) -> Result<Trace, TraceError> {
+    Trace::read(text.as_bytes(), "some/small.jsonl.gz")
+}
+
+/// Instructions in few words: `f(0 1) -> 2 3`.
+fn narrate(program: &Program) -> Vec<String> {
+    let list = |tensors: &[TensorId]| {
+        tensors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    let line = |instruction: &Instruction| match *instruction {
+        Instruction::Put { tensor, bytes, cost } => format!("put {tensor}: {bytes} B, {cost}"),
+        Instruction::Constant { tensor, bytes } => format!("constant {tensor}: {bytes} B"),
+        Instruction::Apply(index) => {
+            let op = program.op(index);
+            let made = op.outputs().zip(op.made).map(|(tensor, made)| match *made {
+                Made::Fresh { bytes } => format!("{tensor}: {bytes} B"),
+                Made::View { input, bytes } => format!("{tensor}: view of {input}, {bytes} B"),
+                Made::InPlace { input, .. } => format!("{tensor}: {input} in place"),
+            });
+            let made = made.collect::<Vec<_>>().join(", ");
+            format!("{}({}) -> {made}; {}", op.name, list(op.inputs), op.cost)
+        }
+        Instruction::Elapse(cost) => format!("elapse {cost}"),
+        Instruction::Get(tensor) => format!("get {tensor}"),
+        Instruction::Del(tensor) => format!("del {tensor}"),
+        Instruction::Drop(tensor) => format!("drop {tensor}"),
+        Instruction::Commit(tensor) => format!("commit {tensor}"),
+        Instruction::Step => "step".to_owned(),
+    };
+    program.instructions().iter().map(line).collect()
+}
+
+fn repeated(text: &str, times: usize) -> Vec<String> {
+    narrate(read(text).unwrap().repeat_step(times).unwrap().program())
+}
+
+#[test]
+fn a_log_means_what_the_papers_simulator_makes_of_it() {
+    let trace = read(LOG).unwrap();
+    assert_eq!((trace.name(), trace.program().unit()), ("small", "ns"));
+    assert_eq!(trace.program().base_cost(), 18.0);
+    let expected = [
+        "constant 0: 64 B",
+        "constant 1: 8 B",
+        "both(1 0) -> 2: 16 B; 10",
+        "both(1 0) -> 3: view of 1, 0 B; 0",
+        // The view is 64 bytes of storage; its name goes to the new tensor.
+        "add_(3 2) -> 4: 64 B; 5",
+        "del 3",
+        "elapse 3",
+        "del 2",
+        "del 1",
+        "commit 0",
+        "commit 4",
+    ];
+    assert_eq!(narrate(trace.program()), expected);
+}
+
+#[test]
+fn without_start_the_whole_log_counts() {
+    let all = read(&LOG.replace("START", "FORWARD")).unwrap();
+    assert_eq!(narrate(all.program())[0], "constant 0: 1 B");
+    // What comes before START need not make sense; without START it must.
+    let broken = format!("{}{LOG}", r#"{"INSTRUCTION":"COPY","DST":"a","SRC":"b"}"#);
+    assert_eq!(narrate(read(&broken).unwrap().program()), repeated(LOG, 1));
+    let error = read(&broken.replace("START", "FORWARD")).unwrap_err();
+    assert_eq!(error.line, Some(1));
+}
+
+#[test]
+fn a_log_is_repeated_with_its_constants() {
+    let once = repeated(LOG, 1);
+    let thrice = repeated(LOG, 3);
+    let ops = once.len() - 2;
+    // `w` is what it was, `x` has gone and is made anew, `v` and `f` are of no use to the next pass.
+    assert_eq!(thrice[..ops], once[..ops]);
+    let second = [
+        "commit 0",
+        "del 4",
+        "constant 5: 8 B",
+        "both(5 0) -> 6: 16 B; 10",
+        "both(5 0) -> 7: view of 1, 0 B; 0",
+        "add_(7 6) -> 8: 64 B; 5",
+        "del 7",
+        "elapse 3",
+        "del 6",
+        "del 5",
+        "commit 0",
+        "del 8",
+    ];
+    assert_eq!(thrice[ops..ops + second.len()], second);
+    assert_eq!(thrice[thrice.len() - 2..], ["commit 0", "commit 12"]);
+    // Repeating what is repeated goes on.
+    let again = read(LOG).unwrap().repeat_step(2).unwrap().repeat_step(2).unwrap();
+    assert_eq!(narrate(again.program()), thrice);
+}
+
+#[test]
+fn a_recording_is_read_one_to_one() {
+    let trace = read(RECORDING).unwrap();
+    let program = trace.program();
+    assert_eq!((program.unit(), program.has_flops()), ("flops", false));
+    assert_eq!(program.op(0).flops, Some(99.0));
+    assert_eq!(program.op(0).workspace, 16);
+    assert!(!program.op(1).rematerializable);
+    let expected = [
+        "put 0: 64 B, 1.5",
+        "put 1: 4 B, 0.5",
+        "f(0 1) -> 2: 8 B, 3: 4 B; 2",
+        "del 1",
+        "commit 3",
+        "sgd(0 2) -> 4: 0 in place; 1",
+        "step",
+        "get 2",
+        "del 2",
+        "f(4 3) -> 5: 8 B, 6: 4 B; 2",
+        "del 3",
+        "commit 6",
+        "sgd(4 5) -> 7: 0 in place; 1",
+        "step",
+        "drop 6",
+        "view(7) -> 8: view of 0, 128 B; 0",
+    ];
+    assert_eq!(narrate(program), expected);
+}
+
+#[test]
+fn a_recording_is_repeated_with_what_became_of_its_tensors() {
+    let thrice = repeated(RECORDING, 3);
+    assert_eq!(thrice[..14], repeated(RECORDING, 1)[..14]);
+    let rest = [
+        "get 5",
+        "del 5",
+        "f(7 6) -> 8: 8 B, 9: 4 B; 2",
+        "del 6",
+        "commit 9",
+        "sgd(7 8) -> 10: 0 in place; 1",
+        "step",
+        "get 8",
+        "del 8",
+        "f(10 9) -> 11: 8 B, 12: 4 B; 2",
+        "del 9",
+        "commit 12",
+        "sgd(10 11) -> 13: 0 in place; 1",
+        "step",
+        "drop 12",
+        "view(13) -> 14: view of 0, 128 B; 0",
+    ];
+    assert_eq!(thrice[14..], rest);
+    let again = read(RECORDING).unwrap().repeat_step(2).unwrap().repeat_step(2).unwrap();
+    assert_eq!(narrate(again.program()), thrice);
+}
+
+#[test]
+fn what_is_left_of_a_step_goes_before_the_next() {
+    // Without the second `del`, the loss of the last step is there at its end.
+    let one = RECORDING.lines().take(8).collect::<Vec<_>>().join("\n");
+    let twice = repeated(&one, 2);
+    assert_eq!(twice[7..10], ["del 2", "del 3", "del 4"]);
+    assert_eq!(twice[10..12], ["put 5: 64 B, 1.5", "put 6: 4 B, 0.5"]);
+    // What only the recorded turn finds, and only deletes, is not missed in the next.
+    let leftover = RECORDING
+        .replace(r#"{"event":"get","tensor":20}"#, "")
+        .replacen(r#""op":"f""#, r#""op":"g""#, 1)
+        .replace(r#""inputs":[22,21]"#, r#""inputs":[22]"#);
+    let twice = repeated(&leftover, 2);
+    assert_eq!(twice[13..15], ["del 5", "del 6"]);
+}
+
+#[test]
+fn a_step_that_uses_up_what_it_does_not_make_cannot_be_repeated() {
+    let used_up = RECORDING.replacen(r#""op":"f""#, r#""op":"g""#, 1);
+    let error = read(&used_up).unwrap().repeat_step(2).unwrap_err();
+    assert_eq!(error, RepeatError::UsedUp { tensor: 20, op: "g".to_owned() });
+    assert!(read(&used_up).unwrap().repeat_step(1).is_ok());
+    let no_step = RECORDING.replace("{\"event\":\"step\"}\n", "");
+    assert_eq!(read(&no_step).unwrap().repeat_step(2).unwrap_err(), RepeatError::NoStep);
+    assert_eq!(read(LOG).unwrap().repeat_step(0).unwrap_err(), RepeatError::Never);
+    assert_eq!(read(LOG).unwrap().repeat_step(usize::MAX).unwrap_err(), RepeatError::TooLong);
+}

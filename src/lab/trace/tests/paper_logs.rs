@@ -1,0 +1,93 @@
+//! The paper's own logs, against what its simulator finds in them.
+
+use super::*;
+
+/// Bytes in use at most when nothing is evicted.
+fn peak(program: &Program) -> u64 {
+    let mut storages: Vec<(u64, u32)> = vec![];
+    let mut storage_of: Vec<usize> = vec![];
+    let (mut live, mut peak) = (0, 0);
+    let mut fresh = |bytes: u64, storages: &mut Vec<(u64, u32)>, live: &mut u64| {
+        storages.push((bytes, 1));
+        *live += bytes;
+        peak = peak.max(*live);
+        storages.len() - 1
+    };
+    for instruction in program.instructions() {
+        match *instruction {
+            Instruction::Constant { bytes, .. } => {
+                storage_of.push(fresh(bytes, &mut storages, &mut live));
+            }
+            Instruction::Apply(index) => {
+                let op = program.op(index);
+                for made in op.made {
+                    let storage = match *made {
+                        Made::Fresh { bytes } => fresh(bytes, &mut storages, &mut live),
+                        Made::View { input, .. } => {
+                            let storage = storage_of[op.inputs[input as usize] as usize];
+                            storages[storage].1 += 1;
+                            storage
+                        }
+                        Made::InPlace { .. } => panic!("logs have no such ops"),
+                    };
+                    storage_of.push(storage);
+                }
+            }
+            Instruction::Del(tensor) => {
+                let (bytes, tensors) = &mut storages[storage_of[tensor as usize]];
+                *tensors -= 1;
+                live -= if *tensors == 0 { *bytes } else { 0 };
+            }
+            Instruction::Elapse(_) | Instruction::Commit(_) => {}
+            other => panic!("logs have no {other:?}"),
+        }
+    }
+    peak
+}
+
+/// The simulator's own count of each log: model, peak, compute, ops.
+fn reference(shared: &Path) -> Option<Vec<(String, u64, f64, u64)>> {
+    let text = std::fs::read_to_string(shared.join("reference/simrd.jsonl")).ok()?;
+    let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let baselines = rows.filter(|row: &serde_json::Value| row["kind"] == "baseline");
+    let row = |row: serde_json::Value| {
+        let number = |key: &str| row[key].as_u64().unwrap();
+        let model = row["model"].as_str().unwrap().to_owned();
+        let compute = number("baseline_compute") as f64;
+        (model, number("baseline_memory"), compute, number("n_ops"))
+    };
+    Some(baselines.map(row).collect())
+}
+
+#[test]
+fn have_the_peak_and_the_cost_that_the_papers_simulator_finds() {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
+    let Some(reference) = reference(&shared) else {
+        eprintln!("skipped, there is no ../shared/reference/simrd.jsonl");
+        return;
+    };
+    let mut found = 0;
+    for (model, memory, compute, ops) in reference {
+        let path = shared.join(format!("data/traces/{model}.log.gz"));
+        if !path.exists() {
+            eprintln!("{model}: skipped, there is no {}", path.display());
+            continue;
+        }
+        found += 1;
+        let trace = Trace::open(&path).unwrap();
+        let program = trace.program();
+        assert_eq!(trace.name(), model);
+        assert_eq!(peak(program), memory, "{model}");
+        assert_eq!(program.base_cost(), compute, "{model}");
+        // The views of an op with both kinds of results are an op of their own here, of no cost.
+        let constants = |i: &&Instruction| matches!(i, Instruction::Constant { .. });
+        let constants = program.instructions().iter().filter(constants).count();
+        let counted = (0..program.ops() as u32).filter(|&op| program.op(op).cost > 0.0).count();
+        assert_eq!((constants + counted) as u64, ops, "{model}");
+
+        let thrice = trace.repeat_step(3).unwrap();
+        assert_eq!(thrice.program().base_cost(), 3.0 * compute, "{model}");
+        assert_eq!(peak(thrice.program()), memory, "{model}: a pass leaves nothing to the next");
+    }
+    assert!(found > 0, "there are logs where there is a reference");
+}

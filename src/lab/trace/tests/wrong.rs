@@ -1,0 +1,205 @@
+//! Traces that are no traces, or not any more.
+
+use super::*;
+
+/// What is there, what is put there instead, and the line and the message that follow.
+type Case = (&'static str, &'static str, u64, &'static str);
+
+#[test]
+fn a_wrong_log_is_told_where_and_why() {
+    let cases: &[Case] = &[
+        (
+            r#""MEMORY":"8""#,
+            r#""MEMORY":"-8""#,
+            12,
+            r#"invalid value: string "-8", expected a whole number from 0"#,
+        ),
+        (
+            r#""MEMORY":"8""#,
+            r#""MEMORY":8.5"#,
+            12,
+            "invalid type: floating point `8.5`, expected a whole number from 0",
+        ),
+        (r#""MEMORY":"8""#, r#""MEMORY":"18446744073709551616""#, 12, "expected a whole number"),
+        (r#""MEMORY":"8""#, r#""MEMORY":18446744073709551616"#, 12, "expected a whole number"),
+        (r#""MEMORY":"8""#, r#""MEMORY":"18446744073709551615""#, 12, "more than any device has"),
+        (r#""MEMORY":"8","#, "", 12, "MEMORY without MEMORY"),
+        (r#""TIME":"10""#, r#""TIME":"-1""#, 14, "column 84: invalid value: string \"-1\""),
+        (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":"JUMP""#, 14, "`JUMP` is no instruction"),
+        (r#""INSTRUCTION":"CALL""#, r#""INSTRUCTION":5"#, 14, "invalid type: integer `5`"),
+        (r#"["x","w2"]"#, r#"["y","w2"]"#, 14, "no line before this one made `y`"),
+        (r#"["x","w2"]"#, r#"["early","w2"]"#, 14, "no line before this one made `early`"),
+        (r#"["x","w2"]"#, r#"["v","w2"]"#, 14, "no line before this one made `v`"),
+        (r#"["v","f"],"TIME""#, r#"["v","v"],"TIME""#, 14, "`v` is taken"),
+        (r#"["v","f"],"TIME""#, r#"["x","f"],"TIME""#, 14, "`x` is taken"),
+        (
+            r#""MEMORY":"64","NAME":"v""#,
+            r#""MEMORY":"64","NAME":"f""#,
+            15,
+            "MEMORY of `v` was expected, MEMORY of `f` was found",
+        ),
+        (
+            r#"{"ALIAS":"1","#,
+            r#"{"ALIAS":"2","#,
+            16,
+            "ALIAS refers to argument 2, counted from 0, of 2",
+        ),
+        (r#"{"ALIAS":"1","#, r#"{"ALIAS":"-2","#, 16, "expected a whole number from -1"),
+        (
+            "{\"ALIAS\":\"1\",\"INSTRUCTION\":\"ALIAS\",\"NAME\":\"v\"}\n",
+            "",
+            16,
+            "ALIAS of `v` was expected, MEMORY of `f` was found",
+        ),
+        (r#""MUTATE":[0]"#, r#""MUTATE":[2]"#, 19, "MUTATE refers to argument 2"),
+        (r#""MUTATE":[0]"#, r#""MUTATE":[0,0]"#, 19, "changes one argument twice"),
+        (r#""MUTATE":[0]"#, r#""MUTATE":[-1]"#, 19, "invalid value: integer `-1`"),
+        (r#"["f"],"INSTR"#, r#"["w"],"NAME":"w","INSTR"#, 20, "duplicate field `NAME`"),
+        (r#""SRC":"v""#, r#""SRC":"z""#, 21, "no line before this one made `z`"),
+        (r#""NAME":"x"}"#, r#""NAME""#, 11, "column 32: EOF while parsing an object"),
+        (
+            r#"{"DST":"f","INSTRUCTION":"COPY_FROM""#,
+            r#"{"DST":"f","INSTRUCTION":"COPY""#,
+            21,
+            "`f` is taken",
+        ),
+        (r#"{"DST":"w2""#, "\u{0}", 7, "column 1: expected value"),
+    ];
+    for &(there, instead, line, message) in cases {
+        let text = LOG.replacen(there, instead, 1);
+        assert_ne!(text, LOG, "`{there}` is in the log");
+        let error = read(&text).expect_err(instead);
+        assert_eq!(error.line, Some(line), "{instead}: {error}");
+        assert!(error.to_string().contains(message), "{instead}: {error}");
+        assert!(error.to_string().starts_with("some/small.jsonl.gz, line "), "{error}");
+    }
+    let gone = format!("{LOG}{}", r#"{"INSTRUCTION":"COPY","DST":"xx","SRC":"x"}"#);
+    let error = read(&gone).unwrap_err().to_string();
+    assert!(error.ends_with("line 23: `x` was released before"), "{error}");
+    let cut = LOG.split_inclusive('\n').take(15).collect::<String>();
+    let error = read(&cut).unwrap_err().to_string();
+    assert!(error.ends_with("line 15: ALIAS of `v` was expected, the end was found"), "{error}");
+}
+
+#[test]
+fn a_wrong_recording_is_told_where_and_why() {
+    let cases: &[Case] = &[
+        (
+            r#""version":1"#,
+            r#""version":2"#,
+            1,
+            "the trace is of version 2; version 1 was expected",
+        ),
+        (
+            r#""bytes":4,"cost":0.5"#,
+            r#""bytes":-4,"cost":0.5"#,
+            3,
+            "invalid value: integer `-4`, expected u64",
+        ),
+        (
+            r#""bytes":4,"cost":0.5"#,
+            r#""bytes":4.5,"cost":0.5"#,
+            3,
+            "invalid type: floating point `4.5`, expected u64",
+        ),
+        (
+            r#""bytes":4,"cost":0.5"#,
+            r#""bytes":4,"cost":-0.5"#,
+            3,
+            "the cost is -0.5; a finite number from 0 up",
+        ),
+        (r#""bytes":4,"cost":0.5"#, r#""bytes":4,"cost":null"#, 3, "expected f64"),
+        (r#""bytes":4,"cost":0.5"#, r#""bytes":4,"cost":1e999"#, 3, "number out of range"),
+        (r#""bytes":4,"cost":0.5"#, r#""bytes":4"#, 3, "missing field `cost`"),
+        (r#""tensor":11,"bytes":4"#, r#""tensor":10,"bytes":4"#, 3, "tensor 10 is there already"),
+        (r#""inputs":[10,11]"#, r#""inputs":[10,12]"#, 4, "tensor 12 is not there"),
+        (r#"{"tensor":21"#, r#"{"tensor":20"#, 4, "tensor 20 is there already"),
+        (r#""input":0"#, r#""input":7"#, 7, "an output refers to input 7, of 2"),
+        (r#""input":0"#, r#""input":4294967296"#, 7, "an output refers to input"),
+        (r#""get","tensor":20"#, r#""get","tensor":10"#, 9, "tensor 10 is not there"),
+        (r#""event":"get""#, r#""event":"got""#, 9, "unknown variant `got`"),
+        (
+            r#"{"event":"step"}"#,
+            r#"{"event":"begin","version":1,"cost_model":""}"#,
+            8,
+            "a second `begin`",
+        ),
+    ];
+    for &(there, instead, line, message) in cases {
+        let text = RECORDING.replacen(there, instead, 1);
+        assert_ne!(text, RECORDING, "`{there}` is in the recording");
+        let error = read(&text).expect_err(instead);
+        assert_eq!(error.line, Some(line), "{instead}: {error}");
+        assert!(error.to_string().contains(message), "{instead}: {error}");
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_told_what_was_expected() {
+    for text in ["", "\n\n  \n", "{}", "a,b,c", "[1]", "7", r#"{"event":"step"}"#, r#"{"a":1}"#] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains("remat train --record") && error.contains("INSTRUCTION"), "{error}");
+    }
+    let nothing = r#"{"event":"begin","version":1,"cost_model":"flops"}"#;
+    assert!(matches!(read(nothing).unwrap_err().problem, TraceProblem::NoInstructions));
+    let missing = Trace::open("/nowhere/a.log").unwrap_err();
+    assert!(missing.to_string().starts_with("/nowhere/a.log: it cannot be read"), "{missing}");
+    assert!(Trace::open("/").is_err());
+}
+
+fn packed(text: &str) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut packer = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+    packer.write_all(text.as_bytes()).unwrap();
+    packer.finish().unwrap()
+}
+
+#[test]
+fn packed_files_are_known_by_their_content() {
+    let read = |bytes: &[u8]| Trace::read(bytes, "a").map(|trace| narrate(trace.program()));
+    let bytes = packed(LOG);
+    assert_eq!(read(&bytes).unwrap(), repeated(LOG, 1));
+    // Two files packed one after the other are one text.
+    let (start, end) = LOG.split_at(700);
+    assert_eq!(read(&[packed(start), packed(end)].concat()).unwrap(), repeated(LOG, 1));
+    let error = read(&bytes[..bytes.len() - 9]).unwrap_err();
+    assert!(error.to_string().contains("cut off"), "{error}");
+    for length in 0..bytes.len() {
+        assert!(read(&bytes[..length]).is_err(), "{length} bytes of {}", bytes.len());
+    }
+}
+
+/// Bytes turned round, cut out and doubled, a few at a time: an error or a trace, and never a panic.
+#[test]
+fn damaged_files_are_errors() {
+    let mut rng = crate::rng::SplitMix64::new(7);
+    let mut below = move |n: usize| rng.below(n);
+    let sources = [LOG.as_bytes().to_vec(), RECORDING.as_bytes().to_vec(), packed(LOG)];
+    let mut sound = 0;
+    for turn in 0..6000 {
+        let mut bytes = sources[turn % sources.len()].clone();
+        for _ in 0..=below(2) {
+            let at = below(bytes.len());
+            let end = (at + below(40)).min(bytes.len());
+            match below(5) {
+                0 => bytes[at] ^= 1 << below(8),
+                1 => bytes[at] = b"0123456789\"{}[]:,-.e"[below(20)],
+                2 => bytes.truncate(at.max(1)),
+                3 => drop(bytes.drain(at..end)),
+                _ => {
+                    let piece = bytes[at..end].to_vec();
+                    let to = below(bytes.len());
+                    bytes.splice(to..to, piece);
+                }
+            }
+            if bytes.is_empty() {
+                break;
+            }
+        }
+        if let Ok(trace) = Trace::read(&*bytes, "damaged") {
+            sound += 1;
+            let _ = trace.repeat_step(3).map(|trace| narrate(trace.program()));
+        }
+    }
+    assert!(sound > 50, "some are as good as before: {sound}");
+}
