@@ -4,15 +4,21 @@
 
 mod args;
 mod failure;
+mod lab_args;
 mod learn;
+mod matrix;
 mod model;
+mod named;
+mod output;
 mod plan;
 mod progress;
 mod recording;
 mod report;
 mod schedule;
 mod session;
+mod simulate;
 mod source;
+mod sweep;
 mod terminal;
 mod train;
 mod values;
@@ -31,6 +37,8 @@ pub fn run() -> ExitCode {
     terminal::start_logging();
     let done = match command {
         Command::Train(args) => train::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
     };
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -169,10 +169,10 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--weight-decay inf", "give a number from 0 up"),
         ("--recompute-limit NaN", "give a number from 0 up"),
         ("--seed -1", "give a whole number from 0"),
-        ("--policy best", "possible values: megengine, dtr, dtr-eq"),
-        ("--cost free", "possible values: measured, flops, bytes"),
+        ("--policy best", "choose one of megengine, dtr, dtr-eq"),
+        ("--cost free", "choose one of measured, flops, bytes"),
         ("--exponents 1,1", "invalid value '1,1'"),
-        ("--exponents 1,1,1", "add that, or drop them"),
+        ("--policy lru --exponents 1,1,1", "choose one, or drop them"),
         ("--data mnist", "choose digits, synthetic:CxHxW"),
         ("--data synthetic:0x1x1", "images of 0x1x1 are empty or too large"),
         ("resnet21", "possible values: mlp, resnet20"),
@@ -217,6 +217,117 @@ fn a_recording_is_whole_and_of_training_alone() {
     assert_eq!(events[0]["event"], "begin");
     assert_eq!((count("begin"), count("step"), count("put"), count("get")), (1, 3, 6, 3));
     assert!(text.ends_with('\n'));
+}
+
+#[test]
+fn a_recording_is_read_by_the_lab_and_its_last_step_repeated() {
+    let path = folder("replayed").join("resnet20.jsonl");
+    // Two parts of its state: parameters updated in place, and statistics made anew by each step. The
+    // first step makes more than the second: parameters and velocities.
+    let args = ["resnet20", "--batch", "8", "--steps", "2", "--budget", "90%", "--record"];
+    train(&[&args[..], &[path.to_str().unwrap()]].concat());
+    let trace = remat::lab::Trace::open(&path).unwrap();
+    assert_eq!((trace.name(), trace.program().unit()), ("resnet20", "flops"));
+    assert!(trace.program().has_flops());
+    let size = |trace: &remat::lab::Trace| {
+        let program = trace.program();
+        (program.instructions().len(), program.ops(), program.alive().count())
+    };
+    let (once, twice) = (size(&trace), size(&trace.clone().repeat_step(2).unwrap()));
+    let eleven = size(&trace.repeat_step(11).unwrap());
+    // Each turn is as long as any other, and leaves as much as the one before.
+    assert_eq!(eleven.0 - once.0, 10 * (twice.0 - once.0));
+    assert_eq!(eleven.1 - once.1, 10 * (twice.1 - once.1));
+    assert_eq!((once.2, twice.2), (eleven.2, eleven.2));
+}
+
+/// A log of the DTR paper's format that comes with the tests.
+fn small() -> String {
+    format!("{}/tests/data/small.log", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_recording_replays_with_the_evictions_of_its_run() {
+    let folder = folder("same-evictions");
+    let [trace, run_json] = ["run.jsonl", "run.json"].map(|name| folder.join(name));
+    let [trace, run_json] = [&trace, &run_json].map(|path| path.to_str().unwrap());
+    for policy in ["dtr-eq", "megengine", "lru"] {
+        let base = ["resnet20", "--batch", "64", "--steps", "3", "--budget", "60%", "--quiet"];
+        let files = ["--policy", policy, "--record", trace, "--json", run_json];
+        assert!(run(&[&["train"], &base[..], &files[..]].concat()).status.success());
+        let made: Value = serde_json::from_slice(&std::fs::read(run_json).unwrap()).unwrap();
+        let budget = made["budget_bytes"].to_string();
+        let args = ["simulate", trace, "--budget", &budget, "--policy", policy, "--json", "-"];
+        let again: Value = serde_json::from_slice(&run(&args).stdout).unwrap();
+        for key in ["evictions", "recomputed_ops", "ops", "peak_bytes", "moved_bytes"] {
+            assert_eq!(made[key], again[key], "{key} with {policy}");
+        }
+        assert!(made["evictions"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_sweep_writes_lines_a_table_and_a_plot() {
+    let folder = folder("sweep");
+    let [json, csv, svg] = ["s.jsonl", "s.csv", "s.svg"].map(|name| folder.join(name));
+    let [json, csv, svg] = [&json, &csv, &svg].map(|path| path.to_str().unwrap());
+    let small = small();
+    let grid = ["sweep", &small, "--policy", "dtr,own/size", "--budget", "20%..100%:20%"];
+    let more = ["--dead", "keep,drop", "--json", json, "--csv", csv, "--plot", svg];
+    let output = run(&[&grid[..], &more[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("own/size, keep") && table.contains("100.0%"), "{table}");
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2 * 2 * 5);
+    let keys = "trace policy dead budget_ratio budget_bytes threshold_bytes status slowdown peak_bytes \
+                recomputed_ops evictions score_evaluations max_regeneration_depth search_seconds seconds";
+    for key in keys.split(' ') {
+        assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
+    }
+    assert_eq!(rows[4]["budget_ratio"], 1.0);
+    assert_eq!(rows[4]["slowdown"], 1.0);
+    assert_eq!(std::fs::read_to_string(csv).unwrap().lines().count(), 1 + rows.len());
+    assert!(std::fs::read_to_string(svg).unwrap().trim_end().ends_with("</svg>"));
+    assert_eq!(names(&folder).len(), 3, "nothing else is left");
+    let output =
+        run(&["sweep", &small, "--feasibility", "--policy", "lru", "--budget", "40%..90%:1%"]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("51 budgets: passes from"));
+}
+
+#[test]
+fn traces_that_make_no_sense_leave_no_file() {
+    let folder = folder("no-sense");
+    let trace = folder.join("broken.log");
+    let text = std::fs::read_to_string(small()).unwrap();
+    let (trace, out) = (trace.to_str().unwrap(), folder.join("out.jsonl"));
+    let out = out.to_str().unwrap();
+    std::fs::write(trace, text.replacen("\"MEMORY\":\"512\"", "\"MEMORY\":\"-512\"", 1)).unwrap();
+    let output = run(&["sweep", trace, "--json", out]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("broken.log, line ") && message.contains("-512"), "{message}");
+    assert_eq!(names(&folder), ["broken.log"]);
+    let small = small();
+    for (args, message) in [
+        (vec!["sweep"], "TRACE"),
+        (vec!["sweep", "/nowhere.log"], "/nowhere.log"),
+        (vec!["sweep", &small, "--policy", "best"], "choose one of megengine"),
+        (vec!["sweep", &small, "--policy", "own/own"], "does not go below the line"),
+        (vec!["sweep", &small, "--budget", "20%..10%:1%"], "empty"),
+        (vec!["sweep", &small, "--json", out, "--csv", out], "same file"),
+        (vec!["sweep", &small, "--cost", "flops"], "use --cost trace or bytes"),
+        (vec!["sweep", &small, "--policy", "lru", "--exponents", "1,2,1"], "choose one"),
+        (vec!["simulate", &small, &small, "--plot", out], "one trace"),
+        (vec!["simulate", &small, "--eviction-threshold", "80%"], "above the budget"),
+        (vec!["simulate", &small, "--repeat-step", "1000000000"], "--repeat-step"),
+    ] {
+        let output = run(&args);
+        assert_ne!(output.status.code(), Some(0), "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(names(&folder), ["broken.log"]);
 }
 
 #[test]

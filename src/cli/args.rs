@@ -1,7 +1,8 @@
+use super::lab_args::{SimulateArgs, SweepArgs};
 use super::model::Model;
+use super::named::{cost_model, policy};
 use super::source::Source;
 use super::values::{self, Share};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use remat::engine::Dead;
 use remat::policy::Exponents;
@@ -23,6 +24,8 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Train(TrainArgs),
+    Simulate(SimulateArgs),
+    Sweep(SweepArgs),
 }
 
 /// Train a network on labelled images
@@ -71,14 +74,14 @@ pub struct MemoryArgs {
     pub eviction_threshold: Option<Share>,
 
     /// What to evict first
-    #[arg(long, value_name = "NAME", default_value_t, value_parser = policies())]
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
     pub policy: PolicyKind,
 
     /// What recomputing is taken to cost
-    #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_models())]
+    #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
     pub cost: CostModelKind,
 
-    /// Of --policy megengine: how much cost, bytes and staleness count [default: 1,1,1]
+    /// How much cost, bytes and staleness count in a --policy that has all three [default: 1,1,1]
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
@@ -178,25 +181,33 @@ pub enum DeadArg {
     Drop,
 }
 
+impl From<DeadArg> for Dead {
+    fn from(dead: DeadArg) -> Self {
+        match dead {
+            DeadArg::Keep => Self::Keep,
+            DeadArg::Drop => Self::Drop,
+        }
+    }
+}
+
 impl MemoryArgs {
     /// Options that contradict each other, in words.
     pub fn contradiction(&self) -> Option<&'static str> {
-        let options = self.exponents.is_some() || self.own_cost;
-        let megengine = matches!(self.policy, PolicyKind::MegEngine { .. });
-        (options && !megengine).then_some(
-            "--exponents and --own-cost belong to --policy megengine; add that, or drop them",
-        )
+        if self.own_cost && !matches!(self.policy, PolicyKind::MegEngine { .. }) {
+            return Some("--own-cost belongs to --policy megengine; add that, or drop it");
+        }
+        exponents_are_lost(&[self.policy], self.exponents)
     }
 
     /// The policy with its options.
     pub fn policy(&self) -> PolicyKind {
-        match self.policy {
-            PolicyKind::MegEngine { .. } => PolicyKind::MegEngine {
-                exponents: self.exponents.unwrap_or_default(),
-                own_cost: self.own_cost,
-            },
+        let policy = match self.policy {
+            PolicyKind::MegEngine { exponents, .. } => {
+                PolicyKind::MegEngine { exponents, own_cost: self.own_cost }
+            }
             other => other,
-        }
+        };
+        self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
 
     /// A runtime that obeys.
@@ -206,10 +217,7 @@ impl MemoryArgs {
             .policy(self.policy())
             .cost_model(self.cost)
             .sqrt_sampling(self.sqrt_sampling)
-            .dead(match self.dead {
-                DeadArg::Keep => Dead::Keep,
-                DeadArg::Drop => Dead::Drop,
-            });
+            .dead(self.dead.into());
         if let Some(threshold) = threshold {
             builder = builder.eviction_threshold(threshold);
         }
@@ -223,34 +231,18 @@ impl MemoryArgs {
     }
 }
 
-fn policies() -> impl TypedValueParser<Value = PolicyKind> {
-    named(PolicyKind::NAMES, PolicyKind::about)
-}
-
-fn cost_models() -> impl TypedValueParser<Value = CostModelKind> {
-    named(CostModelKind::NAMES, CostModelKind::about)
-}
-
-/// Values that parse from their names, with a line about each.
-fn named<T, const N: usize>(
-    names: [&'static str; N],
-    about: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T>
-where
-    T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-{
-    let values = names.map(|name| {
-        let value = PossibleValue::new(name);
-        match name.parse() {
-            Ok(parsed) => value.help(about(parsed)),
-            Err(_) => value,
-        }
-    });
-    PossibleValuesParser::new(values).try_map(|name| name.parse::<T>())
+/// Says so if none of the policies has exponents.
+pub fn exponents_are_lost(
+    policies: &[PolicyKind],
+    exponents: Option<Exponents>,
+) -> Option<&'static str> {
+    let takes = |policy: &PolicyKind| {
+        let (a, b) = (Exponents { cost: 3.0, ..Exponents::default() }, Exponents::default());
+        policy.with_exponents(a) != policy.with_exponents(b)
+    };
+    (exponents.is_some() && !policies.iter().any(takes)).then_some(
+        "--exponents are of policies with cost, bytes and staleness, such as dtr or megengine; choose one, or drop them",
+    )
 }
 
 #[cfg(test)]

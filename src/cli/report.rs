@@ -13,7 +13,7 @@ pub struct Report {
     pub seed: u64,
     pub device: &'static str,
     pub threads: usize,
-    pub policy: &'static str,
+    pub policy: String,
     /// Of `megengine` alone: cost, bytes, staleness.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exponents: Option<[f64; 3]>,

@@ -3,6 +3,7 @@
 use super::args::TrainArgs;
 use super::failure::Failure;
 use super::learn::{Outcome, learn};
+use super::output::{Output, check_distinct};
 use super::plan::Plan;
 use super::progress::Progress;
 use super::recording::{Finished, Recording};
@@ -11,10 +12,7 @@ use super::schedule::Schedule;
 use super::session::Setup;
 use super::terminal::{print_result, say};
 use remat::data::Batches;
-use remat::trace::WholeFile;
 use remat::{ByteSize, Error, PolicyKind};
-use std::io::Write as _;
-use std::path::Path;
 
 /// Passes over the images when nothing else is said.
 const EPOCHS: usize = 20;
@@ -25,14 +23,8 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(contradiction) = memory.contradiction() {
         return Err(Failure::usage(contradiction));
     }
-    if output.record.is_some() && output.record == output.json {
-        return Err(Failure::usage("--record and --json name the same file; give each its own"));
-    }
-    // What cannot be written should be known before an hour of training, not after.
-    let json_file = match output.json.as_deref().filter(|path| !is_stdout(path)) {
-        Some(path) => Some(WholeFile::create(path).map_err(|e| Failure::writing(path, e))?),
-        None => None,
-    };
+    check_distinct(&[("--record", &output.record), ("--json", &output.json)])?;
+    let json = output.json.as_deref().map(Output::create).transpose()?;
     let data = learning.data.load(learning.seed)?;
     let setup = Setup {
         model: *model,
@@ -80,15 +72,11 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         _ => error.into(),
     })?;
     let report = report(args, &plan, steps, threads, data.test.len(), &outcome);
-    deliver(&report, args, json_file)?;
+    deliver(&report, args, json)?;
     match (outcome.recorded, &output.record) {
         (Err(error), Some(path)) => Err(Failure::writing(path, error)),
         _ => Ok(()),
     }
-}
-
-fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }
 
 fn report(
@@ -114,7 +102,7 @@ fn report(
         seed: learning.seed,
         device: "cpu",
         threads,
-        policy: memory.policy.name(),
+        policy: memory.policy().to_string(),
         exponents,
         own_cost,
         cost_model: memory.cost.to_string(),
@@ -134,26 +122,15 @@ fn report(
 }
 
 /// Prints and writes the result.
-fn deliver(report: &Report, args: &TrainArgs, json_file: Option<WholeFile>) -> Result<(), Failure> {
-    let json = || {
-        serde_json::to_string_pretty(report)
-            .map_err(|error| Failure::new(format!("the result has no JSON form: {error}")))
-    };
-    let path = args.output.json.as_deref();
-    let to_stdout = path.is_some_and(is_stdout);
+fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<(), Failure> {
     if !args.output.quiet {
-        if to_stdout {
+        if matches!(json, Some(Output::Stdout)) {
             say(report);
         } else {
             print_result(&report.to_string())?;
         }
     }
-    if to_stdout {
-        print_result(&json()?)?;
-    }
-    if let (Some(mut file), Some(path)) = (json_file, path) {
-        let written = writeln!(file, "{}", json()?).and_then(|()| file.finish());
-        written.map_err(|error| Failure::writing(path, error))?;
-    }
-    Ok(())
+    let Some(json) = json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report);
+    json.deliver(&text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))?)
 }

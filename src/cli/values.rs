@@ -68,6 +68,47 @@ pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))
 }
 
+/// Shares and ranges of them, such as `40%,64MiB,10%..50%:5%`.
+pub fn shares(text: &str) -> Result<Vec<Share>, String> {
+    /// More would be a slip of the pen.
+    const MOST: f64 = 1e5;
+    let mut shares = Vec::new();
+    for part in text.split(',') {
+        let Some((from, rest)) = part.split_once("..") else {
+            shares.push(part.parse::<Share>()?);
+            continue;
+        };
+        let help = "write a range as 10%..100%:10%, from, to and step all percentages or all sizes";
+        let (to, step) = rest.split_once(':').ok_or(help)?;
+        let [from, to, step] = [from, to, step].map(str::parse::<Share>);
+        let (from, to, step) = (from?, to?, step?);
+        let (start, end, width, is_percent) = match (from, to, step) {
+            (Share::Percent(from), Share::Percent(to), Share::Percent(step)) => {
+                (from, to, step, true)
+            }
+            (Share::Bytes(from), Share::Bytes(to), Share::Bytes(step)) => {
+                (from as f64, to as f64, step as f64, false)
+            }
+            _ => return Err(help.to_owned()),
+        };
+        // A step may miss the end by rounding.
+        let steps = ((end - start) / width + 1e-9).floor();
+        if !(0.0..=MOST).contains(&steps) {
+            return Err(format!("{part} is empty or has more than {MOST} steps; {help}"));
+        }
+        shares.extend((0..=steps as u64).map(|i| {
+            let value = start + i as f64 * width;
+            if is_percent {
+                // 10.3, not 10.299999999999999.
+                Share::Percent((value * 1e9).round() / 1e9)
+            } else {
+                Share::Bytes(value as u64)
+            }
+        }));
+    }
+    Ok(shares)
+}
+
 /// A number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
     count(text)
@@ -128,6 +169,22 @@ mod tests {
         }
         for text in ["", "%", "NaN", "NaN%", "inf%", "-5%", "0%", "0", "-1", "1e30GiB", "1e9%"] {
             assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_have_both_their_ends() {
+        let percents: Vec<Share> =
+            [10.0, 10.1, 10.2, 10.3].iter().map(|&p| Share::Percent(p)).collect();
+        assert_eq!(shares("10%..10.3%:0.1%"), Ok(percents));
+        assert_eq!(shares("10%..100%:10%").unwrap().len(), 10);
+        assert_eq!(shares("10%..100%:0.1%").unwrap().len(), 901);
+        let mixed = shares("40%,1KiB..2KiB:512, 64MiB").unwrap();
+        assert_eq!(mixed.len(), 5);
+        assert_eq!(mixed[2], Share::Bytes(1536));
+        for text in ["", "10%..20%", "20%..10%:1%", "10%..20%:1KiB", "1%..1000000%:0.0001%", "10%,"]
+        {
+            assert!(shares(text).is_err(), "{text}");
         }
     }
 

@@ -1,0 +1,234 @@
+//! `remat sweep`
+
+use super::failure::Failure;
+use super::lab_args::SweepArgs;
+use super::matrix::Matrix;
+use super::output::{Output, check_distinct};
+use super::terminal::{BARS, muted, print_result, say};
+use super::values::{Share, shares};
+use indicatif::{ProgressBar, ProgressStyle};
+use remat::ByteSize;
+use remat::lab::plot::{self, Line, Panel, Point};
+use remat::lab::{Feasibility, Grid, Job, Row, Trace, Unbudgeted, feasibility, sweep};
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+/// Slowdowns beyond this are drawn at the edge.
+const HIGHEST_SLOWDOWN: f64 = 2.0;
+
+/// Replays everything and writes what was asked for.
+pub fn run(args: &SweepArgs) -> Result<(), Failure> {
+    args.replay.check(&args.policy)?;
+    let SweepArgs { json, csv, plot: drawing, .. } = args;
+    check_distinct(&[("--json", json), ("--csv", csv), ("--plot", drawing)])?;
+    let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
+    let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
+    let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
+
+    let traces: Vec<Trace> =
+        args.replay.traces.iter().map(|path| args.replay.open(path)).collect::<Result<_, _>>()?;
+    let mut jobs = Vec::new();
+    for trace in &traces {
+        jobs.extend(jobs_of(trace, args)?);
+    }
+    if jobs.is_empty() {
+        return Err(Failure::usage(
+            "every threshold is above every budget and would never act; lower --eviction-threshold",
+        ));
+    }
+    let rows = replay_all(&jobs, args)?;
+    let found = args.feasibility.then(|| feasibility(&rows));
+
+    if let Some(json) = json {
+        json.deliver(&lines(&rows)?)?;
+    }
+    if let Some(csv) = csv {
+        csv.deliver(&commas(&rows)?)?;
+    }
+    if let Some(drawing) = drawing {
+        let svg = plot::slowdown(&panels(&rows), HIGHEST_SLOWDOWN);
+        drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
+    }
+    let text = match &found {
+        Some(found) => found.iter().map(describe).collect::<Vec<_>>().join("\n"),
+        None => Matrix::of(&rows).to_string(),
+    };
+    if to_stdout {
+        if !args.quiet {
+            say(text);
+        }
+        Ok(())
+    } else {
+        print_result(&text)
+    }
+}
+
+/// All replays of one trace.
+fn jobs_of<'a>(trace: &'a Trace, args: &SweepArgs) -> Result<Vec<Job<'a>>, Failure> {
+    let like = args.replay.like(trace, 0)?;
+    let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
+    let Unbudgeted { peak_bytes, cost } = unbudgeted;
+    if !args.quiet {
+        say(format_args!(
+            "{}: {} ops, peak {} when nothing is evicted, cost {cost} {}",
+            trace.name(),
+            trace.program().ops(),
+            ByteSize(peak_bytes),
+            trace.program().unit(),
+        ));
+    }
+    let standard = if args.feasibility { "10%..100%:0.1%" } else { "10%..100%:10%" };
+    let standard = || shares(standard).expect("a constant that parses");
+    let budgets = args.budget.clone().unwrap_or_else(standard);
+    let in_bytes = |shares: &[Share]| -> Vec<u64> {
+        let mut bytes: Vec<u64> = shares.iter().map(|share| share.of(peak_bytes).max(1)).collect();
+        bytes.sort_unstable();
+        bytes.dedup();
+        bytes
+    };
+    let thresholds = args.eviction_threshold.as_deref();
+    let mut dead: Vec<_> = args.dead.iter().map(|&dead| dead.into()).collect();
+    dead.dedup();
+    let grid = Grid {
+        policies: args.policy.iter().map(|&policy| args.replay.policy(policy)).collect(),
+        budgets: in_bytes(&budgets),
+        thresholds: thresholds
+            .map_or(vec![None], |shares| in_bytes(shares).into_iter().map(Some).collect()),
+        dead,
+        seeds: (0..args.seeds as u64).collect(),
+    };
+    let min_evict = |budget| args.replay.min_evict_bytes(&like.settings, budget);
+    let replays = grid.replays(&like, min_evict);
+    let job = |replay| Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
+    Ok(replays.into_iter().map(job).collect())
+}
+
+/// With a progress bar, if somebody looks.
+fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
+    let visible = !args.quiet && std::io::stderr().is_terminal();
+    let bar = visible.then(|| {
+        let style = "{pos:>6}/{len} {wide_bar} {msg} {eta:>4}";
+        let style = ProgressStyle::with_template(style).expect("the template is a constant");
+        let bar = ProgressBar::new(jobs.len() as u64).with_style(style.progress_chars("━╸─"));
+        BARS.add(bar)
+    });
+    let done = |row: &Row| {
+        if let Some(bar) = &bar {
+            bar.set_message(format!("{} by {}", row.trace, row.policy));
+            bar.inc(1);
+        }
+    };
+    let rows = muted(|| sweep(jobs, args.jobs.unwrap_or(0), done));
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(rows?)
+}
+
+fn lines(rows: &[Row]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for row in rows {
+        let object = serde_json::to_string(row);
+        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        let _ = writeln!(text, "{object}");
+    }
+    Ok(text)
+}
+
+fn commas(rows: &[Row]) -> Result<String, Failure> {
+    let broken = |error: &dyn std::fmt::Display| Failure::new(format!("no CSV form: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    rows.iter().try_for_each(|row| writer.serialize(row)).map_err(|e| broken(&e))?;
+    let bytes = writer.into_inner().map_err(|e| broken(&e))?;
+    String::from_utf8(bytes).map_err(|e| broken(&e))
+}
+
+/// A panel per trace, a line per policy; per threshold and fate of the dead, too, where they vary.
+fn panels(rows: &[Row]) -> Vec<Panel> {
+    let mut panels: Vec<Panel> = Vec::new();
+    let labels = Labels::of(rows);
+    for row in rows {
+        let panel = find_or_add(
+            &mut panels,
+            |p| p.title == row.trace,
+            || Panel { title: row.trace.clone(), lines: Vec::new() },
+        );
+        let label = labels.label(row);
+        let line = find_or_add(
+            &mut panel.lines,
+            |l| l.label == label,
+            || Line { label: label.clone(), points: Vec::new() },
+        );
+        line.points.push(Point { budget_ratio: row.budget_ratio, slowdown: row.slowdown });
+    }
+    panels
+}
+
+fn find_or_add<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
+}
+
+/// What tells the lines of a sweep apart.
+pub struct Labels {
+    dead: bool,
+    threshold: bool,
+}
+
+impl Labels {
+    /// What varies in these rows.
+    pub fn of(rows: &[Row]) -> Self {
+        let varies =
+            |differs: fn(&Row, &Row) -> bool| rows.iter().any(|row| differs(row, &rows[0]));
+        Self {
+            dead: varies(|a, b| a.dead != b.dead),
+            threshold: varies(|a, b| a.threshold_bytes != b.threshold_bytes),
+        }
+    }
+
+    /// Of one row.
+    pub fn label(&self, row: &Row) -> String {
+        let mut label = row.policy.clone();
+        if self.dead {
+            let _ = write!(label, ", {}", row.dead);
+        }
+        if let Some(threshold) = row.threshold_bytes.filter(|_| self.threshold) {
+            let percent = 100.0 * row.budget_ratio * threshold as f64 / row.budget_bytes as f64;
+            let _ = write!(label, ", from {percent:.0} %");
+        }
+        label
+    }
+}
+
+/// What was found for one policy on one trace.
+fn describe(found: &Feasibility) -> String {
+    let Feasibility { trace, policy, dead, budgets, holes, inversions, .. } = found;
+    let mut text = format!("{trace} by {policy}, dead {dead}, {budgets} budgets: ");
+    let Some(smallest) = found.smallest_ratio else { return text + "none passes" };
+    let _ = write!(text, "passes from {:.1} %", 100.0 * smallest);
+    let percent = |ratio: f64| format!("{:.1}", 100.0 * ratio);
+    let list = |items: Vec<String>| {
+        let more = if items.len() > 12 { ", ..." } else { "" };
+        format!("{}{more} %", items.into_iter().take(12).collect::<Vec<_>>().join(", "))
+    };
+    if holes.is_empty() {
+        text += "; no holes";
+    } else {
+        let ranges = holes.iter().map(|&[from, to]| match from == to {
+            true => percent(from),
+            false => format!("{} to {}", percent(from), percent(to)),
+        });
+        let _ = write!(text, "; holes: {}", list(ranges.collect()));
+    }
+    if inversions.is_empty() {
+        text += "; more budget never recomputes more";
+    } else {
+        let (count, worst) = (inversions.len(), found.worst_inversion);
+        let places = list(inversions.iter().map(|&ratio| percent(ratio)).collect());
+        let _ = write!(text, "; {count} inversions, by {worst:.4} at most: {places}");
+    }
+    text
+}
