@@ -294,6 +294,12 @@ fn a_sweep_writes_lines_a_table_and_a_plot() {
     let output =
         run(&["sweep", &small, "--feasibility", "--policy", "lru", "--budget", "40%..90%:1%"]);
     assert!(String::from_utf8(output.stdout).unwrap().contains("51 budgets: passes from"));
+    let twin = folder.join("small.log");
+    std::fs::copy(&small, &twin).unwrap();
+    let twin = twin.to_str().unwrap();
+    let output = run(&["sweep", &small, twin, "--policy", "lru", "--budget", "50%,100%"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains(&small) && table.contains(twin), "{table}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A sweep as a table for people: a line per policy, a column per budget.
 
-use super::sweep::Labels;
+use super::sweep::{Labels, distinct};
 use remat::lab::{Row, Verdict};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,9 +23,7 @@ impl<'a> Matrix<'a> {
 
 impl fmt::Display for Matrix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut traces: Vec<&str> = self.rows.iter().map(|row| row.trace.as_str()).collect();
-        traces.dedup();
-        for trace in traces {
+        for trace in distinct(self.rows.iter().map(|row| row.trace.as_str())) {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.trace == trace).collect();
             self.table(f, trace, &rows)?;
         }
@@ -42,13 +40,7 @@ impl Matrix<'_> {
         let budgets: Vec<u64> = (0..count)
             .map(|i| all[if count == 1 { 0 } else { i * (all.len() - 1) / (count - 1) }])
             .collect();
-        let mut labels: Vec<String> = Vec::new();
-        for row in rows {
-            let label = self.labels.label(row);
-            if !labels.contains(&label) {
-                labels.push(label);
-            }
-        }
+        let labels = distinct(rows.iter().map(|row| self.labels.label(row)));
         let width = labels.iter().map(String::len).chain([trace.len()]).max().unwrap_or(0);
         write!(f, "{trace:width$}")?;
         for &budget in &budgets {

@@ -35,15 +35,38 @@ impl Output {
     }
 }
 
-/// Says so if two outputs have the same name.
-pub fn check_distinct(outputs: &[(&str, &Option<PathBuf>)]) -> Result<(), Failure> {
-    for (i, (option, path)) in outputs.iter().enumerate() {
-        let same = outputs[..i].iter().find(|(_, other)| path.is_some() && other == path);
-        if let Some((other, _)) = same {
+/// Says so if two outputs are the same file, or one is a file that is read.
+pub fn check_distinct(
+    outputs: &[(&str, &Option<PathBuf>)],
+    inputs: &[PathBuf],
+) -> Result<(), Failure> {
+    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+    for (option, path) in outputs.iter().filter_map(|(o, path)| Some((o, path.as_ref()?))) {
+        let place = place(path);
+        if let Some((other, _)) = seen.iter().find(|(_, known)| *known == place) {
             return Err(Failure::usage(format!(
                 "{other} and {option} name the same file; give each its own"
             )));
         }
+        if inputs.iter().any(|input| self::place(input) == place) {
+            return Err(Failure::usage(format!(
+                "{option} would write over {}, which is to be read; give another file",
+                path.display()
+            )));
+        }
+        seen.push((option, place));
     }
     Ok(())
+}
+
+/// The same for all names of a file, whether it exists or not.
+fn place(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+        match (folder, path.file_name()) {
+            (Ok(folder), Some(name)) => folder.join(name),
+            _ => path.to_owned(),
+        }
+    })
 }

@@ -1,9 +1,9 @@
 //! `remat simulate`
 
 use super::failure::Failure;
-use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs};
+use super::lab_args::{ArenaArg, CostArg, ReplayArgs, SimulateArgs};
 use super::output::{Output, check_distinct};
-use super::terminal::{muted, print_result};
+use super::terminal::{muted, print_result, say};
 use indicatif::HumanCount;
 use remat::lab::{Costs, Job, Outcome, Replay, Row, Status, Trace, plot};
 use remat::{ByteSize, Placement, Settings};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// Replays each trace once and tells how it went.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(&[args.policy])?;
-    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)])?;
+    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], &args.replay.traces)?;
     if args.plot.is_some() && args.replay.traces.len() > 1 {
         return Err(Failure::usage("--plot draws one trace; give one, or drop it"));
     }
@@ -28,6 +28,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let unbudgeted = muted(|| replay.unbudgeted(trace.program()))?;
         let peak = unbudgeted.peak_bytes;
         replay.policy = args.replay.policy(args.policy);
+        replay.settings.work = Some(unbudgeted.cost);
         replay.settings.dead = args.dead.into();
         replay.settings.budget = args.budget.of(peak);
         replay.settings.eviction_threshold = args.eviction_threshold.map(|share| share.of(peak));
@@ -36,7 +37,8 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let outcome = muted(|| match drawing {
             Some(_) => {
                 let title = format!("{}, {}", trace.name(), replay.policy);
-                let (outcome, timeline) = replay.run_with_timeline(trace.program(), &title)?;
+                let (outcome, mut timeline) = replay.run_with_timeline(trace.program(), &title)?;
+                timeline.time_unit = args.replay.unit(&trace).to_owned();
                 drawn = Some(plot::memory(&timeline));
                 Ok(outcome)
             }
@@ -46,9 +48,8 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let job = Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
         let report = Report {
             row: job.row(&outcome),
-            unbudgeted_peak_bytes: peak,
             cost: unbudgeted.cost,
-            unit: trace.program().unit().to_owned(),
+            unit: args.replay.unit(&trace).to_owned(),
             evicted_bytes: outcome.stats.evicted_bytes,
             fragmentation: outcome.stats.fragmentation,
             failure: failure(&trace, &outcome),
@@ -59,6 +60,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
                 let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
                 let _ = writeln!(lines, "{object}");
             }
+            None if matches!(drawing, Some(Output::Stdout)) => say(&report),
             None => print_result(&report.to_string())?,
         }
     }
@@ -96,6 +98,15 @@ impl ReplayArgs {
         let trace = Trace::open(path).map_err(|e| Failure::new(e.to_string()))?;
         let trace = trace.repeat_step(self.repeat_step);
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
+    }
+
+    /// What costs are in, for people.
+    pub fn unit<'a>(&self, trace: &'a Trace) -> &'a str {
+        match self.cost {
+            CostArg::Trace => trace.program().unit(),
+            CostArg::Flops => "gigaflops",
+            CostArg::Bytes => "1e8 bytes",
+        }
     }
 
     /// A replay as asked for, but for budget and policy.
@@ -141,7 +152,6 @@ impl ReplayArgs {
 struct Report {
     #[serde(flatten)]
     row: Row,
-    unbudgeted_peak_bytes: u64,
     /// Of the trace, once.
     cost: f64,
     unit: String,
@@ -167,7 +177,7 @@ impl std::fmt::Display for Report {
             ByteSize(self.row.peak_bytes),
             ByteSize(*budget_bytes),
             100.0 * budget_ratio,
-            ByteSize(self.unbudgeted_peak_bytes),
+            ByteSize(self.row.unbudgeted_peak_bytes),
         )?;
         if let Some(threshold) = self.row.threshold_bytes {
             writeln!(f, "  threshold   {}", ByteSize(threshold))?;

@@ -12,6 +12,7 @@ use remat::lab::plot::{self, Line, Panel, Point};
 use remat::lab::{Feasibility, Grid, Job, Row, Trace, Unbudgeted, feasibility, sweep};
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 /// Slowdowns beyond this are drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
@@ -20,16 +21,18 @@ const HIGHEST_SLOWDOWN: f64 = 2.0;
 pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     args.replay.check(&args.policy)?;
     let SweepArgs { json, csv, plot: drawing, .. } = args;
-    check_distinct(&[("--json", json), ("--csv", csv), ("--plot", drawing)])?;
+    check_distinct(&[("--json", json), ("--csv", csv), ("--plot", drawing)], &args.replay.traces)?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
 
+    let paths = distinct(args.replay.traces.iter());
     let traces: Vec<Trace> =
-        args.replay.traces.iter().map(|path| args.replay.open(path)).collect::<Result<_, _>>()?;
+        paths.iter().map(|path| args.replay.open(path)).collect::<Result<_, _>>()?;
+    let names = names(&traces, &paths);
     let mut jobs = Vec::new();
-    for trace in &traces {
-        jobs.extend(jobs_of(trace, args)?);
+    for (trace, name) in traces.iter().zip(&names) {
+        jobs.extend(jobs_of(trace, name, args)?);
     }
     if jobs.is_empty() {
         return Err(Failure::usage(
@@ -63,18 +66,37 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     }
 }
 
+/// Each once, in the order they come first.
+pub fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut seen, item| {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+        seen
+    })
+}
+
+/// What to call traces: by their names, or by their paths where two have the same name.
+fn names(traces: &[Trace], paths: &[&PathBuf]) -> Vec<String> {
+    let is_alone = |name: &str| traces.iter().filter(|trace| trace.name() == name).count() == 1;
+    let name = |(trace, path): (&Trace, &&PathBuf)| match is_alone(trace.name()) {
+        true => trace.name().to_owned(),
+        false => path.display().to_string(),
+    };
+    traces.iter().zip(paths).map(name).collect()
+}
+
 /// All replays of one trace.
-fn jobs_of<'a>(trace: &'a Trace, args: &SweepArgs) -> Result<Vec<Job<'a>>, Failure> {
+fn jobs_of<'a>(trace: &'a Trace, name: &'a str, args: &SweepArgs) -> Result<Vec<Job<'a>>, Failure> {
     let like = args.replay.like(trace, 0)?;
     let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
     let Unbudgeted { peak_bytes, cost } = unbudgeted;
     if !args.quiet {
         say(format_args!(
-            "{}: {} ops, peak {} when nothing is evicted, cost {cost} {}",
-            trace.name(),
+            "{name}: {} ops, peak {} when nothing is evicted, cost {cost} {}",
             trace.program().ops(),
             ByteSize(peak_bytes),
-            trace.program().unit(),
+            args.replay.unit(trace),
         ));
     }
     let standard = if args.feasibility { "10%..100%:0.1%" } else { "10%..100%:10%" };
@@ -87,10 +109,9 @@ fn jobs_of<'a>(trace: &'a Trace, args: &SweepArgs) -> Result<Vec<Job<'a>>, Failu
         bytes
     };
     let thresholds = args.eviction_threshold.as_deref();
-    let mut dead: Vec<_> = args.dead.iter().map(|&dead| dead.into()).collect();
-    dead.dedup();
+    let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
     let grid = Grid {
-        policies: args.policy.iter().map(|&policy| args.replay.policy(policy)).collect(),
+        policies: distinct(args.policy.iter().map(|&policy| args.replay.policy(policy))),
         budgets: in_bytes(&budgets),
         thresholds: thresholds
             .map_or(vec![None], |shares| in_bytes(shares).into_iter().map(Some).collect()),
@@ -98,8 +119,9 @@ fn jobs_of<'a>(trace: &'a Trace, args: &SweepArgs) -> Result<Vec<Job<'a>>, Failu
         seeds: (0..args.seeds as u64).collect(),
     };
     let min_evict = |budget| args.replay.min_evict_bytes(&like.settings, budget);
-    let replays = grid.replays(&like, min_evict);
-    let job = |replay| Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
+    let mut replays = grid.replays(&like, min_evict);
+    replays.iter_mut().for_each(|replay| replay.settings.work = Some(cost));
+    let job = |replay| Job { trace: name, program: trace.program(), unbudgeted, replay };
     Ok(replays.into_iter().map(job).collect())
 }
 
@@ -196,8 +218,8 @@ impl Labels {
             let _ = write!(label, ", {}", row.dead);
         }
         if let Some(threshold) = row.threshold_bytes.filter(|_| self.threshold) {
-            let percent = 100.0 * row.budget_ratio * threshold as f64 / row.budget_bytes as f64;
-            let _ = write!(label, ", from {percent:.0} %");
+            let percent = 100.0 * threshold as f64 / row.unbudgeted_peak_bytes as f64;
+            let _ = write!(label, ", from {} %", (percent * 1e2).round() / 1e2);
         }
         label
     }
@@ -206,7 +228,14 @@ impl Labels {
 /// What was found for one policy on one trace.
 fn describe(found: &Feasibility) -> String {
     let Feasibility { trace, policy, dead, budgets, holes, inversions, .. } = found;
-    let mut text = format!("{trace} by {policy}, dead {dead}, {budgets} budgets: ");
+    let mut text = format!("{trace} by {policy}, dead {dead}");
+    if let Some(threshold) = found.threshold_bytes {
+        let _ = write!(text, ", from {}", ByteSize(threshold));
+    }
+    if found.seed > 0 {
+        let _ = write!(text, ", seed {}", found.seed);
+    }
+    let _ = write!(text, ", {budgets} budgets: ");
     let Some(smallest) = found.smallest_ratio else { return text + "none passes" };
     let _ = write!(text, "passes from {:.1} %", 100.0 * smallest);
     let percent = |ratio: f64| format!("{:.1}", 100.0 * ratio);

@@ -23,7 +23,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(contradiction) = memory.contradiction() {
         return Err(Failure::usage(contradiction));
     }
-    check_distinct(&[("--record", &output.record), ("--json", &output.json)])?;
+    check_distinct(&[("--record", &output.record), ("--json", &output.json)], &[])?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let data = learning.data.load(learning.seed)?;
     let setup = Setup {

@@ -227,7 +227,9 @@ impl Candidates {
             self.floors[at] = SPARED;
             blocks[at / BLOCK] = self.look_again(at / BLOCK, &score);
             let next = blocks.iter().copied().fold(f64::INFINITY, lower);
-            let limit = ASK_FOR * enough(next, self.since[at]);
+            let limit = enough(next, self.since[at]);
+            // Times a number above 1, a negative one would be lower.
+            let limit = limit.max(ASK_FOR * limit);
             self.learn(at, ask(self.keys[at], Question::Score { enough: limit }));
             let risen = score(self.floors[at], self.since[at]);
             if risen < next {

@@ -12,6 +12,10 @@ pub struct Feasibility {
     pub policy: String,
     /// `drop` or `keep`.
     pub dead: &'static str,
+    /// The eviction threshold, if there is one.
+    pub threshold_bytes: Option<u64>,
+    /// The seed.
+    pub seed: u64,
     /// Number of budgets tried.
     pub budgets: usize,
     /// The smallest budget that passes, over the unbudgeted peak.
@@ -24,7 +28,7 @@ pub struct Feasibility {
     pub worst_inversion: f64,
 }
 
-/// Looks through the rows of a sweep, for each trace, policy and threshold.
+/// Looks through the rows of a sweep, for each trace, policy, fate of the dead, threshold and seed.
 #[must_use]
 pub fn feasibility(rows: &[Row]) -> Vec<Feasibility> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
@@ -48,6 +52,8 @@ fn look_through(mut rows: Vec<&Row>) -> Feasibility {
         trace: rows[0].trace.clone(),
         policy: rows[0].policy.clone(),
         dead: rows[0].dead,
+        threshold_bytes: rows[0].threshold_bytes,
+        seed: rows[0].seed,
         budgets: rows.len(),
         smallest_ratio: None,
         holes: Vec::new(),
@@ -93,6 +99,7 @@ mod tests {
             dead: "drop",
             budget_ratio: budget as f64 / 100.0,
             budget_bytes: budget,
+            unbudgeted_peak_bytes: 100,
             threshold_bytes: None,
             seed: 0,
             status: if slowdown.is_some() { Verdict::Ok } else { Verdict::Oom },

@@ -115,6 +115,7 @@ impl Replay {
         let mut settings = self.settings.clone();
         settings.budget = UNLIMITED;
         settings.eviction_threshold = None;
+        settings.recompute_limit = None;
         let everything = Self { settings, policy: PolicyKind::None, costs: self.costs };
         let mut machine = Machine::new(&everything, program)?;
         // Nothing is brought back here, so that nothing need be kept for it.
@@ -172,7 +173,7 @@ impl<'a> Machine<'a> {
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
         if replay.costs == Costs::Trace {
-            settings.work = Some(program.base_cost());
+            settings.work.get_or_insert(program.base_cost());
         }
         let mut engine = Engine::new(TraceDevice, settings, policy, replay.costs.model())?;
         engine.reserve(program.tensors());
@@ -280,14 +281,14 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A view of `bytes` bytes of what `layout` shows. One that shows more than there is repeats what there is.
+/// A view of `bytes` bytes of what `layout` shows. One that shows more than there is repeats all there is.
 fn look(layout: &Layout, bytes: usize) -> Layout {
-    if bytes <= layout.span() {
-        Layout::raw(bytes)
-    } else {
-        let one = Layout::raw(layout.span().min(1));
-        one.broadcast_to(&Dims::new(&[bytes])).unwrap_or(one)
+    let span = layout.span();
+    if bytes <= span || span == 0 {
+        return Layout::raw(bytes.min(span));
     }
+    let all = Layout::raw(span);
+    all.broadcast_to(&Dims::new(&[bytes.div_ceil(span), span])).unwrap_or(all)
 }
 
 #[cfg(test)]

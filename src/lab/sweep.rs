@@ -48,6 +48,8 @@ pub struct Row {
     pub budget_ratio: f64,
     /// The budget.
     pub budget_bytes: u64,
+    /// Most bytes in use at once when nothing is evicted.
+    pub unbudgeted_peak_bytes: u64,
     /// The eviction threshold, if there is one.
     pub threshold_bytes: Option<u64>,
     /// For sampling and the policy `random`.
@@ -97,6 +99,7 @@ impl Job<'_> {
             dead: dead_name(settings.dead),
             budget_ratio: ratio(settings.budget, self.unbudgeted.peak_bytes),
             budget_bytes: settings.budget,
+            unbudgeted_peak_bytes: self.unbudgeted.peak_bytes,
             threshold_bytes: settings.eviction_threshold,
             seed: settings.seed,
             status: Verdict::of(&outcome.status),

@@ -189,22 +189,26 @@ impl WatchedClasses {
             return cost;
         }
         let entry = told.entry(candidate).expect("a candidate is not a stale key");
-        let told = entry.or_insert_with(|| {
+        let own = entry.or_insert_with(|| {
             *stamps += 1;
             Told { floor: 0.0, stamp: *stamps, watched: Roots::new() }
         });
-        told.floor = cost;
+        own.floor = cost;
         // Classes that it watched may have joined meanwhile, or be gone.
-        told.watched.retain(|node| classes.nodes.contains_key(*node));
-        for node in &mut told.watched {
+        own.watched.retain(|node| classes.nodes.contains_key(*node));
+        for node in &mut own.watched {
             *node = classes.find(*node);
         }
-        for root in roots {
-            if !told.watched.contains(&root) {
-                let watcher = Watcher { key: candidate, stamp: told.stamp };
-                classes.nodes[root].watchers.push(watcher);
-                told.watched.push(root);
+        let stamp = own.stamp;
+        let fresh: Roots = roots.into_iter().filter(|root| !own.watched.contains(root)).collect();
+        own.watched.extend(fresh.iter().copied());
+        for root in fresh {
+            let watchers = &mut classes.nodes[root].watchers;
+            if watchers.len() == watchers.capacity() {
+                // Before it grows: many may have been told anew since, or be gone.
+                watchers.retain(|w| told.get(w.key).is_some_and(|told| told.stamp == w.stamp));
             }
+            watchers.push(Watcher { key: candidate, stamp });
         }
         cost
     }

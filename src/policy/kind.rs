@@ -124,18 +124,22 @@ impl PolicyKind {
         all.into_iter().map(Self::Formula).collect()
     }
 
-    /// With other exponents, where the policy has any.
+    /// With other exponents, where the policy has cost, bytes and staleness in it.
     #[must_use]
     pub fn with_exponents(self, exponents: Exponents) -> Self {
-        match self {
-            Self::MegEngine { own_cost, .. } => Self::MegEngine { exponents, own_cost },
-            Self::Dtr => Self::Formula(Formula { exponents, ..Formula::DTR }),
-            Self::DtrEq => Self::Formula(Formula { exponents, ..Formula::DTR_EQ }),
-            Self::DtrLocal => Self::Formula(Formula { exponents, ..Formula::DTR_LOCAL }),
-            Self::Msps => Self::Formula(Formula { exponents, ..Formula::MSPS }),
-            Self::Formula(formula) => Self::Formula(Formula { exponents, ..formula }),
-            Self::Lru | Self::Largest | Self::Random | Self::None => self,
+        let formula = match self {
+            Self::MegEngine { own_cost, .. } => return Self::MegEngine { exponents, own_cost },
+            Self::Dtr => Formula::DTR,
+            Self::DtrEq => Formula::DTR_EQ,
+            Self::DtrLocal => Formula::DTR_LOCAL,
+            Self::Formula(formula) => formula,
+            Self::Lru | Self::Largest | Self::Msps | Self::Random | Self::None => return self,
+        };
+        let Exponents { cost, bytes, staleness } = formula.exponents;
+        if cost == 0.0 || bytes == 0.0 || staleness == 0.0 {
+            return self;
         }
+        Self::Formula(Formula { exponents, ..formula })
     }
 
     fn named() -> [Self; 9] {

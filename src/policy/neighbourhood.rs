@@ -97,12 +97,12 @@ impl Neighbourhood {
     /// to ask again: its cost is taken off the floors of all.
     pub fn will_forget(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
         self.forgotten += table.own_cost(key);
+        if !self.floors.is_empty() {
+            lowered.all();
+        }
         if table.dependents(key).next().is_some() {
             // It was lost to a failure.
             self.floors.clear();
-        }
-        if !self.floors.is_empty() {
-            lowered.all();
         }
     }
 }
