@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --example 04_your_own_device`
 
-use remat::device::{Call, Device, DeviceError, Place};
+use remat::device::{Call, Device, DeviceError, Place, Took};
 use remat::engine::{Engine, Settings};
 use remat::op::{Op, OpError, Output, Outputs, smallvec};
 use remat::{CostModelKind, Layout, PolicyKind};
@@ -64,9 +64,9 @@ impl Device for Shelf {
         Layout::raw(host.len())
     }
 
-    fn write(&mut self, host: &String, to: Place) -> Result<Option<f64>, DeviceError> {
+    fn write(&mut self, host: &String, to: Place) -> Result<Took, DeviceError> {
         self.at(&to).copy_from_slice(host.as_bytes());
-        Ok(None)
+        Ok(Took::Unknown)
     }
 
     fn read(&mut self, from: Place) -> Result<String, DeviceError> {
@@ -78,14 +78,14 @@ impl Device for Shelf {
         Ok(())
     }
 
-    fn execute(&mut self, call: Call<'_, Text>) -> Result<Option<f64>, DeviceError> {
+    fn execute(&mut self, call: Call<'_, Text>) -> Result<Took, DeviceError> {
         let mut text: Vec<u8> =
             call.inputs.iter().flat_map(|input| self.at(input).to_vec()).collect();
         if let Text::Shout = call.op {
             text.make_ascii_uppercase();
         }
         self.at(&call.outputs[0]).copy_from_slice(&text);
-        Ok(None)
+        Ok(Took::Unknown)
     }
 }
 

@@ -17,11 +17,22 @@ pub struct Run<'a> {
     pub outputs: &'a [Layout],
     /// Floating-point operations, as the op states them.
     pub flops: f64,
-    /// Seconds it took, where the device can tell.
+    /// Seconds it took, where the device can tell at once.
     pub seconds: Option<f64>,
 }
 
 impl Run<'_> {
+    /// A number for this kind of op on these shapes, the same for each such run.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        self.op.hash(&mut hasher);
+        for layout in self.inputs.iter().chain(self.outputs) {
+            layout.shape().hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// Bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -33,13 +44,23 @@ impl Run<'_> {
 pub trait CostModel: fmt::Debug + Send {
     /// The cost of running this again, in any unit, but always the same. Called after each run.
     fn cost(&mut self, run: Run<'_>) -> f64;
+
+    /// Whether it matters how long this run takes, which is about to begin. A device that would have to do
+    /// more to find out does so only then.
+    fn wants_time(&mut self, _run: Run<'_>) -> bool {
+        false
+    }
+
+    /// The seconds of a run of this [`Run::key`] that were not known yet when its cost was asked for.
+    fn learn(&mut self, _key: u64, _seconds: f64) {}
 }
 
 /// The cost models that come with the crate. Parses from and prints as the name in brackets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CostModelKind {
-    /// `measured`: milliseconds per kind of op and shapes, smoothed. Differs from run to run.
+    /// `measured`: milliseconds per kind of op and shapes, smoothed; where they are not known yet, as for
+    /// the bytes of the runs that are. Differs from run to run.
     Measured,
     /// `flops`: gigaflops, with 10 flops for each byte read or written: about what current devices
     /// compute in the time they move one, so that ops bound by memory count, too. Deterministic.
@@ -123,28 +144,101 @@ impl CostModel for Flops {
 /// Exponential smoothing of the times seen for the same op on the same shapes.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Hash of op and shapes -> milliseconds. A collision would only mix two estimates.
-    seen: FxHashMap<u64, f64>,
+    /// By [`Run::key`]. A collision would only mix two estimates.
+    seen: FxHashMap<u64, Smoothed>,
+    /// Milliseconds of all first times, and the bytes of those runs: what a run costs that is new.
+    first: (f64, f64),
+}
+
+/// What is known of one kind of run.
+#[derive(Debug, Default)]
+struct Smoothed {
+    /// `None`: none has been told.
+    milliseconds: Option<f64>,
+    /// As the run itself says.
+    bytes: f64,
+    /// Times it was asked whether its time is wanted.
+    asked: u32,
 }
 
 impl Measured {
     /// Weight of the newest time.
     const NEWEST: f64 = 0.25;
+    /// A device that has to do more to find out is asked for the first so many times, and then for one in so
+    /// many: they change little, and finding out takes about as long as a small kernel.
+    const EVERY: u32 = 8;
+    /// Milliseconds a byte, until one run is known: those of a memory of 100 GB/s.
+    const GUESS: f64 = 1e-8;
+
+    fn told(&mut self, key: u64, seconds: f64) -> f64 {
+        let newest = seconds * 1e3;
+        let smoothed = self.seen.entry(key).or_default();
+        let milliseconds = match smoothed.milliseconds {
+            Some(before) => before + Self::NEWEST * (newest - before),
+            None => {
+                self.first.0 += newest;
+                self.first.1 += smoothed.bytes;
+                newest
+            }
+        };
+        smoothed.milliseconds = Some(milliseconds);
+        milliseconds
+    }
 }
 
 impl CostModel for Measured {
     fn cost(&mut self, run: Run<'_>) -> f64 {
-        let Some(seconds) = run.seconds else {
-            return Bytes.cost(run);
-        };
-        let mut hasher = FxHasher::default();
-        run.op.hash(&mut hasher);
-        for layout in run.inputs.iter().chain(run.outputs) {
-            layout.shape().hash(&mut hasher);
+        let (key, bytes) = (run.key(), run.bytes() as f64);
+        let smoothed = self.seen.entry(key).or_default();
+        smoothed.bytes = bytes;
+        if let Some(seconds) = run.seconds {
+            return self.told(key, seconds);
         }
-        let milliseconds = seconds * 1e3;
-        let smoothed = self.seen.entry(hasher.finish()).or_insert(milliseconds);
-        *smoothed += Self::NEWEST * (milliseconds - *smoothed);
-        *smoothed
+        smoothed.milliseconds.unwrap_or_else(|| match self.first {
+            (milliseconds, known) if known > 0.0 => bytes * milliseconds / known,
+            _ => bytes * Self::GUESS,
+        })
+    }
+
+    fn wants_time(&mut self, run: Run<'_>) -> bool {
+        let smoothed = self.seen.entry(run.key()).or_default();
+        smoothed.asked = smoothed.asked.wrapping_add(1);
+        smoothed.asked <= Self::EVERY || smoothed.asked.is_multiple_of(Self::EVERY)
+    }
+
+    fn learn(&mut self, key: u64, seconds: f64) {
+        self.told(key, seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::DType;
+
+    fn run(layout: &Layout, seconds: Option<f64>) -> Run<'_> {
+        let inputs = std::slice::from_ref(layout);
+        Run { op: "op", inputs, outputs: &[], flops: 0.0, seconds }
+    }
+
+    #[test]
+    fn what_is_not_known_yet_costs_like_the_bytes_of_what_is() {
+        let [small, large] = [10, 1000].map(|n| Layout::contiguous(DType::F32, [n]));
+        let mut costs = Measured::default();
+        assert_eq!(costs.cost(run(&small, None)), 40.0 * Measured::GUESS);
+        costs.learn(run(&small, None).key(), 2.0);
+        assert_eq!(costs.cost(run(&small, None)), 2000.0);
+        assert_eq!(costs.cost(run(&large, None)), 200_000.0);
+        costs.learn(run(&small, None).key(), 1.0);
+        assert_eq!(costs.cost(run(&small, None)), 1750.0);
+        assert_eq!(costs.cost(run(&small, Some(1.75))), 1750.0);
+    }
+
+    #[test]
+    fn few_times_are_asked_for_once_there_are_some() {
+        let layout = Layout::contiguous(DType::F32, [3]);
+        let mut costs = Measured::default();
+        assert_eq!((0..800).filter(|_| costs.wants_time(run(&layout, None))).count(), 8 + 99);
+        assert!(!Flops.wants_time(run(&layout, None)));
     }
 }

@@ -4,6 +4,8 @@
 //! offsets hold what; the device reads, writes and computes there, in the order it is told.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod sim;
 
 #[cfg(test)]
@@ -35,12 +37,26 @@ pub struct Call<'a, O> {
     pub outputs: &'a [Place],
     /// Scratch bytes, as many as [`Device::workspace`] asked for; contents undefined.
     pub workspace: Range<u64>,
+    /// Whether anyone wants to know how long it takes. A device that can tell at no cost tells anyway.
+    pub timed: bool,
+}
+
+/// How long a call took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Took {
+    /// So many seconds.
+    Seconds(f64),
+    /// The device runs behind its caller and does not know yet: [`Device::take_time`] will tell.
+    Later,
+    /// Nobody will know.
+    Unknown,
 }
 
 /// A device the engine can drive. See `examples/04_your_own_device.rs` for one of a few lines.
 ///
 /// Calls take effect in the order they are made. A device may run behind its caller (a GPU stream)
-/// as long as later calls see what earlier ones did.
+/// as long as later calls see what earlier ones did. What goes wrong there after a call returned is an
+/// error of the next [`Device::read`] or [`Device::sync`].
 pub trait Device: 'static {
     /// The ops it can run.
     type Op: Op;
@@ -60,12 +76,12 @@ pub trait Device: 'static {
     /// The layout a host value has on the device: contiguous with offset 0.
     fn layout_of(host: &Self::Host) -> Layout;
 
-    /// Copies a host value to `to`, whose layout is the one [`Device::layout_of`] gave. Returns the
-    /// seconds it took, where the device can tell.
+    /// Copies a host value to `to`, whose layout is the one [`Device::layout_of`] gave. The value may
+    /// change or go as soon as this returns.
     ///
     /// # Errors
     /// If the copy failed.
-    fn write(&mut self, host: &Self::Host, to: Place) -> Result<Option<f64>, DeviceError>;
+    fn write(&mut self, host: &Self::Host, to: Place) -> Result<Took, DeviceError>;
 
     /// Copies a tensor to the host, packed in row-major order whatever its strides.
     ///
@@ -84,11 +100,25 @@ pub trait Device: 'static {
         0
     }
 
-    /// Runs an op. Returns the seconds it took, where the device can tell.
+    /// Runs an op.
     ///
     /// # Errors
     /// If it could not be run. A panic is taken as an error too.
-    fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Option<f64>, DeviceError>;
+    fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
+
+    /// Seconds of the oldest call that answered [`Took::Later`] and was not told yet, if they are known
+    /// by now. Calls are told in order, each once. Never waits.
+    fn take_time(&mut self) -> Option<f64> {
+        None
+    }
+
+    /// Waits until all calls have taken effect.
+    ///
+    /// # Errors
+    /// What went wrong in one of them and was not told yet.
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 }
 
 /// A device that could not do as told.

@@ -15,6 +15,7 @@ mod evict;
 mod get;
 mod guard;
 mod in_place;
+mod late;
 mod out_of_memory;
 mod put;
 mod regenerate;
@@ -76,6 +77,8 @@ pub struct Engine<D: Device> {
     work: thrash::StepWork,
     /// What the policy reports as lowered. Empty but for a moment.
     lowered: Lowered,
+    /// Runs whose time the device will tell, oldest first.
+    late: VecDeque<late::Late>,
     /// Empty between commands; kept to reuse its memory.
     frames: Vec<regenerate::Frame>,
     /// Paths that the regeneration at hand is still going to run. Empty between commands, too.
@@ -168,6 +171,7 @@ impl<D: Device> Engine<D> {
             last_run: LastRun::default(),
             work: thrash::StepWork::default(),
             lowered: Lowered::default(),
+            late: VecDeque::new(),
             frames: Vec::new(),
             pending: FxHashSet::default(),
             settings,

@@ -66,7 +66,9 @@ impl<D: Device> Interpreter<D> {
                 self.record(|_| Event::Get { tensor: id });
             }
             Command::Sync { reply } => {
-                let _ = reply.send(self.engine.take_failure().map_or(Ok(()), Err));
+                let done = self.engine.sync();
+                // What failed on the way is why the rest did.
+                let _ = reply.send(self.engine.take_failure().map_or(done, Err));
             }
             Command::Stats { reply } => {
                 let _ = reply.send(Ok(self.engine.stats()));

@@ -1,5 +1,9 @@
 //! The gradient of every op is what central differences say, also for strided and broadcast operands.
 
+#[path = "common/device.rs"]
+mod device;
+
+use device::targets;
 use remat::autograd::Tape;
 use remat::op::Op as _;
 use remat::ops::{Binary, Conv2d, Distribution, Op, Pool2d, Reduction, Unary};
@@ -416,9 +420,11 @@ fn check(runtime: &Runtime, case: &Case) -> BTreeSet<String> {
     names
 }
 
+/// Checks the cases on each device. Returns the names of the ops that ran.
 fn check_all(cases: Vec<Case>) -> BTreeSet<String> {
-    let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
-    cases.iter().flat_map(|case| check(&runtime, case)).collect()
+    let start = |target: device::Target| target.start(Runtime::builder().budget("1MiB").threads(1));
+    let all = |runtime| cases.iter().flat_map(|case| check(&runtime, case)).collect::<Vec<_>>();
+    targets().into_iter().flat_map(|target| all(start(target))).collect()
 }
 
 fn expect(names: &BTreeSet<String>, expected: &str) {

@@ -4,6 +4,7 @@
 mod common;
 
 use common::cases;
+use common::device::{Target, gpu, targets};
 use common::program::policy;
 use proptest::prelude::*;
 use remat::autograd::Tape;
@@ -249,7 +250,7 @@ fn train(runtime: &Runtime, training: &Training) -> Result<Vec<HostTensor>, Erro
     Ok(read)
 }
 
-fn tight(budget: u64, setup: &Setup) -> Runtime {
+fn tight(target: Target, budget: u64, setup: &Setup) -> Runtime {
     let mut builder = Runtime::builder()
         .budget(budget)
         .policy(setup.policy)
@@ -260,19 +261,19 @@ fn tight(budget: u64, setup: &Setup) -> Runtime {
     if let Some(part) = setup.threshold {
         builder = builder.eviction_threshold((budget as f64 * part) as u64);
     }
-    builder.cpu().unwrap()
+    target.start(builder)
 }
 
 /// Trains without a budget, and under one that is raised as long as it is too little. Returns the part
 /// of the peak that was enough.
-fn compare(training: &Training, setup: &Setup) -> Result<f64, TestCaseError> {
-    let free = Runtime::builder().budget("64MiB").threads(1).cpu().unwrap();
+fn compare(target: Target, training: &Training, setup: &Setup) -> Result<f64, TestCaseError> {
+    let free = target.start(Runtime::builder().budget("64MiB").threads(1));
     let expected = train(&free, training).unwrap();
     let all = free.stats().unwrap();
     prop_assert_eq!(all.evictions, 0);
     let mut budget = (all.peak_bytes as f64 * setup.part) as u64;
     loop {
-        let tight = tight(budget, setup);
+        let tight = tight(target, budget, setup);
         let found = match train(&tight, training) {
             Ok(found) => found,
             Err(Error::OutOfMemory(e)) => {
@@ -301,7 +302,19 @@ proptest! {
         training in training(),
         setup in setup(),
     ) {
-        compare(&training, &setup)?;
+        compare(Target::Cpu, &training, &setup)?;
+    }
+}
+
+proptest! {
+    // Nothing here depends on the device but its kernels and its running behind.
+    #![proptest_config(cases(20))]
+
+    #[test]
+    fn a_net_trained_on_a_gpu_does_so_too(training in training(), setup in setup()) {
+        if let Some(target) = gpu() {
+            compare(target, &training, &setup)?;
+        }
     }
 }
 
@@ -311,7 +324,8 @@ fn a_good_part_of_the_memory_is_enough_for_a_deep_net() {
     use Layer::*;
     let block = [Conv, Norm, Relu, Conv, Norm, Skip, Relu, Dropout];
     let training = Training { layers: block.repeat(3), steps: 3, at_once: true, mark: true };
-    for policy in ["megengine", "dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "random"] {
+    let policies = ["megengine", "dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "random"];
+    for (target, policy) in targets().into_iter().flat_map(|t| policies.map(|policy| (t, policy))) {
         for dead in [Dead::Drop, Dead::Keep] {
             let setup = Setup {
                 part: 0.6,
@@ -322,8 +336,8 @@ fn a_good_part_of_the_memory_is_enough_for_a_deep_net() {
                 sqrt_sampling: false,
                 threads: 2,
             };
-            let part = compare(&training, &setup).unwrap();
-            assert!(part <= 0.6, "{policy} needs {part} of the memory");
+            let part = compare(target, &training, &setup).unwrap();
+            assert!(part <= 0.6, "{policy} needs {part} of the memory on {target:?}");
         }
     }
 }

@@ -77,8 +77,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         let scratch = place(bytes);
         let layout = Layout::contiguous(DType::F32, [bytes as usize / 4]);
         self.device.write(&unset(layout), Place { storage: scratch, layout })?;
-        let call =
-            Call { op, inputs: &inputs, outputs: &outputs, workspace: scratch..scratch + bytes };
+        let workspace = scratch..scratch + bytes;
+        let call = Call { op, inputs: &inputs, outputs: &outputs, workspace, timed: true };
         self.device.execute(call)?;
         outputs.into_iter().map(|place| self.device.read(place)).collect()
     }

@@ -12,7 +12,7 @@ mod team;
 
 use self::region::{Region, WORD};
 use self::team::Team;
-use crate::device::{Call, Device, DeviceError, Place};
+use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::ops::Op;
@@ -74,7 +74,7 @@ impl Device for Cpu {
         host.layout()
     }
 
-    fn write(&mut self, host: &HostTensor, to: Place) -> Result<Option<f64>, DeviceError> {
+    fn write(&mut self, host: &HostTensor, to: Place) -> Result<Took, DeviceError> {
         let start = Instant::now();
         if to.layout != host.layout() {
             return Err(DeviceError::new(format!(
@@ -84,7 +84,7 @@ impl Device for Cpu {
             )));
         }
         bytemuck::cast_slice_mut(self.region.one(bytes_of(&to)?)?).copy_from_slice(host.as_bytes());
-        Ok(Some(start.elapsed().as_secs_f64()))
+        Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
@@ -110,14 +110,14 @@ impl Device for Cpu {
         workspace(op, inputs, outputs)
     }
 
-    fn execute(&mut self, call: Call<'_, Op>) -> Result<Option<f64>, DeviceError> {
+    fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
         let start = Instant::now();
         let Some(team) = &self.team else {
             return Err(DeviceError::new("cpu: an op was run before any memory was reserved"));
         };
         let region = &mut self.region;
         team.run(|| execute::execute(&call, region))?;
-        Ok(Some(start.elapsed().as_secs_f64()))
+        Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 }
 
@@ -139,7 +139,7 @@ fn no_bytes(layout: &Layout) -> DeviceError {
 }
 
 /// The elements in row-major order. `elements` starts with the first one.
-fn packed<T: Copy + Default + Send + Sync>(elements: &[T], layout: &Layout) -> Vec<T> {
+pub(super) fn packed<T: Copy + Default + Send + Sync>(elements: &[T], layout: &Layout) -> Vec<T> {
     let mut out = vec![T::default(); layout.elements()];
     kernels::copy::strided(&mut out, elements, layout);
     out

@@ -3,7 +3,7 @@
 //! The engine over this device is the simulator: it evicts and regenerates exactly as it would over the
 //! device it stands in for, as long as both ask for the same workspaces and costs.
 
-use crate::device::{Call, Device, DeviceError, Place};
+use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::Op;
@@ -28,6 +28,9 @@ impl Speed {
     /// Two cores of a server: 2e11 flop/s, 2e10 B/s and a microsecond to start. What matters for
     /// choosing evictions is the ratio: ten flops cost as much as a byte.
     pub const CPU: Self = Self { flops_per_second: 2e11, bytes_per_second: 2e10, overhead: 1e-6 };
+
+    /// A data-center GPU of 2022: 5e13 flop/s in f32, 2e12 B/s, and 3 microseconds for each kernel.
+    pub const GPU: Self = Self { flops_per_second: 5e13, bytes_per_second: 2e12, overhead: 3e-6 };
 
     /// Seconds a run takes.
     #[must_use]
@@ -67,7 +70,7 @@ impl HostValue for Layout {
 }
 
 /// Scratch bytes a run of an op needs: see [`Device::workspace`].
-pub type Workspace<O> = fn(&O, &[Layout], &[Layout]) -> u64;
+type Workspace<O> = Box<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 
 /// A device that only counts.
 pub struct Sim<O, H> {
@@ -80,13 +83,16 @@ impl<O: Op, H: HostValue> Sim<O, H> {
     /// A device of this speed, whose ops need no workspace.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
-        Self { speed, workspace: |_, _, _| 0, host: PhantomData }
+        Self { speed, workspace: Box::new(|_, _, _| 0), host: PhantomData }
     }
 
     /// The same device with other workspaces: those of the device it stands in for.
     #[must_use]
-    pub fn with_workspace(mut self, workspace: Workspace<O>) -> Self {
-        self.workspace = workspace;
+    pub fn with_workspace(
+        mut self,
+        workspace: impl Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        self.workspace = Box::new(workspace);
         self
     }
 }
@@ -115,8 +121,8 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
         host.layout()
     }
 
-    fn write(&mut self, _host: &H, to: Place) -> Result<Option<f64>, DeviceError> {
-        Ok(Some(self.speed.seconds(0.0, to.layout.bytes() as f64)))
+    fn write(&mut self, _host: &H, to: Place) -> Result<Took, DeviceError> {
+        Ok(Took::Seconds(self.speed.seconds(0.0, to.layout.bytes() as f64)))
     }
 
     fn read(&mut self, from: Place) -> Result<H, DeviceError> {
@@ -131,13 +137,13 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
         (self.workspace)(op, inputs, outputs)
     }
 
-    fn execute(&mut self, call: Call<'_, O>) -> Result<Option<f64>, DeviceError> {
+    fn execute(&mut self, call: Call<'_, O>) -> Result<Took, DeviceError> {
         let layouts = |places: &[Place]| {
             places.iter().map(|p| p.layout).collect::<smallvec::SmallVec<[Layout; 6]>>()
         };
         let (inputs, outputs) = (layouts(call.inputs), layouts(call.outputs));
         let bytes = inputs.iter().chain(&outputs).map(|l| l.bytes() as f64).sum();
-        Ok(Some(self.speed.seconds(call.op.flops(&inputs, &outputs), bytes)))
+        Ok(Took::Seconds(self.speed.seconds(call.op.flops(&inputs, &outputs), bytes)))
     }
 }
 
@@ -158,10 +164,15 @@ mod tests {
         let place =
             |shape: [usize; 2]| Place { storage: 0, layout: Layout::contiguous(DType::F32, shape) };
         let (inputs, outputs) = ([place([10, 20]), place([20, 30])], [place([10, 30])]);
-        let call =
-            Call { op: &ops::Op::MatMul, inputs: &inputs, outputs: &outputs, workspace: 0..0 };
+        let call = Call {
+            op: &ops::Op::MatMul,
+            inputs: &inputs,
+            outputs: &outputs,
+            workspace: 0..0,
+            timed: false,
+        };
         let expected = Speed::CPU.seconds(2.0 * 10.0 * 20.0 * 30.0, 4.0 * (200.0 + 600.0 + 300.0));
-        assert_eq!(sim.execute(call).unwrap(), Some(expected));
+        assert_eq!(sim.execute(call).unwrap(), Took::Seconds(expected));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::allocate::Owner;
 use super::guard::guarded;
 use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
 use crate::cost::Run;
-use crate::device::{Call, Device, Place};
+use crate::device::{Call, Device, Place, Took};
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Op;
@@ -195,43 +195,49 @@ impl<D: Device> Engine<D> {
             let start = self.space.offset(block);
             start..start + scratch_bytes
         });
+        let flops = match work {
+            Work::Op(op) => op.flops(inputs, outputs),
+            Work::Upload(_) => 0.0,
+        };
+        let mut run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
+        // Of a run again the time is counted, whatever the cost model wants to know.
+        let timed = again || self.costs.wants_time(run);
         let (device, name) = (&mut self.device, work.name());
         let result = match work {
             Work::Op(op) => guarded(name, || {
-                device.execute(Call { op, inputs: &ins, outputs: &outs, workspace })
+                device.execute(Call { op, inputs: &ins, outputs: &outs, workspace, timed })
             }),
             Work::Upload(host) => guarded(name, || device.write(host, outs[0])),
         };
         if let Some(block) = scratch {
             self.space.free(block);
         }
-        let seconds = result?;
-        Ok(self.account(work, inputs, outputs, scratch_bytes, seconds, again))
+        match result? {
+            Took::Seconds(seconds) => run.seconds = Some(seconds),
+            Took::Later => self.await_time(run.key(), again),
+            Took::Unknown => {}
+        }
+        let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
+        Ok(self.account(run, scratch_bytes, rematerializable, again))
     }
 
     fn account(
         &mut self,
-        work: &Work<D>,
-        inputs: &[Layout],
-        outputs: &[Layout],
+        run: Run<'_>,
         workspace: u64,
-        seconds: Option<f64>,
+        rematerializable: bool,
         again: bool,
     ) -> f64 {
-        let flops = match work {
-            Work::Op(op) => op.flops(inputs, outputs),
-            Work::Upload(_) => 0.0,
-        };
-        let cost = self.costs.cost(Run { op: work.name(), inputs, outputs, flops, seconds });
+        let cost = self.costs.cost(run);
         self.now += cost;
         if again {
-            let bytes = outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
-            self.account_recompute(work.name(), bytes, cost, seconds);
+            let bytes = run.outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
+            self.account_recompute(run.op, bytes, cost, run.seconds);
         } else {
             self.stats.ops += 1;
             self.stats.base_cost += cost;
             self.work.did_run(cost);
-            let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
+            let flops = run.flops;
             self.last_run = LastRun { cost, flops, workspace, rematerializable };
         }
         cost

@@ -21,6 +21,7 @@ impl<D: Device> Engine<D> {
     /// them. A tensor that cannot be regenerated now keeps its history until the next step's end.
     pub fn step(&mut self) {
         self.step += 1;
+        self.take_times();
         self.work.next_step();
         let held: Vec<StorageKey> = self
             .table

@@ -1,7 +1,7 @@
 //! What a program runs on: a device that takes the trace's word for everything.
 
 use crate::cost::{CostModel, Run};
-use crate::device::{Call, Device, DeviceError, Place};
+use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::layout::Layout;
 use crate::op::{self, OpError, Outputs};
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl Device for TraceDevice {
         Layout::raw(host.bytes as usize)
     }
 
-    fn write(&mut self, host: &Upload, _to: Place) -> Result<Option<f64>, DeviceError> {
-        Ok(Some(host.cost))
+    fn write(&mut self, host: &Upload, _to: Place) -> Result<Took, DeviceError> {
+        Ok(Took::Seconds(host.cost))
     }
 
     fn read(&mut self, from: Place) -> Result<Upload, DeviceError> {
@@ -78,8 +78,8 @@ impl Device for TraceDevice {
         op.workspace
     }
 
-    fn execute(&mut self, call: Call<'_, TraceOp>) -> Result<Option<f64>, DeviceError> {
-        Ok(Some(call.op.cost))
+    fn execute(&mut self, call: Call<'_, TraceOp>) -> Result<Took, DeviceError> {
+        Ok(Took::Seconds(call.op.cost))
     }
 }
 

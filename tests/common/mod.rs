@@ -3,6 +3,7 @@
 // Each test file is a crate of its own and uses a part of this.
 #![allow(dead_code)]
 
+pub mod device;
 pub mod log;
 pub mod program;
 pub mod toy;

@@ -66,7 +66,7 @@ fn nothing_runs_before_memory_is_reserved() {
     assert_eq!(cpu.threads(), 1);
     let fill = Op::Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 };
     let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, []) }];
-    let call = Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0 };
+    let call = Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };
     assert!(cpu.execute(call).is_err());
     assert!(cpu.reserve(u64::MAX).is_err());
 }

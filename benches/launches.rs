@@ -1,0 +1,194 @@
+//! Whether the host stays ahead of a device that runs behind: a chain of small ops, each of which costs
+//! the host a launch and the device a short kernel.
+//!
+//! ```text
+//! caller:  apply(relu, x0) -> x1, drop(x0), apply(relu, x1) -> x2, ...            (sync at the end)
+//! worker:  take, place, launch, books;  take, place, launch, books;  ...
+//! stream:         kernel ......... kernel ......... kernel ...   idle where the launch came too late
+//! ```
+//!
+//! Without a GPU the stream is simulated in real time: a launch keeps the worker busy for as long as the
+//! driver's does (about 2 us), and a kernel keeps the stream busy for as long as the row says. The baseline
+//! of each row is the same launches without a runtime: nothing but the device's `execute` in a loop. With
+//! a GPU (feature `cuda`), the same on it, with the kernels it has.
+
+use remat::device::sim::{Sim, Speed};
+use remat::device::{Call, Device, DeviceError, Place, Took};
+use remat::op::Op as _;
+use remat::ops::{Op, Unary};
+use remat::{Builder, DType, HostTensor, Layout, Ops, Runtime};
+use std::hint::spin_loop;
+use std::time::{Duration, Instant};
+
+const OPS: u32 = 20_000;
+const ROUNDS: usize = 7;
+
+/// What a launch costs the host on a current driver, about.
+const LAUNCH: Duration = Duration::from_micros(2);
+
+/// A device that runs behind, in real time.
+struct Stream {
+    sim: Sim<Op, HostTensor>,
+    kernel: Duration,
+    /// When it will have done all it was given.
+    done: Instant,
+}
+
+impl Stream {
+    fn new(kernel: Duration) -> Self {
+        Self { sim: Sim::new(Speed::GPU), kernel, done: Instant::now() }
+    }
+}
+
+/// Does nothing until then, and keeps a core busy with it, as a driver does.
+fn spin_until(then: Instant) {
+    while Instant::now() < then {
+        spin_loop();
+    }
+}
+
+impl Device for Stream {
+    type Op = Op;
+    type Host = HostTensor;
+
+    fn name(&self) -> &str {
+        "stream"
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.sim.reserve(bytes)
+    }
+
+    fn layout_of(host: &HostTensor) -> Layout {
+        host.layout()
+    }
+
+    fn write(&mut self, host: &HostTensor, to: Place) -> Result<Took, DeviceError> {
+        self.sim.write(host, to)
+    }
+
+    fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
+        self.sync()?;
+        self.sim.read(from)
+    }
+
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.sim.copy(from, to, bytes)
+    }
+
+    fn execute(&mut self, _call: Call<'_, Op>) -> Result<Took, DeviceError> {
+        let launched = Instant::now() + LAUNCH;
+        spin_until(launched);
+        self.done = self.done.max(launched) + self.kernel;
+        Ok(Took::Unknown)
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        spin_until(self.done);
+        Ok(())
+    }
+}
+
+/// Seconds until all was given, and until all was done.
+type Seconds = [f64; 2];
+
+/// The best of some rounds.
+fn best(mut round: impl FnMut() -> Seconds) -> Seconds {
+    let rounds: Vec<Seconds> = (0..=ROUNDS).map(|_| round()).collect();
+    // The first warms up.
+    rounds[1..].iter().copied().min_by(|a, b| a[1].total_cmp(&b[1])).expect("there are some")
+}
+
+/// The launches alone.
+fn bare<D: Device<Op = Op, Host = HostTensor>>(mut device: D, elements: usize) -> Seconds {
+    let layout = Layout::contiguous(DType::F32, [elements]);
+    let bytes = layout.bytes().next_multiple_of(256);
+    device.reserve(2 * bytes).expect("there is memory");
+    let places = [0, bytes].map(|storage| Place { storage, layout });
+    let zeros = HostTensor::zeros(DType::F32, [elements]);
+    device.write(&zeros, places[0]).expect("there is a place for it");
+    let op = Op::Unary(Unary::Relu);
+    assert!(op.infer(&[layout]).is_ok());
+    best(|| {
+        device.sync().expect("nothing failed");
+        let start = Instant::now();
+        for i in 0..OPS as usize {
+            let (inputs, outputs) = ([places[i % 2]], [places[1 - i % 2]]);
+            let call =
+                Call { op: &op, inputs: &inputs, outputs: &outputs, workspace: 0..0, timed: false };
+            device.execute(call).expect("a relu runs");
+        }
+        let given = start.elapsed().as_secs_f64();
+        device.sync().expect("nothing failed");
+        [given, start.elapsed().as_secs_f64()]
+    })
+}
+
+/// The same through a runtime.
+fn chain<D: Device<Op = Op, Host = HostTensor>>(
+    make: impl FnOnce() -> D + Send + 'static,
+    elements: usize,
+) -> Seconds {
+    let builder: Builder = Runtime::builder().budget("256MiB");
+    let runtime = builder.device(make).expect("the device starts");
+    best(|| {
+        let mut x = runtime.full(&[elements], 1.0).expect("a fill takes anything");
+        runtime.sync().expect("nothing failed");
+        let start = Instant::now();
+        for _ in 0..OPS {
+            x = runtime.relu(&x).expect("relu takes anything");
+        }
+        // Answered when the worker has given everything.
+        runtime.stats().expect("the worker lives");
+        let given = start.elapsed().as_secs_f64();
+        runtime.sync().expect("nothing failed");
+        [given, start.elapsed().as_secs_f64()]
+    })
+}
+
+fn row(name: &str, bare: Seconds, chain: Seconds) {
+    let each = |seconds: f64| 1e6 * seconds / f64::from(OPS);
+    println!(
+        "{name:36} {:9.2} {:9.2} {:9.2} {:9.3}",
+        each(bare[1]),
+        each(chain[0]),
+        each(chain[1]),
+        chain[1] / bare[1]
+    );
+}
+
+fn main() {
+    println!(
+        "{:36} {:>9} {:>9} {:>9} {:>9}",
+        "microseconds an op", "launches", "given", "done", "to bare"
+    );
+    for kernel in [1, 3, 5, 10] {
+        let kernel = Duration::from_micros(kernel);
+        row(
+            &format!("simulated, kernels of {kernel:?}"),
+            bare(Stream::new(kernel), 1),
+            chain(move || Stream::new(kernel), 1),
+        );
+    }
+    gpu();
+}
+
+#[cfg(feature = "cuda")]
+fn gpu() {
+    use remat::device::cuda::{Cuda, Options};
+    for elements in [1 << 10, 1 << 16, 1 << 20] {
+        let open = || Cuda::open(Options::default());
+        match (open(), open()) {
+            (Ok(first), Ok(second)) => {
+                let name = format!("on the GPU, {elements} floats");
+                row(&name, bare(first, elements), chain(move || second, elements));
+            }
+            (Err(reason), _) | (_, Err(reason)) => return println!("no GPU: {reason}"),
+        }
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu() {
+    println!("no GPU: built without the feature `cuda`");
+}

@@ -1,0 +1,193 @@
+//! An NVIDIA GPU, by the driver's interface: nothing of CUDA is needed to build, and what is there is
+//! found at run time.
+//!
+//! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies go to one
+//! stream, which runs behind the engine: the engine knows which offset holds what once the work it gave is
+//! done, and the stream does it in order. The host waits when it reads a value, and for nothing else.
+//!
+//! Running an op again gives the same bits: kernels add in an order that depends on shapes alone, cuBLAS has
+//! a workspace of its own and one stream, and of cuDNN only deterministic algorithms are used.
+//!
+//! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2 MiB are
+//! taken to move blocks through.
+
+mod compile;
+mod driver;
+mod execute;
+mod fault;
+mod gpu;
+mod kernels;
+mod launch;
+mod libraries;
+mod memory;
+mod staging;
+mod timing;
+
+pub use self::driver::{Description, devices};
+
+use self::gpu::Gpu;
+use self::staging::Staging;
+use self::timing::Timing;
+use crate::device::cpu::packed;
+use crate::device::sim::{Sim, Speed};
+use crate::device::{Call, Device, DeviceError, Place, Took};
+use crate::host::HostTensor;
+use crate::layout::{DType, Layout};
+use crate::ops::Op;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is asked of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which device: 0 is the first. Default: 0.
+    pub ordinal: usize,
+    /// Matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa), which is
+    /// several times faster from compute capability 8.0 on. The same bits from run to run either way.
+    /// Default: off.
+    pub tf32: bool,
+    /// Convolve with cuDNN where it is there. Default: on.
+    pub cudnn: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { ordinal: 0, tf32: false, cudnn: true }
+    }
+}
+
+/// Runs the built-in ops on an NVIDIA GPU.
+pub struct Cuda {
+    gpu: Gpu,
+    timing: Timing,
+    /// `None` before `reserve`.
+    staging: Option<Staging>,
+}
+
+impl Cuda {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// If there is no driver, no such device, or no cuBLAS.
+    pub fn open(options: Options) -> Result<Self, DeviceError> {
+        let gpu = Gpu::open(options.ordinal, options.tf32, options.cudnn)?;
+        let timing = Timing::new(gpu.events().clone());
+        Ok(Self { gpu, timing, staging: None })
+    }
+
+    /// A device that only counts and asks for the same workspaces: the same peak of memory.
+    #[must_use]
+    pub fn sim(&self) -> Sim<Op, HostTensor> {
+        let libraries = Arc::clone(self.gpu.libraries());
+        Sim::new(Speed::GPU).with_workspace(move |op, inputs, outputs| {
+            let _ = &libraries;
+            execute::workspace(op, inputs, outputs)
+        })
+    }
+
+    fn staging(&mut self) -> &mut Staging {
+        self.staging.as_mut().expect("memory is reserved before anything is done with it")
+    }
+}
+
+impl Device for Cuda {
+    type Op = Op;
+    type Host = HostTensor;
+
+    fn name(&self) -> &str {
+        "cuda"
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.gpu.enter()?;
+        self.gpu.reserve(bytes)?;
+        self.staging = Some(Staging::new(self.gpu.events().clone())?);
+        Ok(())
+    }
+
+    fn layout_of(host: &HostTensor) -> Layout {
+        host.layout()
+    }
+
+    fn write(&mut self, host: &HostTensor, to: Place) -> Result<Took, DeviceError> {
+        if to.layout != host.layout() {
+            return Err(DeviceError::new(format!(
+                "{} does not go where {} is",
+                host.layout(),
+                to.layout
+            )));
+        }
+        let target = self.gpu.first(&to);
+        let events = self.timing.start()?;
+        self.staging().upload(host.as_bytes(), target)?;
+        self.timing.end(events)?;
+        Ok(Took::Later)
+    }
+
+    fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
+        let layout = from.layout;
+        let source = self.gpu.first(&from);
+        let elements = if layout.elements() == 0 { 0 } else { layout.span() - layout.offset() };
+        // What lies between the elements of a strided tensor comes along.
+        let mut words = vec![0u32; elements];
+        self.staging().download(source, bytemuck::cast_slice_mut(&mut words))?;
+        self.sync()?;
+        if !layout.is_contiguous() {
+            words = packed(&words, &layout);
+        }
+        let host = match layout.dtype() {
+            DType::I32 => HostTensor::i32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
+            _ => HostTensor::f32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
+        };
+        host.map_err(|e| DeviceError::new(e.to_string()))
+    }
+
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.gpu.memory().copy(from, to, bytes)
+    }
+
+    fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        execute::workspace(op, inputs, outputs)
+    }
+
+    fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
+        if !call.timed {
+            execute::execute(&mut self.gpu, &call)?;
+            return Ok(Took::Unknown);
+        }
+        let events = self.timing.start()?;
+        execute::execute(&mut self.gpu, &call)?;
+        self.timing.end(events)?;
+        Ok(Took::Later)
+    }
+
+    fn take_time(&mut self) -> Option<f64> {
+        self.timing.take()
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        let Some(staging) = &mut self.staging else { return Ok(()) };
+        fault::check(&self.gpu, staging)
+    }
+}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda")
+            .field("ordinal", &self.gpu.context().ordinal())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The device that tests run on, or word that there is none.
+#[cfg(test)]
+pub(crate) fn for_tests() -> Option<Cuda> {
+    match Cuda::open(Options::default()) {
+        Ok(device) => Some(device),
+        Err(reason) => {
+            println!("skipped: {reason}");
+            None
+        }
+    }
+}

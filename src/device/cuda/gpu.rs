@@ -1,0 +1,167 @@
+//! The device as kernels see it: one stream, one range of memory, and code.
+
+#![allow(unsafe_code)]
+
+use super::compile::Compiler;
+use super::driver::{self, failed};
+use super::fault;
+use super::kernels::Source;
+use super::launch::{Kernel, Ptr};
+use super::libraries::Libraries;
+use super::memory::Memory;
+use crate::device::{DeviceError, Place};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, sys};
+use rustc_hash::FxHashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+/// A device, and what was loaded there.
+pub(super) struct Gpu {
+    /// Of the calling thread, from `open` or `enter` on.
+    context: Arc<CudaContext>,
+    /// All work goes here, and so is done in order.
+    stream: Arc<CudaStream>,
+    compiler: Compiler,
+    /// By the name of the source.
+    modules: FxHashMap<&'static str, sys::CUmodule>,
+    /// By the name of the kernel; names are unique.
+    functions: FxHashMap<&'static str, sys::CUfunction>,
+    libraries: Arc<Libraries>,
+    /// `None` until memory is reserved.
+    memory: Option<Memory>,
+}
+
+// SAFETY: the handles are the driver's, which is thread-safe; they belong to the context, which is made
+// current on the thread that uses them by `enter`.
+unsafe impl Send for Gpu {}
+
+impl Gpu {
+    /// Opens a device.
+    pub(super) fn open(ordinal: usize, tf32: bool, cudnn: bool) -> Result<Self, DeviceError> {
+        let context = driver::open(ordinal)?;
+        let opened = || -> Result<_, DriverError> {
+            let (major, minor) = context.compute_capability()?;
+            Ok((context.new_stream()?, (major.unsigned_abs(), minor.unsigned_abs())))
+        };
+        let (stream, capability) = opened().map_err(|e| failed("opening the device", e))?;
+        let libraries = Arc::new(Libraries::open(stream.clone(), tf32, cudnn)?);
+        Ok(Self {
+            context,
+            stream,
+            compiler: Compiler::new(capability),
+            modules: FxHashMap::default(),
+            functions: FxHashMap::default(),
+            libraries,
+            memory: None,
+        })
+    }
+
+    /// Makes the device that of the calling thread.
+    pub(super) fn enter(&self) -> Result<(), DeviceError> {
+        self.context.bind_to_thread().map_err(|e| failed("changing threads", e))
+    }
+
+    /// Takes memory for `bytes` bytes of tensors.
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.memory = None;
+        self.memory = Some(Memory::new(self.stream.clone(), bytes)?);
+        Ok(())
+    }
+
+    /// Its context.
+    pub(super) const fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Its stream, to record events in.
+    pub(super) const fn events(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Its stream, for the driver.
+    pub(super) fn stream(&self) -> sys::CUstream {
+        self.stream.cu_stream()
+    }
+
+    /// cuBLAS, and cuDNN if it is there.
+    pub(super) const fn libraries(&self) -> &Arc<Libraries> {
+        &self.libraries
+    }
+
+    /// Its memory.
+    ///
+    /// # Panics
+    /// Before any was reserved.
+    pub(super) fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("memory is reserved before anything is done with it")
+    }
+
+    /// The address of the tensor's first element.
+    ///
+    /// # Panics
+    /// If the tensor reaches outside the memory.
+    pub(super) fn first(&self, place: &Place) -> Ptr {
+        let element = place.layout.dtype().bytes() as u64;
+        let end = place.storage + place.layout.span() as u64 * element;
+        self.memory().range(place.storage, end).plus(place.layout.offset() as u64 * element)
+    }
+
+    /// The address of a byte of the memory.
+    ///
+    /// # Panics
+    /// If it is outside.
+    pub(super) fn at(&self, offset: u64) -> Ptr {
+        self.memory().range(offset, offset)
+    }
+
+    /// Where kernels say what was wrong with their input.
+    pub(super) fn fault(&self) -> Ptr {
+        self.memory().aside(fault::OFFSET)
+    }
+
+    /// A kernel that can be launched. The first of a source loads all of it.
+    pub(super) fn function(&mut self, kernel: Kernel) -> Result<sys::CUfunction, DeviceError> {
+        if let Some(&function) = self.functions.get(kernel.name) {
+            return Ok(function);
+        }
+        let module = self.module(kernel.source)?;
+        let name = CString::new(kernel.name).map_err(|e| DeviceError::new(e.to_string()))?;
+        // SAFETY: modules are unloaded with `self` alone.
+        let function = unsafe { result::module::get_function(module, name) }
+            .map_err(|e| failed(kernel.name, e))?;
+        self.functions.insert(kernel.name, function);
+        Ok(function)
+    }
+
+    fn module(&mut self, source: &'static Source) -> Result<sys::CUmodule, DeviceError> {
+        if let Some(&module) = self.modules.get(source.name) {
+            return Ok(module);
+        }
+        let load = |compiler: &Compiler| {
+            let image = compiler.image(source)?;
+            // SAFETY: the image is code as NVRTC made it; a damaged one is refused by the driver.
+            unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
+                .map_err(|e| failed(source.name, e))
+        };
+        let module = load(&self.compiler).or_else(|_| {
+            // What was kept on disk may be damaged.
+            self.compiler.forget(source);
+            load(&self.compiler)
+        })?;
+        self.modules.insert(source.name, module);
+        Ok(module)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here, and nothing is lost by it.
+        let _ = self.enter();
+        let _ = self.stream.synchronize();
+        for &module in self.modules.values() {
+            // SAFETY: loaded by `module`, and nothing runs any more.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+}

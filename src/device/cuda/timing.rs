@@ -1,0 +1,59 @@
+//! How long calls took: events in the stream, read back later.
+
+use super::driver::failed;
+use crate::device::DeviceError;
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Events before and after calls.
+pub(super) struct Timing {
+    stream: Arc<CudaStream>,
+    /// Of calls whose time was not told, oldest first.
+    awaited: VecDeque<[CudaEvent; 2]>,
+    /// To use again.
+    spare: Vec<[CudaEvent; 2]>,
+}
+
+impl Timing {
+    pub(super) const fn new(stream: Arc<CudaStream>) -> Self {
+        Self { stream, awaited: VecDeque::new(), spare: Vec::new() }
+    }
+
+    fn context(&self) -> &Arc<CudaContext> {
+        self.stream.context()
+    }
+
+    /// Before a call.
+    pub(super) fn start(&mut self) -> Result<[CudaEvent; 2], DeviceError> {
+        let events = match self.spare.pop() {
+            Some(events) => Ok(events),
+            None => {
+                let event = || self.context().new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT));
+                event().and_then(|start| Ok([start, event()?]))
+            }
+        };
+        let events = events.map_err(|e| failed("making an event", e))?;
+        events[0].record(&self.stream).map_err(|e| failed("recording an event", e))?;
+        Ok(events)
+    }
+
+    /// After it.
+    pub(super) fn end(&mut self, events: [CudaEvent; 2]) -> Result<(), DeviceError> {
+        events[1].record(&self.stream).map_err(|e| failed("recording an event", e))?;
+        self.awaited.push_back(events);
+        Ok(())
+    }
+
+    /// Seconds of the oldest call that are known and were not told.
+    pub(super) fn take(&mut self) -> Option<f64> {
+        let events = self.awaited.front()?;
+        if !events[1].is_complete() {
+            return None;
+        }
+        let milliseconds = events[0].elapsed_ms(&events[1]);
+        self.spare.extend(self.awaited.pop_front());
+        // What cannot be told took no time; there is nobody to complain to.
+        Some(milliseconds.map_or(0.0, |ms| f64::from(ms) * 1e-3))
+    }
+}
