@@ -1,6 +1,7 @@
 //! What every device that runs the built-in ops must do. The bodies know nothing of the device: they put
 //! tensors on it, run ops and read back. [`on_device`] makes tests of them for one device.
 
+mod bytes;
 mod elementwise;
 mod index;
 mod norm;
@@ -266,6 +267,9 @@ on_device!(
     cpu,
     crate::device::cpu::Cpu::new(Some(2)),
     [
+        bytes::values_go_there_and_back,
+        bytes::views_are_read_packed,
+        bytes::moves_may_overlap,
         elementwise::functions_of_one_element,
         elementwise::functions_of_two_elements,
         elementwise::nan_and_infinity,

@@ -100,9 +100,9 @@ pub(super) fn is_present() -> bool {
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(DeviceError::new(
-            "NVRTC was not found, which compiles the kernels: the system has no libnvrtc.so.12; \
-             install the CUDA toolkit or the Python package nvidia-cuda-nvrtc-cu12, and add its \
-             folder to LD_LIBRARY_PATH",
+            "NVRTC was not found, which compiles the kernels: the system has no libnvrtc.so.13 or \
+             libnvrtc.so.12; install the CUDA toolkit, or the Python package nvidia-cuda-nvrtc-cu12 \
+             with its folder in LD_LIBRARY_PATH",
         ));
     }
     let failed = |error: result::NvrtcError| {

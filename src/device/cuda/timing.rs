@@ -1,10 +1,12 @@
 //! How long calls took: events in the stream, read back later.
 
+#![allow(unsafe_code)]
+
 use super::driver::failed;
 use crate::device::DeviceError;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Events before and after calls.
 pub(super) struct Timing {
@@ -51,9 +53,24 @@ impl Timing {
         if !events[1].is_complete() {
             return None;
         }
-        let milliseconds = events[0].elapsed_ms(&events[1]);
+        let milliseconds = elapsed(events);
         self.spare.extend(self.awaited.pop_front());
         // What cannot be told took no time; there is nobody to complain to.
-        Some(milliseconds.map_or(0.0, |ms| f64::from(ms) * 1e-3))
+        Some(f64::from(milliseconds.unwrap_or(0.0)) * 1e-3)
     }
+}
+
+/// Milliseconds between two events that have happened.
+fn elapsed([start, end]: &[CudaEvent; 2]) -> Option<f32> {
+    type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+    static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
+    // Not the bindings' function, which drivers before CUDA 12.8 do not have; this one is in all.
+    let function = FUNCTION.get_or_init(|| {
+        // SAFETY: the library is loaded, for there are events, and the type is that of the function.
+        unsafe { sys::culib().get::<ElapsedTime>(b"cuEventElapsedTime\0").ok().map(|f| *f) }
+    });
+    let mut milliseconds = 0.0;
+    // SAFETY: both events live, and the time goes to a place that outlives the call.
+    let result = unsafe { (*function)?(&raw mut milliseconds, start.cu_event(), end.cu_event()) };
+    (result == sys::CUresult::CUDA_SUCCESS).then_some(milliseconds)
 }

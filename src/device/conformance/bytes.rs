@@ -1,0 +1,77 @@
+use super::{Rig, Rng};
+use crate::device::{Device, Place};
+use crate::host::HostTensor;
+use crate::layout::{DType, Layout};
+use crate::ops::Op;
+
+fn numbers(len: usize, seed: u64) -> HostTensor {
+    let mut rng = Rng::new(seed);
+    HostTensor::i32([len], (0..len).map(|_| rng.next() as i32).collect()).unwrap()
+}
+
+/// Blocks move by any distance, far or near, up or down, onto themselves or not.
+pub fn moves_may_overlap<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    const MIB: usize = 1 << 20;
+    let words = 3 * MIB;
+    let place = |offset: usize, len: usize| Place {
+        storage: 4 * offset as u64,
+        layout: Layout::contiguous(DType::I32, [len]),
+    };
+    for (i, (from, to, len)) in [
+        (0, 64, 1000),
+        (64, 0, 1000),
+        (64, 64, 1000),
+        (0, 2 * MIB, MIB),
+        (2 * MIB, MIB, MIB),
+        (0, 64, 2 * MIB),
+        (64, 0, 2 * MIB),
+        (0, MIB / 2 + 1, 2 * MIB),
+        (MIB / 2 + 1, 0, 2 * MIB),
+        (MIB - 1, 0, 2 * MIB),
+        (100, 0, 0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let all = numbers(words, i as u64);
+        rig.device.write(&all, place(0, words)).unwrap();
+        rig.device.copy(4 * from as u64, 4 * to as u64, 4 * len as u64).unwrap();
+        let mut expected = all.as_i32().unwrap().to_vec();
+        expected.copy_within(from..from + len, to);
+        let found = rig.device.read(place(0, words)).unwrap();
+        // Not assert_eq: nobody wants to read three million numbers.
+        assert!(found.as_i32().unwrap() == expected, "{len} words from {from} to {to}");
+    }
+}
+
+/// What is written is read, large or small, in order with all else, and may change as soon as it was given.
+pub fn values_go_there_and_back<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut front = 0;
+    let mut kept = Vec::new();
+    for (i, len) in [1, 0, 77, 5_000_000, 64, 1, 3_000_001, 4096].into_iter().enumerate() {
+        let host = numbers(len, 100 + i as u64);
+        let place = Place { storage: front, layout: host.layout() };
+        front += (4 * len as u64).next_multiple_of(256);
+        rig.device.write(&host, place).unwrap();
+        kept.push((host.clone(), place));
+        drop(host);
+    }
+    for (host, place) in kept.iter().chain(&kept) {
+        assert!(rig.device.read(*place).unwrap() == *host, "{:?}", host.layout());
+    }
+    rig.device.sync().unwrap();
+}
+
+/// A tensor that lies scattered is read in its own order.
+pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let host = numbers(6 * 70, 7);
+    let all = host.as_i32().unwrap();
+    let layout = Layout::contiguous(DType::I32, [6, 70]);
+    rig.device.write(&host, Place { storage: 512, layout: host.layout() }).unwrap();
+    let turned = layout.slice(1, 3, 50).unwrap().slice(0, 2, 4).unwrap().permute(&[1, 0]).unwrap();
+    let found = rig.device.read(Place { storage: 512, layout: turned }).unwrap();
+    assert_eq!(**found.shape(), [50, 4]);
+    for (i, &value) in found.as_i32().unwrap().iter().enumerate() {
+        assert_eq!(value, all[(2 + i % 4) * 70 + 3 + i / 4]);
+    }
+}
