@@ -1,0 +1,63 @@
+// Images as matrices, for convolutions by matrix products: column `q` of `columns [c * kh * kw, images * h' * w']`
+// is what window `q` sees.
+
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+struct Windows {
+    // Of the tensor that threads belong to: windows for `im2col`, the image for `col2im`.
+    Divider rows, columns;
+    Divider images;  // How many.
+    Divider channels;
+    int size[2];     // Of an image.
+    int windows[2];  // How many there are.
+    int kernel[2], stride[2], padding[2];
+};
+
+// A thread does a window of one channel: its column of `kh * kw` elements. Neighbouring threads write
+// neighbours.
+KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    Index left = (Index)i;
+    int column = (int)take_remainder(left, of.columns) * of.stride[1] - of.padding[1];
+    int row = (int)take_remainder(left, of.rows) * of.stride[0] - of.padding[0];
+    u64 image = take_remainder(left, of.images);
+    u64 channel = left;
+    u64 length = of.images.divisor * of.rows.divisor * of.columns.divisor;
+    const float *from = x + (image * of.channels.divisor + channel) * of.size[0] * of.size[1];
+    float *to = columns + channel * of.kernel[0] * of.kernel[1] * length + (i - channel * length);
+    for (int r = row; r < row + of.kernel[0]; ++r)
+        for (int c = column; c < column + of.kernel[1]; ++c) {
+            bool inside = r >= 0 && r < of.size[0] && c >= 0 && c < of.size[1];
+            *to = inside ? from[(u64)r * of.size[1] + c] : 0.0f;
+            to += length;
+        }
+}
+
+// A thread does an element of an image: the sum of what all windows say of it, in the order of the kernel's
+// places.
+KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    Index left = (Index)i;
+    int column = (int)take_remainder(left, of.columns) + of.padding[1];
+    int row = (int)take_remainder(left, of.rows) + of.padding[0];
+    u64 channel = take_remainder(left, of.channels);
+    u64 image = left;
+    u64 area = (u64)of.windows[0] * of.windows[1], length = of.images.divisor * area;
+    const float *from = columns + channel * of.kernel[0] * of.kernel[1] * length + image * area;
+    // The last window that begins at or before this row or column, and where in it we are.
+    int last[2] = {row / of.stride[0], column / of.stride[1]};
+    int first[2] = {row - last[0] * of.stride[0], column - last[1] * of.stride[1]};
+    float sum = 0.0f;
+    for (int r = first[0], down = last[0]; r < of.kernel[0] && down >= 0; r += of.stride[0], --down) {
+        if (down >= of.windows[0]) continue;
+        for (int c = first[1], across = last[1]; c < of.kernel[1] && across >= 0; c += of.stride[1], --across) {
+            if (across >= of.windows[1]) continue;
+            sum += from[((u64)r * of.kernel[1] + c) * length + (u64)down * of.windows[1] + across];
+        }
+    }
+    x[i] = sum;
+}
