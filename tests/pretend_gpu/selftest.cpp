@@ -80,7 +80,7 @@ void load_all() {
   load("libcuda.so.1", {DRIVER_FUNCTIONS(NAME)});
   load("libnvrtc.so.12", {NVRTC_FUNCTIONS(NAME)});
   load("libcublas.so.12", {BLAS_FUNCTIONS(NAME)});
-  //load("libcudnn.so.9", {DNN_FUNCTIONS(NAME)});
+  load("libcudnn.so.9", {DNN_FUNCTIONS(NAME)});
 }
 
 int compile(const char* source, std::string* log, void** module, std::vector<const char*> options) {
