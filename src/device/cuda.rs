@@ -11,7 +11,9 @@
 //! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2 MiB are
 //! taken to move blocks through.
 
+mod blas;
 mod compile;
+mod convolution;
 mod driver;
 mod execute;
 mod fault;
@@ -19,13 +21,19 @@ mod gpu;
 mod kernels;
 mod launch;
 mod libraries;
+#[cfg(test)]
+mod library_tests;
 mod memory;
+mod product;
+mod scratch;
 mod staging;
 mod timing;
 
 pub use self::driver::{Description, devices};
+pub use self::libraries::{Found, found};
 
 use self::gpu::Gpu;
+use self::libraries::Libraries;
 use self::staging::Staging;
 use self::timing::Timing;
 use crate::device::cpu::packed;
@@ -76,14 +84,24 @@ impl Cuda {
         Ok(Self { gpu, timing, staging: None })
     }
 
+    /// The version of cuBLAS: major, minor, patch.
+    #[must_use]
+    pub fn cublas_version(&self) -> (u32, u32, u32) {
+        self.gpu.libraries().cublas_version()
+    }
+
+    /// The version of cuDNN; `None`: convolutions do without.
+    #[must_use]
+    pub fn cudnn_version(&self) -> Option<(u32, u32, u32)> {
+        self.gpu.libraries().cudnn_version()
+    }
+
     /// A device that only counts and asks for the same workspaces: the same peak of memory.
     #[must_use]
     pub fn sim(&self) -> Sim<Op, HostTensor> {
         let libraries = Arc::clone(self.gpu.libraries());
-        Sim::new(Speed::GPU).with_workspace(move |op, inputs, outputs| {
-            let _ = &libraries;
-            execute::workspace(op, inputs, outputs)
-        })
+        Sim::new(Speed::GPU)
+            .with_workspace(move |op, inputs, outputs| workspace(&libraries, op, inputs, outputs))
     }
 
     fn staging(&mut self) -> &mut Staging {
@@ -148,7 +166,7 @@ impl Device for Cuda {
     }
 
     fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        execute::workspace(op, inputs, outputs)
+        workspace(self.gpu.libraries(), op, inputs, outputs)
     }
 
     fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
@@ -177,6 +195,17 @@ impl fmt::Debug for Cuda {
         f.debug_struct("Cuda")
             .field("ordinal", &self.gpu.context().ordinal())
             .finish_non_exhaustive()
+    }
+}
+
+/// Scratch bytes a run needs. Libraries choose their algorithms when they are first asked for a shape.
+fn workspace(libraries: &Libraries, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+    match op {
+        Op::MatMul => product::workspace(inputs, outputs),
+        Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. } => {
+            convolution::workspace(libraries, op, inputs, outputs)
+        }
+        _ => execute::workspace(op, inputs, outputs),
     }
 }
 
