@@ -11,7 +11,9 @@
 //! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2 MiB are
 //! taken to move blocks through.
 
+mod blas;
 mod compile;
+mod convolution;
 mod driver;
 mod execute;
 mod fault;
@@ -19,8 +21,12 @@ mod gpu;
 mod kernels;
 mod launch;
 mod libraries;
+#[cfg(test)]
+mod library_tests;
 mod memory;
 mod options;
+mod product;
+mod scratch;
 mod staging;
 mod timing;
 mod versions;
@@ -30,6 +36,7 @@ pub use self::options::Options;
 pub use self::versions::{Library, libraries};
 
 use self::gpu::Gpu;
+use self::libraries::Libraries;
 use self::staging::Staging;
 use self::timing::Timing;
 use crate::device::cpu::packed;
@@ -95,10 +102,8 @@ impl Cuda {
     #[must_use]
     pub fn sim(&self) -> Sim<Op, HostTensor> {
         let libraries = Arc::clone(self.gpu.libraries());
-        Sim::new(Speed::GPU).with_workspace(move |op, inputs, outputs| {
-            let _ = &libraries;
-            execute::workspace(op, inputs, outputs)
-        })
+        Sim::new(Speed::GPU)
+            .with_workspace(move |op, inputs, outputs| workspace(&libraries, op, inputs, outputs))
     }
 
     fn staging(&mut self) -> &mut Staging {
@@ -163,7 +168,7 @@ impl Device for Cuda {
     }
 
     fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        execute::workspace(op, inputs, outputs)
+        workspace(self.gpu.libraries(), op, inputs, outputs)
     }
 
     fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
@@ -192,6 +197,17 @@ impl fmt::Debug for Cuda {
         f.debug_struct("Cuda")
             .field("ordinal", &self.gpu.context().ordinal())
             .finish_non_exhaustive()
+    }
+}
+
+/// Scratch bytes a run needs. Libraries choose their algorithms when they are first asked for a shape.
+fn workspace(libraries: &Libraries, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+    match op {
+        Op::MatMul => product::workspace(inputs, outputs),
+        Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. } => {
+            convolution::workspace(libraries, op, inputs, outputs)
+        }
+        _ => execute::workspace(op, inputs, outputs),
     }
 }
 

@@ -20,6 +20,6 @@ pub(super) mod reduce;
 pub(super) mod sgd;
 pub(super) mod softmax;
 mod split;
-mod walk;
+pub(super) mod walk;
 #[allow(unsafe_code)]
 mod wide;

@@ -11,3 +11,7 @@ pub(super) struct Source {
 
 /// What all sources begin with.
 pub(super) const COMMON: &str = include_str!("kernels/common.cuh");
+
+/// Windows of images as columns of a matrix, and back.
+pub(super) static COLUMNS: Source =
+    Source { name: "columns", text: include_str!("kernels/columns.cu") };
