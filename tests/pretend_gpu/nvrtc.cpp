@@ -152,7 +152,8 @@ bool build(Program& program, const Options& options) {
       "-std=" + options.standard, "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-w",
       // Nothing of one module is seen by another, or by the program's own functions.
       "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic",
-      "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
+      // A thread's stack is small: using too much of it must meet the guard page.
+      "-fstack-clash-protection", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
       // Each access is checked for its alignment; a misaligned one traps.
       "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
       "-D__global__=", "-D__launch_bounds__(...)=", thunks, "-o", library};
