@@ -93,9 +93,12 @@ int compile(const char* source, std::string* log, void** module, std::vector<con
   log->resize(size);
   OK(nvrtcGetProgramLog(program, log->data()));
   if (result == 0) {
+    // A cubin is there only for a device's own architecture.
     OK(nvrtcGetCUBINSize(program, &size));
+    bool cubin = size != 0;
+    if (!cubin) OK(nvrtcGetPTXSize(program, &size));
     std::vector<char> image(size);
-    OK(nvrtcGetCUBIN(program, image.data()));
+    OK(cubin ? nvrtcGetCUBIN(program, image.data()) : nvrtcGetPTX(program, image.data()));
     OK(cuModuleLoadData(module, image.data()));
   }
   OK(nvrtcDestroyProgram(&program));
@@ -204,6 +207,24 @@ std::vector<int> ints(const Buffer& buffer) {
   std::vector<int> values(floats.size());
   memcpy(values.data(), floats.data(), floats.size() * 4);
   return values;
+}
+
+void test_maths() {
+  std::string log;
+  void* maths = nullptr;
+  if (compile(kMaths, &log, &maths, {}) != 0) fprintf(stderr, "%s\n", log.c_str());
+  CHECK(maths);
+  void* function;
+  OK(cuModuleGetFunction(&function, maths, "maths"));
+  Buffer wrong(1), line(1);
+  OK(cuMemsetD8Async(wrong.p, 0, 4, stream));
+  OK(cuMemsetD8Async(line.p, 0, 4, stream));
+  float one = 1;
+  void* pointers[] = {&wrong.p, &line.p, &one};
+  OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, pointers, nullptr));
+  EXPECT(0, ints(wrong)[0]);
+  EXPECT(0, ints(line)[0]);
+  OK(cuModuleUnload(maths));
 }
 
 void test_blocks() {
@@ -445,6 +466,7 @@ int main(int count, char** arguments) {
   };
   section("compiler", test_compiler);
   section("kernels", test_kernels);
+  section("maths", test_maths);
   section("blocks", test_blocks);
   section("refusals", test_refusals);
   section("streams", test_streams);

@@ -91,3 +91,40 @@ extern "C" __global__ void split() { if (threadIdx.x < 32) __syncthreads(); else
 extern "C" __global__ void two_barriers() { if (threadIdx.x < 8) __syncthreads(); else __syncthreads_or(1); }
 __global__ void no_c_name() {}
 )";
+
+// Each function of numbers that kernels use, with what it gives.
+const char* const kMaths = R"(
+#define IS(x, y) if (!((x) == (y))) atomicAdd(wrong, 1), atomicExch(line, __LINE__);
+#define NEAR(x, y) if (!(fabsf((x) - (y)) <= 1e-6f * fabsf(y))) atomicAdd(wrong, 1), atomicExch(line, __LINE__);
+__constant__ float table[2] = {1.5f, 2.5f};
+__device__ const int kCount = 3;
+extern "C" __global__ void maths(int* wrong, int* line, float one) {
+  float inf = __int_as_float(0x7f800000), nan = inf - inf;
+  NEAR(expf(one), 2.7182818f) NEAR(logf(2 * one), 0.69314718f) NEAR(sqrtf(2 * one), 1.41421356f)
+  NEAR(rsqrtf(4 * one), 0.5f) NEAR(tanhf(one), 0.76159416f) NEAR(powf(2 * one, 10), 1024) NEAR(log1pf(one), 0.69314718f)
+  NEAR(expm1f(one), 1.7182818f) NEAR(sinf(one), 0.84147098f) NEAR(cosf(one), 0.54030231f) NEAR(erff(one), 0.84270079f)
+  NEAR(exp(one), 2.7182818f) NEAR(sin(one), 0.84147098f) NEAR((float)exp((double)one), 2.7182818f)
+  float s, c; sincosf(one, &s, &c); NEAR(s, sinf(one)) NEAR(c, cosf(one))
+  NEAR(__expf(one), 2.7182818f) NEAR(__logf(2 * one), 0.69314718f) NEAR(__sinf(one), s) NEAR(__cosf(one), c)
+  IS(fabsf(-one), 1) IS(fmaxf(one, nan), 1) IS(fminf(nan, one), 1) IS(max(one, nan), 1) IS(fmaf(2, 3, one), 7)
+  IS(floorf(-1.5f * one), -2) IS(ceilf(-1.5f * one), -1) IS(truncf(-1.5f * one), -1) IS(rintf(2.5f * one), 2)
+  IS(copysignf(2, -one), -2) IS(isnan(nan), true) IS(isnan(one), false) IS(isinf(-inf), true) IS(isfinite(inf), false)
+  IS(__fdividef(one, 4), 0.25f) IS(__fmul_rn(3, one), 3) IS(__fadd_rn(3, one), 4) IS(__fsub_rn(3, one), 2)
+  IS(__fdiv_rn(one, 2), 0.5f) IS(__frcp_rn(4 * one), 0.25f) IS(__fsqrt_rn(9 * one), 3) IS(__fmaf_rn(2, 3, one), 7)
+  IS(__float2int_rn(2.5f * one), 2) IS(__float2uint_rn(3.5f * one), 4u) IS(__int2float_rn(-3), -3.0f)
+  IS(__float2int_rn(nan), 0) IS(__float2int_rn(1e20f * one), 2147483647) IS(__float2uint_rn(-one), 0u)
+  IS(__uint2float_rn(~0u), 4294967296.0f) IS(__float_as_int(one), 0x3f800000) IS(__float_as_uint(-one), 0xbf800000u)
+  IS(__uint_as_float(0x40000000u), 2 * one) IS(__umulhi(~0u, ~0u), ~0u - 1) IS(__ldg(table + 1), 2.5f)
+  IS(min(3, -4), -4) IS(max(3u, 4u), 4u) IS(min(3ll, 4ll), 3ll) IS(max((size_t)3, (size_t)4), (size_t)4) IS(max(kCount, 2), 3)
+  IS(__popc(0xf0u), 4) IS(__clz(1), 31) IS(__ffs(8), 4)
+  float4 v = make_float4(1, 2, 3, 4); float2 w = make_float2(v.z, v.w); int4 i = make_int4(1, 2, 3, 4); uint2 u = make_uint2(5, 6);
+  IS(w.y, 4) IS(i.w, 4) IS(u.x, 5u) IS(sizeof(uint4), 16ul) IS(alignof(float2), 8ul) IS(alignof(int2), 8ul) IS(make_int2(1, 2).y, 2)
+  IS(make_uint4(1, 2, 3, 4).z, 3u) IS(warpSize, 32)
+  unsigned bits = 1; atomicOr(&bits, 6u); IS(bits, 7u) IS(atomicCAS(&bits, 7u, 9u), 7u) IS(atomicExch(&bits, 2u), 9u) IS(bits, 2u)
+  float sum = 1; IS(atomicAdd(&sum, 2.0f), 1) IS(sum, 3) unsigned long long big = 1ull << 40; atomicMax(&big, 1ull << 41); IS(big, 1ull << 41)
+  __threadfence(); __threadfence_block(); __syncwarp();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) IS(threadIdx.y, 0u)
+  dim3 d(blockDim.x, 2); uint3 t = threadIdx; IS(d.z, 1u) IS(t.x, threadIdx.x)
+}
+)";
