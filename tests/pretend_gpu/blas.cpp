@@ -215,6 +215,14 @@ API cublasStatus_t cublasGetVersion_v2(void* pointer, int* version) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+// The parts of the version: major, minor, patch.
+API cublasStatus_t cublasGetProperty(int which, int* value) {
+  const int parts[] = {12, 9, 0};
+  if (which < 0 || which > 2 || !value) return CUBLAS_STATUS_INVALID_VALUE;
+  *value = parts[which];
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 API cublasStatus_t cublasSgemmStridedBatched(void* pointer, int ta, int tb, int m, int n, int k, const float* alpha,
                                              const float* a, int lda, long long stride_a, const float* b, int ldb,
                                              long long stride_b, const float* beta, float* c, int ldc,
