@@ -189,6 +189,8 @@ mod tests {
 
     #[test]
     fn looking_for_libraries_needs_nothing() {
-        assert_eq!(found(), found());
+        let libraries = found();
+        println!("{libraries:?}");
+        assert_eq!(libraries, found());
     }
 }
