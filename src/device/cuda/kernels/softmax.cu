@@ -2,6 +2,8 @@
 // is long, or to a block (`.._block`). It is read two or three times, from memory once.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// Of blocks of any size.
+#define BLOCK_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
@@ -181,11 +183,11 @@ template <bool Block, int Width> struct LogSoftmaxGrad {
 
 #define FORWARD(name, Kind) \
     KERNEL name##_lanes(float *y, const float *x, Rows of) { ROWS(Kind, false, y, x, of) } \
-    KERNEL name##_block(float *y, const float *x, Rows of) { ROWS(Kind, true, y, x, of) }
+    BLOCK_KERNEL name##_block(float *y, const float *x, Rows of) { ROWS(Kind, true, y, x, of) }
 
 #define GRADIENT(name, Kind) \
     KERNEL name##_lanes(float *dx, const float *y, Rows of, const float *dy) { ROWS(Kind, false, dx, y, of, dy) } \
-    KERNEL name##_block(float *dx, const float *y, Rows of, const float *dy) { ROWS(Kind, true, dx, y, of, dy) }
+    BLOCK_KERNEL name##_block(float *dx, const float *y, Rows of, const float *dy) { ROWS(Kind, true, dx, y, of, dy) }
 
 FORWARD(softmax, Softmax)
 FORWARD(log_softmax, LogSoftmax)
@@ -197,13 +199,13 @@ KERNEL cross_entropy_lanes(float *y, const float *x, Rows of, float *losses, con
     ROWS(CrossEntropy, false, y, x, of, losses, labels, report)
 }
 
-KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losses, const int *labels, Report report)
+BLOCK_KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losses, const int *labels, Report report)
 {
     ROWS(CrossEntropy, true, y, x, of, losses, labels, report)
 }
 
 // One block.
-KERNEL mean_loss(float *loss, const float *losses, u64 count)
+BLOCK_KERNEL mean_loss(float *loss, const float *losses, u64 count)
 {
     double sum = 0.0;
 #pragma unroll 4
