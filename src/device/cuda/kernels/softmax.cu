@@ -214,6 +214,19 @@ BLOCK_KERNEL mean_loss(float *loss, const float *losses, u64 count)
     if (threadIdx.x == 0) *loss = (float)(sum / (double)count);
 }
 
+template <int Width>
+__device__ inline void grad_unit(float *dx, const float *log_probs, u64 first, int label, bool allowed, float scale)
+{
+    float v[Width];
+    load<Width>(log_probs, v);
+#pragma unroll
+    for (int j = 0; j < Width; ++j) {
+        float at_label = first + j == label ? 1.0f : 0.0f;
+        v[j] = allowed ? (expf(v[j]) - at_label) * scale : NOT_A_NUMBER;
+    }
+    store<Width>(dx, v);
+}
+
 // `(e^log_probs - 1 at the label) * dloss / rows`
 KERNEL cross_entropy_grad(float *dx, const float *log_probs, const int *labels, const float *dloss, u64 rows, u64 units,
                           Divider length, u32 width, Report report)
@@ -222,11 +235,12 @@ KERNEL cross_entropy_grad(float *dx, const float *log_probs, const int *labels, 
     if (i >= units) return;
     float scale = *dloss / (float)rows;
     Index row = (Index)i;
-    u64 at = take_remainder(row, length) * width;
+    u64 first = (u64)take_remainder(row, length) * width;
     int label = labels[row];
     bool allowed = report.allows(label, row);
-    for (u32 j = 0; j < width; ++j) {
-        float one = at + j == label ? 1.0f : 0.0f;
-        dx[i * width + j] = allowed ? (expf(log_probs[i * width + j]) - one) * scale : NOT_A_NUMBER;
+    if (width == 4) {
+        grad_unit<4>(dx + i * 4, log_probs + i * 4, first, label, allowed, scale);
+    } else {
+        grad_unit<1>(dx + i, log_probs + i, first, label, allowed, scale);
     }
 }
