@@ -67,7 +67,16 @@ __device__ inline bool aligned(const void *address) { return ((u64)address & 15)
 
 template <class T> __device__ inline Four<T> load_four(const T *from) { return *(const Four<T> *)from; }
 
-template <class T> __device__ inline void store_four(T *to, Four<T> value) { *(Four<T> *)to = value; }
+// The intrinsic, as the compiler would make four stores of an assignment in some loops.
+__device__ inline void store_four(float *to, Four<float> x)
+{
+    __stcg((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
+}
+
+__device__ inline void store_four(u32 *to, Four<u32> x)
+{
+    __stcg((uint4 *)to, make_uint4(x.v[0], x.v[1], x.v[2], x.v[3]));
+}
 
 // Width elements from one address on: a single load where the width is 4.
 template <int Width, class T> __device__ inline void load(const T *from, T (&v)[Width])

@@ -3,6 +3,8 @@
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
+#define TAU 6.283185307f
+
 struct Stream {
     u64 key;
     u64 counter;  // The tensor's number.
@@ -53,7 +55,7 @@ struct Normal {
             // In (0, 1], so that the logarithm is finite.
             float radius = sqrtf(-2.0f * logf(1.0f - unit(words[i])));
             float sin, cos;
-            sincospif(2.0f * unit(words[i + 1]), &sin, &cos);
+            sincosf(TAU * unit(words[i + 1]), &sin, &cos);
             v[i] = mean + std * (radius * cos);
             v[i + 1] = mean + std * (radius * sin);
         }

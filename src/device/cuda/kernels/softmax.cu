@@ -2,6 +2,8 @@
 // is long, or to a block (`.._block`). It is read two or three times, from memory once.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// Of blocks of any size.
+#define BLOCK_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
@@ -181,11 +183,11 @@ template <bool Block, int Width> struct LogSoftmaxGrad {
 
 #define FORWARD(name, Kind) \
     KERNEL name##_lanes(float *y, const float *x, Rows of) { ROWS(Kind, false, y, x, of) } \
-    KERNEL name##_block(float *y, const float *x, Rows of) { ROWS(Kind, true, y, x, of) }
+    BLOCK_KERNEL name##_block(float *y, const float *x, Rows of) { ROWS(Kind, true, y, x, of) }
 
 #define GRADIENT(name, Kind) \
     KERNEL name##_lanes(float *dx, const float *y, Rows of, const float *dy) { ROWS(Kind, false, dx, y, of, dy) } \
-    KERNEL name##_block(float *dx, const float *y, Rows of, const float *dy) { ROWS(Kind, true, dx, y, of, dy) }
+    BLOCK_KERNEL name##_block(float *dx, const float *y, Rows of, const float *dy) { ROWS(Kind, true, dx, y, of, dy) }
 
 FORWARD(softmax, Softmax)
 FORWARD(log_softmax, LogSoftmax)
@@ -197,19 +199,32 @@ KERNEL cross_entropy_lanes(float *y, const float *x, Rows of, float *losses, con
     ROWS(CrossEntropy, false, y, x, of, losses, labels, report)
 }
 
-KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losses, const int *labels, Report report)
+BLOCK_KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losses, const int *labels, Report report)
 {
     ROWS(CrossEntropy, true, y, x, of, losses, labels, report)
 }
 
 // One block.
-KERNEL mean_loss(float *loss, const float *losses, u64 count)
+BLOCK_KERNEL mean_loss(float *loss, const float *losses, u64 count)
 {
     double sum = 0.0;
 #pragma unroll 4
     for (u64 i = threadIdx.x; i < count; i += blockDim.x) sum += losses[i];
     sum = join_block(sum, Plus());
     if (threadIdx.x == 0) *loss = (float)(sum / (double)count);
+}
+
+template <int Width>
+__device__ inline void grad_unit(float *dx, const float *log_probs, u64 first, int label, bool allowed, float scale)
+{
+    float v[Width];
+    load<Width>(log_probs, v);
+#pragma unroll
+    for (int j = 0; j < Width; ++j) {
+        float at_label = first + j == label ? 1.0f : 0.0f;
+        v[j] = allowed ? (expf(v[j]) - at_label) * scale : NOT_A_NUMBER;
+    }
+    store<Width>(dx, v);
 }
 
 // `(e^log_probs - 1 at the label) * dloss / rows`
@@ -220,11 +235,12 @@ KERNEL cross_entropy_grad(float *dx, const float *log_probs, const int *labels, 
     if (i >= units) return;
     float scale = *dloss / (float)rows;
     Index row = (Index)i;
-    u64 at = take_remainder(row, length) * width;
+    u64 first = (u64)take_remainder(row, length) * width;
     int label = labels[row];
     bool allowed = report.allows(label, row);
-    for (u32 j = 0; j < width; ++j) {
-        float one = at + j == label ? 1.0f : 0.0f;
-        dx[i * width + j] = allowed ? (expf(log_probs[i * width + j]) - one) * scale : NOT_A_NUMBER;
+    if (width == 4) {
+        grad_unit<4>(dx + i * 4, log_probs + i * 4, first, label, allowed, scale);
+    } else {
+        grad_unit<1>(dx + i, log_probs + i, first, label, allowed, scale);
     }
 }
