@@ -76,6 +76,9 @@ pub fn found() -> Result<Gpus, String> {
         compute_capability: Some(version(device.compute_capability)),
     };
     let rows = devices.into_iter().map(row).collect();
-    let libraries = cuda::libraries().into_iter().map(|library| (library.name, library.version));
+    let libraries = cuda::libraries().into_iter().map(|library| {
+        let untold = library.is_found.then(|| "of unknown version".to_owned());
+        (library.name, library.version.or(untold))
+    });
     Ok(Gpus { rows, driver_cuda, libraries: libraries.collect() })
 }
