@@ -48,16 +48,28 @@ fn nvrtc_version() -> Option<(u32, u32)> {
     Some((major.unsigned_abs(), minor.unsigned_abs()))
 }
 
+fn is_cublas_present() -> bool {
+    // SAFETY: loading a library runs its initializers; cuBLAS's have no preconditions.
+    unsafe { cublas::sys::is_culib_present() }
+}
+
 fn cublas_version() -> Option<Version> {
     use cublas::sys::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
-    // SAFETY: loading a library runs its initializers; cuBLAS's have no preconditions.
-    if !unsafe { cublas::sys::is_culib_present() } {
+    type GetProperty = unsafe extern "C" fn(
+        cublas::sys::libraryPropertyType_t,
+        *mut c_int,
+    ) -> cublas::sys::cublasStatus_t;
+    if !is_cublas_present() {
         return None;
     }
+    // Not through the bindings, which panic where there is no such function.
+    // SAFETY: the library is there, and the type is that of the function.
+    let function = unsafe { cublas::sys::culib().get::<GetProperty>(b"cublasGetProperty\0") };
+    let function = function.ok()?;
     let part = |which| {
         let mut value: c_int = 0;
         // SAFETY: writes one integer to a place that outlives the call.
-        unsafe { cublas::sys::cublasGetProperty(which, &raw mut value) }.result().ok()?;
+        unsafe { function(which, &raw mut value) }.result().ok()?;
         Some(value.unsigned_abs())
     };
     Some((part(MAJOR_VERSION)?, part(MINOR_VERSION)?, part(PATCH_LEVEL)?))
@@ -68,11 +80,11 @@ fn cudnn_version() -> Option<Version> {
     if !unsafe { cudnn::sys::is_culib_present() } {
         return None;
     }
-    Some(cudnn_version_of(u32::try_from(cudnn::result::get_version()).unwrap_or(0)))
+    Some(version_of(u32::try_from(cudnn::result::get_version()).unwrap_or(0)))
 }
 
-/// cuDNN's version from one number: up to 8 the major version counts thousands, then tens of thousands.
-const fn cudnn_version_of(number: u32) -> Version {
+/// A version from one number. The major version counts tens of thousands; thousands in cuDNN up to 8.
+const fn version_of(number: u32) -> Version {
     let major = if number < 90_000 { 1_000 } else { 10_000 };
     (number / major, number % major / 100, number % 100)
 }
@@ -93,13 +105,15 @@ impl Libraries {
         tf32: bool,
         cudnn: bool,
     ) -> Result<Self, DeviceError> {
-        let cublas_version = cublas_version().ok_or_else(|| {
-            DeviceError::new(
+        if !is_cublas_present() {
+            return Err(DeviceError::new(
                 "cuBLAS was not found, which multiplies matrices: the system has no libcublas.so.13 \
                  or libcublas.so.12; install the CUDA toolkit, or the Python package \
                  nvidia-cublas-cu12 with its folder in LD_LIBRARY_PATH",
-            )
-        })?;
+            ));
+        }
+        let blas = Blas::open(stream.clone(), tf32)?;
+        let cublas_version = version_of(blas.version()?);
         if cublas_version.0 < OLDEST_CUBLAS {
             return Err(DeviceError::new(format!(
                 "cuBLAS {} was found, and {OLDEST_CUBLAS} is the oldest that works; put the folder of \
@@ -107,7 +121,6 @@ impl Libraries {
                 dotted(cublas_version)
             )));
         }
-        let blas = Blas::open(stream.clone(), tf32)?;
         let opened = if cudnn { open_cudnn(&stream, tf32) } else { None };
         let (dnn, cudnn_version) = opened.unzip();
         tracing::debug!(
@@ -181,10 +194,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cudnn_counts_versions_in_two_ways() {
-        assert_eq!(cudnn_version_of(8907), (8, 9, 7));
-        assert_eq!(cudnn_version_of(90100), (9, 1, 0));
-        assert_eq!(cudnn_version_of(91002), (9, 10, 2));
+    fn versions_are_counted_in_two_ways() {
+        assert_eq!(version_of(8907), (8, 9, 7));
+        assert_eq!(version_of(90100), (9, 1, 0));
+        assert_eq!(version_of(91002), (9, 10, 2));
+        assert_eq!(version_of(120_903), (12, 9, 3));
     }
 
     #[test]
