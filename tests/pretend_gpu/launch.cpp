@@ -6,6 +6,7 @@
 #include "grid.h"
 #include "shared_sizes.h"
 #include "stream.h"
+#include <fcntl.h>
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -59,17 +60,20 @@ size_t image_size(const void* image) {
   return header->e_type == ET_DYN ? header->e_shoff + size_t{header->e_shentsize} * header->e_shnum : 0;
 }
 
-// The loader reads files, so the image becomes one, without a name.
+// The loader reads files, so the image becomes one. It takes a file for one that it has if the names are the
+// same, so each has a name of its own.
 void* load(const void* image, size_t bytes) {
-  int file = memfd_create("pretend_gpu_module", MFD_CLOEXEC);
+  const char* folder = getenv("TMPDIR");
+  std::string path = std::string(folder ? folder : "/tmp") + "/pretend_gpu_module_XXXXXX";
+  int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) return nullptr;
   void* library = nullptr;
   if (write(file, image, bytes) == static_cast<ssize_t>(bytes)) {
-    std::string path = "/proc/self/fd/" + std::to_string(file);
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) explain("cuModuleLoadData", "%s", dlerror());
   }
   close(file);
+  unlink(path.c_str());
   return library;
 }
 
