@@ -6,7 +6,7 @@ mod elementwise;
 mod index;
 mod norm;
 mod pool;
-mod product;
+pub(super) mod product;
 mod random;
 mod reduce;
 pub(super) mod samples;
@@ -22,6 +22,8 @@ use crate::ops::Op;
 /// A device with memory to run one op at a time in.
 pub(super) struct Rig<D> {
     device: D,
+    /// Where the first tensor goes.
+    front: u64,
 }
 
 /// Bytes of it.
@@ -37,7 +39,13 @@ pub(super) struct Arg {
 impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
     pub(super) fn new(mut device: D) -> Self {
         device.reserve(BYTES).unwrap();
-        Self { device }
+        Self { device, front: 256 }
+    }
+
+    /// Puts everything somewhere else.
+    #[cfg(feature = "cuda")]
+    pub(super) fn begin_at(&mut self, front: u64) {
+        self.front = front.next_multiple_of(256);
     }
 
     /// Runs `op`. Fresh outputs and the workspace are full of NaN before.
@@ -46,7 +54,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         op: &Op,
         args: &[Arg],
     ) -> Result<Vec<HostTensor>, DeviceError> {
-        let mut front = 256;
+        let mut front = self.front;
         let mut place = |bytes: u64| {
             let storage = front;
             front = (front + bytes).next_multiple_of(256);
@@ -131,6 +139,24 @@ impl Arg {
         self
     }
 
+    #[cfg(feature = "cuda")]
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The same elements one further in their storage, if they are contiguous.
+    fn one_further(&self) -> Self {
+        if !self.layout.is_contiguous() {
+            return self.clone();
+        }
+        let shape = *self.layout.shape();
+        let more = match self.host.data() {
+            HostData::F32(data) => Self::f32([data.len() + 1], [&[f32::NAN], &data[..]].concat()),
+            HostData::I32(data) => Self::i32([data.len() + 1], [&[-1], &data[..]].concat()),
+        };
+        more.view(|l| l.slice(0, 1, shape.elements())?.reshape(&shape))
+    }
+
     fn shape(&self) -> &[usize] {
         self.layout.shape()
     }
@@ -186,7 +212,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
@@ -286,6 +312,7 @@ macro_rules! on_device {
         samples::empty_tensors,
         samples::what_is_not_an_op_to_run_is_refused,
         samples::same_bits_again,
+        samples::operands_may_begin_anywhere,
     ]}
     };
     ($device:ident, $make:expr, [$($family:ident::$body:ident),* $(,)?]) => {

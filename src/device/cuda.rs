@@ -11,7 +11,9 @@
 //! Beside the budget, the driver takes memory for itself (hundreds of MiB on current GPUs), and 2 MiB are
 //! taken to move blocks through.
 
+mod blas;
 mod compile;
+mod convolution;
 mod driver;
 mod execute;
 mod fault;
@@ -19,13 +21,22 @@ mod gpu;
 mod kernels;
 mod launch;
 mod libraries;
+#[cfg(test)]
+mod library_tests;
 mod memory;
+mod options;
+mod product;
+mod scratch;
 mod staging;
 mod timing;
+mod versions;
 
 pub use self::driver::{Description, devices};
+pub use self::options::Options;
+pub use self::versions::{Library, libraries};
 
 use self::gpu::Gpu;
+use self::libraries::Libraries;
 use self::staging::Staging;
 use self::timing::Timing;
 use crate::device::cpu::packed;
@@ -37,25 +48,12 @@ use crate::ops::Op;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is asked of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Which device: 0 is the first. Default: 0.
-    pub ordinal: usize,
-    /// Matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa), which is
-    /// several times faster from compute capability 8.0 on. The same bits from run to run either way.
-    /// Default: off.
-    pub tf32: bool,
-    /// Convolve with cuDNN where it is there. Default: on.
-    pub cudnn: bool,
-}
+/// Of [`Cuda::available_bytes`]: code of the libraries and stacks of kernels. A reasoned figure, not a
+/// measured one: cuDNN's code is most of it, a few hundred MiB where the driver loads all of it at once.
+const MARGIN: u64 = 512 << 20;
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { ordinal: 0, tf32: false, cudnn: true }
-    }
-}
+/// Of the same: 2 % of what is free, for others who use the GPU.
+const OTHERS: u64 = 50;
 
 /// Runs the built-in ops on an NVIDIA GPU.
 pub struct Cuda {
@@ -76,14 +74,36 @@ impl Cuda {
         Ok(Self { gpu, timing, staging: None })
     }
 
+    /// What it is, and how much of its memory nobody uses now.
+    ///
+    /// # Errors
+    /// If the driver does not say.
+    pub fn description(&self) -> Result<Description, DeviceError> {
+        self.gpu.enter()?;
+        driver::current(self.gpu.context())
+    }
+
+    /// Bytes that a budget may have: what nobody uses now, less a margin of 512 MiB, or 2 % where that is
+    /// more, or half of it where that is less.
+    ///
+    /// The context and the handles of the libraries are there once the device is open, and count as used.
+    /// The margin is for what comes later beside the budget: kernels are loaded when they first run, their
+    /// stacks grow, and others use the GPU too.
+    ///
+    /// # Errors
+    /// If the driver does not say what is free.
+    pub fn available_bytes(&self) -> Result<u64, DeviceError> {
+        self.gpu.enter()?;
+        let free = driver::free_bytes()?;
+        Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
+    }
+
     /// A device that only counts and asks for the same workspaces: the same peak of memory.
     #[must_use]
     pub fn sim(&self) -> Sim<Op, HostTensor> {
         let libraries = Arc::clone(self.gpu.libraries());
-        Sim::new(Speed::GPU).with_workspace(move |op, inputs, outputs| {
-            let _ = &libraries;
-            execute::workspace(op, inputs, outputs)
-        })
+        Sim::new(Speed::GPU)
+            .with_workspace(move |op, inputs, outputs| workspace(&libraries, op, inputs, outputs))
     }
 
     fn staging(&mut self) -> &mut Staging {
@@ -150,7 +170,7 @@ impl Device for Cuda {
     }
 
     fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        execute::workspace(op, inputs, outputs)
+        workspace(self.gpu.libraries(), op, inputs, outputs)
     }
 
     fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
@@ -179,6 +199,17 @@ impl fmt::Debug for Cuda {
         f.debug_struct("Cuda")
             .field("ordinal", &self.gpu.context().ordinal())
             .finish_non_exhaustive()
+    }
+}
+
+/// Scratch bytes a run needs. Libraries choose their algorithms when they are first asked for a shape.
+fn workspace(libraries: &Libraries, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+    match op {
+        Op::MatMul => product::workspace(inputs, outputs),
+        Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. } => {
+            convolution::workspace(libraries, op, inputs, outputs)
+        }
+        _ => execute::workspace(op, inputs, outputs),
     }
 }
 

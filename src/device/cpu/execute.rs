@@ -248,7 +248,11 @@ fn entries(layout: &Layout, axis: usize) -> Entries {
 }
 
 /// The convolution an op is about; `None` if it is none.
-fn conv_shape(op: &Op, inputs: &[Layout], outputs: &[Layout]) -> Option<ConvShape> {
+pub(in crate::device) fn conv_shape(
+    op: &Op,
+    inputs: &[Layout],
+    outputs: &[Layout],
+) -> Option<ConvShape> {
     let (conv, [x, weight, _dy]) = match (op, inputs, outputs) {
         (Op::Conv2d(conv), [x, weight], [y]) => (conv, [x, weight, y]),
         (Op::Conv2dGradInput { conv, .. }, [dy, weight], [dx]) => (conv, [dx, weight, dy]),

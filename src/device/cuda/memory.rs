@@ -97,6 +97,16 @@ impl Memory {
         Ptr(self.aside.base + offset)
     }
 
+    /// Fills `bytes` bytes from `from` on with zeros.
+    pub(super) fn zero(&self, from: Ptr, bytes: u64) -> Result<(), DeviceError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the bytes are the caller's.
+        unsafe { result::memset_d8_async(from.0, 0, bytes as usize, self.stream.cu_stream()) }
+            .map_err(|e| failed("filling with zeros", e))
+    }
+
     /// Copies `bytes` bytes from offset `from` to offset `to`; the ranges may overlap.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         let (source, target) = (

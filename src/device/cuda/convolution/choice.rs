@@ -1,0 +1,136 @@
+//! Which of cuDNN's algorithms a shape gets. Never by timing: times differ from run to run, and bits would
+//! with them.
+
+use std::ffi::c_int;
+
+/// Most bytes of workspace an algorithm may want, if another wants less. To be tuned on a GPU.
+pub(super) const WORKSPACE_CAP: usize = 256 << 20;
+
+/// How an algorithm multiplies: cuDNN's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Math {
+    /// f32, or TF32 where the device has it.
+    Default = 0,
+    /// TF32 for f32 data.
+    TensorOp = 1,
+    /// f32 alone.
+    Fma = 3,
+}
+
+impl Math {
+    /// What to ask for.
+    pub(super) const fn wanted(tf32: bool) -> Self {
+        if tf32 { Self::Default } else { Self::Fma }
+    }
+
+    /// What to run an algorithm with that was offered with `number`; `None` if it may not be used.
+    const fn allowed(number: u32, tf32: bool) -> Option<Self> {
+        match (number, tf32) {
+            (0, true) => Some(Self::Default),
+            (1, true) => Some(Self::TensorOp),
+            // Offered as the default where the device has no TF32 (and the two are the same): f32 alone is
+            // asked for again, and whether that works before it is chosen.
+            (0, false) | (3, _) => Some(Self::Fma),
+            // 2 rounds to f16.
+            _ => None,
+        }
+    }
+}
+
+/// What cuDNN says of an algorithm: `cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t`, which are all the
+/// same but for what `algorithm` counts. Numbers, as a newer cuDNN may have some that enums of today lack.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct Offer {
+    algorithm: u32,
+    /// 0: it works.
+    status: u32,
+    seconds: f32,
+    bytes: usize,
+    /// 1: the same bits each time.
+    determinism: u32,
+    math: u32,
+    reserved: [c_int; 3],
+}
+
+/// An algorithm that may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// By cuDNN's number.
+    pub algorithm: u32,
+    /// How it multiplies.
+    pub math: Math,
+    /// Its workspace.
+    pub bytes: usize,
+}
+
+/// Those offers that work, are deterministic and as exact as wanted, in cuDNN's order.
+pub(super) fn candidates(offers: &[Offer], tf32: bool) -> impl Iterator<Item = Candidate> {
+    offers.iter().filter(|offer| offer.status == 0 && offer.determinism == 1).filter_map(
+        move |&Offer { algorithm, bytes, math, .. }| {
+            Math::allowed(math, tf32).map(|math| Candidate { algorithm, math, bytes })
+        },
+    )
+}
+
+/// The first, which cuDNN takes for the fastest, whose workspace is within the cap; if there is none, the
+/// one with the smallest.
+pub(super) fn choose(candidates: &[Candidate]) -> Option<Candidate> {
+    let within = candidates.iter().find(|candidate| candidate.bytes <= WORKSPACE_CAP);
+    within.or_else(|| candidates.iter().min_by_key(|candidate| candidate.bytes)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Offer = Offer {
+        algorithm: 0,
+        status: 0,
+        seconds: -1.0,
+        bytes: 0,
+        determinism: 1,
+        math: 3,
+        reserved: [0; 3],
+    };
+
+    fn found(offers: &[Offer], tf32: bool) -> Vec<(u32, Math)> {
+        candidates(offers, tf32).map(|found| (found.algorithm, found.math)).collect()
+    }
+
+    #[test]
+    fn only_what_works_the_same_each_time_is_a_candidate() {
+        let offers = [
+            Offer { algorithm: 1, status: 3000, ..GOOD },
+            Offer { algorithm: 2, determinism: 0, ..GOOD },
+            Offer { algorithm: 3, ..GOOD },
+            Offer { algorithm: 4, determinism: 7, ..GOOD },
+        ];
+        assert_eq!(found(&offers, false), [(3, Math::Fma)]);
+        assert_eq!(found(&offers[..2], false), []);
+    }
+
+    #[test]
+    fn without_tf32_all_run_as_f32_alone() {
+        let offers = [2, 1, 0, 3, 9].map(|math| Offer { algorithm: math, math, ..GOOD });
+        assert_eq!(found(&offers, false), [(0, Math::Fma), (3, Math::Fma)]);
+        assert_eq!(found(&offers, true), [(1, Math::TensorOp), (0, Math::Default), (3, Math::Fma)]);
+    }
+
+    #[test]
+    fn the_first_within_the_cap_is_chosen_or_the_smallest() {
+        let list = |sizes: &[usize]| {
+            let numbered = (0..).zip(sizes);
+            numbered
+                .map(|(algorithm, &bytes)| Candidate { algorithm, math: Math::Fma, bytes })
+                .collect::<Vec<_>>()
+        };
+        let chosen = |sizes: &[usize]| choose(&list(sizes)).map(|chosen| chosen.algorithm);
+        let cap = WORKSPACE_CAP;
+        assert_eq!(chosen(&[]), None);
+        assert_eq!(chosen(&[5, 0]), Some(0));
+        assert_eq!(chosen(&[cap + 1, cap, 0]), Some(1));
+        assert_eq!(chosen(&[cap + 3, cap + 1, cap + 2]), Some(1));
+    }
+}

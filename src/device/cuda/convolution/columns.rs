@@ -1,0 +1,348 @@
+//! Convolutions as matrix products, without cuDNN.
+//!
+//! The windows of an image are the columns of a matrix, `[c * kh * kw, h_out * w_out]`. Then, image by image,
+//!
+//! ```text
+//! y       = weight * columns            weight is [o, c * kh * kw], y and dy are [o, h_out * w_out]
+//! columns = weight^T * dy               and each pixel of dx is the sum of what columns have of it
+//! dweight = sum of dy * columns^T       one image after the other
+//! ```
+//!
+//! Columns of several images are made at once, as many as fit [`CHUNK`]. Windows of one pixel each are the
+//! image itself.
+
+use super::{Kind, Operands, Task};
+use crate::device::DeviceError;
+use crate::device::cpu::ConvShape;
+use crate::device::cuda::blas::{self, Form, Products, Side};
+use crate::device::cuda::gpu::Gpu;
+use crate::device::cuda::kernels;
+use crate::device::cuda::launch::{Grid, Kernel, Ptr};
+use crate::device::cuda::scratch::{Scratch, padded};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Most bytes of columns at a time, if one image's are not more.
+const CHUNK: u64 = 64 << 20;
+
+/// Most blocks along a dimension of a grid. Threads go on to more work from there.
+const BLOCKS: usize = 65_535;
+
+const COLUMNS_OF_IMAGES: Kernel = kernels::COLUMNS.kernel("columns_of_images");
+const IMAGES_OF_COLUMNS: Kernel = kernels::COLUMNS.kernel("images_of_columns");
+
+/// Bytes of so many floats.
+const fn bytes(floats: usize) -> u64 {
+    floats as u64 * size_of::<f32>() as u64
+}
+
+/// How a task is cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Floats of an image, of its result or that result's gradient, and of its columns.
+    image: usize,
+    result: usize,
+    columns: usize,
+    /// Images at a time.
+    images: usize,
+    /// Whether columns are the image itself.
+    direct: bool,
+}
+
+impl Plan {
+    fn new(task: &Task) -> Self {
+        let shape = &task.shape;
+        let windows = shape.h_out() * shape.w_out();
+        let columns = shape.c_in * shape.kh * shape.kw * windows;
+        let direct =
+            [shape.kh, shape.kw] == [1, 1] && shape.stride == [1, 1] && shape.padding == [0, 0];
+        // Chunks of about the same size, rather than a small one at the end.
+        let most = if direct { shape.n as u64 } else { (CHUNK / bytes(columns)).max(1) };
+        let chunks = shape.n.div_ceil(usize::try_from(most).unwrap_or(usize::MAX));
+        Self {
+            image: shape.c_in * shape.h * shape.w,
+            result: shape.c_out * windows,
+            columns,
+            images: shape.n.div_ceil(chunks),
+            direct,
+        }
+    }
+
+    /// Bytes of the columns of a chunk.
+    const fn columns_bytes(&self) -> u64 {
+        if self.direct { 0 } else { bytes(self.images * self.columns) }
+    }
+
+    /// Bytes of cuBLAS's workspace: that of the largest product.
+    fn blas_bytes(&self, task: &Task) -> u64 {
+        blas::workspace(match task.kind {
+            Kind::Forward => bytes(self.images * self.result),
+            Kind::GradInput => bytes(self.images * self.columns),
+            Kind::GradWeight => bytes(task.shape.weight_len()),
+        })
+    }
+
+    /// The images of each chunk.
+    fn chunks(&self, n: usize) -> impl Iterator<Item = Range<usize>> {
+        let images = self.images;
+        (0..n).step_by(images).map(move |from| from..(from + images).min(n))
+    }
+}
+
+/// Scratch bytes a run needs. The task is not empty.
+pub(super) fn workspace(task: &Task) -> u64 {
+    let plan = Plan::new(task);
+    padded(plan.columns_bytes()) + plan.blas_bytes(task)
+}
+
+/// Runs a task that is not empty.
+pub(super) fn run(
+    gpu: &mut Gpu,
+    task: &Task,
+    operands: Operands,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let plan = Plan::new(task);
+    let columns = scratch.take(plan.columns_bytes())?;
+    let blas = scratch.take(plan.blas_bytes(task))?;
+    let run = Run { shape: &task.shape, plan, columns, blas };
+    let Operands { inputs: [a, b], result } = operands;
+    for images in plan.chunks(task.shape.n) {
+        match task.kind {
+            Kind::Forward => run.forward(gpu, images, [a, b], result)?,
+            Kind::GradInput => run.grad_input(gpu, images, [a, b], result)?,
+            Kind::GradWeight => run.grad_weight(gpu, images, [a, b], result)?,
+        }
+    }
+    Ok(())
+}
+
+/// A task being run.
+struct Run<'a> {
+    shape: &'a ConvShape,
+    plan: Plan,
+    /// Where columns of a chunk go.
+    columns: Ptr,
+    /// Where cuBLAS's workspace is.
+    blas: Ptr,
+}
+
+impl Run<'_> {
+    fn forward(
+        &self,
+        gpu: &mut Gpu,
+        images: Range<usize>,
+        [x, weight]: [Ptr; 2],
+        y: Ptr,
+    ) -> Result<(), DeviceError> {
+        let Plan { image, result, columns, .. } = self.plan;
+        let [o, taps, windows] = self.sizes();
+        let (x, y) = (at(x, images.start * image), at(y, images.start * result));
+        let read = self.columns_of(gpu, x, images.len())?;
+        self.multiply(
+            gpu,
+            Products {
+                batch: images.len(),
+                sizes: [o, taps, windows],
+                a: Side { first: weight, form: Form::packed(taps), step: 0 },
+                b: Side { first: read, form: Form::packed(windows), step: columns },
+                y,
+                add: false,
+                workspace: self.blas,
+            },
+        )
+    }
+
+    fn grad_input(
+        &self,
+        gpu: &mut Gpu,
+        images: Range<usize>,
+        [dy, weight]: [Ptr; 2],
+        dx: Ptr,
+    ) -> Result<(), DeviceError> {
+        let Plan { image, result, direct, .. } = self.plan;
+        let [o, taps, windows] = self.sizes();
+        let (dy, dx) = (at(dy, images.start * result), at(dx, images.start * image));
+        let columns = if direct { dx } else { self.columns };
+        self.multiply(
+            gpu,
+            Products {
+                batch: images.len(),
+                sizes: [taps, o, windows],
+                a: Side { first: weight, form: Form::transposed(taps), step: 0 },
+                b: Side { first: dy, form: Form::packed(windows), step: result },
+                y: columns,
+                add: false,
+                workspace: self.blas,
+            },
+        )?;
+        if direct {
+            return Ok(());
+        }
+        let pixels = self.shape.h * self.shape.w;
+        let planes = images.len() * self.shape.c_in;
+        self.launch(gpu, IMAGES_OF_COLUMNS, [dx, columns], planes, grid(pixels, planes))
+    }
+
+    fn grad_weight(
+        &self,
+        gpu: &mut Gpu,
+        images: Range<usize>,
+        [x, dy]: [Ptr; 2],
+        dweight: Ptr,
+    ) -> Result<(), DeviceError> {
+        let Plan { image, result, columns, .. } = self.plan;
+        let [o, taps, windows] = self.sizes();
+        let read = self.columns_of(gpu, at(x, images.start * image), images.len())?;
+        for (i, n) in images.enumerate() {
+            self.multiply(
+                gpu,
+                Products {
+                    batch: 1,
+                    sizes: [o, windows, taps],
+                    a: Side { first: at(dy, n * result), form: Form::packed(windows), step: 0 },
+                    b: Side {
+                        first: at(read, i * columns),
+                        form: Form::transposed(windows),
+                        step: 0,
+                    },
+                    y: dweight,
+                    add: n > 0,
+                    workspace: self.blas,
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Channels of the result, rows of columns, windows.
+    fn sizes(&self) -> [usize; 3] {
+        let ConvShape { c_in, c_out, kh, kw, .. } = *self.shape;
+        [c_out, c_in * kh * kw, self.shape.h_out() * self.shape.w_out()]
+    }
+
+    /// Columns of `images` images from `x` on.
+    fn columns_of(&self, gpu: &mut Gpu, x: Ptr, images: usize) -> Result<Ptr, DeviceError> {
+        if self.plan.direct {
+            return Ok(x);
+        }
+        let ConvShape { c_in, kh, kw, .. } = *self.shape;
+        let [.., windows] = self.sizes();
+        let planes = images * c_in;
+        let grid = grid(windows, planes * kh * kw);
+        self.launch(gpu, COLUMNS_OF_IMAGES, [self.columns, x], planes, grid)?;
+        Ok(self.columns)
+    }
+
+    fn multiply(&self, gpu: &Gpu, products: Products) -> Result<(), DeviceError> {
+        Arc::clone(gpu.libraries()).blas().multiply(&products)
+    }
+
+    fn launch(
+        &self,
+        gpu: &mut Gpu,
+        kernel: Kernel,
+        [to, from]: [Ptr; 2],
+        planes: usize,
+        grid: Grid,
+    ) -> Result<(), DeviceError> {
+        let shape = self.shape;
+        // What the kernels count with an int: pixels with their padding, and windows.
+        let [_, taps, windows] = self.sizes();
+        let padded = [0, 1].map(|i| [shape.h, shape.w][i] + 2 * shape.padding[i]);
+        let counted = [padded[0].saturating_mul(padded[1]), taps, windows];
+        if let Some(size) = counted.into_iter().chain(shape.stride).find(|&n| n > blas::LARGEST) {
+            return Err(DeviceError::new(format!(
+                "cuda: a convolution of {shape:?}: {size} is above {}",
+                blas::LARGEST
+            )));
+        }
+        let planes = planes as u64;
+        let [h, w, kh, kw] = [shape.h, shape.w, shape.kh, shape.kw].map(|size| size as i32);
+        let [[down, right], [above, left]] =
+            [shape.stride, shape.padding].map(|pair| pair.map(|size| size as i32));
+        let [rows, columns] = [shape.h_out(), shape.w_out()].map(|size| size as i32);
+        gpu.launch(
+            kernel,
+            grid,
+            &[&to, &from, &planes, &h, &w, &kh, &kw, &down, &right, &above, &left, &rows, &columns],
+        )
+    }
+}
+
+/// The address so many floats further.
+const fn at(first: Ptr, floats: usize) -> Ptr {
+    first.plus(bytes(floats))
+}
+
+/// Threads for `along` elements in each of `rows` rows.
+fn grid(along: usize, rows: usize) -> Grid {
+    // Whole warps, and no more of them than have something to do.
+    let threads = along.next_multiple_of(32).min(256);
+    let blocks = [along.div_ceil(threads), rows].map(|n| n.min(BLOCKS) as u32);
+    Grid { blocks: [blocks[0], blocks[1], 1], threads: threads as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(kind: Kind, [n, c_in, size, c_out, kernel]: [usize; 5]) -> Task {
+        let shape = ConvShape {
+            n,
+            c_in,
+            h: size,
+            w: size,
+            c_out,
+            kh: kernel,
+            kw: kernel,
+            stride: [1, 1],
+            padding: [kernel / 2, kernel / 2],
+        };
+        Task { kind, shape }
+    }
+
+    #[test]
+    fn chunks_hold_all_images_once_and_are_no_larger_than_they_may() {
+        for n in [1, 2, 17, 200, 1000] {
+            let plan = Plan::new(&task(Kind::Forward, [n, 64, 32, 64, 3]));
+            assert!(plan.columns_bytes() <= CHUNK);
+            let images: Vec<usize> = plan.chunks(n).flatten().collect();
+            assert_eq!(images, (0..n).collect::<Vec<_>>());
+            let smallest = plan.chunks(n).map(|chunk| chunk.len()).min().unwrap();
+            assert!(plan.images - smallest < plan.chunks(n).count());
+        }
+        // One image's columns are more than a chunk.
+        let large = Plan::new(&task(Kind::Forward, [3, 512, 256, 1, 3]));
+        assert_eq!((large.images, large.chunks(3).count()), (1, 3));
+        assert!(large.columns_bytes() > CHUNK);
+    }
+
+    #[test]
+    fn windows_of_one_pixel_need_no_columns() {
+        let plain = task(Kind::GradInput, [8, 64, 32, 64, 1]);
+        assert_eq!(workspace(&plain), blas::workspace(8 * 64 * 32 * 32 * 4));
+        let mut strided = plain;
+        strided.shape.stride = [2, 2];
+        assert!(!Plan::new(&strided).direct);
+        let mut wide = plain;
+        wide.shape.padding = [0, 1];
+        assert!(!Plan::new(&wide).direct);
+    }
+
+    #[test]
+    fn workspaces_hold_columns_and_cublas() {
+        let columns = 2 * (3 * 9) * (10 * 10) * 4;
+        let bytes = |kind| workspace(&task(kind, [2, 3, 10, 5, 3]));
+        assert_eq!(bytes(Kind::Forward), padded(columns) + blas::workspace(2 * 5 * 100 * 4));
+        assert_eq!(bytes(Kind::GradInput), padded(columns) + blas::workspace(columns));
+        assert_eq!(bytes(Kind::GradWeight), padded(columns) + blas::workspace(5 * 27 * 4));
+    }
+
+    #[test]
+    fn grids_cover_small_and_large() {
+        assert_eq!(grid(1, 1), Grid { blocks: [1, 1, 1], threads: 32 });
+        assert_eq!(grid(49, 7), Grid { blocks: [1, 7, 1], threads: 64 });
+        assert_eq!(grid(257, 70_000), Grid { blocks: [2, 65_535, 1], threads: 256 });
+    }
+}

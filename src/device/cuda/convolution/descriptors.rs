@@ -1,0 +1,111 @@
+//! What cuDNN wants to know of a convolution.
+
+#![allow(unsafe_code)]
+
+use super::choice::Math;
+use crate::device::DeviceError;
+use crate::device::cpu::ConvShape;
+use cudarc::cudnn::sys;
+use std::ffi::{CStr, c_int};
+use std::ptr::null_mut;
+
+const DATA: sys::cudnnDataType_t = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+const PACKED: sys::cudnnTensorFormat_t = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+
+/// Descriptions of a convolution's tensors, and of itself.
+pub(super) struct Descriptors {
+    pub x: sys::cudnnTensorDescriptor_t,
+    pub weight: sys::cudnnFilterDescriptor_t,
+    pub y: sys::cudnnTensorDescriptor_t,
+    pub conv: sys::cudnnConvolutionDescriptor_t,
+}
+
+impl Descriptors {
+    /// Describes a convolution.
+    ///
+    /// # Errors
+    /// If cuDNN does not take sizes like these.
+    pub(super) fn new(shape: &ConvShape) -> Result<Self, DeviceError> {
+        let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding } = *shape;
+        let [n, c_in, h, w] = ints([n, c_in, h, w])?;
+        let [c_out, kh, kw] = ints([c_out, kh, kw])?;
+        let [h_out, w_out] = ints([shape.h_out(), shape.w_out()])?;
+        let [[down, right], [above, left]] = [ints(stride)?, ints(padding)?];
+        // What was made is destroyed with this, also if the rest fails.
+        let mut made = Self { x: null_mut(), weight: null_mut(), y: null_mut(), conv: null_mut() };
+        // SAFETY: descriptors are written to places that outlive the calls, and are set once they are made.
+        unsafe {
+            check("describing", sys::cudnnCreateTensorDescriptor(&raw mut made.x))?;
+            check("describing", sys::cudnnCreateFilterDescriptor(&raw mut made.weight))?;
+            check("describing", sys::cudnnCreateTensorDescriptor(&raw mut made.y))?;
+            check("describing", sys::cudnnCreateConvolutionDescriptor(&raw mut made.conv))?;
+            let Self { x, weight, y, conv } = made;
+            check("x", sys::cudnnSetTensor4dDescriptor(x, PACKED, DATA, n, c_in, h, w))?;
+            let set = sys::cudnnSetFilter4dDescriptor(weight, DATA, PACKED, c_out, c_in, kh, kw);
+            check("weight", set)?;
+            check("y", sys::cudnnSetTensor4dDescriptor(y, PACKED, DATA, n, c_out, h_out, w_out))?;
+            let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+            let set = sys::cudnnSetConvolution2dDescriptor(
+                conv, above, left, down, right, 1, 1, mode, DATA,
+            );
+            check("convolution", set)?;
+        }
+        Ok(made)
+    }
+
+    /// Changes how algorithms multiply.
+    pub(super) fn set_math(&self, math: Math) -> Result<(), DeviceError> {
+        let math = match math {
+            Math::Default => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            Math::TensorOp => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+            Math::Fma => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+        };
+        // SAFETY: made in `new`.
+        check("math", unsafe { sys::cudnnSetConvolutionMathType(self.conv, math) })
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        let Self { x, weight, y, conv } = *self;
+        // SAFETY: made in `new` or null, and used no more.
+        unsafe {
+            for tensor in [x, y].into_iter().filter(|tensor| !tensor.is_null()) {
+                let _ = sys::cudnnDestroyTensorDescriptor(tensor);
+            }
+            if !weight.is_null() {
+                let _ = sys::cudnnDestroyFilterDescriptor(weight);
+            }
+            if !conv.is_null() {
+                let _ = sys::cudnnDestroyConvolutionDescriptor(conv);
+            }
+        }
+    }
+}
+
+/// Sizes as cuDNN takes them.
+fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], DeviceError> {
+    let mut ints = [0; N];
+    for (int, size) in ints.iter_mut().zip(sizes) {
+        *int = c_int::try_from(size)
+            .map_err(|_| DeviceError::new(format!("cudnn: {size} is above {}", c_int::MAX)))?;
+    }
+    Ok(ints)
+}
+
+/// A call of cuDNN that may not have worked, in words.
+pub(super) fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
+    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    // cuDNN's own word for it: a newer one may know more than the enum.
+    // SAFETY: answers with a text that lives as long as the library, whatever the number.
+    let text = unsafe { sys::cudnnGetErrorString(status) };
+    let text = if text.is_null() {
+        "unknown".into()
+    } else {
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy()
+    };
+    Err(DeviceError::new(format!("cudnn: {what}: {text}")))
+}

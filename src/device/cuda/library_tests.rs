@@ -1,0 +1,183 @@
+//! What goes through the libraries, on the device there is: with cuDNN and without, and against the cpu.
+
+use super::{Cuda, Options};
+use crate::device::Device;
+use crate::device::conformance::{Arg, Rig, Rng, product};
+use crate::device::cpu::Cpu;
+use crate::host::HostTensor;
+use crate::layout::{DType, Layout};
+use crate::ops::{Conv2d, Op};
+
+/// Runs `body` on a device with cuDNN, if there is such a thing, and on one without; or says that there is none.
+fn on_devices(body: impl Fn(Cuda)) {
+    for cudnn in [true, false] {
+        match Cuda::open(Options { cudnn, ..Options::default() }) {
+            Ok(_) if cudnn && super::versions::cudnn().is_none() => println!("no cuDNN"),
+            Ok(device) => body(device),
+            Err(reason) => println!("skipped: {reason}"),
+        }
+    }
+}
+
+fn bits(tensor: &HostTensor) -> Vec<u32> {
+    tensor.as_f32().unwrap().iter().map(|x| x.to_bits()).collect()
+}
+
+/// Fails unless `found` is `expected` but for `tolerance` times its largest element.
+fn close(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
+    assert_eq!(found.shape(), expected.shape(), "{what}");
+    let (found, expected) = (found.as_f32().unwrap(), expected.as_f32().unwrap());
+    let scale = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        // NaN must fail too.
+        let near = (found - expected).abs() <= tolerance * scale;
+        assert!(near, "element {i} is {found}, expected {expected}: {what}");
+    }
+}
+
+/// A convolution and its gradients.
+fn tasks(rng: &mut Rng, x: [usize; 4], weight: [usize; 4], conv: Conv2d) -> [(Op, [Arg; 2]); 3] {
+    let windows =
+        [0, 1].map(|i| (x[2 + i] + 2 * conv.padding[i] - weight[2 + i]) / conv.stride[i] + 1);
+    let y = [x[0], weight[0], windows[0], windows[1]];
+    let (kernel, input) = ([weight[2], weight[3]], [x[2], x[3]]);
+    let [x, weight, dy] = [x, weight, y].map(|shape| rng.floats(shape));
+    [
+        (Op::Conv2d(conv), [x.clone(), weight.clone()]),
+        (Op::Conv2dGradInput { conv, input }, [dy.clone(), weight]),
+        (Op::Conv2dGradWeight { conv, kernel }, [x, dy]),
+    ]
+}
+
+/// Shapes of `x` and the weight, and what joins them.
+type Shapes = ([usize; 4], [usize; 4], Conv2d);
+
+fn against_the_cpu(rng: &mut Rng, convolutions: &[Shapes]) {
+    let of_all = |&(x, weight, conv): &Shapes| tasks(rng, x, weight, conv);
+    let tasks: Vec<_> = convolutions.iter().flat_map(of_all).collect();
+    let mut cpu = Rig::new(Cpu::new(Some(2)));
+    let expected: Vec<_> = tasks.iter().map(|(op, args)| cpu.run(op, args)).collect();
+    on_devices(|device| {
+        let mut cuda = Rig::new(device);
+        for ((op, args), expected) in tasks.iter().zip(&expected) {
+            let shapes = args.clone().map(|arg| arg.layout().to_string());
+            let found = cuda.run(op, args);
+            close(&found[0], &expected[0], 2e-5, &format!("{op:?} of {shapes:?}"));
+        }
+    });
+}
+
+#[test]
+fn products_and_convolutions_are_those_of_every_device() {
+    on_devices(|device| product::matrices_of_any_strides(&mut Rig::new(device)));
+    on_devices(|device| product::convolutions(&mut Rig::new(device)));
+}
+
+#[test]
+fn convolutions_of_any_shape() {
+    let rng = &mut Rng::new(31);
+    let shapes = [(); 40].map(|()| {
+        let kernel = [1 + rng.below(5), 1 + rng.below(5)];
+        // Strides that leave pixels out, paddings that whole windows lie in.
+        let conv = Conv2d {
+            stride: [1 + rng.below(4), 1 + rng.below(4)],
+            padding: [rng.below(kernel[0] + 2), rng.below(kernel[1] + 2)],
+        };
+        let side = |i: usize, rng: &mut Rng| {
+            (1 + rng.below(12)).max(kernel[i].saturating_sub(2 * conv.padding[i]))
+        };
+        let [n, c, o] = [(); 3].map(|()| 1 + rng.below(6));
+        let size = [side(0, rng), side(1, rng)];
+        ([n, c, size[0], size[1]], [o, c, kernel[0], kernel[1]], conv)
+    });
+    against_the_cpu(rng, &shapes);
+}
+
+#[test]
+fn convolutions_of_one_pixel_and_of_a_whole_image() {
+    let plain = Conv2d { stride: [1, 1], padding: [0, 0] };
+    let (x, pixel) = ([9, 7, 6, 5], [4, 7, 1, 1]);
+    let shapes = [
+        (x, pixel, plain),
+        (x, [4, 7, 6, 5], plain),
+        (x, pixel, Conv2d { stride: [2, 3], ..plain }),
+        (x, pixel, Conv2d { padding: [1, 2], ..plain }),
+    ];
+    against_the_cpu(&mut Rng::new(32), &shapes);
+}
+
+/// 85 MiB of columns.
+#[test]
+fn convolutions_of_more_images_than_are_done_at_once() {
+    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    against_the_cpu(&mut Rng::new(33), &[([151, 16, 32, 32], [3, 16, 3, 3], conv)]);
+}
+
+#[test]
+fn tf32_is_near_and_the_same_each_time() {
+    let Ok(device) = Cuda::open(Options { tf32: true, ..Options::default() }) else { return };
+    let rng = &mut Rng::new(34);
+    let (mut cuda, mut cpu) = (Rig::new(device), Rig::new(Cpu::new(Some(2))));
+    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let product = (Op::MatMul, [rng.floats([90, 130]), rng.floats([130, 70])]);
+    for (op, args) in tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])
+    {
+        let [first, second] = [(); 2].map(|()| cuda.run(&op, &args));
+        assert_eq!(bits(&first[0]), bits(&second[0]), "{op:?}");
+        close(&first[0], &cpu.run(&op, &args)[0], 5e-3, &format!("{op:?}"));
+    }
+}
+
+/// An evicted tensor is recomputed somewhere else, maybe on a device opened later.
+#[test]
+fn the_same_bits_elsewhere_and_on_another_device() {
+    let rng = &mut Rng::new(35);
+    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let mut runs = tasks(rng, [10, 20, 14, 14], [30, 20, 3, 3], conv).to_vec();
+    runs.push((Op::MatMul, [rng.floats([70, 500]), rng.floats([500, 90])]));
+    let turned = rng.floats([500, 70]).view(|layout| layout.permute(&[1, 0]));
+    runs.push((Op::MatMul, [turned, rng.floats([500, 1])]));
+    for cudnn in [true, false] {
+        let open = || Cuda::open(Options { cudnn, ..Options::default() }).map(Rig::new);
+        let (Ok(mut first), Ok(mut second)) = (open(), open()) else { return };
+        second.begin_at(1_000_192);
+        for (op, args) in &runs {
+            let [a, b] = [&mut first, &mut second].map(|rig| bits(&rig.run(op, args)[0]));
+            assert_eq!(a, b, "{op:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
+    on_devices(|device| {
+        let sim = device.sim();
+        let rng = &mut Rng::new(36);
+        let conv = Conv2d { stride: [2, 1], padding: [1, 1] };
+        let product = (Op::MatMul, [rng.floats([90, 130]), rng.floats([130, 70])]);
+        for (op, args) in
+            tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])
+        {
+            let inputs = args.map(|arg| arg.layout());
+            let outputs = outputs(&op, &inputs);
+            let dry = std::thread::scope(|scope| {
+                scope.spawn(|| sim.workspace(&op, &inputs, &outputs)).join().unwrap()
+            });
+            assert_eq!(dry, device.workspace(&op, &inputs, &outputs), "{op:?}");
+        }
+        drop(device);
+        // The libraries outlive the device while a dry run has them.
+        let layout = Layout::contiguous(DType::F32, [4, 4]);
+        assert_eq!(sim.workspace(&Op::MatMul, &[layout; 2], &[layout]), 64 << 10);
+    });
+}
+
+fn outputs(op: &Op, inputs: &[Layout]) -> Vec<Layout> {
+    use crate::op::{Op as _, Output};
+    let outputs = op.infer(inputs).unwrap();
+    let fresh = outputs.into_iter().map(|output| match output {
+        Output::Fresh(layout) => layout,
+        other => panic!("{other:?} is not fresh"),
+    });
+    fresh.collect()
+}

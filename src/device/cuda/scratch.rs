@@ -1,0 +1,60 @@
+//! The workspace of a call, given out in parts.
+
+use super::gpu::Gpu;
+use super::launch::Ptr;
+use crate::device::{Call, DeviceError};
+use crate::ops::Op;
+
+/// Parts begin at multiples of this, as tensors do: cuBLAS wants it of its workspace.
+const ALIGNMENT: u64 = 256;
+
+/// Bytes that a part takes.
+pub(super) const fn padded(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT)
+}
+
+/// What is left of a workspace.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    next: Ptr,
+    left: u64,
+}
+
+impl Scratch {
+    /// All of a call's.
+    pub(super) fn of(gpu: &Gpu, call: &Call<'_, Op>) -> Self {
+        let bytes = call.workspace.end.saturating_sub(call.workspace.start);
+        Self { next: gpu.at(call.workspace.start), left: bytes }
+    }
+
+    /// The next part. The last one may be as long as it is: workspaces need not end at a multiple.
+    pub(super) fn take(&mut self, bytes: u64) -> Result<Ptr, DeviceError> {
+        if bytes > self.left {
+            return Err(DeviceError::new(format!(
+                "cuda: {bytes} bytes of workspace are needed, and {} are left",
+                self.left
+            )));
+        }
+        let part = self.next;
+        let taken = padded(bytes).min(self.left);
+        self.next = part.plus(taken);
+        self.left -= taken;
+        Ok(part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_aligned_and_no_more_than_there_is() {
+        let mut scratch = Scratch { next: Ptr(512), left: 1000 };
+        assert_eq!(scratch.take(1).unwrap(), Ptr(512));
+        assert_eq!(scratch.take(256).unwrap(), Ptr(768));
+        assert!(scratch.take(489).is_err());
+        assert_eq!(scratch.take(488).unwrap(), Ptr(1024));
+        assert!(scratch.take(1).is_err());
+        assert!(scratch.take(0).is_ok());
+    }
+}
