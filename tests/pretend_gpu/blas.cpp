@@ -4,6 +4,7 @@
 #include "gemm.h"
 #include "stream.h"
 #include <algorithm>
+#include <cstring>
 
 namespace {
 
@@ -28,6 +29,8 @@ struct Handle {
   std::shared_ptr<Stream> stream = stream_of(nullptr);
   CUstream stream_handle = nullptr;
   int math = 0;
+  void* workspace = nullptr;  // null is one of cuBLAS's own
+  size_t workspace_bytes = 0;
 };
 
 Handles<Handle>& handles() {
@@ -60,7 +63,12 @@ struct Matrix {
 // A real GPU would read or write whatever is there.
 bool on_device(const char* function, const char* name, const Matrix& x) {
   auto [from, to] = x.range();
-  if (from == to || memory().on_device(from, (to - from) * sizeof(float))) return true;
+  if (from == to) return true;
+  if (reinterpret_cast<uintptr_t>(from) % sizeof(float)) {
+    explain(function, "%s, at %p, is misaligned", name, (const void*)from);
+    return false;
+  }
+  if (memory().on_device(from, (to - from) * sizeof(float))) return true;
   explain(function, "%s, from %p to %p, is not all of one live allocation", name, (const void*)from, (const void*)to);
   return false;
 }
@@ -68,6 +76,32 @@ bool on_device(const char* function, const char* name, const Matrix& x) {
 bool meet(const Matrix& x, const Matrix& y) {
   auto a = x.range(), b = y.range();
   return a.first < b.second && b.first < a.second;
+}
+
+// Whether the workspace is still there, and is nothing else.
+bool workspace_free(const char* function, const Handle& handle, std::initializer_list<const Matrix*> matrices) {
+  if (!handle.workspace) return true;
+  if (!memory().on_device(handle.workspace, handle.workspace_bytes)) {
+    explain(function, "the workspace's memory was freed");
+    return false;
+  }
+  for (auto x : matrices) {
+    auto [from, to] = x->range();
+    auto start = static_cast<const char*>(handle.workspace);
+    if ((const char*)from < start + handle.workspace_bytes && start < (const char*)to) {
+      explain(function, "a matrix overlaps the workspace");
+      return false;
+    }
+  }
+  return true;
+}
+
+// A real product may use all of its workspace; this one spoils a part at either end.
+void spoil(char* workspace, size_t bytes) {
+  if (!workspace) return;
+  size_t part = std::min<size_t>(bytes, 16 << 10);
+  memset(workspace, 0xFF, part);
+  memset(workspace + bytes - part, 0xFF, part);
 }
 
 cublasStatus_t products(const char* function, Handle& handle, int ta, int tb, int m, int n, int k, const float* alpha,
@@ -98,8 +132,12 @@ cublasStatus_t products(const char* function, Handle& handle, int ta, int tb, in
       return CUBLAS_STATUS_EXECUTION_FAILED;
     }
   }
+  if (!workspace_free(function, handle, {reads ? &ma : &mc, reads ? &mb : &mc, &mc})) return CUBLAS_STATUS_EXECUTION_FAILED;
+  auto workspace = static_cast<char*>(handle.workspace);
+  size_t workspace_bytes = handle.workspace_bytes;
   Gemm g = {m, n, k, *alpha, *beta, a, lda, ta != 0, b, ldb, tb != 0, c, ldc, tf32};
   give(handle.stream, "a cuBLAS product", [=]() mutable {
+    spoil(workspace, workspace_bytes);
     for (int i = 0; i < count; ++i, g.a += stride_a, g.b += stride_b, g.c += stride_c) gemm(g);
   });
   return CUBLAS_STATUS_SUCCESS;
@@ -139,16 +177,19 @@ API cublasStatus_t cublasSetStream_v2(void* pointer, CUstream stream_handle) {
   if (!stream) return REFUSE(CUBLAS_STATUS_INVALID_VALUE, "there is no stream %p", stream_handle);
   handle->stream = stream;
   handle->stream_handle = stream_handle;
+  // As cuBLAS does: the workspace is to be set after the stream.
+  handle->workspace = nullptr;
   return CUBLAS_STATUS_SUCCESS;
 }
 
 API cublasStatus_t cublasSetWorkspace_v2(void* pointer, void* workspace, size_t bytes) {
   FIND_HANDLE(handle, pointer);
-  if (!workspace && !bytes) return CUBLAS_STATUS_SUCCESS;
   if (reinterpret_cast<uintptr_t>(workspace) % 256) return REFUSE(CUBLAS_STATUS_INVALID_VALUE, "%p is not a multiple of 256", workspace);
-  if (!memory().on_device(workspace, bytes)) {
+  if (workspace && !memory().on_device(workspace, bytes)) {
     return REFUSE(CUBLAS_STATUS_INVALID_VALUE, "the %zu bytes at %p are not all of one live allocation", bytes, workspace);
   }
+  handle->workspace = workspace;
+  handle->workspace_bytes = workspace ? bytes : 0;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -171,6 +212,14 @@ API cublasStatus_t cublasGetVersion_v2(void* pointer, int* version) {
   FIND_HANDLE(handle, pointer);
   if (!version) return CUBLAS_STATUS_INVALID_VALUE;
   *version = 120900;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+// The parts of the version: major, minor, patch.
+API cublasStatus_t cublasGetProperty(int which, int* value) {
+  const int parts[] = {12, 9, 0};
+  if (which < 0 || which > 2 || !value) return CUBLAS_STATUS_INVALID_VALUE;
+  *value = parts[which];
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -75,6 +75,24 @@ void crashed(int signal, siginfo_t* info, void*) {
   }
 }
 
+// A thread that overflows its stack has none left for the handler.
+struct HandlerStack {
+  static constexpr size_t kBytes = 64 << 10;
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  HandlerStack() { use(0); }
+  ~HandlerStack() {
+    use(SS_DISABLE);
+    munmap(memory, kBytes);
+  }
+  void use(int flags) {
+    stack_t stack = {};
+    stack.ss_sp = memory;
+    stack.ss_size = kBytes;
+    stack.ss_flags = flags;
+    if (memory != MAP_FAILED) sigaltstack(&stack, nullptr);
+  }
+};
+
 }  // namespace
 
 void now_doing(const char* what) { doing = what; }
@@ -88,12 +106,5 @@ void report_crashes() {
     ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
     for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) sigaction(signal, &ours, &before[signal]);
   });
-  // A thread that overflows its stack has none left for the handler.
-  constexpr size_t kBytes = 64 << 10;
-  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return;
-  stack_t stack = {};
-  stack.ss_sp = memory;
-  stack.ss_size = kBytes;
-  sigaltstack(&stack, nullptr);
+  static thread_local HandlerStack stack;
 }

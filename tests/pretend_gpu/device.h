@@ -362,6 +362,7 @@ template <size_t... I> struct pretend_indices {};
 template <auto F> struct pretend_run;
 template <class... A, void (*F)(A...)> struct pretend_run<F> {
   static constexpr unsigned count = sizeof...(A);
+  static_assert((sizeof(A) + ... + 0) <= 4096, "a kernel's parameters are 4096 bytes at most");
   static constexpr size_t sizes[] = {sizeof(A)..., 0};
   static constexpr size_t alignments[] = {alignof(A)..., 0};
   template <size_t... I> static void call(void** p, pretend_indices<I...>) { F(*(A*)p[I]...); }

@@ -4,6 +4,7 @@
 #include "device_state.h"
 #include "device_text.h"
 #include "grid.h"
+#include "shared_sizes.h"
 #include "stream.h"
 #include <algorithm>
 #include <atomic>
@@ -17,12 +18,13 @@
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kShared = 48 << 10, kSharedOptIn = 227 << 10;
+constexpr int kSharedOptIn = 227 << 10;
 
 struct Function {
   std::shared_ptr<Module> module;
   const pretend_kernel* kernel;
-  std::atomic<int> dynamic_shared{kShared};  // most that a launch may ask for
+  size_t shared;  // bytes of static shared variables
+  std::atomic<int> dynamic_shared{kSharedPerBlock};  // most that a launch may ask for
 
   int max_threads() const { return kernel->max_threads ? kernel->max_threads : kMaxThreads; }
 };
@@ -30,6 +32,7 @@ struct Function {
 // The functions of a module that were asked for live as long as it does.
 struct Loaded {
   std::shared_ptr<Module> module;
+  std::map<std::string, size_t> shared;  // bytes of the static shared variables of its functions
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Function>> functions;
 };
@@ -121,6 +124,7 @@ API CUresult cuModuleLoadData(CUmodule* to, const void* image) {
   module->shared_bytes = shared_bytes(module->library);
   auto loaded = std::make_shared<Loaded>();
   loaded->module = std::move(module);
+  loaded->shared = shared_sizes(static_cast<const char*>(image), bytes);
   *to = modules().add(std::move(loaded));
   return CUDA_SUCCESS;
 }
@@ -151,6 +155,12 @@ API CUresult cuModuleGetFunction(CUfunction* to, CUmodule handle, const char* na
     function = std::make_shared<Function>();
     function->module = loaded->module;
     function->kernel = kernel;
+    // Its own, and those of all functions that are no kernels: which of them it calls cannot be told.
+    function->shared = 0;
+    for (auto& [owner, bytes] : loaded->shared) {
+      bool other = std::any_of(kernels, end, [&](auto& k) { return owner == k.name && &k != kernel; });
+      if (!other) function->shared += bytes;
+    }
     functions().add(function);
   }
   *to = function.get();
@@ -163,8 +173,7 @@ API CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction handle) {
   if (!value || attribute < 0 || attribute > 17) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
     case 0: *value = function->max_threads(); break;  // MAX_THREADS_PER_BLOCK
-    // Of all kernels of the module: whose a variable is cannot be told.
-    case 1: *value = static_cast<int>(function->module->shared_bytes); break;  // SHARED_SIZE_BYTES
+    case 1: *value = static_cast<int>(function->shared); break;  // SHARED_SIZE_BYTES
     case 4: *value = 32; break;                               // NUM_REGS
     case 5: case 6: *value = 990; break;                      // PTX_VERSION, BINARY_VERSION
     case 8: *value = function->dynamic_shared; break;         // MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -3,6 +3,7 @@
 #include "cuda.h"
 #include "device_text.h"
 #include "kernel_source.h"
+#include "shared_sizes.h"
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -139,23 +140,32 @@ bool build(Program& program, const Options& options) {
   write(source, std::string(pretend_gpu_device_text) + "\n#line 1 \"" + name + "\"\n" + program.source + "\n");
 
   // First only the preprocessor: kernels can be written by macros.
-  std::vector<std::string> arguments = {"-E", "-std=" + options.standard, "-w", "-I" + folder.path()};
+  std::vector<std::string> arguments = {"-E", "-std=" + options.standard, "-w", "-nostdinc", "-nostdinc++",
+                                        "-I" + folder.path()};
   arguments.insert(arguments.end(), options.macros.begin(), options.macros.end());
   arguments.insert(arguments.end(), {source, "-o", expanded});
   if (!compiler(folder, arguments, program.log)) return false;
   std::string text = read(expanded);
   write(thunks, text + describe_module(find_kernels(text), device_version(), options.architecture));
 
-  return compiler(folder,
-                  {"-std=" + options.standard, "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-w",
-                   // Nothing of one module is seen by another, or by the program's own functions.
-                   "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic",
-                   "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
-                   // Each access is checked for its alignment; a misaligned one traps.
-                   "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
-                   "-D__global__=", "-D__launch_bounds__(...)=", thunks, "-o", library},
-                  program.log) &&
-         !(program.image = read(library)).empty();
+  arguments = {
+      "-std=" + options.standard, "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-w",
+      // Nothing of one module is seen by another, or by the program's own functions.
+      "-fvisibility=hidden", "-fno-gnu-unique", "-Wl,-Bsymbolic",
+      // A thread's stack is small: using too much of it must meet the guard page.
+      "-fstack-clash-protection", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing",
+      // Each access is checked for its alignment; a misaligned one traps.
+      "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
+      "-D__global__=", "-D__launch_bounds__(...)=", thunks, "-o", library};
+  if (!compiler(folder, arguments, program.log)) return false;
+  program.image = read(library);
+  for (auto& [function, bytes] : shared_sizes(program.image.data(), program.image.size())) {
+    if (bytes <= kSharedPerBlock) continue;
+    program.log += "ptxas error: `" + function + "` uses too much shared data: " + std::to_string(bytes) + " bytes, at most " +
+                   std::to_string(kSharedPerBlock) + "\n";
+    return false;
+  }
+  return !program.image.empty();
 }
 
 // With PRETEND_GPU_CACHE, a folder, the same source is compiled once.

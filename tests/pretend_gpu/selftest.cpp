@@ -1,4 +1,5 @@
 #include "selftest.h"
+#include "selftest_kernels.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -92,105 +93,18 @@ int compile(const char* source, std::string* log, void** module, std::vector<con
   log->resize(size);
   OK(nvrtcGetProgramLog(program, log->data()));
   if (result == 0) {
+    // A cubin is there only for a device's own architecture.
     OK(nvrtcGetCUBINSize(program, &size));
+    bool cubin = size != 0;
+    if (!cubin) OK(nvrtcGetPTXSize(program, &size));
     std::vector<char> image(size);
-    OK(nvrtcGetCUBIN(program, image.data()));
+    OK(cubin ? nvrtcGetCUBIN(program, image.data()) : nvrtcGetPTX(program, image.data()));
     OK(cuModuleLoadData(module, image.data()));
   }
   OK(nvrtcDestroyProgram(&program));
   CHECK(!program);
   return result;
 }
-
-const char* const kKernels = R"(
-struct Shape { int rows, columns; float scale; long long offset; };
-extern "C" __global__ void parameters(float* out, unsigned char a, double b, Shape s, float4 v, long long c) {
-  if (threadIdx.x == 0) {
-    out[0] = a; out[1] = (float)b; out[2] = s.rows; out[3] = s.columns; out[4] = s.scale; out[5] = (float)s.offset;
-    out[6] = v.x + v.w; out[7] = (float)c;
-  }
-}
-extern "C" __global__ void axpy(float* y, const float* __restrict__ x, float a, size_t n) {
-  size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-  if (i < n) y[i] = a * x[i] + y[i];
-}
-// Kernels that a macro writes, with names the C library has as well.
-#define UNARY(NAME, EXPRESSION)                                                        \
-  extern "C" __global__ void __launch_bounds__(256) NAME(float* y, const float* x, int n) { \
-    int i = blockIdx.x * blockDim.x + threadIdx.x;                                     \
-    if (i < n) { float v = x[i]; y[i] = EXPRESSION; }                                  \
-  }
-UNARY(select, v > 0 ? v : 0.0f)
-UNARY(index, tanhf(v) + __expf(v) * rsqrtf(fabsf(v) + 1.0f))
-template <int N, class Op> __device__ __forceinline__ float block_reduce(float v, Op op) {
-  __shared__ float parts[N / 32];
-  for (int delta = 16; delta; delta /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, delta));
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
-  __syncthreads();
-  v = threadIdx.x < N / 32 ? parts[threadIdx.x] : 0.0f;
-  if (threadIdx.x < 32) for (int delta = 16; delta; delta /= 2) v = op(v, __shfl_down_sync(0xffffffffu, v, delta));
-  return v;
-}
-extern "C" __global__ void sum_rows(float* out, const float* x, int columns) {
-  float v = 0;
-  for (int i = threadIdx.x; i < columns; i += 256) v += x[(size_t)blockIdx.x * columns + i];
-  v = block_reduce<256>(v, [](float a, float b) { return a + b; });
-  if (threadIdx.x == 0) out[blockIdx.x] = v;
-}
-extern "C" __global__ __launch_bounds__(1024) void transpose(float* out, const float* in, int rows, int columns) {
-  __shared__ float tile[32][33];
-  int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
-  if (x < columns && y < rows) tile[threadIdx.y][threadIdx.x] = in[y * columns + x];
-  __syncthreads();
-  x = blockIdx.y * 32 + threadIdx.x; y = blockIdx.x * 32 + threadIdx.y;
-  if (x < rows && y < columns) out[y * rows + x] = tile[threadIdx.x][threadIdx.y];
-}
-extern "C" __global__ void warps(int* out) {
-  unsigned all = 0xffffffffu; int t = threadIdx.x;
-  int wrong = 0;
-  wrong |= (__shfl_sync(all, t, 5) != 5) << 0;
-  wrong |= (__shfl_up_sync(all, t, 3) != (t >= 3 ? t - 3 : t)) << 1;
-  wrong |= (__shfl_down_sync(all, t, 4, 8) != (t % 8 < 4 ? t + 4 : t)) << 2;
-  wrong |= (__shfl_xor_sync(all, (long long)t << 40, 1) != (long long)(t ^ 1) << 40) << 3;
-  wrong |= (__ballot_sync(all, t % 2) != 0xaaaaaaaau) << 4;
-  wrong |= (!__any_sync(all, t == 7) || __any_sync(all, t > 31)) << 5;
-  wrong |= (!__all_sync(all, t < 32) || __all_sync(all, t < 31)) << 6;
-  if (t < 16) wrong |= (__shfl_sync(0xffffu, t, t + 1, 16) != (t + 1) % 16) << 7;
-  __syncwarp();
-  wrong |= (__syncthreads_count(t < 10) != 10) << 8;
-  wrong |= (!__syncthreads_or(t == 3) || __syncthreads_and(t != 3)) << 9;
-  wrong |= !(__activemask() >> t & 1) << 10;
-  out[t] = wrong;
-}
-extern "C" __global__ void atomics(int* counts, float* sum, unsigned long long* last) {
-  __shared__ int here;
-  if (threadIdx.x == 0) here = 0;
-  __syncthreads();
-  atomicAdd(&here, 1);
-  __syncthreads();
-  if (threadIdx.x == 0) { atomicAdd(&counts[0], here); atomicMax(&counts[1], (int)blockIdx.x); }
-  if (threadIdx.x == 1) { atomicMin(&counts[2], -(int)blockIdx.x); atomicAdd(sum, 0.5f); }
-  if (threadIdx.x == 2) atomicCAS(last, 0ull, 1ull + blockIdx.x);
-}
-extern "C" __global__ void grid3(int* out) {
-  int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-  int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  atomicAdd(&out[block * blockDim.x * blockDim.y * blockDim.z + thread], 1 + block);
-}
-extern "C" __global__ void garbage(unsigned* out) {
-  __shared__ unsigned left[64];
-  out[blockIdx.x * 64 + threadIdx.x] = left[threadIdx.x];
-  left[threadIdx.x] = 1;
-}
-extern "C" __global__ void order(int* next, int* out) { out[atomicAdd(next, 1)] = blockIdx.x * blockDim.x + threadIdx.x; }
-// What must not go well.
-extern "C" __global__ void stray(float* p, long long by) { p[by] = 1.0f; }
-extern "C" __global__ void misaligned(float* p) { *reinterpret_cast<float4*>(p + 1) = make_float4(1, 2, 3, 4); }
-extern "C" __global__ void early_return() { if (threadIdx.x == 9) return; __shfl_sync(0xffffffffu, 1, 0); }
-extern "C" __global__ void split() { if (threadIdx.x < 32) __syncthreads(); else __shfl_sync(0xffffffffu, 1, 0); }
-extern "C" __global__ void two_barriers() { if (threadIdx.x < 8) __syncthreads(); else __syncthreads_or(1); }
-__global__ void no_c_name() {}
-)";
 
 void* module = nullptr;
 void* stream = nullptr;
@@ -211,7 +125,12 @@ void test_compiler() {
   EXPECT(6, compile("extern \"C\" __global__ void broken( {}", &log, nullptr, {}));
   CHECK(log.find("selftest.cu:1") != std::string::npos);
   EXPECT(5, compile("", &log, nullptr, {"--no-such-option"}));
-  EXPECT(6, compile("#include <vector>\nextern \"C\" __global__ void k(uint32_t x) {}", &log, nullptr, {}));
+  // NVRTC has no headers, and what they declare is not there either.
+  EXPECT(6, compile("#include <vector>", &log, nullptr, {}));
+  EXPECT(6, compile("extern \"C\" __global__ void k(uint32_t x) {}", &log, nullptr, {}));
+  EXPECT(6, compile("extern \"C\" __global__ void k(float* p) { __shared__ float x[12289]; x[threadIdx.x] = 1; __syncthreads(); *p = x[0]; }",
+                    &log, nullptr, {}));
+  CHECK(log.find("shared data") != std::string::npos);
   void* constants = nullptr;
   OK(compile("extern \"C\" __global__ void k(int* p) { *p = VALUE; }", &log, &constants,
              {"--gpu-architecture=sm_990", "-D", "OTHER", "-DVALUE=3", "--std=c++17", "--fmad=false"}));
@@ -225,6 +144,9 @@ void test_compiler() {
   int threads = 0;
   OK(cuFuncGetAttribute(&threads, 0, kernel("select")));
   CHECK(threads == 256);
+  int shared = 0;
+  OK(cuFuncGetAttribute(&shared, 1, kernel("transpose")));
+  CHECK(shared >= 32 * 33 * 4 && shared < 32 * 33 * 4 + 1000);
 }
 
 void test_kernels() {
@@ -285,6 +207,24 @@ std::vector<int> ints(const Buffer& buffer) {
   std::vector<int> values(floats.size());
   memcpy(values.data(), floats.data(), floats.size() * 4);
   return values;
+}
+
+void test_maths() {
+  std::string log;
+  void* maths = nullptr;
+  if (compile(kMaths, &log, &maths, {}) != 0) fprintf(stderr, "%s\n", log.c_str());
+  CHECK(maths);
+  void* function;
+  OK(cuModuleGetFunction(&function, maths, "maths"));
+  Buffer wrong(1), line(1);
+  OK(cuMemsetD8Async(wrong.p, 0, 4, stream));
+  OK(cuMemsetD8Async(line.p, 0, 4, stream));
+  float one = 1;
+  void* pointers[] = {&wrong.p, &line.p, &one};
+  OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, pointers, nullptr));
+  EXPECT(0, ints(wrong)[0]);
+  EXPECT(0, ints(line)[0]);
+  OK(cuModuleUnload(maths));
 }
 
 void test_blocks() {
@@ -526,6 +466,7 @@ int main(int count, char** arguments) {
   };
   section("compiler", test_compiler);
   section("kernels", test_kernels);
+  section("maths", test_maths);
   section("blocks", test_blocks);
   section("refusals", test_refusals);
   section("streams", test_streams);

@@ -64,7 +64,7 @@ void test_batches() {
 }
 
 void test_refusals() {
-  Buffer a(100), b(100), c(100);
+  Buffer a(std::vector<float>(100, 1)), b(std::vector<float>(100, 1)), c(100);
   float one = 1, zero = 0;
   auto product = [&](Ptr to, int m, int k, int lda, int ldc) {
     return cublasSgemm_v2(blas, 0, 0, m, 10, k, &one, a.p, lda, b.p, 10, &zero, to, ldc);
@@ -78,6 +78,16 @@ void test_refusals() {
   EXPECT(7, cublasSetWorkspace_v2(blas, (void*)(a.p + 4), 100));
   EXPECT(7, cublasSetWorkspace_v2(blas, (void*)a.p, 500));
   OK(cublasSetWorkspace_v2(blas, (void*)a.p, 400));
+  EXPECT(13, product(c.p, 10, 10, 10, 10));
+  {
+    Buffer workspace(1000);
+    OK(cublasSetWorkspace_v2(blas, (void*)workspace.p, 4000));
+    OK(product(c.p, 10, 10, 10, 10));
+    CHECK(std::isnan(workspace.read()[0]) && !std::isnan(c.read()[0]));
+  }
+  EXPECT(13, product(c.p, 10, 10, 10, 10));
+  OK(cublasSetWorkspace_v2(blas, nullptr, 0));
+  OK(product(c.p, 10, 10, 10, 10));
   EXPECT(1, cublasSgemm_v2(&one, 0, 0, 1, 1, 1, &one, a.p, 1, b.p, 1, &zero, c.p, 1));
 }
 

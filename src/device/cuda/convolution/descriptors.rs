@@ -109,3 +109,51 @@ pub(super) fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), Device
     };
     Err(DeviceError::new(format!("cudnn: {what}: {text}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cuda::versions::{self, Version};
+
+    const SHAPE: ConvShape = ConvShape {
+        n: 2,
+        c_in: 3,
+        h: 8,
+        w: 9,
+        c_out: 4,
+        kh: 3,
+        kw: 2,
+        stride: [2, 1],
+        padding: [1, 0],
+    };
+
+    /// Needs cuDNN, but no device.
+    #[test]
+    fn cudnn_sees_the_shape_that_was_described() {
+        if versions::cudnn().is_none_or(|version| version < Version(9, 0, 0)) {
+            println!("skipped: no cuDNN");
+            return;
+        }
+        let made = Descriptors::new(&SHAPE).unwrap();
+        made.set_math(Math::Fma).unwrap();
+        let mut size = [0; 4];
+        let [n, c, h, w] = size.each_mut().map(std::ptr::from_mut);
+        // SAFETY: the descriptors were just made; four numbers go to places that outlive the call.
+        let status = unsafe {
+            sys::cudnnGetConvolution2dForwardOutputDim(made.conv, made.x, made.weight, n, c, h, w)
+        };
+        check("asking for the size", status).unwrap();
+        let [n, c_out] = [SHAPE.n, SHAPE.c_out].map(|size| size as c_int);
+        assert_eq!(size, [n, c_out, SHAPE.h_out() as c_int, SHAPE.w_out() as c_int]);
+        // SAFETY: as above.
+        let refused = unsafe { sys::cudnnSetTensor4dDescriptor(made.x, PACKED, DATA, -1, 1, 1, 1) };
+        let error = check("x", refused).unwrap_err().to_string();
+        assert!(error.starts_with("cudnn: x: CUDNN_STATUS_BAD_PARAM"), "{error}");
+    }
+
+    #[test]
+    fn sizes_beyond_an_int_are_refused() {
+        assert_eq!(ints([1, 2]).unwrap(), [1, 2]);
+        assert!(ints([1 << 31]).unwrap_err().to_string().contains("2147483648"));
+    }
+}
