@@ -29,10 +29,6 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
         return Ok(());
     }
     match (call.op, call.inputs, call.outputs) {
-        (Op::MatMul, _, _) => super::product::execute(gpu, call),
-        (Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. }, _, _) => {
-            super::convolution::execute(gpu, call)
-        }
         (Op::Unary(f), [x], [y]) => elementwise::unary(gpu, *f, y, x),
         (Op::Binary(f), [a, b], [y]) => elementwise::binary(gpu, *f, y, a, b),
         (Op::Affine { scale, shift }, [x], [y]) => elementwise::affine(gpu, y, x, *scale, *shift),
