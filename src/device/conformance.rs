@@ -48,16 +48,21 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         self.front = front.next_multiple_of(256);
     }
 
-    /// Runs `op`. Fresh outputs and the workspace are full of NaN before.
+    /// Runs `op`. Fresh outputs and the workspace are full of NaN before, and what lies behind each operand
+    /// must stay as it is.
     pub(super) fn try_run(
         &mut self,
         op: &Op,
         args: &[Arg],
     ) -> Result<Vec<HostTensor>, DeviceError> {
         let mut front = self.front;
+        let guard = HostTensor::i32([16], (0..16).map(|i| i ^ 0x55AA_33CC).collect()).unwrap();
+        let mut guards = Vec::new();
         let mut place = |bytes: u64| {
             let storage = front;
-            front = (front + bytes).next_multiple_of(256);
+            let behind = storage + bytes.next_multiple_of(4);
+            guards.push(Place { storage: behind, layout: guard.layout() });
+            front = (behind + guard.layout().bytes()).next_multiple_of(256);
             assert!(front <= BYTES, "the rig is too small for {op:?}");
             storage
         };
@@ -86,10 +91,18 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         let scratch = place(bytes);
         let layout = Layout::contiguous(DType::F32, [bytes as usize / 4]);
         self.device.write(&unset(layout), Place { storage: scratch, layout })?;
+        for &place in &guards {
+            self.device.write(&guard, place)?;
+        }
         let workspace = scratch..scratch + bytes;
         let call = Call { op, inputs: &inputs, outputs: &outputs, workspace, timed: true };
         self.device.execute(call)?;
-        outputs.into_iter().map(|place| self.device.read(place)).collect()
+        let outputs = outputs.into_iter().map(|place| self.device.read(place)).collect();
+        for place in guards {
+            let behind = self.device.read(place)?;
+            assert_eq!(behind.as_i32(), guard.as_i32(), "{op:?} wrote behind {place:?}");
+        }
+        outputs
     }
 
     pub(super) fn run(&mut self, op: &Op, args: &[Arg]) -> Vec<HostTensor> {

@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::ops::Pool2d;
 
 /// Elements of a window from which on the lanes of a warp share it.
-const LARGE: usize = 64;
+const LARGE: usize = 32;
 
 /// `Windows` of `pool.cu`.
 #[derive(Clone, Copy, Debug)]
