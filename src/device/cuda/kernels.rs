@@ -21,9 +21,17 @@ pub(super) const COMMON: &str = include_str!("kernels/common.cuh");
 pub(super) struct Family([Source; 2]);
 
 impl Family {
+    /// A kernel that counts nothing large.
+    pub(super) const fn kernel(&'static self, name: &'static str) -> Kernel {
+        Kernel { source: &self.0[0], name }
+    }
+
     /// The kernel that does so much work: a number that its threads count up to.
-    pub(super) const fn kernel(&'static self, name: &'static str, units: u64) -> Kernel {
-        Kernel { source: &self.0[(units >= 1 << 31) as usize], name }
+    pub(super) fn counting(&'static self, name: &'static str, units: u64) -> Kernel {
+        let wide = units >= 1 << 31;
+        #[cfg(test)]
+        let wide = wide || tests::ALL_WIDE.get();
+        Kernel { source: &self.0[usize::from(wide)], name }
     }
 }
 
@@ -61,7 +69,26 @@ families! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::cuda::compile;
+    use crate::device::conformance::Rig;
+    use crate::device::conformance::samples::{assert_same_bits, results};
+    use crate::device::cuda::{compile, for_tests};
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Whether launches of this thread take the kernels for a lot of work in any case.
+        pub(super) static ALL_WIDE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn kernels_for_a_lot_of_work_give_the_same_bits() {
+        let Some(device) = for_tests() else { return };
+        let mut rig = Rig::new(device);
+        let usual = results(&mut rig);
+        ALL_WIDE.set(true);
+        let wide = results(&mut rig);
+        ALL_WIDE.set(false);
+        assert_same_bits(&usual, &wide);
+    }
 
     #[test]
     fn all_kernels_compile_for_old_and_new_devices() {

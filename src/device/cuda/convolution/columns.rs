@@ -28,8 +28,8 @@ const CHUNK: u64 = 64 << 20;
 /// Most blocks along a dimension of a grid. Threads go on to more work from there.
 const BLOCKS: usize = 65_535;
 
-const COLUMNS_OF_IMAGES: Kernel = kernels::COLUMNS.kernel("columns_of_images", 0);
-const IMAGES_OF_COLUMNS: Kernel = kernels::COLUMNS.kernel("images_of_columns", 0);
+const COLUMNS_OF_IMAGES: Kernel = kernels::COLUMNS.kernel("columns_of_images");
+const IMAGES_OF_COLUMNS: Kernel = kernels::COLUMNS.kernel("images_of_columns");
 
 /// Bytes of so many floats.
 const fn bytes(floats: usize) -> u64 {

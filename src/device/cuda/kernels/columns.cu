@@ -42,13 +42,17 @@ extern "C" __global__ void images_of_columns(
             const int y = (int)(pixel / (unsigned)width) + padding_h;
             const int x = (int)(pixel % (unsigned)width) + padding_w;
             float sum = 0.0f;
-            for (int i = 0; i < kernel_h && i <= y; i++) {
-                if ((y - i) % stride_h != 0 || (y - i) / stride_h >= windows_h) continue;
-                const unsigned long long first = (unsigned long long)((y - i) / stride_h) * windows_w;
-                for (int j = 0; j < kernel_w && j <= x; j++) {
-                    if ((x - j) % stride_w != 0 || (x - j) / stride_w >= windows_w) continue;
+            // The last windows that begin above and left of here, and where in them we are; then those before.
+            const int last_down = y / stride_h, last_right = x / stride_w;
+            int down = last_down;
+            for (int i = y - down * stride_h; i < kernel_h && down >= 0; i += stride_h, --down) {
+                if (down >= windows_h) continue;
+                const unsigned long long first = (unsigned long long)down * windows_w;
+                int right = last_right;
+                for (int j = x - right * stride_w; j < kernel_w && right >= 0; j += stride_w, --right) {
+                    if (right >= windows_w) continue;
                     const unsigned long long row = (unsigned long long)i * kernel_w + j;
-                    sum += rows[row * windows + first + (x - j) / stride_w];
+                    sum += rows[row * windows + first + right];
                 }
             }
             out[pixel] = sum;
