@@ -7,6 +7,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod sim;
+mod walk;
 
 #[cfg(test)]
 mod conformance;

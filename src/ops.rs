@@ -169,8 +169,12 @@ pub enum Op {
     /// `(x [n, c, h, w]) -> (y, argmax i32)`; `argmax` is the place `h * width + w` of the first
     /// largest element of each window, NaN counting as the largest.
     MaxPool2d(Pool2d),
-    /// `(argmax, dy) -> (dx [n, c, h, w])`.
+    /// `(argmax, dy) -> (dx [n, c, h, w])`: each element of `dy` goes to its place. A place outside the
+    /// image is an error of the run; one inside the image but outside its own window is not asked for,
+    /// and what becomes of it differs between devices.
     MaxPool2dGrad {
+        /// The pooling.
+        pool: Pool2d,
         /// Height and width of `x`.
         input: [usize; 2],
     },

@@ -177,9 +177,10 @@ pub(super) fn gradients(
             Ok(dx.chain([None, None]).collect())
         }
         Op::BatchNormInfer { eps } => batch_norm_infer(node, dy, *eps, ops),
-        Op::MaxPool2d(_) => {
+        Op::MaxPool2d(pool) => {
             let input = [shape(0)[2], shape(0)[3]];
-            one(ops.run1(Op::MaxPool2dGrad { input }, &[y(1), &ops.contiguous(dy)?]))
+            let op = Op::MaxPool2dGrad { pool: *pool, input };
+            one(ops.run1(op, &[y(1), &ops.contiguous(dy)?]))
         }
         Op::AvgPool2d(pool) => {
             let input = [shape(0)[2], shape(0)[3]];

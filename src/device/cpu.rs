@@ -21,10 +21,7 @@ use std::time::Instant;
 
 pub use self::execute::workspace;
 #[cfg(feature = "cuda")]
-pub(super) use self::{
-    execute::conv_shape,
-    kernels::{conv2d::ConvShape, walk::Walk},
-};
+pub(super) use self::{execute::conv_shape, kernels::conv2d::ConvShape};
 
 /// Runs the built-in ops on the processor.
 #[derive(Debug)]

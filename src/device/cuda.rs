@@ -136,6 +136,7 @@ impl Device for Cuda {
                 to.layout
             )));
         }
+        self.gpu.range_of(&to)?;
         let target = self.gpu.first(&to);
         let events = self.timing.start()?;
         self.staging().upload(host.as_bytes(), target)?;
@@ -145,6 +146,7 @@ impl Device for Cuda {
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
         let layout = from.layout;
+        self.gpu.range_of(&from)?;
         let source = self.gpu.first(&from);
         let elements = if layout.elements() == 0 { 0 } else { layout.span() - layout.offset() };
         // What lies between the elements of a strided tensor comes along.

@@ -226,13 +226,14 @@ fn pool2d(op: &Op, inputs: &[Layout]) -> Result<Outputs, Fault> {
             countable_in_i32([h, w])?;
             Ok(smallvec![y, fresh(DType::I32, [n, c, rows, columns])?])
         }
-        Op::MaxPool2dGrad { input } => {
+        Op::MaxPool2dGrad { pool, input } => {
             let [argmax, dy] = check::take(inputs)?;
             check::typed(argmax, "argmax", DType::I32)?;
             check::contiguous(argmax, "argmax")?;
-            let [n, c, ..] = check::rank::<4>(argmax, "argmax")?;
+            let [n, c, rows, columns] = check::rank(argmax, "argmax")?;
             check::packed_as(dy, "dy", FLOAT, argmax.shape())?;
             countable_in_i32(*input)?;
+            expect_windows(dy, [rows, columns], check::pool_windows(*input, pool)?)?;
             Ok(smallvec![fresh(FLOAT, [n, c, input[0], input[1]])?])
         }
         Op::AvgPool2dGrad { pool, input } => {

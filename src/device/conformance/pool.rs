@@ -77,7 +77,7 @@ pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             .iter()
             .enumerate()
             .for_each(|(i, &place)| dx[i / (rows * columns) * area + place as usize] += d[i]);
-        let op = Op::MaxPool2dGrad { input: [size[2], size[3]] };
+        let op = Op::MaxPool2dGrad { pool, input: [size[2], size[3]] };
         rig.expect(&op, &[found[1].clone().into(), dy], &size, &dx, 1e-5);
     }
 }
@@ -104,6 +104,7 @@ pub fn places_outside_the_image_are_refused<D: Device<Op = Op, Host = HostTensor
     rig: &mut Rig<D>,
 ) {
     let args = [Arg::i32([1, 1, 2, 1], vec![0, 16]), Arg::f32([1, 1, 2, 1], vec![1.0; 2])];
-    let error = rig.try_run(&Op::MaxPool2dGrad { input: [4, 4] }, &args).unwrap_err();
+    let pool = Pool2d { kernel: [2, 4], stride: [2, 4], padding: [0, 0] };
+    let error = rig.try_run(&Op::MaxPool2dGrad { pool, input: [4, 4] }, &args).unwrap_err();
     assert_eq!(error.to_string(), "argmax 16 at position 1 is out of range, expected 0..16");
 }

@@ -1,4 +1,4 @@
-use super::{Arg, Rig, Rng};
+use super::{Arg, Rig, Rng, each_index};
 use crate::device::{Call, Device, Place};
 use crate::host::HostTensor;
 use crate::layout::{DType, Dims, Layout};
@@ -47,8 +47,8 @@ pub fn samples() -> Vec<(Op, Vec<Arg>)> {
     add(Op::AvgPool2d(POOL), vec![rng.floats(image)]);
     let small = Dims::new(&[10, 9, 17, 16]);
     add(Op::AvgPool2dGrad { pool: POOL, input: [33, 31] }, vec![rng.floats(small)]);
-    let places = rng.numbers(small.elements(), 33 * 31).view(|l| l.reshape(&small));
-    add(Op::MaxPool2dGrad { input: [33, 31] }, vec![places, rng.floats(small)]);
+    let op = Op::MaxPool2dGrad { pool: POOL, input: [33, 31] };
+    add(op, vec![places_in_windows(rng, small), rng.floats(small)]);
     for kind in [Reduction::Sum, Reduction::Mean, Reduction::Max] {
         for axes in [&[0][..], &[1], &[3], &[0, 2, 3], &[0, 1, 2, 3]] {
             add(
@@ -93,6 +93,17 @@ pub fn samples() -> Vec<(Op, Vec<Arg>)> {
     add(Op::Accumulate, vec![p.clone(), g.clone()]);
     add(Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 }, vec![p, v, g]);
     samples
+}
+
+/// For each window of [`POOL`] over images of 33 by 31, a place in it.
+fn places_in_windows(rng: &mut Rng, windows: Dims) -> Arg {
+    let mut places = Vec::new();
+    each_index(&windows, |index| {
+        let [.., row, column] = *index else { unreachable!() };
+        let (row, column) = (2 * row + rng.below(2), 2 * column + rng.below(2));
+        places.push((row.min(32) * 31 + column.min(30)) as i32);
+    });
+    Arg::i32(windows, places)
 }
 
 /// The outputs of all [`samples`].
@@ -151,7 +162,7 @@ pub fn empty_tensors<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
         check(Op::AvgPool2d(pool), x);
         check(Op::AvgPool2dGrad { pool, input: [8, 8] }, x);
         let places = Arg::i32(shape, vec![]);
-        check(Op::MaxPool2dGrad { input: [8, 8] }, &[places, x[0].clone()]);
+        check(Op::MaxPool2dGrad { pool, input: [8, 8] }, &[places, x[0].clone()]);
         let channel = [c.clone(), c.clone(), c.clone(), c.clone()];
         check(Op::BatchNormInfer { eps: 0.1 }, &[x, &channel[..]].concat());
         check(Op::BatchNormGrad, &[x, &channel[..3], x].concat());

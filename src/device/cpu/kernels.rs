@@ -20,6 +20,5 @@ pub(super) mod reduce;
 pub(super) mod sgd;
 pub(super) mod softmax;
 mod split;
-pub(super) mod walk;
 #[allow(unsafe_code)]
 mod wide;

@@ -108,8 +108,10 @@ pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, De
     let failed = |error: result::NvrtcError| {
         DeviceError::new(format!("nvrtc: {} for {architecture}: {error}", source.name))
     };
-    let text = CString::new(format!("{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text))
-        .map_err(|e| DeviceError::new(e.to_string()))?;
+    let wide = if source.wide { "#define WIDE\n" } else { "" };
+    let text =
+        CString::new(format!("{wide}{COMMON}\n#line 1 \"{}.cu\"\n{}", source.name, source.text))
+            .map_err(|e| DeviceError::new(e.to_string()))?;
     let name = CString::new(format!("{}.cu", source.name)).unwrap_or_default();
     let program = result::create_program(&text, Some(&name)).map_err(failed)?;
     let mut options = OPTIONS.map(str::to_owned).to_vec();

@@ -1,36 +1,92 @@
 //! What kernels found wrong with their input: told when the host next waits for the device.
 
+#![allow(unsafe_code)]
+
 use super::gpu::Gpu;
+use super::launch::{Parameter, Ptr};
 use super::staging::Staging;
 use crate::device::DeviceError;
 
 /// Where the record is, beside the tensors.
 pub(super) const OFFSET: u64 = 0;
 
+/// What numbers a kernel is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Numbers {
+    /// Of entries.
+    Index = 1,
+    /// Of classes.
+    Label = 2,
+    /// Of places in images.
+    Argmax = 3,
+}
+
+/// `Report` of `common.cuh`: where and how one launch reports numbers that are not in `0..limit`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Report {
+    pub fault: Ptr,
+    pub limit: u64,
+    pub numbers: Numbers,
+    /// Not 0, and not that of another launch since the record was read.
+    pub launch: u32,
+}
+
+// SAFETY: numbers and an address.
+unsafe impl Parameter for Report {}
+
 /// `Fault` of `common.cuh`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 struct Fault {
     /// 0: none.
-    kind: u32,
-    value: i32,
-    position: u64,
+    launch: u32,
+    numbers: u32,
     limit: u64,
+    /// The complement of its position, and its value.
+    lowest: u64,
 }
 
 /// Waits for the device. The first fault that nobody was told of is an error, and forgotten.
 pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError> {
     let mut fault = Fault::default();
     staging.download(gpu.fault(), bytemuck::bytes_of_mut(&mut fault))?;
-    let Fault { kind, value, position, limit } = fault;
-    let what = match kind {
-        0 => return Ok(()),
-        1 => "index",
-        2 => "label",
-        _ => "argmax",
-    };
+    if fault.launch == 0 {
+        return Ok(());
+    }
     staging.upload(bytemuck::bytes_of(&Fault::default()), gpu.fault())?;
-    Err(DeviceError::new(format!(
-        "{what} {value} at position {position} is out of range, expected 0..{limit}"
-    )))
+    Err(DeviceError::new(text(&fault)))
+}
+
+fn text(fault: &Fault) -> String {
+    let what = match fault.numbers {
+        n if n == Numbers::Label as u32 => "label",
+        n if n == Numbers::Argmax as u32 => "argmax",
+        _ => "index",
+    };
+    let (position, value) = (!(fault.lowest >> 32) as u32, fault.lowest as i32);
+    let limit = fault.limit;
+    format!("{what} {value} at position {position} is out of range, expected 0..{limit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_told_in_the_words_of_the_cpu() {
+        let fault = |position: u32, value: i32| Fault {
+            launch: 7,
+            numbers: Numbers::Label as u32,
+            limit: 10,
+            lowest: u64::from(!position) << 32 | u64::from(value as u32),
+        };
+        assert_eq!(text(&fault(1, -1)), "label -1 at position 1 is out of range, expected 0..10");
+        let far = text(&fault(u32::MAX, i32::MIN));
+        let expected = "label -2147483648 at position 4294967295 is out of range, expected 0..10";
+        assert_eq!(far, expected);
+        // Kernels keep the largest: that of the lowest position.
+        assert!(fault(1, -1).lowest > fault(2, 1 << 30).lowest);
+    }
 }

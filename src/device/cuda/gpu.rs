@@ -4,7 +4,7 @@
 
 use super::compile::Compiler;
 use super::driver::{self, failed};
-use super::fault;
+use super::fault::{self, Numbers, Report};
 use super::kernels::Source;
 use super::launch::{Kernel, Ptr};
 use super::libraries::Libraries;
@@ -14,6 +14,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, CudaStream, sys};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A device, and what was loaded there.
@@ -25,9 +26,11 @@ pub(super) struct Gpu {
     compiler: Compiler,
     /// By the name of the source.
     modules: FxHashMap<&'static str, sys::CUmodule>,
-    /// By the name of the kernel; names are unique.
-    functions: FxHashMap<&'static str, sys::CUfunction>,
+    /// By the names of source and kernel.
+    functions: FxHashMap<[&'static str; 2], sys::CUfunction>,
     libraries: Arc<Libraries>,
+    /// How many launches could report a fault; starts again at 1.
+    reports: u32,
     /// `None` until memory is reserved.
     memory: Option<Memory>,
 }
@@ -53,6 +56,7 @@ impl Gpu {
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
             libraries,
+            reports: 0,
             memory: None,
         })
     }
@@ -97,6 +101,30 @@ impl Gpu {
         self.memory.as_ref().expect("memory is reserved before anything is done with it")
     }
 
+    /// The bytes from a tensor's first to its last element.
+    pub(super) fn range_of(&self, place: &Place) -> Result<Range<u64>, DeviceError> {
+        let Place { storage, layout } = place;
+        let element = layout.dtype().bytes() as u64;
+        if element != 4 {
+            return Err(DeviceError::new(format!(
+                "cuda has no tensors of raw bytes such as {layout}"
+            )));
+        }
+        if layout.elements() == 0 {
+            return Ok(*storage..*storage);
+        }
+        let at =
+            |elements: usize| storage.saturating_add((elements as u64).saturating_mul(element));
+        let range = at(layout.offset())..at(layout.span());
+        if range.end > self.memory().bytes() {
+            return Err(DeviceError::new(format!(
+                "{layout} at bytes {range:?} is not within the {} that are reserved",
+                self.memory().bytes()
+            )));
+        }
+        Ok(range)
+    }
+
     /// The address of the tensor's first element.
     ///
     /// # Panics
@@ -120,9 +148,16 @@ impl Gpu {
         self.memory().aside(fault::OFFSET)
     }
 
+    /// For the next launch to say so.
+    pub(super) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
+        self.reports = self.reports.checked_add(1).unwrap_or(1);
+        Report { fault: self.fault(), limit: limit as u64, numbers, launch: self.reports }
+    }
+
     /// A kernel that can be launched. The first of a source loads all of it.
     pub(super) fn function(&mut self, kernel: Kernel) -> Result<sys::CUfunction, DeviceError> {
-        if let Some(&function) = self.functions.get(kernel.name) {
+        let key = [kernel.source.name, kernel.name];
+        if let Some(&function) = self.functions.get(&key) {
             return Ok(function);
         }
         let module = self.module(kernel.source)?;
@@ -130,7 +165,7 @@ impl Gpu {
         // SAFETY: modules are unloaded with `self` alone.
         let function = unsafe { result::module::get_function(module, name) }
             .map_err(|e| failed(kernel.name, e))?;
-        self.functions.insert(kernel.name, function);
+        self.functions.insert(key, function);
         Ok(function)
     }
 

@@ -20,6 +20,11 @@ impl Ptr {
     pub(super) const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
+
+    /// Whether sixteen bytes may be loaded from there at once.
+    pub(super) const fn is_aligned(self) -> bool {
+        self.0.is_multiple_of(16)
+    }
 }
 
 /// What can be a parameter of a kernel: the kernel's parameter of that position has the same size,
@@ -41,6 +46,8 @@ unsafe impl Parameter for i64 {}
 unsafe impl Parameter for u64 {}
 // SAFETY: as above.
 unsafe impl Parameter for f32 {}
+// SAFETY: as above.
+unsafe impl Parameter for f64 {}
 
 /// A kernel: an `extern "C" __global__` function.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +58,12 @@ pub(super) struct Kernel {
     pub name: &'static str,
 }
 
+/// `THREADS` of `common.cuh`: those of a block, unless a kernel says otherwise.
+pub(super) const THREADS: u32 = 256;
+
+/// `TILE` of `common.cuh`: elements of a block of packed elementwise kernels.
+pub(super) const TILE: u64 = 2048;
+
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
@@ -58,6 +71,19 @@ pub(super) struct Grid {
     pub blocks: [u32; 3],
     /// Threads in each.
     pub threads: u32,
+}
+
+impl Grid {
+    /// Enough blocks of the usual size for `threads` threads.
+    pub(super) fn of_threads(threads: u64) -> Self {
+        Self::of_blocks(threads.div_ceil(THREADS.into()))
+    }
+
+    /// So many blocks of the usual size.
+    pub(super) fn of_blocks(blocks: u64) -> Self {
+        let blocks = u32::try_from(blocks).expect("memory for fewer blocks than 2^32");
+        Self { blocks: [blocks, 1, 1], threads: THREADS }
+    }
 }
 
 impl Gpu {

@@ -73,6 +73,11 @@ impl Memory {
         Ok(memory)
     }
 
+    /// How many bytes there are.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The address of offset `start`.
     ///
     /// # Panics

@@ -7,7 +7,7 @@ use super::blas::{self, Form, Products, Side};
 use super::execute;
 use super::gpu::Gpu;
 use super::scratch::{Scratch, padded};
-use crate::device::cpu::Walk;
+use crate::device::walk::Walk;
 use crate::device::{Call, DeviceError};
 use crate::layout::{Dims, Layout};
 use crate::ops::Op;

@@ -40,7 +40,7 @@ fn outputs_have_the_shapes_they_should() {
         ),
         (Op::MaxPool2d(POOL), vec![f(&[2, 3, 8, 8])], vec![f(&[2, 3, 4, 4]), int(&[2, 3, 4, 4])]),
         (
-            Op::MaxPool2dGrad { input: [8, 8] },
+            Op::MaxPool2dGrad { pool: POOL, input: [8, 8] },
             vec![int(&[2, 3, 4, 4]), f(&[2, 3, 4, 4])],
             vec![f(&[2, 3, 8, 8])],
         ),
@@ -140,6 +140,11 @@ fn errors_say_what_was_found_and_what_was_expected() {
             Op::Conv2dGradInput { conv: CONV, input: [9, 8] },
             vec![f(&[2, 5, 4, 6]), f(&[5, 3, 3, 3])],
             "conv2d_grad_input: dy is f32[2, 5, 4, 6], expected height and width [5, 6]",
+        ),
+        (
+            Op::MaxPool2dGrad { pool: POOL, input: [8, 10] },
+            vec![int(&[2, 3, 4, 4]), f(&[2, 3, 4, 4])],
+            "max_pool2d_grad: dy is f32[2, 3, 4, 4], expected height and width [4, 5]",
         ),
         (
             norm(-1.0),
@@ -278,7 +283,7 @@ fn sizes_beyond_memory_are_errors() {
             vec![f(&[1, 1, 1, 1]), f(&[1, 1, 1, 1])],
         ),
         (
-            Op::MaxPool2dGrad { input: [1 << 31, 1 << 31] },
+            Op::MaxPool2dGrad { pool: POOL, input: [1 << 31, 1 << 31] },
             vec![int(&[1, 1, 1, 1]), f(&[1, 1, 1, 1])],
         ),
     ] {
@@ -342,7 +347,7 @@ impl Rng {
             7 => Op::BatchNormGrad,
             8 => Op::BatchNormInfer { eps: 0.1 },
             9 => Op::MaxPool2d(pool),
-            10 => Op::MaxPool2dGrad { input },
+            10 => Op::MaxPool2dGrad { pool, input },
             11 => Op::AvgPool2d(pool),
             12 => Op::AvgPool2dGrad { pool, input },
             13 => Op::Reduce {

@@ -1,7 +1,7 @@
 //! Moving elements.
 
 use super::split::{PIECE, pieces};
-use super::walk::Walk;
+use crate::device::walk::Walk;
 use crate::layout::Layout;
 
 /// Packs the elements of `layout` in row-major order.

@@ -2,8 +2,8 @@
 
 use super::math;
 use super::split::{PIECE, pieces};
-use super::walk::Walk;
 use super::wide::widest;
+use crate::device::walk::Walk;
 use crate::layout::Layout;
 use crate::ops::{Binary, Unary};
 

@@ -1,7 +1,7 @@
 //! Matrix products of tensors: leading dimensions broadcast, strides are arbitrary.
 
 use super::matmul::{Operand, matmul_batched};
-use super::walk::Walk;
+use crate::device::walk::Walk;
 use crate::layout::{Dims, Layout};
 
 /// `y [.., m, n] = a [.., m, k] * b [.., k, n]`.

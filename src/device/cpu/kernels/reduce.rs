@@ -5,8 +5,8 @@
 use super::lanes::Lanes;
 use super::math::larger;
 use super::split::{PIECE, pieces};
-use super::walk::Walk;
 use super::wide::widest;
+use crate::device::walk::Walk;
 use crate::layout::{Dims, Layout};
 use crate::ops::Reduction;
 use std::ops::Range;

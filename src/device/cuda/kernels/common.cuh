@@ -1,1 +1,293 @@
-// What all kernels share.
+// What all kernels share. It is put in front of each source; there are no other headers.
+//
+// Kernels give the same bits on every run: who adds what, and in which order, follows from the sizes alone.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// What counts units of work. The host has a source compiled with WIDE for work that takes 2^31 or more of them.
+#ifdef WIDE
+typedef u64 Index;
+#else
+typedef u32 Index;
+#endif
+
+// Threads of a block, unless a kernel says otherwise.
+#define THREADS 256
+// Elements of an elementwise block.
+#define TILE 2048
+#define PER_THREAD (TILE / THREADS)
+#define ALL_LANES 0xffffffffu
+#define NOT_A_NUMBER __int_as_float(0x7fc00000)
+#define MINUS_INFINITY __int_as_float(0xff800000)
+
+// ---- Faults ----
+
+// What was wrong with the numbers that kernels were given since the host last asked. All zeros: nothing.
+struct Fault {
+    u32 launch;  // The first launch that found anything wrong; later ones leave the record alone.
+    u32 kind;
+    u64 limit;
+    // Of all that was wrong there, that of the lowest position: its complement above, the value below.
+    u64 lowest;
+};
+
+// Where and how one launch reports numbers that are not in `0..limit`.
+struct Report {
+    Fault *fault;
+    u64 limit;
+    u32 kind;
+    u32 launch;  // Not 0.
+
+    __device__ bool is_inside(int value) const { return value >= 0 && (u64)value < limit; }
+
+    // Whether the number may be used. If not, that is recorded.
+    __device__ bool allows(int value, u64 position) const
+    {
+        if (is_inside(value)) return true;
+        u32 first = atomicCAS(&fault->launch, 0u, launch);
+        if (first == 0 || first == launch) {
+            fault->kind = kind;
+            fault->limit = limit;
+            // Positions from 2^32 - 1 on are told as that.
+            u32 place = position < 0xffffffffull ? (u32)position : 0xffffffffu;
+            atomicMax(&fault->lowest, (u64)~place << 32 | (u32)value);
+        }
+        return false;
+    }
+};
+
+// ---- Sixteen bytes at a time ----
+
+template <class T> struct alignas(16) Four {
+    T v[4];
+};
+
+__device__ inline bool aligned(const void *address) { return ((u64)address & 15) == 0; }
+
+template <class T> __device__ inline Four<T> load_four(const T *from) { return *(const Four<T> *)from; }
+
+// The intrinsic, as the compiler would make four stores of an assignment in some loops.
+__device__ inline void store_four(float *to, Four<float> x)
+{
+    __stcg((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
+}
+
+__device__ inline void store_four(u32 *to, Four<u32> x)
+{
+    __stcg((uint4 *)to, make_uint4(x.v[0], x.v[1], x.v[2], x.v[3]));
+}
+
+// Width elements from one address on: a single load where the width is 4.
+template <int Width, class T> __device__ inline void load(const T *from, T (&v)[Width])
+{
+    if (Width == 4) {
+        Four<T> four = load_four(from);
+#pragma unroll
+        for (int i = 0; i < Width; ++i) v[i] = four.v[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < Width; ++i) v[i] = from[i];
+    }
+}
+
+template <int Width, class T> __device__ inline void store(T *to, const T (&v)[Width])
+{
+    if (Width == 4) {
+        Four<T> four;
+#pragma unroll
+        for (int i = 0; i < Width; ++i) four.v[i] = v[i];
+        store_four(to, four);
+    } else {
+#pragma unroll
+        for (int i = 0; i < Width; ++i) to[i] = v[i];
+    }
+}
+
+// ---- From an element's number to its place ----
+
+// A divisor with what the host found out about it: of numbers below 2^31, a quotient is a multiplication and a
+// shift.
+struct Divider {
+    u64 divisor;
+    u32 factor;
+    u32 shift;
+};
+
+__device__ inline u32 quotient(u32 n, const Divider &by) { return (__umulhi(n, by.factor) + n) >> by.shift; }
+__device__ inline u64 quotient(u64 n, const Divider &by) { return n / by.divisor; }
+
+// Divides `n`, and returns the remainder.
+__device__ inline Index take_remainder(Index &n, const Divider &by)
+{
+    Index whole = quotient(n, by);
+    Index rest = n - whole * (Index)by.divisor;
+    n = whole;
+    return rest;
+}
+
+#define MAX_LOOPS 6
+
+// The loops over a shape, innermost first, for K operands with steps of their own (in elements). The innermost
+// loop counts units of `width` elements that lie together, or are one element repeated.
+template <int K> struct Walk {
+    Divider sizes[MAX_LOOPS];
+    u64 steps[MAX_LOOPS][K];
+    u32 loops;
+    u32 width;
+};
+
+// Where unit `i` begins in each operand.
+template <int K> __device__ inline void locate(const Walk<K> &walk, Index i, u64 (&at)[K])
+{
+#pragma unroll
+    for (int k = 0; k < K; ++k) at[k] = 0;
+    // Not unrolled: that takes the compiler long, and most walks are of one loop or two.
+#pragma unroll 1
+    for (u32 loop = 0; loop + 1 < walk.loops; ++loop) {
+        Index index = take_remainder(i, walk.sizes[loop]);
+#pragma unroll
+        for (int k = 0; k < K; ++k) at[k] += index * walk.steps[loop][k];
+    }
+#pragma unroll
+    for (int k = 0; k < K; ++k) at[k] += i * walk.steps[walk.loops - 1][k];
+}
+
+// ---- Elementwise ----
+
+template <int K, class T> struct Inputs {
+    const T *x[K];
+};
+
+// `y[i] = f(x0[i], ..)`, all packed. A block does TILE elements.
+template <int K, class T, class F> __device__ inline void map_packed(T *y, const Inputs<K, T> &in, u64 count, F f)
+{
+    u64 from = (u64)blockIdx.x * TILE;
+    bool fours = from + TILE <= count && aligned(y);
+#pragma unroll
+    for (int k = 0; k < K; ++k) fours = fours && aligned(in.x[k]);
+    T v[PER_THREAD][K];
+    if (fours) {
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+#pragma unroll
+            for (int i = 0; i < PER_THREAD; i += 4) {
+                Four<T> four = load_four(in.x[k] + from + i * THREADS + threadIdx.x * 4);
+#pragma unroll
+                for (int j = 0; j < 4; ++j) v[i + j][k] = four.v[j];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; i += 4) {
+            Four<T> four;
+#pragma unroll
+            for (int j = 0; j < 4; ++j) four.v[j] = f(v[i + j]);
+            store_four(y + from + i * THREADS + threadIdx.x * 4, four);
+        }
+    } else {
+        u64 first = from + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; ++i)
+            if (first + i * THREADS < count)
+#pragma unroll
+                for (int k = 0; k < K; ++k) v[i][k] = in.x[k][first + i * THREADS];
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; ++i)
+            if (first + i * THREADS < count) y[first + i * THREADS] = f(v[i]);
+    }
+}
+
+template <int Width, int K, class T, class F>
+__device__ inline void map_unit(T *y, const Inputs<K, T> &in, const Walk<K> &walk, const u64 (&at)[K], F f)
+{
+    T v[K][Width];
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+        if (Width == 1 || walk.steps[0][k] != 0) {
+            load<Width>(in.x[k] + at[k], v[k]);
+        } else {
+            T one = in.x[k][at[k]];
+#pragma unroll
+            for (int j = 0; j < Width; ++j) v[k][j] = one;
+        }
+    }
+    T out[Width];
+#pragma unroll
+    for (int j = 0; j < Width; ++j) {
+        T of[K];
+#pragma unroll
+        for (int k = 0; k < K; ++k) of[k] = v[k][j];
+        out[j] = f(of);
+    }
+    store<Width>(y, out);
+}
+
+// `y[i] = f(x0[..], ..)`: the result packed, operands of any steps. A thread does a unit. Where the walk's width
+// is 4, `y` and all that is not repeated in the innermost loop are aligned.
+template <int K, class T, class F>
+__device__ inline void map_strided(T *y, const Inputs<K, T> &in, const Walk<K> &walk, u64 units, F f)
+{
+    u64 unit = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (unit >= units) return;
+    u64 at[K];
+    locate(walk, (Index)unit, at);
+    if (walk.width == 4) {
+        map_unit<4>(y + unit * 4, in, walk, at, f);
+    } else {
+        map_unit<1>(y + unit, in, walk, at, f);
+    }
+}
+
+// ---- Joining values of threads ----
+
+__device__ inline float from_lane_beyond(float x, int distance) { return __shfl_down_sync(ALL_LANES, x, distance); }
+__device__ inline double from_lane_beyond(double x, int distance) { return __shfl_down_sync(ALL_LANES, x, distance); }
+
+struct Two {
+    double a, b;
+};
+
+__device__ inline Two from_lane_beyond(Two x, int distance)
+{
+    x.a = from_lane_beyond(x.a, distance);
+    x.b = from_lane_beyond(x.b, distance);
+    return x;
+}
+
+struct Plus {
+    __device__ static float start(float) { return 0.0f; }
+    __device__ static double start(double) { return 0.0; }
+    __device__ static Two start(Two) { return Two{0.0, 0.0}; }
+    __device__ float operator()(float a, float b) const { return a + b; }
+    __device__ double operator()(double a, double b) const { return a + b; }
+    __device__ Two operator()(Two a, Two b) const { return Two{a.a + b.a, a.b + b.b}; }
+};
+
+// The larger; NaN if either is.
+struct Larger {
+    __device__ static float start(float) { return MINUS_INFINITY; }
+    __device__ float operator()(float a, float b) const { return a >= b || a != a ? a : b; }
+};
+
+// Joins the values of `lanes` neighbouring lanes, a power of two; the first of them gets the result. All lanes
+// of the warp must take part.
+template <class T, class Join> __device__ inline T join_lanes(T value, Join join, int lanes = 32)
+{
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+        value = join(value, from_lane_beyond(value, distance));
+    return value;
+}
+
+// Joins the values of all threads of the block, whole warps of them; every thread gets the result. All threads
+// must take part.
+template <class T, class Join> __device__ inline T join_block(T value, Join join)
+{
+    __shared__ T of_warp[32];
+    value = join_lanes(value, join);
+    __syncthreads();  // The result of the last call may still be read.
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+    __syncthreads();
+    T all = of_warp[0];
+    for (int warp = 1; warp < blockDim.x / 32; ++warp) all = join(all, of_warp[warp]);
+    return all;
+}

@@ -43,6 +43,14 @@ impl<const K: usize> Walk<K> {
         self.rank += 1;
     }
 
+    /// The loops, the run last: how many times round, and the distance between neighbours in each operand.
+    #[cfg(feature = "cuda")]
+    pub fn loops(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (usize, [usize; K])> + ExactSizeIterator {
+        self.sizes.into_iter().zip(self.strides).take(self.rank)
+    }
+
     /// The length of a whole run.
     pub fn run(&self) -> usize {
         self.sizes[self.rank - 1]

@@ -1,0 +1,92 @@
+// Moving elements. All are of four bytes, and are words here: copying changes no bit.
+
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+struct Same {
+    __device__ u32 operator()(const u32 (&v)[1]) const { return v[0]; }
+};
+
+// `y` are the elements of `x`, packed.
+KERNEL copy_packed(u32 *y, const u32 *x, u64 count) { map_packed(y, Inputs<1, u32>{{x}}, count, Same()); }
+
+KERNEL copy_strided(u32 *y, const u32 *x, u64 units, Walk<1> walk)
+{
+    map_strided(y, Inputs<1, u32>{{x}}, walk, units, Same());
+}
+
+// Side of the tiles that transposes go in.
+#define SIDE 32
+
+struct Turn {
+    Divider tiles[2];  // Along the columns and the rows of the result.
+    u64 rows;          // Of the result: neighbours in `x`.
+    u64 columns;       // Of the result, where they are neighbours.
+    u64 pitch;         // From column to column in `x`.
+    u64 row;           // From row to row in the result.
+    Walk<2> outer;     // Over the matrices, in `x` and in the result.
+};
+
+// The same for matrices that `x` has the other way round: tiles pass through shared memory, so that neighbouring
+// threads both read and write neighbours.
+KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
+{
+    __shared__ u32 tile[SIDE][SIDE + 1];
+    u64 which = blockIdx.x;
+    u64 columns = which % of.tiles[0].divisor * SIDE;
+    which /= of.tiles[0].divisor;
+    u64 rows = which % of.tiles[1].divisor * SIDE;
+    which /= of.tiles[1].divisor;
+    u64 at[2];
+    locate(of.outer, (Index)which, at);
+    u32 lane = threadIdx.x % SIDE;
+    for (u32 i = threadIdx.x / SIDE; i < SIDE; i += THREADS / SIDE)
+        if (columns + i < of.columns && rows + lane < of.rows)
+            tile[i][lane] = x[at[0] + (columns + i) * of.pitch + rows + lane];
+    __syncthreads();
+    for (u32 i = threadIdx.x / SIDE; i < SIDE; i += THREADS / SIDE)
+        if (rows + i < of.rows && columns + lane < of.columns)
+            y[at[1] + (rows + i) * of.row + columns + lane] = tile[lane][i];
+}
+
+// Rows of `x` go to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of `width`.
+KERNEL copy_rows(u32 *y, const u32 *x, u64 units, Divider length, u64 pitch, u32 width)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= units) return;
+    Index row = (Index)i;
+    u64 along = take_remainder(row, length);
+    if (width == 4) {
+        store_four(y + (row * pitch + along) * 4, load_four(x + i * 4));
+    } else {
+        y[row * pitch + along] = x[i];
+    }
+}
+
+// Every `length` units of `x` get `before` units of zeros in front, and some behind: `whole` in all.
+KERNEL pad(u32 *y, const u32 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= units) return;
+    Index row = (Index)i;
+    // Wraps around in front of the row.
+    u64 along = take_remainder(row, whole) - before;
+    bool inside = along < length;
+    if (width == 4) {
+        Four<u32> four = {{0, 0, 0, 0}};
+        if (inside) four = load_four(x + (row * length + along) * 4);
+        store_four(y + i * 4, four);
+    } else {
+        y[i] = inside ? x[row * length + along] : 0;
+    }
+}
+
+// `count` words of one value.
+KERNEL fill(u32 *y, u32 value, u64 count)
+{
+    u64 i = ((u64)blockIdx.x * THREADS + threadIdx.x) * 4;
+    if (i + 4 <= count && aligned(y)) {
+        store_four(y + i, Four<u32>{{value, value, value, value}});
+    } else {
+        for (u64 end = i + 4 < count ? i + 4 : count; i < end; ++i) y[i] = value;
+    }
+}
