@@ -3,9 +3,16 @@
 //! Results go to stdout, all else to stderr.
 
 mod args;
+mod devices;
 mod failure;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "cli/no_gpu.rs"]
+mod gpu;
 mod lab_args;
 mod learn;
+mod machine;
 mod matrix;
 mod model;
 mod named;
@@ -19,6 +26,7 @@ mod session;
 mod simulate;
 mod source;
 mod sweep;
+mod target;
 mod terminal;
 mod train;
 mod values;
@@ -37,6 +45,7 @@ pub fn run() -> ExitCode {
     terminal::start_logging();
     let done = match command {
         Command::Train(args) => train::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
     };

@@ -27,6 +27,9 @@ pub enum Error {
         /// What the device said.
         message: Arc<str>,
     },
+    /// A device that could not be opened.
+    #[error(transparent)]
+    NoDevice(DeviceError),
     /// Recomputing costs more than the limit that was set.
     #[error(
         "recomputing costs {ratio:.2} times the work itself, above the recompute limit of {limit}: \

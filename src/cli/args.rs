@@ -2,7 +2,8 @@ use super::lab_args::{SimulateArgs, SweepArgs};
 use super::model::Model;
 use super::named::{cost_model, policy};
 use super::source::Source;
-use super::values::{self, Share};
+use super::target::DeviceName;
+use super::values::{self, Budget, Share};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use remat::engine::Dead;
 use remat::policy::Exponents;
@@ -24,6 +25,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Train(TrainArgs),
+    Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
 }
@@ -34,8 +36,8 @@ pub enum Command {
 /// memory that it would take. A dry run that only counts bytes finds out how much that is. Progress goes
 /// to stderr, a summary to stdout.
 ///
-/// For the same model, data, batch, steps and seed the result is the same to the last bit, whatever the
-/// budget, the policy and the number of threads.
+/// For the same model, data, batch, steps and seed the result is the same to the last bit on a device,
+/// whatever the budget, the policy and the number of threads. TF32 is another result, the same each time.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes: 0 done; 1 a file or the device failed; 2 the arguments make no sense, or the budget is too \
@@ -44,6 +46,9 @@ pub struct TrainArgs {
     /// The network
     #[arg(default_value_t = Model::ResNet20, value_enum)]
     pub model: Model,
+
+    #[command(flatten)]
+    pub device: DeviceArgs,
 
     #[command(flatten)]
     pub memory: MemoryArgs,
@@ -55,16 +60,36 @@ pub struct TrainArgs {
     pub output: OutputArgs,
 }
 
+/// What computes.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceArgs {
+    /// cpu, cuda, or cuda:N for GPU number N; `remat devices` lists them
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub device: DeviceName,
+
+    /// Threads of the cpu that compute [default: one per core]
+    #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
+    pub threads: Option<usize>,
+
+    /// On a GPU, let matrix products and convolutions round their inputs to TF32
+    ///
+    /// 10 bits of mantissa instead of 23: several times faster, from compute capability 8.0 on.
+    #[arg(long)]
+    pub tf32: bool,
+}
+
 /// Where the limits are and what is evicted.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    /// Most memory to use: 40%, 64MiB, ... [default: 40%, of mlp 75%]
+    /// Most memory to use: 40%, 64MiB, auto, ... [default: 40%, of mlp 75%]
     ///
     /// A hard limit for parameters, activations, gradients and workspaces together, the test included.
-    /// A percentage is of the most that the same training takes when nothing is evicted.
+    /// A percentage is of the most that the same training takes when nothing is evicted. auto is what the
+    /// device has free now, less a margin.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    pub budget: Option<Share>,
+    pub budget: Option<Budget>,
 
     /// Evict before each op until no more than this is used: 30%, 48MiB, ...
     ///
@@ -145,10 +170,6 @@ pub struct LearningArgs {
     /// Seed of initial weights, image order, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
-
-    /// Threads that compute [default: one per core]
-    #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
-    pub threads: Option<usize>,
 }
 
 /// What is said and written.
@@ -172,6 +193,17 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
+/// List what there is to train on
+///
+/// The processor, and the NVIDIA GPUs with the libraries that are used on them. A name in the first column
+/// is what `remat train --device` takes.
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// Write the list as one JSON object instead; - is stdout
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 /// [`Dead`] by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeadArg {
@@ -186,6 +218,21 @@ impl From<DeadArg> for Dead {
         match dead {
             DeadArg::Keep => Self::Keep,
             DeadArg::Drop => Self::Drop,
+        }
+    }
+}
+
+impl DeviceArgs {
+    /// Options that contradict each other, in words.
+    pub const fn contradiction(&self) -> Option<&'static str> {
+        match self.device {
+            DeviceName::Cpu if self.tf32 => {
+                Some("--tf32 is of --device cuda; add that, or drop it")
+            }
+            DeviceName::Cuda(_) if self.threads.is_some() => {
+                Some("--threads is of --device cpu; choose that, or drop it")
+            }
+            _ => None,
         }
     }
 }

@@ -1,5 +1,6 @@
 use clap::error::ErrorKind;
 use remat::data::DataError;
+use remat::device::DeviceError;
 use remat::{ByteSize, Error};
 use std::path::Path;
 use std::process::ExitCode;
@@ -50,6 +51,12 @@ impl From<Error> for Failure {
             }
             _ => Self::new(error.to_string()),
         }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::new(error.to_string())
     }
 }
 

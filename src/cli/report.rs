@@ -1,3 +1,4 @@
+use super::target::About;
 use indicatif::HumanCount;
 use remat::{ByteSize, Stats};
 use serde::Serialize;
@@ -11,8 +12,8 @@ pub struct Report {
     pub batch: usize,
     pub steps: usize,
     pub seed: u64,
-    pub device: &'static str,
-    pub threads: usize,
+    #[serde(flatten)]
+    pub device: About,
     pub policy: String,
     /// Of `megengine` alone: cost, bytes, staleness.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +89,7 @@ impl fmt::Display for Report {
             Seconds(self.train_seconds),
             Seconds(self.seconds_per_step_median),
         )?;
+        writeln!(f, "  device      {}", self.device)?;
         writeln!(
             f,
             "  accuracy    {:.2} % of {} test images; last loss {:.4}",

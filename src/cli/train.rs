@@ -10,21 +10,23 @@ use super::recording::{Finished, Recording};
 use super::report::{Counters, Report};
 use super::schedule::Schedule;
 use super::session::Setup;
+use super::target::{About, Target};
 use super::terminal::{print_result, say};
 use remat::data::Batches;
-use remat::{ByteSize, Error, PolicyKind};
+use remat::{Error, PolicyKind};
 
 /// Passes over the images when nothing else is said.
 const EPOCHS: usize = 20;
 
 /// Trains, tests and reports.
 pub fn run(args: &TrainArgs) -> Result<(), Failure> {
-    let TrainArgs { model, memory, learning, output } = args;
-    if let Some(contradiction) = memory.contradiction() {
+    let TrainArgs { model, device, memory, learning, output } = args;
+    if let Some(contradiction) = device.contradiction().or_else(|| memory.contradiction()) {
         return Err(Failure::usage(contradiction));
     }
     check_distinct(&[("--record", &output.record), ("--json", &output.json)], &[])?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
+    let target = Target::open(device)?;
     let data = learning.data.load(learning.seed)?;
     let setup = Setup {
         model: *model,
@@ -34,22 +36,19 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         momentum: learning.momentum,
         weight_decay: learning.weight_decay,
     };
-    let plan = Plan::new(&setup, memory)?;
+    let plan = Plan::new(&setup, memory, &target)?;
     let batches = Batches::new(data.train.len(), setup.batch, learning.seed);
     let epochs = learning.epochs.unwrap_or(EPOCHS);
     let steps = learning.steps.unwrap_or_else(|| epochs.saturating_mul(batches.per_epoch()));
 
-    let threads = learning
-        .threads
-        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let mut builder =
-        memory.builder(plan.budget, plan.threshold).seed(learning.seed).threads(threads);
+    let mut builder = memory.builder(plan.budget, plan.threshold).seed(learning.seed);
     let finished = Finished::default();
     if let Some(path) = &output.record {
         let recording = Recording::create(path, &finished);
         builder = builder.record(recording.map_err(|e| Failure::writing(path, e))?);
     }
-    let runtime = builder.cpu()?;
+    let about = target.about();
+    let runtime = target.start(builder)?;
     if !output.quiet {
         say(format_args!(
             "{model} on {}: {} images, {steps} steps of {}",
@@ -57,12 +56,8 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             data.train.len(),
             setup.batch
         ));
-        say(format_args!(
-            "budget {}, {:.1} % of the {} that a step takes unbudgeted",
-            ByteSize(plan.budget),
-            100.0 * plan.budget as f64 / plan.unbudgeted as f64,
-            ByteSize(plan.unbudgeted)
-        ));
+        say(format_args!("device {about}"));
+        say(&plan);
     }
     let schedule = Schedule { peak: learning.lr, steps };
     let progress = Progress::new(steps, output.quiet);
@@ -71,7 +66,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         Error::OutOfMemory(_) => Failure::from(error).advice(&plan.advice(&setup, memory)),
         _ => error.into(),
     })?;
-    let report = report(args, &plan, steps, threads, data.test.len(), &outcome);
+    let report = report(args, &plan, steps, about, data.test.len(), &outcome);
     deliver(&report, args, json)?;
     match (outcome.recorded, &output.record) {
         (Err(error), Some(path)) => Err(Failure::writing(path, error)),
@@ -83,7 +78,7 @@ fn report(
     args: &TrainArgs,
     plan: &Plan,
     steps: usize,
-    threads: usize,
+    device: About,
     test_images: usize,
     outcome: &Outcome,
 ) -> Report {
@@ -100,8 +95,7 @@ fn report(
         batch: learning.batch,
         steps,
         seed: learning.seed,
-        device: "cpu",
-        threads,
+        device,
         policy: memory.policy().to_string(),
         exponents,
         own_cost,

@@ -46,6 +46,26 @@ impl FromStr for Share {
     }
 }
 
+/// What may be used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// `auto`: what is free on the device.
+    Auto,
+    /// So much.
+    Share(Share),
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "auto" => Ok(Self::Auto),
+            _ => text.parse().map(Self::Share).map_err(|error| format!("{error}, or auto")),
+        }
+    }
+}
+
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,6 +190,15 @@ mod tests {
         for text in ["", "%", "NaN", "NaN%", "inf%", "-5%", "0%", "0", "-1", "1e30GiB", "1e9%"] {
             assert!(text.parse::<Share>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_budget_is_a_share_or_auto() {
+        assert_eq!("auto".parse(), Ok(Budget::Auto));
+        assert_eq!("40%".parse(), Ok(Budget::Share(Share::Percent(40.0))));
+        assert!("automatic".parse::<Budget>().unwrap_err().ends_with("40% or 64MiB, or auto"));
+        assert!("auto".parse::<Share>().is_err());
+        assert!(shares("auto").is_err());
     }
 
     #[test]

@@ -24,13 +24,16 @@ mod libraries;
 #[cfg(test)]
 mod library_tests;
 mod memory;
+mod options;
 mod product;
 mod scratch;
 mod staging;
 mod timing;
+mod versions;
 
 pub use self::driver::{Description, devices};
-pub use self::libraries::{Found, found};
+pub use self::options::Options;
+pub use self::versions::{Library, libraries};
 
 use self::gpu::Gpu;
 use self::libraries::Libraries;
@@ -45,25 +48,12 @@ use crate::ops::Op;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is asked of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Which device: 0 is the first. Default: 0.
-    pub ordinal: usize,
-    /// Matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa), which is
-    /// several times faster from compute capability 8.0 on. The same bits from run to run either way.
-    /// Default: off.
-    pub tf32: bool,
-    /// Convolve with cuDNN where it is there. Default: on.
-    pub cudnn: bool,
-}
+/// Of [`Cuda::available_bytes`]: code of the libraries and stacks of kernels. A reasoned figure, not a
+/// measured one: cuDNN's code is most of it, a few hundred MiB where the driver loads all of it at once.
+const MARGIN: u64 = 512 << 20;
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { ordinal: 0, tf32: false, cudnn: true }
-    }
-}
+/// Of the same: 2 % of what is free, for others who use the GPU.
+const OTHERS: u64 = 50;
 
 /// Runs the built-in ops on an NVIDIA GPU.
 pub struct Cuda {
@@ -84,16 +74,28 @@ impl Cuda {
         Ok(Self { gpu, timing, staging: None })
     }
 
-    /// The version of cuBLAS: major, minor, patch.
-    #[must_use]
-    pub fn cublas_version(&self) -> (u32, u32, u32) {
-        self.gpu.libraries().cublas_version()
+    /// What it is, and how much of its memory nobody uses now.
+    ///
+    /// # Errors
+    /// If the driver does not say.
+    pub fn description(&self) -> Result<Description, DeviceError> {
+        self.gpu.enter()?;
+        driver::current(self.gpu.context())
     }
 
-    /// The version of cuDNN; `None`: convolutions do without.
-    #[must_use]
-    pub fn cudnn_version(&self) -> Option<(u32, u32, u32)> {
-        self.gpu.libraries().cudnn_version()
+    /// Bytes that a budget may have: what nobody uses now, less a margin of 512 MiB, or 2 % where that is
+    /// more, or half of it where that is less.
+    ///
+    /// The context and the handles of the libraries are there once the device is open, and count as used.
+    /// The margin is for what comes later beside the budget: kernels are loaded when they first run, their
+    /// stacks grow, and others use the GPU too.
+    ///
+    /// # Errors
+    /// If the driver does not say what is free.
+    pub fn available_bytes(&self) -> Result<u64, DeviceError> {
+        self.gpu.enter()?;
+        let free = driver::free_bytes()?;
+        Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
     }
 
     /// A device that only counts and asks for the same workspaces: the same peak of memory.

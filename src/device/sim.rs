@@ -10,6 +10,7 @@ use crate::op::Op;
 use crate::ops;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// How fast the simulated device is. A run of an op takes
 /// `overhead + flops / flops_per_second + bytes / bytes_per_second` seconds, where `bytes` is what its
@@ -70,7 +71,7 @@ impl HostValue for Layout {
 }
 
 /// Scratch bytes a run of an op needs: see [`Device::workspace`].
-type Workspace<O> = Box<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
+type Workspace<O> = Arc<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 
 /// A device that only counts.
 pub struct Sim<O, H> {
@@ -83,7 +84,7 @@ impl<O: Op, H: HostValue> Sim<O, H> {
     /// A device of this speed, whose ops need no workspace.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
-        Self { speed, workspace: Box::new(|_, _, _| 0), host: PhantomData }
+        Self { speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
     }
 
     /// The same device with other workspaces: those of the device it stands in for.
@@ -92,7 +93,7 @@ impl<O: Op, H: HostValue> Sim<O, H> {
         mut self,
         workspace: impl Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.workspace = Box::new(workspace);
+        self.workspace = Arc::new(workspace);
         self
     }
 }
@@ -144,6 +145,12 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
         let (inputs, outputs) = (layouts(call.inputs), layouts(call.outputs));
         let bytes = inputs.iter().chain(&outputs).map(|l| l.bytes() as f64).sum();
         Ok(Took::Seconds(self.speed.seconds(call.op.flops(&inputs, &outputs), bytes)))
+    }
+}
+
+impl<O, H> Clone for Sim<O, H> {
+    fn clone(&self) -> Self {
+        Self { speed: self.speed, workspace: Arc::clone(&self.workspace), host: PhantomData }
     }
 }
 

@@ -45,7 +45,8 @@ impl Default for Builder {
 
 impl Builder {
     /// Device memory that may be held, as bytes or as text such as `"1.5GiB"`: a hard limit for
-    /// parameters, activations, gradients and workspaces together. Default: the machine's memory.
+    /// parameters, activations, gradients and workspaces together. Default: the machine's memory; of a
+    /// GPU, what is free less a margin.
     #[must_use]
     pub fn budget<B: TryInto<ByteSize, Error: Display>>(mut self, budget: B) -> Self {
         self.budget = self.bytes("budget", budget).or(self.budget);
@@ -152,6 +153,32 @@ impl Builder {
         }
         let threads = self.threads;
         self.device(move || crate::device::cpu::Cpu::with_calling_thread(threads))
+    }
+
+    /// Starts a runtime on an NVIDIA GPU.
+    ///
+    /// ```no_run
+    /// use remat::Runtime;
+    /// use remat::device::cuda::Options;
+    ///
+    /// let runtime = Runtime::builder().budget("8GiB").cuda(Options::default().tf32(true))?;
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is no driver, no such device, or no cuBLAS. If the description makes no
+    /// sense, or the budget cannot be reserved.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {
+        if let Some(wrong) = self.wrong.take() {
+            return Err(Error::Settings(wrong));
+        }
+        // On the caller's thread, for it is the caller who can do something about a missing driver.
+        let device = crate::device::cuda::Cuda::open(options).map_err(Error::NoDevice)?;
+        if self.budget.is_none() {
+            self.budget = Some(device.available_bytes().map_err(Error::NoDevice)?);
+        }
+        self.device(move || device)
     }
 
     /// Starts a runtime that only counts bytes and cost: no data, no kernels; `get` gives zeros.

@@ -167,16 +167,6 @@ impl Blas {
         Ok(blas)
     }
 
-    /// Its version: tens of thousands, hundreds and ones.
-    pub(super) fn version(&self) -> Result<u32, DeviceError> {
-        let mut version: c_int = 0;
-        // SAFETY: writes one integer to a place that outlives the call.
-        unsafe { sys::cublasGetVersion_v2(self.handle, &raw mut version) }
-            .result()
-            .map_err(|e| failed("asking for the version", e))?;
-        Ok(version.unsigned_abs())
-    }
-
     /// Multiplies, once all that was given to the stream before is done.
     pub(super) fn multiply(&mut self, products: &Products) -> Result<(), DeviceError> {
         let Products { batch, sizes: [m, k, n], a, b, y, add, workspace: scratch } = *products;

@@ -3,8 +3,9 @@
 #![allow(unsafe_code)]
 
 use crate::device::DeviceError;
-use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::result::{self, DriverError, device};
 use cudarc::driver::{CudaContext, sys};
+use std::ffi::c_int;
 use std::sync::Arc;
 
 /// A device, to choose by.
@@ -17,8 +18,8 @@ pub struct Description {
     pub name: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes that nobody uses now.
-    pub free_bytes: u64,
+    /// Bytes that nobody uses now. `None`: it lets nobody in who could ask.
+    pub free_bytes: Option<u64>,
     /// What kernels are compiled for, such as `(9, 0)`.
     pub compute_capability: (u32, u32),
     /// Newest CUDA that the driver knows, such as `(12, 8)`.
@@ -30,41 +31,75 @@ pub struct Description {
 /// # Errors
 /// If there is no driver, it does not work, or it has no device.
 pub fn devices() -> Result<Vec<Description>, DeviceError> {
-    let version = driver_version()?;
-    let count = result::device::get_count().map_err(|e| failed("counting the devices", e))?;
-    (0..usize::try_from(count).unwrap_or(0))
-        .map(|ordinal| describe(&*open(ordinal)?, version))
+    let driver = driver_version()?;
+    (0..count()?)
+        .map(|ordinal| {
+            // One that is taken or broken is no reason to hide the others.
+            let free = open(ordinal).and_then(|_context| free_bytes()).map_err(|error| {
+                tracing::warn!(target: "remat", ordinal, %error, "a device cannot be used");
+            });
+            describe(ordinal, driver, free.ok())
+        })
         .collect()
 }
 
-fn describe(context: &CudaContext, driver: (u32, u32)) -> Result<Description, DeviceError> {
-    let told = || -> Result<_, DriverError> {
-        let (free, total) = result::mem_get_info()?;
-        Ok((context.name()?, free, total, context.compute_capability()?))
+/// The device that is current on the calling thread.
+pub(super) fn current(context: &CudaContext) -> Result<Description, DeviceError> {
+    describe(context.ordinal(), driver_version()?, Some(free_bytes()?))
+}
+
+/// What can be told of a device without opening it, and what was found out by opening it.
+fn describe(
+    ordinal: usize,
+    driver: (u32, u32),
+    free_bytes: Option<u64>,
+) -> Result<Description, DeviceError> {
+    use sys::CUdevice_attribute_enum::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
     };
-    let (name, free, total, (major, minor)) =
+    let told = || -> Result<_, DriverError> {
+        let device = device::get(c_int::try_from(ordinal).unwrap_or(c_int::MAX))?;
+        // SAFETY: the device is one that the driver just gave.
+        let (memory, major, minor) = unsafe {
+            (
+                device::total_mem(device)?,
+                device::get_attribute(device, MAJOR)?,
+                device::get_attribute(device, MINOR)?,
+            )
+        };
+        Ok((device::get_name(device)?, memory, (major.unsigned_abs(), minor.unsigned_abs())))
+    };
+    let (name, memory, compute_capability) =
         told().map_err(|e| failed("asking what the device is", e))?;
-    Ok(Description {
-        ordinal: context.ordinal(),
-        name,
-        memory_bytes: total as u64,
-        free_bytes: free as u64,
-        compute_capability: (major.unsigned_abs(), minor.unsigned_abs()),
-        driver,
-    })
+    let memory_bytes = memory as u64;
+    Ok(Description { ordinal, name, memory_bytes, free_bytes, compute_capability, driver })
+}
+
+/// Of the device that is current on the calling thread.
+pub(super) fn free_bytes() -> Result<u64, DeviceError> {
+    let (free, _) = result::mem_get_info().map_err(|e| failed("asking how much is free", e))?;
+    Ok(free as u64)
+}
+
+/// How many devices there are.
+fn count() -> Result<usize, DeviceError> {
+    let count = device::get_count().map_err(|e| failed("counting the devices", e))?;
+    Ok(usize::try_from(count).unwrap_or(0))
 }
 
 /// The context of a device, current on the calling thread.
 pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, DeviceError> {
     driver_version()?;
-    let count = result::device::get_count().map_err(|e| failed("counting the devices", e))?;
-    if ordinal >= usize::try_from(count).unwrap_or(0) {
-        let last = count - 1;
-        return Err(DeviceError::new(format!(
-            "there is no CUDA device {ordinal}; choose one from 0 to {last}"
-        )));
-    }
-    CudaContext::new(ordinal).map_err(|e| failed("opening the device", e))
+    let there_are = match count()? {
+        count if ordinal < count => {
+            return CudaContext::new(ordinal).map_err(|e| failed("opening the device", e));
+        }
+        0 => "there is none".to_owned(),
+        1 => "the only one is 0".to_owned(),
+        count => format!("choose one from 0 to {}", count - 1),
+    };
+    Err(DeviceError::new(format!("there is no CUDA device {ordinal}; {there_are}")))
 }
 
 /// Newest CUDA that the driver knows; the driver is ready then.
@@ -72,8 +107,8 @@ fn driver_version() -> Result<(u32, u32), DeviceError> {
     // SAFETY: loading a library runs its initializers; libcuda's have no preconditions.
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::new(
-            "no NVIDIA driver was found: the system has no libcuda.so.1 (nvcuda.dll on Windows); \
-             install the driver, or choose the cpu",
+            "no NVIDIA driver was found (the system has no libcuda.so.1, on Windows nvcuda.dll); \
+             install it, or choose the cpu",
         ));
     }
     result::init().map_err(|error| match error.0 {

@@ -16,7 +16,6 @@ mod update;
 pub(super) use self::copy::copy;
 
 use super::gpu::Gpu;
-use super::{convolution, product};
 use crate::device::{Call, DeviceError};
 use crate::layout::Layout;
 use crate::op::Op as _;
@@ -29,13 +28,13 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
         return Ok(());
     }
     match (call.op, call.inputs, call.outputs) {
+        (Op::MatMul, _, _) => super::product::execute(gpu, call),
+        (Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. }, _, _) => {
+            super::convolution::execute(gpu, call)
+        }
         (Op::Unary(f), [x], [y]) => elementwise::unary(gpu, *f, y, x),
         (Op::Binary(f), [a, b], [y]) => elementwise::binary(gpu, *f, y, a, b),
         (Op::Affine { scale, shift }, [x], [y]) => elementwise::affine(gpu, y, x, *scale, *shift),
-        (Op::MatMul, _, _) => product::execute(gpu, call),
-        (Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. }, _, _) => {
-            convolution::execute(gpu, call)
-        }
         (Op::BatchNorm { momentum, eps }, inputs, outputs) => {
             norm::train(gpu, outputs, inputs, *momentum, *eps, call.workspace.start)
         }

@@ -12,7 +12,7 @@ use crate::ops::{Conv2d, Op};
 fn on_devices(body: impl Fn(Cuda)) {
     for cudnn in [true, false] {
         match Cuda::open(Options { cudnn, ..Options::default() }) {
-            Ok(device) if cudnn && device.cudnn_version().is_none() => println!("no cuDNN"),
+            Ok(_) if cudnn && super::versions::cudnn().is_none() => println!("no cuDNN"),
             Ok(device) => body(device),
             Err(reason) => println!("skipped: {reason}"),
         }

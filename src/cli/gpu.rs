@@ -1,0 +1,81 @@
+//! NVIDIA GPUs. In a program that is built without them, `no_gpu.rs` stands in for this.
+
+use super::devices::{Gpus, Row};
+use super::failure::Failure;
+use super::target::DeviceName;
+use remat::device::cuda::{self, Cuda, Description, Options};
+use remat::device::sim::Sim;
+use remat::ops::Op;
+use remat::{Builder, Error, HostTensor, Runtime};
+use std::fmt;
+
+/// The first compute capability that has TF32.
+const TF32: (u32, u32) = (8, 0);
+
+/// One that is open.
+pub struct Gpu {
+    /// Boxed, for it is large.
+    device: Box<Cuda>,
+    about: Description,
+    tf32: bool,
+}
+
+impl Gpu {
+    /// Opens one.
+    pub fn open(number: usize, tf32: bool) -> Result<Self, Failure> {
+        let device = Cuda::open(Options::default().ordinal(number).tf32(tf32))?;
+        let gpu = Self { about: device.description()?, device: Box::new(device), tf32 };
+        let (major, minor) = gpu.about.compute_capability;
+        if tf32 && (major, minor) < TF32 {
+            return Err(Failure::usage(format!(
+                "{gpu} has compute capability {major}.{minor}, and TF32 begins at {}.{}; drop --tf32",
+                TF32.0, TF32.1
+            )));
+        }
+        Ok(gpu)
+    }
+
+    /// See [`Cuda::sim`].
+    pub fn sim(&self) -> Sim<Op, HostTensor> {
+        self.device.sim()
+    }
+
+    /// See [`Cuda::available_bytes`].
+    pub fn available_bytes(&self) -> Result<u64, Failure> {
+        Ok(self.device.available_bytes()?)
+    }
+
+    /// Whether TF32 was asked for.
+    pub const fn tf32(&self) -> bool {
+        self.tf32
+    }
+
+    /// The runtime on it.
+    pub fn start(self, builder: Builder) -> Result<Runtime, Error> {
+        builder.device(move || *self.device)
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", DeviceName::Cuda(self.about.ordinal), self.about.name)
+    }
+}
+
+/// All there are, or why there is none.
+pub fn found() -> Result<Gpus, String> {
+    let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    let devices = cuda::devices().map_err(|reason| reason.to_string())?;
+    let driver_cuda = devices.first().map(|device| version(device.driver)).unwrap_or_default();
+    let row = |device: Description| Row {
+        device: DeviceName::Cuda(device.ordinal).to_string(),
+        name: device.name,
+        memory_bytes: Some(device.memory_bytes),
+        free_bytes: device.free_bytes,
+        threads: None,
+        compute_capability: Some(version(device.compute_capability)),
+    };
+    let rows = devices.into_iter().map(row).collect();
+    let libraries = cuda::libraries().into_iter().map(|library| (library.name, library.version));
+    Ok(Gpus { rows, driver_cuda, libraries: libraries.collect() })
+}

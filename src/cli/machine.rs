@@ -1,0 +1,76 @@
+//! The machine that the program runs on.
+
+use super::target::cores;
+use sysinfo::{
+    CpuRefreshKind, MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
+};
+
+/// Free memory that `--budget auto` leaves for what is not in the budget, images on the host and the
+/// threads' buffers, and for others. More on a large machine: 5 %.
+const MARGIN: u64 = 512 << 20;
+
+/// Processor and memory, as far as the system tells. Nothing is 0 that is known.
+#[derive(Debug, Default)]
+pub struct Machine {
+    pub processor: String,
+    pub threads: usize,
+    pub memory_bytes: u64,
+    /// What can be had without others having to go: the page cache counts as free.
+    pub free_bytes: u64,
+}
+
+impl Machine {
+    /// As it is now. In a container with a limit, its memory is that limit.
+    pub fn look() -> Self {
+        let kinds = RefreshKind::nothing()
+            .with_cpu(CpuRefreshKind::nothing())
+            .with_memory(MemoryRefreshKind::nothing().with_ram());
+        let Ok(mut system) = System::new_with_specifics(kinds) else {
+            return Self { threads: cores(), ..Self::default() };
+        };
+        let (mut memory, mut free) = (system.total_memory(), system.available_memory());
+        // Of this process's group and those above it, not of the system's root.
+        let limits = sysinfo::get_current_pid().ok().and_then(|process| {
+            let this = ProcessesToUpdate::Some(&[process]);
+            system.refresh_processes_specifics(this, false, ProcessRefreshKind::nothing());
+            system.process(process)?.cgroup_limits()
+        });
+        if let Some(limits) = limits {
+            memory = memory.min(limits.total_memory);
+            // Not the free memory of the group: there, files that were read count as used.
+            free = free.min(limits.total_memory.saturating_sub(limits.rss));
+        }
+        let processor = system.cpus().first().map_or("", |cpu| cpu.brand().trim()).to_owned();
+        Self { processor, threads: cores(), memory_bytes: memory, free_bytes: free }
+    }
+
+    /// What is free, less a margin. `None`: the system does not say.
+    pub fn available_bytes(&self) -> Option<u64> {
+        let free = self.free_bytes;
+        (free > 0).then(|| free - MARGIN.max(free / 20).min(free / 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_margin_is_left() {
+        let available = |free_bytes| Machine { free_bytes, ..Machine::default() }.available_bytes();
+        assert_eq!(available(0), None);
+        assert_eq!(available(600 << 20), Some(300 << 20));
+        assert_eq!(available(4 << 30), Some((4 << 30) - MARGIN));
+        assert_eq!(available(100 << 30), Some(95 << 30));
+    }
+
+    #[test]
+    fn this_machine_has_a_processor_and_memory() {
+        let machine = Machine::look();
+        println!("{machine:?}");
+        assert!(machine.threads > 0);
+        if cfg!(target_os = "linux") {
+            assert!(machine.free_bytes > 0 && machine.free_bytes <= machine.memory_bytes);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Stands in for `gpu.rs` in a program that is built without CUDA: there is no GPU, and it says why.
+
+use super::devices::Gpus;
+use super::failure::Failure;
+use remat::device::sim::Sim;
+use remat::ops::Op;
+use remat::{Builder, Error, HostTensor, Runtime};
+use std::fmt;
+
+const REASON: &str =
+    "this program was built without CUDA; build it with `cargo build --release --features cuda`";
+
+/// There is none.
+pub enum Gpu {}
+
+impl Gpu {
+    /// Says why not.
+    pub fn open(_number: usize, _tf32: bool) -> Result<Self, Failure> {
+        Err(Failure::usage(REASON))
+    }
+
+    pub const fn sim(&self) -> Sim<Op, HostTensor> {
+        match *self {}
+    }
+
+    pub const fn available_bytes(&self) -> Result<u64, Failure> {
+        match *self {}
+    }
+
+    pub const fn tf32(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn start(self, _builder: Builder) -> Result<Runtime, Error> {
+        match self {}
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
+
+/// Says why there is none.
+pub fn found() -> Result<Gpus, String> {
+    Err(REASON.to_owned())
+}

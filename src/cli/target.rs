@@ -1,0 +1,146 @@
+//! What is trained on: opened once, before any work.
+
+use super::args::DeviceArgs;
+use super::failure::Failure;
+use super::gpu::Gpu;
+use super::machine::Machine;
+use remat::device::sim::Sim;
+use remat::ops::Op;
+use remat::{Builder, Error, HostTensor, Runtime};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// A device by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceName {
+    #[default]
+    Cpu,
+    /// By its number.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+                number.map(Self::Cuda).ok_or("choose cpu, cuda, or cuda:1 for the second GPU")
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+/// A device that is ready.
+pub enum Target {
+    Cpu { threads: usize },
+    Gpu(Gpu),
+}
+
+/// What is said of a device.
+#[derive(Debug, Serialize)]
+pub struct About {
+    device: String,
+    /// Of the cpu alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<usize>,
+    /// Of GPUs alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tf32: Option<bool>,
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.device)?;
+        match self.threads {
+            Some(1) => f.write_str(", 1 thread"),
+            Some(threads) => write!(f, ", {threads} threads"),
+            None if self.tf32 == Some(true) => f.write_str(", TF32"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Target {
+    /// Opens the device that was asked for.
+    pub fn open(args: &DeviceArgs) -> Result<Self, Failure> {
+        match args.device {
+            DeviceName::Cpu => Ok(Self::Cpu { threads: args.threads.unwrap_or_else(cores) }),
+            DeviceName::Cuda(number) => Gpu::open(number, args.tf32).map(Self::Gpu),
+        }
+    }
+
+    /// A device that only counts and asks for the same workspaces: the same peak of memory.
+    pub fn sim(&self) -> Sim<Op, HostTensor> {
+        match self {
+            Self::Cpu { .. } => Sim::cpu(),
+            Self::Gpu(gpu) => gpu.sim(),
+        }
+    }
+
+    /// What is free now, less a margin.
+    pub fn available_bytes(&self) -> Result<u64, Failure> {
+        match self {
+            Self::Cpu { .. } => Machine::look().available_bytes().ok_or_else(|| {
+                Failure::new(
+                    "this system does not say how much memory is free; give --budget a size",
+                )
+            }),
+            Self::Gpu(gpu) => gpu.available_bytes(),
+        }
+    }
+
+    /// What is said of it.
+    pub fn about(&self) -> About {
+        match self {
+            Self::Cpu { threads } => {
+                About { device: "cpu".to_owned(), threads: Some(*threads), tf32: None }
+            }
+            Self::Gpu(gpu) => {
+                About { device: gpu.to_string(), threads: None, tf32: Some(gpu.tf32()) }
+            }
+        }
+    }
+
+    /// The runtime on it.
+    pub fn start(self, builder: Builder) -> Result<Runtime, Error> {
+        match self {
+            Self::Cpu { threads } => builder.threads(threads).cpu(),
+            Self::Gpu(gpu) => gpu.start(builder),
+        }
+    }
+}
+
+/// As many threads as there are cores for this program.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_read_back() {
+        for text in ["cpu", "cuda:0", "cuda:12"] {
+            assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda 0", "CPU", "cuda:1e3"] {
+            assert!(text.parse::<DeviceName>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What is asked of a device.
+
+/// Which device, and how it computes.
+///
+/// ```
+/// use remat::device::cuda::Options;
+///
+/// let second_gpu = Options::default().ordinal(1).tf32(true);
+/// assert!(second_gpu.cudnn);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which device: 0 is the first. Default: 0.
+    pub ordinal: usize,
+    /// Matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa), which is
+    /// several times faster from compute capability 8.0 on, and changes nothing below. The same bits from
+    /// run to run either way. Default: off.
+    pub tf32: bool,
+    /// Convolve with cuDNN where it is there. Default: on.
+    pub cudnn: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { ordinal: 0, tf32: false, cudnn: true }
+    }
+}
+
+impl Options {
+    /// Sets [`Options::ordinal`](Self#structfield.ordinal).
+    #[must_use]
+    pub const fn ordinal(mut self, ordinal: usize) -> Self {
+        self.ordinal = ordinal;
+        self
+    }
+
+    /// Sets [`Options::tf32`](Self#structfield.tf32).
+    #[must_use]
+    pub const fn tf32(mut self, on: bool) -> Self {
+        self.tf32 = on;
+        self
+    }
+
+    /// Sets [`Options::cudnn`](Self#structfield.cudnn).
+    #[must_use]
+    pub const fn cudnn(mut self, on: bool) -> Self {
+        self.cudnn = on;
+        self
+    }
+}

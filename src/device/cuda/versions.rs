@@ -1,0 +1,98 @@
+//! Which of NVIDIA's libraries are there.
+
+#![allow(unsafe_code)]
+
+use cudarc::{cublas, cudnn, nvrtc};
+use std::fmt;
+
+/// A library that is found at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Library {
+    /// As its maker calls it.
+    pub name: &'static str,
+    /// Such as `12.8.4`. `None`: it was not found.
+    pub version: Option<String>,
+}
+
+/// NVRTC, cuBLAS and cuDNN, as they would be used. Loads them, but needs neither a driver nor a device.
+#[must_use]
+pub fn libraries() -> [Library; 3] {
+    // NVRTC tells no patch level.
+    let nvrtc = nvrtc().map(|Version(major, minor, _)| format!("{major}.{minor}"));
+    let [cublas, cudnn] = [cublas(), cudnn()].map(|version| version.map(|v| v.to_string()));
+    [("NVRTC", nvrtc), ("cuBLAS", cublas), ("cuDNN", cudnn)]
+        .map(|(name, version)| Library { name, version })
+}
+
+/// Major, minor, patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(pub u32, pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+/// NVRTC, which compiles the kernels.
+pub(super) fn nvrtc() -> Option<Version> {
+    // SAFETY: loading a library runs its initializers; NVRTC's have no preconditions.
+    if !unsafe { nvrtc::sys::is_culib_present() } {
+        return None;
+    }
+    let [mut major, mut minor] = [0; 2];
+    // SAFETY: writes two integers to places that outlive the call.
+    unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) }.result().ok()?;
+    Some(Version(major.unsigned_abs(), minor.unsigned_abs(), 0))
+}
+
+/// cuBLAS, which multiplies matrices.
+pub(super) fn cublas() -> Option<Version> {
+    use cublas::sys::libraryPropertyType_t::{MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+    // SAFETY: as for NVRTC.
+    if !unsafe { cublas::sys::is_culib_present() } {
+        return None;
+    }
+    let part = |which| {
+        let mut value = 0;
+        // SAFETY: writes one integer to a place that outlives the call.
+        unsafe { cublas::sys::cublasGetProperty(which, &raw mut value) }.result().ok()?;
+        Some(value.unsigned_abs())
+    };
+    Some(Version(part(MAJOR_VERSION)?, part(MINOR_VERSION)?, part(PATCH_LEVEL)?))
+}
+
+/// cuDNN, which convolves.
+pub(super) fn cudnn() -> Option<Version> {
+    // SAFETY: as for NVRTC.
+    if !unsafe { cudnn::sys::is_culib_present() } {
+        return None;
+    }
+    Some(cudnn_version(u32::try_from(cudnn::result::get_version()).unwrap_or(0)))
+}
+
+/// cuDNN's version from one number: up to 8 the major version counts thousands, then tens of thousands.
+const fn cudnn_version(number: u32) -> Version {
+    let major = if number < 90_000 { 1_000 } else { 10_000 };
+    Version(number / major, number % major / 100, number % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_their_maker_writes_them() {
+        assert_eq!(cudnn_version(91_002).to_string(), "9.10.2");
+        assert_eq!(cudnn_version(90_100).to_string(), "9.1.0");
+        assert_eq!(cudnn_version(8_907).to_string(), "8.9.7");
+    }
+
+    #[test]
+    fn libraries_are_looked_for_on_any_machine() {
+        let found = libraries();
+        println!("{found:?}");
+        assert_eq!(found.map(|library| library.name), ["NVRTC", "cuBLAS", "cuDNN"]);
+    }
+}

@@ -1,0 +1,3 @@
+#pragma once
+// Ends the life of all modules and their functions; launches that still run keep what they need.
+void unload_all_modules();
