@@ -65,7 +65,12 @@ void* load(const void* image, size_t bytes) {
   if (file < 0) return nullptr;
   void* library = nullptr;
   if (write(file, image, bytes) == static_cast<ssize_t>(bytes)) {
-    std::string path = "/proc/self/fd/" + std::to_string(file);
+    // The loader takes two files of one name for one, and numbers of files are used again: so each has another
+    // name for the same folder.
+    static std::atomic<unsigned> names{0};
+    std::string path = "/proc/self";
+    for (unsigned name = ++names; name; name >>= 1) path += name & 1 ? "/." : "/";
+    path += "/fd/" + std::to_string(file);
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) explain("cuModuleLoadData", "%s", dlerror());
   }
