@@ -90,19 +90,17 @@ mod tests {
         assert_same_bits(&usual, &wide);
     }
 
+    /// Needs NVRTC, but no device.
     #[test]
-    fn all_kernels_compile_for_old_and_new_devices() {
+    fn all_kernels_compile_for_real_architectures() {
         if !compile::is_present() {
             println!("skipped: there is no NVRTC");
             return;
         }
         for source in ALL.iter().flat_map(|family| &family.0) {
-            for architecture in ["sm_70", "sm_90"] {
-                let image = compile::compile(source, architecture);
-                // Newer compilers have left the oldest devices behind.
-                if architecture == "sm_90" {
-                    assert!(!image.unwrap().is_empty());
-                }
+            for architecture in ["sm_80", "sm_90"] {
+                let image = compile::compile(source, architecture).unwrap();
+                assert!(!image.is_empty(), "{} for {architecture}", source.name);
             }
         }
     }
