@@ -1,6 +1,7 @@
 //! From an op and the places of its operands to kernels.
 
 mod check;
+pub(super) mod columns;
 mod copy;
 mod elementwise;
 mod index;

@@ -90,15 +90,17 @@ mod tests {
         assert_same_bits(&usual, &wide);
     }
 
+    /// Needs NVRTC, but no device.
     #[test]
-    fn all_kernels_compile_for_old_and_new_devices() {
+    fn all_kernels_compile_for_real_architectures() {
         if !compile::is_present() {
             println!("skipped: there is no NVRTC");
             return;
         }
         for Family([usual, wide]) in ALL {
             for (source, architecture) in [(usual, "sm_75"), (usual, "sm_90"), (wide, "sm_90")] {
-                assert!(!compile::compile(source, architecture).unwrap().is_empty());
+                let image = compile::compile(source, architecture).unwrap();
+                assert!(!image.is_empty(), "{} for {architecture}", source.name);
             }
         }
     }

@@ -15,21 +15,15 @@ use super::{Kind, Operands, Task};
 use crate::device::DeviceError;
 use crate::device::cpu::ConvShape;
 use crate::device::cuda::blas::{self, Form, Products, Side};
+use crate::device::cuda::execute::columns::{col2im, im2col};
 use crate::device::cuda::gpu::Gpu;
-use crate::device::cuda::kernels;
-use crate::device::cuda::launch::{Grid, Kernel, Ptr};
+use crate::device::cuda::launch::Ptr;
 use crate::device::cuda::scratch::{Scratch, padded};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Most bytes of columns at a time, if one image's are not more.
 const CHUNK: u64 = 64 << 20;
-
-/// Most blocks along a dimension of a grid. Threads go on to more work from there.
-const BLOCKS: usize = 65_535;
-
-const COLUMNS_OF_IMAGES: Kernel = kernels::COLUMNS.kernel("columns_of_images");
-const IMAGES_OF_COLUMNS: Kernel = kernels::COLUMNS.kernel("images_of_columns");
 
 /// Bytes of so many floats.
 const fn bytes(floats: usize) -> u64 {
@@ -179,9 +173,7 @@ impl Run<'_> {
         if direct {
             return Ok(());
         }
-        let pixels = self.shape.h * self.shape.w;
-        let planes = images.len() * self.shape.c_in;
-        self.launch(gpu, IMAGES_OF_COLUMNS, [dx, columns], planes, grid(pixels, planes))
+        col2im(gpu, dx, columns, self.shape, images.len())
     }
 
     fn grad_weight(
@@ -226,61 +218,18 @@ impl Run<'_> {
         if self.plan.direct {
             return Ok(x);
         }
-        let ConvShape { c_in, kh, kw, .. } = *self.shape;
-        let [.., windows] = self.sizes();
-        let planes = images * c_in;
-        let grid = grid(windows, planes * kh * kw);
-        self.launch(gpu, COLUMNS_OF_IMAGES, [self.columns, x], planes, grid)?;
+        im2col(gpu, self.columns, x, self.shape, images)?;
         Ok(self.columns)
     }
 
     fn multiply(&self, gpu: &Gpu, products: Products) -> Result<(), DeviceError> {
         Arc::clone(gpu.libraries()).blas().multiply(&products)
     }
-
-    fn launch(
-        &self,
-        gpu: &mut Gpu,
-        kernel: Kernel,
-        [to, from]: [Ptr; 2],
-        planes: usize,
-        grid: Grid,
-    ) -> Result<(), DeviceError> {
-        let shape = self.shape;
-        // What the kernels count with an int: pixels with their padding, and windows.
-        let [_, taps, windows] = self.sizes();
-        let padded = [0, 1].map(|i| [shape.h, shape.w][i] + 2 * shape.padding[i]);
-        let counted = [padded[0].saturating_mul(padded[1]), taps, windows];
-        if let Some(size) = counted.into_iter().chain(shape.stride).find(|&n| n > blas::LARGEST) {
-            return Err(DeviceError::new(format!(
-                "cuda: a convolution of {shape:?}: {size} is above {}",
-                blas::LARGEST
-            )));
-        }
-        let planes = planes as u64;
-        let [h, w, kh, kw] = [shape.h, shape.w, shape.kh, shape.kw].map(|size| size as i32);
-        let [[down, right], [above, left]] =
-            [shape.stride, shape.padding].map(|pair| pair.map(|size| size as i32));
-        let [rows, columns] = [shape.h_out(), shape.w_out()].map(|size| size as i32);
-        gpu.launch(
-            kernel,
-            grid,
-            &[&to, &from, &planes, &h, &w, &kh, &kw, &down, &right, &above, &left, &rows, &columns],
-        )
-    }
 }
 
 /// The address so many floats further.
 const fn at(first: Ptr, floats: usize) -> Ptr {
     first.plus(bytes(floats))
-}
-
-/// Threads for `along` elements in each of `rows` rows.
-fn grid(along: usize, rows: usize) -> Grid {
-    // Whole warps, and no more of them than have something to do.
-    let threads = along.next_multiple_of(32).min(256);
-    let blocks = [along.div_ceil(threads), rows].map(|n| n.min(BLOCKS) as u32);
-    Grid { blocks: [blocks[0], blocks[1], 1], threads: threads as u32 }
 }
 
 #[cfg(test)]
@@ -337,12 +286,5 @@ mod tests {
         assert_eq!(bytes(Kind::Forward), padded(columns) + blas::workspace(2 * 5 * 100 * 4));
         assert_eq!(bytes(Kind::GradInput), padded(columns) + blas::workspace(columns));
         assert_eq!(bytes(Kind::GradWeight), padded(columns) + blas::workspace(5 * 27 * 4));
-    }
-
-    #[test]
-    fn grids_cover_small_and_large() {
-        assert_eq!(grid(1, 1), Grid { blocks: [1, 1, 1], threads: 32 });
-        assert_eq!(grid(49, 7), Grid { blocks: [1, 7, 1], threads: 64 });
-        assert_eq!(grid(257, 70_000), Grid { blocks: [2, 65_535, 1], threads: 256 });
     }
 }

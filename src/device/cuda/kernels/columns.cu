@@ -1,61 +1,59 @@
-// What the windows of images hold, as columns of a matrix, and sums of such columns back into images.
-//
-// An image has planes, one for each channel. A plane has kernel_h * kernel_w rows of columns, one for each
-// element of the kernel; a row has windows_h * windows_w elements, one for each window. Planes of one image
-// after the other follow each other, and so do their rows.
-//
-// Blocks along y share the planes (or rows), threads along x the pixels (or windows). Sizes fit an int; numbers
-// of elements need not.
+// Images as matrices, for convolutions by matrix products: of each image, column `q` of `columns [c * kh * kw, h' * w']`
+// is what window `q` sees. One image's columns follow the other's, and so the columns of each channel are together.
 
-extern "C" __global__ void columns_of_images(
-    float* columns, const float* images, unsigned long long planes, int height, int width, int kernel_h,
-    int kernel_w, int stride_h, int stride_w, int padding_h, int padding_w, int windows_h, int windows_w) {
-    const unsigned taps = (unsigned)kernel_h * (unsigned)kernel_w;
-    const unsigned windows = (unsigned)windows_h * (unsigned)windows_w;
-    for (unsigned long long row = blockIdx.y; row < planes * taps; row += gridDim.y) {
-        const unsigned tap = (unsigned)(row % taps);
-        const int down = (int)(tap / (unsigned)kernel_w) - padding_h;
-        const int right = (int)(tap % (unsigned)kernel_w) - padding_w;
-        const float* plane = images + row / taps * ((unsigned long long)height * width);
-        float* out = columns + row * windows;
-        for (unsigned window = blockIdx.x * blockDim.x + threadIdx.x; window < windows;
-             window += gridDim.x * blockDim.x) {
-            const int y = (int)(window / (unsigned)windows_w) * stride_h + down;
-            const int x = (int)(window % (unsigned)windows_w) * stride_w + right;
-            const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-            out[window] = inside ? plane[(unsigned long long)y * width + x] : 0.0f;
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+struct Windows {
+    // Of the tensor that threads belong to: windows for `im2col`, the image for `col2im`.
+    Divider rows, columns;
+    int size[2];     // Of an image.
+    int windows[2];  // How many there are.
+    int kernel[2], stride[2], padding[2];
+};
+
+// A thread does a window of one channel: its column of `kh * kw` elements. Neighbouring threads write
+// neighbours.
+KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    Index left = (Index)i;
+    int column = (int)take_remainder(left, of.columns) * of.stride[1] - of.padding[1];
+    int row = (int)take_remainder(left, of.rows) * of.stride[0] - of.padding[0];
+    u64 channel = left;  // Of this image and those before.
+    u64 length = of.rows.divisor * of.columns.divisor;
+    const float *from = x + channel * of.size[0] * of.size[1];
+    float *to = columns + channel * of.kernel[0] * of.kernel[1] * length + (i - channel * length);
+    for (int r = row; r < row + of.kernel[0]; ++r)
+        for (int c = column; c < column + of.kernel[1]; ++c) {
+            bool inside = r >= 0 && r < of.size[0] && c >= 0 && c < of.size[1];
+            *to = inside ? from[(u64)r * of.size[1] + c] : 0.0f;
+            to += length;
         }
-    }
 }
 
-// Each pixel adds up the columns of all windows it is in, in the order of the kernel's elements.
-extern "C" __global__ void images_of_columns(
-    float* images, const float* columns, unsigned long long planes, int height, int width, int kernel_h,
-    int kernel_w, int stride_h, int stride_w, int padding_h, int padding_w, int windows_h, int windows_w) {
-    const unsigned long long windows = (unsigned long long)windows_h * windows_w;
-    const unsigned pixels = (unsigned)height * (unsigned)width;
-    for (unsigned long long plane = blockIdx.y; plane < planes; plane += gridDim.y) {
-        const float* rows = columns + plane * ((unsigned long long)kernel_h * kernel_w * windows);
-        float* out = images + plane * pixels;
-        for (unsigned pixel = blockIdx.x * blockDim.x + threadIdx.x; pixel < pixels;
-             pixel += gridDim.x * blockDim.x) {
-            const int y = (int)(pixel / (unsigned)width) + padding_h;
-            const int x = (int)(pixel % (unsigned)width) + padding_w;
-            float sum = 0.0f;
-            // The last windows that begin above and left of here, and where in them we are; then those before.
-            const int last_down = y / stride_h, last_right = x / stride_w;
-            int down = last_down;
-            for (int i = y - down * stride_h; i < kernel_h && down >= 0; i += stride_h, --down) {
-                if (down >= windows_h) continue;
-                const unsigned long long first = (unsigned long long)down * windows_w;
-                int right = last_right;
-                for (int j = x - right * stride_w; j < kernel_w && right >= 0; j += stride_w, --right) {
-                    if (right >= windows_w) continue;
-                    const unsigned long long row = (unsigned long long)i * kernel_w + j;
-                    sum += rows[row * windows + first + right];
-                }
-            }
-            out[pixel] = sum;
+// A thread does an element of an image: the sum of what all windows say of it, in the order of the kernel's
+// places.
+KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    Index left = (Index)i;
+    int column = (int)take_remainder(left, of.columns) + of.padding[1];
+    int row = (int)take_remainder(left, of.rows) + of.padding[0];
+    u64 channel = left;  // Of this image and those before.
+    u64 length = (u64)of.windows[0] * of.windows[1];
+    const float *from = columns + channel * of.kernel[0] * of.kernel[1] * length;
+    // The last window that begins at or before this row or column, and where in it we are.
+    int last[2] = {row / of.stride[0], column / of.stride[1]};
+    int first[2] = {row - last[0] * of.stride[0], column - last[1] * of.stride[1]};
+    float sum = 0.0f;
+    for (int r = first[0], down = last[0]; r < of.kernel[0] && down >= 0; r += of.stride[0], --down) {
+        if (down >= of.windows[0]) continue;
+        for (int c = first[1], across = last[1]; c < of.kernel[1] && across >= 0; c += of.stride[1], --across) {
+            if (across >= of.windows[1]) continue;
+            sum += from[((u64)r * of.kernel[1] + c) * length + (u64)down * of.windows[1] + across];
         }
     }
+    x[i] = sum;
 }
