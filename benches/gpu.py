@@ -107,12 +107,12 @@ def in_pytorch(options, **job):
 
 
 def in_remat(options, model, shape, batch, tf32, budget, *more):
-    """The report of a few steps; None if the budget is too small."""
+    """The report of a few steps; None if the budget is too small, or was for too much recomputing."""
     command = [options.remat, "train", model, "--device", options.device, "--quiet", "--json", "-"]
     command += ["--data", f"synthetic:{shape}", "--batch", str(batch), "--budget", str(budget)]
     command += ["--steps", str(WARM_UP + options.steps), *(["--tf32"] if tf32 else []), *more]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode == 2 and "out of memory" in done.stderr:
+    if done.returncode == 2 and ("out of memory" in done.stderr or "recomput" in done.stderr):
         return None
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stderr}")

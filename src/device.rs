@@ -53,6 +53,15 @@ pub enum Took {
     Unknown,
 }
 
+/// What became of a read that does not wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reading<H> {
+    /// Here is the value.
+    Done(H),
+    /// The device runs behind its caller: [`Device::take_read`] will give it.
+    Later,
+}
+
 /// A device the engine can drive. See `examples/04_your_own_device.rs` for one of a few lines.
 ///
 /// Calls take effect in the order they are made. A device may run behind its caller (a GPU stream)
@@ -89,6 +98,22 @@ pub trait Device: 'static {
     /// # Errors
     /// If the copy failed.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
+
+    /// The same without waiting, where the device runs behind. The value is the one that is there now,
+    /// whatever later calls put in its place.
+    ///
+    /// # Errors
+    /// If the copy failed.
+    fn read_later(&mut self, from: Place) -> Result<Reading<Self::Host>, DeviceError> {
+        self.read(from).map(Reading::Done)
+    }
+
+    /// The value of the oldest read that answered [`Reading::Later`] and was not given yet, or what went
+    /// wrong with it, if that is known by now. Values come in the order of the reads, each once. Never
+    /// waits.
+    fn take_read(&mut self) -> Option<Result<Self::Host, DeviceError>> {
+        None
+    }
 
     /// Copies `bytes` bytes from offset `from` to offset `to`; the ranges may overlap.
     ///

@@ -1,20 +1,30 @@
 //! The worker thread: takes commands in order, and owns the engine.
 
-use crate::device::Device;
+use crate::device::{Device, Reading};
 use crate::engine::{Engine, LastRun, TensorKey};
 use crate::error::Error;
 use crate::op::{Op as _, Output, Outputs};
 use crate::runtime::{Command, Message};
 use crate::trace::{self, Event, OutputEvent, Recorder, Source};
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a device is asked for values that somebody waits for. It goes on with other work meanwhile: to wait
+/// for one value would be to let the device run dry.
+const PATIENCE: Duration = Duration::from_micros(20);
 
 pub(crate) struct Interpreter<D: Device> {
     engine: Engine<D>,
     /// Tensor number -> its key, for each tensor with a handle whose deletion has not arrived.
     tensors: FxHashMap<u64, TensorKey>,
+    /// Who waits for a value that the device has yet to give, in the order of the reads.
+    readers: VecDeque<Sender<Result<D::Host, Error>>>,
+    /// When the device was last asked for one.
+    asked: Instant,
     recorder: Option<Box<dyn Recorder>>,
 }
 
@@ -27,12 +37,18 @@ impl<D: Device> Interpreter<D> {
         if let Some(recorder) = &mut recorder {
             recorder.record(&Event::Begin { version: trace::VERSION, cost_model });
         }
-        Self { engine, tensors: FxHashMap::default(), recorder }
+        Self {
+            engine,
+            tensors: FxHashMap::default(),
+            readers: VecDeque::new(),
+            asked: Instant::now(),
+            recorder,
+        }
     }
 
     /// Executes commands until all senders are gone.
     pub fn run(mut self, commands: &Receiver<Message<D::Op, D::Host>>) {
-        while let Ok(message) = commands.recv() {
+        while let Some(message) = self.next(commands) {
             for id in message.deleted {
                 if let Some(key) = self.tensors.remove(&id) {
                     self.engine.del(key);
@@ -41,9 +57,45 @@ impl<D: Device> Interpreter<D> {
             }
             self.execute(message.command);
         }
+        while !self.readers.is_empty() {
+            std::thread::sleep(PATIENCE);
+            self.answer_readers();
+        }
         if let Some(Err(error)) = self.recorder.as_mut().map(|r| r.finish()) {
             tracing::error!(target: "remat", %error, "the recording is lost");
         }
+    }
+
+    /// The next command, once there is one. Readers are answered meanwhile. `None`: there will be no more.
+    fn next(
+        &mut self,
+        commands: &Receiver<Message<D::Op, D::Host>>,
+    ) -> Option<Message<D::Op, D::Host>> {
+        loop {
+            if self.readers.is_empty() {
+                return commands.recv().ok();
+            }
+            if self.asked.elapsed() >= PATIENCE {
+                self.answer_readers();
+            }
+            match commands.recv_timeout(PATIENCE) {
+                Ok(message) => return Some(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Passes on the values that are there by now.
+    fn answer_readers(&mut self) {
+        while !self.readers.is_empty()
+            && let Some(value) = self.engine.take_read()
+            && let Some(reader) = self.readers.pop_front()
+        {
+            // Whoever asked may have gone meanwhile.
+            let _ = reader.send(value);
+        }
+        self.asked = Instant::now();
     }
 
     fn execute(&mut self, command: Command<D::Op, D::Host>) {
@@ -62,7 +114,11 @@ impl<D: Device> Interpreter<D> {
             }
             // Whoever asked may have gone meanwhile; the answer is not missed then.
             Command::Get { id, reply } => {
-                let _ = reply.send(self.key(id).and_then(|key| self.engine.get(key)));
+                match self.key(id).and_then(|key| self.engine.get_later(key)) {
+                    Ok(Reading::Later) => self.readers.push_back(reply),
+                    Ok(Reading::Done(value)) => drop(reply.send(Ok(value))),
+                    Err(error) => drop(reply.send(Err(error))),
+                }
                 self.record(|_| Event::Get { tensor: id });
             }
             Command::Sync { reply } => {

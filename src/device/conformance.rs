@@ -296,6 +296,7 @@ macro_rules! on_device {
         on_device! {$device, $make, [
         bytes::values_go_there_and_back,
         bytes::views_are_read_packed,
+        bytes::reads_that_do_not_wait,
         bytes::moves_may_overlap,
         elementwise::functions_of_one_element,
         elementwise::functions_of_two_elements,

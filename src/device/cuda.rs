@@ -25,7 +25,9 @@ mod libraries;
 mod library_tests;
 mod memory;
 mod options;
+mod pinned;
 mod product;
+mod reads;
 mod scratch;
 mod staging;
 mod timing;
@@ -37,11 +39,12 @@ pub use self::versions::{Library, libraries};
 
 use self::gpu::Gpu;
 use self::libraries::Libraries;
+use self::reads::Reads;
 use self::staging::Staging;
 use self::timing::Timing;
 use crate::device::cpu::packed;
 use crate::device::sim::{Sim, Speed};
-use crate::device::{Call, Device, DeviceError, Place, Took};
+use crate::device::{Call, Device, DeviceError, Place, Reading, Took};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::ops::Op;
@@ -61,6 +64,8 @@ pub struct Cuda {
     timing: Timing,
     /// `None` before `reserve`.
     staging: Option<Staging>,
+    /// As above.
+    reads: Option<Reads>,
 }
 
 impl Cuda {
@@ -71,7 +76,7 @@ impl Cuda {
     pub fn open(options: Options) -> Result<Self, DeviceError> {
         let gpu = Gpu::open(options.ordinal, options.tf32, options.cudnn)?;
         let timing = Timing::new(gpu.events().clone());
-        Ok(Self { gpu, timing, staging: None })
+        Ok(Self { gpu, timing, staging: None, reads: None })
     }
 
     /// What it is, and how much of its memory nobody uses now.
@@ -123,6 +128,7 @@ impl Device for Cuda {
         self.gpu.enter()?;
         self.gpu.reserve(bytes)?;
         self.staging = Some(Staging::new(self.gpu.events().clone())?);
+        self.reads = Some(Reads::new(&self.gpu)?);
         Ok(())
     }
 
@@ -147,22 +153,29 @@ impl Device for Cuda {
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
-        let layout = from.layout;
         self.gpu.range_of(&from)?;
-        let source = self.gpu.first(&from);
-        let elements = if layout.elements() == 0 { 0 } else { layout.span() - layout.offset() };
         // What lies between the elements of a strided tensor comes along.
-        let mut words = vec![0u32; elements];
+        let mut words = vec![0u32; from.layout.span() - from.layout.offset()];
+        let source = self.gpu.first(&from);
         self.staging().download(source, bytemuck::cast_slice_mut(&mut words))?;
         self.sync()?;
-        if !layout.is_contiguous() {
-            words = packed(&words, &layout);
+        host_of(words, &from.layout)
+    }
+
+    fn read_later(&mut self, from: Place) -> Result<Reading<HostTensor>, DeviceError> {
+        self.gpu.range_of(&from)?;
+        let reads =
+            self.reads.as_mut().expect("memory is reserved before anything is done with it");
+        if reads.start(&self.gpu, &from)? {
+            Ok(Reading::Later)
+        } else {
+            self.read(from).map(Reading::Done)
         }
-        let host = match layout.dtype() {
-            DType::I32 => HostTensor::i32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
-            _ => HostTensor::f32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
-        };
-        host.map_err(|e| DeviceError::new(e.to_string()))
+    }
+
+    fn take_read(&mut self) -> Option<Result<HostTensor, DeviceError>> {
+        let value = self.reads.as_mut()?.take(&self.gpu)?;
+        Some(value.and_then(|(words, layout)| host_of(words, &layout)))
     }
 
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -192,6 +205,18 @@ impl Device for Cuda {
         let Some(staging) = &mut self.staging else { return Ok(()) };
         fault::check(&self.gpu, staging)
     }
+}
+
+/// A tensor whose words are these, from the first to the last element.
+fn host_of(mut words: Vec<u32>, layout: &Layout) -> Result<HostTensor, DeviceError> {
+    if !layout.is_contiguous() {
+        words = packed(&words, layout);
+    }
+    let host = match layout.dtype() {
+        DType::I32 => HostTensor::i32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
+        _ => HostTensor::f32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
+    };
+    host.map_err(|e| DeviceError::new(e.to_string()))
 }
 
 impl fmt::Debug for Cuda {

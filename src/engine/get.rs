@@ -2,7 +2,7 @@
 
 use super::guard::guarded;
 use super::{Engine, Error, TensorKey};
-use crate::device::{Device, Place};
+use crate::device::{Device, DeviceError, Place, Reading};
 
 impl<D: Device> Engine<D> {
     /// The value of a tensor: regenerated if it was evicted, pinned while it is copied.
@@ -11,6 +11,29 @@ impl<D: Device> Engine<D> {
     /// If the key is stale, the tensor is poisoned, regenerating it does not fit, or the copy failed.
     /// Except when it was poisoned already, the tensor is as it was.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
+        self.read(key, D::read)
+    }
+
+    /// The same without waiting for a device that runs behind: then [`Engine::take_read`] gives the value.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn get_later(&mut self, key: TensorKey) -> Result<Reading<D::Host>, Error> {
+        // The device works in order, so that what comes next may write where the value is.
+        self.read(key, D::read_later)
+    }
+
+    /// The oldest value that [`Engine::get_later`] left for later, or what went wrong with it, if that is
+    /// known by now. Never waits.
+    pub fn take_read(&mut self) -> Option<Result<D::Host, Error>> {
+        guarded("get", || self.device.take_read().transpose()).transpose()
+    }
+
+    fn read<T>(
+        &mut self,
+        key: TensorKey,
+        read: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
+    ) -> Result<T, Error> {
         let tensor = self.tensor(key)?;
         if let Some(reason) = self.reasons.get(tensor.storage) {
             // Whoever asked is told now.
@@ -20,8 +43,8 @@ impl<D: Device> Engine<D> {
         self.ensure(&[tensor.storage])?;
         let block = self.table.held(tensor.storage).expect("just made resident");
         let place = Place { storage: self.space.offset(block), layout: tensor.layout };
-        let host = guarded("get", || self.device.read(place));
+        let read = guarded("get", || read(&mut self.device, place));
         self.release_pins(&[tensor.storage]);
-        host
+        read
     }
 }

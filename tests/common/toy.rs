@@ -4,7 +4,7 @@
 //! recomputation anywhere shows in whatever is read later. The device checks for itself that what it
 //! is told to read is still as it was written.
 
-use remat::device::{Call, Device, DeviceError, Place, Took};
+use remat::device::{Call, Device, DeviceError, Place, Reading, Took};
 use remat::op::{Op, OpError, Output, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -260,6 +260,8 @@ pub struct ToyDevice {
     breaks: HashMap<u64, u32>,
     /// Runs whose times are not told yet, by number.
     late: VecDeque<(u64, f64)>,
+    /// Values that are not given yet, and how often they were asked for.
+    reads: VecDeque<(Bytes, u32)>,
     pub watch: Arc<Watch>,
 }
 
@@ -337,6 +339,25 @@ impl Device for ToyDevice {
 
     fn read(&mut self, from: Place) -> Result<Bytes, DeviceError> {
         Ok(Bytes(self.value(&from)))
+    }
+
+    /// Every other value comes when it was asked for a few times.
+    fn read_later(&mut self, from: Place) -> Result<Reading<Bytes>, DeviceError> {
+        let value = self.read(from)?;
+        if self.watch.runs().is_multiple_of(2) {
+            return Ok(Reading::Done(value));
+        }
+        self.reads.push_back((value, 0));
+        Ok(Reading::Later)
+    }
+
+    fn take_read(&mut self) -> Option<Result<Bytes, DeviceError>> {
+        let (_, asked) = self.reads.front_mut()?;
+        *asked += 1;
+        if *asked < 3 {
+            return None;
+        }
+        self.reads.pop_front().map(|(value, _)| Ok(value))
     }
 
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {

@@ -1,5 +1,5 @@
 use super::{Rig, Rng};
-use crate::device::{Device, Place};
+use crate::device::{Device, Place, Reading};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::ops::Op;
@@ -73,5 +73,31 @@ pub fn views_are_read_packed<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     assert_eq!(**found.shape(), [50, 4]);
     for (i, &value) in found.as_i32().unwrap().iter().enumerate() {
         assert_eq!(value, all[(2 + i % 4) * 70 + 3 + i / 4]);
+    }
+}
+
+/// A value that is asked for without waiting is the one that was there then.
+pub fn reads_that_do_not_wait<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut expected = Vec::new();
+    let mut found = Vec::new();
+    // More of them than can be under way at once, small and large, one written over the other.
+    for i in 0..100 {
+        let host = numbers(if i % 7 == 0 { 40_000 } else { 1 + 37 * i }, i as u64);
+        let place = Place { storage: 256, layout: host.layout() };
+        rig.device.write(&host, place).unwrap();
+        match rig.device.read_later(place).unwrap() {
+            Reading::Done(value) => assert!(value == host, "number {i}"),
+            Reading::Later => expected.push(host),
+        }
+        found.extend(rig.device.take_read());
+    }
+    rig.device.sync().unwrap();
+    // All is done, but a device may still be about to notice.
+    while found.len() < expected.len() {
+        found.extend(rig.device.take_read());
+    }
+    assert!(rig.device.take_read().is_none());
+    for (i, (found, expected)) in found.into_iter().zip(expected).enumerate() {
+        assert!(found.unwrap() == expected, "number {i} of those that came later");
     }
 }

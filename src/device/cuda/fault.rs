@@ -39,7 +39,7 @@ unsafe impl Parameter for Report {}
 /// `Fault` of `common.cuh`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
-struct Fault {
+pub(super) struct Fault {
     /// 0: none.
     launch: u32,
     numbers: u32,
@@ -52,11 +52,16 @@ struct Fault {
 pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError> {
     let mut fault = Fault::default();
     staging.download(gpu.fault(), bytemuck::bytes_of_mut(&mut fault))?;
+    tell(gpu, &fault)
+}
+
+/// What was found wrong, if anything, as an error; the device forgets it.
+pub(super) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
     if fault.launch == 0 {
         return Ok(());
     }
-    staging.upload(bytemuck::bytes_of(&Fault::default()), gpu.fault())?;
-    Err(DeviceError::new(text(&fault)))
+    gpu.memory().forget_faults()?;
+    Err(DeviceError::new(text(fault)))
 }
 
 fn text(fault: &Fault) -> String {

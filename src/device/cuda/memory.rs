@@ -60,17 +60,17 @@ impl Memory {
             })
         };
         let memory = Self { aside: take(ASIDE)?, tensors: take(bytes)?, stream, bytes };
-        // SAFETY: as many bytes as were allocated, and nothing reads them before.
-        unsafe {
-            result::memset_d8_async(
-                memory.aside.base,
-                0,
-                BUFFER as usize,
-                memory.stream.cu_stream(),
-            )
-        }
-        .map_err(|e| failed("reserving memory", e))?;
+        memory.forget_faults()?;
         Ok(memory)
+    }
+
+    /// Clears the record of faults.
+    pub(super) fn forget_faults(&self) -> Result<(), DeviceError> {
+        // SAFETY: as many bytes as were allocated, of which nothing else is kept there.
+        unsafe {
+            result::memset_d8_async(self.aside.base, 0, BUFFER as usize, self.stream.cu_stream())
+        }
+        .map_err(|e| failed("clearing the record of faults", e))
     }
 
     /// How many bytes there are.

@@ -4,6 +4,7 @@
 
 use super::driver::failed;
 use super::launch::Ptr;
+use super::pinned::Pinned;
 use crate::device::DeviceError;
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ const PIECE: usize = 2 << 20;
 pub(super) struct Staging {
     stream: Arc<CudaStream>,
     /// Of [`BYTES`] bytes.
-    memory: *mut u8,
+    memory: Pinned,
     /// Where the next piece begins.
     next: usize,
     /// Pieces that the device has yet to take, oldest first.
@@ -29,16 +30,9 @@ pub(super) struct Staging {
     spare: Vec<CudaEvent>,
 }
 
-// SAFETY: the memory belongs to `self` alone.
-unsafe impl Send for Staging {}
-
 impl Staging {
     pub(super) fn new(stream: Arc<CudaStream>) -> Result<Self, DeviceError> {
-        // SAFETY: bytes are written before they are read: by the host on the way to the device, by the
-        // device on the way back.
-        let memory = unsafe { result::malloc_host(BYTES, 0) }
-            .map_err(|e| failed("reserving pinned host memory", e))?
-            .cast();
+        let memory = Pinned::new(BYTES)?;
         Ok(Self { stream, memory, next: 0, busy: VecDeque::new(), spare: Vec::new() })
     }
 
@@ -47,7 +41,7 @@ impl Staging {
         for (i, chunk) in bytes.chunks(PIECE).enumerate() {
             let piece = self.piece(chunk.len())?;
             // SAFETY: nobody else uses the piece: its last event was waited for.
-            let pinned = unsafe { self.slice(&piece) };
+            let pinned = unsafe { self.memory.slice(&piece) };
             pinned.copy_from_slice(chunk);
             let to = to.plus((i * PIECE) as u64);
             // SAFETY: the target is the caller's; the piece stays as it is until its event.
@@ -70,7 +64,7 @@ impl Staging {
             let piece = self.piece(chunk.len())?;
             let from = from.plus((i * PIECE) as u64);
             // SAFETY: nobody else uses the piece; it is not touched before its event.
-            let pinned = unsafe { self.slice(&piece) };
+            let pinned = unsafe { self.memory.slice(&piece) };
             // SAFETY: the source is the caller's.
             unsafe { result::memcpy_dtoh_async(pinned, from.0, self.stream.cu_stream()) }
                 .map_err(|e| failed("copying to the host", e))?;
@@ -93,7 +87,7 @@ impl Staging {
             self.take_back()?;
         }
         // SAFETY: the device is done with it.
-        chunk.copy_from_slice(unsafe { self.slice(&piece) });
+        chunk.copy_from_slice(unsafe { self.memory.slice(&piece) });
         Ok(())
     }
 
@@ -134,14 +128,6 @@ impl Staging {
         self.spare.push(event);
         Ok(())
     }
-
-    /// # Safety
-    /// Neither the device nor another slice uses the piece.
-    #[allow(clippy::mut_from_ref)] // The memory is the driver's; see above.
-    unsafe fn slice<'a>(&self, piece: &Range<usize>) -> &'a mut [u8] {
-        // SAFETY: within the allocation, which lives as long as `self`; the rest is the caller's.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.add(piece.start), piece.len()) }
-    }
 }
 
 impl Drop for Staging {
@@ -149,7 +135,5 @@ impl Drop for Staging {
         while !self.busy.is_empty() {
             let _ = self.take_back();
         }
-        // SAFETY: allocated in `new`, and the device is done with it.
-        let _ = unsafe { result::free_host(self.memory.cast()) };
     }
 }
