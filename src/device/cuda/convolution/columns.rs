@@ -69,11 +69,13 @@ impl Plan {
 
     /// Bytes of cuBLAS's workspace: that of the largest product.
     fn blas_bytes(&self, task: &Task) -> u64 {
-        blas::workspace(match task.kind {
-            Kind::Forward => bytes(self.images * self.result),
-            Kind::GradInput => bytes(self.images * self.columns),
-            Kind::GradWeight => bytes(task.shape.weight_len()),
-        })
+        let shape = &task.shape;
+        let (floats, sum) = match task.kind {
+            Kind::Forward => (self.images * self.result, shape.c_in * shape.kh * shape.kw),
+            Kind::GradInput => (self.images * self.columns, shape.c_out),
+            Kind::GradWeight => (shape.weight_len(), shape.h_out() * shape.w_out()),
+        };
+        blas::workspace(bytes(floats), sum)
     }
 
     /// The images of each chunk.
@@ -270,7 +272,7 @@ mod tests {
     #[test]
     fn windows_of_one_pixel_need_no_columns() {
         let plain = task(Kind::GradInput, [8, 64, 32, 64, 1]);
-        assert_eq!(workspace(&plain), blas::workspace(8 * 64 * 32 * 32 * 4));
+        assert_eq!(workspace(&plain), blas::workspace(8 * 64 * 32 * 32 * 4, 64));
         let mut strided = plain;
         strided.shape.stride = [2, 2];
         assert!(!Plan::new(&strided).direct);
@@ -281,10 +283,15 @@ mod tests {
 
     #[test]
     fn workspaces_hold_columns_and_cublas() {
-        let columns = 2 * (3 * 9) * (10 * 10) * 4;
-        let bytes = |kind| workspace(&task(kind, [2, 3, 10, 5, 3]));
-        assert_eq!(bytes(Kind::Forward), padded(columns) + blas::workspace(2 * 5 * 100 * 4));
-        assert_eq!(bytes(Kind::GradInput), padded(columns) + blas::workspace(columns));
-        assert_eq!(bytes(Kind::GradWeight), padded(columns) + blas::workspace(5 * 27 * 4));
+        let columns = 2 * (300 * 9) * (20 * 20) * 4;
+        let bytes = |kind| workspace(&task(kind, [2, 300, 20, 500, 3]));
+        let [forward, grad_input, grad_weight] = [
+            blas::workspace(2 * 500 * 400 * 4, 2700),
+            blas::workspace(columns, 500),
+            blas::workspace(500 * 2700 * 4, 400),
+        ];
+        assert_eq!(bytes(Kind::Forward), padded(columns) + forward);
+        assert_eq!(bytes(Kind::GradInput), padded(columns) + grad_input);
+        assert_eq!(bytes(Kind::GradWeight), padded(columns) + grad_weight);
     }
 }
