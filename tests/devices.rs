@@ -153,14 +153,24 @@ fn a_gpu_trains_with_the_same_bits_under_every_budget() {
         println!("skipped: of NVRTC and cuBLAS, one is missing: {}", list["libraries"]);
         return;
     }
-    let base = ["train", "mlp", "--steps", "5", "--quiet", "--device", "cuda"];
+    let base = ["train", "--steps", "3", "--quiet", "--device", "cuda"];
     let train = |more: &[&str]| json(&[&base[..], more].concat());
     let auto = train(&["--budget", "auto"]);
     assert!(auto["device"].as_str().unwrap().starts_with("cuda:0 ("), "{}", auto["device"]);
     assert_eq!((&auto["tf32"], auto.get("threads")), (&false.into(), None));
-    let tight = train(&["--budget", "75%"]);
-    assert!(tight["evictions"].as_u64().unwrap() > 0);
-    assert_eq!(auto["params_sha256"], tight["params_sha256"]);
+    for more in [
+        &["--budget", "60%"][..],
+        &["--budget", "40%"],
+        &["--budget", "40%", "--policy", "dtr", "--cost", "measured"],
+        &["--budget", "40%", "--policy", "lru", "--dead", "keep"],
+    ] {
+        let tight = train(more);
+        let number = |key: &str| tight[key].as_u64().unwrap();
+        assert!(number("evictions") > 0 && number("recomputed_ops") > 0, "{more:?}");
+        assert!(number("peak_bytes") <= number("budget_bytes"), "{more:?}");
+        assert!(tight["recompute_seconds"].as_f64().unwrap() > 0.0, "{more:?}");
+        assert_eq!(auto["params_sha256"], tight["params_sha256"], "{more:?}");
+    }
     let output = run(&[&base[..], &["--budget", "1TiB"]].concat());
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("choose a smaller budget"), "{}", text(&output.stderr));

@@ -48,16 +48,21 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         self.front = front.next_multiple_of(256);
     }
 
-    /// Runs `op`. Fresh outputs and the workspace are full of NaN before.
+    /// Runs `op`. Fresh outputs and the workspace are full of NaN before, and what lies behind each operand
+    /// must stay as it is.
     pub(super) fn try_run(
         &mut self,
         op: &Op,
         args: &[Arg],
     ) -> Result<Vec<HostTensor>, DeviceError> {
         let mut front = self.front;
+        let guard = HostTensor::i32([16], (0..16).map(|i| i ^ 0x55AA_33CC).collect()).unwrap();
+        let mut guards = Vec::new();
         let mut place = |bytes: u64| {
             let storage = front;
-            front = (front + bytes).next_multiple_of(256);
+            let behind = storage + bytes.next_multiple_of(4);
+            guards.push(Place { storage: behind, layout: guard.layout() });
+            front = (behind + guard.layout().bytes()).next_multiple_of(256);
             assert!(front <= BYTES, "the rig is too small for {op:?}");
             storage
         };
@@ -86,10 +91,18 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         let scratch = place(bytes);
         let layout = Layout::contiguous(DType::F32, [bytes as usize / 4]);
         self.device.write(&unset(layout), Place { storage: scratch, layout })?;
+        for &place in &guards {
+            self.device.write(&guard, place)?;
+        }
         let workspace = scratch..scratch + bytes;
         let call = Call { op, inputs: &inputs, outputs: &outputs, workspace, timed: true };
         self.device.execute(call)?;
-        outputs.into_iter().map(|place| self.device.read(place)).collect()
+        let outputs = outputs.into_iter().map(|place| self.device.read(place)).collect();
+        for place in guards {
+            let behind = self.device.read(place)?;
+            assert_eq!(behind.as_i32(), guard.as_i32(), "{op:?} wrote behind {place:?}");
+        }
+        outputs
     }
 
     pub(super) fn run(&mut self, op: &Op, args: &[Arg]) -> Vec<HostTensor> {
@@ -142,6 +155,19 @@ impl Arg {
     #[cfg(feature = "cuda")]
     pub(super) fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The same elements one further in their storage, if they are contiguous.
+    fn one_further(&self) -> Self {
+        if !self.layout.is_contiguous() {
+            return self.clone();
+        }
+        let shape = *self.layout.shape();
+        let more = match self.host.data() {
+            HostData::F32(data) => Self::f32([data.len() + 1], [&[f32::NAN], &data[..]].concat()),
+            HostData::I32(data) => Self::i32([data.len() + 1], [&[-1], &data[..]].concat()),
+        };
+        more.view(|l| l.slice(0, 1, shape.elements())?.reshape(&shape))
     }
 
     fn shape(&self) -> &[usize] {
@@ -299,6 +325,7 @@ macro_rules! on_device {
         samples::empty_tensors,
         samples::what_is_not_an_op_to_run_is_refused,
         samples::same_bits_again,
+        samples::operands_may_begin_anywhere,
     ]}
     };
     ($device:ident, $make:expr, [$($family:ident::$body:ident),* $(,)?]) => {

@@ -168,6 +168,21 @@ API cudnnStatus_t cudnnSetConvolution2dDescriptor(void* pointer, int pad_h, int 
   return cudnnSetConvolutionNdDescriptor(pointer, 2, pad, step, spread, mode, type);
 }
 
+API cudnnStatus_t cudnnGetConvolution2dForwardOutputDim(void* pointer, void* input, void* filter, int* n, int* c, int* h,
+                                                        int* w) {
+  auto convolution = convolutions().find(pointer);
+  auto x = tensors().find(input);
+  auto weight = filters().find(filter);
+  if (!convolution || !x || !weight || !convolution->set || !x->set || !weight->set) return CUDNN_STATUS_BAD_PARAM;
+  int windows[2];
+  for (int i = 0; i < 2; ++i) {
+    int reach = (weight->sizes[2 + i] - 1) * convolution->spread[i] + 1;
+    windows[i] = (x->sizes[2 + i] + 2 * convolution->pad[i] - reach) / convolution->step[i] + 1;
+  }
+  *n = x->sizes[0], *c = weight->sizes[0], *h = windows[0], *w = windows[1];
+  return CUDNN_STATUS_SUCCESS;
+}
+
 API cudnnStatus_t cudnnSetConvolutionMathType(void* pointer, int math) {
   auto descriptor = convolutions().find(pointer);
   if (!descriptor || math < 0 || math > kFmaMath) return CUDNN_STATUS_BAD_PARAM;

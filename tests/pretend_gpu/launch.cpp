@@ -6,6 +6,7 @@
 #include "grid.h"
 #include "shared_sizes.h"
 #include "stream.h"
+#include <fcntl.h>
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -59,22 +60,20 @@ size_t image_size(const void* image) {
   return header->e_type == ET_DYN ? header->e_shoff + size_t{header->e_shentsize} * header->e_shnum : 0;
 }
 
-// The loader reads files, so the image becomes one, without a name.
+// The loader reads files, so the image becomes one. It takes a file for one that it has if the names are the
+// same, so each has a name of its own.
 void* load(const void* image, size_t bytes) {
-  int file = memfd_create("pretend_gpu_module", MFD_CLOEXEC);
+  const char* folder = getenv("TMPDIR");
+  std::string path = std::string(folder ? folder : "/tmp") + "/pretend_gpu_module_XXXXXX";
+  int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) return nullptr;
   void* library = nullptr;
   if (write(file, image, bytes) == static_cast<ssize_t>(bytes)) {
-    // The loader takes two files of one name for one, and numbers of files are used again: so each has another
-    // name for the same folder.
-    static std::atomic<unsigned> names{0};
-    std::string path = "/proc/self";
-    for (unsigned name = ++names; name; name >>= 1) path += name & 1 ? "/." : "/";
-    path += "/fd/" + std::to_string(file);
     library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) explain("cuModuleLoadData", "%s", dlerror());
   }
   close(file);
+  unlink(path.c_str());
   return library;
 }
 

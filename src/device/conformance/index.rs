@@ -28,6 +28,9 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
         (vec![3, 400, 50], 1, 333),
         (vec![50, 1000], 1, 1200),
         (vec![90_000], 0, 70_000),
+        // Many for each entry.
+        (vec![3, 4], 1, 5000),
+        (vec![2, 300, 3], 0, 3000),
     ]);
     for (shape, axis, n) in cases {
         let (x, index) = (rng.floats(Dims::new(&shape)), rng.numbers(n, shape[axis]));

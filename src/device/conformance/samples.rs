@@ -1,4 +1,4 @@
-use super::{Arg, Rig, Rng, each_index};
+use super::{Arg, Rig, Rng, close, each_index};
 use crate::device::{Call, Device, Place};
 use crate::host::HostTensor;
 use crate::layout::{DType, Dims, Layout};
@@ -129,6 +129,23 @@ pub fn same_bits_again<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) 
         for output in outputs {
             let set = output.as_f32().is_none_or(|x| x.iter().all(|x| !x.is_nan()));
             assert!(set, "{op:?} left elements unset");
+        }
+    }
+}
+
+/// Contiguous operands that begin one element into their storage: where no vector would.
+pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    for (op, args) in samples() {
+        let moved: Vec<Arg> = args.iter().map(Arg::one_further).collect();
+        let (usual, moved) = (rig.run(&op, &args), rig.run(&op, &moved));
+        for (usual, moved) in usual.iter().zip(&moved) {
+            match usual.as_f32() {
+                Some(data) => {
+                    let expected: Vec<f64> = data.iter().map(|&x| f64::from(x)).collect();
+                    close(moved, usual.shape(), &expected, 1e-4, &format!("{op:?}"));
+                }
+                None => assert_eq!(moved.as_i32(), usual.as_i32(), "{op:?}"),
+            }
         }
     }
 }

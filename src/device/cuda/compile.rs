@@ -9,6 +9,7 @@ use etcetera::BaseStrategy as _;
 use sha2::{Digest as _, Sha256};
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Code for one architecture, ready for the driver.
 #[derive(Debug)]
@@ -82,7 +83,10 @@ const OPTIONS: [&str; 1] = ["--std=c++17"];
 fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+    // Threads of this process, and other processes, may be at it at the same time.
+    static DRAFTS: AtomicU64 = AtomicU64::new(0);
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
     let written = std::fs::write(&draft, image).and_then(|()| std::fs::rename(&draft, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&draft);

@@ -16,6 +16,8 @@ mod update;
 pub(super) use self::copy::copy;
 
 use super::gpu::Gpu;
+use super::scratch::Scratch;
+use super::{convolution, product};
 use crate::device::{Call, DeviceError};
 use crate::layout::Layout;
 use crate::op::Op as _;
@@ -28,21 +30,21 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
         return Ok(());
     }
     match (call.op, call.inputs, call.outputs) {
-        (Op::MatMul, _, _) => super::product::execute(gpu, call),
-        (Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. }, _, _) => {
-            super::convolution::execute(gpu, call)
-        }
         (Op::Unary(f), [x], [y]) => elementwise::unary(gpu, *f, y, x),
         (Op::Binary(f), [a, b], [y]) => elementwise::binary(gpu, *f, y, a, b),
         (Op::Affine { scale, shift }, [x], [y]) => elementwise::affine(gpu, y, x, *scale, *shift),
+        (Op::MatMul, ..) => product::execute(gpu, call),
+        (Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. }, ..) => {
+            convolution::execute(gpu, call)
+        }
         (Op::BatchNorm { momentum, eps }, inputs, outputs) => {
-            norm::train(gpu, outputs, inputs, *momentum, *eps, call.workspace.start)
+            norm::train(gpu, outputs, inputs, *momentum, *eps, Scratch::of(gpu, call))
         }
         (Op::BatchNormGrad, inputs, outputs) => {
-            norm::grad(gpu, outputs, inputs, call.workspace.start)
+            norm::grad(gpu, outputs, inputs, Scratch::of(gpu, call))
         }
         (Op::BatchNormInfer { eps }, inputs, [y]) => {
-            norm::infer(gpu, y, inputs, *eps, call.workspace.start)
+            norm::infer(gpu, y, inputs, *eps, Scratch::of(gpu, call))
         }
         (Op::MaxPool2d(pool), [x], [y, argmax]) => pool::max(gpu, y, argmax, x, pool),
         (Op::MaxPool2dGrad { pool, .. }, [argmax, dy], [dx]) => {
@@ -51,7 +53,7 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
         (Op::AvgPool2d(pool), [x], [y]) => pool::avg(gpu, y, x, pool),
         (Op::AvgPool2dGrad { pool, .. }, [dy], [dx]) => pool::avg_grad(gpu, dx, dy, pool),
         (Op::Reduce { kind, axes, .. }, [x], [y]) => {
-            reduce::reduce(gpu, *kind, y, x, axes, call.workspace.start)
+            reduce::reduce(gpu, *kind, y, x, axes, Scratch::of(gpu, call))
         }
         (Op::Softmax, [x], [y]) => softmax::forward(gpu, softmax::SOFTMAX, y, x),
         (Op::LogSoftmax, [x], [y]) => softmax::forward(gpu, softmax::LOG_SOFTMAX, y, x),
@@ -62,7 +64,7 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
             softmax::gradient(gpu, softmax::LOG_SOFTMAX_GRAD, dx, y, dy)
         }
         (Op::CrossEntropy, [logits, labels], [loss, log_probs]) => {
-            softmax::cross_entropy(gpu, loss, log_probs, logits, labels, call.workspace.start)
+            softmax::cross_entropy(gpu, loss, log_probs, logits, labels, Scratch::of(gpu, call))
         }
         (Op::CrossEntropyGrad, [log_probs, labels, dloss], [dx]) => {
             softmax::cross_entropy_grad(gpu, dx, log_probs, labels, dloss)

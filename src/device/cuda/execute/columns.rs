@@ -52,7 +52,7 @@ pub(in crate::device::cuda) fn im2col(
     let [rows, across] = [shape.h_out(), shape.w_out()];
     let of = Windows::new(shape, [rows, across])?;
     let count = (images * shape.c_in * rows * across) as u64;
-    let kernel = COLUMNS.kernel("im2col", count);
+    let kernel = COLUMNS.counting("im2col", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&columns, &x, &count, &of])
 }
 
@@ -67,6 +67,6 @@ pub(in crate::device::cuda) fn col2im(
 ) -> Result<(), DeviceError> {
     let of = Windows::new(shape, [shape.h, shape.w])?;
     let count = (images * shape.c_in * shape.h * shape.w) as u64;
-    let kernel = COLUMNS.kernel("col2im", count);
+    let kernel = COLUMNS.counting("col2im", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&x, &columns, &count, &of])
 }

@@ -23,17 +23,17 @@ pub(in crate::device::cuda) fn copy(
     }
     if layout.is_contiguous() {
         let grid = Grid::of_blocks(count.div_ceil(TILE));
-        return gpu.launch(COPY.kernel("copy_packed", 0), grid, &[&out, &x, &count]);
+        return gpu.launch(COPY.kernel("copy_packed"), grid, &[&out, &x, &count]);
     }
     if let Some((turn, tiles)) = Turn::new(layout) {
         let grid = Grid::of_blocks(tiles);
-        return gpu.launch(COPY.kernel("copy_turned", tiles), grid, &[&out, &x, &turn]);
+        return gpu.launch(COPY.counting("copy_turned", tiles), grid, &[&out, &x, &turn]);
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
     let width = if out.is_aligned() && in_fours(&walk, [x]) { 4 } else { 1 };
     let units = count / width as u64;
     let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(&walk, width)];
-    gpu.launch(COPY.kernel("copy_strided", units), Grid::of_threads(units), &parameters)
+    gpu.launch(COPY.counting("copy_strided", units), Grid::of_threads(units), &parameters)
 }
 
 /// `SIDE` of `copy.cu`: that of the tiles that transposes go in.
@@ -108,7 +108,7 @@ pub(super) fn pad(
         &length,
         &(width as u32),
     ];
-    gpu.launch(COPY.kernel("pad", units), Grid::of_threads(units), &parameters)
+    gpu.launch(COPY.counting("pad", units), Grid::of_threads(units), &parameters)
 }
 
 /// `y` are `parts`, one after the other along `axis`.
@@ -133,7 +133,7 @@ pub(super) fn concat(
                 &(pitch as u64 / width),
                 &(width as u32),
             ];
-            gpu.launch(COPY.kernel("copy_rows", units), Grid::of_threads(units), &parameters)?;
+            gpu.launch(COPY.counting("copy_rows", units), Grid::of_threads(units), &parameters)?;
         }
         out = out.plus((length * DType::F32.bytes()) as u64);
     }
@@ -144,7 +144,7 @@ pub(super) fn concat(
 pub(super) fn fill(gpu: &mut Gpu, y: &Place, value: f32) -> Result<(), DeviceError> {
     let (out, count) = (gpu.first(y), y.layout.elements() as u64);
     let parameters: [&dyn Parameter; 3] = [&out, &value.to_bits(), &count];
-    gpu.launch(COPY.kernel("fill", 0), Grid::of_threads(count.div_ceil(4)), &parameters)
+    gpu.launch(COPY.kernel("fill"), Grid::of_threads(count.div_ceil(4)), &parameters)
 }
 
 /// Elements of an entry along `axis`.

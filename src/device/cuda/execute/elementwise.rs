@@ -108,10 +108,10 @@ fn map<const K: usize>(
     parameters.extend(addresses.iter().map(|address| address as &dyn Parameter));
     let (kernel, grid) = if layouts.iter().all(Layout::is_contiguous) {
         parameters.push(&count);
-        (ELEMENTWISE.kernel(packed, 0), Grid::of_blocks(count.div_ceil(TILE)))
+        (ELEMENTWISE.kernel(packed), Grid::of_blocks(count.div_ceil(TILE)))
     } else {
         parameters.extend([&units as &dyn Parameter, &steps]);
-        (ELEMENTWISE.kernel(strided, units), Grid::of_threads(units))
+        (ELEMENTWISE.counting(strided, units), Grid::of_threads(units))
     };
     parameters.extend(more);
     gpu.launch(kernel, grid, &parameters)

@@ -35,7 +35,7 @@ pub(super) fn gather(
         &(width as u32),
         &report,
     ];
-    gpu.launch(INDEX.kernel("gather", units), Grid::of_threads(units), &parameters)
+    gpu.launch(INDEX.counting("gather", units), Grid::of_threads(units), &parameters)
 }
 
 /// Blocks that keep any device busy. A number, not the device's, though results would not depend on it.
@@ -84,5 +84,5 @@ pub(super) fn scatter_add(
     let report = gpu.report(Numbers::Index, size);
     let (x, y, index) = (gpu.first(x), gpu.first(y), gpu.first(index));
     let grid = Grid::of_blocks((outer * across * along) as u64);
-    gpu.launch(INDEX.kernel("scatter_add", 0), grid, &[&x, &y, &index, &of, &report])
+    gpu.launch(INDEX.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report])
 }

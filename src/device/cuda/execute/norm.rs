@@ -6,6 +6,7 @@ use super::steps::Divider;
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::kernels::NORM;
 use crate::device::cuda::launch::{Grid, Parameter, Ptr, THREADS};
+use crate::device::cuda::scratch::{Scratch, padded};
 use crate::device::{DeviceError, Place};
 use crate::layout::Layout;
 
@@ -55,12 +56,22 @@ impl Shape {
 
     /// Bytes of what is known of all channels.
     fn terms(&self, bytes: u64) -> u64 {
-        (self.c as u64 * bytes).next_multiple_of(256)
+        padded(self.c as u64 * bytes)
     }
 
     /// Bytes of what is known of all chunks.
     fn partial(&self, bytes: u64) -> u64 {
         (self.c * self.chunks()) as u64 * bytes
+    }
+
+    /// Room for both.
+    fn take(
+        &self,
+        scratch: &mut Scratch,
+        terms: u64,
+        partial: u64,
+    ) -> Result<[Ptr; 2], DeviceError> {
+        Ok([scratch.take(self.terms(terms))?, scratch.take(self.partial(partial))?])
     }
 }
 
@@ -172,7 +183,7 @@ pub(super) fn train(
     inputs: &[Place],
     momentum: f32,
     eps: f32,
-    workspace: u64,
+    mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
     let (shape, first) = (Shape::new(&inputs[0].layout), |place: &Place| gpu.first(place));
     let [x, gamma, beta, old_mean, old_var] = std::array::from_fn(|i| first(&inputs[i]));
@@ -193,13 +204,13 @@ pub(super) fn train(
     let of = Channels::new(&shape, &[x, y]);
     if shape.elements <= WHOLE {
         let grid = of.whole(&shape, HELD);
-        return gpu.launch(NORM.kernel("batch_norm_whole", 0), grid, &[&y, &x, &of, &with]);
+        return gpu.launch(NORM.kernel("batch_norm_whole"), grid, &[&y, &x, &of, &with]);
     }
-    let (terms, partial) = (gpu.at(workspace), gpu.at(workspace + shape.terms(TERMS)));
-    let kernel = NORM.kernel("batch_norm_chunks", of.count);
+    let [terms, partial] = shape.take(&mut scratch, TERMS, MOMENTS)?;
+    let kernel = NORM.counting("batch_norm_chunks", of.count);
     gpu.launch(kernel, Channels::chunks(&shape), &[&partial, &x, &of])?;
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
-    let kernel = NORM.kernel("batch_norm_join", 0);
+    let kernel = NORM.kernel("batch_norm_join");
     gpu.launch(kernel, Grid::of_threads(c * 32), &[&terms, &partial, &c, &chunks, &with])?;
     normalize(gpu, y, x, terms, &shape)
 }
@@ -210,20 +221,21 @@ pub(super) fn infer(
     y: &Place,
     inputs: &[Place],
     eps: f32,
-    workspace: u64,
+    mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
     let shape = Shape::new(&inputs[0].layout);
     let [x, gamma, beta, mean, var] = std::array::from_fn(|i| gpu.first(&inputs[i]));
-    let (y, terms, c) = (gpu.first(y), gpu.at(workspace), shape.c as u64);
+    let terms = scratch.take(shape.terms(TERMS))?;
+    let (y, c) = (gpu.first(y), shape.c as u64);
     let parameters: [&dyn Parameter; 7] = [&terms, &gamma, &beta, &mean, &var, &c, &eps];
-    gpu.launch(NORM.kernel("batch_norm_infer", 0), Grid::of_threads(c), &parameters)?;
+    gpu.launch(NORM.kernel("batch_norm_infer"), Grid::of_threads(c), &parameters)?;
     normalize(gpu, y, x, terms, &shape)
 }
 
 fn normalize(gpu: &mut Gpu, y: Ptr, x: Ptr, terms: Ptr, shape: &Shape) -> Result<(), DeviceError> {
     let of = Channels::new(shape, &[x, y]);
     let units = of.units(shape);
-    let kernel = NORM.kernel("normalize", units);
+    let kernel = NORM.counting("normalize", units);
     gpu.launch(kernel, Grid::of_threads(units), &[&y, &x, &terms, &units, &of])
 }
 
@@ -232,7 +244,7 @@ pub(super) fn grad(
     gpu: &mut Gpu,
     outputs: &[Place],
     inputs: &[Place],
-    workspace: u64,
+    mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
     let shape = Shape::new(&inputs[0].layout);
     let [x, gamma, mean, inv_std, dy] = std::array::from_fn(|i| gpu.first(&inputs[i]));
@@ -241,17 +253,17 @@ pub(super) fn grad(
     let of = Channels::new(&shape, &[x, dy, dx]);
     if shape.elements <= WHOLE_GRAD {
         let grid = of.whole(&shape, HELD_GRAD);
-        let kernel = NORM.kernel("batch_norm_grad_whole", 0);
+        let kernel = NORM.kernel("batch_norm_grad_whole");
         return gpu.launch(kernel, grid, &[&dx, &x, &dy, &of, &with]);
     }
-    let (terms, partial) = (gpu.at(workspace), gpu.at(workspace + shape.terms(GRAD_TERMS)));
-    let kernel = NORM.kernel("batch_norm_grad_chunks", of.count);
+    let [terms, partial] = shape.take(&mut scratch, GRAD_TERMS, TWO)?;
+    let kernel = NORM.counting("batch_norm_grad_chunks", of.count);
     gpu.launch(kernel, Channels::chunks(&shape), &[&partial, &x, &dy, &mean, &of])?;
     let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
-    let kernel = NORM.kernel("batch_norm_grad_join", 0);
+    let kernel = NORM.kernel("batch_norm_grad_join");
     let parameters: [&dyn Parameter; 6] = [&terms, &partial, &c, &chunks, &of.elements, &with];
     gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)?;
     let units = of.units(&shape);
-    let kernel = NORM.kernel("batch_norm_grad_apply", units);
+    let kernel = NORM.counting("batch_norm_grad_apply", units);
     gpu.launch(kernel, Grid::of_threads(units), &[&dx, &x, &dy, &terms, &units, &of])
 }

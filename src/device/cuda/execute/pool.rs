@@ -12,7 +12,7 @@ use crate::layout::Layout;
 use crate::ops::Pool2d;
 
 /// Elements of a window from which on the lanes of a warp share it.
-const LARGE: usize = 64;
+const LARGE: usize = 32;
 
 /// `Windows` of `pool.cu`.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub(super) fn max(
     let of = Windows::new(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
-    let kernel = POOL.kernel("max_pool", count);
+    let kernel = POOL.counting("max_pool", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of])
 }
 
@@ -97,7 +97,7 @@ pub(super) fn max_grad(
     let report = gpu.report(Numbers::Argmax, dx.layout.shape()[2] * dx.layout.shape()[3]);
     let count = dx.layout.elements() as u64;
     let (dx, argmax, dy) = (gpu.first(dx), gpu.first(argmax), gpu.first(dy));
-    let kernel = POOL.kernel("max_pool_grad", count);
+    let kernel = POOL.counting("max_pool_grad", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&dx, &argmax, &dy, &count, &of, &report])
 }
 
@@ -108,7 +108,7 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     let large = pool.kernel[0].saturating_mul(pool.kernel[1]) >= LARGE;
     let (name, lanes) = if large { ("avg_pool_large", 32) } else { ("avg_pool", 1) };
     let (y, x) = (gpu.first(y), gpu.first(x));
-    gpu.launch(POOL.kernel(name, count), Grid::of_threads(count * lanes), &[&y, &x, &count, &of])
+    gpu.launch(POOL.counting(name, count), Grid::of_threads(count * lanes), &[&y, &x, &count, &of])
 }
 
 /// Zeros, plus an equal share of each element of `dy` everywhere in its window.
@@ -121,6 +121,6 @@ pub(super) fn avg_grad(
     let of = Windows::new(pool, &dx.layout, &dy.layout, &dx.layout)?;
     let count = dx.layout.elements() as u64;
     let (dx, dy) = (gpu.first(dx), gpu.first(dy));
-    let kernel = POOL.kernel("avg_pool_grad", count);
+    let kernel = POOL.counting("avg_pool_grad", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&dx, &dy, &count, &of])
 }

@@ -38,7 +38,7 @@ pub(super) fn random(
     let (out, count) = (gpu.first(y), y.layout.elements() as u64);
     let mut draw = |name: &'static str, draw: &dyn Parameter| {
         let grid = Grid::of_threads(count.div_ceil(4));
-        gpu.launch(RANDOM.kernel(name, 0), grid, &[&out, &count, &Stream { key, counter }, draw])
+        gpu.launch(RANDOM.kernel(name), grid, &[&out, &count, &Stream { key, counter }, draw])
     };
     match distribution {
         Distribution::Uniform { low, high } => {

@@ -6,6 +6,7 @@ use super::steps::{Steps, in_fours};
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::kernels::REDUCE;
 use crate::device::cuda::launch::{Grid, Parameter, THREADS};
+use crate::device::cuda::scratch::Scratch;
 use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
 use crate::layout::{Dims, Layout};
@@ -112,7 +113,7 @@ pub(super) fn reduce(
     y: &Place,
     x: &Place,
     axes: &Dims,
-    workspace: u64,
+    mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
     let names = match kind {
         Reduction::Sum | Reduction::Mean => names!("sum"),
@@ -120,7 +121,8 @@ pub(super) fn reduce(
     };
     let plan = Plan::new(&x.layout, axes);
     let divisor = if kind == Reduction::Mean { plan.count as f64 } else { 1.0 };
-    let (out, x, partial) = (gpu.first(y), gpu.first(x), gpu.at(workspace));
+    let partial = scratch.take(workspace(&x.layout, axes))?;
+    let (out, x) = (gpu.first(y), gpu.first(x));
     let chunks = plan.chunks() as u32;
     let (results, rows) = (plan.results as u64, [plan.kept, plan.joined]);
     let [kept, joined] = rows;
@@ -146,7 +148,7 @@ pub(super) fn reduce(
         let lanes = if enough { THREADS } else { 32 };
         let mut grid = Grid::of_blocks(units.div_ceil(lanes.into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
-        let kernel = REDUCE.kernel(names.columns, units.max(plan.count as u64));
+        let kernel = REDUCE.counting(names.columns, units.max(plan.count as u64));
         gpu.launch(kernel, grid, &[&out, &partial, &x, &of, &lanes])?;
     } else {
         let fours = joined.steps() == [1] && in_fours(&joined, [x]) && whole_steps(&kept);
@@ -167,13 +169,13 @@ pub(super) fn reduce(
         };
         let mut grid = Grid::of_blocks(results.div_ceil((THREADS / lanes).into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
-        let kernel = REDUCE.kernel(name, results.max(units as u64));
+        let kernel = REDUCE.counting(name, results.max(units as u64));
         gpu.launch(kernel, grid, &[&out, &partial, &x, &of])?;
     }
     if chunks > 1 {
         let grid = Grid::of_threads(results * 32);
         let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
-        gpu.launch(REDUCE.kernel(names.chunks, 0), grid, &parameters)?;
+        gpu.launch(REDUCE.kernel(names.chunks), grid, &parameters)?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::device::cuda::fault::Numbers;
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::kernels::SOFTMAX as SOURCE;
 use crate::device::cuda::launch::{Grid, Parameter, Ptr, THREADS};
+use crate::device::cuda::scratch::Scratch;
 use crate::device::{DeviceError, Place};
 use crate::layout::{DType, Layout};
 
@@ -75,7 +76,7 @@ pub(super) fn forward(
 ) -> Result<(), DeviceError> {
     let (out, from) = (gpu.first(y), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
-    gpu.launch(SOURCE.kernel(name, 0), grid, &[&out, &from, &rows])
+    gpu.launch(SOURCE.kernel(name), grid, &[&out, &from, &rows])
 }
 
 /// `dx` of `y` and `dy`.
@@ -88,7 +89,7 @@ pub(super) fn gradient(
 ) -> Result<(), DeviceError> {
     let (out, from, dy) = (gpu.first(dx), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
-    gpu.launch(SOURCE.kernel(name, 0), grid, &[&out, &from, &rows, &dy])
+    gpu.launch(SOURCE.kernel(name), grid, &[&out, &from, &rows, &dy])
 }
 
 /// Scratch bytes of [`cross_entropy`]: the loss of each row.
@@ -103,17 +104,18 @@ pub(super) fn cross_entropy(
     log_probs: &Place,
     logits: &Place,
     labels: &Place,
-    workspace: u64,
+    mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
-    let (out, x, losses) = (gpu.first(log_probs), gpu.first(logits), gpu.at(workspace));
+    let losses = scratch.take(workspace(&logits.layout))?;
+    let (out, x) = (gpu.first(log_probs), gpu.first(logits));
     let (labels, loss) = (gpu.first(labels), gpu.first(loss));
     let (rows, name, grid) = Rows::new(CROSS_ENTROPY, &logits.layout, &[out, x]);
     if rows.rows > 0 {
         let report = gpu.report(Numbers::Label, rows.length as usize);
         let parameters: [&dyn Parameter; 6] = [&out, &x, &rows, &losses, &labels, &report];
-        gpu.launch(SOURCE.kernel(name, 0), grid, &parameters)?;
+        gpu.launch(SOURCE.kernel(name), grid, &parameters)?;
     }
-    let kernel = SOURCE.kernel("mean_loss", 0);
+    let kernel = SOURCE.kernel("mean_loss");
     gpu.launch(
         kernel,
         Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) },
@@ -145,5 +147,5 @@ pub(super) fn cross_entropy_grad(
         &(width as u32),
         &report,
     ];
-    gpu.launch(SOURCE.kernel("cross_entropy_grad", units), Grid::of_threads(units), &parameters)
+    gpu.launch(SOURCE.counting("cross_entropy_grad", units), Grid::of_threads(units), &parameters)
 }

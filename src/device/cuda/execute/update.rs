@@ -33,5 +33,5 @@ pub(super) fn sgd_momentum(
     let count = param.layout.elements() as u64;
     let (param, velocity, grad) = (gpu.first(param), gpu.first(velocity), gpu.first(grad));
     let grid = Grid::of_threads(count.div_ceil(4));
-    gpu.launch(UPDATE.kernel("sgd_momentum", 0), grid, &[&param, &velocity, &grad, &count, &by])
+    gpu.launch(UPDATE.kernel("sgd_momentum"), grid, &[&param, &velocity, &grad, &count, &by])
 }

@@ -109,12 +109,20 @@ template <int Lanes> __device__ inline void means(float *y, const float *x, u64 
     Span rows = inside(of, 0, at.row), columns = inside(of, 1, at.column);
     const float *image = x + at.image * area(of.size);
     double sum = 0.0;
-    for (int row = rows.from; row < rows.to; ++row)
-        for (int column = columns.from + threadIdx.x % Lanes; column < columns.to; column += Lanes)
-            sum += image[(u64)row * of.size[1] + column];
-    if (Lanes > 1) sum = join_lanes(sum, Plus());
-    double elements = (double)(rows.to - rows.from) * (columns.to - columns.from);
-    if (threadIdx.x % Lanes == 0) y[at.i] = (float)(sum / elements);
+    u32 width = columns.to - columns.from;
+    u64 elements = (u64)(rows.to - rows.from) * width;
+    if (Lanes == 1) {
+        for (int row = rows.from; row < rows.to; ++row)
+            for (int column = columns.from; column < columns.to; ++column)
+                sum += image[(u64)row * of.size[1] + column];
+    } else {
+        for (u64 i = threadIdx.x % Lanes; i < elements; i += Lanes) {
+            u64 down = elements < 0x80000000u ? (u32)i / width : i / width;
+            sum += image[(rows.from + down) * of.size[1] + columns.from + (i - down * width)];
+        }
+        sum = join_lanes(sum, Plus());
+    }
+    if (threadIdx.x % Lanes == 0) y[at.i] = (float)(sum / (double)elements);
 }
 
 KERNEL avg_pool(float *y, const float *x, u64 count, Windows of) { means<1>(y, x, count, of); }
