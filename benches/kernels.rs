@@ -1,0 +1,187 @@
+//! How near the GPU's kernels come to the speed of its memory: each op on shapes of a ResNet-50, batch 64.
+//!
+//! A row counts the bytes of inputs and outputs once, over the time between an event before and one after. The
+//! baseline is the first row, a plain copy; `to it` is the share of its speed. Ops that must read twice (a batch
+//! norm whose channels no block can hold) cannot reach it: 0.67 forward, 0.6 backward, more where the cache
+//! holds a part. Products and convolutions are not bound by memory; see their GFLOP/s.
+//!
+//! `cargo bench --features cuda --bench kernels`; with `-- small`, everything on a batch of 1.
+
+use remat::device::cuda::{Cuda, Options};
+use remat::device::{Call, Device, DeviceError, Place};
+use remat::op::{Op as _, Output};
+use remat::ops::{Binary, Conv2d, Op, Pool2d, Reduction, Unary};
+use remat::{DType, Dims, HostTensor, Layout};
+
+const ROUNDS: usize = 20;
+
+fn f(shape: &[usize]) -> Layout {
+    Layout::contiguous(DType::F32, Dims::new(shape))
+}
+
+fn int(shape: &[usize]) -> Layout {
+    Layout::contiguous(DType::I32, Dims::new(shape))
+}
+
+/// A name, an op, and what it takes.
+type Case = (String, Op, Vec<Layout>);
+
+fn elementwise(n: usize) -> Vec<Case> {
+    let image = [n, 64, 112, 112];
+    let (x, channel) = (f(&image), f(&[64, 1, 1]));
+    let case = |name: &str, op: Op, inputs: &[Layout]| (name.to_owned(), op, inputs.to_vec());
+    vec![
+        case("copy", Op::Contiguous, &[x]),
+        case("relu", Op::Unary(Unary::Relu), &[x]),
+        case("tanh", Op::Unary(Unary::Tanh), &[x]),
+        case("add", Op::Binary(Binary::Add), &[x, x]),
+        case("add of a channel", Op::Binary(Binary::Add), &[x, channel]),
+        case("gradient of relu", Op::Binary(Binary::ReluGrad), &[x, x]),
+        case("accumulate", Op::Accumulate, &[x, x]),
+        case("transpose", Op::Contiguous, &[x.permute(&[0, 2, 3, 1]).expect("four axes")]),
+        case("fill", Op::Fill { shape: Dims::new(&image), value: 1.0 }, &[]),
+    ]
+}
+
+fn reductions(n: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: &str, op: Op, inputs: &[Layout]| {
+        cases.push((name.to_owned(), op, inputs.to_vec()));
+    };
+    for (name, kind, shape, axes) in [
+        ("sum of all", Reduction::Sum, &[n, 64, 112, 112][..], &[0, 1, 2, 3][..]),
+        ("sum over rows", Reduction::Sum, &[64 * n, 10_000], &[1]),
+        ("sum over columns", Reduction::Sum, &[64 * n, 10_000], &[0]),
+        ("sum of each channel", Reduction::Sum, &[n, 64, 112, 112], &[0, 2, 3]),
+        ("mean of each image", Reduction::Mean, &[n, 2048, 7, 7], &[2, 3]),
+        ("max over rows", Reduction::Max, &[64 * n, 10_000], &[1]),
+    ] {
+        let op = Op::Reduce { kind, axes: Dims::new(axes), keep_dims: false };
+        add(&format!("{name} {shape:?}"), op, &[f(shape)]);
+    }
+    for classes in [10, 1000, 50_000] {
+        let rows = n * 6_400_000 / 64 / classes;
+        let (x, labels) = (f(&[rows, classes]), int(&[rows]));
+        add(&format!("softmax of {classes}"), Op::Softmax, &[x]);
+        add(&format!("gradient of softmax of {classes}"), Op::SoftmaxGrad, &[x, x]);
+        add(&format!("cross entropy of {classes}"), Op::CrossEntropy, &[x, labels]);
+        let loss = f(&[]);
+        add(
+            &format!("gradient of cross entropy of {classes}"),
+            Op::CrossEntropyGrad,
+            &[x, labels, loss],
+        );
+    }
+    let p = f(&[n * 400_000]);
+    add("sgd", Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 }, &[p, p, p]);
+    cases
+}
+
+fn images(n: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |name: String, op: Op, inputs: &[Layout]| cases.push((name, op, inputs.to_vec()));
+    for (c, side) in [(64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)] {
+        let (x, v) = (f(&[n, c, side, side]), f(&[c]));
+        let op = Op::BatchNorm { momentum: 0.1, eps: 1e-5 };
+        add(format!("batch norm {c}x{side}x{side}"), op, &[x, v, v, v, v]);
+        add(format!("its gradient {c}x{side}x{side}"), Op::BatchNormGrad, &[x, v, v, v, x]);
+    }
+    let pool = Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
+    let (x, y) = ([n, 64, 112, 112], [n, 64, 56, 56]);
+    add("max pool".to_owned(), Op::MaxPool2d(pool), &[f(&x)]);
+    let op = Op::MaxPool2dGrad { pool, input: [112, 112] };
+    add("its gradient".to_owned(), op, &[int(&y), f(&y)]);
+    add("mean pool".to_owned(), Op::AvgPool2d(pool), &[f(&x)]);
+    add("its gradient".to_owned(), Op::AvgPool2dGrad { pool, input: [112, 112] }, &[f(&y)]);
+    let conv = |side: usize| Conv2d { stride: [1, 1], padding: [side / 2, side / 2] };
+    for (o, c, side, kernel) in [(64, 64, 56, 3), (256, 64, 56, 1), (512, 512, 7, 3)] {
+        let (x, w, y) =
+            (f(&[n, c, side, side]), f(&[o, c, kernel, kernel]), f(&[n, o, side, side]));
+        let (conv, input) = (conv(kernel), [side; 2]);
+        let name = format!("{c} to {o} channels {side}x{side} by {kernel}x{kernel}");
+        add(format!("convolution {name}"), Op::Conv2d(conv), &[x, w]);
+        add("its gradient of x".to_owned(), Op::Conv2dGradInput { conv, input }, &[y, w]);
+        let op = Op::Conv2dGradWeight { conv, kernel: [kernel; 2] };
+        add("its gradient of weights".to_owned(), op, &[x, y]);
+    }
+    add("product of 4096x4096".to_owned(), Op::MatMul, &[f(&[64 * n, 4096]), f(&[4096, 4096])]);
+    cases
+}
+
+/// Median seconds of a run.
+fn time(device: &mut Cuda, op: &Op, inputs: &[Layout]) -> Result<f64, DeviceError> {
+    let mut front = 0;
+    let mut place = |bytes: u64| {
+        let storage = front;
+        front += bytes.next_multiple_of(256);
+        storage
+    };
+    let inputs: Vec<Place> =
+        inputs.iter().map(|&layout| Place { storage: place(layout.bytes()), layout }).collect();
+    let layouts: Vec<Layout> = inputs.iter().map(|place| place.layout).collect();
+    let outputs: Vec<Place> = op
+        .infer(&layouts)
+        .map_err(|e| DeviceError::new(e.to_string()))?
+        .into_iter()
+        .map(|output| match output {
+            Output::Fresh(layout) => Place { storage: place(layout.bytes()), layout },
+            Output::InPlace { input } | Output::View { input, .. } => inputs[input],
+        })
+        .collect();
+    let layouts_out: Vec<Layout> = outputs.iter().map(|place| place.layout).collect();
+    let bytes = device.workspace(op, &layouts, &layouts_out);
+    let workspace = place(bytes)..front;
+    device.reserve(front)?;
+    for input in &inputs {
+        // Zeros: labels and places must be in range.
+        let (dtype, elements) = (input.layout.dtype(), input.layout.elements());
+        let layout = Layout::contiguous(dtype, [elements]);
+        device.write(&HostTensor::zeros(dtype, [elements]), Place { layout, ..*input })?;
+    }
+    device.sync()?;
+    while device.take_time().is_some() {}
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let workspace = workspace.start..workspace.start + bytes;
+        let call = Call { op, inputs: &inputs, outputs: &outputs, workspace, timed: true };
+        device.execute(call)?;
+        device.sync()?;
+        times.extend(device.take_time());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+fn main() {
+    let n = if std::env::args().any(|arg| arg == "small") { 1 } else { 64 };
+    let mut device = match Cuda::open(Options::default()) {
+        Ok(device) => device,
+        Err(reason) => return println!("no GPU: {reason}"),
+    };
+    println!("{:58} {:>9} {:>8} {:>6} {:>9}", "", "ms", "GB/s", "to it", "GFLOP/s");
+    let mut copy = 0.0;
+    for (name, op, inputs) in [elementwise(n), reductions(n), images(n)].concat() {
+        let outputs = op.infer(&inputs).expect("a case that fits its op");
+        let fresh: Vec<Layout> = outputs
+            .iter()
+            .map(|output| match output {
+                Output::Fresh(layout) => *layout,
+                Output::InPlace { input } | Output::View { input, .. } => inputs[*input],
+            })
+            .collect();
+        let bytes: u64 = inputs.iter().chain(&fresh).map(Layout::bytes).sum();
+        match time(&mut device, &op, &inputs) {
+            Ok(seconds) => {
+                let speed = bytes as f64 / seconds * 1e-9;
+                copy = if copy == 0.0 { speed } else { copy };
+                println!(
+                    "{name:58} {:9.3} {speed:8.0} {:6.2} {:9.0}",
+                    seconds * 1e3,
+                    speed / copy,
+                    op.flops(&inputs, &fresh) / seconds * 1e-9
+                );
+            }
+            Err(error) => println!("{name:58} {error}"),
+        }
+    }
+}
