@@ -29,10 +29,16 @@ pub(super) const LARGEST: usize = c_int::MAX as usize;
 /// that each lot begins where the first one might.
 const LOT: usize = 1 << 15;
 
-/// Bytes of workspace for products that write so many bytes: room to cut long sums in 16 parts.
-pub(super) fn workspace(output_bytes: u64) -> u64 {
+/// Long sums may be cut in parts of this many products or more, and in so many parts. To be tuned on a GPU.
+const PART: usize = 128;
+const PARTS: usize = 16;
+
+/// Bytes of workspace for products that write so many bytes, each a sum of `k` products. cuBLAS wants it to
+/// cut sums in parts, which are written there and added up later, where there is too little else to share
+/// among the processors. Small budgets feel it: no more than that.
+pub(super) fn workspace(output_bytes: u64, k: usize) -> u64 {
     let [least, most] = WORKSPACE;
-    output_bytes.saturating_mul(16).clamp(least, most)
+    output_bytes.saturating_mul((k / PART).min(PARTS) as u64).clamp(least, most)
 }
 
 /// What the elements are, and how they are multiplied and added up.
@@ -179,7 +185,7 @@ impl Blas {
             size("elements in a row", a.form.leading)?,
             size("elements in a row", b.form.leading)?,
         ];
-        let bytes = workspace((batch * m * n * element_bytes) as u64);
+        let bytes = workspace((batch * m * n * element_bytes) as u64, k);
         // SAFETY: so many bytes are the caller's, and nothing else is in them until the stream has come
         // past this product.
         unsafe { sys::cublasSetWorkspace_v2(self.handle, pointer(scratch), bytes as usize) }
@@ -303,11 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn workspaces_follow_the_output() {
-        assert_eq!(workspace(0), 64 << 10);
-        assert_eq!(workspace(4 << 10), 64 << 10);
-        assert_eq!(workspace(1 << 20), 16 << 20);
-        assert_eq!(workspace(u64::MAX), 32 << 20);
+    fn workspaces_follow_the_output_and_the_length_of_sums() {
+        assert_eq!(workspace(0, 4096), 64 << 10);
+        assert_eq!(workspace(4 << 10, 4096), 64 << 10);
+        assert_eq!(workspace(1 << 20, 127), 64 << 10);
+        assert_eq!(workspace(1 << 20, 700), 5 << 20);
+        assert_eq!(workspace(1 << 20, 4096), 16 << 20);
+        assert_eq!(workspace(u64::MAX, 4096), 32 << 20);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) fn workspace(inputs: &[Layout], outputs: &[Layout]) -> u64 {
     let ([a, b], [y]) = (inputs, outputs) else { return 0 };
     let Some(plan) = Plan::new(a, b, y) else { return 0 };
-    plan.packed_bytes().into_iter().map(padded).sum::<u64>() + blas::workspace(y.bytes())
+    plan.packed_bytes().into_iter().map(padded).sum::<u64>() + plan.blas_bytes(y)
 }
 
 /// Runs a matrix product, once all that was given before is done.
@@ -38,7 +38,7 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
             *first = packed;
         }
     }
-    let workspace = scratch.take(blas::workspace(y.layout.bytes()))?;
+    let workspace = scratch.take(plan.blas_bytes(&y.layout))?;
     let libraries = Arc::clone(gpu.libraries());
     let mut blas = libraries.blas();
     let mut outcome = Ok(());
@@ -140,6 +140,11 @@ impl Plan {
     /// Bytes of each operand that is packed.
     fn packed_bytes(&self) -> [u64; 2] {
         [&self.a, &self.b].map(|operand| operand.packed_from.map_or(0, |layout| layout.bytes()))
+    }
+
+    /// Bytes of cuBLAS's workspace.
+    fn blas_bytes(&self, y: &Layout) -> u64 {
+        blas::workspace(y.bytes(), self.sizes[1])
     }
 
     /// Calls `body` with all batches, in order.
@@ -296,13 +301,13 @@ mod tests {
 
     #[test]
     fn workspaces_hold_what_is_packed_and_cublas() {
-        let (a, b) = (packed(&[30, 40]), packed(&[40, 50]));
-        assert_eq!(workspace(&[a, b], &[output(&a, &b)]), 6000 * 16);
-        let strided = packed(&[30, 40, 2]).slice(2, 1, 1).unwrap();
+        let (a, b) = (packed(&[30, 1280]), packed(&[1280, 500]));
+        assert_eq!(workspace(&[a, b], &[output(&a, &b)]), 60_000 * 10);
+        let strided = packed(&[30, 1280, 2]).slice(2, 1, 1).unwrap();
         let strided = strided.permute(&[2, 0, 1]).unwrap();
         assert_eq!(
             workspace(&[strided, b], &[output(&strided, &b)]),
-            padded(30 * 40 * 4) + 6000 * 16
+            padded(30 * 1280 * 4) + 60_000 * 10
         );
         let (a, b) = (packed(&[30, 0]), packed(&[0, 50]));
         assert_eq!(workspace(&[a, b], &[output(&a, &b)]), 0);

@@ -8,8 +8,8 @@
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
-//! Columns of several images are made at once, as many as fit [`CHUNK`]. Windows of one pixel each are the
-//! image itself.
+//! Columns of several images are made at once, of so many as keep the device busy: they are many times larger
+//! than the images, and come out of the budget. Windows of one pixel each are the image itself.
 
 use super::{Kind, Operands, Task};
 use crate::device::DeviceError;
@@ -22,8 +22,9 @@ use crate::device::cuda::scratch::{Scratch, padded};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bytes of columns at a time, if one image's are not more.
-const CHUNK: u64 = 64 << 20;
+/// Bytes of columns at a time: as many as the operands have, but in these bounds. One image's may be more.
+/// To be tuned on a GPU.
+const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
 /// Bytes of so many floats.
 const fn bytes(floats: usize) -> u64 {
@@ -50,9 +51,11 @@ impl Plan {
         let columns = shape.c_in * shape.kh * shape.kw * windows;
         let direct =
             [shape.kh, shape.kw] == [1, 1] && shape.stride == [1, 1] && shape.padding == [0, 0];
+        let [least, most] = CHUNK;
+        let chunk = bytes(shape.input_len() + shape.output_len()).clamp(least, most);
+        let fit = if direct { shape.n } else { (chunk / bytes(columns)).max(1) as usize };
         // Chunks of about the same size, rather than a small one at the end.
-        let most = if direct { shape.n as u64 } else { (CHUNK / bytes(columns)).max(1) };
-        let chunks = shape.n.div_ceil(usize::try_from(most).unwrap_or(usize::MAX));
+        let chunks = shape.n.div_ceil(fit);
         Self {
             image: shape.c_in * shape.h * shape.w,
             result: shape.c_out * windows,
@@ -69,11 +72,13 @@ impl Plan {
 
     /// Bytes of cuBLAS's workspace: that of the largest product.
     fn blas_bytes(&self, task: &Task) -> u64 {
-        blas::workspace(match task.kind {
-            Kind::Forward => bytes(self.images * self.result),
-            Kind::GradInput => bytes(self.images * self.columns),
-            Kind::GradWeight => bytes(task.shape.weight_len()),
-        })
+        let shape = &task.shape;
+        let (floats, sum) = match task.kind {
+            Kind::Forward => (self.images * self.result, shape.c_in * shape.kh * shape.kw),
+            Kind::GradInput => (self.images * self.columns, shape.c_out),
+            Kind::GradWeight => (shape.weight_len(), shape.h_out() * shape.w_out()),
+        };
+        blas::workspace(bytes(floats), sum)
     }
 
     /// The images of each chunk.
@@ -254,8 +259,10 @@ mod tests {
     #[test]
     fn chunks_hold_all_images_once_and_are_no_larger_than_they_may() {
         for n in [1, 2, 17, 200, 1000] {
-            let plan = Plan::new(&task(Kind::Forward, [n, 64, 32, 64, 3]));
-            assert!(plan.columns_bytes() <= CHUNK);
+            let task = task(Kind::Forward, [n, 64, 32, 64, 3]);
+            let (plan, shape) = (Plan::new(&task), task.shape);
+            let operands = bytes(shape.input_len() + shape.output_len());
+            assert!(plan.columns_bytes() <= operands.clamp(bytes(plan.columns), 64 << 20));
             let images: Vec<usize> = plan.chunks(n).flatten().collect();
             assert_eq!(images, (0..n).collect::<Vec<_>>());
             let smallest = plan.chunks(n).map(|chunk| chunk.len()).min().unwrap();
@@ -264,13 +271,16 @@ mod tests {
         // One image's columns are more than a chunk.
         let large = Plan::new(&task(Kind::Forward, [3, 512, 256, 1, 3]));
         assert_eq!((large.images, large.chunks(3).count()), (1, 3));
-        assert!(large.columns_bytes() > CHUNK);
+        assert!(large.columns_bytes() > CHUNK[1]);
+        // A small batch is done at once.
+        let small = Plan::new(&task(Kind::Forward, [64, 1, 28, 2, 3]));
+        assert_eq!(small.images, 32);
     }
 
     #[test]
     fn windows_of_one_pixel_need_no_columns() {
         let plain = task(Kind::GradInput, [8, 64, 32, 64, 1]);
-        assert_eq!(workspace(&plain), blas::workspace(8 * 64 * 32 * 32 * 4));
+        assert_eq!(workspace(&plain), blas::workspace(8 * 64 * 32 * 32 * 4, 64));
         let mut strided = plain;
         strided.shape.stride = [2, 2];
         assert!(!Plan::new(&strided).direct);
@@ -281,10 +291,16 @@ mod tests {
 
     #[test]
     fn workspaces_hold_columns_and_cublas() {
-        let columns = 2 * (3 * 9) * (10 * 10) * 4;
-        let bytes = |kind| workspace(&task(kind, [2, 3, 10, 5, 3]));
-        assert_eq!(bytes(Kind::Forward), padded(columns) + blas::workspace(2 * 5 * 100 * 4));
-        assert_eq!(bytes(Kind::GradInput), padded(columns) + blas::workspace(columns));
-        assert_eq!(bytes(Kind::GradWeight), padded(columns) + blas::workspace(5 * 27 * 4));
+        // One image at a time.
+        let columns = (300 * 9) * (20 * 20) * 4;
+        let bytes = |kind| workspace(&task(kind, [2, 300, 20, 500, 3]));
+        let [forward, grad_input, grad_weight] = [
+            blas::workspace(500 * 400 * 4, 2700),
+            blas::workspace(columns, 500),
+            blas::workspace(500 * 2700 * 4, 400),
+        ];
+        assert_eq!(bytes(Kind::Forward), padded(columns) + forward);
+        assert_eq!(bytes(Kind::GradInput), padded(columns) + grad_input);
+        assert_eq!(bytes(Kind::GradWeight), padded(columns) + grad_weight);
     }
 }
