@@ -6,9 +6,11 @@
 
 For each network and precision: milliseconds of a step and most bytes of tensors in use, unbudgeted, at the
 budget that checkpointing takes, and at 60, 40 and 25 % of the peak; then the largest batch that trains in
---memory. Both sides copy a batch from pinned host memory each step, and neither waits for the loss. PyTorch
-counts the tensors of its allocator, as remat counts its arena's; neither counts the driver's own memory.
-PyTorch is measured in processes of its own, so that neither side has the other's memory in its way.
+--memory. Of remat it is the median step, data drawn and the loss read back as in all training; of PyTorch the
+mean of steps that copy one and the same batch from pinned memory and never read the loss: what differs is to
+PyTorch's advantage. PyTorch counts the tensors of its allocator, as remat counts its arena's; neither counts
+the driver's own memory. PyTorch is measured in processes of its own, so that neither side has the other's
+memory in its way. The exit code is 1 if parameters depend on a budget.
 """
 
 import argparse
@@ -156,7 +158,8 @@ def compare(options, model, shape, batch, tf32):
     sizes = [int(n) for n in shape.split("x")]
     eager = in_pytorch(options, model=model, shape=sizes, batch=batch, tf32=tf32, checkpoint=False)
     if eager is None:
-        return print(f"\n{model}, {shape}, batch {batch}: PyTorch runs out of memory")
+        print(f"\n{model}, {shape}, batch {batch}: PyTorch runs out of memory")
+        return True
     kept = in_pytorch(options, model=model, shape=sizes, batch=batch, tf32=tf32, checkpoint=True)
     precision = "TF32" if tf32 else "f32"
     print(f"\n### {model}, {shape}, batch {batch}, {precision}: {eager['device']}, PyTorch {eager['torch']}\n")
@@ -173,6 +176,7 @@ def compare(options, model, shape, batch, tf32):
         at = in_remat(options, model, shape, batch, tf32, f"{percent}%")
         row(f"remat, {percent} % of its peak", at, eager, digests if at else None)
     print(f"\nSame parameters under every budget: {'yes' if len(digests) == 1 else 'NO'}.", flush=True)
+    return len(digests) == 1
 
 
 def largest_batches(options, model, shape, batch):
@@ -200,11 +204,14 @@ def main():
     if options.pytorch:
         return print(json.dumps(pytorch(json.loads(options.pytorch))))
     cases = [case.split(",") for case in options.case] if options.case else CASES
+    same = True
     for model, shape, batch in cases:
         for tf32 in (False, True) if options.device != "cpu" else (False,):
-            compare(options, model, shape, int(batch), tf32)
+            same &= compare(options, model, shape, int(batch), tf32)
         if options.device != "cpu":
             largest_batches(options, model, shape, int(batch))
+    if not same:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

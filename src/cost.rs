@@ -146,8 +146,8 @@ impl CostModel for Flops {
 struct Measured {
     /// By [`Run::key`]. A collision would only mix two estimates.
     seen: FxHashMap<u64, Smoothed>,
-    /// Milliseconds of all first times, and the bytes of those runs: what a run costs that is new.
-    first: (f64, f64),
+    /// Milliseconds of all kinds of runs, and their bytes: what a run costs that is new.
+    known: (f64, f64),
 }
 
 /// What is known of one kind of run.
@@ -167,6 +167,8 @@ impl Measured {
     /// A device that has to do more to find out is asked for the first so many times, and then for one in so
     /// many: they change little, and finding out takes about as long as a small kernel.
     const EVERY: u32 = 8;
+    /// A time so many times another one has a reason of its own.
+    const FAR: f64 = 4.0;
     /// Milliseconds a byte, until one run is known: those of a memory of 100 GB/s.
     const GUESS: f64 = 1e-8;
 
@@ -174,13 +176,16 @@ impl Measured {
         let newest = seconds * 1e3;
         let smoothed = self.seen.entry(key).or_default();
         let milliseconds = match smoothed.milliseconds {
-            Some(before) => before + Self::NEWEST * (newest - before),
+            // The first run of a kernel may have compiled it, or waited for something: that is no cost of
+            // running it again. Nor is a run that took far longer than any.
+            Some(before) if newest < before / Self::FAR => newest,
+            Some(before) => before + Self::NEWEST * (newest.min(before * Self::FAR) - before),
             None => {
-                self.first.0 += newest;
-                self.first.1 += smoothed.bytes;
+                self.known.1 += smoothed.bytes;
                 newest
             }
         };
+        self.known.0 += milliseconds - smoothed.milliseconds.unwrap_or(0.0);
         smoothed.milliseconds = Some(milliseconds);
         milliseconds
     }
@@ -194,7 +199,7 @@ impl CostModel for Measured {
         if let Some(seconds) = run.seconds {
             return self.told(key, seconds);
         }
-        smoothed.milliseconds.unwrap_or_else(|| match self.first {
+        smoothed.milliseconds.unwrap_or_else(|| match self.known {
             (milliseconds, known) if known > 0.0 => bytes * milliseconds / known,
             _ => bytes * Self::GUESS,
         })
@@ -232,6 +237,20 @@ mod tests {
         costs.learn(run(&small, None).key(), 1.0);
         assert_eq!(costs.cost(run(&small, None)), 1750.0);
         assert_eq!(costs.cost(run(&small, Some(1.75))), 1750.0);
+    }
+
+    #[test]
+    fn a_run_that_had_to_wait_first_is_forgotten() {
+        let layout = Layout::contiguous(DType::F32, [10]);
+        let mut costs = Measured::default();
+        costs.cost(run(&layout, None));
+        costs.learn(run(&layout, None).key(), 1.5);
+        costs.learn(run(&layout, None).key(), 0.001);
+        assert_eq!(costs.cost(run(&layout, None)), 1.0);
+        let twice = Layout::contiguous(DType::F32, [20]);
+        assert_eq!(costs.cost(run(&twice, None)), 2.0);
+        costs.learn(run(&layout, None).key(), 3.0);
+        assert_eq!(costs.cost(run(&layout, None)), 1.75);
     }
 
     #[test]

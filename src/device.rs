@@ -66,7 +66,7 @@ pub enum Reading<H> {
 ///
 /// Calls take effect in the order they are made. A device may run behind its caller (a GPU stream)
 /// as long as later calls see what earlier ones did. What goes wrong there after a call returned is an
-/// error of the next [`Device::read`] or [`Device::sync`].
+/// error of a later call: of the next [`Device::read`] or [`Device::sync`], if of no other.
 pub trait Device: 'static {
     /// The ops it can run.
     type Op: Op;
@@ -133,7 +133,7 @@ pub trait Device: 'static {
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
     /// Seconds of the oldest call that answered [`Took::Later`] and was not told yet, if they are known
-    /// by now. Calls are told in order, each once. Never waits.
+    /// by now; not a number if they never will be. Calls are told in order, each once. Never waits.
     fn take_time(&mut self) -> Option<f64> {
         None
     }

@@ -79,6 +79,8 @@ pub struct Engine<D: Device> {
     lowered: Lowered,
     /// Runs whose time the device will tell, oldest first.
     late: VecDeque<late::Late>,
+    /// Of ops that ran again.
+    recomputed: late::Recomputed,
     /// Empty between commands; kept to reuse its memory.
     frames: Vec<regenerate::Frame>,
     /// Paths that the regeneration at hand is still going to run. Empty between commands, too.
@@ -172,6 +174,7 @@ impl<D: Device> Engine<D> {
             work: thrash::StepWork::default(),
             lowered: Lowered::default(),
             late: VecDeque::new(),
+            recomputed: late::Recomputed::default(),
             frames: Vec::new(),
             pending: FxHashSet::default(),
             settings,

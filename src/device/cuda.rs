@@ -3,7 +3,8 @@
 //!
 //! All tensors lie in one allocation of the budget's size. Kernels, library calls and copies go to one
 //! stream, which runs behind the engine: the engine knows which offset holds what once the work it gave is
-//! done, and the stream does it in order. The host waits when it reads a value, and for nothing else.
+//! done, and the stream does it in order. The host waits when somebody waits for a value, and where far more
+//! is on its way to the device than a batch.
 //!
 //! Running an op again gives the same bits: kernels add in an order that depends on shapes alone, cuBLAS has
 //! a workspace of its own and one stream, and of cuDNN only deterministic algorithms are used.
@@ -127,8 +128,8 @@ impl Device for Cuda {
     fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
         self.gpu.enter()?;
         self.gpu.reserve(bytes)?;
-        self.staging = Some(Staging::new(self.gpu.events().clone())?);
-        self.reads = Some(Reads::new(&self.gpu)?);
+        self.staging = Some(Staging::new(self.gpu.events()));
+        self.reads = Some(Reads::new(&self.gpu));
         Ok(())
     }
 

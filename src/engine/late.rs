@@ -9,12 +9,35 @@ use crate::device::Device;
 pub(super) struct Late {
     /// Of the run, for the cost model.
     key: u64,
-    /// Whether it was a repetition.
-    again: bool,
+    /// Its cost, if it was a repetition.
+    again: Option<f64>,
+}
+
+/// What is known of how long repetitions took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Recomputed {
+    /// Of those whose time is known.
+    cost: f64,
+    seconds: f64,
+}
+
+impl Recomputed {
+    pub(super) fn add(&mut self, cost: f64, seconds: f64) {
+        self.cost += cost;
+        self.seconds += seconds;
+    }
+
+    /// Seconds of all repetitions, which cost `cost`.
+    pub(super) fn seconds(&self, cost: f64) -> f64 {
+        if self.cost > 0.0 { self.seconds * (cost / self.cost) } else { self.seconds }
+    }
 }
 
 /// Asking the device is not free. So it is asked once a step, or when so many times are awaited.
 const MOST_AWAITED: usize = 256;
+
+/// Of so many repetitions, one is timed on a device where that is not free, and stands for the others.
+const SAMPLE: u64 = 8;
 
 impl<D: Device> Engine<D> {
     /// Waits until the device has done all it was told.
@@ -27,8 +50,13 @@ impl<D: Device> Engine<D> {
         done
     }
 
+    /// Whether the repetition that comes next stands for others.
+    pub(super) fn is_sample(&self) -> bool {
+        self.stats.recomputed_ops.is_multiple_of(SAMPLE)
+    }
+
     /// The last run's time will be told.
-    pub(super) fn await_time(&mut self, key: u64, again: bool) {
+    pub(super) fn await_time(&mut self, key: u64, again: Option<f64>) {
         self.late.push_back(Late { key, again });
         if self.late.len().is_multiple_of(MOST_AWAITED) {
             self.take_times();
@@ -42,9 +70,12 @@ impl<D: Device> Engine<D> {
         {
             // Times come in the order of the runs.
             let Some(Late { key, again }) = self.late.pop_front() else { break };
+            if !seconds.is_finite() {
+                continue;
+            }
             self.costs.learn(key, seconds);
-            if again {
-                self.stats.recompute_seconds += seconds;
+            if let Some(cost) = again {
+                self.recomputed.add(cost, seconds);
             }
         }
     }

@@ -200,8 +200,7 @@ impl<D: Device> Engine<D> {
             Work::Upload(_) => 0.0,
         };
         let mut run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
-        // Of a run again the time is counted, whatever the cost model wants to know.
-        let timed = again || self.costs.wants_time(run);
+        let timed = self.costs.wants_time(run) || (again && self.is_sample());
         let (device, name) = (&mut self.device, work.name());
         let result = match work {
             Work::Op(op) => guarded(name, || {
@@ -212,13 +211,18 @@ impl<D: Device> Engine<D> {
         if let Some(block) = scratch {
             self.space.free(block);
         }
-        match result? {
-            Took::Seconds(seconds) => run.seconds = Some(seconds),
-            Took::Later => self.await_time(run.key(), again),
-            Took::Unknown => {}
+        let took = result?;
+        if let Took::Seconds(seconds) = took {
+            run.seconds = Some(seconds);
         }
         let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
-        Ok(self.account(run, scratch_bytes, rematerializable, again))
+        let cost = self.account(run, scratch_bytes, rematerializable, again);
+        match took {
+            Took::Seconds(seconds) if again => self.recomputed.add(cost, seconds),
+            Took::Later => self.await_time(run.key(), again.then_some(cost)),
+            _ => {}
+        }
+        Ok(cost)
     }
 
     fn account(
@@ -232,7 +236,7 @@ impl<D: Device> Engine<D> {
         self.now += cost;
         if again {
             let bytes = run.outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
-            self.account_recompute(run.op, bytes, cost, run.seconds);
+            self.account_recompute(run.op, bytes, cost);
         } else {
             self.stats.ops += 1;
             self.stats.base_cost += cost;

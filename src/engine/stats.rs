@@ -41,7 +41,8 @@ pub struct Stats {
     pub base_cost: f64,
     /// Cost of the ops run again.
     pub recompute_cost: f64,
-    /// Seconds the device spent running ops again, where it can tell.
+    /// Seconds the device spent running ops again, where it can tell; judged by some of them where telling is
+    /// not free.
     pub recompute_seconds: f64,
     /// Seconds spent choosing what to evict.
     pub search_seconds: f64,
@@ -76,6 +77,7 @@ impl<D: Device> Engine<D> {
             storages,
             paths,
             steps: self.step,
+            recompute_seconds: self.recomputed.seconds(self.stats.recompute_cost),
             ..self.stats
         }
     }

@@ -42,17 +42,10 @@ impl StepWork {
 
 impl<D: Device> Engine<D> {
     /// Books a run that was a repetition.
-    pub(super) fn account_recompute(
-        &mut self,
-        op: &str,
-        bytes: u64,
-        cost: f64,
-        seconds: Option<f64>,
-    ) {
+    pub(super) fn account_recompute(&mut self, op: &str, bytes: u64, cost: f64) {
         self.stats.recomputed_ops += 1;
         self.stats.recomputed_bytes = self.stats.recomputed_bytes.saturating_add(bytes);
         self.stats.recompute_cost += cost;
-        self.stats.recompute_seconds += seconds.unwrap_or(0.0);
         tracing::debug!(target: "remat", op, bytes, cost, "did regenerate");
         if self.work.did_run_again(cost) {
             self.stats.thrashed_steps += 1;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::kernels::{COMMON, Source};
+use super::versions::{self, Version};
 use crate::device::DeviceError;
 use cudarc::nvrtc::{result, sys};
 use etcetera::BaseStrategy as _;
@@ -27,6 +28,8 @@ impl Image {
 pub(super) struct Compiler {
     /// Such as `sm_90`.
     architecture: String,
+    /// Of NVRTC: another one may make better code.
+    version: Version,
     /// `None`: there is no place to keep anything.
     folder: Option<PathBuf>,
 }
@@ -34,12 +37,13 @@ pub(super) struct Compiler {
 impl Compiler {
     /// For devices of this compute capability. Code is kept in the user's cache folder: `REMAT_CACHE_DIR`,
     /// or `remat` where the system has such things.
-    pub(super) fn new((major, minor): (u32, u32)) -> Self {
+    pub(super) fn new((major, minor): (u32, u32)) -> Result<Self, DeviceError> {
+        let version = versions::nvrtc().ok_or_else(missing)?;
         let folder = std::env::var_os("REMAT_CACHE_DIR").map(PathBuf::from).or_else(|| {
             etcetera::choose_base_strategy().ok().map(|base| base.cache_dir().join("remat"))
         });
         let folder = folder.map(|folder| folder.join("kernels"));
-        Self { architecture: format!("sm_{major}{minor}"), folder }
+        Ok(Self { architecture: format!("sm_{major}{minor}"), version, folder })
     }
 
     /// The code of a source: kept from before, or compiled now.
@@ -66,7 +70,7 @@ impl Compiler {
 
     fn file_name(&self, source: &Source) -> String {
         let mut hash = Sha256::new();
-        for part in [COMMON, source.text, &OPTIONS.join(" ")] {
+        for part in [COMMON, source.text, &OPTIONS.join(" "), &self.version.to_string()] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -100,14 +104,18 @@ pub(super) fn is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
+fn missing() -> DeviceError {
+    DeviceError::new(
+        "NVRTC was not found, which compiles the kernels: the system has no libnvrtc.so.13 or \
+         libnvrtc.so.12; install the CUDA toolkit, or the Python package nvidia-cuda-nvrtc with its \
+         folder in LD_LIBRARY_PATH",
+    )
+}
+
 /// Compiles a source for an architecture such as `sm_90`. Needs no device.
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
-        return Err(DeviceError::new(
-            "NVRTC was not found, which compiles the kernels: the system has no libnvrtc.so.13 or \
-             libnvrtc.so.12; install the CUDA toolkit, or the Python package nvidia-cuda-nvrtc-cu12 \
-             with its folder in LD_LIBRARY_PATH",
-        ));
+        return Err(missing());
     }
     let failed = |error: result::NvrtcError| {
         DeviceError::new(format!("nvrtc: {} for {architecture}: {error}", source.name))

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Image};
 use super::driver::{self, failed};
 use super::fault::{self, Numbers, Report};
 use super::kernels::Source;
@@ -11,7 +11,8 @@ use super::libraries::Libraries;
 use super::memory::Memory;
 use crate::device::{DeviceError, Place};
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, CudaStream, sys};
+use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::{CudaContext, CudaStream};
 use rustc_hash::FxHashMap;
 use std::ffi::CString;
 use std::ops::Range;
@@ -52,7 +53,7 @@ impl Gpu {
         Ok(Self {
             context,
             stream,
-            compiler: Compiler::new(capability),
+            compiler: Compiler::new(capability)?,
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
             libraries,
@@ -173,16 +174,20 @@ impl Gpu {
         if let Some(&module) = self.modules.get(source.name) {
             return Ok(module);
         }
-        let load = |compiler: &Compiler| {
-            let image = compiler.image(source)?;
+        let load = |image: &Image| {
             // SAFETY: the image is code as NVRTC made it; a damaged one is refused by the driver.
             unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
-                .map_err(|e| failed(source.name, e))
         };
-        let module = load(&self.compiler).or_else(|_| {
-            // What was kept on disk may be damaged.
-            self.compiler.forget(source);
-            load(&self.compiler)
+        let module = load(&self.compiler.image(source)?).or_else(|error| match error.0 {
+            // What was kept on disk is damaged, or of another driver.
+            CUresult::CUDA_ERROR_INVALID_IMAGE
+            | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            | CUresult::CUDA_ERROR_INVALID_SOURCE
+            | CUresult::CUDA_ERROR_INVALID_PTX => {
+                self.compiler.forget(source);
+                load(&self.compiler.image(source)?).map_err(|e| failed(source.name, e))
+            }
+            _ => Err(failed(source.name, error)),
         })?;
         self.modules.insert(source.name, module);
         Ok(module)

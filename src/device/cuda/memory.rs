@@ -38,10 +38,11 @@ impl Drop for Allocation {
 
 /// Memory for tensors, addressed by offsets from 0.
 pub(super) struct Memory {
-    stream: Arc<CudaStream>,
     tensors: Allocation,
     bytes: u64,
     aside: Allocation,
+    /// Last, for it holds the context that allocations are freed in.
+    stream: Arc<CudaStream>,
 }
 
 impl Memory {

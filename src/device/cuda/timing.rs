@@ -56,8 +56,7 @@ impl Timing {
         }
         let milliseconds = elapsed(events);
         self.spare.extend(self.awaited.pop_front());
-        // What cannot be told took no time; there is nobody to complain to.
-        Some(f64::from(milliseconds.unwrap_or(0.0)) * 1e-3)
+        Some(f64::from(milliseconds.unwrap_or(f32::NAN)) * 1e-3)
     }
 }
 
