@@ -12,6 +12,7 @@ mod reduce;
 mod softmax;
 mod steps;
 mod update;
+mod windows;
 
 pub(super) use self::copy::copy;
 

@@ -1,44 +1,22 @@
 //! Images as matrices: what each window sees is a column. For convolutions by matrix products.
 
-#![allow(unsafe_code)]
-
-use super::pool::{sides, steps};
-use super::steps::Divider;
+use super::windows::{Shape, Windows};
 use crate::device::DeviceError;
 use crate::device::cpu::ConvShape;
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::kernels::COLUMNS;
-use crate::device::cuda::launch::{Grid, Parameter, Ptr};
+use crate::device::cuda::launch::{Grid, Ptr};
 
-/// `Windows` of `columns.cu`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Windows {
-    rows: Divider,
-    columns: Divider,
-    size: [i32; 2],
-    windows: [i32; 2],
-    kernel: [i32; 2],
-    stride: [i32; 2],
-    padding: [i32; 2],
-}
-
-// SAFETY: numbers.
-unsafe impl Parameter for Windows {}
-
-impl Windows {
-    /// With a thread for each of so many rows and columns.
-    fn new(shape: &ConvShape, [rows, columns]: [usize; 2]) -> Result<Self, DeviceError> {
-        Ok(Self {
-            rows: Divider::new(rows),
-            columns: Divider::new(columns),
-            size: sides([shape.h, shape.w], "image")?,
-            windows: sides([shape.h_out(), shape.w_out()], "image")?,
-            kernel: sides([shape.kh, shape.kw], "window")?,
-            stride: steps(shape.stride),
-            padding: sides(shape.padding, "padding")?,
-        })
-    }
+/// With a thread for each of so many rows and columns.
+fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceError> {
+    let of = Shape {
+        image: [shape.h, shape.w],
+        windows: [shape.h_out(), shape.w_out()],
+        kernel: [shape.kh, shape.kw],
+        stride: shape.stride,
+        padding: shape.padding,
+    };
+    Windows::new(&of, threads)
 }
 
 /// Writes the columns of `images` images at `x`: of each, a matrix `[c * kh * kw, h' * w']`.
@@ -50,7 +28,7 @@ pub(in crate::device::cuda) fn im2col(
     images: usize,
 ) -> Result<(), DeviceError> {
     let [rows, across] = [shape.h_out(), shape.w_out()];
-    let of = Windows::new(shape, [rows, across])?;
+    let of = windows(shape, [rows, across])?;
     let count = (images * shape.c_in * rows * across) as u64;
     let kernel = COLUMNS.counting("im2col", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&columns, &x, &count, &of])
@@ -65,7 +43,7 @@ pub(in crate::device::cuda) fn col2im(
     shape: &ConvShape,
     images: usize,
 ) -> Result<(), DeviceError> {
-    let of = Windows::new(shape, [shape.h, shape.w])?;
+    let of = windows(shape, [shape.h, shape.w])?;
     let count = (images * shape.c_in * shape.h * shape.w) as u64;
     let kernel = COLUMNS.counting("col2im", count);
     gpu.launch(kernel, Grid::of_threads(count), &[&x, &columns, &count, &of])

@@ -1,12 +1,10 @@
 //! Maxima and means of windows, and their gradients.
 
-#![allow(unsafe_code)]
-
-use super::steps::Divider;
+use super::windows::{Shape, Windows};
 use crate::device::cuda::fault::Numbers;
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::kernels::POOL;
-use crate::device::cuda::launch::{Grid, Parameter};
+use crate::device::cuda::launch::Grid;
 use crate::device::{DeviceError, Place};
 use crate::layout::Layout;
 use crate::ops::Pool2d;
@@ -14,61 +12,18 @@ use crate::ops::Pool2d;
 /// Elements of a window from which on the lanes of a warp share it.
 const LARGE: usize = 32;
 
-/// `Windows` of `pool.cu`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Windows {
-    rows: Divider,
-    columns: Divider,
-    size: [i32; 2],
-    windows: [i32; 2],
-    kernel: [i32; 2],
-    stride: [i32; 2],
-    padding: [i32; 2],
+/// `large` are the images, `small` the windows; threads belong to elements of `threads`.
+fn windows(
+    pool: &Pool2d,
+    large: &Layout,
+    small: &Layout,
+    threads: &Layout,
+) -> Result<Windows, DeviceError> {
+    let sides = |layout: &Layout| [layout.shape()[2], layout.shape()[3]];
+    let Pool2d { kernel, stride, padding } = *pool;
+    let shape = Shape { image: sides(large), windows: sides(small), kernel, stride, padding };
+    Windows::new(&shape, sides(threads))
 }
-
-// SAFETY: numbers.
-unsafe impl Parameter for Windows {}
-
-impl Windows {
-    /// `large` are the images, `small` the windows; threads belong to elements of `threads`.
-    fn new(
-        pool: &Pool2d,
-        large: &Layout,
-        small: &Layout,
-        threads: &Layout,
-    ) -> Result<Self, DeviceError> {
-        let image = |layout: &Layout| [layout.shape()[2], layout.shape()[3]];
-        let [rows, columns] = image(threads).map(Divider::new);
-        let size = sides(image(large), "image")?;
-        Ok(Self {
-            rows,
-            columns,
-            size,
-            windows: sides(image(small), "image")?,
-            kernel: sides(pool.kernel, "window")?,
-            stride: steps(pool.stride),
-            padding: sides(pool.padding, "padding")?,
-        })
-    }
-}
-
-/// Sides as kernels count them: twice of them must fit.
-pub(super) fn sides(sides: [usize; 2], what: &str) -> Result<[i32; 2], DeviceError> {
-    if sides.iter().any(|&side| side >= MOST) {
-        return Err(DeviceError::new(format!(
-            "cuda: {what} of sides {sides:?}, expected below {MOST}"
-        )));
-    }
-    Ok(sides.map(|side| side as i32))
-}
-
-/// Steps from window to window. Beyond an image there is no window, however far.
-pub(super) fn steps(stride: [usize; 2]) -> [i32; 2] {
-    stride.map(|stride| stride.min(MOST) as i32)
-}
-
-const MOST: usize = 1 << 29;
 
 /// The largest element of each window, and its place.
 pub(super) fn max(
@@ -78,7 +33,7 @@ pub(super) fn max(
     x: &Place,
     pool: &Pool2d,
 ) -> Result<(), DeviceError> {
-    let of = Windows::new(pool, &x.layout, &y.layout, &y.layout)?;
+    let of = windows(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = POOL.counting("max_pool", count);
@@ -93,7 +48,7 @@ pub(super) fn max_grad(
     dy: &Place,
     pool: &Pool2d,
 ) -> Result<(), DeviceError> {
-    let of = Windows::new(pool, &dx.layout, &dy.layout, &dx.layout)?;
+    let of = windows(pool, &dx.layout, &dy.layout, &dx.layout)?;
     let report = gpu.report(Numbers::Argmax, dx.layout.shape()[2] * dx.layout.shape()[3]);
     let count = dx.layout.elements() as u64;
     let (dx, argmax, dy) = (gpu.first(dx), gpu.first(argmax), gpu.first(dy));
@@ -103,7 +58,7 @@ pub(super) fn max_grad(
 
 /// The mean of each window's elements inside the image.
 pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<(), DeviceError> {
-    let of = Windows::new(pool, &x.layout, &y.layout, &y.layout)?;
+    let of = windows(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
     let large = pool.kernel[0].saturating_mul(pool.kernel[1]) >= LARGE;
     let (name, lanes) = if large { ("avg_pool_large", 32) } else { ("avg_pool", 1) };
@@ -118,7 +73,7 @@ pub(super) fn avg_grad(
     dy: &Place,
     pool: &Pool2d,
 ) -> Result<(), DeviceError> {
-    let of = Windows::new(pool, &dx.layout, &dy.layout, &dx.layout)?;
+    let of = windows(pool, &dx.layout, &dy.layout, &dx.layout)?;
     let count = dx.layout.elements() as u64;
     let (dx, dy) = (gpu.first(dx), gpu.first(dy));
     let kernel = POOL.counting("avg_pool_grad", count);

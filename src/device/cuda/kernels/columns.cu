@@ -3,14 +3,6 @@
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-struct Windows {
-    // Of the tensor that threads belong to: windows for `im2col`, the image for `col2im`.
-    Divider rows, columns;
-    int size[2];     // Of an image.
-    int windows[2];  // How many there are.
-    int kernel[2], stride[2], padding[2];
-};
-
 // A thread does a window of one channel: its column of `kh * kw` elements. Neighbouring threads write
 // neighbours.
 KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
@@ -22,12 +14,12 @@ KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
     int row = (int)take_remainder(left, of.rows) * of.stride[0] - of.padding[0];
     u64 channel = left;  // Of this image and those before.
     u64 length = of.rows.divisor * of.columns.divisor;
-    const float *from = x + channel * of.size[0] * of.size[1];
+    const float *from = x + channel * of.image[0] * of.image[1];
     float *to = columns + channel * of.kernel[0] * of.kernel[1] * length + (i - channel * length);
     for (int r = row; r < row + of.kernel[0]; ++r)
         for (int c = column; c < column + of.kernel[1]; ++c) {
-            bool inside = r >= 0 && r < of.size[0] && c >= 0 && c < of.size[1];
-            *to = inside ? from[(u64)r * of.size[1] + c] : 0.0f;
+            bool inside = r >= 0 && r < of.image[0] && c >= 0 && c < of.image[1];
+            *to = inside ? from[(u64)r * of.image[1] + c] : 0.0f;
             to += length;
         }
 }

@@ -153,6 +153,15 @@ template <int K> __device__ inline void locate(const Walk<K> &walk, Index i, u64
     for (int k = 0; k < K; ++k) at[k] += i * walk.steps[walk.loops - 1][k];
 }
 
+// Windows over images: those of a pooling, or of a convolution.
+struct Windows {
+    // Of the tensor that threads belong to: of the windows forward, of the image backward.
+    Divider rows, columns;
+    int image[2];    // Its sides, height first.
+    int windows[2];  // How many there are.
+    int kernel[2], stride[2], padding[2];
+};
+
 // ---- Elementwise ----
 
 template <int K, class T> struct Inputs {

@@ -5,14 +5,6 @@
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-struct Windows {
-    // Of the tensor that threads belong to, which is the smaller one forward, and the larger one backward.
-    Divider rows, columns;
-    int size[2];     // Of the larger image.
-    int windows[2];  // Of the smaller one.
-    int kernel[2], stride[2], padding[2];
-};
-
 // `from..to`
 struct Span {
     int from, to;
@@ -23,7 +15,7 @@ __device__ inline Span inside(const Windows &of, int side, int i)
 {
     int from = i * of.stride[side] - of.padding[side];
     int to = from + of.kernel[side];
-    return Span{from < 0 ? 0 : from, to > of.size[side] ? of.size[side] : to};
+    return Span{from < 0 ? 0 : from, to > of.image[side] ? of.image[side] : to};
 }
 
 // The windows that have row or column `i` of the image.
@@ -60,15 +52,15 @@ KERNEL max_pool(float *y, int *argmax, const float *x, u64 count, Windows of)
     Element at(of, count);
     if (!at.there) return;
     Span rows = inside(of, 0, at.row), columns = inside(of, 1, at.column);
-    const float *image = x + at.image * area(of.size);
-    int place = rows.from * of.size[1] + columns.from;
+    const float *image = x + at.image * area(of.image);
+    int place = rows.from * of.image[1] + columns.from;
     float best = image[place];
     for (int row = rows.from; row < rows.to; ++row)
         for (int column = columns.from; column < columns.to; ++column) {
-            float next = image[row * of.size[1] + column];
+            float next = image[row * of.image[1] + column];
             if (next > best || (next != next && best == best)) {
                 best = next;
-                place = row * of.size[1] + column;
+                place = row * of.image[1] + column;
             }
         }
     y[at.i] = best;
@@ -82,7 +74,7 @@ KERNEL max_pool_grad(float *dx, const int *argmax, const float *dy, u64 count, W
     if (!at.there) return;
     Span rows = covering(of, 0, at.row), columns = covering(of, 1, at.column);
     u64 image = at.image * area(of.windows);
-    int place = at.row * of.size[1] + at.column;
+    int place = at.row * of.image[1] + at.column;
     float sum = 0.0f;
     const u64 NONE = ~0ull;
     u64 wrong = NONE;
@@ -107,18 +99,18 @@ template <int Lanes> __device__ inline void means(float *y, const float *x, u64 
     // Whole warps go.
     if (!at.there) return;
     Span rows = inside(of, 0, at.row), columns = inside(of, 1, at.column);
-    const float *image = x + at.image * area(of.size);
+    const float *image = x + at.image * area(of.image);
     double sum = 0.0;
     u32 width = columns.to - columns.from;
     u64 elements = (u64)(rows.to - rows.from) * width;
     if (Lanes == 1) {
         for (int row = rows.from; row < rows.to; ++row)
             for (int column = columns.from; column < columns.to; ++column)
-                sum += image[(u64)row * of.size[1] + column];
+                sum += image[(u64)row * of.image[1] + column];
     } else {
         for (u64 i = threadIdx.x % Lanes; i < elements; i += Lanes) {
             u64 down = elements < 0x80000000u ? (u32)i / width : i / width;
-            sum += image[(rows.from + down) * of.size[1] + columns.from + (i - down * width)];
+            sum += image[(rows.from + down) * of.image[1] + columns.from + (i - down * width)];
         }
         sum = join_lanes(sum, Plus());
     }
