@@ -64,7 +64,8 @@ struct Operands {
     result: Ptr,
 }
 
-/// Scratch bytes a run needs: those of the algorithm that it will take.
+/// Scratch bytes a run needs: those of the algorithm that it will take. 0 if that cannot be found out just
+/// now, as [`execute`] will say.
 pub(super) fn workspace(
     libraries: &Libraries,
     op: &Op,
@@ -74,9 +75,10 @@ pub(super) fn workspace(
     let Some(task) = Task::new(op, inputs, outputs).filter(|task| !task.is_empty()) else {
         return 0;
     };
-    match libraries.dnn().and_then(|mut dnn| dnn.workspace(&task)) {
-        Some(bytes) => bytes,
-        None => columns::workspace(&task),
+    match libraries.dnn().map_or(Ok(None), |mut dnn| dnn.workspace(&task)) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => columns::workspace(&task),
+        Err(_) => 0,
     }
 }
 
@@ -95,7 +97,7 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
     let scratch = Scratch::of(gpu, call);
     let libraries = Arc::clone(gpu.libraries());
     if let Some(mut dnn) = libraries.dnn()
-        && dnn.workspace(&task).is_some()
+        && dnn.takes(&task)?
     {
         return dnn.run(&task, operands, scratch);
     }
