@@ -87,7 +87,7 @@ pub(in crate::device::cuda) struct Dnn {
     stream: Arc<CudaStream>,
     handle: sys::cudnnHandle_t,
     tf32: bool,
-    /// task -> how it is run, from the first time on; `None` if not by cuDNN. Errors stay until they are told.
+    /// task -> how it is run, from the first time on; `None` if not by cuDNN. Errors stay until told.
     plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
