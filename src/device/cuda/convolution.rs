@@ -19,7 +19,7 @@ use crate::device::{Call, DeviceError, Place};
 use crate::layout::Layout;
 use crate::ops::Op;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 /// What of a convolution is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +37,8 @@ enum Kind {
 struct Task {
     kind: Kind,
     shape: ConvShape,
+    /// Whether both inputs begin at multiples of 16 bytes, which cuDNN may want.
+    aligned: bool,
 }
 
 impl Task {
@@ -48,7 +50,9 @@ impl Task {
             Op::Conv2dGradWeight { .. } => Kind::GradWeight,
             _ => return None,
         };
-        Some(Self { kind, shape: conv_shape(op, inputs, outputs)? })
+        // Tensors begin at multiples of 256 bytes, and views of them at any element.
+        let aligned = inputs.iter().all(|input| input.offset().is_multiple_of(4));
+        Some(Self { kind, shape: conv_shape(op, inputs, outputs)?, aligned })
     }
 
     /// Whether nothing is multiplied: all of the result, if it has any elements, is zeros.
@@ -64,7 +68,13 @@ struct Operands {
     result: Ptr,
 }
 
-/// Scratch bytes a run needs: those of the algorithm that it will take.
+/// cuDNN, if it is there and may be asked for a task.
+fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>> {
+    libraries.dnn().filter(|_| task.aligned)
+}
+
+/// Scratch bytes a run needs: those of the algorithm that it will take. 0 if that cannot be found out just
+/// now, as [`execute`] will say.
 pub(super) fn workspace(
     libraries: &Libraries,
     op: &Op,
@@ -74,9 +84,10 @@ pub(super) fn workspace(
     let Some(task) = Task::new(op, inputs, outputs).filter(|task| !task.is_empty()) else {
         return 0;
     };
-    match libraries.dnn().and_then(|mut dnn| dnn.workspace(&task)) {
-        Some(bytes) => bytes,
-        None => columns::workspace(&task),
+    match dnn(libraries, &task).map_or(Ok(None), |mut dnn| dnn.workspace(&task)) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => columns::workspace(&task),
+        Err(_) => 0,
     }
 }
 
@@ -94,8 +105,8 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
     }
     let scratch = Scratch::of(gpu, call);
     let libraries = Arc::clone(gpu.libraries());
-    if let Some(mut dnn) = libraries.dnn()
-        && dnn.workspace(&task).is_some()
+    if let Some(mut dnn) = dnn(&libraries, &task)
+        && dnn.takes(&task)?
     {
         return dnn.run(&task, operands, scratch);
     }
@@ -135,11 +146,25 @@ mod tests {
             (grad_input, [y, weight, x], Kind::GradInput),
             (grad_weight, [x, y, weight], Kind::GradWeight),
         ] {
-            assert_eq!(task(&op, shapes), Some(Task { kind, shape }));
+            assert_eq!(task(&op, shapes), Some(Task { kind, shape, aligned: true }));
         }
         assert_eq!(task(&Op::MatMul, [x, weight, y]), None);
         let none = Layout::contiguous(DType::F32, Dims::new(&[2, 2]));
         assert_eq!(Task::new(&Op::Conv2d(conv), &[none, none], &[none]), None);
+    }
+
+    #[test]
+    fn inputs_that_begin_at_multiples_of_four_floats_are_aligned() {
+        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        // 18 floats an image, 2 an output channel of the weight.
+        let [x, weight] = [[5, 2, 3, 3], [9, 2, 1, 1]].map(|s| Layout::contiguous(DType::F32, s));
+        let aligned = |x_from, weight_from| {
+            let inputs = [x.slice(0, x_from, 1).unwrap(), weight.slice(0, weight_from, 1).unwrap()];
+            let y = Layout::contiguous(DType::F32, [1, 1, 3, 3]);
+            Task::new(&Op::Conv2d(conv), &inputs, &[y]).unwrap().aligned
+        };
+        assert!(aligned(0, 0) && aligned(2, 2) && aligned(4, 8));
+        assert!(!aligned(1, 0) && !aligned(0, 1) && !aligned(3, 3));
     }
 
     #[test]

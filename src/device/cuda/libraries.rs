@@ -23,7 +23,7 @@ pub(super) struct Libraries {
 }
 
 impl Libraries {
-    /// Handles for a stream, whose context is current. Without cuDNN if that is not wanted or does not work.
+    /// Handles for a stream, whose context is current. Without cuDNN if that is not wanted or not there.
     pub(super) fn open(
         stream: Arc<CudaStream>,
         tf32: bool,
@@ -43,7 +43,7 @@ impl Libraries {
             )));
         }
         let blas = Blas::open(stream.clone(), tf32)?;
-        let dnn = if cudnn { open_cudnn(&stream, tf32) } else { None };
+        let dnn = if cudnn { open_cudnn(&stream, tf32)? } else { None };
         Ok(Self { stream, blas: Mutex::new(blas), dnn: dnn.map(Mutex::new) })
     }
 
@@ -68,18 +68,89 @@ impl Drop for Libraries {
     }
 }
 
-/// A handle of cuDNN, if it is there, is new enough and works.
-fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Option<Dnn> {
-    let without = |reason: &str| {
-        tracing::debug!(target: "remat", reason, "cuDNN is not used");
-        None
-    };
-    let Some(version) = versions::cudnn() else { return without("there is no libcudnn.so.9") };
-    if version < OLDEST_CUDNN {
-        return without(&format!("it is version {version}"));
+/// A handle of cuDNN, if it is there and new enough.
+///
+/// # Errors
+/// If it is, but does not work: what is wrong with it may be gone the next time, and other bits would come of
+/// that.
+fn open_cudnn(stream: &Arc<CudaStream>, tf32: bool) -> Result<Option<Dnn>, DeviceError> {
+    match usable(versions::cudnn()) {
+        Ok(version) => {
+            let opened = Dnn::open(stream.clone(), tf32);
+            opened.map(Some).map_err(|error| unusable(version, &error))
+        }
+        Err(reason) => {
+            tracing::warn!(
+                target: "remat",
+                reason,
+                "convolutions go through im2col and cuBLAS, which is slower: cuDNN needs libcudnn.so.9"
+            );
+            Ok(None)
+        }
     }
-    match Dnn::open(stream.clone(), tf32) {
-        Ok(dnn) => Some(dnn),
-        Err(error) => without(&error.to_string()),
+}
+
+/// The version of cuDNN that was found, or why it is not used.
+fn usable(found: Option<Version>) -> Result<Version, String> {
+    match found {
+        None => Err("cuDNN was not found".into()),
+        Some(version) if version < OLDEST_CUDNN => {
+            Err(format!("cuDNN {version} was found, and {OLDEST_CUDNN} is the oldest that works"))
+        }
+        Some(version) => Ok(version),
+    }
+}
+
+/// What to say of a cuDNN that is there but does not work.
+fn unusable(version: Version, error: &DeviceError) -> DeviceError {
+    DeviceError::new(format!(
+        "cuDNN {version} was found, which convolves, but does not work: {error}; Options::cudnn(false) does \
+         without it"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cuda::gpu::Gpu;
+
+    #[test]
+    fn cudnn_is_used_from_its_oldest_version_on() {
+        assert!(usable(None).unwrap_err().contains("not found"));
+        let old = usable(Some(Version(8, 9, 7))).unwrap_err();
+        assert!(old.contains("8.9.7") && old.contains("9.0.0"), "{old}");
+        for version in [OLDEST_CUDNN, Version(9, 10, 2)] {
+            assert_eq!(usable(Some(version)), Ok(version));
+        }
+    }
+
+    /// A thread without a context has none to make a handle in, though a real cuDNN may make itself one.
+    #[test]
+    fn a_cudnn_that_does_not_work_is_an_error() {
+        let Ok(gpu) = Gpu::open(0, false, true) else {
+            println!("skipped: no device");
+            return;
+        };
+        let Ok(version) = usable(versions::cudnn()) else {
+            println!("skipped: no cuDNN");
+            return;
+        };
+        let stream = gpu.events();
+        let opened = std::thread::scope(|scope| {
+            let elsewhere = || {
+                let opened = open_cudnn(stream, false);
+                stream.context().bind_to_thread().unwrap();
+                opened.map(|dnn| dnn.is_some())
+            };
+            scope.spawn(elsewhere).join().unwrap()
+        });
+        match opened {
+            Ok(there) => assert!(there),
+            Err(error) => {
+                let error = error.to_string();
+                let parts = [&format!("cuDNN {version}"), "CUDNN_STATUS_", "Options::cudnn(false)"];
+                assert!(parts.iter().all(|part| error.contains(*part)), "{error}");
+            }
+        }
     }
 }

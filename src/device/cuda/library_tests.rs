@@ -128,6 +128,42 @@ fn tf32_is_near_and_the_same_each_time() {
     }
 }
 
+/// cuDNN may refuse operands that do not begin at a multiple of 16 bytes.
+#[test]
+fn views_that_begin_anywhere_go_without_cudnn() {
+    let rng = &mut Rng::new(37);
+    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let runs = tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv);
+    let open = |cudnn| Cuda::open(Options { cudnn, ..Options::default() });
+    let (Ok(with), Ok(without)) = (open(true), open(false)) else { return };
+    let both = [&with, &without];
+    let mut cases = Vec::new();
+    for (op, args) in &runs {
+        let outputs = outputs(op, &args.each_ref().map(Arg::layout));
+        for which in [0, 1] {
+            for further in [1, 2, 3, 4] {
+                let mut args = args.clone();
+                let shape = *args[which].layout().shape();
+                args[which] = rng
+                    .floats([shape.elements() + further])
+                    .view(|layout| layout.slice(0, further, shape.elements())?.reshape(&shape));
+                let inputs = args.each_ref().map(Arg::layout);
+                if further < 4 {
+                    let [a, b] = both.map(|device| device.workspace(op, &inputs, &outputs));
+                    assert_eq!(a, b, "{op:?} of {inputs:?}");
+                }
+                cases.push((op, args, further < 4));
+            }
+        }
+    }
+    let (mut with, mut without) = (Rig::new(with), Rig::new(without));
+    for (op, args, by_columns) in cases {
+        let [a, b] = [&mut with, &mut without].map(|rig| rig.run(op, &args).remove(0));
+        close(&a, &b, 2e-5, &format!("{op:?}"));
+        assert!(!by_columns || bits(&a) == bits(&b), "{op:?}");
+    }
+}
+
 /// An evicted tensor is recomputed somewhere else, maybe on a device opened later.
 #[test]
 fn the_same_bits_elsewhere_and_on_another_device() {

@@ -1,6 +1,7 @@
 //! Which of cuDNN's algorithms a shape gets. Never by timing: times differ from run to run, and bits would
 //! with them.
 
+use super::Kind;
 use std::ffi::c_int;
 
 /// Most bytes of workspace an algorithm may want, if another wants less. To be tuned on a GPU.
@@ -65,13 +66,35 @@ pub(super) struct Candidate {
     pub bytes: usize,
 }
 
+/// Whether a status of cuDNN 9 is about what was asked, and so always the same: it was wrong, or is not
+/// supported. All others may be about memory, or what else there is just now.
+pub(super) const fn is_lasting(status: u32) -> bool {
+    matches!(status, 2000..=3999)
+}
+
+/// Whether an algorithm is documented to add in any order, whatever is said of it when it is offered.
+const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
+    matches!((kind, algorithm), (Kind::GradInput, 0) | (Kind::GradWeight, 0 | 3))
+}
+
 /// Those offers that work, are deterministic and as exact as wanted, in cuDNN's order.
-pub(super) fn candidates(offers: &[Offer], tf32: bool) -> impl Iterator<Item = Candidate> {
-    offers.iter().filter(|offer| offer.status == 0 && offer.determinism == 1).filter_map(
-        move |&Offer { algorithm, bytes, math, .. }| {
-            Math::allowed(math, tf32).map(|math| Candidate { algorithm, math, bytes })
-        },
-    )
+///
+/// # Errors
+/// The status of an offer that may work at another time: other bits would come of it then.
+pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
+    let mut found = Vec::new();
+    for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
+        if adds_in_any_order(kind, algorithm) || is_lasting(status) {
+            continue;
+        }
+        if status != 0 {
+            return Err(status);
+        }
+        if let (1, Some(math)) = (determinism, Math::allowed(math, tf32)) {
+            found.push(Candidate { algorithm, math, bytes });
+        }
+    }
+    Ok(found)
 }
 
 /// The first, which cuDNN takes for the fastest, whose workspace is within the cap; if there is none, the
@@ -96,7 +119,8 @@ mod tests {
     };
 
     fn found(offers: &[Offer], tf32: bool) -> Vec<(u32, Math)> {
-        candidates(offers, tf32).map(|found| (found.algorithm, found.math)).collect()
+        let found = candidates(Kind::Forward, offers, tf32).unwrap();
+        found.iter().map(|found| (found.algorithm, found.math)).collect()
     }
 
     #[test]
@@ -109,6 +133,47 @@ mod tests {
         ];
         assert_eq!(found(&offers, false), [(3, Math::Fma)]);
         assert_eq!(found(&offers[..2], false), []);
+    }
+
+    #[test]
+    fn what_adds_in_any_order_is_none_even_if_it_is_called_deterministic() {
+        let offers = [0, 1, 2, 3, 4].map(|algorithm| Offer { algorithm, ..GOOD });
+        for (kind, expected) in [
+            (Kind::Forward, &[0, 1, 2, 3, 4][..]),
+            (Kind::GradInput, &[1, 2, 3, 4]),
+            (Kind::GradWeight, &[1, 2, 4]),
+        ] {
+            let found = candidates(kind, &offers, false).unwrap();
+            let found: Vec<_> = found.iter().map(|found| found.algorithm).collect();
+            assert_eq!(found, expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_fails_for_now_is_not_passed_over() {
+        let offers =
+            |status| [Offer { algorithm: 0, status, ..GOOD }, Offer { algorithm: 1, ..GOOD }];
+        for (status, lasting) in [
+            (1001, false),
+            (1999, false),
+            (2000, true),
+            (2003, true),
+            (3000, true),
+            (3999, true),
+            (4000, false),
+            (4003, false),
+            (5000, false),
+        ] {
+            assert_eq!(is_lasting(status), lasting, "{status}");
+            let found = candidates(Kind::Forward, &offers(status), false);
+            let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
+            assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
+        }
+        // What would not be used may fail as it likes.
+        assert_eq!(
+            candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
+            Ok(1)
+        );
     }
 
     #[test]

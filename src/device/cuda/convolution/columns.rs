@@ -253,7 +253,7 @@ mod tests {
             stride: [1, 1],
             padding: [kernel / 2, kernel / 2],
         };
-        Task { kind, shape }
+        Task { kind, shape, aligned: true }
     }
 
     #[test]

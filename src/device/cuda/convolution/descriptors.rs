@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::choice::Math;
+use super::choice::{Math, is_lasting};
 use crate::device::DeviceError;
 use crate::device::cpu::ConvShape;
 use cudarc::cudnn::sys;
@@ -11,6 +11,51 @@ use std::ptr::null_mut;
 
 const DATA: sys::cudnnDataType_t = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
 const PACKED: sys::cudnnTensorFormat_t = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+
+/// Why cuDNN did not do something.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It never does this: what was asked for goes without it.
+    Unsupported(DeviceError),
+    /// It does not work just now, for want of memory or for what else is the matter.
+    Broken(DeviceError),
+}
+
+impl Failure {
+    /// What a status means that is not 0.
+    const fn of(status: u32, error: DeviceError) -> Self {
+        if is_lasting(status) { Self::Unsupported(error) } else { Self::Broken(error) }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<Failure> for DeviceError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unsupported(error) | Failure::Broken(error) => error,
+        }
+    }
+}
+
+/// What was found, or `None` if cuDNN never does this.
+///
+/// # Errors
+/// If it does not work just now.
+pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, DeviceError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Failure::Unsupported(error)) => {
+            tracing::debug!(target: "remat", %error, "not by cuDNN");
+            Ok(None)
+        }
+        Err(Failure::Broken(error)) => Err(error),
+    }
+}
 
 /// Descriptions of a convolution's tensors, and of itself.
 pub(super) struct Descriptors {
@@ -24,8 +69,8 @@ impl Descriptors {
     /// Describes a convolution.
     ///
     /// # Errors
-    /// If cuDNN does not take sizes like these.
-    pub(super) fn new(shape: &ConvShape) -> Result<Self, DeviceError> {
+    /// If cuDNN does not take sizes like these, or has no memory.
+    pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
         let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;
         let [c_out, kh, kw] = ints([c_out, kh, kw])?;
@@ -54,7 +99,7 @@ impl Descriptors {
     }
 
     /// Changes how algorithms multiply.
-    pub(super) fn set_math(&self, math: Math) -> Result<(), DeviceError> {
+    pub(super) fn set_math(&self, math: Math) -> Result<(), Failure> {
         let math = match math {
             Math::Default => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
             Math::TensorOp => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
@@ -84,18 +129,22 @@ impl Drop for Descriptors {
 }
 
 /// Sizes as cuDNN takes them.
-fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], DeviceError> {
+fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], Failure> {
     let mut ints = [0; N];
     for (int, size) in ints.iter_mut().zip(sizes) {
-        *int = c_int::try_from(size)
-            .map_err(|_| DeviceError::new(format!("cudnn: {size} is above {}", c_int::MAX)))?;
+        *int = c_int::try_from(size).map_err(|_| {
+            let error = format!("cudnn: {size} is above {}", c_int::MAX);
+            Failure::Unsupported(DeviceError::new(error))
+        })?;
     }
     Ok(ints)
 }
 
 /// A call of cuDNN that may not have worked, in words.
-pub(super) fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), DeviceError> {
-    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+pub(super) fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), Failure> {
+    // SAFETY: the enum is a `u32`. Read as a number, as a newer cuDNN may have some that it lacks.
+    let number = unsafe { (&raw const status).cast::<u32>().read() };
+    if number == 0 {
         return Ok(());
     }
     // cuDNN's own word for it: a newer one may know more than the enum.
@@ -107,7 +156,8 @@ pub(super) fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), Device
         // SAFETY: as above.
         unsafe { CStr::from_ptr(text) }.to_string_lossy()
     };
-    Err(DeviceError::new(format!("cudnn: {what}: {text}")))
+    let error = DeviceError::new(format!("cudnn: {what}: {text} ({number})"));
+    Err(Failure::of(number, error))
 }
 
 #[cfg(test)]
@@ -159,13 +209,33 @@ mod tests {
         assert_eq!(size, [n, c_out, SHAPE.h_out() as c_int, SHAPE.w_out() as c_int]);
         // SAFETY: as above.
         let refused = unsafe { sys::cudnnSetTensor4dDescriptor(made.x, PACKED, DATA, -1, 1, 1, 1) };
-        let error = check("x", refused).unwrap_err().to_string();
+        let Err(Failure::Unsupported(error)) = check("x", refused) else {
+            panic!("{refused:?} is about the shape");
+        };
+        let error = error.to_string();
         assert!(error.starts_with("cudnn: x: CUDNN_STATUS_BAD_PARAM"), "{error}");
     }
 
     #[test]
     fn sizes_beyond_an_int_are_refused() {
         assert_eq!(ints([1, 2]).unwrap(), [1, 2]);
-        assert!(ints([1 << 31]).unwrap_err().to_string().contains("2147483648"));
+        let Err(Failure::Unsupported(error)) = ints([1 << 31]) else {
+            panic!("such sizes never work")
+        };
+        assert!(error.to_string().contains("2147483648"), "{error}");
+    }
+
+    #[test]
+    fn only_what_never_works_goes_without_cudnn() {
+        let error = || DeviceError::new("why");
+        for status in [2000, 2008, 3000, 3010, 3999] {
+            let found = supported::<()>(Err(Failure::of(status, error())));
+            assert!(matches!(found, Ok(None)), "{status}");
+        }
+        for status in [1, 1001, 1008, 4000, 4003, 4004, 5003] {
+            let found = supported::<()>(Err(Failure::of(status, error())));
+            assert_eq!(found.unwrap_err().to_string(), "why", "{status}");
+        }
+        assert_eq!(supported(Ok(7)).unwrap(), Some(7));
     }
 }

@@ -3,10 +3,11 @@
 #![allow(unsafe_code)]
 
 use super::choice::{Math, Offer, candidates, choose};
-use super::descriptors::{Descriptors, check};
+use super::descriptors::{Descriptors, Failure, check, supported};
 use super::{Kind, Operands, Task};
 use crate::device::DeviceError;
 use crate::device::cuda::blas::pointer;
+use crate::device::cuda::driver::failed;
 use crate::device::cuda::scratch::Scratch;
 use cudarc::cudnn::sys;
 use cudarc::driver::CudaStream;
@@ -86,8 +87,8 @@ pub(in crate::device::cuda) struct Dnn {
     stream: Arc<CudaStream>,
     handle: sys::cudnnHandle_t,
     tf32: bool,
-    /// task -> how it is run, from the first time on; `None` if not by cuDNN.
-    plans: FxHashMap<Task, Option<Plan>>,
+    /// task -> how it is run, from the first time on; `None` if not by cuDNN. Errors stay until told.
+    plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
 }
 
 // SAFETY: handles and descriptors may be used from any thread, by one at a time.
@@ -111,28 +112,44 @@ impl Dnn {
     }
 
     /// The workspace of a task; `None` if it is not run by cuDNN. From any thread.
-    pub(super) fn workspace(&mut self, task: &Task) -> Option<u64> {
+    ///
+    /// # Errors
+    /// If that cannot be found out just now, until [`Self::takes`] has told so.
+    pub(super) fn workspace(&mut self, task: &Task) -> Result<Option<u64>, DeviceError> {
         if !self.plans.contains_key(task) {
-            // Without a context nothing works from now on, whatever is answered here.
-            self.stream.context().bind_to_thread().ok()?;
-            let plan = self.plan(task).unwrap_or_else(|error| {
-                tracing::debug!(target: "remat", ?task, %error, "not by cuDNN");
-                None
+            let plan = supported(self.plan(task)).map(Option::flatten).map_err(|error| {
+                DeviceError::new(format!(
+                    "{error} (for {task:?}; Options::cudnn(false) does without cuDNN)"
+                ))
             });
             self.plans.insert(*task, plan);
         }
-        self.plans[task].as_ref().map(|plan| plan.bytes as u64)
+        let plan = self.plans[task].as_ref().map_err(DeviceError::clone)?;
+        Ok(plan.as_ref().map(|plan| plan.bytes as u64))
     }
 
-    /// Runs a task that has a workspace.
+    /// Whether a task is run by cuDNN.
+    ///
+    /// # Errors
+    /// If that could not be found out. The next time it is tried again.
+    pub(super) fn takes(&mut self, task: &Task) -> Result<bool, DeviceError> {
+        let workspace = self.workspace(task);
+        if workspace.is_err() {
+            self.plans.remove(task);
+        }
+        Ok(workspace?.is_some())
+    }
+
+    /// Runs a task that cuDNN takes.
     pub(super) fn run(
         &self,
         task: &Task,
         Operands { inputs: [a, b], result }: Operands,
         mut scratch: Scratch,
     ) -> Result<(), DeviceError> {
-        let plan = self.plans.get(task).and_then(Option::as_ref);
-        let plan = plan.expect("only tasks that have a workspace are run");
+        let Some(Ok(Some(plan))) = self.plans.get(task) else {
+            unreachable!("only tasks that are taken are run");
+        };
         let workspace = scratch.take(plan.bytes as u64)?;
         let (Descriptors { x, weight, y, conv }, bytes) = (&plan.descriptors, plan.bytes);
         let (one, zero) = (1.0f32, 0.0f32);
@@ -190,21 +207,27 @@ impl Dnn {
                 ),
             }
         };
-        check(&format!("{task:?} by {:?}", plan.algorithm), status)
+        Ok(check(&format!("{task:?} by {:?}", plan.algorithm), status)?)
     }
 
     /// How a task is to be run; `None` if cuDNN has no algorithm that may be used.
-    fn plan(&self, task: &Task) -> Result<Option<Plan>, DeviceError> {
+    fn plan(&self, task: &Task) -> Result<Option<Plan>, Failure> {
+        let bound = self.stream.context().bind_to_thread();
+        bound.map_err(|error| failed("changing threads", error))?;
         let descriptors = Descriptors::new(&task.shape)?;
         descriptors.set_math(Math::wanted(self.tf32))?;
         let mut room = [Offer::default(); OFFERS];
         let offers = self.offers(task.kind, &descriptors, &mut room)?;
+        let offered = candidates(task.kind, offers, self.tf32).map_err(|status| {
+            DeviceError::new(format!("cudnn: an algorithm is offered with status {status}"))
+        })?;
         let mut usable = Vec::new();
-        for mut candidate in candidates(offers, self.tf32) {
+        for mut candidate in offered {
             let Some(algorithm) = Algorithm::of(task.kind, candidate.algorithm) else { continue };
             // The size that counts is that of the algorithm multiplying as it will.
-            descriptors.set_math(candidate.math)?;
-            if let Ok(bytes) = self.bytes(algorithm, &descriptors) {
+            let set = descriptors.set_math(candidate.math);
+            if let Some(bytes) = supported(set.and_then(|()| self.bytes(algorithm, &descriptors)))?
+            {
                 candidate.bytes = bytes;
                 usable.push(candidate);
             }
@@ -221,7 +244,7 @@ impl Dnn {
         kind: Kind,
         Descriptors { x, weight, y, conv }: &Descriptors,
         room: &'a mut [Offer; OFFERS],
-    ) -> Result<&'a [Offer], DeviceError> {
+    ) -> Result<&'a [Offer], Failure> {
         let mut count = 0;
         let (most, found, list) = (OFFERS as c_int, &raw mut count, room.as_mut_ptr());
         let handle = self.handle;
@@ -270,7 +293,7 @@ impl Dnn {
         &self,
         algorithm: Algorithm,
         Descriptors { x, weight, y, conv }: &Descriptors,
-    ) -> Result<usize, DeviceError> {
+    ) -> Result<usize, Failure> {
         let mut bytes = 0;
         let (handle, bytes_to) = (self.handle, &raw mut bytes);
         // SAFETY: handle and descriptors are in order; cuDNN writes one number.
@@ -307,6 +330,52 @@ impl Drop for Dnn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cuda::convolution::{columns, execute, workspace};
+    use crate::device::cuda::gpu::Gpu;
+    use crate::device::{Call, Place};
+    use crate::layout::{DType, Layout};
+    use crate::ops::{Conv2d, Op};
+
+    /// Needs a device and cuDNN.
+    #[test]
+    fn what_failed_is_told_and_then_tried_again() {
+        let Ok(mut gpu) = Gpu::open(0, false, true) else {
+            println!("skipped: no device");
+            return;
+        };
+        if gpu.libraries().dnn().is_none() {
+            println!("skipped: no cuDNN");
+            return;
+        }
+        gpu.reserve(64 << 20).unwrap();
+        let op = Op::Conv2d(Conv2d { stride: [1, 1], padding: [1, 1] });
+        let [x, weight, y] = [[2, 4, 8, 8], [4, 4, 3, 3], [2, 4, 8, 8]]
+            .map(|shape| Layout::contiguous(DType::F32, shape));
+        let task = Task::new(&op, &[x, weight], &[y]).unwrap();
+        let bytes = |gpu: &Gpu| workspace(gpu.libraries(), &op, &[x, weight], &[y]);
+        let at = |i: u64, layout| Place { storage: i << 20, layout };
+        let run = |gpu: &mut Gpu| {
+            let (inputs, outputs) = ([at(0, x), at(1, weight)], [at(2, y)]);
+            let workspace = 3 << 20..64 << 20;
+            let call =
+                Call { op: &op, inputs: &inputs, outputs: &outputs, workspace, timed: false };
+            execute(gpu, &call)
+        };
+        let before = bytes(&gpu);
+        let by_cudnn = gpu.libraries().dnn().unwrap().workspace(&task).unwrap();
+        assert_eq!(before, by_cudnn.unwrap_or_else(|| columns::workspace(&task)));
+        let failure = DeviceError::new("no memory just now");
+        gpu.libraries().dnn().unwrap().plans.insert(task, Err(failure));
+        assert_eq!(bytes(&gpu), 0);
+        assert_eq!(bytes(&gpu), 0);
+        assert_eq!(run(&mut gpu).unwrap_err().to_string(), "no memory just now");
+        assert_eq!(bytes(&gpu), before);
+        run(&mut gpu).unwrap();
+        // What never works goes by columns, and stays there.
+        gpu.libraries().dnn().unwrap().plans.insert(task, Ok(None));
+        assert_eq!(bytes(&gpu), columns::workspace(&task));
+        run(&mut gpu).unwrap();
+    }
 
     /// The numbers are positions in the lists.
     #[test]
