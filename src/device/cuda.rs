@@ -73,7 +73,7 @@ impl Cuda {
     /// Opens a device.
     ///
     /// # Errors
-    /// If there is no driver, no such device, or no cuBLAS.
+    /// If there is no driver, no such device, no NVRTC or no cuBLAS, or if a cuDNN is there that does not work.
     pub fn open(options: Options) -> Result<Self, DeviceError> {
         let gpu = Gpu::open(options.ordinal, options.tf32, options.cudnn)?;
         let timing = Timing::new(gpu.events().clone());
