@@ -72,6 +72,7 @@ mod tests {
     use crate::device::conformance::Rig;
     use crate::device::conformance::samples::{assert_same_bits, results};
     use crate::device::cuda::{compile, for_tests};
+    use rayon::prelude::*;
     use std::cell::Cell;
 
     thread_local! {
@@ -97,11 +98,11 @@ mod tests {
             println!("skipped: there is no NVRTC");
             return;
         }
-        for source in ALL.iter().flat_map(|family| &family.0) {
+        ALL.par_iter().flat_map_iter(|family| &family.0).for_each(|source| {
             for architecture in ["sm_80", "sm_90"] {
                 let image = compile::compile(source, architecture).unwrap();
                 assert!(!image.is_empty(), "{} for {architecture}", source.name);
             }
-        }
+        });
     }
 }
