@@ -187,6 +187,21 @@ API CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction handle) {
   return CUDA_SUCCESS;
 }
 
+API CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, size_t* size) {
+  ENTER();
+  FIND_FUNCTION(function, handle);
+  auto kernel = function->kernel;
+  if (!offset || index >= kernel->parameters) return CUDA_ERROR_INVALID_VALUE;
+  size_t end = 0;
+  for (size_t i = 0; i <= index; ++i) {
+    size_t alignment = kernel->alignments[i];
+    *offset = (end + alignment - 1) / alignment * alignment;
+    end = *offset + kernel->sizes[i];
+  }
+  if (size) *size = kernel->sizes[index];
+  return CUDA_SUCCESS;
+}
+
 API CUresult cuFuncSetAttribute(CUfunction handle, int attribute, int value) {
   ENTER();
   FIND_FUNCTION(function, handle);

@@ -147,6 +147,15 @@ void test_compiler() {
   int shared = 0;
   OK(cuFuncGetAttribute(&shared, 1, kernel("transpose")));
   CHECK(shared >= 32 * 33 * 4 && shared < 32 * 33 * 4 + 1000);
+  // The one that `test_kernels` launches first.
+  size_t offset = 0, size = 0;
+  std::vector<size_t> offsets, sizes;
+  while (cuFuncGetParamInfo(kernel("parameters"), sizes.size(), &offset, &size) == 0) {
+    offsets.push_back(offset);
+    sizes.push_back(size);
+  }
+  CHECK((offsets == std::vector<size_t>{0, 8, 16, 24, 48, 64}));
+  CHECK((sizes == std::vector<size_t>{8, 1, 8, 24, 16, 8}));
 }
 
 void test_kernels() {

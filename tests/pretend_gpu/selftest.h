@@ -25,6 +25,7 @@ using Ptr = unsigned long long;
   F(cuEventElapsedTime, float*, void*, void*) F(cuEventDestroy_v2, void*)                             \
   F(cuModuleLoadData, void**, const void*) F(cuModuleUnload, void*)                                   \
   F(cuModuleGetFunction, void**, void*, const char*) F(cuFuncGetAttribute, int*, int, void*)          \
+  F(cuFuncGetParamInfo, void*, size_t, size_t*, size_t*)                                              \
   F(cuLaunchKernel, void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**)
 #define NVRTC_FUNCTIONS(F)                                                                            \
   F(nvrtcCreateProgram, void**, const char*, const char*, int, const char**, const char**)            \

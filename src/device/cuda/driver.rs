@@ -103,7 +103,7 @@ pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, DeviceError> {
 }
 
 /// Newest CUDA that the driver knows; the driver is ready then.
-fn driver_version() -> Result<(u32, u32), DeviceError> {
+pub(super) fn driver_version() -> Result<(u32, u32), DeviceError> {
     // SAFETY: loading a library runs its initializers; libcuda's have no preconditions.
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::new(

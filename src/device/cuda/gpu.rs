@@ -6,7 +6,7 @@ use super::compile::{Compiler, Image};
 use super::driver::{self, failed};
 use super::fault::{self, Numbers, Report};
 use super::kernels::Source;
-use super::launch::{Kernel, Ptr};
+use super::launch::{Kernel, Loaded, Ptr};
 use super::libraries::Libraries;
 use super::memory::Memory;
 use crate::device::{DeviceError, Place};
@@ -28,7 +28,7 @@ pub(super) struct Gpu {
     /// By the name of the source.
     modules: FxHashMap<&'static str, sys::CUmodule>,
     /// By the names of source and kernel.
-    functions: FxHashMap<[&'static str; 2], sys::CUfunction>,
+    functions: FxHashMap<[&'static str; 2], Loaded>,
     libraries: Arc<Libraries>,
     /// How many launches could report a fault; starts again at 1.
     reports: u32,
@@ -156,18 +156,22 @@ impl Gpu {
     }
 
     /// A kernel that can be launched. The first of a source loads all of it.
-    pub(super) fn function(&mut self, kernel: Kernel) -> Result<sys::CUfunction, DeviceError> {
+    pub(super) fn function(&mut self, kernel: Kernel) -> Result<&Loaded, DeviceError> {
         let key = [kernel.source.name, kernel.name];
-        if let Some(&function) = self.functions.get(&key) {
-            return Ok(function);
+        if !self.functions.contains_key(&key) {
+            let function = self.load(kernel)?;
+            self.functions.insert(key, function);
         }
+        Ok(&self.functions[&key])
+    }
+
+    fn load(&mut self, kernel: Kernel) -> Result<Loaded, DeviceError> {
         let module = self.module(kernel.source)?;
         let name = CString::new(kernel.name).map_err(|e| DeviceError::new(e.to_string()))?;
         // SAFETY: modules are unloaded with `self` alone.
-        let function = unsafe { result::module::get_function(module, name) }
+        let handle = unsafe { result::module::get_function(module, name) }
             .map_err(|e| failed(kernel.name, e))?;
-        self.functions.insert(key, function);
-        Ok(function)
+        Loaded::new(handle)
     }
 
     fn module(&mut self, source: &'static Source) -> Result<sys::CUmodule, DeviceError> {

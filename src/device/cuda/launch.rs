@@ -2,11 +2,11 @@
 
 #![allow(unsafe_code)]
 
-use super::driver::failed;
+use super::driver::{driver_version, failed};
 use super::gpu::Gpu;
 use super::kernels::Source;
 use crate::device::DeviceError;
-use cudarc::driver::result;
+use cudarc::driver::{result, sys};
 use smallvec::SmallVec;
 use std::ffi::c_void;
 
@@ -86,25 +86,64 @@ impl Grid {
     }
 }
 
+/// A kernel that the driver has loaded.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    handle: sys::CUfunction,
+    /// Bytes of each parameter, if the driver can tell.
+    sizes: Option<SmallVec<[usize; 12]>>,
+}
+
+impl Loaded {
+    /// Asks what its parameters are.
+    pub(super) fn new(handle: sys::CUfunction) -> Result<Self, DeviceError> {
+        // Of CUDA 12.4; the driver's library has no such function before.
+        if driver_version()? < (12, 4) {
+            return Ok(Self { handle, sizes: None });
+        }
+        let size = |index| {
+            let [mut offset, mut size] = [0; 2];
+            // SAFETY: writes two integers to places that outlive the call.
+            let told =
+                unsafe { sys::cuFuncGetParamInfo(handle, index, &raw mut offset, &raw mut size) };
+            // Past the last one it is an error, which is how to know how many there are.
+            (told == sys::CUresult::CUDA_SUCCESS).then_some(size)
+        };
+        Ok(Self { handle, sizes: Some((0..).map_while(size).collect()) })
+    }
+}
+
 impl Gpu {
     /// Runs a kernel once all that was given before is done. What its parameters point to must be as the
     /// kernel expects.
+    ///
+    /// # Panics
+    /// If the kernel has other parameters.
     pub(super) fn launch(
         &mut self,
         kernel: Kernel,
         Grid { blocks: [x, y, z], threads }: Grid,
         parameters: &[&dyn Parameter],
     ) -> Result<(), DeviceError> {
-        let function = self.function(kernel)?;
+        let &Loaded { handle, ref sizes } = self.function(kernel)?;
+        if let Some(sizes) = sizes {
+            let given = parameters.iter().map(|&parameter| size_of_val(parameter));
+            assert!(
+                given.eq(sizes.iter().copied()),
+                "{} has parameters of {sizes:?} bytes",
+                kernel.name
+            );
+        }
         let mut addresses: SmallVec<[*mut c_void; 16]> = parameters
             .iter()
             .map(|&parameter| std::ptr::from_ref(parameter).cast_mut().cast::<c_void>())
             .collect();
-        // SAFETY: the function's module lives as long as `self`, the parameters are those of the kernel,
-        // which is the callers' part, and the driver copies them before it returns.
+        // SAFETY: the function's module lives as long as `self`; the parameters are as many and as large
+        // as the kernel's, and mean what it expects, which is the callers' part; the driver copies them
+        // before it returns.
         unsafe {
             result::launch_kernel(
-                function,
+                handle,
                 (x, y, z),
                 (threads, 1, 1),
                 0,
@@ -113,5 +152,33 @@ impl Gpu {
             )
         }
         .map_err(|e| failed(kernel.name, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cuda::for_tests;
+    use crate::device::cuda::kernels::COPY;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn parameters_of_other_sizes_than_the_kernels_are_refused() {
+        let Some(mut device) = for_tests() else { return };
+        let gpu = &mut device.gpu;
+        gpu.reserve(1 << 12).unwrap();
+        let fill = COPY.kernel("fill");
+        if gpu.function(fill).unwrap().sizes.is_none() {
+            println!("skipped: the driver is older than CUDA 12.4");
+            return;
+        }
+        let (out, bits, count) = (gpu.at(0), 0_u32, 256_u64);
+        let wrong: [&[&dyn Parameter]; 3] =
+            [&[&out, &bits], &[&out, &count, &count], &[&out, &bits, &count, &count]];
+        for parameters in wrong {
+            let launch = || gpu.launch(fill, Grid::of_blocks(1), parameters);
+            assert!(catch_unwind(AssertUnwindSafe(launch)).is_err());
+        }
+        gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]).unwrap();
     }
 }
