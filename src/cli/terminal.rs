@@ -6,9 +6,9 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::Level;
-use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
+use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
-use tracing_subscriber::{EnvFilter, fmt};
 
 /// The progress bars that are on stderr now.
 pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
@@ -58,7 +58,13 @@ pub fn print_result(text: &str) -> Result<(), Failure> {
 
 /// Whether events of the engine were asked for.
 pub fn is_logging() -> bool {
-    std::env::var_os(EnvFilter::DEFAULT_ENV).is_some_and(|filter| !filter.is_empty())
+    wanted_events().is_some()
+}
+
+/// Such as `remat=debug`.
+fn wanted_events() -> Option<String> {
+    let wanted = std::env::var_os("RUST_LOG")?;
+    (!wanted.is_empty()).then(|| wanted.to_string_lossy().into_owned())
 }
 
 /// Shows the engine's events on stderr: what `RUST_LOG` says, else warnings. Not errors: those end the
@@ -73,12 +79,12 @@ pub fn start_logging() {
         .with_ansi(io::stderr().is_terminal())
         .with_writer(|| AboveBars);
     let registry = tracing_subscriber::registry();
-    match is_logging().then(EnvFilter::try_from_default_env).transpose() {
+    match wanted_events().map(|wanted| wanted.parse::<Targets>()).transpose() {
         Ok(Some(filter)) => registry.with(events.with_filter(filter)).init(),
         Ok(None) => registry.with(events.with_filter(warnings())).init(),
         Err(error) => {
             registry.with(events.with_filter(warnings())).init();
-            say(format_args!("warning: {}: {error}", EnvFilter::DEFAULT_ENV));
+            say(format_args!("warning: RUST_LOG: {error}"));
         }
     }
 }
