@@ -9,7 +9,11 @@ pub use batches::Batches;
 use synthetic::Synthetic;
 
 use crate::host::HostTensor;
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
+
+/// Pixels that one thread makes in about 100 us: fewer are not worth a second one.
+const PIECE: usize = 1 << 16;
 
 /// Labelled images for learning and for testing.
 #[derive(Debug)]
@@ -118,23 +122,31 @@ impl Images {
     pub fn batch(&self, indices: &[usize]) -> (HostTensor, HostTensor) {
         let [channels, height, width] = self.shape;
         let size = channels * height * width;
-        let mut values = Vec::with_capacity(indices.len() * size);
-        let mut classes = Vec::with_capacity(indices.len());
-        for &index in indices {
-            match &self.pixels {
-                Pixels::Stored { pixels, labels, mean, deviation } => {
-                    let image = &pixels[index * size..][..size];
-                    values.extend(image.iter().map(|&p| (f32::from(p) - mean) / deviation));
-                    classes.push(i32::from(labels[index]));
-                }
-                Pixels::Made(synthetic) => {
-                    classes.push(synthetic.draw(index, size, self.classes, &mut values))
-                }
-            }
-        }
+        let mut values = vec![0.0; indices.len() * size];
+        // One thread makes up large images no faster than a GPU learns from them.
+        let classes = values
+            .par_chunks_exact_mut(size)
+            .zip(indices)
+            .with_min_len((PIECE / size).max(1))
+            .map(|(image, &index)| self.image(index, image))
+            .collect();
         let shape = [indices.len(), channels, height, width];
         let images = HostTensor::f32(shape, values).expect("one value for each pixel");
         (images, HostTensor::i32([indices.len()], classes).expect("one label for each image"))
+    }
+
+    /// Writes image `index` to `values`, and returns its label.
+    fn image(&self, index: usize, values: &mut [f32]) -> i32 {
+        match &self.pixels {
+            Pixels::Stored { pixels, labels, mean, deviation } => {
+                let image = &pixels[index * values.len()..][..values.len()];
+                for (value, &pixel) in values.iter_mut().zip(image) {
+                    *value = (f32::from(pixel) - mean) / deviation;
+                }
+                i32::from(labels[index])
+            }
+            Pixels::Made(synthetic) => synthetic.draw(index, self.classes, values),
+        }
     }
 
     /// Images stored as bytes, brought to mean 0 and deviation 1 by the figures of `like`, or their own.

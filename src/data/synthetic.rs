@@ -34,21 +34,15 @@ pub(super) fn load(shape: [usize; 3], seed: u64) -> Result<Dataset, DataError> {
 }
 
 impl Synthetic {
-    /// Appends image `index` to `values`, and returns its label.
-    pub(super) fn draw(
-        &self,
-        index: usize,
-        size: usize,
-        classes: usize,
-        values: &mut Vec<f32>,
-    ) -> i32 {
+    /// Writes image `index` to `values`, and returns its label.
+    pub(super) fn draw(&self, index: usize, classes: usize, values: &mut [f32]) -> i32 {
         assert!(index < self.len, "image {index} of {}", self.len);
         let class = index % classes;
         let mut pattern = SplitMix64::new(class as u64);
         let mut noise = SplitMix64::new(
             self.seed.wrapping_add(1).wrapping_mul(0x1_0000_0001).wrapping_add(index as u64),
         );
-        values.extend((0..size).map(|_| 0.5 * unit(&mut pattern) + unit(&mut noise)));
+        values.fill_with(|| 0.5 * unit(&mut pattern) + unit(&mut noise));
         class as i32
     }
 }
