@@ -4,26 +4,37 @@
     cargo build --release --features cuda
     python3 benches/gpu.py | tee benches/gpu-$(hostname).md
 
-For each network and precision: milliseconds of a step and most bytes of tensors in use, unbudgeted, at the
-budget that checkpointing takes, and at 60, 40 and 25 % of the peak; then the largest batch that trains in
---memory. Of remat it is the median step, data drawn and the loss read back as in all training; of PyTorch the
-mean of steps that copy one and the same batch from pinned memory and never read the loss: what differs is to
-PyTorch's advantage. PyTorch counts the tensors of its allocator, as remat counts its arena's; neither counts
-the driver's own memory. PyTorch is measured in processes of its own, so that neither side has the other's
-memory in its way. The exit code is 1 if parameters depend on a budget.
+In three parts, all of them unless --only names some:
+
+  bits     whether parameters are the same at 100 % and at 40 % of the peak
+  speed    milliseconds of a step and most bytes of tensors in use: with all memory, at the budget that
+           checkpointing takes, and at 100, 60, 40 and 25 % of the peak
+  largest  the largest batch that trains in --memory, recomputing at most three times the work itself
+
+What is compared: the same networks, optimizer and precision; median steps. Of remat, images are made and the
+loss is read back in each, as in all training; PyTorch copies one and the same batch from pinned memory and
+never reads the loss, and there is a row in which cuDNN tries its algorithms: what differs is to PyTorch's
+advantage. Checkpointing is measured for each block, and for segments of about the root of the number of
+layers. PyTorch counts the tensors of its allocator, as remat counts its arena's; neither counts the driver's
+own memory. Each is measured in a process of its own, so that none has another's memory in its way.
+
+The exit code is 1 if parameters depend on a budget or something could not be measured; aims that were missed
+are told at the end.
 """
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 STEPS, WARM_UP = 20, 5
 ROOT = Path(__file__).resolve().parent.parent
+PARTS = ["bits", "speed", "largest"]
 
 # Network, images as channels x height x width, images a step.
-CASES = [("resnet50", "3x224x224", 64), ("resnet1202", "3x32x32", 64), ("resnet20", "3x32x32", 128)]
+CASES = [("resnet50", "3x224x224", 64), ("resnet1202", "3x32x32", 64)]
 
 
 def arguments():
@@ -31,18 +42,59 @@ def arguments():
     parser.add_argument("--remat", default=str(ROOT / "target/release/remat"), help="the program")
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to try this script")
-    parser.add_argument("--memory", default="16GiB", help="for the largest batch")
+    parser.add_argument("--only", action="append", choices=PARTS, help="instead of all parts")
     parser.add_argument("--case", action="append", metavar="MODEL,CxHxW,BATCH", help="instead of all")
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--precision", action="append", choices=["f32", "tf32"], help="instead of both")
+    parser.add_argument("--memory", default="16GiB", help="for the largest batch [%(default)s]")
+    parser.add_argument("--steps", type=int, default=STEPS, help="that count, after warming up [%(default)s]")
+    parser.add_argument("--limit", type=int, default=90, help="seconds that a row may take [%(default)s]")
+    parser.add_argument("--reports", help="append all that is measured to this file, as lines of JSON")
     parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # What a process of its own measures.
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.cases = [case.split(",") for case in options.case] if options.case else CASES
+    options.precision = options.precision or (["f32"] if options.device == "cpu" else ["f32", "tf32"])
+    return options
 
 
 # -- PyTorch, in a process of its own ------------------------------------------------------------------
 
 
 def pytorch(job):
-    """Milliseconds of a step and peak bytes, as a line of JSON."""
+    """What a job measured, for a line of JSON."""
+    import torch
+
+    device = torch.device(job["device"])
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = job["precision"] == "tf32"
+    torch.backends.cudnn.benchmark = job.get("benchmark", False)
+    if job.get("memory") and device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, job["memory"] / total))
+    if job.get("search"):
+        return {"largest": largest(lambda batch: pytorch_fits(job, device, batch), job["batch"])}
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    seconds, peak = pytorch_steps(job, device, job["batch"], job["warm_up"], job["steps"])
+    return {"ms": 1e3 * seconds, "peak": peak, "device": name, "torch": torch.__version__}
+
+
+def pytorch_fits(job, device, batch):
+    import gc
+
+    import torch
+
+    try:
+        pytorch_steps(job, device, batch, 0, 2)
+        fits = True
+    except torch.cuda.OutOfMemoryError:
+        fits = False
+    # Only here, where the error no longer holds what did not fit.
+    gc.collect()
+    torch.cuda.empty_cache()
+    return fits
+
+
+def pytorch_steps(job, device, batch, warm_up, steps):
+    """Median seconds of a step, and peak bytes if there are any to count."""
+    import statistics
     import time
 
     import torch
@@ -50,167 +102,286 @@ def pytorch(job):
     from torch.nn import functional as F
     from torch.utils.checkpoint import checkpoint
 
-    device = torch.device(job["device"])
     on_gpu = device.type == "cuda"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = job["tf32"]
-    if on_gpu and job.get("memory"):
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, job["memory"] / total))
     torch.manual_seed(1)
     channels, height, width = job["shape"]
     layers = [layer.to(device) for layer in build(job["model"], channels, (height, width), 10)]
     parameters = [p for layer in layers for p in layer.parameters()]
     optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=5e-4)
-    images = torch.randn(job["batch"], channels, height, width)
-    labels = torch.randint(10, (job["batch"],))
+    images, labels = torch.randn(batch, channels, height, width), torch.randint(10, (batch,))
     if on_gpu:
         images, labels = images.pin_memory(), labels.pin_memory()
 
+    size = {"no": len(layers), "block": 1, "root": math.isqrt(len(layers))}[job["checkpoint"]]
+    segments = [torch.nn.Sequential(*layers[i : i + size]) for i in range(0, len(layers), size)]
+
+    def is_recomputed(segment):
+        return segment is not segments[-1] and any(True for _ in segment.parameters())
+
+    plan = [(segment, is_recomputed(segment)) for segment in segments]
+
     def step():
         x, y = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-        for layer in layers:
-            keeps = job["checkpoint"] and any(True for _ in layer.parameters()) and layer is not layers[-1]
-            x = checkpoint(layer, x, use_reentrant=False) if keeps else layer(x)
-        loss = F.cross_entropy(x, y)
         optimizer.zero_grad()
-        loss.backward()
+        for segment, recomputed in plan:
+            if recomputed:
+                x = checkpoint(segment, x, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x = segment(x)
+        F.cross_entropy(x, y).backward()
         optimizer.step()
 
-    def wait():
-        if on_gpu:
-            torch.cuda.synchronize()
+    def mark():
+        """A moment of the device."""
+        if not on_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
+    def seconds(start, end):
+        return start.elapsed_time(end) / 1e3 if on_gpu else end - start
+
+    for _ in range(warm_up):
+        step()
+    marks = [mark()]
+    for _ in range(steps):
+        step()
+        marks.append(mark())
+    if on_gpu:
+        torch.cuda.synchronize()
+    each = [seconds(start, end) for start, end in zip(marks, marks[1:])]
+    return statistics.median(each), torch.cuda.max_memory_allocated(device) if on_gpu else None
+
+
+# -- processes ------------------------------------------------------------------------------------------
+
+
+class Failed(Exception):
+    """Why something was not measured."""
+
+
+class DoesNotFit(Failed):
+    pass
+
+
+def output_of(command, seconds):
+    """Stdout of a process that must succeed, and in time."""
     try:
-        for _ in range(job["warm_up"]):
-            step()
-        wait()
-        start = time.perf_counter()
-        for _ in range(job["steps"]):
-            step()
-        wait()
-        seconds = (time.perf_counter() - start) / job["steps"]
-    except torch.cuda.OutOfMemoryError:
-        return None
-    name = torch.cuda.get_device_name(device) if on_gpu else "cpu"
-    peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
-    return {"ms": 1e3 * seconds, "peak": peak, "device": name, "torch": torch.__version__}
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"took over {seconds} s") from None
+    if done.returncode == 0:
+        return done.stdout
+    print(f"{' '.join(command)}\n{done.stderr}", file=sys.stderr)
+    too_small = done.returncode == 2 and ("out of memory" in done.stderr or "recomput" in done.stderr)
+    if too_small or "OutOfMemoryError" in done.stderr:
+        raise DoesNotFit("does not fit")
+    last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    raise Failed(f"failed: {last[:100]}")
 
 
-def in_pytorch(options, **job):
-    job = {"device": options.device, "warm_up": WARM_UP, "steps": options.steps, **job}
-    command = [options.python, __file__, "--pytorch", json.dumps(job)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit(f"PyTorch failed at {job}")
-    return json.loads(done.stdout)
+def report(options, what, result):
+    if options.reports:
+        with open(options.reports, "a") as file:
+            file.write(json.dumps({**what, **result}) + "\n")
+    return result
 
 
-# -- remat ----------------------------------------------------------------------------------------------
+def in_pytorch(options, seconds=None, **job):
+    job = {"device": options.device, "warm_up": WARM_UP, "steps": options.steps, "checkpoint": "no", **job}
+    output = output_of([options.python, __file__, "--pytorch", json.dumps(job)], seconds or options.limit)
+    return report(options, {"of": "pytorch", **job}, json.loads(output))
 
 
-def in_remat(options, model, shape, batch, tf32, budget, *more):
-    """The report of a few steps; None if the budget is too small, or was for too much recomputing."""
+def in_remat(options, model, shape, batch, precision, budget, steps=None, recompute_limit=20):
+    steps = steps or WARM_UP + options.steps
     command = [options.remat, "train", model, "--device", options.device, "--quiet", "--json", "-"]
-    command += ["--data", f"synthetic:{shape}", "--batch", str(batch), "--budget", str(budget)]
-    command += ["--steps", str(WARM_UP + options.steps), *(["--tf32"] if tf32 else []), *more]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode == 2 and ("out of memory" in done.stderr or "recomput" in done.stderr):
-        return None
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    report = json.loads(done.stdout)
-    return {"ms": 1e3 * report["seconds_per_step_median"], "peak": report["peak_bytes"], **report}
+    command += ["--data", f"synthetic:{shape}", "--batch", str(batch), "--budget", str(budget), "--steps", str(steps)]
+    command += ["--recompute-limit", str(recompute_limit), *(["--tf32"] if precision == "tf32" else [])]
+    result = json.loads(output_of(command, options.limit))
+    if result["peak_bytes"] > result["budget_bytes"]:
+        raise Failed(f"used {result['peak_bytes']} bytes of a budget of {result['budget_bytes']}")
+    result |= {"ms": 1e3 * result["seconds_per_step_median"], "peak": result["peak_bytes"]}
+    return report(options, {"of": "remat", "shape": shape, "precision": precision, "budget": str(budget)}, result)
 
 
 def largest(fits, start):
-    """The largest batch that fits, to about 5 %, if it fits whenever a larger one does."""
-    if not fits(start):
-        return 0
-    low, high = start, 2 * start
+    """The largest batch that fits, to about 10 %, if it fits whenever a larger one does."""
+    low, high = 0, max(1, start)
     while fits(high):
         low, high = high, 2 * high
-    while high - low > max(1, low // 20):
+    while high - low > max(1, low // 10):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
 
-# -- the table ------------------------------------------------------------------------------------------
+# -- the parts ------------------------------------------------------------------------------------------
 
 
-def size(text):
+class Findings:
+    """What is told at the end."""
+
+    def __init__(self):
+        self.lines = []
+        self.all_well = True
+
+    def aim(self, text, met):
+        self.lines.append(f"- {text}: {'met' if met else '**missed**'}")
+
+    def must(self, text, holds):
+        self.lines.append(f"- {text}: {'yes' if holds else '**NO**'}")
+        self.all_well &= holds
+
+    def unmeasured(self, text, reason):
+        self.lines.append(f"- {text}: **not measured**, {reason}")
+        self.all_well = False
+
+
+def bits(options, findings, model, shape, batch):
+    print(f"\n### Parameters of {model}, {shape}, batch {batch}, after 4 steps\n")
+    print("| precision | budget | peak MiB | recomputed ops | loss | parameters |\n|---|---|---|---|---|---|")
+    for precision in options.precision:
+        what = f"{model}, {precision}: the same parameters at 100 % and 40 %"
+        try:
+            results = [in_remat(options, model, shape, batch, precision, b, steps=4) for b in ("100%", "40%")]
+        except Failed as reason:
+            findings.unmeasured(what, reason)
+            continue
+        for budget, r in zip(("100 %", "40 %"), results):
+            peak, digest = r["peak"] / 2**20, r["params_sha256"][:12]
+            print(f"| {precision} | {budget} | {peak:.0f} | {r['recomputed_ops']} | {r['final_loss']} | {digest} |")
+        whole, tight = results
+        findings.must(what, whole["params_sha256"] == tight["params_sha256"])
+        sane = tight["recomputed_ops"] > 0 and all(isinstance(r["final_loss"], float) for r in results)
+        findings.must(f"{model}, {precision}: 40 % recomputes, and losses are numbers", sane)
+
+
+class Table:
+    """Rows of one network and precision. The first is what the others are compared with."""
+
+    def __init__(self, findings, title):
+        self.findings, self.title, self.eager, self.digests = findings, title, None, set()
+        print(f"\n### {title}\n")
+        print("| | ms a step | to eager | peak MiB | recomputed | moves | parameters |\n|---|---|---|---|---|---|---|")
+
+    def row(self, name, measure):
+        """The result, or None and a row that says why not."""
+        try:
+            result = measure()
+        except Failed as reason:
+            print(f"| {name} | {reason} | | | | | |", flush=True)
+            if not isinstance(reason, DoesNotFit):
+                self.findings.unmeasured(f"{self.title}: {name}", reason)
+            return None
+        cells = [f"{result['ms']:.1f}", "", "", "", "", ""]
+        if self.eager:
+            cells[1] = f"{result['ms'] / self.eager['ms']:.3f}"
+        if result["peak"] is not None:
+            cells[2] = f"{result['peak'] / 2**20:.0f}"
+        if "params_sha256" in result:
+            self.digests.add(result["params_sha256"])
+            ratio = result["recompute_ratio"]
+            cells[3:] = [f"{ratio:.2f}", str(result["compactions"]), result["params_sha256"][:12]]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        return result
+
+
+def speed(options, findings, model, shape, batch, precision):
+    table = Table(findings, f"{model}, {shape}, batch {batch}, {precision}")
+    baselines, at = {}, {}
+    if options.has_pytorch:
+        sizes = [int(n) for n in shape.split("x")]
+        for name, job in [
+            ("PyTorch eager (baseline)", {}),
+            ("PyTorch eager, cudnn.benchmark", {"benchmark": True}),
+            ("checkpoint, each block", {"checkpoint": "block"}),
+            ("checkpoint, in segments", {"checkpoint": "root"}),
+        ]:
+            job = {"model": model, "shape": sizes, "batch": batch, "precision": precision, **job}
+            baselines[name] = table.row(name, lambda: in_pytorch(options, **job))
+            table.eager = table.eager or baselines[name]
+    budgets = [("all memory", "auto"), ("100 % of its peak", "100%")]
+    budgets += [
+        (f"in the memory of {name}", result["peak"])
+        for name, result in baselines.items()
+        if name.startswith("checkpoint") and result and result["peak"]
+    ]
+    budgets += [(f"{percent} % of its peak", f"{percent}%") for percent in (60, 40, 25)]
+    for name, budget in budgets:
+        at[name] = table.row(f"remat, {name}", lambda: in_remat(options, model, shape, batch, precision, budget))
+    findings.must(f"{table.title}: the same parameters in all rows", len(table.digests) == 1)
+    free = at["all memory"]
+    if table.eager and free:
+        ratio = free["ms"] / table.eager["ms"]
+        findings.aim(f"{table.title}: a step with all memory takes {ratio:.3f} of eager's, aim at most 1.03", ratio <= 1.03)
+    for name, result in baselines.items():
+        tight = at.get(f"in the memory of {name}")
+        if tight:
+            ratio = tight["ms"] / result["ms"]
+            findings.aim(f"{table.title}: in the memory of {name}, {ratio:.3f} of its time, aim below 1", ratio < 1)
+        elif result and result["peak"] and name.startswith("checkpoint"):
+            findings.aim(f"{table.title}: in the memory of {name}, it does not fit; aim below 1", False)
+
+
+def largest_batches(options, findings, model, shape, batch):
     units = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-    return int(float(text[:-3]) * units[text[-3:]])
-
-
-def row(name, result, baseline, digests=None):
-    if result is None:
-        return print(f"| {name} | does not fit | | | |")
-    peak = "" if result["peak"] is None else f"{result['peak'] / 2**20:.0f}"
-    digest = ""
-    if digests is not None:
-        digests.add(result["params_sha256"])
-        digest = result["params_sha256"][:12]
-    print(f"| {name} | {result['ms']:.1f} | {result['ms'] / baseline['ms']:.3f} | {peak} | {digest} |", flush=True)
-
-
-def compare(options, model, shape, batch, tf32):
+    memory = int(float(options.memory[:-3]) * units[options.memory[-3:]])
     sizes = [int(n) for n in shape.split("x")]
-    eager = in_pytorch(options, model=model, shape=sizes, batch=batch, tf32=tf32, checkpoint=False)
-    if eager is None:
-        print(f"\n{model}, {shape}, batch {batch}: PyTorch runs out of memory")
-        return True
-    kept = in_pytorch(options, model=model, shape=sizes, batch=batch, tf32=tf32, checkpoint=True)
-    precision = "TF32" if tf32 else "f32"
-    print(f"\n### {model}, {shape}, batch {batch}, {precision}: {eager['device']}, PyTorch {eager['torch']}\n")
-    print("| | ms a step | to eager | peak MiB | parameters |\n|---|---|---|---|---|")
-    row("PyTorch eager (baseline)", eager, eager)
-    row("torch.utils.checkpoint, each block", kept, eager)
-    digests = set()
-    row("remat, unbudgeted", in_remat(options, model, shape, batch, tf32, "101%"), eager, digests)
-    if kept and kept["peak"]:
-        at_peak = in_remat(options, model, shape, batch, tf32, kept["peak"])
-        if at_peak:
-            row("remat, in checkpoint's peak", at_peak, eager, digests)
-    for percent in (60, 40, 25):
-        at = in_remat(options, model, shape, batch, tf32, f"{percent}%")
-        row(f"remat, {percent} % of its peak", at, eager, digests if at else None)
-    print(f"\nSame parameters under every budget: {'yes' if len(digests) == 1 else 'NO'}.", flush=True)
-    return len(digests) == 1
+    print(f"\n### Largest batch of {model}, {shape}, in {options.memory}, tf32\n\n| | images | to eager |\n|---|---|---|")
 
+    def show(name, found, eager):
+        print(f"| {name} | {found} | {found / max(1, eager):.1f} |", flush=True)
 
-def largest_batches(options, model, shape, batch):
-    sizes, memory = [int(n) for n in shape.split("x")], size(options.memory)
+    def of_pytorch(checkpoint):
+        job = {"model": model, "shape": sizes, "precision": "tf32", "memory": memory, "checkpoint": checkpoint}
+        return in_pytorch(options, seconds=4 * options.limit, batch=batch, search=True, **job)["largest"]
 
-    def fits_pytorch(checkpoint):
-        job = {"model": model, "shape": sizes, "tf32": True, "memory": memory, "checkpoint": checkpoint}
-        return lambda n: in_pytorch(options, **{**job, "batch": n, "steps": 1, "warm_up": 1}) is not None
+    def fits(n):
+        try:
+            in_remat(options, model, shape, n, "tf32", memory, steps=2, recompute_limit=3)
+            return True
+        except DoesNotFit:
+            return False
 
-    def fits_remat(n):
-        # Beyond three times the work, it is no longer training.
-        few = argparse.Namespace(**{**vars(options), "steps": 1})
-        return in_remat(few, model, shape, n, True, memory, "--recompute-limit", "3") is not None
-
-    eager = largest(fits_pytorch(False), batch // 8)
-    print(f"\nLargest batch of {model}, {shape}, in {options.memory}, TF32: PyTorch eager {eager}", end="", flush=True)
-    for name, fits in [("checkpoint", fits_pytorch(True)), ("remat", fits_remat)]:
-        found = largest(fits, max(1, batch // 8))
-        print(f", {name} {found} ({found / max(1, eager):.1f} times)", end="", flush=True)
-    print(".")
+    what = f"{model}: the largest batch"
+    try:
+        eager = of_pytorch("no")
+        show("PyTorch eager (baseline)", eager, eager)
+        show("checkpoint, each block", of_pytorch("block"), eager)
+        show("checkpoint, in segments", of_pytorch("root"), eager)
+        found = largest(fits, 4 * eager)
+        show("remat", found, eager)
+        findings.aim(f"{what} is {found / max(1, eager):.1f} times eager's, aim 4", found >= 4 * eager)
+    except Failed as reason:
+        findings.unmeasured(what, reason)
 
 
 def main():
     options = arguments()
     if options.pytorch:
         return print(json.dumps(pytorch(json.loads(options.pytorch))))
-    cases = [case.split(",") for case in options.case] if options.case else CASES
-    same = True
-    for model, shape, batch in cases:
-        for tf32 in (False, True) if options.device != "cpu" else (False,):
-            same &= compare(options, model, shape, int(batch), tf32)
-        if options.device != "cpu":
-            largest_batches(options, model, shape, int(batch))
-    if not same:
+    print(f"    {' '.join(sys.argv)}")
+    versions = "import torch; print('PyTorch', torch.__version__, 'cuDNN', torch.backends.cudnn.version())"
+    found = subprocess.run([options.python, "-c", versions], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    options.has_pytorch = found.returncode == 0
+    print(f"\n{found.stdout.strip() if options.has_pytorch else 'There is no PyTorch: only remat is measured.'}\n")
+    print("```\n" + output_of([options.remat, "devices"], options.limit).strip() + "\n```", flush=True)
+    findings = Findings()
+    parts = options.only or PARTS
+    for model, shape, batch in options.cases:
+        if "bits" in parts:
+            bits(options, findings, model, shape, int(batch) // 2)
+    for model, shape, batch in options.cases:
+        for precision in options.precision if "speed" in parts else []:
+            speed(options, findings, model, shape, int(batch), precision)
+    for model, shape, batch in options.cases:
+        if "largest" in parts and options.has_pytorch:
+            largest_batches(options, findings, model, shape, int(batch))
+    print("\n### In short\n")
+    print("\n".join(findings.lines))
+    if not findings.all_well:
         sys.exit(1)
 
 
