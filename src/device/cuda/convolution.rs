@@ -103,14 +103,14 @@ pub(super) fn execute(gpu: &mut Gpu, call: &Call<'_, Op>) -> Result<(), DeviceEr
     if task.is_empty() {
         return gpu.memory().zero(operands.result, result.layout.bytes());
     }
-    let scratch = Scratch::of(gpu, call);
     let libraries = Arc::clone(gpu.libraries());
     if let Some(mut dnn) = dnn(&libraries, &task)
         && dnn.takes(&task)?
+        && dnn.run(&task, operands, Scratch::of(gpu, call))?
     {
-        return dnn.run(&task, operands, scratch);
+        return Ok(());
     }
-    columns::run(gpu, &task, operands, scratch)
+    columns::run(gpu, &task, operands, Scratch::of(gpu, call))
 }
 
 #[cfg(test)]

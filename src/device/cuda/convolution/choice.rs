@@ -4,8 +4,15 @@
 use super::Kind;
 use std::ffi::c_int;
 
-/// Most bytes of workspace an algorithm may want, if another wants less. To be tuned on a GPU.
-pub(super) const WORKSPACE_CAP: usize = 256 << 20;
+/// Most bytes of workspace that an algorithm may have for a convolution of three tensors of so many bytes
+/// together.
+///
+/// Room for all of them in another layout and as much again, which what runs on tensor cores takes; not for
+/// transforms that grow them, such as FFTs: their memory would be the most that a step takes, and no budget
+/// could be below. To be tuned on a GPU.
+pub(super) fn workspace_cap(tensors: usize) -> usize {
+    tensors.saturating_mul(2).min(256 << 20)
+}
 
 /// How an algorithm multiplies: cuDNN's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +73,14 @@ pub(super) struct Candidate {
     pub bytes: usize,
 }
 
-/// Whether a status of cuDNN 9 is about what was asked, and so always the same: it was wrong, or is not
-/// supported. All others may be about memory, or what else there is just now.
-pub(super) const fn is_lasting(status: u32) -> bool {
+/// Whether a status of cuDNN 9 is about what is there just now: libraries that cannot be loaded (up to
+/// 1999), or memory. All others would come again.
+pub(super) const fn is_for_now(status: u32) -> bool {
+    matches!(status, 1..=1999 | 4003 | 4004)
+}
+
+/// Whether a status of cuDNN 9 is about what was asked: it was wrong, or is not supported.
+pub(super) const fn is_refusal(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
@@ -84,24 +96,28 @@ const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
-        if adds_in_any_order(kind, algorithm) || is_lasting(status) {
+        if adds_in_any_order(kind, algorithm) {
             continue;
         }
-        if status != 0 {
+        if is_for_now(status) {
             return Err(status);
         }
-        if let (1, Some(math)) = (determinism, Math::allowed(math, tf32)) {
+        if let (0, 1, Some(math)) = (status, determinism, Math::allowed(math, tf32)) {
             found.push(Candidate { algorithm, math, bytes });
         }
     }
     Ok(found)
 }
 
-/// The first, which cuDNN takes for the fastest, whose workspace is within the cap; if there is none, the
-/// one with the smallest.
-pub(super) fn choose(candidates: &[Candidate]) -> Option<Candidate> {
-    let within = candidates.iter().find(|candidate| candidate.bytes <= WORKSPACE_CAP);
-    within.or_else(|| candidates.iter().min_by_key(|candidate| candidate.bytes)).copied()
+/// The first, which cuDNN takes for the fastest, whose workspace is within the cap. Without one, the one with
+/// the smallest, unless the other way to do it, which takes `otherwise` bytes, takes no more.
+pub(super) fn choose(candidates: &[Candidate], cap: usize, otherwise: usize) -> Option<Candidate> {
+    let within = candidates.iter().find(|candidate| candidate.bytes <= cap);
+    let smallest = || {
+        let smallest = candidates.iter().min_by_key(|candidate| candidate.bytes);
+        smallest.filter(|smallest| smallest.bytes < otherwise)
+    };
+    within.or_else(smallest).copied()
 }
 
 #[cfg(test)]
@@ -153,25 +169,26 @@ mod tests {
     fn what_fails_for_now_is_not_passed_over() {
         let offers =
             |status| [Offer { algorithm: 0, status, ..GOOD }, Offer { algorithm: 1, ..GOOD }];
-        for (status, lasting) in [
-            (1001, false),
-            (1999, false),
-            (2000, true),
-            (2003, true),
-            (3000, true),
-            (3999, true),
-            (4000, false),
-            (4003, false),
-            (5000, false),
+        for (status, for_now, refusal) in [
+            (1001, true, false),
+            (1999, true, false),
+            (2000, false, true),
+            (2003, false, true),
+            (3000, false, true),
+            (3999, false, true),
+            (4000, false, false),
+            (4003, true, false),
+            (4004, true, false),
+            (5000, false, false),
         ] {
-            assert_eq!(is_lasting(status), lasting, "{status}");
+            assert_eq!((is_for_now(status), is_refusal(status)), (for_now, refusal), "{status}");
             let found = candidates(Kind::Forward, &offers(status), false);
             let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
-            assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
+            assert_eq!(found, if for_now { Err(status) } else { Ok(vec![1]) });
         }
         // What would not be used may fail as it likes.
         assert_eq!(
-            candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
+            candidates(Kind::GradInput, &offers(4003), false).map(|found| found.len()),
             Ok(1)
         );
     }
@@ -191,11 +208,20 @@ mod tests {
                 .map(|(algorithm, &bytes)| Candidate { algorithm, math: Math::Fma, bytes })
                 .collect::<Vec<_>>()
         };
-        let chosen = |sizes: &[usize]| choose(&list(sizes)).map(|chosen| chosen.algorithm);
-        let cap = WORKSPACE_CAP;
+        let chosen =
+            |sizes: &[usize]| choose(&list(sizes), 100, 200).map(|chosen| chosen.algorithm);
         assert_eq!(chosen(&[]), None);
         assert_eq!(chosen(&[5, 0]), Some(0));
-        assert_eq!(chosen(&[cap + 1, cap, 0]), Some(1));
-        assert_eq!(chosen(&[cap + 3, cap + 1, cap + 2]), Some(1));
+        assert_eq!(chosen(&[101, 100, 0]), Some(1));
+        assert_eq!(chosen(&[103, 101, 102]), Some(1));
+        assert_eq!(chosen(&[200, 201]), None);
+    }
+
+    #[test]
+    fn workspaces_grow_with_the_tensors_to_some_size() {
+        assert_eq!(
+            [0, 1000, 128 << 20, usize::MAX].map(workspace_cap),
+            [0, 2000, 256 << 20, 256 << 20]
+        );
     }
 }

@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use super::choice::{Math, Offer, candidates, choose};
-use super::descriptors::{Descriptors, Failure, check, supported};
-use super::{Kind, Operands, Task};
+use super::choice::{Math, Offer, candidates, choose, is_refusal, workspace_cap};
+use super::descriptors::{Descriptors, Failure, check, number, supported};
+use super::{Kind, Operands, Task, columns};
 use crate::device::DeviceError;
 use crate::device::cuda::blas::pointer;
 use crate::device::cuda::driver::failed;
@@ -80,6 +80,8 @@ struct Plan {
     algorithm: Algorithm,
     /// Its workspace.
     bytes: usize,
+    /// Whether it ever did. From then on nothing else will do: bits would differ.
+    has_run: bool,
 }
 
 /// cuDNN, for one stream, and the plans of the shapes it was asked for.
@@ -140,14 +142,15 @@ impl Dnn {
         Ok(workspace?.is_some())
     }
 
-    /// Runs a task that cuDNN takes.
+    /// Runs a task that cuDNN takes. `false`: it was refused, though cuDNN had offered it, and will not be
+    /// taken again.
     pub(super) fn run(
-        &self,
+        &mut self,
         task: &Task,
         Operands { inputs: [a, b], result }: Operands,
         mut scratch: Scratch,
-    ) -> Result<(), DeviceError> {
-        let Some(Ok(Some(plan))) = self.plans.get(task) else {
+    ) -> Result<bool, DeviceError> {
+        let Some(Ok(Some(plan))) = self.plans.get_mut(task) else {
             unreachable!("only tasks that are taken are run");
         };
         let workspace = scratch.take(plan.bytes as u64)?;
@@ -207,7 +210,21 @@ impl Dnn {
                 ),
             }
         };
-        Ok(check(&format!("{task:?} by {:?}", plan.algorithm), status)?)
+        if number(status) == 0 {
+            plan.has_run = true;
+            return Ok(true);
+        }
+        let refused = is_refusal(number(status)) && !plan.has_run;
+        let error: DeviceError = match check(&format!("{task:?} by {:?}", plan.algorithm), status) {
+            Ok(()) => unreachable!("0 is the only success"),
+            Err(failure) => failure.into(),
+        };
+        if !refused {
+            return Err(error);
+        }
+        tracing::warn!(target: "remat", %error, "cuDNN refused what it had offered; it goes without");
+        self.plans.insert(*task, Ok(None));
+        Ok(false)
     }
 
     /// How a task is to be run; `None` if cuDNN has no algorithm that may be used.
@@ -232,10 +249,19 @@ impl Dnn {
                 usable.push(candidate);
             }
         }
-        let Some(chosen) = choose(&usable) else { return Ok(None) };
+        let shape = &task.shape;
+        let elements = shape.input_len() + shape.weight_len() + shape.output_len();
+        let cap = workspace_cap(elements * size_of::<f32>());
+        let by_columns = usize::try_from(columns::workspace(task)).unwrap_or(usize::MAX);
+        let Some(chosen) = choose(&usable, cap, by_columns) else { return Ok(None) };
         descriptors.set_math(chosen.math)?;
         let algorithm = Algorithm::of(task.kind, chosen.algorithm);
-        Ok(algorithm.map(|algorithm| Plan { descriptors, algorithm, bytes: chosen.bytes }))
+        Ok(algorithm.map(|algorithm| Plan {
+            descriptors,
+            algorithm,
+            bytes: chosen.bytes,
+            has_run: false,
+        }))
     }
 
     /// What cuDNN says of its algorithms, what it takes for the fastest first.
@@ -371,10 +397,20 @@ mod tests {
         assert_eq!(run(&mut gpu).unwrap_err().to_string(), "no memory just now");
         assert_eq!(bytes(&gpu), before);
         run(&mut gpu).unwrap();
-        // What never works goes by columns, and stays there.
-        gpu.libraries().dnn().unwrap().plans.insert(task, Ok(None));
+        // What never works goes by columns, and stays there: here an algorithm that cuDNN does not have.
+        let refused = |has_run| {
+            let direct = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
+            let descriptors = Descriptors::new(&task.shape).ok().unwrap();
+            Plan { descriptors, algorithm: Algorithm::Forward(direct), bytes: 0, has_run }
+        };
+        gpu.libraries().dnn().unwrap().plans.insert(task, Ok(Some(refused(false))));
+        assert_eq!(bytes(&gpu), 0);
+        run(&mut gpu).unwrap();
         assert_eq!(bytes(&gpu), columns::workspace(&task));
         run(&mut gpu).unwrap();
+        // But not once it worked: bits would differ.
+        gpu.libraries().dnn().unwrap().plans.insert(task, Ok(Some(refused(true))));
+        assert!(run(&mut gpu).is_err());
     }
 
     /// The numbers are positions in the lists.
