@@ -137,6 +137,19 @@ fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, 
     }
 }
 
+/// Fails unless `found` is `expected` but for `tolerance` of the largest element, or of 1. For sums of products:
+/// they are rounded as their terms are large, however little the sum is.
+pub(super) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
+    assert_eq!(found.shape(), expected.shape(), "{what}");
+    let (found, expected) = (found.as_f32().expect("floats"), expected.as_f32().expect("floats"));
+    let largest = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        // NaN must fail too.
+        let near = (found - expected).abs() <= tolerance * largest;
+        assert!(near, "element {i} is {found}, expected {expected}: {what}");
+    }
+}
+
 impl Arg {
     pub(super) fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Self {
         HostTensor::f32(shape, data).unwrap().into()

@@ -2,7 +2,7 @@
 
 use super::{Cuda, Options};
 use crate::device::Device;
-use crate::device::conformance::{Arg, Rig, Rng, product};
+use crate::device::conformance::{Arg, Rig, Rng, close_sums, product};
 use crate::device::cpu::Cpu;
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
@@ -21,18 +21,6 @@ fn on_devices(body: impl Fn(Cuda)) {
 
 fn bits(tensor: &HostTensor) -> Vec<u32> {
     tensor.as_f32().unwrap().iter().map(|x| x.to_bits()).collect()
-}
-
-/// Fails unless `found` is `expected` but for `tolerance` times its largest element.
-fn close(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
-    assert_eq!(found.shape(), expected.shape(), "{what}");
-    let (found, expected) = (found.as_f32().unwrap(), expected.as_f32().unwrap());
-    let scale = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
-    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
-        // NaN must fail too.
-        let near = (found - expected).abs() <= tolerance * scale;
-        assert!(near, "element {i} is {found}, expected {expected}: {what}");
-    }
 }
 
 /// A convolution and its gradients.
@@ -62,7 +50,7 @@ fn against_the_cpu(rng: &mut Rng, convolutions: &[Shapes]) {
         for ((op, args), expected) in tasks.iter().zip(&expected) {
             let shapes = args.clone().map(|arg| arg.layout().to_string());
             let found = cuda.run(op, args);
-            close(&found[0], &expected[0], 2e-5, &format!("{op:?} of {shapes:?}"));
+            close_sums(&found[0], &expected[0], 2e-5, &format!("{op:?} of {shapes:?}"));
         }
     });
 }
@@ -124,7 +112,7 @@ fn tf32_is_near_and_the_same_each_time() {
     {
         let [first, second] = [(); 2].map(|()| cuda.run(&op, &args));
         assert_eq!(bits(&first[0]), bits(&second[0]), "{op:?}");
-        close(&first[0], &cpu.run(&op, &args)[0], 5e-3, &format!("{op:?}"));
+        close_sums(&first[0], &cpu.run(&op, &args)[0], 5e-3, &format!("{op:?}"));
     }
 }
 
@@ -159,7 +147,7 @@ fn views_that_begin_anywhere_go_without_cudnn() {
     let (mut with, mut without) = (Rig::new(with), Rig::new(without));
     for (op, args, by_columns) in cases {
         let [a, b] = [&mut with, &mut without].map(|rig| rig.run(op, &args).remove(0));
-        close(&a, &b, 2e-5, &format!("{op:?}"));
+        close_sums(&a, &b, 2e-5, &format!("{op:?}"));
         assert!(!by_columns || bits(&a) == bits(&b), "{op:?}");
     }
 }
