@@ -26,7 +26,7 @@ impl Image {
 /// Compiles for devices of one compute capability.
 #[derive(Debug)]
 pub(super) struct Compiler {
-    /// Such as `sm_90`.
+    /// Such as `sm_90`, or `compute_90` for the driver to go on from.
     architecture: String,
     /// Of NVRTC: another one may make better code.
     version: Version,
@@ -37,25 +37,31 @@ pub(super) struct Compiler {
 impl Compiler {
     /// For devices of this compute capability. Code is kept in the user's cache folder: `REMAT_CACHE_DIR`,
     /// or `remat` where the system has such things.
-    pub(super) fn new((major, minor): (u32, u32)) -> Result<Self, DeviceError> {
+    pub(super) fn new(capability: (u32, u32)) -> Result<Self, DeviceError> {
         let version = versions::nvrtc().ok_or_else(missing)?;
+        let architecture = architecture(capability, &known()?).ok_or_else(|| {
+            let (major, minor) = capability;
+            DeviceError::new(format!(
+                "NVRTC {version} compiles for no device of compute capability {major}.{minor} or older; \
+                 put the folder of another libnvrtc.so first in LD_LIBRARY_PATH"
+            ))
+        })?;
         let folder = std::env::var_os("REMAT_CACHE_DIR").map(PathBuf::from).or_else(|| {
             etcetera::choose_base_strategy().ok().map(|base| base.cache_dir().join("remat"))
         });
         let folder = folder.map(|folder| folder.join("kernels"));
-        Ok(Self { architecture: format!("sm_{major}{minor}"), version, folder })
+        Ok(Self { architecture, version, folder })
     }
 
     /// The code of a source: kept from before, or compiled now.
     pub(super) fn image(&self, source: &Source) -> Result<Image, DeviceError> {
         let kept = self.folder.as_ref().map(|folder| folder.join(self.file_name(source)));
-        if let Some(image) = kept.as_ref().and_then(|path| std::fs::read(path).ok())
-            && !image.is_empty()
-        {
-            return Ok(Image(image));
+        let sealed = kept.as_ref().and_then(|path| std::fs::read(path).ok());
+        if let Some(image) = sealed.as_deref().and_then(unseal) {
+            return Ok(Image(image.to_vec()));
         }
         let image = compile(source, &self.architecture)?;
-        if let Some(Err(error)) = kept.as_ref().map(|path| keep(path, &image)) {
+        if let Some(Err(error)) = kept.as_ref().map(|path| keep(path, &seal(&image))) {
             tracing::warn!(target: "remat", %error, source = source.name, "compiled code is not kept");
         }
         Ok(Image(image))
@@ -76,12 +82,46 @@ impl Compiler {
         }
         let digits: String =
             hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{digits}-{}.cubin", source.name, self.architecture)
+        format!("{}-{digits}-{}", source.name, self.architecture)
     }
 }
 
 /// Options but for the architecture.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
+
+/// The architectures that NVRTC knows, such as 90.
+pub(super) fn known() -> Result<Vec<u32>, DeviceError> {
+    let asked = || -> Result<_, result::NvrtcError> {
+        let mut count = 0;
+        // SAFETY: writes one integer to a place that outlives the call.
+        unsafe { sys::nvrtcGetNumSupportedArchs(&raw mut count) }.result()?;
+        let mut known = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: as many integers as were said to be there.
+        unsafe { sys::nvrtcGetSupportedArchs(known.as_mut_ptr()) }.result()?;
+        Ok(known.into_iter().filter_map(|number| u32::try_from(number).ok()).collect())
+    };
+    asked()
+        .map_err(|error| DeviceError::new(format!("nvrtc: asking what it compiles for: {error}")))
+}
+
+/// What to compile for: code of the device's own architecture, or of an earlier one of the same generation,
+/// which it runs as well; else what the driver makes code of. `None`: all that is known came later.
+fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
+    let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
+    let kind = if newest / 10 == major { "sm" } else { "compute" };
+    Some(format!("{kind}_{newest}"))
+}
+
+/// An image with a digest in front.
+fn seal(image: &[u8]) -> Vec<u8> {
+    [&Sha256::digest(image)[..], image].concat()
+}
+
+/// The image of a file, if it is whole: the driver is not told how long it is, and would read on.
+fn unseal(file: &[u8]) -> Option<&[u8]> {
+    let (digest, image) = file.split_at_checked(32)?;
+    (Sha256::digest(image)[..] == *digest).then_some(image)
+}
 
 /// Writes a file that is there as a whole or not at all, whoever else writes it at the same time.
 fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
@@ -112,7 +152,8 @@ fn missing() -> DeviceError {
     )
 }
 
-/// Compiles a source for an architecture such as `sm_90`. Needs no device.
+/// Compiles a source for an architecture such as `sm_90`, or to PTX for one such as `compute_90`. Needs no
+/// device.
 pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !is_present() {
         return Err(missing());
@@ -130,7 +171,8 @@ pub(super) fn compile(source: &Source, architecture: &str) -> Result<Vec<u8>, De
     options.push(format!("--gpu-architecture={architecture}"));
     // SAFETY: the program was just made, and is destroyed below.
     let compiled = unsafe { result::compile_program(program, &options) };
-    let image = compiled.and_then(|()| cubin(program)).map_err(|error| {
+    let take = if architecture.starts_with("sm_") { cubin } else { ptx };
+    let image = compiled.and_then(|()| take(program)).map_err(|error| {
         // SAFETY: as above.
         let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
         let log: Vec<u8> = log.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
@@ -150,4 +192,42 @@ fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     // SAFETY: as many bytes as were asked for.
     unsafe { sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast::<c_char>()) }.result()?;
     Ok(image)
+}
+
+/// Text that ends with a 0.
+fn ptx(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
+    // SAFETY: the program is compiled.
+    let text = unsafe { result::get_ptx(program) }?;
+    Ok(text.into_iter().map(|c| c as u8).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_for_the_device_or_for_the_driver_to_make() {
+        let known = [75, 80, 86, 90, 100];
+        for (capability, expected) in [
+            ((7, 5), Some("sm_75")),
+            ((8, 9), Some("sm_86")),
+            ((9, 0), Some("sm_90")),
+            ((10, 3), Some("sm_100")),
+            ((12, 0), Some("compute_100")),
+            ((7, 0), None),
+        ] {
+            assert_eq!(architecture(capability, &known).as_deref(), expected, "{capability:?}");
+        }
+        assert_eq!(architecture((9, 0), &[]), None);
+    }
+
+    #[test]
+    fn damaged_files_are_not_read() {
+        let file = seal(b"code");
+        assert_eq!(unseal(&file), Some(&b"code"[..]));
+        for damaged in [&file[..35], &file[..32], &file[1..], &[], b"code"] {
+            assert_eq!(unseal(damaged), None);
+        }
+        assert_eq!(unseal(&[&file[..], b"more"].concat()), None);
+    }
 }

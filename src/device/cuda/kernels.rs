@@ -104,5 +104,9 @@ mod tests {
                 assert!(!image.is_empty(), "{} for {architecture}", source.name);
             }
         });
+        let known = compile::known().unwrap();
+        assert!([80, 90].iter().all(|number| known.contains(number)), "{known:?}");
+        let ptx = compile::compile(&UPDATE.0[0], "compute_80").unwrap();
+        assert_eq!(ptx.iter().position(|&byte| byte == 0), Some(ptx.len() - 1));
     }
 }
