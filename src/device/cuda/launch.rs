@@ -101,15 +101,20 @@ impl Loaded {
         if driver_version()? < (12, 4) {
             return Ok(Self { handle, sizes: None });
         }
-        let size = |index| {
+        let mut sizes = SmallVec::new();
+        loop {
             let [mut offset, mut size] = [0; 2];
+            let (offset, size_to) = (&raw mut offset, &raw mut size);
             // SAFETY: writes two integers to places that outlive the call.
-            let told =
-                unsafe { sys::cuFuncGetParamInfo(handle, index, &raw mut offset, &raw mut size) };
-            // Past the last one it is an error, which is how to know how many there are.
-            (told == sys::CUresult::CUDA_SUCCESS).then_some(size)
-        };
-        Ok(Self { handle, sizes: Some((0..).map_while(size).collect()) })
+            let told = unsafe { sys::cuFuncGetParamInfo(handle, sizes.len(), offset, size_to) };
+            match told.result() {
+                Ok(()) => sizes.push(size),
+                // Past the last one.
+                Err(e) if e.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
+                Err(e) => return Err(failed("asking for a kernel's parameters", e)),
+            }
+        }
+        Ok(Self { handle, sizes: Some(sizes) })
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::blas::Blas;
 use super::convolution::Dnn;
+use super::driver::driver_version;
 use super::versions::{self, Version};
 use crate::device::DeviceError;
 use cudarc::driver::CudaStream;
@@ -42,7 +43,9 @@ impl Libraries {
                  a newer libcublas.so first in LD_LIBRARY_PATH"
             )));
         }
-        let blas = Blas::open(stream.clone(), tf32)?;
+        let driver = driver_version()?;
+        let blas =
+            Blas::open(stream.clone(), tf32).map_err(|error| broken(cublas, driver, &error))?;
         let dnn = if cudnn { open_cudnn(&stream, tf32)? } else { None };
         Ok(Self { stream, blas: Mutex::new(blas), dnn: dnn.map(Mutex::new) })
     }
@@ -66,6 +69,22 @@ impl Drop for Libraries {
         // nobody.
         let _ = self.stream.context().bind_to_thread();
     }
+}
+
+/// What to say of a cuBLAS that is there but does not work, with a driver of such a version of CUDA.
+fn broken(found: Version, driver: (u32, u32), error: &DeviceError) -> DeviceError {
+    let Version(major, ..) = found;
+    let (newest, minor) = driver;
+    // One of an older CUDA runs on any newer driver; not the other way round.
+    let why = if major > newest {
+        format!(
+            "; it is of CUDA {major}, and the driver knows CUDA up to {newest}.{minor}: put the folder of \
+             libcublas.so.{newest} first in LD_LIBRARY_PATH, or renew the driver"
+        )
+    } else {
+        String::new()
+    };
+    DeviceError::new(format!("cuBLAS {found} was found, but does not work: {error}{why}"))
 }
 
 /// A handle of cuDNN, if it is there and new enough.
@@ -122,6 +141,17 @@ mod tests {
         for version in [OLDEST_CUDNN, Version(9, 10, 2)] {
             assert_eq!(usable(Some(version)), Ok(version));
         }
+    }
+
+    #[test]
+    fn a_library_that_is_too_new_for_the_driver_is_told() {
+        let error = DeviceError::new("CUBLAS_STATUS_NOT_INITIALIZED");
+        let told = |driver| broken(Version(13, 1, 0), driver, &error).to_string();
+        assert_eq!(
+            told((13, 0)),
+            "cuBLAS 13.1.0 was found, but does not work: CUBLAS_STATUS_NOT_INITIALIZED"
+        );
+        assert!(told((12, 8)).contains("up to 12.8: put the folder of libcublas.so.12"));
     }
 
     /// A thread without a context has none to make a handle in, though a real cuDNN may make itself one.

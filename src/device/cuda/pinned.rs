@@ -90,8 +90,15 @@ impl Pool {
         if self.left == 0 {
             return Ok(None);
         }
-        self.left -= 1;
-        Piece::new(&self.stream, self.bytes).map(Some)
+        match Piece::new(&self.stream, self.bytes) {
+            Ok(piece) => {
+                self.left -= 1;
+                Ok(Some(piece))
+            }
+            // There is memory for no more just now, and those there are come back.
+            Err(_) if !self.lent.is_empty() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// A piece that nobody uses.
