@@ -7,6 +7,7 @@ use crate::device::DeviceError;
 use crate::device::cpu::ConvShape;
 use cudarc::cudnn::sys;
 use std::ffi::{CStr, c_int};
+use std::fmt;
 use std::ptr::null_mut;
 
 const DATA: sys::cudnnDataType_t = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
@@ -147,7 +148,7 @@ pub(super) const fn number(status: sys::cudnnStatus_t) -> u32 {
 }
 
 /// A call of cuDNN that may not have worked, in words.
-pub(super) fn check(what: &str, status: sys::cudnnStatus_t) -> Result<(), Failure> {
+pub(super) fn check(what: impl fmt::Display, status: sys::cudnnStatus_t) -> Result<(), Failure> {
     let number = number(status);
     if number == 0 {
         return Ok(());

@@ -210,16 +210,12 @@ impl Dnn {
                 ),
             }
         };
-        if number(status) == 0 {
+        let Err(failure) = check(format_args!("{task:?} by {:?}", plan.algorithm), status) else {
             plan.has_run = true;
             return Ok(true);
-        }
-        let refused = is_refusal(number(status)) && !plan.has_run;
-        let error: DeviceError = match check(&format!("{task:?} by {:?}", plan.algorithm), status) {
-            Ok(()) => unreachable!("0 is the only success"),
-            Err(failure) => failure.into(),
         };
-        if !refused {
+        let error = DeviceError::from(failure);
+        if plan.has_run || !is_refusal(number(status)) {
             return Err(error);
         }
         tracing::warn!(target: "remat", %error, "cuDNN refused what it had offered; it goes without");
