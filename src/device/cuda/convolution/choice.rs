@@ -73,14 +73,9 @@ pub(super) struct Candidate {
     pub bytes: usize,
 }
 
-/// Whether a status of cuDNN 9 is about what is there just now: libraries that cannot be loaded (up to
-/// 1999), or memory. All others would come again.
-pub(super) const fn is_for_now(status: u32) -> bool {
-    matches!(status, 1..=1999 | 4003 | 4004)
-}
-
-/// Whether a status of cuDNN 9 is about what was asked: it was wrong, or is not supported.
-pub(super) const fn is_refusal(status: u32) -> bool {
+/// Whether a status of cuDNN 9 is about what was asked, and so always the same: it was wrong, or is not
+/// supported. All others may be about memory, or what else there is just now.
+pub(super) const fn is_lasting(status: u32) -> bool {
     matches!(status, 2000..=3999)
 }
 
@@ -96,13 +91,13 @@ const fn adds_in_any_order(kind: Kind, algorithm: u32) -> bool {
 pub(super) fn candidates(kind: Kind, offers: &[Offer], tf32: bool) -> Result<Vec<Candidate>, u32> {
     let mut found = Vec::new();
     for &Offer { algorithm, status, bytes, determinism, math, .. } in offers {
-        if adds_in_any_order(kind, algorithm) {
+        if adds_in_any_order(kind, algorithm) || is_lasting(status) {
             continue;
         }
-        if is_for_now(status) {
+        if status != 0 {
             return Err(status);
         }
-        if let (0, 1, Some(math)) = (status, determinism, Math::allowed(math, tf32)) {
+        if let (1, Some(math)) = (determinism, Math::allowed(math, tf32)) {
             found.push(Candidate { algorithm, math, bytes });
         }
     }
@@ -169,26 +164,25 @@ mod tests {
     fn what_fails_for_now_is_not_passed_over() {
         let offers =
             |status| [Offer { algorithm: 0, status, ..GOOD }, Offer { algorithm: 1, ..GOOD }];
-        for (status, for_now, refusal) in [
-            (1001, true, false),
-            (1999, true, false),
-            (2000, false, true),
-            (2003, false, true),
-            (3000, false, true),
-            (3999, false, true),
-            (4000, false, false),
-            (4003, true, false),
-            (4004, true, false),
-            (5000, false, false),
+        for (status, lasting) in [
+            (1001, false),
+            (1999, false),
+            (2000, true),
+            (2003, true),
+            (3000, true),
+            (3999, true),
+            (4000, false),
+            (4003, false),
+            (5000, false),
         ] {
-            assert_eq!((is_for_now(status), is_refusal(status)), (for_now, refusal), "{status}");
+            assert_eq!(is_lasting(status), lasting, "{status}");
             let found = candidates(Kind::Forward, &offers(status), false);
             let found = found.map(|found| found.iter().map(|found| found.algorithm).collect());
-            assert_eq!(found, if for_now { Err(status) } else { Ok(vec![1]) });
+            assert_eq!(found, if lasting { Ok(vec![1]) } else { Err(status) });
         }
         // What would not be used may fail as it likes.
         assert_eq!(
-            candidates(Kind::GradInput, &offers(4003), false).map(|found| found.len()),
+            candidates(Kind::GradInput, &offers(4000), false).map(|found| found.len()),
             Ok(1)
         );
     }

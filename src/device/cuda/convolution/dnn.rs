@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::choice::{Math, Offer, candidates, choose, is_refusal, workspace_cap};
+use super::choice::{Math, Offer, candidates, choose, is_lasting, workspace_cap};
 use super::descriptors::{Descriptors, Failure, check, number, supported};
 use super::{Kind, Operands, Task, columns};
 use crate::device::DeviceError;
@@ -215,7 +215,7 @@ impl Dnn {
             return Ok(true);
         };
         let error = DeviceError::from(failure);
-        if plan.has_run || !is_refusal(number(status)) {
+        if plan.has_run || !is_lasting(number(status)) {
             return Err(error);
         }
         tracing::warn!(target: "remat", %error, "cuDNN refused what it had offered; it goes without");
