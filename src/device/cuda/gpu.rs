@@ -14,6 +14,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 use cudarc::driver::{CudaContext, CudaStream};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::ops::Range;
 use std::sync::Arc;
@@ -157,45 +158,47 @@ impl Gpu {
 
     /// A kernel that can be launched. The first of a source loads all of it.
     pub(super) fn function(&mut self, kernel: Kernel) -> Result<&Loaded, DeviceError> {
-        let key = [kernel.source.name, kernel.name];
-        if !self.functions.contains_key(&key) {
-            let function = self.load(kernel)?;
-            self.functions.insert(key, function);
-        }
-        Ok(&self.functions[&key])
-    }
-
-    fn load(&mut self, kernel: Kernel) -> Result<Loaded, DeviceError> {
-        let module = self.module(kernel.source)?;
-        let name = CString::new(kernel.name).map_err(|e| DeviceError::new(e.to_string()))?;
-        // SAFETY: modules are unloaded with `self` alone.
-        let handle = unsafe { result::module::get_function(module, name) }
-            .map_err(|e| failed(kernel.name, e))?;
-        Loaded::new(handle)
-    }
-
-    fn module(&mut self, source: &'static Source) -> Result<sys::CUmodule, DeviceError> {
-        if let Some(&module) = self.modules.get(source.name) {
-            return Ok(module);
-        }
-        let load = |image: &Image| {
-            // SAFETY: the image is code as NVRTC made it; a damaged one is refused by the driver.
-            unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
-        };
-        let module = load(&self.compiler.image(source)?).or_else(|error| match error.0 {
-            // What was kept on disk is damaged, or of another driver.
-            CUresult::CUDA_ERROR_INVALID_IMAGE
-            | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
-            | CUresult::CUDA_ERROR_INVALID_SOURCE
-            | CUresult::CUDA_ERROR_INVALID_PTX => {
-                self.compiler.forget(source);
-                load(&self.compiler.image(source)?).map_err(|e| failed(source.name, e))
+        match self.functions.entry([kernel.source.name, kernel.name]) {
+            Entry::Occupied(found) => Ok(found.into_mut()),
+            Entry::Vacant(place) => {
+                let module = module(&mut self.modules, &self.compiler, kernel.source)?;
+                let name =
+                    CString::new(kernel.name).map_err(|e| DeviceError::new(e.to_string()))?;
+                // SAFETY: modules are unloaded with `self` alone.
+                let handle = unsafe { result::module::get_function(module, name) }
+                    .map_err(|e| failed(kernel.name, e))?;
+                Ok(place.insert(Loaded::new(handle)?))
             }
-            _ => Err(failed(source.name, error)),
-        })?;
-        self.modules.insert(source.name, module);
-        Ok(module)
+        }
     }
+}
+
+/// The module of a source, loaded if it is not yet.
+fn module(
+    modules: &mut FxHashMap<&'static str, sys::CUmodule>,
+    compiler: &Compiler,
+    source: &'static Source,
+) -> Result<sys::CUmodule, DeviceError> {
+    if let Some(&module) = modules.get(source.name) {
+        return Ok(module);
+    }
+    let load = |image: &Image| {
+        // SAFETY: the image is code as NVRTC made it: a file that is not whole is not read.
+        unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
+    };
+    let module = load(&compiler.image(source)?).or_else(|error| match error.0 {
+        // What was kept on disk is of another driver.
+        CUresult::CUDA_ERROR_INVALID_IMAGE
+        | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+        | CUresult::CUDA_ERROR_INVALID_SOURCE
+        | CUresult::CUDA_ERROR_INVALID_PTX => {
+            compiler.forget(source);
+            load(&compiler.image(source)?).map_err(|e| failed(source.name, e))
+        }
+        _ => Err(failed(source.name, error)),
+    })?;
+    modules.insert(source.name, module);
+    Ok(module)
 }
 
 impl Drop for Gpu {
