@@ -1,4 +1,4 @@
-use super::{Arg, Rig, Rng, close_sums, each_index};
+use super::{Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::{Dims, Layout, broadcast_shapes};
@@ -86,14 +86,14 @@ pub fn convolutions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
                 }
             });
         });
-        let mut check = |op: Op, args: [&Arg; 2], shape: [usize; 4], expected: Vec<f64>| {
-            let found = rig.run(&op, &args.map(Arg::clone));
-            let expected = expected.into_iter().map(|x| x as f32).collect();
-            let expected = HostTensor::f32(shape, expected).unwrap();
-            close_sums(&found[0], &expected, 1e-5, &format!("{op:?} of {args:?}"));
-        };
-        check(Op::Conv2d(conv), [&x, &weight], shape_y, y);
-        check(Op::Conv2dGradInput { conv, input }, [&dy, &weight], shape_x, dx);
-        check(Op::Conv2dGradWeight { conv, kernel }, [&x, &dy], shape_w, dw);
+        rig.expect(&Op::Conv2d(conv), &[x.clone(), weight.clone()], &shape_y, &y, 1e-5);
+        rig.expect(
+            &Op::Conv2dGradInput { conv, input },
+            &[dy.clone(), weight],
+            &shape_x,
+            &dx,
+            1e-5,
+        );
+        rig.expect(&Op::Conv2dGradWeight { conv, kernel }, &[x, dy], &shape_w, &dw, 1e-5);
     }
 }
