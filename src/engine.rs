@@ -20,6 +20,7 @@ mod out_of_memory;
 mod put;
 mod regenerate;
 mod run;
+mod schedule;
 mod settings;
 mod stats;
 mod step;
@@ -40,7 +41,6 @@ use crate::layout::Layout;
 use crate::memory::{Arena, Space};
 use crate::policy::{Lowered, Policy};
 use crate::rng::SplitMix64;
-use rustc_hash::FxHashSet;
 use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -82,9 +82,9 @@ pub struct Engine<D: Device> {
     /// Of ops that ran again.
     recomputed: late::Recomputed,
     /// Empty between commands; kept to reuse its memory.
-    frames: Vec<regenerate::Frame>,
-    /// Paths that the regeneration at hand is still going to run. Empty between commands, too.
-    pending: FxHashSet<PathKey>,
+    cascade: regenerate::Cascade,
+    /// Asked before each run of a regeneration whether to give it up.
+    interrupt: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
 /// The last op that was run for the first time, for recorders.
@@ -175,8 +175,8 @@ impl<D: Device> Engine<D> {
             lowered: Lowered::default(),
             late: VecDeque::new(),
             recomputed: late::Recomputed::default(),
-            frames: Vec::new(),
-            pending: FxHashSet::default(),
+            cascade: regenerate::Cascade::default(),
+            interrupt: None,
             settings,
         })
     }
@@ -199,6 +199,12 @@ impl<D: Device> Engine<D> {
     #[must_use]
     pub fn is_resident(&self, key: TensorKey) -> bool {
         self.table.tensor(key).is_some_and(|t| self.table.is_resident(t.storage))
+    }
+
+    /// Asks `wanted` during each regeneration, before every run but the first, whether to give it up. If so,
+    /// the command fails with [`Error::Cancelled`], and all else is as it was.
+    pub fn interrupt_when(&mut self, wanted: impl Fn() -> bool + Send + 'static) {
+        self.interrupt = Some(Box::new(wanted));
     }
 
     /// Storages, paths and edges, to look at.
@@ -274,7 +280,6 @@ impl<D: Device> Engine<D> {
         );
         assert!(self.space.peak() <= self.settings.budget);
         assert_eq!(self.bodies.len(), self.table.paths.len(), "each path has a body");
-        assert!(self.frames.is_empty());
     }
 
     fn tensor(&self, key: TensorKey) -> Result<Tensor, Error> {

@@ -41,6 +41,23 @@ pub enum Error {
         /// The limit.
         limit: f64,
     },
+    /// Bringing back what one command needs takes far more runs than there are paths to it.
+    #[error(
+        "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \
+         regeneration limit of {limit} times running each once; raise the budget or the limit, or keep or \
+         commit a value on the way"
+    )]
+    RegenerationLimit {
+        /// Runs until it was given up.
+        runs: usize,
+        /// Different ops among them, and those that were still to run.
+        paths: usize,
+        /// The limit.
+        limit: f64,
+    },
+    /// Somebody wanted a regeneration to end.
+    #[error("cancelled while bringing back what was evicted")]
+    Cancelled,
     /// A key whose tensor is gone, or that belongs to another engine.
     #[error("no such tensor: it was deleted, or belongs to another engine")]
     UnknownTensor,
@@ -72,6 +89,11 @@ impl Error {
             (Self::RecomputeLimit { ratio: a, .. }, Self::RecomputeLimit { ratio: b, .. }) => {
                 a.to_bits() == b.to_bits()
             }
+            (
+                Self::RegenerationLimit { runs: a, paths: b, .. },
+                Self::RegenerationLimit { runs: c, paths: d, .. },
+            ) => (a, b) == (c, d),
+            (Self::Cancelled, Self::Cancelled) => true,
             _ => false,
         }
     }

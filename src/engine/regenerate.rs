@@ -12,7 +12,7 @@ use super::apply::StorageKeys;
 use super::settings::Dead;
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// A path that waits until all it reads is there; the lowest frame is the command itself.
@@ -39,11 +39,61 @@ impl Frame {
         let held = SmallVec::from_elem(Hold::No, inputs.len());
         Self { path, inputs, held }
     }
+
+    /// The inputs that it has pinned.
+    fn pinned(&self) -> impl Iterator<Item = StorageKey> {
+        self.inputs
+            .iter()
+            .zip(&self.held)
+            .filter(|(_, held)| **held != Hold::No)
+            .map(|(key, _)| *key)
+    }
 }
 
 /// How often one command may take the pins back from waiting frames, without running a path that it
 /// had not run before, until it gives up: it goes round in circles then.
 const MAX_YIELDS: u32 = 64;
+
+/// A regeneration that has run so many paths again, beyond a quarter of those that it needs, repeats itself.
+const MANY_REPEATS: usize = 16;
+
+/// Runs may cost nothing. So a regeneration runs at most this many times the paths that its limit allows by
+/// their cost.
+const RUNS_PER_COST: f64 = 100.0;
+
+/// All that bringing back the inputs of one command takes. Empty between commands; kept to reuse its memory.
+#[derive(Default)]
+pub(super) struct Cascade {
+    frames: Vec<Frame>,
+    /// Paths that are still to run, as far as is known.
+    pending: FxHashSet<PathKey>,
+    /// Every path that was or is to run, and whether it did.
+    ran: FxHashMap<PathKey, bool>,
+    /// Of each path once.
+    needed_cost: f64,
+    /// Of all runs so far.
+    spent_cost: f64,
+    /// Number of runs so far.
+    spent_runs: usize,
+    /// Those of them that were the first of their path.
+    first_runs: usize,
+    /// How many repeats there may be, beside a quarter of the paths, before a schedule is looked for.
+    patience: usize,
+}
+
+impl Cascade {
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.pending.clear();
+        self.ran.clear();
+        (self.needed_cost, self.spent_cost) = (0.0, 0.0);
+        (self.spent_runs, self.first_runs, self.patience) = (0, 0, MANY_REPEATS);
+    }
+
+    fn repeats_itself(&self) -> bool {
+        self.spent_runs - self.first_runs > self.patience + self.first_runs / 4
+    }
+}
 
 impl<D: Device> Engine<D> {
     /// Makes storages resident and pins each once. If it fails, none of them is pinned.
@@ -55,19 +105,12 @@ impl<D: Device> Engine<D> {
             }
             return Ok(());
         }
-        let mut frames = std::mem::take(&mut self.frames);
-        let mut pending = std::mem::take(&mut self.pending);
-        frames.push(Frame::new(None, wanted.into()));
-        let result = self.regenerate(&mut frames, &mut pending);
-        for path in pending.drain() {
-            self.table.stop_awaiting_inputs(path);
-        }
-        if result.is_err() {
-            for frame in frames.drain(..).rev() {
-                self.release_frame(&frame);
-            }
-        }
-        (self.frames, self.pending) = (frames, pending);
+        let mut cascade = std::mem::take(&mut self.cascade);
+        cascade.clear();
+        cascade.frames.push(Frame::new(None, wanted.into()));
+        let result = self.regenerate(&mut cascade, wanted);
+        self.abandon(&mut cascade);
+        self.cascade = cascade;
         result
     }
 
@@ -78,19 +121,25 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// Takes back what waiting frames hold, and what runs to come await.
+    fn abandon(&mut self, cascade: &mut Cascade) {
+        for path in cascade.pending.drain() {
+            self.table.stop_awaiting_inputs(path);
+        }
+        while let Some(frame) = cascade.frames.pop() {
+            self.release_frame(&frame);
+        }
+    }
+
     /// Works the stack off until the lowest frame has all its inputs.
-    fn regenerate(
-        &mut self,
-        frames: &mut Vec<Frame>,
-        pending: &mut FxHashSet<PathKey>,
-    ) -> Result<(), Error> {
+    fn regenerate(&mut self, cascade: &mut Cascade, wanted: &[StorageKey]) -> Result<(), Error> {
         let mut yields = 0;
         // Paths run since the first yield.
         let mut ran = FxHashSet::default();
         loop {
             self.stats.max_regeneration_depth =
-                self.stats.max_regeneration_depth.max(frames.len() - 1);
-            let top = frames.last_mut().expect("the command waits below");
+                self.stats.max_regeneration_depth.max(cascade.frames.len() - 1);
+            let top = cascade.frames.last_mut().expect("the command waits below");
             for i in 0..top.inputs.len() {
                 let key = top.inputs[i];
                 if top.held[i] == Hold::No && self.table.held(key).is_some() {
@@ -98,21 +147,23 @@ impl<D: Device> Engine<D> {
                     top.held[i] = Hold::Found;
                 }
             }
-            if let Some(key) = self.next_missing(&top.inputs) {
+            let (path, missing) = (top.path, self.next_missing(&top.inputs));
+            if let Some(key) = missing {
                 let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
-                self.plan(path, pending);
+                self.plan(path, cascade);
                 let inputs: StorageKeys =
                     self.table.path(path).inputs.iter().map(|e| e.storage).collect();
                 self.touch(&inputs);
                 tracing::trace!(
                     target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes,
-                    depth = frames.len(), "will regenerate"
+                    depth = cascade.frames.len(), "will regenerate"
                 );
-                frames.push(Frame::new(Some(path), inputs));
+                cascade.frames.push(Frame::new(Some(path), inputs));
                 continue;
             }
-            let Some(path) = top.path else {
-                frames.pop();
+            let Some(path) = path else {
+                // The pins are the command's now.
+                cascade.frames.pop();
                 return Ok(());
             };
             match self.run_path(path, true) {
@@ -120,19 +171,99 @@ impl<D: Device> Engine<D> {
                     if yields > 0 && ran.insert(path) {
                         yields = 1;
                     }
-                    if pending.remove(&path) {
-                        self.table.stop_awaiting_inputs(path);
+                    self.book(path, cascade);
+                    let done = cascade.frames.pop().expect("it just ran");
+                    self.finish(path, &done, &mut cascade.frames);
+                    self.check_limits(cascade)?;
+                    if cascade.repeats_itself() {
+                        if let Some(done) = self.start_over_by_schedule(cascade, wanted) {
+                            return done;
+                        }
+                        // Not again before as much was repeated once more.
+                        cascade.patience += cascade.spent_runs;
                     }
-                    let done = frames.pop().expect("it just ran");
-                    self.finish(path, &done, frames);
-                    self.check_recompute_limit()?;
                 }
-                Err(Error::OutOfMemory(_)) if yields < MAX_YIELDS && self.yield_pins(frames) => {
-                    yields += 1
+                Err(Error::OutOfMemory(_))
+                    if yields < MAX_YIELDS && self.yield_pins(&mut cascade.frames) =>
+                {
+                    yields += 1;
+                }
+                Err(error @ Error::OutOfMemory(_)) => {
+                    let done = self.start_over_by_schedule(cascade, wanted);
+                    return done.unwrap_or(Err(error));
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Takes note of a run.
+    fn book(&mut self, path: PathKey, cascade: &mut Cascade) {
+        if cascade.pending.remove(&path) {
+            self.table.stop_awaiting_inputs(path);
+        }
+        cascade.spent_runs += 1;
+        cascade.spent_cost += self.table.path(path).cost;
+        if let Some(ran @ false) = cascade.ran.get_mut(&path) {
+            *ran = true;
+            cascade.first_runs += 1;
+        }
+    }
+
+    /// Does what is left of a cascade by a schedule. `None`: none was found, and nothing has changed.
+    fn start_over_by_schedule(
+        &mut self,
+        cascade: &mut Cascade,
+        wanted: &[StorageKey],
+    ) -> Option<Result<(), Error>> {
+        // Nothing is dropped as dead meanwhile: the schedule may need it.
+        for key in cascade.frames.iter().flat_map(Frame::pinned) {
+            self.table.unpin(key);
+        }
+        let limit = self.settings.regeneration_limit;
+        let most = limit * cascade.needed_cost - cascade.spent_cost;
+        let most_runs = (RUNS_PER_COST * limit * cascade.ran.len() as f64) as usize;
+        let Some(schedule) = self.schedule(wanted, most, most_runs) else {
+            for key in cascade.frames.iter().flat_map(Frame::pinned) {
+                self.table.pin(key);
+            }
+            return None;
+        };
+        tracing::debug!(
+            target: "remat", runs = schedule.runs, paths = cascade.ran.len(),
+            "regenerates by a schedule"
+        );
+        cascade.frames.clear();
+        for path in cascade.pending.drain() {
+            self.table.stop_awaiting_inputs(path);
+        }
+        Some(self.follow(&schedule, wanted))
+    }
+
+    /// Fails if this cascade, or everything so far, costs more than it may; or if somebody wants it to end.
+    fn check_limits(&self, cascade: &Cascade) -> Result<(), Error> {
+        self.check_run_again()?;
+        let limit = self.settings.regeneration_limit;
+        let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;
+        if spent_runs == first_runs {
+            // To run each path once is always all right, even if that costs more than the last time.
+            return Ok(());
+        }
+        let paths = cascade.ran.len();
+        let too_many = spent_runs as f64 > RUNS_PER_COST * limit * paths as f64;
+        if spent_cost > limit * needed_cost || too_many {
+            return Err(Error::RegenerationLimit { runs: spent_runs, paths, limit });
+        }
+        Ok(())
+    }
+
+    /// Fails if all recomputing so far costs more than it may, or somebody wants this one to end.
+    pub(super) fn check_run_again(&self) -> Result<(), Error> {
+        self.check_recompute_limit()?;
+        if self.interrupt.as_ref().is_some_and(|wanted| wanted()) {
+            return Err(Error::Cancelled);
+        }
+        Ok(())
     }
 
     /// Which of the inputs to bring back first: one that takes several runs, if there is one. What
@@ -145,11 +276,15 @@ impl<D: Device> Engine<D> {
     }
 
     /// Finds all paths that must run before and with `path`, as things are now.
-    fn plan(&mut self, path: PathKey, pending: &mut FxHashSet<PathKey>) {
+    fn plan(&mut self, path: PathKey, cascade: &mut Cascade) {
         let mut stack: SmallVec<[PathKey; 8]> = SmallVec::from_elem(path, 1);
         while let Some(path) = stack.pop() {
-            if pending.insert(path) {
+            if cascade.pending.insert(path) {
                 self.table.await_inputs(path);
+                cascade.ran.entry(path).or_insert_with(|| {
+                    cascade.needed_cost += self.table.path(path).cost;
+                    false
+                });
                 let inputs = self.table.path(path).inputs.iter();
                 let missing = inputs.filter(|e| self.table.held(e.storage).is_none());
                 stack.extend(missing.filter_map(|e| self.table.storage(e.storage).producer));
@@ -209,20 +344,19 @@ impl<D: Device> Engine<D> {
     /// A run that reads these is the next thing to do. That is when they count as used: not only when all
     /// of them are there at last, for then what took longest to bring back would also look freshest.
     /// (Measured on the DTR paper's traces, the other way costs up to half as much recomputing again.)
-    fn touch(&mut self, inputs: &[StorageKey]) {
+    pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
             self.table.touch(key, self.now);
         }
     }
 
     fn release_frame(&mut self, frame: &Frame) {
-        for (&key, _) in frame.inputs.iter().zip(&frame.held).filter(|(_, held)| **held != Hold::No)
-        {
+        for key in frame.pinned() {
             self.release_pin(key);
         }
     }
 
-    fn release_pin(&mut self, key: StorageKey) {
+    pub(super) fn release_pin(&mut self, key: StorageKey) {
         if self.table.unpin(key) {
             self.drop_if_dead(key);
         }

@@ -141,7 +141,12 @@ impl<D: Device> Engine<D> {
         if self.may_have(wanted) { Ok(()) } else { Err(self.out_of_memory(work, inputs, wanted)) }
     }
 
-    fn scratch_bytes(&self, work: &Work<D>, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+    pub(super) fn scratch_bytes(
+        &self,
+        work: &Work<D>,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> u64 {
         match work {
             Work::Op(op) => self.device.workspace(op, inputs, outputs),
             Work::Upload(_) => 0,

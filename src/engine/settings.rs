@@ -42,6 +42,9 @@ pub struct Settings {
     /// Fail when the cost of recomputing exceeds this multiple of the cost of the work itself. `None`:
     /// never.
     pub recompute_limit: Option<f64>,
+    /// Fail a command when bringing back what it needs costs more than this multiple of running each path once
+    /// that it takes: then memory is so short that it recomputes the same over and over.
+    pub regeneration_limit: f64,
     /// The cost of the work itself, where it is known ahead. `None`: that of the work done so far.
     pub work: Option<f64>,
     /// Whether storages have places.
@@ -63,6 +66,7 @@ impl Settings {
             sqrt_sampling: false,
             dead: Dead::Drop,
             recompute_limit: None,
+            regeneration_limit: 100.0,
             work: None,
             placement: Placement::Arena,
             granularity: crate::memory::ALIGNMENT,
@@ -97,6 +101,12 @@ impl Settings {
             let (threshold, budget) = (ByteSize(threshold), ByteSize(self.budget));
             return wrong(format!(
                 "the eviction threshold ({threshold}) is above the budget ({budget}) and would never act; lower it"
+            ));
+        }
+        if self.regeneration_limit.is_nan() || self.regeneration_limit < 1.0 {
+            let limit = self.regeneration_limit;
+            return wrong(format!(
+                "the regeneration limit is {limit}; give a number from 1.0 up: each path has to run once"
             ));
         }
         if let Some(limit) = self.recompute_limit.filter(|limit| limit.is_nan() || *limit < 0.0) {

@@ -135,6 +135,8 @@ pub struct ComputePath {
     pub outputs: SmallVec<[Option<StorageKey>; 2]>,
     /// Cost of running it, in the units of the cost model.
     pub cost: f64,
+    /// Counts up from path to path: what a path reads was made by paths with lower numbers.
+    pub sequence: u64,
 }
 
 /// All tables. Slots are reached by key; a stale key finds nothing.
@@ -149,6 +151,8 @@ pub struct Table {
     evictable_bytes: u64,
     /// Smaller storages are evicted only when nothing else is left.
     min_evict_bytes: u64,
+    /// Paths ever added.
+    sequence: u64,
 }
 
 impl Table {
@@ -291,7 +295,9 @@ impl Table {
         inputs: impl Iterator<Item = StorageKey>,
         outputs: impl Iterator<Item = StorageKey>,
     ) -> PathKey {
-        let key = self.paths.insert(ComputePath::default());
+        self.sequence += 1;
+        let path = ComputePath { sequence: self.sequence, ..ComputePath::default() };
+        let key = self.paths.insert(path);
         let path = &mut self.paths[key];
         for (input, storage) in inputs.enumerate() {
             let users = &mut self.storages[storage].users;

@@ -120,6 +120,14 @@ impl Builder {
         self
     }
 
+    /// Fail a command when bringing back what it reads costs more than this multiple of running each op once
+    /// that it takes. Default: 100.
+    #[must_use]
+    pub const fn regeneration_limit(mut self, limit: f64) -> Self {
+        self.settings.regeneration_limit = limit;
+        self
+    }
+
     /// Seed of random ops, of sampling and of the `random` policy. Default: 0.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {

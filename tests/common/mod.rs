@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod device;
+pub mod history;
 pub mod log;
 pub mod program;
 pub mod toy;

@@ -100,6 +100,7 @@ pub struct Setup {
     pub min_evict_bytes: u64,
     pub sqrt_sampling: bool,
     pub dead: Dead,
+    pub regeneration_limit: f64,
     pub seed: u64,
 }
 
@@ -113,6 +114,7 @@ impl Setup {
             min_evict_bytes: 0,
             sqrt_sampling: false,
             dead: Dead::Drop,
+            regeneration_limit: Settings::new(1).regeneration_limit,
             seed: 0,
         }
     }
@@ -124,6 +126,7 @@ impl Setup {
         settings.min_evict_bytes = self.min_evict_bytes;
         settings.sqrt_sampling = self.sqrt_sampling;
         settings.dead = self.dead;
+        settings.regeneration_limit = self.regeneration_limit;
         settings.seed = self.seed;
         let device = ToyDevice::watched(watch);
         Engine::new(device, settings, self.policy.build(self.seed), self.costs.build())
@@ -445,13 +448,21 @@ impl Play<'_> {
                 assert_eq!(e.used + e.free, usable, "{e}");
                 assert_eq!(e.used, e.pinned + e.leaves + e.evictable, "{e}");
             }
+            Error::RegenerationLimit { runs, paths, limit } => {
+                self.failures += 1;
+                assert_eq!(*limit, self.setup.regeneration_limit);
+                assert!(runs > paths, "{error}");
+            }
             other => panic!("no reason for this: {other}"),
         }
     }
 
     /// An op may fail for another that could not be run again.
     fn elsewhere(&self, error: &Error) -> bool {
-        matches!(error, Error::OutOfMemory(_) | Error::Device { .. })
+        matches!(
+            error,
+            Error::OutOfMemory(_) | Error::RegenerationLimit { .. } | Error::Device { .. }
+        )
     }
 
     /// Reads a tensor. False if it could not be read this time.
@@ -591,6 +602,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
         Just(CostModelKind::Measured)
     ];
     let dead = prop_oneof![Just(Dead::Drop), Just(Dead::Keep)];
+    let limit = prop_oneof![4 => Just(Setup::plenty().regeneration_limit), 1 => 1.0..4.0f64];
     (
         budget,
         policy(),
@@ -599,10 +611,21 @@ pub fn setup() -> impl Strategy<Value = Setup> {
         prop_oneof![3 => Just(0u64), 1 => 1..200u64, 1 => Just(u64::MAX)],
         any::<bool>(),
         dead,
+        limit,
         any::<u64>(),
     )
         .prop_map(
-            |(budget, policy, costs, threshold, min_evict_bytes, sqrt_sampling, dead, seed)| {
+            |(
+                budget,
+                policy,
+                costs,
+                threshold,
+                min_evict_bytes,
+                sqrt_sampling,
+                dead,
+                regeneration_limit,
+                seed,
+            )| {
                 let threshold = threshold.map(|part| (budget as f64 * part) as u64);
                 Setup {
                     budget,
@@ -612,6 +635,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
                     min_evict_bytes,
                     sqrt_sampling,
                     dead,
+                    regeneration_limit,
                     seed,
                 }
             },

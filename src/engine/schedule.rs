@@ -1,0 +1,121 @@
+//! Regenerating by a schedule: every run, and every moment at which a value is let go, settled before the
+//! first run.
+//!
+//! Regenerating on demand (`regenerate.rs`) decides as it goes. Where memory is short it may evict what it
+//! has just brought back, bring that back again, and so on, at every level of a deep history: its work can
+//! grow exponentially. When a regeneration begins to repeat itself, it stops and asks for a schedule. A schedule
+//! is found by rehearsing the rest on a copy of the graph ([`Closure`]), where each run that still has to
+//! come is known, and so is when each value will be read next. Its cost is known before anything runs.
+//!
+//! Two orders are rehearsed, for neither is always better: the order in which the program made the values,
+//! and depth first. The cheaper schedule is followed.
+
+mod closure;
+mod rehearsal;
+
+use self::closure::Closure;
+use self::rehearsal::rehearse;
+use super::{Engine, Error, StorageKey};
+use crate::device::Device;
+use smallvec::SmallVec;
+
+/// What to run and what to let go, in order.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    closure: Closure,
+    steps: Vec<Step>,
+    /// Number of runs.
+    pub runs: usize,
+}
+
+/// One step of a schedule. Numbers are those of the [`Closure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Runs a path whose inputs are all there.
+    Run(u32),
+    /// A storage is not needed any more, or not for long: it may be evicted from here on.
+    Release(u32),
+}
+
+impl<D: Device> Engine<D> {
+    /// The cheapest schedule found that brings `wanted` back in the memory there is. `None` if none was
+    /// found that costs no more than `most` and runs no more than `most_runs` paths, or nothing can be
+    /// evicted.
+    ///
+    /// Nothing may be pinned on behalf of this regeneration.
+    pub(super) fn schedule(
+        &self,
+        wanted: &[StorageKey],
+        most: f64,
+        most_runs: usize,
+    ) -> Option<Schedule> {
+        if !self.policy.evicts() {
+            return None;
+        }
+        let closure = self.closure(wanted);
+        let room = self.space.free_bytes() + self.table.evictable_bytes();
+        let mut best: Option<(Vec<Step>, f64, usize)> = None;
+        for order in [closure.order_of_creation(), closure.order_of_depth()] {
+            let most = best.as_ref().map_or(most, |(_, cost, _)| *cost);
+            let found = rehearse(&closure, &order, room, most, most_runs);
+            if let Some(found) = found.filter(|(_, cost, _)| best.is_none() || *cost < most) {
+                best = Some(found);
+            }
+        }
+        let (steps, _, runs) = best?;
+        Some(Schedule { closure, steps, runs })
+    }
+
+    /// Follows a schedule: `wanted` is resident then, and each pinned once. If it fails, none is pinned.
+    pub(super) fn follow(
+        &mut self,
+        schedule: &Schedule,
+        wanted: &[StorageKey],
+    ) -> Result<(), Error> {
+        let Schedule { closure, steps, .. } = schedule;
+        // What the schedule counts on is pinned until the schedule lets it go.
+        let mut pinned = vec![false; closure.storages.len()];
+        for node in closure.resident() {
+            self.table.pin(closure.storages[node as usize].key);
+            pinned[node as usize] = true;
+        }
+        let mut result = Ok(());
+        for &step in steps {
+            match step {
+                Step::Release(node) => {
+                    if std::mem::take(&mut pinned[node as usize]) {
+                        self.release_pin(closure.storages[node as usize].key);
+                    }
+                }
+                Step::Run(run) => {
+                    let run = &closure.runs[run as usize];
+                    let inputs: SmallVec<[StorageKey; 4]> =
+                        self.table.path(run.path).inputs.iter().map(|e| e.storage).collect();
+                    self.touch(&inputs);
+                    let absent = run.outputs.iter().any(|&node| {
+                        self.table.held(closure.storages[node as usize].key).is_none()
+                    });
+                    if absent {
+                        result =
+                            self.run_path(run.path, true).and_then(|()| self.check_run_again());
+                        if result.is_err() {
+                            break;
+                        }
+                    }
+                    for &node in &run.outputs {
+                        if !std::mem::replace(&mut pinned[node as usize], true) {
+                            self.table.pin(closure.storages[node as usize].key);
+                        }
+                    }
+                }
+            }
+        }
+        if result.is_ok() {
+            wanted.iter().for_each(|&key| self.table.pin(key));
+        }
+        for (node, _) in pinned.into_iter().enumerate().filter(|(_, pinned)| *pinned) {
+            self.release_pin(closure.storages[node].key);
+        }
+        result
+    }
+}

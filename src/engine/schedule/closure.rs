@@ -1,0 +1,212 @@
+//! A copy of the part of the graph that a regeneration is about.
+
+use super::super::{Engine, PathKey, StorageKey};
+use crate::device::Device;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Positions in the lists of a [`Closure`].
+pub(super) type Positions = SmallVec<[u32; 4]>;
+
+/// The storages that are wanted, the evicted storages that those need to be recomputed, and so on, up to
+/// what is resident; and, as far as it is not too much, what it takes to recompute that, should the schedule
+/// evict it.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Closure {
+    pub(super) storages: Vec<Storage>,
+    /// First the paths that have to run, at least once each; then those that may have to.
+    pub(super) runs: Vec<Run>,
+    /// How many have to.
+    due: usize,
+    /// What is to be there at the end, each once.
+    pub(super) wanted: Positions,
+}
+
+/// A storage of a closure.
+#[derive(Debug)]
+pub(super) struct Storage {
+    pub(super) key: StorageKey,
+    /// What it takes up, when it is there.
+    pub(super) bytes: u64,
+    /// Whether it is there when the schedule begins.
+    pub(super) resident: bool,
+    /// It is there and cannot be evicted: its bytes are no concern of the schedule.
+    pub(super) fixed: bool,
+    /// The run that makes it. `None`: it is there, and stays as long as it is needed.
+    pub(super) producer: Option<u32>,
+    /// The runs that read it, each once.
+    pub(super) readers: Positions,
+}
+
+/// A path of a closure.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) path: PathKey,
+    /// Of one run.
+    pub(super) cost: f64,
+    /// Bytes that it takes beside its outputs: scratch, and outputs that are thrown away.
+    pub(super) scratch: u64,
+    /// What it reads, each once.
+    pub(super) inputs: Positions,
+    /// What it makes, each once, wanted or not.
+    pub(super) outputs: Positions,
+    /// Counts up in the order in which the program gave them.
+    pub(super) sequence: u64,
+}
+
+/// So many runs that may have to come, and as many as are due, are enough to choose from.
+const SPARE_RUNS: usize = 256;
+
+impl<D: Device> Engine<D> {
+    /// The closure of `wanted` as things are now.
+    pub(super) fn closure(&self, wanted: &[StorageKey]) -> Closure {
+        let mut closure = Closure::default();
+        let mut positions = FxHashMap::default();
+        let mut stack: Vec<u32> = Vec::new();
+        for &key in wanted {
+            let node = self.node(&mut closure, &mut positions, key);
+            if !closure.wanted.contains(&node) {
+                closure.wanted.push(node);
+                if !closure.storages[node as usize].resident {
+                    stack.push(node);
+                }
+            }
+        }
+        self.add_producers(&mut closure, &mut positions, stack);
+        closure.due = closure.runs.len();
+        // Room is short, so that what is there may have to go and come back as well.
+        let most = 2 * closure.due + SPARE_RUNS;
+        let mut node = 0;
+        while node < closure.storages.len() && closure.runs.len() < most {
+            let Storage { resident, fixed, .. } = closure.storages[node];
+            if resident && !fixed {
+                self.add_producers(&mut closure, &mut positions, vec![node as u32]);
+            }
+            node += 1;
+        }
+        closure
+    }
+
+    /// Adds the paths that make these storages, and those that make what is missing for that.
+    fn add_producers(
+        &self,
+        closure: &mut Closure,
+        positions: &mut FxHashMap<StorageKey, u32>,
+        mut stack: Vec<u32>,
+    ) {
+        while let Some(node) = stack.pop() {
+            let storage = &closure.storages[node as usize];
+            let path = match storage.producer {
+                None => self.table.storage(storage.key).producer,
+                Some(_) => continue,
+            };
+            let Some(path) = path else { continue };
+            let run = self.add_run(closure, positions, path);
+            let inputs = closure.runs[run].inputs.iter();
+            stack.extend(inputs.filter(|&&input| !closure.storages[input as usize].resident));
+        }
+    }
+
+    fn node(
+        &self,
+        closure: &mut Closure,
+        positions: &mut FxHashMap<StorageKey, u32>,
+        key: StorageKey,
+    ) -> u32 {
+        *positions.entry(key).or_insert_with(|| {
+            let held = self.table.held(key);
+            let bytes = self.table.storage(key).bytes;
+            closure.storages.push(Storage {
+                key,
+                bytes: held.map_or_else(|| self.space.round(bytes), |held| held.bytes),
+                resident: held.is_some(),
+                fixed: held.is_some() && !self.table.is_evictable(key),
+                producer: None,
+                readers: Positions::new(),
+            });
+            closure.storages.len() as u32 - 1
+        })
+    }
+
+    fn add_run(
+        &self,
+        closure: &mut Closure,
+        positions: &mut FxHashMap<StorageKey, u32>,
+        path: PathKey,
+    ) -> usize {
+        let number = closure.runs.len() as u32;
+        let found = self.table.path(path);
+        let body = &self.bodies[path];
+        let mut inputs = Positions::new();
+        for edge in &found.inputs {
+            let node = self.node(closure, positions, edge.storage);
+            if !inputs.contains(&node) {
+                inputs.push(node);
+                closure.storages[node as usize].readers.push(number);
+            }
+        }
+        let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs());
+        let mut scratch = if scratch > 0 { self.space.round(scratch) } else { 0 };
+        let mut outputs = Positions::new();
+        for (output, layout) in found.outputs.iter().zip(body.outputs()) {
+            match output {
+                Some(key) => {
+                    let node = self.node(closure, positions, *key);
+                    closure.storages[node as usize].producer = Some(number);
+                    outputs.push(node);
+                }
+                None => scratch = scratch.saturating_add(self.space.round(layout.bytes())),
+            }
+        }
+        let (cost, sequence) = (found.cost, found.sequence);
+        closure.runs.push(Run { path, cost, scratch, inputs, outputs, sequence });
+        number as usize
+    }
+}
+
+impl Closure {
+    /// The storages that are there when the schedule begins, and that it may let go.
+    pub(super) fn resident(&self) -> impl Iterator<Item = u32> {
+        let counts = |storage: &Storage| storage.resident && !storage.fixed;
+        (0..).zip(&self.storages).filter(move |(_, s)| counts(s)).map(|(node, _)| node)
+    }
+
+    /// The runs that are due, in the order in which the program gave them: each after those that it needs.
+    pub(super) fn order_of_creation(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.due as u32).collect();
+        order.sort_unstable_by_key(|&run| self.runs[run as usize].sequence);
+        order
+    }
+
+    /// The runs that are due, depth first: each right before the first one that needs it.
+    pub(super) fn order_of_depth(&self) -> Vec<u32> {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Mark {
+            New,
+            Waiting,
+            Done,
+        }
+        let mut marks = vec![Mark::New; self.runs.len()];
+        let mut order = Vec::with_capacity(self.runs.len());
+        let producer = |node: &u32| self.storages[*node as usize].producer;
+        let mut stack: Vec<u32> = self.wanted.iter().rev().filter_map(producer).collect();
+        while let Some(&run) = stack.last() {
+            match marks[run as usize] {
+                Mark::New => {
+                    marks[run as usize] = Mark::Waiting;
+                    let inputs = &self.runs[run as usize].inputs;
+                    let missing = |node: &&u32| !self.storages[**node as usize].resident;
+                    let needed = inputs.iter().rev().filter(missing).filter_map(producer);
+                    stack.extend(needed.filter(|&run| marks[run as usize] == Mark::New));
+                }
+                Mark::Waiting => {
+                    marks[run as usize] = Mark::Done;
+                    order.push(run);
+                    stack.pop();
+                }
+                Mark::Done => drop(stack.pop()),
+            }
+        }
+        order
+    }
+}

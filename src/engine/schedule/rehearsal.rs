@@ -1,0 +1,414 @@
+//! Going through a regeneration without running anything.
+//!
+//! The runs that are due are gone through in a given order. What a run reads and is not there any more is
+//! brought back first, depth first, as in `regenerate.rs`. Where room is short, a storage is evicted. Which
+//! one is decided by what only a rehearsal knows: when it will be *needed* next. That is when the next run reads
+//! it that is due, or brings back something evicted that is made from it; so whoever walks slowly through a
+//! history far behind the front is kept, though nothing reads it directly for a long time. Of those that are needed
+//! last, the one goes that costs least to recompute, for its bytes and for as long as it would lie there.
+
+use super::Step;
+use super::closure::{Closure, Positions, Storage};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// Not needed any more.
+const NEVER: u32 = u32::MAX;
+
+/// So many of those that are needed last are compared.
+const COMPARED: usize = 32;
+
+/// So many evicted storages are looked at to judge what recomputing one costs.
+const LOOKED_AT: usize = 64;
+
+/// Steps of the rehearsal itself that a run may take on average, before it is given up: the time that it takes is
+/// to stay below that of the runs.
+const EFFORT: usize = 4096;
+
+/// The steps, their cost and the number of runs; `None` if there is no way, or none below the limits.
+pub(super) fn rehearse(
+    closure: &Closure,
+    order: &[u32],
+    room: u64,
+    most: f64,
+    most_runs: usize,
+) -> Option<(Vec<Step>, f64, usize)> {
+    let mut rehearsal = Rehearsal::new(closure, order, room, most, most_runs);
+    rehearsal.release_what_is_not_needed();
+    for &run in order {
+        if closure.runs[run as usize].outputs.iter().any(|&node| rehearsal.is_missing(node)) {
+            rehearsal.run(Some(run))?;
+        }
+        rehearsal.pass(run);
+    }
+    // All that is wanted, together.
+    rehearsal.run(None)?;
+    Some((rehearsal.steps, rehearsal.cost, rehearsal.runs))
+}
+
+struct Rehearsal<'a> {
+    closure: &'a Closure,
+    /// When each run is due; `None` if it only may have to run.
+    due: Vec<Option<u32>>,
+    /// Number of runs that are due: when everything wanted has to be there.
+    end: u32,
+    now: u32,
+    nodes: Vec<Node>,
+    /// By when they are needed: storages that could be evicted now.
+    candidates: BTreeSet<(u32, u32)>,
+    room: u64,
+    used: u64,
+    steps: Vec<Step>,
+    cost: f64,
+    runs: usize,
+    most: f64,
+    most_runs: usize,
+    /// Left to spend.
+    effort: usize,
+    /// For walks: the number of the last one that met a node.
+    met: Vec<u32>,
+    walks: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    resident: bool,
+    pins: u32,
+    /// When it is needed next, by what is known of the storages made from it. Of one that was not read for a
+    /// while it may be over.
+    needed: u32,
+}
+
+/// A run that waits for its inputs.
+struct Frame {
+    /// `None`: the end, which reads all that is wanted.
+    run: Option<u32>,
+    /// Which inputs it has pinned.
+    pinned: SmallVec<[bool; 4]>,
+}
+
+impl<'a> Rehearsal<'a> {
+    fn new(closure: &'a Closure, order: &[u32], room: u64, most: f64, most_runs: usize) -> Self {
+        let mut due = vec![None; closure.runs.len()];
+        for (at, &run) in (0..).zip(order) {
+            due[run as usize] = Some(at);
+        }
+        let node = |storage: &Storage| Node { resident: storage.resident, pins: 0, needed: NEVER };
+        let mut rehearsal = Self {
+            closure,
+            due,
+            end: order.len() as u32,
+            now: 0,
+            nodes: closure.storages.iter().map(node).collect(),
+            candidates: BTreeSet::new(),
+            room,
+            used: closure.resident().map(|n| closure.storages[n as usize].bytes).sum(),
+            steps: Vec::new(),
+            cost: 0.0,
+            runs: 0,
+            most,
+            most_runs,
+            effort: EFFORT.saturating_mul(order.len() + 16),
+            met: vec![0; closure.storages.len()],
+            walks: 0,
+        };
+        // What is evicted to begin with: readers were made after what they read.
+        let mut by_age: Vec<u32> = (0..closure.runs.len() as u32).collect();
+        by_age.sort_unstable_by_key(|&run| std::cmp::Reverse(closure.runs[run as usize].sequence));
+        for run in by_age {
+            for &node in &closure.runs[run as usize].outputs {
+                rehearsal.nodes[node as usize].needed = rehearsal.next_need(node);
+            }
+        }
+        for node in 0..closure.storages.len() as u32 {
+            rehearsal.nodes[node as usize].needed = rehearsal.next_need(node);
+            rehearsal.enlist(node);
+        }
+        rehearsal
+    }
+
+    /// Lets go of what is there to begin with and of no use.
+    fn release_what_is_not_needed(&mut self) {
+        let resident: Vec<u32> = self.closure.resident().collect();
+        for node in resident {
+            self.release_if_over(node);
+        }
+    }
+
+    fn is_missing(&self, node: u32) -> bool {
+        let Node { resident, needed, .. } = self.nodes[node as usize];
+        !resident && needed != NEVER
+    }
+
+    fn inputs(&self, run: Option<u32>) -> &'a Positions {
+        match run {
+            Some(run) => &self.closure.runs[run as usize].inputs,
+            None => &self.closure.wanted,
+        }
+    }
+
+    /// When a storage is needed next, by what is known of the evicted ones made from it.
+    fn next_need(&self, node: u32) -> u32 {
+        let storage = &self.closure.storages[node as usize];
+        let wanted = if self.closure.wanted.contains(&node) { self.end } else { NEVER };
+        storage.readers.iter().fold(wanted, |soonest, &run| {
+            let need = match self.due[run as usize] {
+                Some(due) if due >= self.now => due,
+                _ => self.need_of_outputs(run),
+            };
+            soonest.min(need)
+        })
+    }
+
+    /// When a run that was there before has to be repeated.
+    fn need_of_outputs(&self, run: u32) -> u32 {
+        let outputs = self.closure.runs[run as usize].outputs.iter();
+        let evicted = outputs.map(|&output| self.nodes[output as usize]).filter(|n| !n.resident);
+        evicted.map(|node| node.needed).min().unwrap_or(NEVER)
+    }
+
+    /// Goes on after a run that is due.
+    fn pass(&mut self, run: u32) {
+        self.now += 1;
+        self.look_again_around(run);
+    }
+
+    /// When something is needed may have changed, for a run just read or made it.
+    fn look_again_around(&mut self, run: u32) {
+        let run = &self.closure.runs[run as usize];
+        for &node in run.inputs.iter().chain(&run.outputs) {
+            let needed = self.next_need(node);
+            self.set_need(node, needed);
+            self.release_if_over(node);
+        }
+    }
+
+    fn set_need(&mut self, node: u32, needed: u32) {
+        let before = std::mem::replace(&mut self.nodes[node as usize].needed, needed);
+        if before != needed && self.candidates.remove(&(before, node)) {
+            self.candidates.insert((needed, node));
+        }
+    }
+
+    /// Adds a storage to those that could be evicted, if it is one of them.
+    fn enlist(&mut self, node: u32) {
+        let Node { resident, pins, needed } = self.nodes[node as usize];
+        let storage = &self.closure.storages[node as usize];
+        // Without a producer it could not come back; and so it stays as long as it is needed.
+        if resident && pins == 0 && !storage.fixed && storage.producer.is_some() {
+            self.candidates.insert((needed, node));
+        }
+    }
+
+    fn pin(&mut self, node: u32) {
+        let Node { pins, needed, .. } = &mut self.nodes[node as usize];
+        *pins += 1;
+        self.candidates.remove(&(*needed, node));
+    }
+
+    fn unpin(&mut self, node: u32) {
+        self.nodes[node as usize].pins -= 1;
+        self.enlist(node);
+    }
+
+    fn release_if_over(&mut self, node: u32) {
+        let Node { resident, pins, needed } = self.nodes[node as usize];
+        if resident && pins == 0 && needed == NEVER && !self.closure.storages[node as usize].fixed {
+            self.evict(node);
+        }
+    }
+
+    fn evict(&mut self, node: u32) {
+        let needed = self.next_need(node);
+        self.candidates.remove(&(self.nodes[node as usize].needed, node));
+        self.nodes[node as usize] = Node { resident: false, pins: 0, needed };
+        self.used -= self.closure.storages[node as usize].bytes;
+        self.steps.push(Step::Release(node));
+        self.tell_sources(node);
+    }
+
+    /// What an evicted storage is made from is needed when it is.
+    fn tell_sources(&mut self, node: u32) {
+        let mut stack: SmallVec<[u32; 8]> = SmallVec::from_elem(node, 1);
+        while let Some(node) = stack.pop() {
+            let needed = self.nodes[node as usize].needed;
+            let Some(run) = self.closure.storages[node as usize].producer else { continue };
+            for &source in &self.closure.runs[run as usize].inputs {
+                self.effort = self.effort.saturating_sub(1);
+                if self.nodes[source as usize].needed > needed {
+                    self.set_need(source, needed);
+                    if !self.nodes[source as usize].resident {
+                        stack.push(source);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs a path, or comes to the end, after all that it takes. `None`: there is no way.
+    fn run(&mut self, run: Option<u32>) -> Option<()> {
+        let mut frames = vec![self.frame(run)];
+        loop {
+            let top = frames.last_mut().expect("the lowest frame returns");
+            self.pin_inputs(top);
+            let run = top.run;
+            if let Some(missing) = self.next_missing(self.inputs(run)) {
+                let producer = self.closure.storages[missing as usize].producer?;
+                frames.push(self.frame(Some(producer)));
+                continue;
+            }
+            let Some(run) = run else {
+                self.unpin_all(frames.pop()?);
+                return Some(());
+            };
+            if !self.make_room(run, &mut frames) {
+                return None;
+            }
+            self.book(run)?;
+            let done = frames.pop()?;
+            if let Some(below) = frames.last_mut() {
+                self.pin_inputs(below);
+            }
+            self.unpin_all(done);
+            if frames.is_empty() {
+                return Some(());
+            }
+            self.look_again_around(run);
+        }
+    }
+
+    fn frame(&self, run: Option<u32>) -> Frame {
+        Frame { run, pinned: SmallVec::from_elem(false, self.inputs(run).len()) }
+    }
+
+    /// Pins those inputs of a frame that are there.
+    fn pin_inputs(&mut self, frame: &mut Frame) {
+        for (&node, pinned) in self.inputs(frame.run).iter().zip(&mut frame.pinned) {
+            if !*pinned && self.nodes[node as usize].resident {
+                self.pin(node);
+                *pinned = true;
+            }
+        }
+    }
+
+    fn unpin_all(&mut self, frame: Frame) {
+        for (&node, _) in self.inputs(frame.run).iter().zip(&frame.pinned).filter(|(_, p)| **p) {
+            self.unpin(node);
+        }
+    }
+
+    /// The first input that takes several runs, or else the first.
+    fn next_missing(&self, inputs: &Positions) -> Option<u32> {
+        let is_absent = |node: &u32| !self.nodes[*node as usize].resident;
+        let waits = |node: &u32| {
+            let producer = self.closure.storages[*node as usize].producer;
+            producer.is_some_and(|run| self.closure.runs[run as usize].inputs.iter().any(is_absent))
+        };
+        let mut missing = inputs.iter().copied().filter(is_absent);
+        missing.clone().find(waits).or_else(|| missing.next())
+    }
+
+    /// Evicts until a run fits whose inputs are pinned.
+    fn make_room(&mut self, run: u32, frames: &mut [Frame]) -> bool {
+        let run = &self.closure.runs[run as usize];
+        // An output that is there already must not go to make room for another.
+        for &node in &run.outputs {
+            self.pin(node);
+        }
+        let absent = run.outputs.iter().filter(|&&node| !self.nodes[node as usize].resident);
+        let bytes = absent.map(|&node| self.closure.storages[node as usize].bytes);
+        let wanted = bytes.fold(run.scratch, u64::saturating_add);
+        while self.used.saturating_add(wanted) > self.room {
+            self.effort = self.effort.saturating_sub(COMPARED);
+            match self.victim() {
+                Some(node) => self.evict(node),
+                None if self.yield_pins(frames) => {}
+                None => return false,
+            }
+        }
+        for &node in &run.outputs {
+            self.unpin(node);
+        }
+        self.effort > 0
+    }
+
+    /// Books a run for which there is room. `None`: that is more than may be spent.
+    fn book(&mut self, run: u32) -> Option<()> {
+        self.steps.push(Step::Run(run));
+        let run = &self.closure.runs[run as usize];
+        self.cost += run.cost;
+        self.runs += 1;
+        for &node in &run.outputs {
+            if !std::mem::replace(&mut self.nodes[node as usize].resident, true) {
+                self.used += self.closure.storages[node as usize].bytes;
+            }
+            let needed = self.next_need(node);
+            self.set_need(node, needed);
+            self.enlist(node);
+        }
+        (self.cost <= self.most && self.runs <= self.most_runs).then_some(())
+    }
+
+    /// Takes back the pins of waiting frames; they look again when their turn comes.
+    fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
+        let waiting = frames.len() - 1;
+        for frame in &mut frames[..waiting] {
+            let inputs = self.inputs(frame.run);
+            for (&node, pinned) in inputs.iter().zip(&mut frame.pinned) {
+                if std::mem::take(pinned) {
+                    self.unpin(node);
+                }
+            }
+        }
+        !self.candidates.is_empty()
+    }
+
+    /// What to evict: of those that are needed last, the one whose bytes lie there for longest for what it
+    /// costs to bring them back.
+    fn victim(&mut self) -> Option<u32> {
+        // What was needed at a time that is over was not looked at again since.
+        while let Some(&(needed, node)) = self.candidates.first()
+            && needed < self.now
+        {
+            let needed = self.next_need(node).max(self.now);
+            self.set_need(node, needed);
+        }
+        let last: SmallVec<[(u32, u32); COMPARED]> =
+            self.candidates.iter().rev().take(COMPARED).copied().collect();
+        let mut best: Option<(f64, u32)> = None;
+        for (needed, node) in last {
+            let bytes = self.closure.storages[node as usize].bytes as f64;
+            let gain = bytes * f64::from(needed - self.now + 1);
+            let score = gain / self.cost_to_recompute(node);
+            if best.is_none_or(|(highest, _)| score > highest) {
+                best = Some((score, node));
+            }
+        }
+        best.map(|(_, node)| node)
+    }
+
+    /// What recomputing a storage costs as things are, evicted sources included, as far as it looks.
+    fn cost_to_recompute(&mut self, node: u32) -> f64 {
+        self.walks += 1;
+        let mut stack: SmallVec<[u32; 16]> = SmallVec::from_elem(node, 1);
+        let (mut cost, mut looked_at) = (f64::MIN_POSITIVE, 0);
+        while let Some(node) = stack.pop() {
+            let Some(run) = self.closure.storages[node as usize].producer else { continue };
+            let run = &self.closure.runs[run as usize];
+            cost += run.cost;
+            looked_at += 1;
+            if looked_at >= LOOKED_AT {
+                break;
+            }
+            for &source in &run.inputs {
+                let is_new =
+                    std::mem::replace(&mut self.met[source as usize], self.walks) != self.walks;
+                if is_new && !self.nodes[source as usize].resident {
+                    stack.push(source);
+                }
+            }
+        }
+        self.effort = self.effort.saturating_sub(looked_at);
+        cost
+    }
+}

@@ -1,0 +1,162 @@
+//! Bringing one value back takes a small multiple of the ops that it is made from, whatever the shape of its
+//! history, or ends with an error that says so.
+
+mod common;
+
+use common::history::{Evicted, History};
+use remat::engine::Dead;
+use remat::{Error, PolicyKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FATES: [Dead; 2] = [Dead::Drop, Dead::Keep];
+
+fn policies() -> Vec<PolicyKind> {
+    PolicyKind::all().collect()
+}
+
+/// `y[i + 1] = g(f(y[i], y[i / 2]))` took time that doubled with each handful of values more: whatever was let
+/// go at one `y[i / 2]` had to be brought back for the next. About 2 log2 n slots do for twice the work.
+#[test]
+fn long_skips_come_back_in_twice_the_work() {
+    for n in [250, 500, 1000, 2000, 4000] {
+        let history = History::long_skips(n);
+        let slots = 2 * n.ilog2() as usize + 4;
+        for dead in FATES {
+            for slots in [12, slots, 2 * slots] {
+                // Too few for the longest, where an error is all right.
+                let may_fail = slots == 12;
+                if may_fail && n > 2000 {
+                    continue;
+                }
+                let mut evicted =
+                    Evicted::new(&history, slots, PolicyKind::default(), |s| s.dead = dead);
+                match evicted.read() {
+                    Ok(runs) => {
+                        println!(
+                            "{n} with {slots} slots, {dead:?}: {:.2} n",
+                            runs as f64 / n as f64
+                        );
+                        assert!(runs <= 40 * n as u64, "{runs} runs");
+                    }
+                    Err((error, runs)) => {
+                        println!("{n} with {slots} slots, {dead:?}: {runs} runs, {error}");
+                        assert!(may_fail && runs <= 100 * 2 * n as u64, "{n}, {slots}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// With room for twice the values that are alive at once when all run in order, no policy recomputes more
+/// than 40 times what is needed.
+#[test]
+fn with_room_for_twice_the_frontier_little_is_repeated() {
+    let mut families = vec![
+        ("long skips", History::long_skips(150)),
+        ("diamonds", History::diamonds(100, 2)),
+        ("wide diamonds", History::diamonds(30, 7)),
+        ("grid", History::grid(18, 18)),
+        ("long grid", History::grid(60, 5)),
+        ("tree", History::tree(7, false)),
+        ("tree by level", History::tree(7, true)),
+        ("there and back", History::there_and_back(100)),
+    ];
+    for seed in 0..12 {
+        families.push(("random", History::random(300, 100, 1, seed)));
+        families.push(("random, short", History::random(300, 8, 1, seed)));
+        families.push(("random, mixed sizes", History::random(300, 100, 9, seed)));
+    }
+    let mut worst: Vec<(&str, f64)> = Vec::new();
+    for (name, history) in &families {
+        let (needed, room) = (history.distinct(), 2 * history.frontier());
+        let mut most = 0.0f64;
+        for policy in policies() {
+            for dead in FATES {
+                let mut evicted = Evicted::new(history, room, policy, |s| s.dead = dead);
+                let runs = evicted.read().unwrap_or_else(|(e, _)| panic!("{name}, {policy}: {e}"));
+                let ratio = runs as f64 / needed as f64;
+                assert!(ratio <= 40.0, "{name}, {policy}, {dead:?}: {runs} runs of {needed}");
+                most = most.max(ratio);
+            }
+        }
+        match worst.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = known.max(most),
+            None => worst.push((*name, most)),
+        }
+    }
+    for (name, ratio) in worst {
+        println!("{name}: at most {ratio:.2} times the ops that are needed");
+    }
+}
+
+/// Below the frontier there may be no way. Then there is an error, and not for ever: runs are bounded by the
+/// limit; and the value comes back when there is room.
+#[test]
+fn with_little_room_it_comes_back_or_ends_with_an_error() {
+    let mut families = vec![
+        History::long_skips(60),
+        History::diamonds(40, 3),
+        History::grid(12, 12),
+        History::tree(6, true),
+        History::there_and_back(60),
+    ];
+    families.extend((0..10).map(|seed| History::random(150, 60, 5, seed)));
+    for history in &families {
+        let frontier = history.frontier();
+        for room in [frontier / 4, frontier / 2, frontier * 3 / 4, frontier] {
+            for policy in [PolicyKind::DtrEq, PolicyKind::Lru, PolicyKind::Random] {
+                for (dead, limit) in [(Dead::Drop, 1.0), (Dead::Drop, 20.0), (Dead::Keep, 20.0)] {
+                    let mut evicted = Evicted::new(history, room.max(1), policy, |s| {
+                        s.dead = dead;
+                        s.regeneration_limit = limit;
+                    });
+                    let most = (limit * history.distinct() as f64) as u64 + 1;
+                    match evicted.read() {
+                        // Costs differ by bytes, so runs are not just in proportion.
+                        Ok(runs) => assert!(runs <= 9 * most, "{runs} runs, {most} at most"),
+                        Err((Error::OutOfMemory(_), _)) => {}
+                        Err((Error::RegenerationLimit { .. }, runs)) => {
+                            assert!(runs <= 9 * most, "{runs} runs, {most} at most")
+                        }
+                        Err((error, _)) => panic!("{error}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_limit_says_what_was_done_and_what_to_do() {
+    let history = History::long_skips(200);
+    let mut evicted =
+        Evicted::new(&history, 20, PolicyKind::default(), |s| s.regeneration_limit = 1.1);
+    let (error, _) = evicted.read().expect_err("twice the work is above the limit");
+    let text = error.to_string();
+    assert!(matches!(error, Error::RegenerationLimit { paths: 401, .. }), "{text}");
+    assert!(text.contains("raise the budget or the limit") && text.contains("1.1 times"), "{text}");
+    assert!(evicted.read().is_err(), "as often as it is asked");
+}
+
+/// Somebody wants it to end: it does before the next run, and the value can be read afterwards.
+#[test]
+fn a_regeneration_that_is_interrupted_leaves_all_as_it_was() {
+    let history = History::long_skips(100);
+    for room in [18, 400] {
+        for after in [0, 1, 2, 50, 150, 250] {
+            let mut evicted = Evicted::new(&history, room, PolicyKind::default(), |_| {});
+            let asked = Arc::<AtomicU64>::default();
+            let count = Arc::clone(&asked);
+            evicted.engine.interrupt_when(move || count.fetch_add(1, Ordering::Relaxed) >= after);
+            match evicted.read() {
+                Err((Error::Cancelled, runs)) => assert_eq!(runs, after + 1),
+                Ok(runs) => assert!(runs <= after, "{runs} runs"),
+                Err((error, _)) => panic!("{error}"),
+            }
+            evicted.engine.interrupt_when(|| false);
+            evicted.read().unwrap();
+        }
+    }
+}
