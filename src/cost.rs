@@ -42,7 +42,13 @@ impl Run<'_> {
 
 /// A way to put a number on a run.
 pub trait CostModel: fmt::Debug + Send {
-    /// The cost of running this again, in any unit, but always the same. Called after each run.
+    /// Its name, for recordings and error messages.
+    fn name(&self) -> &str {
+        "custom"
+    }
+
+    /// The cost of running this again, in any unit, but always the same: a finite number from 0 up. Called
+    /// after each run.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
     /// Whether it matters how long this run takes, which is about to begin. A device that would have to do
@@ -127,6 +133,10 @@ impl fmt::Display for CostModelKind {
 struct Bytes;
 
 impl CostModel for Bytes {
+    fn name(&self) -> &str {
+        "bytes"
+    }
+
     fn cost(&mut self, run: Run<'_>) -> f64 {
         run.bytes() as f64 / 1e8
     }
@@ -136,6 +146,10 @@ impl CostModel for Bytes {
 struct Flops;
 
 impl CostModel for Flops {
+    fn name(&self) -> &str {
+        "flops"
+    }
+
     fn cost(&mut self, run: Run<'_>) -> f64 {
         (run.flops + 10.0 * run.bytes() as f64) / 1e9
     }
@@ -192,6 +206,10 @@ impl Measured {
 }
 
 impl CostModel for Measured {
+    fn name(&self) -> &str {
+        "measured"
+    }
+
     fn cost(&mut self, run: Run<'_>) -> f64 {
         let (key, bytes) = (run.key(), run.bytes() as f64);
         let smoothed = self.seen.entry(key).or_default();

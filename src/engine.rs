@@ -4,7 +4,7 @@
 //! the tests) drives this same machine, over whatever device and op type it likes.
 //!
 //! What happens when a tensor is evicted: `evict.rs`. When it is needed again: `regenerate.rs`. When
-//! its handle goes: `delete.rs`. When memory runs short: `allocate.rs`.
+//! its handle goes: `delete.rs`. When memory runs short: `allocate.rs`. When something fails: `failures.rs`.
 
 mod allocate;
 mod apply;
@@ -12,6 +12,7 @@ mod candidates;
 mod commit;
 mod delete;
 mod evict;
+mod failures;
 mod get;
 mod guard;
 mod in_place;
@@ -19,6 +20,7 @@ mod late;
 mod out_of_memory;
 mod put;
 mod regenerate;
+mod replace;
 mod run;
 mod schedule;
 mod settings;
@@ -26,21 +28,26 @@ mod stats;
 mod step;
 mod table;
 mod thrash;
+mod update_all;
 
+pub(crate) use guard::{caught, words};
 pub use out_of_memory::OutOfMemory;
 pub use settings::{Dead, Placement, Settings};
 pub use stats::Stats;
 pub use table::{
     ComputePath, Edge, PathKey, Residence, Storage, StorageKey, Table, Tensor, TensorKey, Use,
 };
+pub use update_all::Issue;
 
 use crate::cost::CostModel;
 use crate::device::Device;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::memory::{Arena, Space};
-use crate::policy::{Lowered, Policy};
+use crate::policy::{Aging, Lowered, Policy};
 use crate::rng::SplitMix64;
+use failures::Failures;
+use rustc_hash::FxHashMap;
 use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -48,9 +55,6 @@ use std::sync::Arc;
 
 /// The tensors an op made, in order.
 pub type Keys = SmallVec<[TensorKey; 2]>;
-
-/// Of a flood of failures, the first ones tell what went wrong.
-const MOST_FAILURES: usize = 64;
 
 /// The engine. See the [module](self) documentation.
 pub struct Engine<D: Device> {
@@ -62,16 +66,29 @@ pub struct Engine<D: Device> {
     /// Why, for each poisoned storage.
     reasons: SecondaryMap<StorageKey, Error>,
     policy: Box<dyn Policy>,
+    /// What the policy says of itself, always the same.
+    evicts: bool,
+    aging: Aging,
     costs: Box<dyn CostModel>,
     settings: Settings,
+    /// Why nothing works any more: what the policy keeps books of is not what happened.
+    broken: Option<Error>,
+    /// Whether it was said that the threshold cannot be met, and that marks of steps are missing.
+    warned_of_threshold: bool,
+    warned_of_marks: bool,
+    /// Held storages that may be made from what nobody holds any more of an earlier step.
+    crossing: Vec<StorageKey>,
+    /// Edges gone along to find those, ever.
+    walked: u64,
     /// Cost of everything run so far: the clock that staleness is measured on.
     now: f64,
     /// Number of step marks so far.
     step: u64,
     stats: Stats,
     sampling: SplitMix64,
-    /// Failures that nobody has been told of, oldest first. Never more than [`MOST_FAILURES`].
-    failures: VecDeque<Error>,
+    failures: Failures,
+    /// Key that stands for a value that replaced another one in this step -> key of the other one.
+    replaced: FxHashMap<TensorKey, TensorKey>,
     last_run: LastRun,
     /// Of the step at hand.
     work: thrash::StepWork,
@@ -163,13 +180,21 @@ impl<D: Device> Engine<D> {
             table: Table::new(settings.min_evict_bytes),
             bodies: SecondaryMap::new(),
             reasons: SecondaryMap::new(),
+            evicts: policy.evicts(),
+            aging: policy.aging(),
             policy,
             costs,
+            broken: None,
+            warned_of_threshold: false,
+            warned_of_marks: false,
+            crossing: Vec::new(),
+            walked: 0,
             now: 0.0,
             step: 0,
             stats: Stats::new(settings.budget),
             sampling: SplitMix64::new(settings.seed),
-            failures: VecDeque::new(),
+            failures: Failures::default(),
+            replaced: FxHashMap::default(),
             last_run: LastRun::default(),
             work: thrash::StepWork::default(),
             lowered: Lowered::default(),
@@ -207,6 +232,12 @@ impl<D: Device> Engine<D> {
         self.interrupt = Some(Box::new(wanted));
     }
 
+    /// The cost model's name.
+    #[must_use]
+    pub fn cost_model(&self) -> &str {
+        self.costs.name()
+    }
+
     /// Storages, paths and edges, to look at.
     #[must_use]
     pub const fn table(&self) -> &Table {
@@ -223,24 +254,6 @@ impl<D: Device> Engine<D> {
     #[must_use]
     pub const fn device(&self) -> &D {
         &self.device
-    }
-
-    /// Takes the first failure of an op that nobody has been told of yet.
-    pub fn take_failure(&mut self) -> Option<Error> {
-        self.failures.pop_front()
-    }
-
-    /// Keeps a failure for [`Engine::take_failure`], unless it is the known reason of a lost tensor.
-    pub fn fail(&mut self, error: Error) {
-        if !self.reasons.values().any(|reason| reason.is(&error)) {
-            self.keep_failure(error);
-        }
-    }
-
-    fn keep_failure(&mut self, error: Error) {
-        if self.failures.len() < MOST_FAILURES {
-            self.failures.push_back(error);
-        }
     }
 
     /// What the last new op cost. All zero after a view.
@@ -280,6 +293,18 @@ impl<D: Device> Engine<D> {
         );
         assert!(self.space.peak() <= self.settings.budget);
         assert_eq!(self.bodies.len(), self.table.paths.len(), "each path has a body");
+    }
+
+    /// Why nothing works any more, if that is so: a policy panicked when it was told what had happened, so that
+    /// what it knows is not what is. Every command fails with this then.
+    #[must_use]
+    pub const fn broken(&self) -> Option<&Error> {
+        self.broken.as_ref()
+    }
+
+    /// Fails if nothing works any more.
+    fn working(&self) -> Result<(), Error> {
+        self.broken.clone().map_or(Ok(()), Err)
     }
 
     fn tensor(&self, key: TensorKey) -> Result<Tensor, Error> {

@@ -27,6 +27,26 @@ pub enum Error {
         /// What the device said.
         message: Arc<str>,
     },
+    /// Something that the engine asked panicked: an op, a cost model, a policy.
+    #[error("{what} panicked: {message}")]
+    Panicked {
+        /// What was asked.
+        what: Arc<str>,
+        /// What the panic said.
+        message: Arc<str>,
+    },
+    /// A cost model gave what is no cost.
+    #[error(
+        "the cost model `{model}` says that {op} costs {cost}; a finite number from 0 up was expected"
+    )]
+    Cost {
+        /// The cost model.
+        model: Arc<str>,
+        /// What was run.
+        op: Arc<str>,
+        /// Its answer.
+        cost: f64,
+    },
     /// A device that could not be opened.
     #[error(transparent)]
     NoDevice(DeviceError),
@@ -73,8 +93,11 @@ pub enum Error {
     #[error("the recording could not be written: {0}")]
     Recording(Arc<std::io::Error>),
     /// The runtime's worker thread is gone.
-    #[error("the runtime has stopped: its worker thread ended")]
-    Stopped,
+    #[error("the runtime has stopped: {why}")]
+    Stopped {
+        /// What ended it.
+        why: Arc<str>,
+    },
     /// Settings that make no sense.
     #[error("{0}")]
     Settings(String),
@@ -85,7 +108,9 @@ impl Error {
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::OutOfMemory(a), Self::OutOfMemory(b)) => Arc::ptr_eq(a, b),
-            (Self::Device { message: a, .. }, Self::Device { message: b, .. }) => Arc::ptr_eq(a, b),
+            (Self::Device { message: a, .. }, Self::Device { message: b, .. })
+            | (Self::Panicked { message: a, .. }, Self::Panicked { message: b, .. })
+            | (Self::Cost { op: a, .. }, Self::Cost { op: b, .. }) => Arc::ptr_eq(a, b),
             (Self::RecomputeLimit { ratio: a, .. }, Self::RecomputeLimit { ratio: b, .. }) => {
                 a.to_bits() == b.to_bits()
             }
@@ -96,6 +121,10 @@ impl Error {
             (Self::Cancelled, Self::Cancelled) => true,
             _ => false,
         }
+    }
+
+    pub(crate) fn panicked(what: String, message: String) -> Self {
+        Self::Panicked { what: what.into(), message: message.into() }
     }
 
     pub(crate) fn device(op: &str, error: &DeviceError) -> Self {

@@ -1,15 +1,17 @@
 //! The worker thread: takes commands in order, and owns the engine.
 
 use crate::device::{Device, Reading};
-use crate::engine::{Engine, LastRun, TensorKey};
+use crate::engine::{Engine, Issue, Keys, LastRun, TensorKey, caught, words};
 use crate::error::Error;
 use crate::op::{Op as _, Output, Outputs};
-use crate::runtime::{Command, Message};
+use crate::runtime::{Call, Command, Consumed, Control, Ids, Message, Trash};
 use crate::trace::{self, Event, OutputEvent, Recorder, Source};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,71 +19,134 @@ use std::time::{Duration, Instant};
 /// for one value would be to let the device run dry.
 const PATIENCE: Duration = Duration::from_micros(20);
 
+/// After so long without a command the program is idle: handles that it drops are looked for then. Before, the next
+/// command will bring them along.
+const IDLE: Duration = Duration::from_millis(10);
+
+type Commands<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
+
 pub(crate) struct Interpreter<D: Device> {
     engine: Engine<D>,
+    control: Arc<Control>,
+    /// Handles that went and that no command has brought along yet.
+    trash: Arc<Trash>,
     /// Tensor number -> its key, for each tensor with a handle whose deletion has not arrived.
     tensors: FxHashMap<u64, TensorKey>,
     /// Who waits for a value that the device has yet to give, in the order of the reads.
     readers: VecDeque<Sender<Result<D::Host, Error>>>,
     /// When the device was last asked for one.
     asked: Instant,
+    /// Handles found in the trash, of which commands in the queue may still speak.
+    dropped: Ids,
     recorder: Option<Box<dyn Recorder>>,
+    /// Number that stands for a value that replaced another one in this step -> number of the other one, which
+    /// the engine still keeps. For recordings only.
+    replaced: FxHashMap<u64, u64>,
+    /// What the recorder panicked with.
+    recording_lost: Option<Error>,
 }
 
 impl<D: Device> Interpreter<D> {
     pub fn new(
-        engine: Engine<D>,
-        mut recorder: Option<Box<dyn Recorder>>,
-        cost_model: String,
+        mut engine: Engine<D>,
+        control: Arc<Control>,
+        trash: Arc<Trash>,
+        recorder: Option<Box<dyn Recorder>>,
     ) -> Self {
-        if let Some(recorder) = &mut recorder {
-            recorder.record(&Event::Begin { version: trace::VERSION, cost_model });
-        }
-        Self {
+        let cancel = Arc::clone(&control);
+        engine.interrupt_when(move || cancel.is_cancelled());
+        let cost_model = engine.cost_model().to_owned();
+        let mut interpreter = Self {
             engine,
+            control,
+            trash,
             tensors: FxHashMap::default(),
             readers: VecDeque::new(),
             asked: Instant::now(),
+            dropped: Ids::new(),
             recorder,
-        }
+            replaced: FxHashMap::default(),
+            recording_lost: None,
+        };
+        interpreter.record(|_| Event::Begin { version: trace::VERSION, cost_model });
+        interpreter
     }
 
-    /// Executes commands until all senders are gone.
-    pub fn run(mut self, commands: &Receiver<Message<D::Op, D::Host>>) {
+    /// Executes commands until all senders are gone, or it cannot go on. Returns why, if that is so.
+    pub fn run(mut self, commands: &Commands<D>) -> Option<String> {
         while let Some(message) = self.next(commands) {
-            for id in message.deleted {
-                if let Some(key) = self.tensors.remove(&id) {
-                    self.engine.del(key);
-                    self.record(|_| Event::Del { tensor: id });
-                }
+            if let Some(why) = self.obey(message) {
+                return Some(why);
             }
-            self.execute(message.command);
         }
         while !self.readers.is_empty() {
             std::thread::sleep(PATIENCE);
             self.answer_readers();
         }
-        if let Some(Err(error)) = self.recorder.as_mut().map(|r| r.finish()) {
-            tracing::error!(target: "remat", %error, "the recording is lost");
+        if let Some(recorder) = &mut self.recorder {
+            let finished = caught(|| RECORDER.to_owned(), || recorder.finish());
+            if let Err(error) | Ok(Err(error)) = finished.map(|done| done.map_err(recording)) {
+                tracing::error!(target: "remat", %error, "the recording is lost");
+            }
+        }
+        None
+    }
+
+    /// The next command, once there is one. Readers are answered meanwhile, and handles that an idle program
+    /// drops are deleted. `None`: there will be no more.
+    fn next(&mut self, commands: &Commands<D>) -> Option<Message<D::Op, D::Host>> {
+        loop {
+            let patience = if self.readers.is_empty() { IDLE } else { PATIENCE };
+            if !self.readers.is_empty() && self.asked.elapsed() >= PATIENCE {
+                self.answer_readers();
+            }
+            match commands.recv_timeout(patience) {
+                Ok(message) => return Some(message),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            match self.trash.take_or_sleep() {
+                Some(dropped) => {
+                    // Whatever used them was sent before they went. So it is in the queue, or done.
+                    self.dropped.extend(dropped);
+                    match commands.try_recv() {
+                        Ok(message) => return Some(message),
+                        Err(TryRecvError::Disconnected) => return None,
+                        Err(TryRecvError::Empty) => {
+                            let dropped = std::mem::take(&mut self.dropped);
+                            self.delete(dropped);
+                        }
+                    }
+                }
+                None => select! {
+                    recv(commands) -> message => return message.ok(),
+                    recv(self.trash.woken()) -> _ => {}
+                },
+            }
         }
     }
 
-    /// The next command, once there is one. Readers are answered meanwhile. `None`: there will be no more.
-    fn next(
-        &mut self,
-        commands: &Receiver<Message<D::Op, D::Host>>,
-    ) -> Option<Message<D::Op, D::Host>> {
-        loop {
-            if self.readers.is_empty() {
-                return commands.recv().ok();
-            }
-            if self.asked.elapsed() >= PATIENCE {
-                self.answer_readers();
-            }
-            match commands.recv_timeout(PATIENCE) {
-                Ok(message) => return Some(message),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
+    /// Does as a message says. Returns why nothing can go on, if that is so.
+    fn obey(&mut self, message: Message<D::Op, D::Host>) -> Option<String> {
+        self.control.next_command();
+        self.delete(message.deleted);
+        let command = message.command;
+        let kind = command.kind();
+        match catch_unwind(AssertUnwindSafe(|| self.execute(command))) {
+            Ok(()) => self.engine.broken().map(Error::to_string),
+            Err(panic) => Some(format!("{kind} panicked: {}", words(&*panic))),
+        }
+    }
+
+    fn delete(&mut self, dropped: Ids) {
+        for id in dropped {
+            if let Some(key) = self.tensors.remove(&id) {
+                self.engine.del(key);
+                self.record(|_| Event::Del { tensor: id });
+                if let Some(old) = self.replaced.remove(&id) {
+                    self.record(|_| Event::Del { tensor: old });
+                }
             }
         }
     }
@@ -100,17 +165,29 @@ impl<D: Device> Interpreter<D> {
 
     fn execute(&mut self, command: Command<D::Op, D::Host>) {
         match command {
-            Command::Put { id, host } => {
-                let key = self.engine.put(host);
+            Command::Put { id, host, leaf } => {
+                let bytes = D::layout_of(&host).bytes();
+                let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
+                self.control.land(bytes);
                 self.tensors.insert(id, key);
                 self.record(|engine| Event::Put {
                     tensor: id,
-                    bytes: engine.layout(key).map_or(0, |layout| layout.bytes()),
+                    bytes,
                     cost: engine.last_run().cost,
                 });
+                if leaf {
+                    self.record(|_| Event::Commit { tensor: id });
+                }
             }
-            Command::Apply { op, inputs, consumed, outputs, made } => {
-                self.apply(op, &inputs, consumed, &outputs, &made)
+            Command::Apply(call) => self.apply(call),
+            Command::UpdateAll(calls) => self.update_all(calls),
+            Command::Replace { target, consumed, value, made } => {
+                let replaced = self.replace(target, consumed, value, made);
+                self.report(replaced);
+            }
+            Command::Confirm => {
+                self.engine.confirm();
+                self.record_replaced();
             }
             // Whoever asked may have gone meanwhile; the answer is not missed then.
             Command::Get { id, reply } => {
@@ -130,8 +207,12 @@ impl<D: Device> Interpreter<D> {
                 let _ = reply.send(Ok(self.engine.stats()));
             }
             Command::FinishRecording { reply } => {
-                let result = self.recorder.take().map_or(Ok(()), |mut recorder| recorder.finish());
-                let _ = reply.send(result.map_err(|e| Error::Recording(Arc::new(e))));
+                let lost = self.recording_lost.take();
+                let finished = self.recorder.take().map_or(Ok(()), |mut recorder| {
+                    let finished = caught(|| RECORDER.to_owned(), || recorder.finish());
+                    finished.and_then(|done| done.map_err(recording))
+                });
+                let _ = reply.send(lost.map_or(finished, Err));
             }
             Command::Drop { id } => {
                 let result = self.key(id).and_then(|key| self.engine.drop_now(key));
@@ -149,67 +230,181 @@ impl<D: Device> Interpreter<D> {
             }
             Command::Step => {
                 self.engine.step();
+                self.record_replaced();
                 self.record(|_| Event::Step);
             }
         }
     }
 
-    fn apply(&mut self, op: D::Op, inputs: &[u64], consumed: u64, outputs: &Outputs, made: &[u64]) {
-        let mut keys = SmallVec::<[TensorKey; 4]>::new();
-        for &id in inputs {
-            match self.key(id) {
-                Ok(key) => keys.push(key),
-                Err(error) => return self.engine.fail(error),
+    fn apply(&mut self, call: Call<D::Op>) {
+        let Call { op, inputs, consumed, outputs, made } = call;
+        let keys = match self.give(&inputs, &consumed, &outputs) {
+            Ok(keys) => keys,
+            Err(error) => return self.engine.fail(error),
+        };
+        let name = self.recorder.is_some().then(|| op.name().to_owned());
+        match self.engine.issue(op, &keys, &outputs) {
+            Ok(new) => {
+                self.tensors.extend(made.iter().copied().zip(new.iter().copied()));
+                if let Some(op) = name {
+                    let given = Given { inputs: &inputs, keys: &keys, outputs: &outputs };
+                    self.record_apply(op, given, &consumed, &made, &new);
+                }
+            }
+            Err(error) => {
+                self.take_back(&keys, &outputs, &made);
+                self.engine.fail(error);
             }
         }
+    }
+
+    fn update_all(&mut self, calls: Vec<Call<D::Op>>) {
+        let mut updates = Vec::with_capacity(calls.len());
+        let mut rest = Vec::with_capacity(calls.len());
+        let mut unknown = None;
+        for Call { op, inputs, consumed, outputs, made } in calls {
+            match self.give(&inputs, &consumed, &outputs) {
+                Ok(keys) => {
+                    let name = self.recorder.is_some().then(|| op.name().to_owned());
+                    rest.push((name, inputs, consumed, outputs.clone(), made));
+                    updates.push(Issue { op, inputs: keys.to_vec(), outputs });
+                }
+                Err(error) => unknown = Some(error),
+            }
+        }
+        let keys: Vec<_> = updates.iter().map(|update| update.inputs.clone()).collect();
+        let done = match unknown {
+            None => self.engine.issue_all(updates),
+            Some(error) => Err(error),
+        };
+        match done {
+            Ok(new) => {
+                for (((name, inputs, consumed, outputs, made), keys), new) in
+                    rest.into_iter().zip(keys).zip(new)
+                {
+                    self.tensors.extend(made.iter().copied().zip(new.iter().copied()));
+                    if let Some(op) = name {
+                        let given = Given { inputs: &inputs, keys: &keys, outputs: &outputs };
+                        self.record_apply(op, given, &consumed, &made, &new);
+                    }
+                }
+            }
+            Err(error) => {
+                for ((_, _, _, outputs, made), keys) in rest.iter().zip(&keys) {
+                    self.take_back(keys, outputs, made);
+                }
+                self.engine.fail(error);
+            }
+        }
+    }
+
+    fn replace(&mut self, target: u64, consumed: bool, value: u64, made: u64) -> Result<(), Error> {
+        let (mut old, new) = (self.key(target)?, self.key(value)?);
+        if consumed {
+            self.tensors.remove(&target);
+        } else {
+            old = self.engine.alias(old)?;
+        }
+        let key = self.engine.replace(old, new);
+        // What cannot be replaced stays.
+        self.tensors.insert(made, *key.as_ref().unwrap_or(&old));
+        let done = key.as_ref().is_ok_and(|key| *key != old);
+        if done {
+            self.record(|_| Event::Commit { tensor: value });
+        }
+        if consumed && self.recorder.is_some() {
+            // The engine keeps the first value of a step, to take it back, and deletes those between.
+            let first = self.replaced.remove(&target);
+            if done {
+                self.replaced.insert(made, first.unwrap_or(target));
+            }
+            if first.is_some() || !done {
+                self.record(|_| Event::Del { tensor: target });
+            }
+        }
+        self.record(|engine| {
+            let bytes = engine.layout(new).map_or(0, |layout| layout.bytes());
+            Event::Apply {
+                op: "replace".to_owned(),
+                inputs: vec![if done { value } else { target }],
+                outputs: vec![OutputEvent {
+                    tensor: made,
+                    bytes,
+                    source: Source::View { input: 0 },
+                }],
+                workspace: 0,
+                cost: 0.0,
+                flops: Some(0.0),
+                rematerializable: true,
+            }
+        });
+        key.map(drop)
+    }
+
+    /// What was replaced in this step is deleted for good.
+    fn record_replaced(&mut self) {
+        for (_, old) in std::mem::take(&mut self.replaced) {
+            self.record(|_| Event::Del { tensor: old });
+        }
+    }
+
+    /// Keys of the inputs of an op, those of consumed ones given away.
+    fn give(
+        &mut self,
+        inputs: &[u64],
+        consumed: &Consumed,
+        outputs: &Outputs,
+    ) -> Result<SmallVec<[TensorKey; 4]>, Error> {
+        let keys: Result<SmallVec<[TensorKey; 4]>, _> =
+            inputs.iter().map(|&id| self.key(id)).collect();
+        let mut keys = keys?;
         for output in outputs {
             if let Output::InPlace { input } = *output {
-                if is_consumed(consumed, input) {
+                if consumed.contains(input) {
                     self.tensors.remove(&inputs[input]);
                 } else {
                     // The caller still holds the old value: the engine consumes another handle to it.
-                    keys[input] = self.engine.alias(keys[input]).expect("the key was just found");
+                    keys[input] = self.engine.alias(keys[input])?;
                 }
             }
         }
-        let name = self.recorder.is_some().then(|| op.name().to_owned());
-        match self.engine.issue(op, &keys, outputs) {
-            Ok(keys) => {
-                self.tensors.extend(made.iter().copied().zip(keys));
-                if let Some(op) = name {
-                    self.record_apply(op, inputs, consumed, outputs, made);
-                }
+        Ok(keys)
+    }
+
+    /// An op was not even issued: what was to be updated goes on naming the old value.
+    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: &[u64]) {
+        for (output, &id) in outputs.iter().zip(made) {
+            if let Output::InPlace { input } = *output {
+                self.tensors.insert(id, keys[input]);
             }
-            Err(error) => self.engine.fail(error),
         }
     }
 
     fn record_apply(
         &mut self,
         op: String,
-        inputs: &[u64],
-        consumed: u64,
-        outputs: &Outputs,
+        given: Given<'_>,
+        consumed: &Consumed,
         made: &[u64],
+        new: &Keys,
     ) {
-        let outputs = outputs
-            .iter()
-            .zip(made)
-            .map(|(output, &tensor)| {
-                let layout = self.engine.layout(self.tensors[&tensor]).expect("just made");
+        let outputs = (given.outputs.iter().zip(made).zip(new))
+            .map(|((output, &tensor), &key)| {
+                let layout = self.engine.layout(key).expect("just made");
                 let source = match *output {
                     Output::Fresh(_) => Source::Fresh,
                     Output::View { input, .. } => Source::View { input },
+                    // It was skipped: the new handle looks at the old value.
+                    Output::InPlace { input } if given.keys[input] == key => Source::View { input },
                     Output::InPlace { input } => {
-                        Source::InPlace { input, consumed: is_consumed(consumed, input) }
+                        Source::InPlace { input, consumed: consumed.contains(input) }
                     }
                 };
                 OutputEvent { tensor, bytes: layout.bytes(), source }
             })
             .collect();
         let LastRun { cost, flops, workspace, rematerializable } = self.engine.last_run();
-        let flops = Some(flops);
-        let inputs = inputs.to_vec();
+        let (flops, inputs) = (Some(flops), given.inputs.to_vec());
         self.record(|_| Event::Apply {
             op,
             inputs,
@@ -223,8 +418,12 @@ impl<D: Device> Interpreter<D> {
 
     /// Costs nothing when nobody records.
     fn record(&mut self, event: impl FnOnce(&Engine<D>) -> Event) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.record(&event(&self.engine));
+        let Some(recorder) = &mut self.recorder else { return };
+        let event = event(&self.engine);
+        if let Err(error) = caught(|| RECORDER.to_owned(), || recorder.record(&event)) {
+            self.recorder = None;
+            self.engine.fail(error.clone());
+            self.recording_lost = Some(error);
         }
     }
 
@@ -240,7 +439,16 @@ impl<D: Device> Interpreter<D> {
     }
 }
 
-/// Bit `input` of the mask; inputs beyond it are not consumed.
-const fn is_consumed(mask: u64, input: usize) -> bool {
-    input < u64::BITS as usize && mask >> input & 1 == 1
+/// Who panicked.
+const RECORDER: &str = "the recorder";
+
+/// What an op was given.
+struct Given<'a> {
+    inputs: &'a [u64],
+    keys: &'a [TensorKey],
+    outputs: &'a Outputs,
+}
+
+fn recording(error: io::Error) -> Error {
+    Error::Recording(Arc::new(error))
 }

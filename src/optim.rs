@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::nn::{Module, parameters};
 use crate::op::OpError;
 use crate::ops::Op;
-use crate::runtime::{Ops, Runtime, Tensor};
+use crate::runtime::{Ops, Runtime, Tensor, Update};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Stochastic gradient descent with momentum and weight decay, fused and in place:
@@ -14,6 +14,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub struct Sgd {
     /// Learning rate; may change between steps.
     pub lr: f32,
+    /// Whether [`Sgd::minimize`] updates all parameters or none. Off by default: then each is updated, and its
+    /// gradient let go, while the backward pass still runs; when something fails on the way, those updated by then
+    /// stay updated, and the others keep their values.
+    ///
+    /// On, all gradients are in memory at once, as large together as the parameters, and a step that fails
+    /// leaves parameters, velocities and running statistics as they were: it can be tried again with a
+    /// smaller batch.
+    pub all_or_none: bool,
     momentum: f32,
     weight_decay: f32,
     /// Name of a parameter -> its velocity, from its first update on.
@@ -24,14 +32,16 @@ impl Sgd {
     /// An optimizer that has seen no step.
     #[must_use]
     pub fn new(lr: f32, momentum: f32, weight_decay: f32) -> Self {
-        Self { lr, momentum, weight_decay, velocities: FxHashMap::default() }
+        Self { lr, all_or_none: false, momentum, weight_decay, velocities: FxHashMap::default() }
     }
 
     /// Plays a tape backwards from a scalar, and updates each parameter of `module` as soon as its
-    /// gradient is complete, so that the gradients are never all in memory.
+    /// gradient is complete, so that the gradients are never all in memory; or else all of them at the end, see
+    /// [`Sgd::all_or_none`].
     ///
     /// # Errors
-    /// If `loss` is not a scalar, or two parameters have one name or are one tensor.
+    /// If `loss` is not a scalar or depends on no watched tensor, or two parameters have one name or are one
+    /// tensor.
     pub fn minimize(
         &mut self,
         tape: Tape,
@@ -49,13 +59,19 @@ impl Sgd {
             }
             targets.insert(parameter.id(), (name, parameter));
         }
+        if self.all_or_none {
+            let mut gradients = tape.gradients(loss)?;
+            self.update_all(&runtime, module, &mut gradients)?;
+            return runtime.confirm();
+        }
         tape.backward_with(loss, |id, gradient| match targets.remove(&id) {
             Some((name, parameter)) => self.update(&runtime, &name, parameter, &gradient),
             None => Ok(()),
         })
     }
 
-    /// Updates all parameters of a module that have a gradient, letting each gradient go.
+    /// Updates all parameters of a module that have a gradient, letting each gradient go; one after the other,
+    /// or as one, see [`Sgd::all_or_none`].
     ///
     /// # Errors
     /// If a gradient does not fit its parameter, or two parameters have one name.
@@ -65,12 +81,46 @@ impl Sgd {
         module: &mut dyn Module,
         gradients: &mut Gradients,
     ) -> Result<(), Error> {
+        if self.all_or_none {
+            return self.update_all(runtime, module, gradients);
+        }
         for (name, parameter) in distinct(module)? {
             if let Some(gradient) = gradients.take(parameter) {
                 self.update(runtime, &name, parameter, &gradient)?;
             }
         }
         Ok(())
+    }
+
+    fn update_all(
+        &mut self,
+        runtime: &Runtime,
+        module: &mut dyn Module,
+        gradients: &mut Gradients,
+    ) -> Result<(), Error> {
+        let mut parts = Vec::new();
+        for (name, parameter) in distinct(module)? {
+            if let Some(gradient) = gradients.take(parameter) {
+                self.add_velocity(runtime, &name, parameter)?;
+                parts.push((name, parameter, runtime.contiguous(&gradient)?));
+            }
+        }
+        // Out of the map, so that all can be lent at once.
+        let mut parts: Vec<_> = (parts.into_iter())
+            .map(|(name, parameter, gradient)| {
+                let velocity = self.velocities.remove(&name).expect("just added");
+                (name, parameter, velocity, gradient)
+            })
+            .collect();
+        let op = self.op();
+        let updates = parts.iter_mut().map(|(_, parameter, velocity, gradient)| Update {
+            op: op.clone(),
+            targets: vec![parameter, velocity],
+            others: vec![gradient],
+        });
+        let updated = runtime.update_all(updates.collect());
+        self.velocities.extend(parts.into_iter().map(|(name, _, velocity, _)| (name, velocity)));
+        updated
     }
 
     fn update(
@@ -80,19 +130,32 @@ impl Sgd {
         parameter: &mut Tensor,
         gradient: &Tensor,
     ) -> Result<(), Error> {
-        let op = Op::SgdMomentum {
-            lr: self.lr,
-            momentum: self.momentum,
-            weight_decay: self.weight_decay,
-        };
         let gradient = runtime.contiguous(gradient)?;
-        if !self.velocities.contains_key(name) {
-            self.velocities.insert(name.to_owned(), runtime.full(parameter.shape(), 0.0)?);
-            runtime.label(parameter, name)?;
-            runtime.label(&self.velocities[name], format!("{name} (velocity)"))?;
-        }
-        let velocity = self.velocities.get_mut(name).expect("just made");
+        self.add_velocity(runtime, name, parameter)?;
+        let op = self.op();
+        let velocity = self.velocities.get_mut(name).expect("just added");
         runtime.update(op, &mut [parameter, velocity], &[&gradient])
+    }
+
+    fn op(&self) -> Op {
+        let Self { lr, momentum, weight_decay, .. } = *self;
+        Op::SgdMomentum { lr, momentum, weight_decay }
+    }
+
+    /// Makes the velocity of a parameter, zeros, if there is none yet.
+    fn add_velocity(
+        &mut self,
+        runtime: &Runtime,
+        name: &str,
+        parameter: &Tensor,
+    ) -> Result<(), Error> {
+        if !self.velocities.contains_key(name) {
+            let velocity = runtime.full(parameter.shape(), 0.0)?;
+            runtime.label(parameter, name)?;
+            runtime.label(&velocity, format!("{name} (velocity)"))?;
+            self.velocities.insert(name.to_owned(), velocity);
+        }
+        Ok(())
     }
 }
 

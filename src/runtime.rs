@@ -6,28 +6,32 @@
 
 mod builder;
 mod command;
+mod control;
 mod ops;
 mod pending;
 mod tensor;
+mod update;
 
 pub use builder::Builder;
-pub(crate) use command::{Command, Message};
+pub(crate) use command::{Call, Command, Consumed, Ids, Message};
+pub(crate) use control::Control;
 pub use ops::Ops;
 pub use pending::Pending;
+pub(crate) use tensor::Trash;
 pub use tensor::{Tensor, Tensors};
+pub use update::Update;
 
-use crate::engine::Stats;
+use crate::engine::{Stats, caught};
 use crate::error::Error;
 use crate::host::HostTensor;
 use crate::layout::Layout;
-use crate::op::{Op, OpError, Output, Outputs, check_outputs};
+use crate::op::{Op, Output, Outputs, check_outputs};
 use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use tensor::Trash;
 
 /// Commands that may wait for the worker; a caller further ahead than that waits as well.
 const QUEUE: usize = 1024;
@@ -36,7 +40,8 @@ const QUEUE: usize = 1024;
 ///
 /// Generic over the op type and the host data, which default to those of the crate. Cheap to clone;
 /// all clones give commands to the same worker. Dropping the last one finishes what was sent, ends
-/// the worker and frees everything; tensors may outlive it, and are useless then.
+/// the worker and frees everything; tensors may outlive it, and are useless then. Only regenerations are not
+/// finished, if no [`Pending`] answer is left that somebody could read.
 ///
 /// ```
 /// use remat::{HostTensor, Ops, Runtime};
@@ -57,13 +62,23 @@ struct Shared<O: Op, H> {
     number: u64,
     /// `Some` until dropped.
     sender: Option<Sender<Message<O, H>>>,
-    worker: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
     /// Disconnected once the worker is gone.
     ended: Receiver<Infallible>,
+    control: Arc<Control>,
     trash: Arc<Trash>,
     next_random: AtomicU64,
     seed: u64,
     layout_of: fn(&H) -> Layout,
+}
+
+/// A worker, as the runtime has it.
+struct Worker<O: Op, H> {
+    sender: Sender<Message<O, H>>,
+    thread: JoinHandle<()>,
+    ended: Receiver<Infallible>,
+    control: Arc<Control>,
+    trash: Arc<Trash>,
 }
 
 impl Runtime {
@@ -75,20 +90,16 @@ impl Runtime {
 }
 
 impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
-    fn start(
-        sender: Sender<Message<O, H>>,
-        worker: JoinHandle<()>,
-        ended: Receiver<Infallible>,
-        seed: u64,
-        layout_of: fn(&H) -> Layout,
-    ) -> Self {
+    fn start(worker: Worker<O, H>, seed: u64, layout_of: fn(&H) -> Layout) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let Worker { sender, thread, ended, control, trash } = worker;
         let shared = Shared {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             sender: Some(sender),
-            worker: Some(worker),
+            thread: Some(thread),
             ended,
-            trash: Arc::default(),
+            control,
+            trash,
             next_random: AtomicU64::new(0),
             seed,
             layout_of,
@@ -96,14 +107,33 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Brings a value from the host. The host copy is shared, and kept while it may be needed again.
+    /// Brings a value from the host. The host copy is shared, and kept as long as it may be needed again, so
+    /// that the tensor can be evicted; [`Stats::host_bytes`] counts these copies, which are not part of the
+    /// budget. [`Runtime::put_leaf`] keeps none.
+    ///
+    /// Without room on the device nothing is lost: the value is uploaded when an op or a `get` reads it.
+    ///
+    /// Waits while more than 64 MiB of earlier values are on their way to the worker.
     ///
     /// # Errors
-    /// [`Error::Stopped`]. That memory is short is reported by the next `get` or `sync`.
+    /// [`Error::Stopped`].
     pub fn put(&self, host: impl Into<Arc<H>>) -> Result<Tensor, Error> {
-        let host = host.into();
+        self.upload(host.into(), false)
+    }
+
+    /// Brings a value from the host that is never evicted, so that no host copy is kept: for what is used all the
+    /// time. If there is no room for it yet, it is as with [`Runtime::put`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::put`].
+    pub fn put_leaf(&self, host: impl Into<Arc<H>>) -> Result<Tensor, Error> {
+        self.upload(host.into(), true)
+    }
+
+    fn upload(&self, host: Arc<H>, leaf: bool) -> Result<Tensor, Error> {
         let tensor = self.new_tensor((self.shared.layout_of)(&host));
-        self.send(Command::Put { id: tensor.id(), host })?;
+        self.shared.control.take_off(tensor.layout().bytes())?;
+        self.send(Command::Put { id: tensor.id(), host, leaf })?;
         Ok(tensor)
     }
 
@@ -115,42 +145,9 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// reported by the next `get` of a tensor that depends on it, or the next `sync`.
     pub fn apply(&self, op: O, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         let outputs = self.infer(&op, inputs)?;
-        self.issue(op, inputs, 0, outputs)
-    }
-
-    /// Runs an op that updates in place. Its first inputs are `targets`, whose new values are its
-    /// outputs; the handles in `targets` stand for the new values afterwards.
-    ///
-    /// Other handles to the old values keep them, at the price of a copy: without any, the update works
-    /// in the storage itself.
-    ///
-    /// # Errors
-    /// As for [`Runtime::apply`], and if the outputs of the op are not just its first inputs in place.
-    /// Nothing has changed then.
-    pub fn update(
-        &self,
-        op: O,
-        targets: &mut [&mut Tensor],
-        others: &[&Tensor],
-    ) -> Result<(), Error> {
-        let consumed = targets.iter_mut().enumerate().take(u64::BITS as usize);
-        let consumed =
-            consumed.fold(0, |mask, (i, target)| mask | u64::from(target.is_last_handle()) << i);
-        let inputs: SmallVec<[&Tensor; 4]> =
-            targets.iter().map(|t| &**t).chain(others.iter().copied()).collect();
-        let outputs = self.infer(&op, &inputs)?;
-        let expected = (0..targets.len()).map(|input| Output::InPlace { input });
-        if !outputs.iter().copied().eq(expected) {
-            let message =
-                format!("does not update just its first {} inputs in place", targets.len());
-            return Err(OpError::new(op.name(), message).into());
-        }
-        let made = self.issue(op, &inputs, consumed, outputs)?;
-        drop(inputs);
-        for (target, new) in targets.iter_mut().zip(made) {
-            **target = new;
-        }
-        Ok(())
+        let (call, made) = self.call(op, inputs, Consumed::default(), outputs);
+        self.send(Command::Apply(call))?;
+        Ok(made)
     }
 
     /// The value of a tensor. Waits for the commands before it.
@@ -180,7 +177,15 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.send(Command::Drop { id })
     }
 
-    /// Makes a tensor a leaf: resident for good, its history free to go.
+    /// Gives up what is being brought back for the commands sent so far: before the next op runs again, the
+    /// command that needed it fails with [`Error::Cancelled`], and so do those behind it that would have to bring
+    /// something back. All else is as it was, and what is sent from now on is not affected. Callable from any
+    /// thread, a signal handler's for example.
+    pub fn cancel(&self) {
+        self.shared.control.cancel();
+    }
+
+    /// Makes a tensor a leaf: resident for good, its history free to go, and its host copy given up.
     ///
     /// # Errors
     /// If the tensor belongs to another runtime. That it cannot be regenerated is reported by the next
@@ -208,10 +213,15 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.send(Command::Step)
     }
 
+    /// What [`Runtime::replace`] replaced so far stays.
+    pub(crate) fn confirm(&self) -> Result<(), Error> {
+        self.send(Command::Confirm)
+    }
+
     /// Waits until everything sent so far is done.
     ///
     /// # Errors
-    /// The first failure since the last call that no `get` has reported.
+    /// The first failure that nobody was told of.
     pub fn sync(&self) -> Result<(), Error> {
         self.ask(|reply| Command::Sync { reply })?.wait()
     }
@@ -253,18 +263,19 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
             return Err(Error::ForeignTensor { op: op.name().to_owned(), input });
         }
         let layouts: SmallVec<[Layout; 3]> = inputs.iter().map(|t| *t.layout()).collect();
-        let outputs = op.infer(&layouts)?;
+        let outputs = caught(|| format!("{}: its outputs", op.name()), || op.infer(&layouts))??;
         check_outputs(op, |input| layouts.get(input), &outputs)?;
         Ok(outputs)
     }
 
-    fn issue(
+    /// An op as a command, and handles to what it will make.
+    fn call(
         &self,
         op: O,
         inputs: &[&Tensor],
-        consumed: u64,
+        consumed: Consumed,
         outputs: Outputs,
-    ) -> Result<Tensors, Error> {
+    ) -> (Call<O>, Tensors) {
         let layout = |output: &Output| match *output {
             Output::Fresh(layout) | Output::View { layout, .. } => layout,
             Output::InPlace { input } => {
@@ -274,8 +285,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         let made: Tensors = outputs.iter().map(|output| self.new_tensor(layout(output))).collect();
         let inputs = inputs.iter().map(|t| t.id()).collect();
         let ids = made.iter().map(Tensor::id).collect();
-        self.send(Command::Apply { op, inputs, consumed, outputs, made: ids })?;
-        Ok(made)
+        (Call { op, inputs, consumed, outputs, made: ids }, made)
     }
 
     fn new_tensor(&self, layout: Layout) -> Tensor {
@@ -298,7 +308,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     fn send(&self, command: Command<O, H>) -> Result<(), Error> {
         let deleted = self.shared.trash.take();
         let sender = self.shared.sender.as_ref().expect("there until dropped");
-        sender.send(Message { deleted, command }).map_err(|_| Error::Stopped)
+        self.shared.control.will_send();
+        sender.send(Message { deleted, command }).map_err(|_| self.shared.control.stopped())
     }
 
     fn ask<R>(
@@ -306,8 +317,11 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         command: impl FnOnce(Sender<Result<R, Error>>) -> Command<O, H>,
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
+        let Shared { ended, control, .. } = &*self.shared;
+        // Before it is sent: from then on somebody waits.
+        let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(command(reply))?;
-        Ok(Pending { answer, ended: self.shared.ended.clone() })
+        Ok(pending)
     }
 }
 
@@ -326,10 +340,11 @@ impl<O: Op, H> std::fmt::Debug for Runtime<O, H> {
 impl<O: Op, H> Drop for Shared<O, H> {
     fn drop(&mut self) {
         // Without a sender the worker finishes what was sent and ends.
+        self.control.close();
         drop(self.sender.take());
-        if let Some(worker) = self.worker.take() {
+        if let Some(thread) = self.thread.take() {
             // A panic of the worker was reported to whoever waited for it.
-            let _ = worker.join();
+            let _ = thread.join();
         }
     }
 }

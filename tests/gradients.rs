@@ -340,6 +340,10 @@ impl Ops for Named<'_> {
     fn commit(&self, x: &Tensor) -> Result<(), Error> {
         Ops::commit(self.tape, x)
     }
+
+    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
+        Ops::replace(self.tape, target, value)
+    }
 }
 
 fn hosts(case: &Case) -> Vec<HostTensor> {

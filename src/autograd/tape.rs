@@ -120,11 +120,19 @@ impl Tape {
     /// ever recomputed from a pass long gone.
     ///
     /// # Errors
-    /// If `result` is not a scalar.
+    /// If `result` is not a scalar, or depends on no watched tensor.
     pub fn backward(self, result: &Tensor) -> Result<Gradients, Error> {
         let runtime = self.runtime.clone();
+        let gradients = self.gradients(result)?;
+        runtime.confirm()?;
+        Ok(gradients)
+    }
+
+    /// [`Tape::backward`], after which what the forward pass replaced can still be taken back.
+    pub(crate) fn gradients(self, result: &Tensor) -> Result<Gradients, Error> {
+        let runtime = self.runtime.clone();
         let mut gradients = FxHashMap::default();
-        self.backward_with(result, |id, gradient| {
+        self.play(result, |id, gradient| {
             runtime.commit(&gradient)?;
             gradients.insert(id, gradient);
             Ok(())
@@ -136,8 +144,18 @@ impl Tape {
     /// soon as it is complete. Nothing is committed but the result.
     ///
     /// # Errors
-    /// If `result` is not a scalar, and what `complete` returns.
+    /// If `result` is not a scalar, or depends on no watched tensor; and what `complete` returns.
     pub fn backward_with(
+        self,
+        result: &Tensor,
+        complete: impl FnMut(u64, Tensor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let runtime = self.runtime.clone();
+        self.play(result, complete)?;
+        runtime.confirm()
+    }
+
+    fn play(
         self,
         result: &Tensor,
         mut complete: impl FnMut(u64, Tensor) -> Result<(), Error>,
@@ -145,6 +163,17 @@ impl Tape {
         if result.layout().elements() != 1 {
             let message =
                 format!("starts from a scalar, but this is {}; sum it first", result.layout());
+            return Err(OpError::new("backward", message).into());
+        }
+        if !self.tracked.borrow().contains(&result.id()) {
+            let message = match self.watched.borrow().len() {
+                0 => "nothing is watched; watch() the parameters before the ops that use them"
+                    .to_owned(),
+                n => format!(
+                    "the result depends on none of the {n} watched tensors; run the ops on the tape, not on the \
+                     runtime"
+                ),
+            };
             return Err(OpError::new("backward", message).into());
         }
         let Self { runtime, nodes, watched, .. } = self;
@@ -239,5 +268,9 @@ impl Ops for Tape {
 
     fn commit(&self, x: &Tensor) -> Result<(), Error> {
         self.runtime.commit(x)
+    }
+
+    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
+        self.runtime.replace(target, value)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::evict::Need;
 use super::guard::guarded;
-use super::{Engine, Error, OutOfMemory, Residence, StorageKey, Work};
+use super::{Engine, Error, OutOfMemory, Residence, StorageKey};
 use crate::device::Device;
 use crate::layout::Layout;
 use crate::memory::{Held, Move, Snapshot};
@@ -47,15 +47,16 @@ impl<D: Device> Engine<D> {
         }
         loop {
             if self.space.free_bytes() < size {
-                if !self.evict_one(Need::Must) {
+                if !self.evict_one(Need::Must)? {
                     return Ok(None);
                 }
+                self.work.did_evict(false);
             } else {
                 // Pinned blocks may move as well: offsets are looked up when an op is launched, and the
                 // device works in order. So there is a plan whenever free bytes suffice.
                 let moves = self.space.plan_compaction(bytes).expect("all blocks may move");
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
-                if moved <= WORTH_MOVING * size || !self.evict_one(Need::Wish) {
+                if moved <= WORTH_MOVING * size || !self.evict_one(Need::Wish)? {
                     self.compact(&moves, bytes, moved)?;
                 }
             }
@@ -67,7 +68,7 @@ impl<D: Device> Engine<D> {
 
     /// Whether evicting everything would leave so much free.
     pub(super) fn may_have(&self, bytes: u64) -> bool {
-        let evictable = if self.policy.evicts() { self.table.evictable_bytes() } else { 0 };
+        let evictable = if self.evicts { self.table.evictable_bytes() } else { 0 };
         self.space.free_bytes() + evictable >= bytes
     }
 
@@ -84,11 +85,11 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// The error for a request of `bytes` bytes of the arena by `work` that cannot be met.
+    /// The error for a request of `bytes` bytes of the arena by `op` that cannot be met.
     #[cold]
-    pub(super) fn out_of_memory(&self, work: &Work<D>, inputs: &[Layout], bytes: u64) -> Error {
+    pub(super) fn out_of_memory(&self, op: &str, inputs: &[Layout], bytes: u64) -> Error {
         let mut error = OutOfMemory {
-            op: work.name().to_owned(),
+            op: op.to_owned(),
             inputs: inputs.iter().map(Layout::to_string).collect(),
             wanted: bytes,
             budget: self.settings.budget,

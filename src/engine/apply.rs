@@ -1,6 +1,7 @@
 //! Running an op for the first time.
 
-use super::{Body, Engine, Error, Keys, LastRun, Residence, StorageKey, TensorKey, Work};
+use super::guard::caught;
+use super::{Body, Engine, Error, Keys, LastRun, StorageKey, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
 use crate::op::{Op, Output, Outputs, check_outputs};
@@ -20,27 +21,35 @@ impl<D: Device> Engine<D> {
     ///
     /// # Errors
     /// If the inputs do not fit the op, one of them is lost to a failure, or the op cannot be run; there
-    /// are no outputs then. The inputs
-    /// are as before, except that those consumed are gone when a run failed.
+    /// are no outputs then. The inputs are as before, none is consumed; but what an update had
+    /// written over when it failed on the device is lost.
     pub fn apply(&mut self, op: D::Op, inputs: &[TensorKey]) -> Result<Keys, Error> {
+        self.working()?;
         let layouts = inputs
             .iter()
             .map(|&key| self.layout(key))
             .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
-        let outputs = op.infer(&layouts)?;
-        let keys = self.issue(op, inputs, &outputs)?;
-        let lost = keys.iter().find_map(|&key| self.reasons.get(self.table.tensors[key].storage));
-        let Some(error) = lost.cloned() else { return Ok(keys) };
-        self.failures.retain(|failure| !failure.is(&error));
+        let outputs = caught(|| format!("{}: its outputs", op.name()), || op.infer(&layouts))??;
+        let read = self.inputs(&op, inputs, &outputs)?;
+        let (keys, failed) = match kind_of(&outputs) {
+            Kind::Views => (self.views(&read, &outputs), self.reason_among(&read.storages)),
+            Kind::InPlace => match self.try_update(op, inputs, &read, &outputs) {
+                Ok(keys) => (keys, None),
+                Err(skipped) => (Keys::new(), Some(self.give_up_update(skipped))),
+            },
+            Kind::Pure => self.issue_pure(op, read, &outputs),
+        };
+        let Some(error) = failed else { return Ok(keys) };
+        self.failures.told(&error);
         for key in keys {
             self.del(key);
         }
         Err(error)
     }
 
-    /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait: if the op
+    /// Like [`Engine::apply`], with outputs inferred by the caller and failures that wait. If the op
     /// cannot be run, its outputs are poisoned, and the reason is kept for whoever reads them and for
-    /// [`Engine::take_failure`].
+    /// [`Engine::take_failure`]. But an update is skipped then: its in-place outputs are the old values.
     ///
     /// # Errors
     /// If an input key is stale, or the outputs contradict the inputs. Nothing was done then.
@@ -50,40 +59,76 @@ impl<D: Device> Engine<D> {
         inputs: &[TensorKey],
         outputs: &Outputs,
     ) -> Result<Keys, Error> {
-        let read = self.inputs(inputs, outputs.len())?;
-        self.last_run = LastRun::default();
-        check_outputs(&op, |input| read.layouts.get(input), outputs)?;
-        let is_view = |output: &Output| matches!(output, Output::View { .. });
-        if !outputs.is_empty() && outputs.iter().all(is_view) {
-            let look = |output: &Output| match *output {
-                Output::View { input, layout } => {
-                    self.table.add_tensor(read.storages[input], layout)
+        self.working()?;
+        let read = self.inputs(&op, inputs, outputs)?;
+        Ok(match kind_of(outputs) {
+            Kind::Views => match self.views_of_a_part(&op, &read)? {
+                Some(outputs) => self.views(&read, &outputs),
+                None => self.views(&read, outputs),
+            },
+            Kind::InPlace => match self.try_update(op, inputs, &read, outputs) {
+                Ok(keys) => keys,
+                Err(skipped) => {
+                    let error = self.give_up_update(skipped);
+                    self.stand_ins(inputs, outputs, &error)
                 }
-                _ => unreachable!("all outputs are views"),
-            };
-            return Ok(outputs.iter().map(look).collect());
-        }
-        if outputs.iter().any(|o| matches!(o, Output::InPlace { .. })) {
-            return Ok(self.issue_in_place(op, inputs, &read, outputs));
-        }
-        Ok(self.issue_pure(op, read, outputs))
+            },
+            Kind::Pure => self.issue_pure(op, read, outputs).0,
+        })
     }
 
-    /// With room for the layouts of `outputs` outputs.
-    fn inputs(&self, keys: &[TensorKey], outputs: usize) -> Result<Inputs, Error> {
+    /// What an op reads, if its outputs go with that.
+    pub(super) fn inputs(
+        &mut self,
+        op: &D::Op,
+        keys: &[TensorKey],
+        outputs: &Outputs,
+    ) -> Result<Inputs, Error> {
         let mut inputs = Inputs {
             storages: StorageKeys::new(),
-            layouts: Vec::with_capacity(keys.len() + outputs),
+            // With room for the layouts of the outputs.
+            layouts: Vec::with_capacity(keys.len() + outputs.len()),
         };
         for &key in keys {
             let tensor = self.table.tensor(key).ok_or(Error::UnknownTensor)?;
             inputs.storages.push(tensor.storage);
             inputs.layouts.push(tensor.layout);
         }
+        self.last_run = LastRun::default();
+        check_outputs(op, |input| inputs.layouts.get(input), outputs)?;
         Ok(inputs)
     }
 
-    fn issue_pure(&mut self, op: D::Op, inputs: Inputs, outputs: &Outputs) -> Keys {
+    /// A handle whose update was skipped may look at a part of a storage, while whoever holds it takes it for
+    /// packed: the views of it are inferred anew.
+    fn views_of_a_part(&self, op: &D::Op, read: &Inputs) -> Result<Option<Outputs>, Error> {
+        if !read.layouts.iter().any(|layout| layout.offset() != 0 && layout.is_contiguous()) {
+            return Ok(None);
+        }
+        let inferred =
+            caught(|| format!("{}: its outputs", op.name()), || op.infer(&read.layouts))?;
+        // The ops of a trace do not tell; what is given was made from the layouts here.
+        Ok(inferred.ok())
+    }
+
+    fn views(&mut self, read: &Inputs, outputs: &Outputs) -> Keys {
+        let look = |output: &Output| match *output {
+            Output::View { input, layout } => self.table.add_tensor(read.storages[input], layout),
+            _ => unreachable!("all outputs are views"),
+        };
+        outputs.iter().map(look).collect()
+    }
+
+    /// The outputs, and why they are not there, if they are not.
+    ///
+    /// What is made from nothing, by a random op say, needs nothing but room: without any, its outputs are as if they
+    /// had been evicted.
+    fn issue_pure(
+        &mut self,
+        op: D::Op,
+        inputs: Inputs,
+        outputs: &Outputs,
+    ) -> (Keys, Option<Error>) {
         let layouts = outputs.iter().map(|output| match output {
             Output::Fresh(layout) => *layout,
             _ => unreachable!("neither views nor in place"),
@@ -100,46 +145,42 @@ impl<D: Device> Engine<D> {
         }
         if let Some(error) = self.reason_among(&sources) {
             self.poison_quietly(&made, &error);
-            return keys;
+            return (keys, Some(error));
         }
         if made.is_empty() {
-            return keys;
+            return (keys, None);
         }
         let path = self.table.add_path(sources.iter().copied(), made.iter().copied());
         self.bodies.insert(path, body);
         let result = self.ensure(&sources).and_then(|()| {
-            let result = self.run_path(path, false);
+            let result = self.run_path(path);
             self.release_pins(&sources);
             result
         });
-        match result {
-            Err(error) => self.poison(&made, &error),
+        match &result {
             Ok(()) if once => made.iter().for_each(|&storage| self.make_leaf(storage)),
             Ok(()) => {}
+            Err(Error::OutOfMemory(_)) if sources.is_empty() && !once => self.postpone(path),
+            Err(error) => self.poison(&made, error),
         }
-        keys
+        (keys, result.err())
     }
+}
 
-    /// The reason of the first poisoned storage among `keys`.
-    pub(super) fn reason_among(&self, keys: &[StorageKey]) -> Option<Error> {
-        keys.iter().find_map(|&key| self.reasons.get(key).cloned())
-    }
+/// What becomes of an op.
+enum Kind {
+    Views,
+    InPlace,
+    Pure,
+}
 
-    /// Marks storages as lost to a failure, which is kept for whoever asks first.
-    pub(super) fn poison(&mut self, storages: &[StorageKey], error: &Error) {
-        tracing::error!(target: "remat", %error, "op failed");
-        self.keep_failure(error.clone());
-        self.poison_quietly(storages, error);
-    }
-
-    /// Marks storages as lost to a failure that is known already.
-    pub(super) fn poison_quietly(&mut self, storages: &[StorageKey], error: &Error) {
-        for &storage in storages {
-            self.cut_producer(storage);
-            if let Some(block) = self.table.set_absent(storage, Residence::Poisoned) {
-                self.space.free(block);
-            }
-            self.reasons.insert(storage, error.clone());
-        }
+fn kind_of(outputs: &Outputs) -> Kind {
+    let any = |is: fn(&Output) -> bool| outputs.iter().any(is);
+    if any(|output| matches!(output, Output::View { .. })) {
+        Kind::Views
+    } else if any(|output| matches!(output, Output::InPlace { .. })) {
+        Kind::InPlace
+    } else {
+        Kind::Pure
     }
 }

@@ -125,6 +125,15 @@ impl Candidates {
         self.floors[at] = if tier == Tier::Free { self.known[at] } else { SPARED };
     }
 
+    /// Puts things right after a search that was broken off: all floors are asked for anew.
+    pub fn end_search(&mut self) {
+        self.known.fill(UNKNOWN);
+        for (floor, tier) in self.floors.iter_mut().zip(&self.tiers) {
+            *floor = if *tier == Tier::Free { UNKNOWN } else { SPARED };
+        }
+        self.blocks.clear();
+    }
+
     /// The score may be lower than it was.
     pub fn lower(&mut self, position: u32) {
         let at = position as usize;

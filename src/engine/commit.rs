@@ -10,6 +10,7 @@ impl<D: Device> Engine<D> {
     /// # Errors
     /// If the key is stale, the tensor is poisoned, or regenerating it does not fit.
     pub fn commit(&mut self, key: TensorKey) -> Result<(), Error> {
+        self.working()?;
         let storage = self.tensor(key)?.storage;
         self.commit_storage(storage)
     }

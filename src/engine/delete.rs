@@ -21,6 +21,10 @@ impl<D: Device> Engine<D> {
             self.table.storages[tensor.storage].handles -= 1;
             self.settle(tensor.storage);
         }
+        // What it replaced in this step would be taken back for nobody.
+        if let Some(old) = self.replaced.remove(&key) {
+            self.del(old);
+        }
     }
 
     /// Looks again at a storage that may have lost its last handle.
@@ -31,10 +35,18 @@ impl<D: Device> Engine<D> {
         }
         if storage.users.is_empty() {
             self.forget(smallvec![key]);
-        } else if self.table.is_evictable(key) {
+            return;
+        }
+        self.lost_last_handle(key);
+        if self.table.is_evictable(key) {
             self.stats.fake_deletes += 1;
             self.evict(key);
         }
+    }
+
+    /// Deletes a storage that no tensor looks at and no path reads.
+    pub(super) fn discard(&mut self, key: StorageKey) {
+        self.forget(smallvec![key]);
     }
 
     /// Cuts a storage from its producer, and deletes the path if that was its last output.
@@ -48,7 +60,7 @@ impl<D: Device> Engine<D> {
     fn remove_path(&mut self, path: PathKey) {
         let mut unneeded = SmallVec::new();
         self.table.remove_path(path, |storage| unneeded.push(storage));
-        self.bodies.remove(path);
+        self.remove_body(path);
         self.forget(unneeded);
     }
 
@@ -68,7 +80,7 @@ impl<D: Device> Engine<D> {
             self.table.storages.remove(key);
             if let Some(path) = last_output_of {
                 self.table.remove_path(path, |storage| unneeded.push(storage));
-                self.bodies.remove(path);
+                self.remove_body(path);
             }
         }
     }

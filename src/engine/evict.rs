@@ -1,6 +1,7 @@
 //! Choosing a storage and letting its bytes go.
 
 use super::candidates::{Question, Tier};
+use super::guard::caught;
 use super::{Engine, Error, Residence, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::policy::{Aging, Lowered, Policy, View};
@@ -18,28 +19,43 @@ pub(super) enum Need {
     Must,
 }
 
+/// Who panicked.
+const POLICY: fn() -> String = || "the policy".to_owned();
+
 impl<D: Device> Engine<D> {
     /// With an eviction threshold: evicts until no more bytes than that are used, or nothing is left.
-    pub(super) fn meet_threshold(&mut self) {
-        if let Some(threshold) = self.settings.eviction_threshold {
-            while self.space.used() > threshold && self.evict_one(Need::Wish) {}
+    pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
+        let Some(threshold) = self.settings.eviction_threshold else { return Ok(()) };
+        while self.space.used() > threshold && self.evict_one(Need::Wish)? {
+            self.work.did_evict(true);
         }
+        let kept = self.space.used() - self.table.evictable_bytes();
+        if kept > threshold && !std::mem::replace(&mut self.warned_of_threshold, true) {
+            tracing::warn!(
+                target: "remat", threshold, kept,
+                "the eviction threshold cannot be met: what cannot be evicted is above it; raise it"
+            );
+        }
+        Ok(())
     }
 
     /// Evicts what the policy would miss least. False if there is no candidate, or the policy never
     /// evicts.
-    pub(super) fn evict_one(&mut self, need: Need) -> bool {
-        if self.table.evictable_bytes() == 0 || !self.policy.evicts() {
-            return false;
+    ///
+    /// # Errors
+    /// If the policy panics. Nothing was evicted then.
+    pub(super) fn evict_one(&mut self, need: Need) -> Result<bool, Error> {
+        if self.table.evictable_bytes() == 0 || !self.evicts {
+            return Ok(false);
         }
         let start = Instant::now();
         let choice = self.choose(need);
         self.stats.search_seconds += start.elapsed().as_secs_f64();
-        let Some((score, victim)) = choice else { return false };
+        let Some((score, victim)) = choice? else { return Ok(false) };
         let bytes = self.table.storage(victim).bytes;
         tracing::debug!(target: "remat", op = self.name_of(victim), bytes, score, "will evict");
         self.evict_counted(victim);
-        true
+        Ok(true)
     }
 
     /// A wish to evict a tensor's storage now. Returns whether its bytes went: they stay if it is a
@@ -48,10 +64,16 @@ impl<D: Device> Engine<D> {
     /// # Errors
     /// If the key is stale.
     pub fn drop_now(&mut self, key: TensorKey) -> Result<bool, Error> {
+        self.working()?;
         let storage = self.tensor(key)?.storage;
         let evictable = self.table.is_evictable(storage);
         if evictable {
             self.evict_counted(storage);
+        } else if self.table.is_resident(storage) {
+            tracing::warn!(
+                target: "remat", op = self.name_of(storage), bytes = self.table.storage(storage).bytes,
+                "not evicted: it is a leaf, which nothing could bring back"
+            );
         }
         Ok(evictable)
     }
@@ -89,7 +111,11 @@ impl<D: Device> Engine<D> {
     /// Tells the policy what happened, and takes note of the scores that it reports as lowered.
     pub(super) fn tell(&mut self, what: impl FnOnce(&mut dyn Policy, View<'_>, &mut Lowered)) {
         let view = View { table: &self.table, now: self.now, space: &self.space };
-        what(&mut *self.policy, view, &mut self.lowered);
+        let (policy, lowered) = (&mut *self.policy, &mut self.lowered);
+        if let Err(error) = caught(POLICY, || what(policy, view, lowered)) {
+            // What it knows does not agree with the tables any more.
+            self.broken.get_or_insert(error);
+        }
         for key in self.lowered.keys.drain(..) {
             self.table.lower(key);
         }
@@ -99,44 +125,58 @@ impl<D: Device> Engine<D> {
     }
 
     /// The candidate with the lowest score, of the first tier that has one.
-    fn choose(&mut self, need: Need) -> Option<(f64, StorageKey)> {
+    fn choose(&mut self, need: Need) -> Result<Option<(f64, StorageKey)>, Error> {
         let tiers: &[Tier] = match need {
             Need::Wish => &[Tier::Free],
             Need::Must => &[Tier::Free, Tier::Small, Tier::Awaited],
         };
-        tiers.iter().find_map(|&tier| {
-            let sampled = if self.settings.sqrt_sampling { self.best_of(tier, true) } else { None };
-            sampled.or_else(|| match self.policy.aging() {
-                Aging::Any => self.best_of(tier, false),
-                Aging::Steady => self.lowest(tier, false),
-                Aging::Staleness => self.lowest(tier, true),
-            })
-        })
+        for &tier in tiers {
+            if self.settings.sqrt_sampling
+                && let Some(found) = self.best_of(tier, true)?
+            {
+                return Ok(Some(found));
+            }
+            let found = match self.aging {
+                Aging::Any => self.best_of(tier, false)?,
+                Aging::Steady => self.lowest(tier, false)?,
+                Aging::Staleness => self.lowest(tier, true)?,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
     }
 
     /// The candidate with the lowest score, found by floors.
-    fn lowest(&mut self, tier: Tier, aged: bool) -> Option<(f64, StorageKey)> {
+    fn lowest(&mut self, tier: Tier, aged: bool) -> Result<Option<(f64, StorageKey)>, Error> {
         // The search changes what is known of candidates, which the policy does not look at.
         let mut candidates = std::mem::take(&mut self.table.candidates);
         let view = View { table: &self.table, now: self.now, space: &self.space };
-        let exact = self.policy.floors_are_scores();
-        let best = candidates.lowest(tier, aged, exact, self.now, |key, question| match question {
-            Question::Floor => self.policy.floor(key, view),
-            Question::Score { enough } => {
-                self.stats.score_evaluations += 1;
-                self.policy.score_up_to(key, enough, view)
-            }
+        let (policy, stats) = (&mut self.policy, &mut self.stats);
+        let best = caught(POLICY, || {
+            let exact = policy.floors_are_scores();
+            candidates.lowest(tier, aged, exact, self.now, |key, question| match question {
+                Question::Floor => policy.floor(key, view),
+                Question::Score { enough } => {
+                    stats.score_evaluations += 1;
+                    policy.score_up_to(key, enough, view)
+                }
+            })
         });
+        if best.is_err() {
+            candidates.end_search();
+        }
         self.table.candidates = candidates;
         best
     }
 
     /// The candidate with the lowest score, found by asking for all scores, or those of a sample.
-    fn best_of(&mut self, tier: Tier, sample: bool) -> Option<(f64, StorageKey)> {
+    fn best_of(&mut self, tier: Tier, sample: bool) -> Result<Option<(f64, StorageKey)>, Error> {
         let candidates = &self.table.candidates;
         let stride = if sample { candidates.keys().len().isqrt() } else { 1 };
         let view = View { table: &self.table, now: self.now, space: &self.space };
-        let aged = self.policy.aging() == Aging::Staleness;
+        let aged = self.aging == Aging::Staleness;
         let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, StorageKey)> = None;
         let mut position = 0;
         loop {
@@ -151,13 +191,13 @@ impl<D: Device> Engine<D> {
             if spared || self.table.storage(key).pins > 0 {
                 continue;
             }
-            let score = self.policy.score(key, view);
+            let score = caught(POLICY, || self.policy.score(key, view))?;
             let score = OrderedFloat(if aged { score / view.staleness(key) } else { score });
             self.stats.score_evaluations += 1;
             if best.is_none_or(|(lowest, last, _)| (score, order) < (lowest, last)) {
                 best = Some((score, order, key));
             }
         }
-        best.map(|(score, _, key)| (score.0, key))
+        Ok(best.map(|(score, _, key)| (score.0, key)))
     }
 }

@@ -9,7 +9,8 @@ impl<D: Device> Engine<D> {
     ///
     /// # Errors
     /// If the key is stale, the tensor is poisoned, regenerating it does not fit, or the copy failed.
-    /// Except when it was poisoned already, the tensor is as it was.
+    /// Except when it was poisoned already, the tensor is as it was. And if an update was skipped for a failure
+    /// that nobody was told of: that is told now, and the value can be had by asking again.
     pub fn get(&mut self, key: TensorKey) -> Result<D::Host, Error> {
         self.read(key, D::read)
     }
@@ -34,11 +35,12 @@ impl<D: Device> Engine<D> {
         key: TensorKey,
         read: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
+        self.working()?;
         let tensor = self.tensor(key)?;
-        if let Some(reason) = self.reasons.get(tensor.storage) {
-            // Whoever asked is told now.
-            self.failures.retain(|failure| !failure.is(reason));
-            return Err(reason.clone());
+        let reason = self.reasons.get(tensor.storage).cloned().or_else(|| self.take_skipped());
+        if let Some(reason) = reason {
+            self.failures.told(&reason);
+            return Err(reason);
         }
         self.ensure(&[tensor.storage])?;
         let block = self.table.held(tensor.storage).expect("just made resident");

@@ -1,7 +1,8 @@
-//! Panics of a device, taken for errors.
+//! Panics of devices, ops, cost models and policies, taken for errors.
 
 use crate::device::DeviceError;
 use crate::error::Error;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls the device on behalf of `op`. A panic is an error of that op like any other: the worker goes on,
@@ -11,15 +12,24 @@ pub(super) fn guarded<T>(
     call: impl FnOnce() -> Result<T, DeviceError>,
 ) -> Result<T, Error> {
     // The device may be left with half an output; the engine gives that output up.
-    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<&str>()
-            .map(|s| (*s).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no message".to_owned());
-        Err(DeviceError::new(format!("panicked: {text}")))
-    });
+    let result = catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|panic| Err(DeviceError::new(format!("panicked: {}", words(&*panic)))));
     result.map_err(|error| Error::device(op, &error))
+}
+
+/// Calls what a user may have written, which changes nothing of the engine: `what` names it if it panics.
+pub(crate) fn caught<T>(
+    what: impl FnOnce() -> String,
+    call: impl FnOnce() -> T,
+) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Error::panicked(what(), words(&*panic)))
+}
+
+/// What a panic said.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }
 
 #[cfg(test)]
@@ -31,5 +41,12 @@ mod tests {
         let error = guarded::<()>("get", || panic!("page {} is gone", 7)).unwrap_err();
         assert_eq!(error.to_string(), "get failed on the device: panicked: page 7 is gone");
         assert_eq!(guarded("get", || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_panic_is_an_error_that_names_the_callback() {
+        let error = caught::<()>(|| "the policy".to_owned(), || panic!("no idea")).unwrap_err();
+        assert_eq!(error.to_string(), "the policy panicked: no idea");
+        assert_eq!(caught(String::new, || 3).unwrap(), 3);
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! The old value is gone then, so nothing may be left that would need it to be regenerated: what needs it
 //! is made a leaf first, or else the old value stays and the update works on a copy.
+//!
+//! An update that cannot be made is skipped: its handle goes on naming the old value. Only what a kernel may have
+//! written over before it failed is lost.
 
 use super::allocate::Owner;
 use super::apply::{Inputs, StorageKeys};
@@ -16,29 +19,54 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// The storage and layout of each output.
-type Targets = SmallVec<[(StorageKey, Layout); 2]>;
+pub(super) type Targets = SmallVec<[(StorageKey, Layout); 2]>;
+
+/// Why an update was not made.
+pub(super) struct Skipped {
+    error: Error,
+    /// Whether that is a failure of before.
+    known: bool,
+    /// Storages that the kernel may have written over.
+    lost: StorageKeys,
+}
+
+impl Skipped {
+    pub fn new(error: Error) -> Self {
+        Self { error, known: false, lost: StorageKeys::new() }
+    }
+
+    /// For a failure of before.
+    pub fn known(error: Error) -> Self {
+        Self { known: true, ..Self::new(error) }
+    }
+}
 
 impl<D: Device> Engine<D> {
-    /// Runs an op with at least one in-place output. All its outputs are leaves: it cannot run twice.
-    pub(super) fn issue_in_place(
+    /// Runs an op with at least one in-place output. All its outputs are leaves: it cannot run twice. On
+    /// success its targets are consumed; if it is skipped their keys are as they were.
+    pub(super) fn try_update(
         &mut self,
         op: D::Op,
         keys: &[TensorKey],
         inputs: &Inputs,
         outputs: &Outputs,
+    ) -> Result<Keys, Skipped> {
+        if let Some(error) = self.reason_among(&inputs.storages) {
+            return Err(Skipped::known(error));
+        }
+        self.ensure(&inputs.storages).map_err(Skipped::new)?;
+        let updated = self.update(op, inputs, outputs);
+        self.release_pins(&inputs.storages);
+        Ok(self.consume(keys, outputs, &updated?))
+    }
+
+    /// Keys for the outputs of an update that was made; those of its targets go.
+    pub(super) fn consume(
+        &mut self,
+        keys: &[TensorKey],
+        outputs: &Outputs,
+        targets: &Targets,
     ) -> Keys {
-        let sources = inputs.storages.clone();
-        let (targets, result) = match self.reason_among(&sources) {
-            Some(error) => (self.add_targets(inputs, outputs, |_| false), Err((error, true))),
-            None => match self.ensure(&sources) {
-                Err(error) => (self.add_targets(inputs, outputs, |_| false), Err((error, false))),
-                Ok(()) => {
-                    let (targets, result) = self.update(op, inputs, outputs, &sources);
-                    self.release_pins(&sources);
-                    (targets, result.map_err(|error| (error, false)))
-                }
-            },
-        };
         let made =
             targets.iter().map(|&(key, layout)| self.table.add_tensor(key, layout)).collect();
         for output in outputs {
@@ -46,76 +74,134 @@ impl<D: Device> Engine<D> {
                 self.del(keys[input]);
             }
         }
-        if let Err((error, known)) = result {
-            let storages: StorageKeys = targets.iter().map(|&(key, _)| key).collect();
-            if known {
-                self.poison_quietly(&storages, &error)
-            } else {
-                self.poison(&storages, &error)
-            }
-        }
         made
     }
 
-    /// The update itself, with all inputs resident and pinned. Returns where the outputs are, run or
-    /// not.
-    fn update(
+    /// Takes note of an update that was not made. Returns why.
+    pub(super) fn give_up_update(&mut self, skipped: Skipped) -> Error {
+        let Skipped { error, known, lost } = skipped;
+        self.poison_quietly(&lost, &error);
+        if !known {
+            self.keep_failure(&error);
+        }
+        self.skip(&error);
+        error
+    }
+
+    /// Keys for the outputs of an update that was not made: those of its targets, which go on naming the old
+    /// values, and those of lost values.
+    pub(super) fn stand_ins(
+        &mut self,
+        keys: &[TensorKey],
+        outputs: &Outputs,
+        error: &Error,
+    ) -> Keys {
+        let stand_in = |output: &Output| match *output {
+            Output::InPlace { input } => keys[input],
+            Output::Fresh(layout) | Output::View { layout, .. } => {
+                let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
+                let key = self.table.add_tensor(storage, layout);
+                self.poison_quietly(&[storage], error);
+                key
+            }
+        };
+        outputs.iter().map(stand_in).collect()
+    }
+
+    /// The update itself, with all inputs resident and pinned. Returns where the outputs are.
+    pub(super) fn update(
         &mut self,
         op: D::Op,
         inputs: &Inputs,
         outputs: &Outputs,
-        sources: &StorageKeys,
-    ) -> (Targets, Result<(), Error>) {
-        self.meet_threshold();
-        for output in outputs {
-            if let Output::InPlace { input } = *output
-                && self.table.storage(sources[input]).handles == 1
-                && let Err(error) = self.cut_dependents_loose(sources[input], sources)
-            {
-                return (self.add_targets(inputs, outputs, |_| false), Err(error));
-            }
-        }
+    ) -> Result<Targets, Skipped> {
+        self.meet_threshold().map_err(Skipped::new)?;
+        self.cut_targets_loose(inputs, outputs).map_err(Skipped::new)?;
         let takes_over: SmallVec<[bool; 4]> =
-            (0..sources.len()).map(|input| self.may_take_over(input, inputs)).collect();
+            (0..inputs.storages.len()).map(|input| self.may_take_over(input, inputs)).collect();
         let targets = self.add_targets(inputs, outputs, |input| takes_over[input]);
         let work = Work::Op(op);
-        let mut ins: Layouts = inputs.layouts.iter().copied().collect();
+        let (mut sources, mut ins) =
+            (inputs.storages.clone(), Layouts::from_slice(&inputs.layouts));
         let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
-        let absent = targets.iter().filter(|(key, _)| self.table.held(*key).is_none());
-        let room = self.check_room(&work, &ins, &outs, absent.map(|(_, layout)| layout));
-        if let Err(error) = room {
-            return (targets, Err(error));
-        }
-        let mut sources = sources.clone();
-        let mut blocks = Blocks::new();
-        for (output, &(target, layout)) in outputs.iter().zip(&targets) {
-            if let Some(block) = self.table.held(target) {
-                self.make_leaf(target);
-                blocks.push(block);
-                continue;
-            }
-            let block = match self.take(&work, &ins, layout.bytes(), Owner::Storage(target)) {
-                Ok(block) => block,
-                Err(error) => return (targets, Err(error)),
-            };
-            self.table.set_resident(target, block);
-            blocks.push(block);
-            if let Output::InPlace { input } = *output {
-                if let Err(error) = self.copy_value(sources[input], &inputs.layouts[input], block) {
-                    return (targets, Err(error));
+        let placed = self.place_targets(&work, (&mut sources, &mut ins), outputs, &targets);
+        let (is_placed, launched) = match placed {
+            Ok(blocks) => (true, self.launch(&work, &sources, &ins, &blocks, &outs, false)),
+            Err(error) => (false, Err(error)),
+        };
+        match launched {
+            Ok(Ok(_)) => {}
+            // It was made, whatever it cost.
+            Ok(Err(error)) => self.failures.keep(error),
+            Err(error) => {
+                let was_run = is_placed && matches!(error, Error::Device { .. });
+                let mut skipped = Skipped::new(error);
+                for (output, &(target, _)) in outputs.iter().zip(&targets) {
+                    match *output {
+                        Output::InPlace { input } if takes_over[input] => {
+                            skipped.lost.extend(was_run.then_some(target));
+                        }
+                        _ => self.discard(target),
+                    }
                 }
-                sources[input] = target;
-                ins[input] = layout;
+                return Err(skipped);
             }
         }
-        let result = self.launch(&work, &sources, &ins, &blocks, &outs, false).map(|_| ());
-        for &(target, _) in &targets {
+        for (output, &(target, _)) in outputs.iter().zip(&targets) {
+            if matches!(*output, Output::InPlace { input } if takes_over[input]) {
+                self.make_leaf(target);
+            }
             let storage = &mut self.table.storages[target];
             storage.last_used = self.now;
             storage.born = self.step;
             storage.label.get_or_insert_with(|| work.name().into());
         }
-        (targets, result)
+        Ok(targets)
+    }
+
+    /// A block for each target. Where one works on a copy, that is what is read: `sources` and `ins` change.
+    fn place_targets(
+        &mut self,
+        work: &Work<D>,
+        (sources, ins): (&mut StorageKeys, &mut Layouts),
+        outputs: &Outputs,
+        targets: &Targets,
+    ) -> Result<Blocks, Error> {
+        let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
+        let absent = targets.iter().filter(|(key, _)| self.table.held(*key).is_none());
+        self.check_room(work, ins, &outs, absent.map(|(_, layout)| layout))?;
+        let mut blocks = Blocks::new();
+        for (output, &(target, layout)) in outputs.iter().zip(targets) {
+            if let Some(block) = self.table.held(target) {
+                blocks.push(block);
+                continue;
+            }
+            let block = self.take(work, ins, layout.bytes(), Owner::Storage(target))?;
+            self.table.set_resident(target, block);
+            blocks.push(block);
+            if let Output::InPlace { input } = *output {
+                self.copy_value(sources[input], &ins[input], block)?;
+                sources[input] = target;
+                ins[input] = layout;
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Makes leaves of what would need old values of targets to be regenerated, where that helps.
+    pub(super) fn cut_targets_loose(
+        &mut self,
+        inputs: &Inputs,
+        outputs: &Outputs,
+    ) -> Result<(), Error> {
+        for output in outputs {
+            if let Output::InPlace { input } = *output
+                && self.table.storage(inputs.storages[input]).handles == 1
+            {
+                self.cut_dependents_loose(inputs.storages[input], &inputs.storages)?;
+            }
+        }
+        Ok(())
     }
 
     /// The storage and layout of each output: of its own, or the one it takes over.
@@ -143,7 +229,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether nothing but the consumed handle needs the old value, and the handle looks at all of it.
-    fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
+    pub(super) fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
         let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
         let storage = self.table.storage(key);
         let read_twice =

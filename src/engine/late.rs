@@ -1,6 +1,7 @@
 //! Times of runs that the device tells later, as it runs behind.
 
-use super::guard::guarded;
+use super::guard::{caught, guarded};
+use super::run::COST_MODEL;
 use super::{Engine, Error};
 use crate::device::Device;
 
@@ -45,6 +46,7 @@ impl<D: Device> Engine<D> {
     /// # Errors
     /// What went wrong there and nobody was told of yet.
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.working()?;
         let done = guarded("sync", || self.device.sync());
         self.take_times();
         done
@@ -65,15 +67,25 @@ impl<D: Device> Engine<D> {
 
     /// Learns what times are known by now.
     pub(super) fn take_times(&mut self) {
-        while !self.late.is_empty()
-            && let Some(seconds) = self.device.take_time()
-        {
+        while !self.late.is_empty() {
+            let device = &mut self.device;
+            let seconds = match caught(|| "the device: a time".to_owned(), || device.take_time()) {
+                Ok(Some(seconds)) => seconds,
+                Ok(None) => return,
+                Err(error) => {
+                    // It cannot be told any more which times belong to which runs.
+                    self.late.clear();
+                    return self.failures.keep(error);
+                }
+            };
             // Times come in the order of the runs.
             let Some(Late { key, again }) = self.late.pop_front() else { break };
             if !seconds.is_finite() {
                 continue;
             }
-            self.costs.learn(key, seconds);
+            if let Err(error) = caught(COST_MODEL, || self.costs.learn(key, seconds)) {
+                self.failures.keep(error);
+            }
             if let Some(cost) = again {
                 self.recomputed.add(cost, seconds);
             }

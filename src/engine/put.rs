@@ -1,14 +1,18 @@
 //! Values from host memory.
 
-use super::{Body, Engine, LastRun, TensorKey, Work};
+use super::apply::StorageKeys;
+use super::{Body, Engine, Error, LastRun, PathKey, Residence, TensorKey, Work};
+use crate::cost::Run;
 use crate::device::Device;
 use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
     /// A tensor with the value `host`. The host copy is shared, and kept while it may be needed, so
-    /// the tensor can be evicted like any other: its compute path is the upload.
+    /// the tensor can be evicted like any other: its compute path is the upload. [`Stats::host_bytes`](super::Stats::host_bytes) counts
+    /// these copies; [`Engine::commit`] gives one up.
     ///
-    /// If there is no memory for it, the tensor is poisoned; see [`Engine::take_failure`].
+    /// If there is no room for it, it is uploaded when it is read. If the upload fails, the tensor is poisoned;
+    /// see [`Engine::take_failure`].
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
         self.last_run = LastRun::default();
         let layout = D::layout_of(&host);
@@ -17,9 +21,51 @@ impl<D: Device> Engine<D> {
         let path = self.table.add_path(std::iter::empty(), std::iter::once(storage));
         let body = Body::new(Work::Upload(host), Vec::new(), std::iter::once(layout));
         self.bodies.insert(path, body);
-        if let Err(error) = self.run_path(path, false) {
-            self.poison(&[storage], &error);
+        self.stats.host_bytes += layout.bytes();
+        match self.run_path(path) {
+            Ok(()) => {}
+            Err(Error::OutOfMemory(_)) => self.postpone(path),
+            Err(error) => self.poison(&[storage], &error),
         }
         tensor
+    }
+
+    /// A tensor with the value `host` that is a leaf from the start: it cannot be evicted, so that no host copy
+    /// is kept for it. If there is no room for it, it is as with [`Engine::put`].
+    pub fn put_leaf(&mut self, host: Arc<D::Host>) -> TensorKey {
+        let tensor = self.put(host);
+        let storage = self.table.tensors[tensor].storage;
+        if self.table.is_resident(storage) {
+            self.make_leaf(storage);
+        }
+        tensor
+    }
+
+    /// A run that needs nothing but room, of which there is none: it is made up for when somebody reads what it
+    /// makes.
+    pub(super) fn postpone(&mut self, path: PathKey) {
+        let outputs: StorageKeys =
+            self.table.path(path).outputs.iter().flatten().copied().collect();
+        for key in outputs {
+            self.table.set_absent(key, Residence::Evicted);
+            self.tell(|policy, view, _| policy.did_evict(key, view));
+        }
+        // What it will cost, as far as that can be told.
+        let body = self.bodies.remove(path).expect("a path has a body");
+        let (op, outputs) = (body.work.name(), body.outputs());
+        let run = Run { op, inputs: &[], outputs, flops: 0.0, seconds: None };
+        if let Ok(cost) = self.cost_of(run) {
+            self.table.paths[path].cost = cost;
+            self.last_run.cost = cost;
+        }
+        self.bodies.insert(path, body);
+    }
+
+    /// A path goes, and its op with it.
+    pub(super) fn remove_body(&mut self, path: PathKey) {
+        let body = self.bodies.remove(path);
+        if let Some(Body { work: Work::Upload(host), .. }) = body {
+            self.stats.host_bytes -= D::layout_of(&host).bytes();
+        }
     }
 }

@@ -166,7 +166,7 @@ impl<D: Device> Engine<D> {
                 cascade.frames.pop();
                 return Ok(());
             };
-            match self.run_path(path, true) {
+            match self.run_path(path) {
                 Ok(()) => {
                     if yields > 0 && ran.insert(path) {
                         yields = 1;
@@ -334,11 +334,6 @@ impl<D: Device> Engine<D> {
             }
         }
         false
-    }
-
-    /// Why a storage cannot be brought back.
-    fn lost(&self, key: StorageKey) -> Error {
-        self.reasons.get(key).cloned().unwrap_or(Error::UnknownTensor)
     }
 
     /// A run that reads these is the next thing to do. That is when they count as used: not only when all

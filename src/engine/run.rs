@@ -1,7 +1,7 @@
 //! One run of a path: places for its outputs, its kernel, its cost.
 
 use super::allocate::Owner;
-use super::guard::guarded;
+use super::guard::{caught, guarded};
 use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
 use crate::cost::Run;
 use crate::device::{Call, Device, Place, Took};
@@ -12,23 +12,27 @@ use smallvec::SmallVec;
 
 pub(super) type Blocks = SmallVec<[Held; 4]>;
 
+/// Who panicked.
+pub(super) const COST_MODEL: fn() -> String = || "the cost model".to_owned();
+
 impl<D: Device> Engine<D> {
-    /// Runs a path whose inputs are resident and pinned, and makes all its outputs resident. `again`:
-    /// it ran before.
+    /// Runs a path whose inputs are resident and pinned, and makes all its outputs resident.
     ///
     /// An output that is resident already is written over with the bits it has. One that was cut loose
     /// or deleted is written to scratch and thrown away.
-    pub(super) fn run_path(&mut self, path: PathKey, again: bool) -> Result<(), Error> {
+    pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
         // A resident output must not be evicted to make room for another.
         let outputs: SmallVec<[Option<StorageKey>; 2]> = self.table.path(path).outputs.clone();
         for &storage in outputs.iter().flatten() {
             self.table.pin(storage);
         }
-        self.meet_threshold();
-        // The body leaves the table while it runs, so that the engine can be changed meanwhile.
-        let body = self.bodies.remove(path).expect("a path has a body");
-        let result = self.run_body(path, &body, &outputs, again);
-        self.bodies.insert(path, body);
+        let result = self.meet_threshold().and_then(|()| {
+            // The body leaves the table while it runs, so that the engine can be changed meanwhile.
+            let body = self.bodies.remove(path).expect("a path has a body");
+            let result = self.run_body(path, &body, &outputs);
+            self.bodies.insert(path, body);
+            result
+        });
         for &storage in outputs.iter().flatten() {
             self.table.unpin(storage);
         }
@@ -40,13 +44,13 @@ impl<D: Device> Engine<D> {
         path: PathKey,
         body: &Body<D>,
         outputs: &[Option<StorageKey>],
-        again: bool,
     ) -> Result<(), Error> {
+        let again = self.table.path(path).ran;
         let inputs: SmallVec<[StorageKey; 4]> =
             self.table.path(path).inputs.iter().map(|e| e.storage).collect();
         let (blocks, taken) = self.place_outputs(body, outputs)?;
         let cost = self.launch(&body.work, &inputs, body.inputs(), &blocks, body.outputs(), again);
-        let cost = match cost {
+        let cost = match cost.and_then(|cost| cost) {
             Ok(cost) => cost,
             Err(error) => {
                 self.free_all(&taken);
@@ -74,6 +78,7 @@ impl<D: Device> Engine<D> {
             }
         }
         // Only now, for what the policy knows of the storages brought back has the old cost in it.
+        self.table.paths[path].ran = true;
         if std::mem::replace(&mut self.table.paths[path].cost, cost) != cost {
             outputs.iter().flatten().for_each(|&key| self.table.lower(key));
         }
@@ -134,11 +139,15 @@ impl<D: Device> Engine<D> {
         if wanted <= self.space.free_bytes() {
             return Ok(());
         }
-        let wanted = match self.scratch_bytes(work, inputs, outputs) {
+        let wanted = match self.scratch_bytes(work, inputs, outputs)? {
             0 => wanted,
             scratch => wanted.saturating_add(self.space.round(scratch)),
         };
-        if self.may_have(wanted) { Ok(()) } else { Err(self.out_of_memory(work, inputs, wanted)) }
+        if self.may_have(wanted) {
+            Ok(())
+        } else {
+            Err(self.out_of_memory(work.name(), inputs, wanted))
+        }
     }
 
     pub(super) fn scratch_bytes(
@@ -146,11 +155,21 @@ impl<D: Device> Engine<D> {
         work: &Work<D>,
         inputs: &[Layout],
         outputs: &[Layout],
-    ) -> u64 {
+    ) -> Result<u64, Error> {
         match work {
-            Work::Op(op) => self.device.workspace(op, inputs, outputs),
-            Work::Upload(_) => 0,
+            Work::Op(op) => self.scratch_of(op, inputs, outputs),
+            Work::Upload(_) => Ok(0),
         }
+    }
+
+    pub(super) fn scratch_of(
+        &self,
+        op: &D::Op,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> Result<u64, Error> {
+        let what = || format!("{}: its workspace", op.name());
+        caught(what, || self.device.workspace(op, inputs, outputs))
     }
 
     fn free_all(&mut self, blocks: &[Held]) {
@@ -166,10 +185,11 @@ impl<D: Device> Engine<D> {
         owner: Owner,
     ) -> Result<Held, Error> {
         self.allocate(bytes, owner)?
-            .ok_or_else(|| self.out_of_memory(work, inputs, self.space.round(bytes)))
+            .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.space.round(bytes)))
     }
 
-    /// Runs the kernel on placed outputs. Returns its cost, and moves the clock on by it.
+    /// Runs the kernel on placed outputs. Returns its cost, if the cost model had one, and moves the clock on
+    /// by it.
     pub(super) fn launch(
         &mut self,
         work: &Work<D>,
@@ -178,8 +198,17 @@ impl<D: Device> Engine<D> {
         blocks: &[Held],
         outputs: &[Layout],
         again: bool,
-    ) -> Result<f64, Error> {
-        let scratch_bytes = self.scratch_bytes(work, inputs, outputs);
+    ) -> Result<Result<f64, Error>, Error> {
+        let name = work.name();
+        // First all that may fail of itself: there is nothing to be cleared away yet.
+        let scratch_bytes = self.scratch_bytes(work, inputs, outputs)?;
+        let flops = match work {
+            Work::Op(op) => caught(|| format!("{name}: its flops"), || op.flops(inputs, outputs))?,
+            Work::Upload(_) => 0.0,
+        };
+        let mut run = Run { op: name, inputs, outputs, flops, seconds: None };
+        let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
+        let timed = wants_time || (again && self.is_sample());
         let scratch = match scratch_bytes {
             0 => None,
             bytes => Some(self.take(work, inputs, bytes, Owner::Scratch)?),
@@ -200,13 +229,7 @@ impl<D: Device> Engine<D> {
             let start = self.space.offset(block);
             start..start + scratch_bytes
         });
-        let flops = match work {
-            Work::Op(op) => op.flops(inputs, outputs),
-            Work::Upload(_) => 0.0,
-        };
-        let mut run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
-        let timed = self.costs.wants_time(run) || (again && self.is_sample());
-        let (device, name) = (&mut self.device, work.name());
+        let device = &mut self.device;
         let result = match work {
             Work::Op(op) => guarded(name, || {
                 device.execute(Call { op, inputs: &ins, outputs: &outs, workspace, timed })
@@ -221,23 +244,32 @@ impl<D: Device> Engine<D> {
             run.seconds = Some(seconds);
         }
         let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
-        let cost = self.account(run, scratch_bytes, rematerializable, again);
+        let cost = match self.cost_of(run) {
+            Ok(cost) => cost,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.account(run, cost, again);
+        if !again {
+            self.last_run = LastRun { cost, flops, workspace: scratch_bytes, rematerializable };
+        }
         match took {
             Took::Seconds(seconds) if again => self.recomputed.add(cost, seconds),
             Took::Later => self.await_time(run.key(), again.then_some(cost)),
             _ => {}
         }
-        Ok(cost)
+        Ok(Ok(cost))
     }
 
-    fn account(
-        &mut self,
-        run: Run<'_>,
-        workspace: u64,
-        rematerializable: bool,
-        again: bool,
-    ) -> f64 {
-        let cost = self.costs.cost(run);
+    /// What the cost model says of a run, if that is a cost.
+    pub(super) fn cost_of(&mut self, run: Run<'_>) -> Result<f64, Error> {
+        let cost = caught(COST_MODEL, || self.costs.cost(run))?;
+        if cost.is_finite() && cost >= 0.0 {
+            return Ok(cost);
+        }
+        Err(Error::Cost { model: self.costs.name().into(), op: run.op.into(), cost })
+    }
+
+    fn account(&mut self, run: Run<'_>, cost: f64, again: bool) {
         self.now += cost;
         if again {
             let bytes = run.outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
@@ -246,9 +278,6 @@ impl<D: Device> Engine<D> {
             self.stats.ops += 1;
             self.stats.base_cost += cost;
             self.work.did_run(cost);
-            let flops = run.flops;
-            self.last_run = LastRun { cost, flops, workspace, rematerializable };
         }
-        cost
     }
 }

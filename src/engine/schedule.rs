@@ -49,7 +49,7 @@ impl<D: Device> Engine<D> {
         most: f64,
         most_runs: usize,
     ) -> Option<Schedule> {
-        if !self.policy.evicts() {
+        if !self.evicts {
             return None;
         }
         let closure = self.closure(wanted);
@@ -96,8 +96,7 @@ impl<D: Device> Engine<D> {
                         self.table.held(closure.storages[node as usize].key).is_none()
                     });
                     if absent {
-                        result =
-                            self.run_path(run.path, true).and_then(|()| self.check_run_again());
+                        result = self.run_path(run.path).and_then(|()| self.check_run_again());
                         if result.is_err() {
                             break;
                         }

@@ -12,6 +12,8 @@ pub struct Stats {
     pub budget_bytes: u64,
     /// Bytes in use now.
     pub used_bytes: u64,
+    /// Bytes of host memory held by copies of what was put, so that it can be evicted. Not part of the budget.
+    pub host_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
     /// `(free - largest free) / free`, now.

@@ -1,8 +1,11 @@
 //! The end of one turn of the training loop.
 
-use super::{Engine, StorageKey};
+use super::{Engine, Storage, StorageKey};
 use crate::device::Device;
-use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+/// More storages than this that nobody holds, and no mark of a step yet, are taken for a loop without marks.
+const MANY_UNHELD: usize = 1 << 14;
 
 impl<D: Device> Engine<D> {
     /// Lets time pass: work of `cost` that is not an op of this engine, done once, such as making the views
@@ -13,6 +16,13 @@ impl<D: Device> Engine<D> {
         self.work.did_run(cost);
     }
 
+    /// What [`Engine::replace`] replaced so far stays, whatever fails from now on. Part of [`Engine::step`], for
+    /// those who know that nothing more of a step is to come.
+    pub fn confirm(&mut self) {
+        self.keep_replaced();
+        self.failures.next_step();
+    }
+
     /// Marks the end of a step.
     ///
     /// History may not cross a step through a value that nobody holds: a tensor made from an earlier
@@ -21,40 +31,143 @@ impl<D: Device> Engine<D> {
     /// them. A tensor that cannot be regenerated now keeps its history until the next step's end.
     pub fn step(&mut self) {
         self.step += 1;
+        self.confirm();
         self.take_times();
         self.work.next_step();
-        let held: Vec<StorageKey> = self
-            .table
-            .storages()
-            .filter(|(_, s)| s.handles > 0 && s.producer.is_some())
-            .map(|(key, _)| key)
-            .collect();
-        for key in held {
-            if !self.remembers_an_earlier_step(key) {
+        for key in std::mem::take(&mut self.crossing) {
+            if !self.crosses_steps(key) {
                 continue;
             }
             if !self.fit_as_leaves(&[key]) || self.commit_storage(key).is_err() {
                 tracing::warn!(target: "remat", op = self.name_of(key), "keeps its history across a step");
+                self.crossing.push(key);
             }
         }
         tracing::debug!(target: "remat", step = self.step, used = self.space.used(), "step");
     }
 
-    /// Whether regenerating `key` goes through a storage of an earlier step that nobody holds.
-    fn remembers_an_earlier_step(&self, key: StorageKey) -> bool {
-        let born = self.table.storage(key).born;
-        let mut seen = FxHashSet::default();
-        let mut stack: Vec<StorageKey> = self.table.sources(key).collect();
-        while let Some(source) = stack.pop() {
-            let storage = self.table.storage(source);
-            if storage.handles > 0 || !seen.insert(source) {
-                continue;
+    /// The last handle of `key` went, which is kept because others are made from it. Finds the held storages whose
+    /// history crosses a step because of that: they are looked at when this step ends, and no others.
+    pub(super) fn lost_last_handle(&mut self, key: StorageKey) {
+        let sources = self.table.sources(key).map(|source| self.table.storage(source));
+        let unheld = sources.filter(|source| source.handles == 0);
+        let oldest = unheld.map(|source| source.oldest).min().unwrap_or(u64::MAX);
+        let storage = &mut self.table.storages[key];
+        storage.oldest = oldest.min(storage.born);
+        let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::from_elem(key, 1);
+        while let Some(key) = stack.pop() {
+            let Storage { oldest, .. } = *self.table.storage(key);
+            let dependents: SmallVec<[StorageKey; 4]> = self.table.dependents(key).collect();
+            self.walked += dependents.len() as u64;
+            for dependent in dependents {
+                let storage = &mut self.table.storages[dependent];
+                if storage.handles > 0 {
+                    if storage.born > oldest {
+                        self.crossing.push(dependent);
+                    }
+                } else if storage.oldest > oldest {
+                    storage.oldest = oldest;
+                    stack.push(dependent);
+                }
             }
-            if storage.born < born {
-                return true;
-            }
-            stack.extend(self.table.sources(source));
         }
-        false
+        self.warn_of_missing_marks();
+    }
+
+    /// Whether regenerating `key`, if somebody holds it, goes through a storage of an earlier step that nobody
+    /// holds.
+    fn crosses_steps(&self, key: StorageKey) -> bool {
+        let Some(storage) = self.table.storages.get(key) else { return false };
+        let mut sources = self.table.sources(key).map(|source| self.table.storage(source));
+        storage.handles > 0
+            && sources.any(|source| source.handles == 0 && source.oldest < storage.born)
+    }
+
+    /// Says so, once, if history seems to grow for ever.
+    fn warn_of_missing_marks(&mut self) {
+        let (tensors, storages, _) = self.table.counts();
+        if self.step == 0 && storages > tensors + MANY_UNHELD && !self.warned_of_marks {
+            self.warned_of_marks = true;
+            tracing::warn!(
+                target: "remat", storages, tensors,
+                "history grows: most values are kept only because others are made from them, and no end of a \
+                 step was ever marked; call step() at the end of each turn of the training loop"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::HostTensor;
+    use crate::cost::CostModelKind;
+    use crate::device::sim::Sim;
+    use crate::engine::{Engine, Settings, TensorKey};
+    use crate::layout::Dims;
+    use crate::ops::{Binary, Op};
+    use crate::policy::PolicyKind;
+
+    type SimEngine = Engine<Sim<Op, HostTensor>>;
+
+    fn engine() -> SimEngine {
+        let costs = CostModelKind::Flops.build();
+        Engine::new(Sim::cpu(), Settings::new(1 << 40), PolicyKind::DtrEq.build(0), costs).unwrap()
+    }
+
+    fn fill(engine: &mut SimEngine) -> TensorKey {
+        engine.apply(Op::Fill { shape: Dims::new(&[8]), value: 1.0 }, &[]).unwrap()[0]
+    }
+
+    fn add(engine: &mut SimEngine, a: TensorKey, b: TensorKey) -> TensorKey {
+        engine.apply(Op::Binary(Binary::Add), &[a, b]).unwrap()[0]
+    }
+
+    /// With n tensors held, the end of a step took time in proportion to n * n.
+    #[test]
+    fn the_end_of_a_step_looks_at_no_more_than_what_changed() {
+        for n in [1000, 16_000] {
+            let mut engine = engine();
+            let mut held = vec![fill(&mut engine)];
+            for i in 0..n {
+                let next = add(&mut engine, held[i], held[i / 2]);
+                held.push(next);
+                if i % 1000 == 0 {
+                    engine.step();
+                }
+            }
+            engine.step();
+            assert_eq!((engine.walked, engine.crossing.len()), (0, 0), "all are held");
+            // Every other one goes: each edge is looked at once or twice.
+            for i in (0..n).step_by(2) {
+                engine.del(held[i]);
+            }
+            engine.step();
+            assert!(engine.walked <= 8 * n as u64, "{} for {n}", engine.walked);
+        }
+    }
+
+    /// Keeping each step's loss took longer with each step.
+    #[test]
+    fn what_is_kept_from_earlier_steps_costs_nothing() {
+        let mut engine = engine();
+        let mut state = fill(&mut engine);
+        let mut losses = Vec::new();
+        let mut walked = Vec::new();
+        for _ in 0..2000 {
+            let gradient = add(&mut engine, state, state);
+            losses.push(add(&mut engine, gradient, state));
+            let next = add(&mut engine, state, gradient);
+            engine.del(gradient);
+            engine.del(state);
+            state = next;
+            let before = engine.walked;
+            engine.step();
+            walked.push(engine.walked - before);
+        }
+        assert!(walked.iter().all(|&walked| walked <= 16), "{walked:?}");
+        assert!(engine.crossing.is_empty());
+        // The state of each step, and its loss.
+        let (_, storages, paths) = engine.table().counts();
+        assert!(storages <= losses.len() + 8 && paths <= 8, "{storages} storages, {paths} paths");
     }
 }

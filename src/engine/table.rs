@@ -78,6 +78,8 @@ pub struct Storage {
     pub recomputed: u32,
     /// The step it was made in.
     pub born: u64,
+    /// While nobody holds it: the first step in which it, or what it is made from without being held, was made.
+    pub(super) oldest: u64,
     /// What to call it in reports once its path is gone.
     pub label: Option<Arc<str>>,
     /// Position in `Table::candidates`, if it is there.
@@ -135,6 +137,8 @@ pub struct ComputePath {
     pub outputs: SmallVec<[Option<StorageKey>; 2]>,
     /// Cost of running it, in the units of the cost model.
     pub cost: f64,
+    /// Whether it ran before.
+    pub ran: bool,
     /// Counts up from path to path: what a path reads was made by paths with lower numbers.
     pub sequence: u64,
 }
@@ -278,6 +282,7 @@ impl Table {
             last_used: now,
             recomputed: 0,
             born,
+            oldest: born,
             label: None,
             candidate: None,
         })

@@ -19,6 +19,8 @@ pub(super) struct StepWork {
     /// Base cost of the step before.
     last_base: f64,
     thrashes: bool,
+    /// Evictions because an allocation did not fit, and to get below the eviction threshold.
+    evictions: [u64; 2],
 }
 
 impl StepWork {
@@ -33,6 +35,17 @@ impl StepWork {
         let limit = MULTIPLE * self.base.max(self.last_base);
         let thrashes = self.recomputed_ops >= MIN_OPS && self.recomputed > limit;
         thrashes && !std::mem::replace(&mut self.thrashes, true)
+    }
+
+    /// Whether it was `for_threshold` only.
+    pub(super) fn did_evict(&mut self, for_threshold: bool) {
+        self.evictions[usize::from(for_threshold)] += 1;
+    }
+
+    /// What should be raised.
+    fn too_low(&self) -> &'static str {
+        let [for_room, for_threshold] = self.evictions;
+        if for_threshold > for_room { "eviction threshold" } else { "budget" }
     }
 
     pub(super) fn next_step(&mut self) {
@@ -52,7 +65,8 @@ impl<D: Device> Engine<D> {
             let (recomputed, base) = (self.work.recomputed, self.work.base);
             tracing::warn!(
                 target: "remat", op, recomputed, base, step = self.step,
-                "thrash: a step recomputes several times its own work; raise the budget"
+                "thrash: a step recomputes several times its own work; raise the {}",
+                self.work.too_low()
             );
         }
     }

@@ -39,11 +39,9 @@ impl Module for BatchNorm2d {
         }
         let [y, _mean, _inv_std, mean, var] =
             ops.batch_norm(x, state, Self::MOMENTUM, Self::EPS)?;
-        // Committed, the statistics are values like any other: recomputing y cannot apply them twice.
-        ops.commit(&mean)?;
-        ops.commit(&var)?;
-        self.running_mean = mean;
-        self.running_var = var;
+        // As leaves, the statistics are values like any other: recomputing y cannot apply them twice.
+        ops.replace(&mut self.running_mean, &mean)?;
+        ops.replace(&mut self.running_var, &var)?;
         Ok(y)
     }
 

@@ -1,15 +1,21 @@
 //! How a runtime is described and started.
 
-use super::{QUEUE, Runtime};
+use super::control::Control;
+use super::tensor::Trash;
+use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Device;
-use crate::engine::{Dead, Engine, Settings};
+use crate::engine::{Dead, Engine, Settings, caught};
 use crate::error::Error;
 use crate::interpreter::Interpreter;
 use crate::policy::{Policy, PolicyKind};
 use crate::trace::Recorder;
 use std::fmt::Display;
+use std::sync::Arc;
+
+/// More threads than any machine has cores are a slip.
+const MOST_THREADS: usize = 1024;
 
 /// Describes a [`Runtime`]. A value that makes no sense is reported when the runtime is started.
 #[derive(Debug)]
@@ -154,10 +160,10 @@ impl Builder {
     /// # Errors
     /// If the description makes no sense, or the budget cannot be reserved.
     pub fn cpu(self) -> Result<Runtime, Error> {
-        if self.threads == Some(0) {
-            return Err(Error::Settings(
-                "0 threads cannot run anything; give at least 1".to_owned(),
-            ));
+        if let Some(threads) = self.threads.filter(|n| !(1..=MOST_THREADS).contains(n)) {
+            return Err(Error::Settings(format!(
+                "{threads} threads: give a number from 1 to {MOST_THREADS}"
+            )));
         }
         let threads = self.threads;
         self.device(move || crate::device::cpu::Cpu::with_calling_thread(threads))
@@ -217,17 +223,26 @@ impl Builder {
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
         let (alive, ended) = crossbeam_channel::bounded(0);
+        let (control, trash) = (Arc::<Control>::default(), Arc::<Trash>::default());
+        let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&trash));
         let worker = std::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
                 let _alive = alive;
                 let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
                 let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
-                match Engine::new(make(), self.settings, policy, costs) {
+                let opened = caught(
+                    || "the device, or what it was given,".to_owned(),
+                    || Engine::new(make(), self.settings, policy, costs),
+                );
+                match opened.and_then(|engine| engine) {
                     Ok(engine) => {
                         let _ = started.send(Ok(()));
-                        Interpreter::new(engine, self.recorder, self.cost_model.to_string())
-                            .run(&commands);
+                        let worker =
+                            Interpreter::new(engine, Arc::clone(&control), emptied, self.recorder);
+                        // A device may panic when it goes, too.
+                        let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
+                        control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -235,8 +250,9 @@ impl Builder {
                 }
             })
             .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
-        start.recv().map_err(|_| Error::Stopped)??;
-        Ok(Runtime::start(sender, worker, ended, seed, D::layout_of))
+        start.recv().map_err(|_| controlled.stopped())??;
+        let worker = Worker { sender, thread: worker, ended, control: controlled, trash };
+        Ok(Runtime::start(worker, seed, D::layout_of))
     }
 
     fn bytes<B: TryInto<ByteSize, Error: Display>>(&mut self, what: &str, size: B) -> Option<u64> {

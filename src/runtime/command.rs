@@ -16,20 +16,53 @@ pub(crate) struct Message<O: Op, H> {
     pub command: Command<O, H>,
 }
 
+/// An op, on tensors by their numbers.
+pub(crate) struct Call<O> {
+    pub op: O,
+    pub inputs: Ids,
+    pub consumed: Consumed,
+    pub outputs: Outputs,
+    pub made: SmallVec<[u64; 2]>,
+}
+
+/// Which inputs may be updated in place, for their last handles were given away.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Consumed(SmallVec<[u64; 1]>);
+
+impl Consumed {
+    /// Input number `input` is one of them.
+    pub fn insert(&mut self, input: usize) {
+        let word = input / u64::BITS as usize;
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (input % u64::BITS as usize);
+    }
+
+    pub fn contains(&self, input: usize) -> bool {
+        let word = self.0.get(input / u64::BITS as usize);
+        word.is_some_and(|word| word >> (input % u64::BITS as usize) & 1 == 1)
+    }
+}
+
 #[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
 pub(crate) enum Command<O: Op, H> {
     Put {
         id: u64,
         host: Arc<H>,
+        /// Whether it is never to be evicted.
+        leaf: bool,
     },
-    Apply {
-        op: O,
-        inputs: Ids,
-        /// Bit `i`: input `i` may be updated in place, for its last handle was given away.
-        consumed: u64,
-        outputs: Outputs,
-        made: SmallVec<[u64; 2]>,
+    Apply(Call<O>),
+    UpdateAll(Vec<Call<O>>),
+    Replace {
+        target: u64,
+        /// Whether its last handle was given away.
+        consumed: bool,
+        value: u64,
+        made: u64,
     },
+    Confirm,
     Get {
         id: u64,
         reply: Sender<Result<H, Error>>,
@@ -54,4 +87,38 @@ pub(crate) enum Command<O: Op, H> {
     FinishRecording {
         reply: Sender<Result<(), Error>>,
     },
+}
+
+impl<O: Op, H> Command<O, H> {
+    /// What it is, for people.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Put { .. } => "a put",
+            Self::Apply(_) => "an op",
+            Self::UpdateAll(_) => "an update of several tensors",
+            Self::Replace { .. } | Self::Confirm => "a replacement",
+            Self::Get { .. } => "a get",
+            Self::Drop { .. } => "a drop",
+            Self::Commit { .. } => "a commit",
+            Self::Label { .. } => "a label",
+            Self::Step => "the end of a step",
+            Self::Sync { .. } => "a sync",
+            Self::Stats { .. } => "a question for the counters",
+            Self::FinishRecording { .. } => "the end of a recording",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_inputs_may_be_consumed() {
+        let mut consumed = Consumed::default();
+        let given = [0, 3, 63, 64, 65, 127, 128, 1000];
+        given.iter().for_each(|&input| consumed.insert(input));
+        let found: Vec<usize> = (0..2000).filter(|&input| consumed.contains(input)).collect();
+        assert_eq!(found, given);
+    }
 }

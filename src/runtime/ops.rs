@@ -26,6 +26,9 @@ pub trait Ops {
     /// Makes a tensor a leaf; see [`Runtime::commit`].
     fn commit(&self, x: &Tensor) -> Result<(), Error>;
 
+    /// Lets a handle stand for another value; see [`Runtime::replace`].
+    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error>;
+
     /// Runs an op and returns its first output.
     fn run1(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensor, Error> {
         Ok(self.run(op, inputs)?.swap_remove(0))
@@ -294,6 +297,10 @@ impl Ops for Runtime {
 
     fn commit(&self, x: &Tensor) -> Result<(), Error> {
         Self::commit(self, x)
+    }
+
+    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
+        Self::replace(self, target, value)
     }
 }
 

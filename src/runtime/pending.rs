@@ -1,6 +1,8 @@
+use super::control::Control;
 use crate::error::Error;
 use crossbeam_channel::{Receiver, select};
 use std::convert::Infallible;
+use std::sync::Arc;
 
 /// An answer on its way: asked for now, waited for when it is needed. Commands given in between are not
 /// held up by it.
@@ -20,42 +22,47 @@ use std::convert::Infallible;
 #[derive(Debug)]
 #[must_use = "an answer that nobody waits for takes its error with it"]
 pub struct Pending<R> {
-    pub(super) answer: Receiver<Result<R, Error>>,
+    answer: Receiver<Result<R, Error>>,
     /// Disconnected once the worker is gone. A question it has not read stays in the queue, and the
     /// sender for its answer with it, so `answer` alone would not tell.
-    pub(super) ended: Receiver<Infallible>,
+    ended: Receiver<Infallible>,
+    /// Knows that somebody holds on to this.
+    control: Arc<Control>,
 }
 
 impl<R> Pending<R> {
+    pub(super) fn new(
+        answer: Receiver<Result<R, Error>>,
+        ended: Receiver<Infallible>,
+        control: Arc<Control>,
+    ) -> Self {
+        control.add_reader();
+        Self { answer, ended, control }
+    }
+
     /// The answer, once it is there.
     ///
     /// # Errors
     /// Those of the question, and [`Error::Stopped`].
     pub fn wait(self) -> Result<R, Error> {
+        let stopped = || self.control.stopped();
         select! {
-            recv(self.answer) -> answer => answer.map_err(|_| Error::Stopped)?,
+            recv(self.answer) -> answer => match answer {
+                Ok(answer) => answer,
+                // The worker ended with the question in its hands. It is about to say why.
+                Err(_) => {
+                    let _ = self.ended.recv();
+                    Err(stopped())
+                }
+            },
             // It may have answered before it ended.
-            recv(self.ended) -> _ => self.answer.try_recv().map_err(|_| Error::Stopped)?,
+            recv(self.ended) -> _ => self.answer.try_recv().map_err(|_| stopped())?,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::device::sim::{Sim, Speed};
-    use crate::{Error, HostTensor, Ops as _, Runtime};
-
-    /// The queue keeps what the worker did not read, so each question used to wait for an answer from a
-    /// worker that had panicked.
-    #[test]
-    fn a_worker_that_ended_leaves_nobody_waiting() {
-        let broken = || Sim::new(Speed::CPU).with_workspace(|_, _, _| panic!("on purpose"));
-        let runtime: Runtime = Runtime::builder().budget("64KiB").device(broken).unwrap();
-        let x = runtime.put(HostTensor::scalar(1.0)).unwrap();
-        let questions: Vec<_> = (0..100)
-            .map_while(|_| runtime.square(&x).and_then(|y| runtime.get_later(&y)).ok())
-            .collect();
-        assert!(questions.into_iter().all(|q| matches!(q.wait(), Err(Error::Stopped))));
-        assert!(matches!(runtime.sync(), Err(Error::Stopped)));
+impl<R> Drop for Pending<R> {
+    fn drop(&mut self) {
+        self.control.remove_reader();
     }
 }

@@ -2,9 +2,10 @@
 
 use super::command::Ids;
 use crate::layout::{DType, Dims, Layout};
+use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The outputs of an op, in order.
 pub type Tensors = SmallVec<[Tensor; 2]>;
@@ -33,17 +34,59 @@ impl Drop for Handle {
 }
 
 /// Handles that went. The next command takes them along, so a drop is a push under an uncontended
-/// lock, and deletions stay in order with commands.
+/// lock, and deletions stay in order with commands. An idle worker is woken.
+pub(crate) struct Trash {
+    dropped: Mutex<Dropped>,
+    wake: Sender<()>,
+    woken: Receiver<()>,
+}
+
 #[derive(Default)]
-pub(super) struct Trash(Mutex<Ids>);
+struct Dropped {
+    ids: Ids,
+    /// The worker waits for a command, or to be woken.
+    sleeps: bool,
+}
+
+impl Default for Trash {
+    fn default() -> Self {
+        let (wake, woken) = crossbeam_channel::bounded(1);
+        Self { dropped: Mutex::default(), wake, woken }
+    }
+}
 
 impl Trash {
     fn push(&self, id: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        let mut dropped = self.lock();
+        dropped.ids.push(id);
+        if std::mem::take(&mut dropped.sleeps) {
+            drop(dropped);
+            // Full: it is being woken already.
+            let _ = self.wake.try_send(());
+        }
     }
 
-    pub fn take(&self) -> Ids {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn take(&self) -> Ids {
+        std::mem::take(&mut self.lock().ids)
+    }
+
+    /// For the worker. `None`: there is nothing, and the next handle that goes will wake it.
+    pub fn take_or_sleep(&self) -> Option<Ids> {
+        let mut dropped = self.lock();
+        if dropped.ids.is_empty() {
+            dropped.sleeps = true;
+            return None;
+        }
+        Some(std::mem::take(&mut dropped.ids))
+    }
+
+    /// Where the worker is woken.
+    pub fn woken(&self) -> &Receiver<()> {
+        &self.woken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Dropped> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, Watch, compute, packed};
 use proptest::prelude::*;
-use remat::engine::{Dead, TensorKey};
+use remat::engine::{Dead, Issue, TensorKey};
 use remat::op::Op as _;
 use remat::policy::Exponents;
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings, Stats};
@@ -41,6 +41,15 @@ pub enum Command {
         inputs: Vec<usize>,
         targets: usize,
         fresh: Option<usize>,
+    },
+    /// Of the first input of each, as one.
+    UpdateAll {
+        inputs: Vec<Vec<usize>>,
+    },
+    /// By another value of the same size.
+    Replace {
+        target: usize,
+        value: usize,
     },
     Break {
         inputs: Vec<usize>,
@@ -166,6 +175,8 @@ struct Play<'a> {
     engine: ToyEngine,
     watch: Arc<Watch>,
     held: Vec<Held>,
+    /// What replaced another value in this step, and the value before.
+    replaced: Vec<(TensorKey, Value)>,
     /// `Once` ops that ran.
     once: u64,
     salt: u64,
@@ -180,6 +191,7 @@ pub fn play(program: &Program, setup: &Setup) -> Played {
         engine: setup.engine(Arc::clone(&watch)),
         watch: Arc::clone(&watch),
         held: Vec::new(),
+        replaced: Vec::new(),
         once: 0,
         salt: 0,
         failures: 0,
@@ -240,6 +252,14 @@ impl Play<'_> {
                 if !inputs.is_empty() && distinct.len() == (*targets).min(inputs.len()) {
                     let targets = distinct.len();
                     self.apply(Toy::Update { targets, fresh: *fresh, salt }, inputs, issue);
+                }
+            }
+            Command::UpdateAll { inputs } => self.update_all(inputs),
+            Command::Replace { target, value } => {
+                if let [target, value] = self.pick(&[*target, *value])[..]
+                    && target != value
+                {
+                    self.replace(target, value);
                 }
             }
             Command::Break { inputs, bytes, run, how } => {
@@ -314,7 +334,90 @@ impl Play<'_> {
                     self.read(i);
                 }
             }
-            Command::Step => self.engine.step(),
+            Command::Step => {
+                self.engine.step();
+                self.replaced.clear();
+            }
+        }
+    }
+
+    fn replace(&mut self, target: usize, value: usize) {
+        let [old, new] = [target, value].map(|i| self.held[i].clone());
+        let layouts = [target, value].map(|i| self.layout(i));
+        let fits =
+            layouts[0] == layouts[1] && layouts[0].is_contiguous() && layouts[0].offset() == 0;
+        match self.engine.replace(old.key, new.key) {
+            Err(error) => assert!(!fits && matches!(error, Error::Op(_)), "{error}"),
+            Ok(key) if key != old.key => {
+                assert!(fits && matches!(new.value, Value::Bytes(_)));
+                let was = self.replaced.iter().position(|(key, _)| *key == old.key);
+                let first = was.map_or(old.value, |at| self.replaced.swap_remove(at).1);
+                self.replaced.push((key, first));
+                self.held[target] = Held { key, value: new.value };
+            }
+            // It was skipped: for what was lost before, or because there is no room now.
+            Ok(_) => match self.take_failure() {
+                Some(error) => self.excuse(&error),
+                None => assert!(matches!(new.value, Value::Lost(_))),
+            },
+        }
+    }
+
+    /// Each is an update of its first input by all.
+    fn update_all(&mut self, inputs: &[Vec<usize>]) {
+        let mut updates = Vec::new();
+        let mut picked: Vec<Vec<usize>> = Vec::new();
+        for inputs in inputs {
+            let inputs = self.pick(inputs);
+            let is_new = |i: &usize| picked.iter().all(|other| other[0] != *i);
+            if !inputs.first().is_some_and(|i| is_new(i) && self.layout(*i).is_contiguous()) {
+                continue;
+            }
+            let salt = self.salt ^ (picked.len() as u64) << 40;
+            let op = Toy::Update { targets: 1, fresh: None, salt };
+            let layouts: Vec<Layout> = inputs.iter().map(|&i| self.layout(i)).collect();
+            let outputs = op.infer(&layouts).expect("the first one is contiguous");
+            let keys = inputs.iter().map(|&i| self.held[i].key).collect();
+            updates.push(Issue { op, inputs: keys, outputs });
+            picked.push(inputs);
+        }
+        let expected: Vec<Value> = (updates.iter().zip(&picked))
+            .map(|(update, inputs)| {
+                let layouts: Vec<Layout> = inputs.iter().map(|&i| self.layout(i)).collect();
+                self.expected(&update.op, inputs, &layouts).remove(0)
+            })
+            .collect();
+        let made = self.engine.issue_all(updates).expect("they are all in place");
+        let lost = expected.iter().any(|value| matches!(value, Value::Lost(_)));
+        let failure = self.take_failure();
+        if let Some(error) = &failure {
+            assert!(!lost, "{error}");
+            self.excuse(error);
+        }
+        for ((inputs, keys), value) in picked.iter().zip(made).zip(expected) {
+            let held = &mut self.held[inputs[0]];
+            held.key = keys[0];
+            if failure.is_none() && !lost {
+                held.value = value;
+            }
+        }
+    }
+
+    /// The next failure. It has taken back what was replaced.
+    fn take_failure(&mut self) -> Option<Error> {
+        let failure = self.engine.take_failure();
+        if failure.is_some() {
+            self.failed();
+        }
+        failure
+    }
+
+    /// What was replaced in this step is as it was before.
+    fn failed(&mut self) {
+        for (key, value) in std::mem::take(&mut self.replaced) {
+            if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
+                held.value = value;
+            }
         }
     }
 
@@ -345,21 +448,32 @@ impl Play<'_> {
         };
         let made = self.expected(&op, &inputs, &layouts);
         let (name, is_once) = (op.name().to_owned(), matches!(op, Toy::Once { .. }));
-        let consumed: Vec<TensorKey> = match op {
-            Toy::Update { targets, .. } => keys[..targets].to_vec(),
-            _ => vec![],
-        };
+        let targets = if let Toy::Update { targets, .. } = op { targets } else { 0 };
         let result = if issue {
             let keys = self.engine.issue(op, &keys, &outputs).expect("a good op is issued");
-            (keys, self.engine.take_failure())
+            (keys, self.take_failure())
         } else {
             match self.engine.apply(op, &keys) {
                 Ok(keys) => (keys, None),
-                Err(error) => (Default::default(), Some(error)),
+                Err(error) => {
+                    if !made.iter().any(|value| matches!(value, Value::Lost(_))) {
+                        self.failed();
+                    }
+                    (Default::default(), Some(error))
+                }
             }
         };
-        let (keys, failure) = result;
-        self.held.retain(|h| !consumed.contains(&h.key));
+        let (made_keys, failure) = result;
+        // What an update that is skipped leaves.
+        let old: Vec<Value> =
+            inputs[..targets].iter().map(|&i| self.held[i].value.clone()).collect();
+        let skipped = |lost: Vec<Value>| -> Vec<Value> {
+            old.into_iter().chain(lost.into_iter().skip(targets)).collect()
+        };
+        if failure.is_none() && !made_keys.is_empty() || issue {
+            self.held.retain(|h| !keys[..targets].contains(&h.key));
+        }
+        let keys = made_keys;
         let lost_before = made.iter().find_map(|value| match value {
             Value::Lost(why) => Some(why.clone()),
             Value::Bytes(_) => None,
@@ -369,12 +483,10 @@ impl Play<'_> {
                 self.once += u64::from(is_once);
                 made
             }
-            (None, Some(_)) if issue => made,
-            (None, Some(_)) if keys.is_empty() => made,
+            // Issued on something lost: poisoned without another report.
             (None, Some(why)) => {
-                // Applied on something lost: poisoned without another report.
-                assert!(!issue, "{why}");
-                made
+                assert!(issue, "{why}");
+                skipped(made)
             }
             (Some(error), Some(why)) => {
                 assert_eq!(error.to_string(), why, "the first failure is the one told");
@@ -384,7 +496,7 @@ impl Play<'_> {
                 self.excuse(&error);
                 let text = error.to_string();
                 assert!(!text.is_empty() && (text.contains(&name) || self.elsewhere(&error)));
-                vec![Value::Lost(text); made.len()]
+                skipped(vec![Value::Lost(text); made.len()])
             }
         };
         self.held.extend(keys.into_iter().zip(values).map(|(key, value)| Held { key, value }));
@@ -423,7 +535,7 @@ impl Play<'_> {
 
     /// A value that was made, unless there was a failure.
     fn outcome(&mut self, bytes: Vec<u8>) -> Value {
-        match self.engine.take_failure() {
+        match self.take_failure() {
             None => Value::Bytes(bytes),
             Some(error) => {
                 self.excuse(&error);
@@ -451,7 +563,7 @@ impl Play<'_> {
             Error::RegenerationLimit { runs, paths, limit } => {
                 self.failures += 1;
                 assert_eq!(*limit, self.setup.regeneration_limit);
-                assert!(runs > paths, "{error}");
+                assert!(*runs > 1 && *paths > 0, "{error}");
             }
             other => panic!("no reason for this: {other}"),
         }
@@ -517,7 +629,8 @@ impl Play<'_> {
         assert!(stats.peak_bytes <= self.setup.budget);
         self.watch.check();
         assert!(self.engine.take_failure().is_none(), "nothing fails in silence");
-        assert_eq!(stats.tensors, self.held.len());
+        let kept = self.replaced.iter().filter(|(key, _)| self.held.iter().any(|h| h.key == *key));
+        assert_eq!(stats.tensors, self.held.len() + kept.count());
     }
 }
 
@@ -550,6 +663,8 @@ pub fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(inputs, bytes)| Command::Once { inputs, bytes }),
         8 => (inputs(), 1..3usize, prop::option::of(size()))
             .prop_map(|(inputs, targets, fresh)| Command::Update { inputs, targets, fresh }),
+        2 => prop::collection::vec(inputs(), 1..5).prop_map(|inputs| Command::UpdateAll { inputs }),
+        4 => (tensor(), tensor()).prop_map(|(target, value)| Command::Replace { target, value }),
         2 => (inputs(), sizes(), 1..4u32, how)
             .prop_map(|(inputs, bytes, run, how)| Command::Break { inputs, bytes, run, how }),
         4 => (tensor(), 0..64usize, 0..64usize)

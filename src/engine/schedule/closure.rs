@@ -145,7 +145,8 @@ impl<D: Device> Engine<D> {
                 closure.storages[node as usize].readers.push(number);
             }
         }
-        let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs());
+        // It was asked before, when it ran.
+        let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
         let mut scratch = if scratch > 0 { self.space.round(scratch) } else { 0 };
         let mut outputs = Positions::new();
         for (output, layout) in found.outputs.iter().zip(body.outputs()) {

@@ -1,0 +1,125 @@
+//! Updates as one: all or none.
+
+use super::apply::{Inputs, StorageKeys};
+use super::in_place::{Skipped, Targets};
+use super::{Engine, Error, Keys, Layouts, TensorKey};
+use crate::device::Device;
+use crate::op::{Op as _, OpError, Output, Outputs};
+use rustc_hash::FxHashSet;
+
+/// What [`Engine::issue`] takes, for one of several updates.
+#[derive(Clone, Debug)]
+pub struct Issue<O> {
+    /// An op whose outputs are all in place.
+    pub op: O,
+    /// What it reads.
+    pub inputs: Vec<TensorKey>,
+    /// Its outputs.
+    pub outputs: Outputs,
+}
+
+impl<D: Device> Engine<D> {
+    /// Makes updates as [`Engine::issue`] would, one after the other. But if anything failed in this step, or
+    /// what all of them take is not to be had together, none is made, and all outputs are the old values.
+    ///
+    /// Only a device that fails in the middle can part them: what it had written over is lost, and those that
+    /// were to come are skipped.
+    ///
+    /// # Errors
+    /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. Nothing was
+    /// done then.
+    pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Keys>, Error> {
+        self.working()?;
+        let mut ops = Vec::with_capacity(updates.len());
+        let mut parts = Vec::with_capacity(updates.len());
+        for Issue { op, inputs, outputs } in updates {
+            if !outputs.iter().all(|output| matches!(output, Output::InPlace { .. })) {
+                return Err(OpError::new(op.name(), "does not update in place only").into());
+            }
+            let read = self.inputs(&op, &inputs, &outputs)?;
+            ops.push(op);
+            parts.push(Part { keys: inputs, read, outputs });
+        }
+        let (done, skipped) = match self.failures.of_step().cloned() {
+            Some(error) => (Vec::new(), Some(Skipped::known(error))),
+            None => self.update_all(ops, &parts),
+        };
+        let error = skipped.map(|skipped| self.give_up_update(skipped));
+        let mut made = Vec::with_capacity(parts.len());
+        for (i, Part { keys, outputs, .. }) in parts.iter().enumerate() {
+            made.push(match (done.get(i), &error) {
+                (Some(targets), _) => self.consume(keys, outputs, targets),
+                (None, Some(error)) => self.stand_ins(keys, outputs, error),
+                (None, None) => unreachable!("what was not done was skipped"),
+            });
+        }
+        Ok(made)
+    }
+
+    /// Returns the targets of those that were made, and why the others were not.
+    fn update_all(&mut self, ops: Vec<D::Op>, parts: &[Part]) -> (Vec<Targets>, Option<Skipped>) {
+        let sources: StorageKeys =
+            parts.iter().flat_map(|part| part.read.storages.iter().copied()).collect();
+        if let Some(error) = self.reason_among(&sources) {
+            return (Vec::new(), Some(Skipped::known(error)));
+        }
+        if let Err(error) = self.ensure(&sources) {
+            return (Vec::new(), Some(Skipped::new(error)));
+        }
+        // What is read twice keeps its old value until the last one has read it.
+        let mut seen = FxHashSet::default();
+        let looks = parts.iter().flat_map(|part| part.read.storages.iter().zip(&part.read.layouts));
+        let kept: Vec<TensorKey> = looks
+            .filter(|(storage, _)| !seen.insert(**storage))
+            .map(|(&storage, &layout)| self.table.add_tensor(storage, layout))
+            .collect();
+        let mut done = Vec::new();
+        let mut skipped = self.check_room_for_all(&ops, parts).err().map(Skipped::new);
+        for (op, Part { read, outputs, .. }) in ops.into_iter().zip(parts) {
+            if skipped.is_some() {
+                break;
+            }
+            match self.update(op, read, outputs) {
+                Ok(targets) => done.push(targets),
+                Err(why) => skipped = Some(why),
+            }
+        }
+        kept.into_iter().for_each(|key| self.del(key));
+        self.release_pins(&sources);
+        (done, skipped)
+    }
+
+    /// Fails if there is no room for all copies of old values and for the largest workspace.
+    fn check_room_for_all(&mut self, ops: &[D::Op], parts: &[Part]) -> Result<(), Error> {
+        let mut copies = 0u64;
+        let mut scratch = (0, 0);
+        for (i, (op, Part { read, outputs, .. })) in ops.iter().zip(parts).enumerate() {
+            self.cut_targets_loose(read, outputs)?;
+            let mut outs = Layouts::new();
+            for output in outputs {
+                let Output::InPlace { input } = *output else { continue };
+                outs.push(read.layouts[input]);
+                if !self.may_take_over(input, read) {
+                    let bytes = self.space.round(read.layouts[input].bytes());
+                    copies = copies.saturating_add(bytes);
+                }
+            }
+            scratch = scratch.max((self.scratch_of(op, &read.layouts, &outs)?, i));
+        }
+        let (bytes, largest) = scratch;
+        let wanted = copies.saturating_add(if bytes > 0 { self.space.round(bytes) } else { 0 });
+        match ops.get(largest) {
+            Some(op) if !self.may_have(wanted) => {
+                Err(self.out_of_memory(op.name(), &parts[largest].read.layouts, wanted))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An update, but for its op.
+struct Part {
+    keys: Vec<TensorKey>,
+    read: Inputs,
+    outputs: Outputs,
+}

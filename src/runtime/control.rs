@@ -1,0 +1,115 @@
+//! What a runtime and its worker know of each other beside the commands.
+
+use crate::error::Error;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+
+/// Bytes of host values that may be on their way to the worker. More wait where they are put, unless nothing
+/// else is on its way.
+pub(super) const MOST_IN_FLIGHT: u64 = 64 << 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    /// Number of commands sent so far.
+    sent: AtomicU64,
+    /// Number of the command that the worker is at: commands are executed in the order they were sent.
+    at: AtomicU64,
+    /// Regenerations for commands up to this number are to be given up.
+    cancelled: AtomicU64,
+    /// The last handle of the runtime is gone.
+    closing: AtomicBool,
+    /// Answers that somebody still holds on to.
+    readers: AtomicUsize,
+    in_flight: Mutex<InFlight>,
+    landed: Condvar,
+    /// Why the worker ended, if it did so before its time.
+    why_stopped: OnceLock<String>,
+}
+
+#[derive(Debug, Default)]
+struct InFlight {
+    bytes: u64,
+    /// The worker is gone: nothing will land any more.
+    ended: bool,
+}
+
+impl Control {
+    /// A command is about to be sent.
+    pub fn will_send(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The worker begins the next command.
+    pub fn next_command(&self) {
+        // Nobody else writes it.
+        self.at.store(self.at.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Regenerations for all commands sent so far are to be given up.
+    pub fn cancel(&self) {
+        self.cancelled.fetch_max(self.sent.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// The last handle of the runtime goes.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a regeneration for the command at hand should be given up: somebody wishes so, or nobody is
+    /// left who could read anything.
+    pub fn is_cancelled(&self) -> bool {
+        let cancelled = self.cancelled.load(Ordering::Relaxed);
+        (cancelled > 0 && cancelled >= self.at.load(Ordering::Relaxed))
+            || (self.closing.load(Ordering::Relaxed) && self.readers.load(Ordering::Relaxed) == 0)
+    }
+
+    pub fn add_reader(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn remove_reader(&self) {
+        self.readers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Waits until so many more bytes may be on their way, and books them.
+    ///
+    /// # Errors
+    /// If the worker is gone.
+    pub fn take_off(&self, bytes: u64) -> Result<(), Error> {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        while !in_flight.ended
+            && in_flight.bytes > 0
+            && in_flight.bytes.saturating_add(bytes) > MOST_IN_FLIGHT
+        {
+            in_flight = self.landed.wait(in_flight).unwrap_or_else(PoisonError::into_inner);
+        }
+        if in_flight.ended {
+            return Err(self.stopped());
+        }
+        in_flight.bytes = in_flight.bytes.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// So many bytes arrived.
+    pub fn land(&self, bytes: u64) {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.bytes = in_flight.bytes.saturating_sub(bytes);
+        drop(in_flight);
+        self.landed.notify_all();
+    }
+
+    /// The worker ends, before its time if there is a reason.
+    pub fn end(&self, why: Option<String>) {
+        if let Some(why) = why {
+            let _ = self.why_stopped.set(why);
+        }
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.landed.notify_all();
+    }
+
+    /// What is said to those who come after that.
+    pub fn stopped(&self) -> Error {
+        let why = self.why_stopped.get().map_or("its worker thread ended", String::as_str);
+        Error::Stopped { why: why.into() }
+    }
+}

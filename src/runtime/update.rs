@@ -1,0 +1,120 @@
+//! Values that take the place of others: updates in place, one or several as one, and replacements.
+
+use super::{Call, Command, Consumed, Runtime, Tensor, Tensors};
+use crate::error::Error;
+use crate::op::{Op, OpError, Output};
+use smallvec::SmallVec;
+
+/// One of several updates in place; see [`Runtime::update_all`].
+#[derive(Debug)]
+pub struct Update<'a, O: Op> {
+    /// An op whose outputs are just its first inputs, in place.
+    pub op: O,
+    /// Those inputs. The handles stand for the new values afterwards.
+    pub targets: Vec<&'a mut Tensor>,
+    /// The other inputs.
+    pub others: Vec<&'a Tensor>,
+}
+
+impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
+    /// Runs an op that updates in place. Its first inputs are `targets`, whose new values are its
+    /// outputs; the handles in `targets` stand for the new values afterwards.
+    ///
+    /// Other handles to the old values keep them, at the price of a copy: without any, the update works
+    /// in the storage itself.
+    ///
+    /// An update that cannot be made, because another input is lost to a failure or there is no room, is
+    /// skipped: the handles go on naming the old values. The next `get` or `sync` tells why, once.
+    ///
+    /// # Errors
+    /// As for [`Runtime::apply`], and if the outputs of the op are not just its first inputs in place.
+    /// Nothing has changed then.
+    pub fn update(
+        &self,
+        op: O,
+        targets: &mut [&mut Tensor],
+        others: &[&Tensor],
+    ) -> Result<(), Error> {
+        let (call, made) = self.update_call(op, targets, others)?;
+        self.send(Command::Apply(call))?;
+        rename(targets, made);
+        Ok(())
+    }
+
+    /// Several updates as one: if anything failed since the last [`Runtime::step`], or the inputs of all of them
+    /// and their workspaces are not to be had together, none is made, and all handles go on naming the old
+    /// values. The next `get` or `sync` tells why, once.
+    ///
+    /// It costs the memory of all inputs at once. Only a device that fails in the middle of it can part the
+    /// updates.
+    ///
+    /// # Errors
+    /// As for [`Runtime::update`]. Nothing has changed then.
+    pub fn update_all(&self, updates: Vec<Update<'_, O>>) -> Result<(), Error> {
+        let mut calls = Vec::with_capacity(updates.len());
+        let mut renamed = Vec::with_capacity(updates.len());
+        for Update { op, mut targets, others } in updates {
+            let (call, made) = self.update_call(op, &mut targets, &others)?;
+            calls.push(call);
+            renamed.push((targets, made));
+        }
+        self.send(Command::UpdateAll(calls))?;
+        renamed.into_iter().for_each(|(mut targets, made)| rename(&mut targets, made));
+        Ok(())
+    }
+
+    /// From now on `target` stands for `value`, which becomes a leaf: for state that is computed anew instead of
+    /// being updated in place, such as the running statistics of a batch norm.
+    ///
+    /// If `value` is lost to a failure, or something else failed since the last [`Runtime::step`], `target` goes on
+    /// naming the old value. If something fails before the next one, it names the old value again.
+    ///
+    /// # Errors
+    /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed
+    /// then.
+    pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
+        let (old, new) = (self.own(target, "replace")?, self.own(value, "replace")?);
+        let is_plain = target.layout().is_contiguous() && target.layout().offset() == 0;
+        if target.layout() != value.layout() || !is_plain {
+            let message =
+                format!("{} cannot take the place of {}", value.layout(), target.layout());
+            return Err(OpError::new("replace", message).into());
+        }
+        let made = self.new_tensor(*target.layout());
+        let consumed = target.is_last_handle();
+        self.send(Command::Replace { target: old, consumed, value: new, made: made.id() })?;
+        *target = made;
+        Ok(())
+    }
+
+    fn update_call(
+        &self,
+        op: O,
+        targets: &mut [&mut Tensor],
+        others: &[&Tensor],
+    ) -> Result<(Call<O>, Tensors), Error> {
+        let mut consumed = Consumed::default();
+        for (input, target) in targets.iter_mut().enumerate() {
+            if target.is_last_handle() {
+                consumed.insert(input);
+            }
+        }
+        let inputs: SmallVec<[&Tensor; 4]> =
+            targets.iter().map(|t| &**t).chain(others.iter().copied()).collect();
+        let outputs = self.infer(&op, &inputs)?;
+        let expected = (0..targets.len()).map(|input| Output::InPlace { input });
+        if !outputs.iter().copied().eq(expected) {
+            let message =
+                format!("does not update just its first {} inputs in place", targets.len());
+            return Err(OpError::new(op.name(), message).into());
+        }
+        Ok(self.call(op, &inputs, consumed, outputs))
+    }
+}
+
+/// Lets handles stand for new values.
+fn rename(targets: &mut [&mut Tensor], made: Tensors) {
+    for (target, new) in targets.iter_mut().zip(made) {
+        **target = new;
+    }
+}
