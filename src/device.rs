@@ -76,6 +76,12 @@ pub trait Device: 'static {
     /// Name for people: `cpu`, `sim`, ...
     fn name(&self) -> &str;
 
+    /// Whether there are bytes behind the offsets. A device that only counts may be driven without places, see
+    /// [`Placement`](crate::engine::Placement).
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     /// Makes offsets `0..bytes` usable. Called once, before anything else, on the thread that will
     /// make all other calls.
     ///

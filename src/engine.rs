@@ -173,6 +173,12 @@ impl<D: Device> Engine<D> {
         costs: Box<dyn CostModel>,
     ) -> Result<Self, Error> {
         settings.check()?;
+        if settings.placement == Placement::Counted && device.has_memory() {
+            return Err(Error::Settings(format!(
+                "bytes without places are for devices without memory, and {} has some; choose Placement::Arena",
+                device.name()
+            )));
+        }
         device.reserve(settings.budget).map_err(|e| Error::device("reserving the budget", &e))?;
         Ok(Self {
             device,

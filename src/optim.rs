@@ -35,13 +35,20 @@ impl Sgd {
         Self { lr, all_or_none: false, momentum, weight_decay, velocities: FxHashMap::default() }
     }
 
+    /// The velocity of each parameter that was updated before, by the parameter's name, in alphabetical order.
+    pub fn velocities(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        let mut all: Vec<_> = self.velocities.iter().map(|(n, v)| (n.as_str(), v)).collect();
+        all.sort_unstable_by_key(|(name, _)| *name);
+        all.into_iter()
+    }
+
     /// Plays a tape backwards from a scalar, and updates each parameter of `module` as soon as its
     /// gradient is complete, so that the gradients are never all in memory; or else all of them at the end, see
     /// [`Sgd::all_or_none`].
     ///
     /// # Errors
-    /// If `loss` is not a scalar or depends on no watched tensor, or two parameters have one name or are one
-    /// tensor.
+    /// If `loss` is not a scalar or depends on no watched tensor, no parameter is watched, or two of them have
+    /// one name or are one tensor.
     pub fn minimize(
         &mut self,
         tape: Tape,
@@ -58,6 +65,10 @@ impl Sgd {
                 return Err(OpError::new("sgd", message).into());
             }
             targets.insert(parameter.id(), (name, parameter));
+        }
+        if !targets.values().any(|(_, parameter)| tape.watches(parameter)) {
+            let message = "none of the parameters is watched; watch() them before the forward pass";
+            return Err(OpError::new("sgd", message).into());
         }
         if self.all_or_none {
             let mut gradients = tape.gradients(loss)?;

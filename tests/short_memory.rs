@@ -75,8 +75,8 @@ fn the_report_names_the_budget_that_would_do() {
     for budget in [7 * GRANULE, 8 * GRANULE, 9 * GRANULE + 9, 9 * GRANULE + 15] {
         let report = out_of_memory(attempt(budget).unwrap_err());
         let text = report.to_string();
-        assert_eq!(report.at_least(), 10 * GRANULE, "{text}");
-        assert!(text.contains(&format!("must be at least {}", 10 * GRANULE)), "{text}");
+        assert_eq!(report.op_needed(), 10 * GRANULE, "{text}");
+        assert!(text.contains(&format!("needed a budget of {}", 10 * GRANULE)), "{text}");
         assert!(text.contains("mix(u8[16])") && text.contains("wanted 80 B"), "{text}");
     }
     attempt(10 * GRANULE).unwrap();

@@ -280,7 +280,7 @@ fn compare(target: Target, training: &Training, setup: &Setup) -> Result<f64, Te
                 prop_assert_eq!(e.budget, budget);
                 let enough = budget >= all.peak_bytes && setup.threshold.is_none();
                 prop_assert!(!enough, "as much as without a budget is not enough: {}", e);
-                budget = (budget + budget / 20).max(e.at_least());
+                budget = (budget + budget / 20).max(e.op_needed());
                 continue;
             }
             Err(error) => return Err(TestCaseError::fail(error.to_string())),

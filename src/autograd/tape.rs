@@ -113,6 +113,12 @@ impl Tape {
         self.tracked.borrow_mut().insert(tensor.id());
     }
 
+    /// Whether the gradient of a tensor was asked for.
+    #[must_use]
+    pub fn watches(&self, tensor: &Tensor) -> bool {
+        self.watched.borrow().contains(&tensor.id())
+    }
+
     /// Gradients of a scalar with respect to the watched tensors. The tape is played backwards, and
     /// each op's tensors are let go as soon as they were used.
     ///

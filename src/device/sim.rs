@@ -114,6 +114,10 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
         "sim"
     }
 
+    fn has_memory(&self) -> bool {
+        false
+    }
+
     fn reserve(&mut self, _bytes: u64) -> Result<(), DeviceError> {
         Ok(())
     }

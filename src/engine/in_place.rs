@@ -9,7 +9,7 @@
 use super::allocate::Owner;
 use super::apply::{Inputs, StorageKeys};
 use super::guard::guarded;
-use super::run::Blocks;
+use super::run::{Blocks, Launch};
 use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
@@ -55,7 +55,7 @@ impl<D: Device> Engine<D> {
             return Err(Skipped::known(error));
         }
         self.ensure(&inputs.storages).map_err(Skipped::new)?;
-        let updated = self.update(op, inputs, outputs);
+        let updated = self.update(op, inputs, outputs, None);
         self.release_pins(&inputs.storages);
         Ok(self.consume(keys, outputs, &updated?))
     }
@@ -108,12 +108,14 @@ impl<D: Device> Engine<D> {
         outputs.iter().map(stand_in).collect()
     }
 
-    /// The update itself, with all inputs resident and pinned. Returns where the outputs are.
+    /// The update itself, with all inputs resident and pinned, and its workspace if that was asked for before.
+    /// Returns where the outputs are.
     pub(super) fn update(
         &mut self,
         op: D::Op,
         inputs: &Inputs,
         outputs: &Outputs,
+        scratch: Option<u64>,
     ) -> Result<Targets, Skipped> {
         self.meet_threshold().map_err(Skipped::new)?;
         self.cut_targets_loose(inputs, outputs).map_err(Skipped::new)?;
@@ -124,9 +126,16 @@ impl<D: Device> Engine<D> {
         let (mut sources, mut ins) =
             (inputs.storages.clone(), Layouts::from_slice(&inputs.layouts));
         let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
-        let placed = self.place_targets(&work, (&mut sources, &mut ins), outputs, &targets);
+        let scratch = scratch.map_or_else(|| self.scratch_bytes(&work, &ins, &outs), Ok);
+        let placed = scratch.and_then(|scratch| {
+            let operands = (&mut sources, &mut ins);
+            Ok((self.place_targets(&work, operands, outputs, &targets, scratch)?, scratch))
+        });
         let (is_placed, launched) = match placed {
-            Ok(blocks) => (true, self.launch(&work, &sources, &ins, &blocks, &outs, false)),
+            Ok((blocks, scratch)) => {
+                let what = Launch { inputs: &ins, outputs: &outs, scratch, again: false };
+                (true, self.launch(&work, &sources, &blocks, what))
+            }
             Err(error) => (false, Err(error)),
         };
         match launched {
@@ -166,10 +175,10 @@ impl<D: Device> Engine<D> {
         (sources, ins): (&mut StorageKeys, &mut Layouts),
         outputs: &Outputs,
         targets: &Targets,
+        scratch: u64,
     ) -> Result<Blocks, Error> {
-        let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
         let absent = targets.iter().filter(|(key, _)| self.table.held(*key).is_none());
-        self.check_room(work, ins, &outs, absent.map(|(_, layout)| layout))?;
+        self.check_room(work.name(), ins, absent.map(|(_, layout)| layout), scratch)?;
         let mut blocks = Blocks::new();
         for (output, &(target, layout)) in outputs.iter().zip(targets) {
             if let Some(block) = self.table.held(target) {

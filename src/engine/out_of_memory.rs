@@ -36,9 +36,11 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
-    /// A budget below this cannot pass: what cannot be evicted, and what was wanted.
+    /// The budget that this op needed as things were: what could not be evicted then, and what it wanted. It says
+    /// nothing of the ops to come; and with another budget other things may lie in memory, so that less may be
+    /// enough. A rehearsal on [`Sim`](crate::device::sim::Sim) finds a budget that the whole program passes with.
     #[must_use]
-    pub const fn at_least(&self) -> u64 {
+    pub const fn op_needed(&self) -> u64 {
         self.pinned.saturating_add(self.leaves).saturating_add(self.wanted)
     }
 }
@@ -82,8 +84,12 @@ impl fmt::Display for OutOfMemory {
             let head = if i == 0 { "  largest holders: " } else { "                   " };
             writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
         }
-        if self.at_least() > self.budget {
-            write!(f, "  the budget must be at least {}", size(self.at_least()))
+        if self.op_needed() > self.budget {
+            write!(
+                f,
+                "  as things were, this op needed a budget of {}; ops after it may need more",
+                size(self.op_needed())
+            )
         } else {
             write!(
                 f,

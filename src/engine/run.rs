@@ -12,6 +12,17 @@ use smallvec::SmallVec;
 
 pub(super) type Blocks = SmallVec<[Held; 4]>;
 
+/// One run of a kernel, but for where its operands are.
+#[derive(Clone, Copy)]
+pub(super) struct Launch<'a> {
+    pub inputs: &'a [Layout],
+    pub outputs: &'a [Layout],
+    /// Bytes of workspace.
+    pub scratch: u64,
+    /// Whether it ran before.
+    pub again: bool,
+}
+
 /// Who panicked.
 pub(super) const COST_MODEL: fn() -> String = || "the cost model".to_owned();
 
@@ -48,8 +59,10 @@ impl<D: Device> Engine<D> {
         let again = self.table.path(path).ran;
         let inputs: SmallVec<[StorageKey; 4]> =
             self.table.path(path).inputs.iter().map(|e| e.storage).collect();
-        let (blocks, taken) = self.place_outputs(body, outputs)?;
-        let cost = self.launch(&body.work, &inputs, body.inputs(), &blocks, body.outputs(), again);
+        let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs())?;
+        let (blocks, taken) = self.place_outputs(body, outputs, scratch)?;
+        let what = Launch { inputs: body.inputs(), outputs: body.outputs(), scratch, again };
+        let cost = self.launch(&body.work, &inputs, &blocks, what);
         let cost = match cost.and_then(|cost| cost) {
             Ok(cost) => cost,
             Err(error) => {
@@ -90,17 +103,14 @@ impl<D: Device> Engine<D> {
         &mut self,
         body: &Body<D>,
         outputs: &[Option<StorageKey>],
+        scratch: u64,
     ) -> Result<(Blocks, Blocks), Error> {
         let absent = outputs
             .iter()
             .zip(body.outputs())
             .filter(|(storage, _)| storage.is_none_or(|key| self.table.held(key).is_none()));
-        self.check_room(
-            &body.work,
-            body.inputs(),
-            body.outputs(),
-            absent.map(|(_, layout)| layout),
-        )?;
+        let absent = absent.map(|(_, layout)| layout);
+        self.check_room(body.work.name(), body.inputs(), absent, scratch)?;
         let mut blocks = Blocks::new();
         let mut taken = Blocks::new();
         for (&storage, layout) in outputs.iter().zip(body.outputs()) {
@@ -129,25 +139,21 @@ impl<D: Device> Engine<D> {
     /// a hopeless run does not evict for some of it on its way to the error.
     pub(super) fn check_room<'a>(
         &self,
-        work: &Work<D>,
+        op: &str,
         inputs: &[Layout],
-        outputs: &[Layout],
         absent: impl Iterator<Item = &'a Layout>,
+        scratch: u64,
     ) -> Result<(), Error> {
         let wanted = absent.map(|layout| self.space.round(layout.bytes()));
         let wanted = wanted.fold(0, u64::saturating_add);
         if wanted <= self.space.free_bytes() {
             return Ok(());
         }
-        let wanted = match self.scratch_bytes(work, inputs, outputs)? {
+        let wanted = match scratch {
             0 => wanted,
             scratch => wanted.saturating_add(self.space.round(scratch)),
         };
-        if self.may_have(wanted) {
-            Ok(())
-        } else {
-            Err(self.out_of_memory(work.name(), inputs, wanted))
-        }
+        if self.may_have(wanted) { Ok(()) } else { Err(self.out_of_memory(op, inputs, wanted)) }
     }
 
     pub(super) fn scratch_bytes(
@@ -194,14 +200,11 @@ impl<D: Device> Engine<D> {
         &mut self,
         work: &Work<D>,
         sources: &[StorageKey],
-        inputs: &[Layout],
         blocks: &[Held],
-        outputs: &[Layout],
-        again: bool,
+        Launch { inputs, outputs, scratch: scratch_bytes, again }: Launch<'_>,
     ) -> Result<Result<f64, Error>, Error> {
         let name = work.name();
         // First all that may fail of itself: there is nothing to be cleared away yet.
-        let scratch_bytes = self.scratch_bytes(work, inputs, outputs)?;
         let flops = match work {
             Work::Op(op) => caught(|| format!("{name}: its flops"), || op.flops(inputs, outputs))?,
             Work::Upload(_) => 0.0,

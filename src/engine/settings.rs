@@ -20,7 +20,7 @@ pub enum Placement {
     /// In a best-fit arena of the budget's size: holes, free neighbours and compaction count.
     #[default]
     Arena,
-    /// Bytes are only counted, as in the DTR paper's simulator: for devices without memory.
+    /// Bytes are only counted, as in the DTR paper's simulator: for devices without memory alone.
     Counted,
 }
 

@@ -74,26 +74,34 @@ impl<D: Device> Engine<D> {
             .map(|(&storage, &layout)| self.table.add_tensor(storage, layout))
             .collect();
         let mut done = Vec::new();
-        let mut skipped = self.check_room_for_all(&ops, parts).err().map(Skipped::new);
-        for (op, Part { read, outputs, .. }) in ops.into_iter().zip(parts) {
-            if skipped.is_some() {
-                break;
+        let mut skipped = None;
+        match self.workspaces_of_all(&ops, parts) {
+            Ok(scratch) => {
+                for ((op, Part { read, outputs, .. }), bytes) in
+                    ops.into_iter().zip(parts).zip(scratch)
+                {
+                    match self.update(op, read, outputs, Some(bytes)) {
+                        Ok(targets) => done.push(targets),
+                        Err(why) => {
+                            skipped = Some(why);
+                            break;
+                        }
+                    }
+                }
             }
-            match self.update(op, read, outputs) {
-                Ok(targets) => done.push(targets),
-                Err(why) => skipped = Some(why),
-            }
+            Err(error) => skipped = Some(Skipped::new(error)),
         }
         kept.into_iter().for_each(|key| self.del(key));
         self.release_pins(&sources);
         (done, skipped)
     }
 
-    /// Fails if there is no room for all copies of old values and for the largest workspace.
-    fn check_room_for_all(&mut self, ops: &[D::Op], parts: &[Part]) -> Result<(), Error> {
+    /// The bytes of workspace that each takes. Fails if there is no room for the largest, beside all copies of
+    /// old values.
+    fn workspaces_of_all(&mut self, ops: &[D::Op], parts: &[Part]) -> Result<Vec<u64>, Error> {
         let mut copies = 0u64;
-        let mut scratch = (0, 0);
-        for (i, (op, Part { read, outputs, .. })) in ops.iter().zip(parts).enumerate() {
+        let mut scratch = Vec::with_capacity(ops.len());
+        for (op, Part { read, outputs, .. }) in ops.iter().zip(parts) {
             self.cut_targets_loose(read, outputs)?;
             let mut outs = Layouts::new();
             for output in outputs {
@@ -104,15 +112,17 @@ impl<D: Device> Engine<D> {
                     copies = copies.saturating_add(bytes);
                 }
             }
-            scratch = scratch.max((self.scratch_of(op, &read.layouts, &outs)?, i));
+            scratch.push(self.scratch_of(op, &read.layouts, &outs)?);
         }
-        let (bytes, largest) = scratch;
+        let Some((largest, &bytes)) = scratch.iter().enumerate().max_by_key(|(_, bytes)| **bytes)
+        else {
+            return Ok(scratch);
+        };
         let wanted = copies.saturating_add(if bytes > 0 { self.space.round(bytes) } else { 0 });
-        match ops.get(largest) {
-            Some(op) if !self.may_have(wanted) => {
-                Err(self.out_of_memory(op.name(), &parts[largest].read.layouts, wanted))
-            }
-            _ => Ok(()),
+        if self.may_have(wanted) {
+            Ok(scratch)
+        } else {
+            Err(self.out_of_memory(ops[largest].name(), &parts[largest].read.layouts, wanted))
         }
     }
 }

@@ -54,6 +54,10 @@ impl Device for TraceDevice {
         "trace"
     }
 
+    fn has_memory(&self) -> bool {
+        false
+    }
+
     fn reserve(&mut self, _bytes: u64) -> Result<(), DeviceError> {
         Ok(())
     }

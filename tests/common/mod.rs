@@ -4,7 +4,9 @@
 #![allow(dead_code)]
 
 pub mod device;
+pub mod faulty;
 pub mod history;
+pub mod learner;
 pub mod log;
 pub mod program;
 pub mod toy;

@@ -278,8 +278,14 @@ impl ToyDevice {
 
     /// Forgets what is known of a range that is about to be written.
     fn forget(&mut self, range: &Range<u64>) {
-        if !range.is_empty() {
-            self.written.retain(|&at, &mut (len, _)| at + len <= range.start || at >= range.end);
+        if range.is_empty() {
+            return;
+        }
+        // None of them overlaps another.
+        while let Some((&at, &(len, _))) = self.written.range(..range.end).next_back()
+            && at + len > range.start
+        {
+            self.written.remove(&at);
         }
     }
 

@@ -1,0 +1,207 @@
+//! A device that fails when it is told to, over one that works.
+
+use remat::Layout;
+use remat::device::{Call, Device, DeviceError, Place, Reading, Took};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The op asks for more scratch than there is memory.
+    NoMemory,
+    /// The call fails before it does anything. A question that cannot fail is answered.
+    Fails,
+    /// The call panics before it does anything.
+    Panics,
+}
+
+/// How a test looks at a faulty device, and tells it to fail.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Calls so far.
+    calls: AtomicU64,
+    /// Ops run so far.
+    runs: AtomicU64,
+    plan: Mutex<Option<(When, Fault)>>,
+    happened: AtomicBool,
+    watcher: Watcher,
+}
+
+/// Called with what the device is about to do.
+#[derive(Default)]
+struct Watcher(Mutex<Option<Box<dyn FnMut(Doing) + Send>>>);
+
+/// What a device does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    Write,
+    Run,
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
+/// When it goes wrong.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    Call(u64),
+    Run(u64),
+}
+
+impl Faults {
+    /// Calls `watcher` on the device's thread before each upload and each op.
+    pub fn watch(&self, watcher: impl FnMut(Doing) + Send + 'static) {
+        *self.watcher.0.lock().unwrap() = Some(Box::new(watcher));
+    }
+
+    fn tell(&self, doing: Doing) {
+        // Taken out meanwhile: what is told may make others wait for it.
+        let watcher = self.watcher.0.lock().unwrap().take();
+        if let Some(mut watcher) = watcher {
+            watcher(doing);
+            self.watcher.0.lock().unwrap().get_or_insert(watcher);
+        }
+    }
+
+    /// Goes wrong at call number `n` from here on, counted from 0.
+    pub fn at_call(&self, n: u64, fault: Fault) {
+        self.plan(When::Call(self.calls.load(Ordering::SeqCst) + n), fault);
+    }
+
+    /// Goes wrong at the run of op number `n` from here on, counted from 0.
+    pub fn at_run(&self, n: u64, fault: Fault) {
+        self.plan(When::Run(self.runs.load(Ordering::SeqCst) + n), fault);
+    }
+
+    fn plan(&self, when: When, fault: Fault) {
+        self.happened.store(false, Ordering::SeqCst);
+        *self.plan.lock().unwrap() = Some((when, fault));
+    }
+
+    /// Nothing goes wrong any more. Returns whether it did.
+    pub fn disarm(&self) -> bool {
+        *self.plan.lock().unwrap() = None;
+        self.happened.load(Ordering::SeqCst)
+    }
+
+    /// Counts a call. What goes wrong with it, if anything; each fault happens once.
+    fn next(&self) -> Option<Fault> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        let mut plan = self.plan.lock().unwrap();
+        let due = match *plan {
+            Some((When::Call(n), fault)) if n == call => Some(fault),
+            _ => None,
+        };
+        if due.is_some() {
+            *plan = None;
+            self.happened.store(true, Ordering::SeqCst);
+        }
+        due
+    }
+
+    /// The same for the next run of an op, when its workspace is asked for.
+    fn next_run(&self) -> Option<Fault> {
+        let run = self.runs.load(Ordering::SeqCst);
+        let mut plan = self.plan.lock().unwrap();
+        let due = match *plan {
+            Some((When::Run(n), fault)) if n == run => Some(fault),
+            _ => None,
+        };
+        if due.is_some() {
+            *plan = None;
+            self.happened.store(true, Ordering::SeqCst);
+        }
+        due
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        match self.next() {
+            None | Some(Fault::NoMemory) => Ok(()),
+            Some(Fault::Fails) => Err(DeviceError::new("failed on purpose")),
+            Some(Fault::Panics) => panic!("on purpose"),
+        }
+    }
+}
+
+/// The device.
+#[derive(Debug)]
+pub struct Faulty<D> {
+    inner: D,
+    faults: Arc<Faults>,
+}
+
+impl<D> Faulty<D> {
+    pub fn new(inner: D, faults: Arc<Faults>) -> Self {
+        Self { inner, faults }
+    }
+}
+
+impl<D: Device> Device for Faulty<D> {
+    type Op = D::Op;
+    type Host = D::Host;
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.inner.reserve(bytes)
+    }
+
+    fn layout_of(host: &D::Host) -> Layout {
+        D::layout_of(host)
+    }
+
+    fn write(&mut self, host: &D::Host, to: Place) -> Result<Took, DeviceError> {
+        self.faults.tell(Doing::Write);
+        self.faults.check()?;
+        self.inner.write(host, to)
+    }
+
+    fn read(&mut self, from: Place) -> Result<D::Host, DeviceError> {
+        self.faults.check()?;
+        self.inner.read(from)
+    }
+
+    fn read_later(&mut self, from: Place) -> Result<Reading<D::Host>, DeviceError> {
+        self.faults.check()?;
+        self.inner.read_later(from)
+    }
+
+    fn take_read(&mut self) -> Option<Result<D::Host, DeviceError>> {
+        self.inner.take_read()
+    }
+
+    fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.faults.check()?;
+        self.inner.copy(from, to, bytes)
+    }
+
+    fn workspace(&self, op: &D::Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        match self.faults.next().or_else(|| self.faults.next_run()) {
+            None => self.inner.workspace(op, inputs, outputs),
+            Some(Fault::NoMemory | Fault::Fails) => 1 << 60,
+            Some(Fault::Panics) => panic!("on purpose"),
+        }
+    }
+
+    fn execute(&mut self, call: Call<'_, D::Op>) -> Result<Took, DeviceError> {
+        self.faults.runs.fetch_add(1, Ordering::SeqCst);
+        self.faults.tell(Doing::Run);
+        self.faults.check()?;
+        self.inner.execute(call)
+    }
+
+    fn take_time(&mut self) -> Option<f64> {
+        self.inner.take_time()
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        self.faults.check()?;
+        self.inner.sync()
+    }
+}

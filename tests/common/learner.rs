@@ -1,0 +1,93 @@
+//! A small network that learns, through the public interface: what tests of training look at.
+
+use super::faulty::{Faults, Faulty};
+use remat::autograd::Tape;
+use remat::device::cpu::Cpu;
+use remat::nn::{Mode, Module as _, ResNet, Sequential, State, mlp, parameters, resnet, state};
+use remat::optim::Sgd;
+use remat::{Builder, Error, HostTensor, Ops as _, Runtime};
+use std::sync::Arc;
+
+/// What learns.
+#[derive(Clone, Copy, Debug)]
+pub enum Net {
+    /// Two hidden layers.
+    Mlp,
+    /// Convolutions, batch norm and skips.
+    Residual,
+}
+
+/// A network and its optimizer on a runtime.
+pub struct Learner {
+    pub runtime: Runtime,
+    network: Sequential,
+    optimizer: Sgd,
+}
+
+const SHAPE: [usize; 3] = [1, 8, 8];
+const CLASSES: usize = 4;
+
+/// A runtime on the cpu that fails when it is told to.
+pub fn faulty_cpu(builder: Builder, faults: &Arc<Faults>) -> Result<Runtime, Error> {
+    let faults = Arc::clone(faults);
+    builder.device(move || Faulty::new(Cpu::new(Some(1)), faults))
+}
+
+/// Images and labels that are the same for the same seed. The first of a larger batch are those of a smaller one.
+pub fn batch(size: usize, seed: u64) -> (HostTensor, HostTensor) {
+    let image = |i: usize| {
+        let x = (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    let [c, h, w] = SHAPE;
+    let images = (0..size * c * h * w).map(image).collect();
+    let labels = (0..size).map(|i| ((i as u64 + seed) % CLASSES as u64) as i32).collect();
+    (HostTensor::f32([size, c, h, w], images).unwrap(), HostTensor::i32([size], labels).unwrap())
+}
+
+impl Learner {
+    pub fn new(runtime: Runtime, net: Net, all_or_none: bool) -> Result<Self, Error> {
+        let network = match net {
+            Net::Mlp => mlp(&runtime, SHAPE.iter().product(), &[16, 16], CLASSES)?,
+            Net::Residual => {
+                resnet(&runtime, ResNet::Cifar { n: 1 }, SHAPE[0], [SHAPE[1], SHAPE[2]], CLASSES)?
+            }
+        };
+        let mut optimizer = Sgd::new(0.1, 0.9, 1e-3);
+        optimizer.all_or_none = all_or_none;
+        Ok(Self { runtime, network, optimizer })
+    }
+
+    /// One step, and its loss.
+    pub fn step(&mut self, (images, labels): (HostTensor, HostTensor)) -> Result<f32, Error> {
+        let runtime = &self.runtime;
+        let tape = Tape::new(runtime);
+        for (_, parameter) in parameters(&mut self.network) {
+            tape.watch(parameter);
+        }
+        let x = runtime.put(images)?;
+        let logits = self.network.forward(&tape, &x, Mode::Train)?;
+        let labels = runtime.put(labels)?;
+        let loss = tape.cross_entropy(&logits, &labels)?;
+        drop((x, logits, labels));
+        self.optimizer.minimize(tape, &loss, &mut self.network)?;
+        let loss = runtime.get(&loss)?;
+        runtime.step()?;
+        Ok(loss.as_f32().unwrap()[0])
+    }
+
+    /// All parameters and buffers, and the velocities, as bytes with names.
+    pub fn bits(&mut self) -> Vec<(String, Vec<u8>)> {
+        let mut found = Vec::new();
+        for (name, state) in state(&mut self.network) {
+            let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
+            let value = self.runtime.get(tensor).unwrap_or_else(|e| panic!("{name}: {e}"));
+            found.push((name, value.as_bytes().to_vec()));
+        }
+        for (name, velocity) in self.optimizer.velocities() {
+            let value = self.runtime.get(velocity).unwrap_or_else(|e| panic!("{name}: {e}"));
+            found.push((format!("{name}, velocity"), value.as_bytes().to_vec()));
+        }
+        found
+    }
+}

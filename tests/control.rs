@@ -1,0 +1,374 @@
+//! What a runtime does beside its commands: it can be cancelled, it holds back a program that is far ahead, it
+//! notices what an idle program drops, and it says so when a wish makes no sense.
+
+mod common;
+
+use common::faulty::{Doing, Faults};
+use common::learner::faulty_cpu;
+use common::log::Log;
+use remat::autograd::Tape;
+use remat::device::cpu::Cpu;
+use remat::engine::{Engine, Placement};
+use remat::nn::parameters;
+use remat::optim::Sgd;
+use remat::trace::{Event, Recorder};
+use remat::{
+    ByteSize, CostModel, CostModelKind, Error, HostTensor, Ops as _, PolicyKind, Run, Runtime,
+    Settings, Tensor,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+fn host(x: f32) -> HostTensor {
+    HostTensor::f32([256], vec![x; 256]).unwrap()
+}
+
+fn put(runtime: &Runtime, x: f32) -> Tensor {
+    runtime.put(host(x)).unwrap()
+}
+
+/// A chain of which only the last value is held, and evicted.
+fn evicted_chain(runtime: &Runtime, length: usize) -> Tensor {
+    let mut x = put(runtime, 0.5);
+    for _ in 0..length {
+        x = runtime.tanh(&x).unwrap();
+    }
+    runtime.drop_now(&x).unwrap();
+    runtime.sync().unwrap();
+    x
+}
+
+#[test]
+fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
+    let faults = Arc::<Faults>::default();
+    let runtime = faulty_cpu(Runtime::builder().budget("1MiB"), &faults).unwrap();
+    let x = evicted_chain(&runtime, 200);
+    // The device waits at its 50th run from here until this thread has cancelled.
+    let (reached, cancelled) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (there, go_on) = (Arc::clone(&reached), Arc::clone(&cancelled));
+    let mut runs = 0;
+    faults.watch(move |_| {
+        runs += 1;
+        if runs == 50 {
+            there.wait();
+            go_on.wait();
+        }
+    });
+    let before = runtime.stats().unwrap().recomputed_ops;
+    let waiting = runtime.get_later(&x).unwrap();
+    // Behind it in the queue, and would have to bring back the same.
+    let behind = runtime.get_later(&x).unwrap();
+    reached.wait();
+    runtime.cancel();
+    cancelled.wait();
+    assert!(matches!(waiting.wait(), Err(Error::Cancelled)));
+    assert!(matches!(behind.wait(), Err(Error::Cancelled)));
+    let stats = runtime.stats().unwrap();
+    assert!(stats.recomputed_ops - before <= 51, "{}", stats.recomputed_ops - before);
+    runtime.sync().expect("whoever waited was told");
+    // What comes later is not affected, and the value is not lost.
+    runtime.get(&x).unwrap();
+    let y = runtime.square(&x).unwrap();
+    runtime.get(&y).unwrap();
+}
+
+#[test]
+fn cancelling_an_idle_runtime_does_nothing() {
+    let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
+    runtime.cancel();
+    let x = evicted_chain(&runtime, 10);
+    runtime.cancel();
+    runtime.get(&x).unwrap();
+}
+
+/// 600 values of 4 MiB filled 2.4 GiB under a budget of 64 MiB.
+#[test]
+fn a_program_far_ahead_waits_with_its_values_in_hand() {
+    const BYTES: usize = 4 << 20;
+    let faults = Arc::<Faults>::default();
+    let runtime = faulty_cpu(Runtime::builder().budget("64MiB"), &faults).unwrap();
+    let issued = Arc::<AtomicU64>::default();
+    let (seen, most) = (Arc::clone(&issued), Arc::<AtomicU64>::default());
+    let highest = Arc::clone(&most);
+    let mut written = 0;
+    faults.watch(move |doing| {
+        // It does not begin before the program is ahead.
+        while written == 0 && seen.load(Ordering::SeqCst) < 12 {
+            std::thread::yield_now();
+        }
+        if doing == Doing::Write {
+            highest
+                .fetch_max(seen.load(Ordering::SeqCst).saturating_sub(written), Ordering::SeqCst);
+            written += 1;
+        }
+    });
+    for i in 0..100 {
+        let value = HostTensor::f32([BYTES / 4], vec![i as f32; BYTES / 4]).unwrap();
+        drop(runtime.put(value).unwrap());
+        issued.fetch_add(1, Ordering::SeqCst);
+    }
+    runtime.sync().unwrap();
+    let most = most.load(Ordering::SeqCst);
+    println!("at most {most} values of 4 MiB were on their way");
+    assert!((12..=17).contains(&most), "{most}");
+}
+
+#[test]
+fn one_value_may_be_larger_than_all_that_may_be_on_its_way() {
+    let runtime = Runtime::builder().budget("100MiB").threads(1).cpu().unwrap();
+    let n = 20 << 20;
+    let x = runtime.put(HostTensor::f32([n], vec![1.0; n]).unwrap()).unwrap();
+    assert_eq!(runtime.get(&x).unwrap().as_f32().unwrap().len(), n);
+}
+
+/// Their memory came back with the next command only.
+#[test]
+fn what_an_idle_program_drops_is_freed() {
+    let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
+    for round in 0..20 {
+        let value = Arc::new(host(1.0));
+        let x = runtime.put(Arc::clone(&value)).unwrap();
+        let y = runtime.square(&x).unwrap();
+        if round % 2 == 0 {
+            runtime.sync().unwrap();
+        }
+        drop((x, y));
+        // No command from here on. The engine's copy goes with the tensor.
+        let mut patience = 0;
+        while Arc::strong_count(&value) > 1 {
+            std::thread::sleep(Duration::from_millis(1));
+            patience += 1;
+            assert!(patience < 300_000, "still there after minutes");
+        }
+    }
+    assert_eq!(runtime.stats().unwrap().tensors, 0);
+}
+
+#[test]
+fn host_copies_are_counted_and_can_be_given_up() {
+    let runtime = Runtime::builder().budget("64KiB").threads(1).cpu().unwrap();
+    let kept: Vec<Tensor> = (0..10).map(|i| put(&runtime, i as f32)).collect();
+    assert_eq!(runtime.stats().unwrap().host_bytes, 10 * 1024);
+    runtime.commit(&kept[0]).unwrap();
+    assert_eq!(runtime.stats().unwrap().host_bytes, 9 * 1024);
+    let leaf = runtime.put_leaf(host(3.0)).unwrap();
+    assert_eq!(runtime.stats().unwrap().host_bytes, 9 * 1024);
+    let y = runtime.square(&kept[1]).unwrap();
+    drop(kept);
+    assert_eq!(runtime.stats().unwrap().host_bytes, 1024, "what `y` is made from");
+    drop((leaf, y));
+    assert_eq!(runtime.stats().unwrap().host_bytes, 0);
+}
+
+/// Every target beyond the 64th was copied in silence.
+#[test]
+fn an_update_of_many_tensors_copies_none() {
+    #[derive(Clone, Debug)]
+    struct Many;
+    impl remat::op::Op for Many {
+        fn name(&self) -> &str {
+            "many"
+        }
+
+        fn infer(
+            &self,
+            inputs: &[remat::Layout],
+        ) -> Result<remat::op::Outputs, remat::op::OpError> {
+            Ok((0..inputs.len()).map(|input| remat::op::Output::InPlace { input }).collect())
+        }
+    }
+    let sim =
+        || remat::device::sim::Sim::<Many, remat::Layout>::new(remat::device::sim::Speed::CPU);
+    let runtime = Runtime::builder().budget("64KiB").device(sim).unwrap();
+    // They fill all memory: there is no room for a single copy.
+    let mut targets: Vec<Tensor> = (0..256)
+        .map(|_| runtime.put_leaf(remat::Layout::contiguous(remat::DType::F32, [64])).unwrap())
+        .collect();
+    assert_eq!(runtime.stats().unwrap().used_bytes, 64 << 10);
+    let mut all: Vec<&mut Tensor> = targets.iter_mut().collect();
+    runtime.update(Many, &mut all, &[]).unwrap();
+    runtime.sync().unwrap();
+    assert_eq!(runtime.stats().unwrap().peak_bytes, 64 << 10);
+}
+
+/// Two tensors shared offset 0, and read each other's bits.
+#[test]
+fn counting_bytes_is_for_devices_without_memory() {
+    let mut settings = Settings::new(1 << 16);
+    settings.placement = Placement::Counted;
+    let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Flops.build());
+    let error = Engine::new(Cpu::new(Some(1)), settings, policy, costs).map(drop).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Settings(_)) && text.contains("cpu"), "{text}");
+}
+
+#[derive(Debug)]
+struct MyCosts;
+
+impl CostModel for MyCosts {
+    fn name(&self) -> &str {
+        "my-costs"
+    }
+
+    fn cost(&mut self, _: Run<'_>) -> f64 {
+        1.0
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Events(Arc<Mutex<Vec<Event>>>);
+
+impl Recorder for Events {
+    fn record(&mut self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// It was recorded as `flops`, and its costs replayed as such.
+#[test]
+fn a_cost_model_of_ones_own_is_recorded_under_its_name() {
+    let events = Events::default();
+    let builder = Runtime::builder().budget("1MiB").threads(1).custom_cost_model(MyCosts);
+    drop(builder.record(events.clone()).cpu().unwrap());
+    let events = events.0.lock().unwrap();
+    assert!(
+        matches!(&events[0], Event::Begin { cost_model, .. } if cost_model == "my-costs"),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn absurd_settings_are_refused_with_what_is_allowed() {
+    let refused = |builder: remat::Builder| match builder.cpu() {
+        Err(Error::Settings(text)) => text,
+        other => panic!("not refused: {other:?}"),
+    };
+    for threads in [0, 1025, 10_000, usize::MAX] {
+        let text = refused(Runtime::builder().budget("1MiB").threads(threads));
+        assert!(text.contains(&threads.to_string()) && text.contains("1 to 1024"), "{text}");
+    }
+    for limit in [0.0, 0.99, -1.0, f64::NAN] {
+        let text = refused(Runtime::builder().budget("1MiB").regeneration_limit(limit));
+        assert!(text.contains(&limit.to_string()) && text.contains("from 1.0 up"), "{text}");
+    }
+    let text = refused(Runtime::builder().budget("1MiB").regeneration_limit(2.0).budget(""));
+    assert!(text.contains("budget"), "{text}");
+    drop(Runtime::builder().budget(ByteSize(1 << 20)).threads(2).cpu().unwrap());
+}
+
+#[test]
+fn learning_from_nothing_is_an_error() {
+    let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
+    let x = put(&runtime, 2.0);
+    let text = |result: Result<(), Error>| result.unwrap_err().to_string();
+    let tape = Tape::new(&runtime);
+    let loss = tape.mean(&tape.square(&x).unwrap()).unwrap();
+    let said = text(tape.backward(&loss).map(drop));
+    assert!(said.starts_with("backward: nothing is watched"), "{said}");
+
+    let tape = Tape::new(&runtime);
+    tape.watch(&x);
+    let loss = runtime.mean(&runtime.square(&x).unwrap()).unwrap();
+    let said = text(tape.backward(&loss).map(drop));
+    assert!(said.contains("depends on none of the 1 watched tensors"), "{said}");
+
+    let mut network = remat::nn::mlp(&runtime, 256, &[8], 3).unwrap();
+    let tape = Tape::new(&runtime);
+    let loss = tape.mean(&tape.square(&x).unwrap()).unwrap();
+    for all_or_none in [false, true] {
+        let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+        sgd.all_or_none = all_or_none;
+        let said = text(sgd.minimize(Tape::new(&runtime), &loss, &mut network));
+        assert!(said.starts_with("sgd: none of the parameters is watched"), "{said}");
+    }
+    assert!(parameters(&mut network).count() > 0);
+    // And one that is watched but not a parameter of what is to learn.
+    tape.watch(&x);
+    let loss = tape.mean(&tape.square(&x).unwrap()).unwrap();
+    let said = text(Sgd::new(0.1, 0.9, 0.0).minimize(tape, &loss, &mut network));
+    assert!(said.contains("none of the parameters"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let log = Log::default();
+    log.during(|| {
+        use common::toy::{Bytes, engine_with, mix, settings};
+        let mut settings = settings(256);
+        settings.eviction_threshold = Some(64);
+        let mut engine = engine_with(settings, PolicyKind::default(), CostModelKind::Flops);
+        let leaf = engine.put_leaf(Bytes::of(80, 1));
+        let warnings = |log: &Log| -> Vec<String> {
+            log.take()
+                .into_iter()
+                .filter(|line| line.contains("cannot") || line.contains("leaf"))
+                .collect()
+        };
+        warnings(&log);
+        engine.apply(mix(16, 1), &[leaf]).unwrap();
+        engine.apply(mix(16, 2), &[leaf]).unwrap();
+        let said = warnings(&log);
+        assert_eq!(said.len(), 1, "once: {said:?}");
+        assert!(said[0].starts_with("the eviction threshold cannot be met"), "{said:?}");
+        assert!(!engine.drop_now(leaf).unwrap());
+        let said = warnings(&log);
+        assert!(said[0].starts_with("not evicted: it is a leaf"), "{said:?}");
+    });
+}
+
+/// It grew for ever in silence.
+#[test]
+fn a_loop_that_marks_no_steps_is_told_so() {
+    let log = Log::default();
+    log.during(|| {
+        use common::toy::{Bytes, engine, mix};
+        for marks in [false, true] {
+            let mut engine = engine(1 << 20);
+            let mut state = engine.put(Bytes::of(1, 1));
+            for i in 0..20_000 {
+                let next = engine.apply(mix(1, i), &[state]).unwrap()[0];
+                engine.del(state);
+                state = next;
+                if marks {
+                    engine.step();
+                }
+            }
+            let said = log.take();
+            let warned = said.iter().filter(|line| line.starts_with("history grows")).count();
+            assert_eq!(warned, usize::from(!marks));
+        }
+    });
+}
+
+/// The warning blamed the budget when it was the threshold.
+#[test]
+fn thrashing_is_blamed_on_what_is_too_low() {
+    use common::toy::{Bytes, GRANULE, engine_with, mix, settings};
+    let few = 4 * GRANULE;
+    for (budget, threshold, expected) in
+        [(1 << 16, Some(few), "raise the eviction threshold"), (few, None, "raise the budget")]
+    {
+        let log = Log::default();
+        log.during(|| {
+            let mut settings = settings(budget);
+            settings.eviction_threshold = threshold;
+            let mut engine = engine_with(settings, PolicyKind::Lru, CostModelKind::Flops);
+            let mut chain = vec![engine.put(Bytes::of(16, 1))];
+            for i in 0..40 {
+                chain.push(engine.apply(mix(16, i), &[chain[i as usize]]).unwrap()[0]);
+            }
+            while engine.stats().thrashed_steps == 0 {
+                chain.iter().for_each(|&key| drop(engine.get(key).unwrap()));
+            }
+        });
+        let said = log.take();
+        let said: Vec<_> = said.iter().filter(|line| line.starts_with("thrash")).collect();
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains(expected), "{said:?}");
+    }
+}
