@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut network = resnet(&runtime, ResNet::Cifar { n: 5 }, 3, [32, 32], 10)?;
     let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
     for _ in 0..2 {
-        let images = runtime.put(HostTensor::zeros(DType::F32, [64, 3, 32, 32]))?;
-        let labels = runtime.put(HostTensor::zeros(DType::I32, [64]))?;
+        let images = runtime.put(HostTensor::zeros(DType::F32, [64, 3, 32, 32])?)?;
+        let labels = runtime.put(HostTensor::zeros(DType::I32, [64])?)?;
         let tape = Tape::new(&runtime);
         for (_, parameter) in parameters(&mut network) {
             tape.watch(parameter);
