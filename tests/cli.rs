@@ -345,7 +345,10 @@ fn files_that_cannot_be_read_or_written_are_named() {
     let data = format!("idx:{}", folder.display());
     let mut cases = vec![
         (["--data", data.as_str()], "train-images-idx3-ubyte: starts with 0x6e6f7420"),
-        (["--data", "idx:/nowhere"], "/nowhere/train-images-idx3-ubyte: No such file"),
+        (
+            ["--data", "idx:/nowhere"],
+            "/nowhere: there is no such folder; it should hold train-images-idx3-ubyte",
+        ),
         (["--json", missing], "missing/file: No such file"),
         (["--record", missing], "missing/file: No such file"),
     ];
