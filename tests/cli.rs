@@ -349,8 +349,8 @@ fn files_that_cannot_be_read_or_written_are_named() {
             ["--data", "idx:/nowhere"],
             "/nowhere: there is no such folder; it should hold train-images-idx3-ubyte",
         ),
-        (["--json", missing], "missing/file: No such file"),
-        (["--record", missing], "missing/file: No such file"),
+        (["--json", missing], "missing/file: there is no folder "),
+        (["--record", missing], "missing/file: there is no folder "),
     ];
     if cfg!(target_os = "linux") {
         cases.push((["--json", "/dev/full"], "/dev/full: No space left"));

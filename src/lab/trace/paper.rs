@@ -39,13 +39,14 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<(Program, Turn), T
         let line: Line<'_> = serde_json::from_str(lines.text())?;
         if !started && is_start(&line) {
             (log, started, failed) = (Log::default(), true, None);
-        } else if failed.is_none()
-            && let Err(problem) = log.line(line)
-        {
-            if started {
-                return Err(problem);
+        } else if failed.is_none() {
+            let counts = line.instruction.0 != "ANNOTATE";
+            match log.line(line) {
+                Ok(()) if counts => lines.count(),
+                Ok(()) => {}
+                Err(problem) if started => return Err(problem),
+                Err(problem) => failed = Some((problem, lines.number())),
             }
-            failed = Some((problem, lines.number()));
         }
         if !lines.advance()? {
             break;
