@@ -7,6 +7,8 @@ pub mod device;
 pub mod log;
 pub mod program;
 pub mod toy;
+#[cfg(feature = "lab")]
+pub mod training;
 
 use proptest::test_runner::Config;
 

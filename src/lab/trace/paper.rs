@@ -23,7 +23,7 @@ use super::TraceProblem;
 use super::error::short;
 use super::lines::Lines;
 use crate::lab::program::{Carried, Turn};
-use crate::lab::{Made, OpInfo, Program, TensorId};
+use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
 use line::{Alias, Count, Line, Text};
 use names::{NameId, Names};
 use rustc_hash::FxHashSet;
@@ -97,7 +97,7 @@ struct Call {
 impl Default for Log {
     fn default() -> Self {
         Self {
-            program: Program::new("ns"),
+            program: Program::new(CostUnit::Nanoseconds),
             names: Names::default(),
             storage_bytes: vec![],
             constants: vec![],

@@ -2,7 +2,7 @@
 
 use super::TraceProblem;
 use super::lines::Lines;
-use crate::lab::{Made, OpInfo, Program, TensorId};
+use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
 use crate::trace::{Event, OutputEvent, Source, VERSION};
 use rustc_hash::FxHashMap;
 use std::io::BufRead;
@@ -33,7 +33,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Recorded, TracePro
 fn begin(line: &str) -> Result<(Program, u32), TraceProblem> {
     match serde_json::from_str(line)? {
         Event::Begin { version: version @ 1..=VERSION, cost_model } => {
-            Ok((Program::new(cost_model), version))
+            Ok((Program::new(CostUnit::of_model(&cost_model)), version))
         }
         Event::Begin { version, .. } => Err(TraceProblem::Version(version)),
         _ => Err(TraceProblem::NotATrace),
