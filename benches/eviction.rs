@@ -27,7 +27,8 @@ fn measure(policy: PolicyKind, sqrt_sampling: bool, n: u64) -> f64 {
         Engine::new(Sim::cpu(), settings, policy.build(1), CostModelKind::Bytes.build())
             .expect("a sim reserves anything");
     let elements = TENSOR as usize / 4;
-    let mut last = engine.put(Arc::new(HostTensor::zeros(remat::DType::F32, [elements])));
+    let zeros = HostTensor::zeros(remat::DType::F32, [elements]).expect("a small one");
+    let mut last = engine.put(Arc::new(zeros));
     let evictions = EVICTIONS.min(20_000_000 / n).max(20);
     for _ in 0..n + evictions {
         last = engine.apply(Op::Unary(Unary::Neg), &[last]).expect("one op fits")[0];

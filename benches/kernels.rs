@@ -141,11 +141,12 @@ fn time(device: &mut Cuda, op: &Op, inputs: &[Layout]) -> Result<f64, DeviceErro
         let (dtype, elements) = (input.layout.dtype(), input.layout.elements());
         let host = match dtype {
             // Products of zeros take less power, and so less time.
-            DType::F32 => HostTensor::f32([elements], (0..elements).map(float).collect()),
+            DType::F32 => HostTensor::f32([elements], (0..elements).map(float).collect())
+                .map_err(|e| e.to_string()),
             // Labels and places must be in range.
-            _ => Ok(HostTensor::zeros(dtype, [elements])),
+            _ => HostTensor::zeros(dtype, [elements]).map_err(|e| e.to_string()),
         };
-        let host = host.map_err(|e| DeviceError::new(e.to_string()))?;
+        let host = host.map_err(DeviceError::new)?;
         let layout = Layout::contiguous(dtype, [elements]);
         device.write(&host, Place { layout, ..*input })?;
     }

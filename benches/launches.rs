@@ -105,7 +105,7 @@ fn bare<D: Device<Op = Op, Host = HostTensor>>(mut device: D, elements: usize) -
     let bytes = layout.bytes().next_multiple_of(256);
     device.reserve(2 * bytes).expect("there is memory");
     let places = [0, bytes].map(|storage| Place { storage, layout });
-    let zeros = HostTensor::zeros(DType::F32, [elements]);
+    let zeros = HostTensor::zeros(DType::F32, [elements]).expect("the host has room");
     device.write(&zeros, places[0]).expect("there is a place for it");
     let op = Op::Unary(Unary::Relu);
     assert!(op.infer(&[layout]).is_ok());

@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut network = resnet(&runtime, ResNet::Cifar { n: 5 }, 3, [32, 32], 10)?;
     let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
     for _ in 0..2 {
-        let images = runtime.put(HostTensor::zeros(DType::F32, [64, 3, 32, 32]))?;
-        let labels = runtime.put(HostTensor::zeros(DType::I32, [64]))?;
+        let images = runtime.put(HostTensor::zeros(DType::F32, [64, 3, 32, 32])?)?;
+        let labels = runtime.put(HostTensor::zeros(DType::I32, [64])?)?;
         let tape = Tape::new(&runtime);
         for (_, parameter) in parameters(&mut network) {
             tape.watch(parameter);
@@ -35,14 +35,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     runtime.finish_recording()?;
 
-    // As `remat sweep` does it: every policy, 30 % to 100 % of what it takes without a budget.
+    // As `remat sweep` does it: every policy, at 30 % to 100 % of the smallest budget that evicts nothing.
     let trace = Trace::open(&recording)?;
     let program = trace.program();
     let like = Replay::new(PolicyKind::None, 1);
     let unbudgeted = like.unbudgeted(program)?;
     let grid = Grid {
         policies: vec![PolicyKind::DtrEq, PolicyKind::Lru, "own/size*stale^2".parse()?],
-        budgets: (3..=10).map(|tenths| unbudgeted.peak_bytes * tenths / 10).collect(),
+        budgets: (3..=10).map(|tenths| unbudgeted.full_budget * tenths / 10).collect(),
         thresholds: vec![None],
         dead: vec![Dead::Drop],
         seeds: vec![0],

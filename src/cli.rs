@@ -30,6 +30,7 @@ mod target;
 mod terminal;
 mod train;
 mod values;
+mod words;
 
 use args::{Cli, Command};
 use clap::{CommandFactory as _, Parser as _};

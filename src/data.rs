@@ -81,10 +81,11 @@ impl Dataset {
         digits::load()
     }
 
-    /// A folder with the four files of MNIST or a set like it, plain or compressed with gzip.
+    /// A folder with the four files of MNIST or a set like it, plain or compressed with gzip, as
+    /// `train-images-idx3-ubyte` or `train-images.idx3-ubyte`.
     ///
     /// # Errors
-    /// If a file is missing or is not what its name says.
+    /// If a file is missing or is not what its name says; if it is packed, and claims to be more than 1 GiB.
     pub fn idx(folder: &Path) -> Result<Self, DataError> {
         idx::load(folder)
     }

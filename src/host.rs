@@ -1,6 +1,7 @@
 //! Tensors in host memory: what goes into `put` and comes out of `get`.
 
 use crate::layout::{DType, Dims, Layout};
+use bytemuck::allocation::try_zeroed_vec;
 use std::fmt;
 
 /// The elements of a [`HostTensor`], packed in row-major order.
@@ -39,6 +40,20 @@ pub struct ElementCountError {
     pub found: usize,
 }
 
+/// More elements than the host has memory for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this machine has no room for {elements} elements of {dtype} (shape {shape}) in host memory"
+)]
+pub struct HostMemoryError {
+    /// The type asked for.
+    pub dtype: DType,
+    /// The shape asked for.
+    pub shape: Dims,
+    /// How many elements it has; `usize::MAX` stands for any number above.
+    pub elements: usize,
+}
+
 impl HostTensor {
     /// # Errors
     /// If the number of elements does not match the shape.
@@ -61,14 +76,25 @@ impl HostTensor {
     }
 
     /// All zero. The pages of a large one are not touched until they are read.
-    #[must_use]
-    pub fn zeros(dtype: DType, shape: impl Into<Dims>) -> Self {
+    ///
+    /// # Errors
+    /// If the host does not have that much memory.
+    ///
+    /// ```
+    /// use remat::{DType, HostTensor};
+    /// assert_eq!(HostTensor::zeros(DType::F32, [2, 3])?.as_f32(), Some(&[0.0; 6][..]));
+    /// assert!(HostTensor::zeros(DType::F32, [usize::MAX, 2]).is_err());
+    /// # Ok::<(), remat::HostMemoryError>(())
+    /// ```
+    pub fn zeros(dtype: DType, shape: impl Into<Dims>) -> Result<Self, HostMemoryError> {
         let shape = shape.into();
+        let elements = shape.elements();
         let data = match dtype {
-            DType::I32 => HostData::I32(vec![0; shape.elements()]),
-            DType::F32 | DType::U8 => HostData::F32(vec![0.0; shape.elements()]),
+            DType::I32 => try_zeroed_vec(elements).map(HostData::I32),
+            DType::F32 | DType::U8 => try_zeroed_vec(elements).map(HostData::F32),
         };
-        Self { shape, data }
+        let data = data.map_err(|()| HostMemoryError { dtype, shape, elements })?;
+        Ok(Self { shape, data })
     }
 
     /// Sizes, outermost first.
@@ -140,5 +166,33 @@ impl fmt::Debug for HostTensor {
             HostData::F32(v) => write!(f, "{:?}{more}", &v[..v.len().min(SHOWN)]),
             HostData::I32(v) => write!(f, "{:?}{more}", &v[..v.len().min(SHOWN)]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_of_absurd_shapes_are_an_error() {
+        for shape in [
+            Dims::new(&[usize::MAX]),
+            Dims::new(&[usize::MAX, usize::MAX]),
+            Dims::new(&[1 << 40, 1 << 20]),
+            Dims::new(&[isize::MAX as usize / 4 + 1]),
+        ] {
+            for dtype in [DType::F32, DType::I32, DType::U8] {
+                let error = HostTensor::zeros(dtype, shape).unwrap_err();
+                assert_eq!((error.shape, error.dtype), (shape, dtype));
+                assert!(error.to_string().contains(&shape.to_string()), "{error}");
+            }
+        }
+        // Nothing is in it, however large the other dimension.
+        let empty = HostTensor::zeros(DType::I32, [0, usize::MAX]).unwrap();
+        assert_eq!(empty.as_i32(), Some(&[][..]));
+        let zeros = HostTensor::zeros(DType::U8, [3]).unwrap();
+        assert_eq!(zeros.as_f32(), Some(&[0.0; 3][..]));
+        // The same for data that cannot have so many elements.
+        assert!(HostTensor::f32([usize::MAX, 2], vec![0.0]).is_err());
     }
 }

@@ -30,7 +30,7 @@ pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
 pub use engine::{Dead, Engine, OutOfMemory, Placement, Settings, Stats};
 pub use error::Error;
-pub use host::{ElementCountError, HostData, HostTensor};
+pub use host::{ElementCountError, HostData, HostMemoryError, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};
 pub use policy::PolicyKind;
 pub use runtime::{Builder, Ops, Pending, Runtime, Tensor, Tensors, Update};

@@ -1,6 +1,6 @@
 //! Recording a run: every command with its sizes and costs, so that the lab can replay it.
 //!
-//! With the feature `serde`, [`JsonLines`] writes one JSON object a line.
+//! With the feature `serde`, [`JsonLines`] writes one JSON object a line, to a file or to anything else.
 
 use std::fmt;
 
@@ -66,10 +66,12 @@ pub enum Event {
     },
     /// The end of a step.
     Step,
+    /// The last event of a trace, which [`Recorder::finish`] adds: without it, the trace was cut off.
+    End,
 }
 
-/// Version of the trace format.
-pub const VERSION: u32 = 1;
+/// Version of the trace format. From 2 on, a trace ends with [`Event::End`].
+pub const VERSION: u32 = 2;
 
 /// One output of an op.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,17 @@
 //! `tests/data/small.log` is a log of our own, in the paper's format; what its simulator makes of it is in
 //! `small.jsonl`. The paper's own traces are looked for in `../shared`.
 
+mod common;
+
+use common::training::{Model, record};
 use remat::engine::Dead;
-use remat::lab::{Grid, Job, Replay, Row, Trace, sweep};
-use remat::{ByteSize, PolicyKind};
+use remat::lab::{
+    CostUnit, Costs, Grid, Instruction, Job, Made, OpInfo, Program, Replay, Row, Trace, sweep,
+};
+use remat::nn::ResNet;
+use remat::{ByteSize, CostModelKind, Placement, PolicyKind, Runtime};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// What the simulator found for a policy at a budget.
@@ -170,7 +177,7 @@ fn in_an_arena_holes_count() {
     let trace = small();
     let mut like = replay(PolicyKind::DtrEq, 1);
     let counted = like.unbudgeted(trace.program()).unwrap().peak_bytes;
-    like.settings.placement = remat::Placement::Arena;
+    like.settings.placement = Placement::Arena;
     like.settings.granularity = 256;
     let placed = like.unbudgeted(trace.program()).unwrap().peak_bytes;
     assert!(placed > counted && placed < counted + 256 * 94, "rounded up to granules");
@@ -180,11 +187,185 @@ fn in_an_arena_holes_count() {
     assert!(outcome.stats.compactions > 0, "{:?}", outcome.stats);
 }
 
+/// Logs of the paper's format, and fresh recordings of training.
+fn traces() -> Vec<Trace> {
+    let builder = || Runtime::builder().budget("8GiB");
+    let recording = |name: &str, model, batch, steps| {
+        Trace::read(&*record(model, batch, steps, builder()), name).unwrap()
+    };
+    let cifar = |n| Model::ResNet(ResNet::Cifar { n });
+    let mut traces = vec![
+        small(),
+        small().repeat_step(3).unwrap(),
+        recording("mlp", Model::Mlp, 32, 2),
+        recording("mlp 1", Model::Mlp, 1, 3),
+        recording("cifar 1", cifar(1), 7, 2),
+        recording("cifar 3", cifar(3), 32, 1),
+        recording("r18", Model::ResNet(ResNet::R18), 4, 2),
+        recording("r50", Model::ResNet(ResNet::R50), 2, 1),
+    ];
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
+    match std::fs::read_dir(&shared) {
+        Ok(files) => traces.extend(files.map(|file| Trace::open(file.unwrap().path()).unwrap())),
+        Err(_) => eprintln!("the paper's logs are left out: there is no {}", shared.display()),
+    }
+    traces
+}
+
+fn arenas(replay: &Replay) -> [Replay; 2] {
+    let mut placed = replay.clone();
+    placed.settings.placement = Placement::Arena;
+    placed.settings.granularity = 256;
+    [replay.clone(), placed]
+}
+
+/// Evictions that the program itself asks for.
+fn wishes(program: &Program) -> u64 {
+    program.instructions().iter().filter(|i| matches!(i, Instruction::Drop(_))).count() as u64
+}
+
+fn evicts_nothing(replay: &Replay, program: &Program, what: &str) {
+    let outcome = replay.run(program).unwrap();
+    assert!(outcome.stats.evictions <= wishes(program), "{what}: {:?}", outcome.stats);
+    if wishes(program) == 0 {
+        assert_eq!(outcome.slowdown(), Some(1.0), "{what}");
+    }
+}
+
+#[test]
+fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
+    for trace in traces() {
+        let program = trace.program();
+        for mut replay in arenas(&Replay::new(PolicyKind::None, 1)) {
+            let unbudgeted = replay.unbudgeted(program).unwrap();
+            assert!(unbudgeted.full_budget >= unbudgeted.peak_bytes, "{unbudgeted:?}");
+            // No more than holes are worth.
+            assert!(unbudgeted.full_budget <= unbudgeted.peak_bytes * 21 / 20, "{unbudgeted:?}");
+            replay.settings.budget = unbudgeted.full_budget;
+            for policy in PolicyKind::all().chain([PolicyKind::None]) {
+                for dead in [Dead::Drop, Dead::Keep] {
+                    replay.policy = policy;
+                    replay.settings.dead = dead;
+                    let placement = replay.settings.placement;
+                    let what = format!("{} by {policy}, {dead:?}, {placement:?}", trace.name());
+                    evicts_nothing(&replay, program, &what);
+                }
+            }
+            // The program's own default in an arena, and a threshold that never acts.
+            replay.policy = PolicyKind::DtrEq;
+            replay.settings.min_evict_bytes = unbudgeted.full_budget / 4096;
+            replay.settings.eviction_threshold = Some(unbudgeted.full_budget);
+            evicts_nothing(&replay, program, trace.name());
+            replay.settings.sqrt_sampling = true;
+            evicts_nothing(&replay, program, trace.name());
+        }
+    }
+}
+
+#[test]
+fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is() {
+    for trace in traces() {
+        let program = trace.program();
+        for mut replay in arenas(&Replay::new(PolicyKind::DtrEq, 1)) {
+            let full = replay.unbudgeted(program).unwrap().full_budget;
+            let above = [1, 3, 8, 11, 17, 40, 70, 130, 190, 400, 1000, 5000, 10_000];
+            let above = above.map(|parts| full + full * parts / 10_000);
+            for budget in [full + 1, full + 256, full + 4096].into_iter().chain(above) {
+                replay.settings.budget = budget;
+                let what = format!("{} under {budget}, 100 % is {full}", trace.name());
+                evicts_nothing(&replay, program, &what);
+            }
+            // With the dead kept the first eviction counts; it may be of what nobody needs any more.
+            let step =
+                if replay.settings.placement == Placement::Counted { 1 } else { full / 1000 + 256 };
+            replay.settings.budget = full - step;
+            let outcome = replay.run(program).unwrap();
+            let short = outcome.stats.evictions > wishes(program) || outcome.slowdown().is_none();
+            let peak = replay.unbudgeted(program).unwrap().peak_bytes;
+            assert!(short || full - step < peak, "{} at {}", trace.name(), full - step);
+        }
+    }
+}
+
+/// Random steps: values that were there before, uploads, ops, views, updates, wishes.
+fn random_program(seed: u64) -> Program {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut below = move |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    let mut program = Program::new(CostUnit::Nanoseconds);
+    let (mut held, mut views) = (Vec::new(), Vec::new());
+    for _ in 0..20 + below(80) {
+        let size = below(14);
+        let bytes = 1 + below(16 << size);
+        match below(10) {
+            0 => held.push(program.constant(bytes).unwrap()),
+            1 => held.push(program.put(bytes, 1.0).unwrap()),
+            2..=4 if held.len() > 4 => {
+                let gone = held.swap_remove(below(held.len() as u64) as usize);
+                program.del(gone).unwrap();
+            }
+            5 if held.len() > 4 && seed.is_multiple_of(4) => {
+                program.drop(held[below(held.len() as u64) as usize]).unwrap();
+            }
+            _ if held.is_empty() => {}
+            kind => {
+                let inputs: Vec<_> =
+                    (0..=below(3)).map(|_| held[below(held.len() as u64) as usize]).collect();
+                let made = match kind {
+                    6 => vec![Made::View { input: 0, bytes }],
+                    // A view may repeat elements, and is not updated then.
+                    7 if !views.contains(&inputs[0]) => {
+                        held.retain(|tensor| *tensor != inputs[0]);
+                        vec![Made::InPlace { input: 0, consumed: true }]
+                    }
+                    8 => vec![Made::Fresh { bytes }, Made::Fresh { bytes: below(999) }],
+                    _ => vec![Made::Fresh { bytes }],
+                };
+                let workspace = if below(4) == 0 { below(1 << 14) } else { 0 };
+                let info = OpInfo {
+                    name: "op",
+                    cost: 1.0,
+                    flops: None,
+                    workspace,
+                    rematerializable: below(9) > 0,
+                };
+                let outputs = program.apply(info, &inputs, &made).unwrap();
+                if kind == 6 {
+                    views.extend(outputs.clone());
+                }
+                held.extend(outputs);
+            }
+        }
+    }
+    program
+}
+
+#[test]
+fn at_100_percent_nothing_is_evicted_in_random_programs() {
+    for seed in 0..300 {
+        let program = random_program(seed);
+        for mut replay in arenas(&Replay::new(PolicyKind::Lru, 1)) {
+            let full = replay.unbudgeted(&program).unwrap().full_budget;
+            for above in [0, 1, 256, 700, 1300, 2600, 5000, full / 50, full / 10, full] {
+                replay.settings.budget = full + above;
+                let what = format!("program {seed}, {above} above {full}");
+                evicts_nothing(&replay, &program, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn memory_over_time_ends_where_the_run_does() {
     let trace = small();
     let replay = replay(PolicyKind::Dtr, 72_580);
-    let (outcome, timeline) = replay.run_with_timeline(trace.program(), "small").unwrap();
+    let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
+    let (outcome, timeline) =
+        replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
     let most = timeline.samples.iter().map(|s| s.used).max().unwrap();
     assert!(most <= outcome.stats.peak_bytes && most > 60_000, "{}", ByteSize(most));
     let regenerated: u64 = timeline.samples.iter().map(|s| s.regenerated).sum();
@@ -192,4 +373,164 @@ fn memory_over_time_ends_where_the_run_does() {
     assert!(regenerated > 0 && timeline.samples.iter().any(|s| s.evicted > 0));
     let svg = remat::lab::plot::memory(&timeline).unwrap();
     assert!(svg.contains("budget"));
+}
+
+/// What a program holds, as its instructions say.
+#[derive(Default)]
+struct Holdings {
+    /// Tensor -> its storage.
+    storage_of: HashMap<u32, usize>,
+    /// Of each storage: its size, and the tensors that look at it.
+    storages: Vec<(u64, u32)>,
+    bytes: u64,
+}
+
+impl Holdings {
+    fn add(&mut self, tensor: u32, bytes: u64) {
+        self.storage_of.insert(tensor, self.storages.len());
+        self.storages.push((bytes, 1));
+        self.bytes += bytes;
+    }
+
+    fn let_go(&mut self, tensor: u32) {
+        let (bytes, tensors) = &mut self.storages[self.storage_of[&tensor]];
+        *tensors -= 1;
+        self.bytes -= if *tensors == 0 { *bytes } else { 0 };
+    }
+
+    fn execute(&mut self, instruction: Instruction, program: &Program) {
+        match instruction {
+            Instruction::Put { tensor, bytes, .. } | Instruction::Constant { tensor, bytes } => {
+                self.add(tensor, bytes);
+            }
+            Instruction::Del(tensor) => self.let_go(tensor),
+            Instruction::Apply(index) => {
+                let op = program.op(index);
+                for (tensor, made) in op.outputs().zip(op.made) {
+                    match *made {
+                        Made::Fresh { bytes } => self.add(tensor, bytes),
+                        Made::View { input, .. } => {
+                            let storage = self.storage_of[&op.inputs[input as usize]];
+                            self.storages[storage].1 += 1;
+                            self.storage_of.insert(tensor, storage);
+                        }
+                        Made::InPlace { input, consumed } => {
+                            let old = op.inputs[input as usize];
+                            let bytes = self.storages[self.storage_of[&old]].0;
+                            self.add(tensor, bytes);
+                            if consumed {
+                                self.let_go(old);
+                            }
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// After each instruction: bytes of the storages that the program holds, resident or not.
+fn held_bytes(program: &Program) -> Vec<u64> {
+    let mut holdings = Holdings::default();
+    let after = |&instruction: &Instruction| {
+        holdings.execute(instruction, program);
+        holdings.bytes
+    };
+    program.instructions().iter().map(after).collect()
+}
+
+/// What the plot calls evicted is what the program holds and is not in memory: nothing that it let go.
+#[test]
+fn evicted_is_what_the_program_still_holds() {
+    for trace in traces() {
+        let program = trace.program();
+        let mut replay = Replay::new(PolicyKind::DtrEq, 1);
+        let unbudgeted = replay.unbudgeted(program).unwrap();
+        replay.settings.budget = unbudgeted.full_budget / 2;
+        replay.settings.recompute_limit = None;
+        let (outcome, timeline) = replay.run_with_timeline(program, unbudgeted, "").unwrap();
+        let held = held_bytes(program);
+        assert!(timeline.samples.len() == held.len() || outcome.slowdown().is_none());
+        let mut most = 0;
+        // The instruction that a run fails at has not made what it should.
+        let done = timeline.samples.len() - usize::from(outcome.slowdown().is_none());
+        for (i, (sample, held)) in timeline.samples[..done].iter().zip(&held).enumerate() {
+            let what = format!("{}, instruction {i}: {sample:?}, {held} held", trace.name());
+            assert!(sample.evicted <= *held && held - sample.evicted <= sample.used, "{what}");
+            most = most.max(sample.evicted);
+        }
+        assert!(most > 0 || outcome.stats.evictions == 0, "{}", trace.name());
+        // In the end there are parameters, which are never evicted.
+        if outcome.slowdown().is_some() {
+            assert_eq!(timeline.samples.last().unwrap().evicted, 0, "{}", trace.name());
+        }
+    }
+}
+
+#[test]
+fn a_run_that_fails_says_so_in_its_picture() {
+    let trace = small();
+    let mut replay = replay(PolicyKind::Dtr, 20_000);
+    let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
+    let mut picture = |limit| {
+        replay.settings.recompute_limit = limit;
+        let (outcome, timeline) =
+            replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
+        let svg = remat::lab::plot::memory(&timeline).unwrap();
+        assert_eq!(outcome.slowdown().is_none(), svg.contains("fails: "));
+        svg
+    };
+    assert!(picture(None).contains("fails: out of memory: "));
+    replay.settings.budget = 50_000;
+    let mut picture = |limit| {
+        replay.settings.recompute_limit = limit;
+        let (_, timeline) = replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
+        remat::lab::plot::memory(&timeline).unwrap()
+    };
+    assert!(picture(Some(0.0)).contains("fails: recomputed more than the limit"));
+    assert!(!picture(None).contains("fails: "));
+}
+
+/// What the cost axis ends at, in seconds, operations or bytes, whatever recorded it and whatever it is
+/// replayed with.
+#[test]
+fn the_cost_axis_counts_the_same_however_it_was_recorded() {
+    let end = |trace: &Trace, costs| {
+        let mut replay = Replay::new(PolicyKind::None, u64::MAX >> 8);
+        replay.costs = costs;
+        let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
+        let (_, timeline) = replay.run_with_timeline(trace.program(), unbudgeted, "").unwrap();
+        let at = timeline.samples.last().unwrap().at;
+        match timeline.unit {
+            CostUnit::Nanoseconds => (at * 1e-9, "s"),
+            CostUnit::Milliseconds => (at * 1e-3, "s"),
+            CostUnit::Gigaflops => (at * 1e9, "flop"),
+            CostUnit::HundredMegabytes => (at * 1e8, "B"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let recorded = |kind| {
+        let builder = Runtime::builder().budget("8GiB").cost_model(kind);
+        Trace::read(&*record(Model::Mlp, 8, 2, builder), "mlp").unwrap()
+    };
+    let [flops, bytes, measured] =
+        [CostModelKind::Flops, CostModelKind::Bytes, CostModelKind::Measured].map(recorded);
+    let program = flops.program();
+    let arithmetic: f64 = (0..program.ops() as u32).filter_map(|op| program.op(op).flops).sum();
+    let (moved, unit) = end(&flops, Costs::Bytes);
+    assert!(unit == "B" && moved > 1e6, "{moved} {unit}");
+    let close = |(at, unit): (f64, &str), (expected, of): (f64, &str)| {
+        assert!(unit == of && (at / expected - 1.0).abs() < 1e-9, "{at} {unit} {expected} {of}");
+    };
+    for trace in [&flops, &bytes, &measured] {
+        close(end(trace, Costs::Bytes), (moved, "B"));
+        close(end(trace, Costs::Flops), (arithmetic + 10.0 * moved, "flop"));
+    }
+    close(end(&flops, Costs::Trace), (arithmetic + 10.0 * moved, "flop"));
+    close(end(&bytes, Costs::Trace), (moved, "B"));
+    let (seconds, unit) = end(&measured, Costs::Trace);
+    // The simulated device takes a microsecond for each op, and no more than a second for all of them.
+    assert!(unit == "s" && (1e-5..1.0).contains(&seconds), "{seconds} {unit}");
+    close(end(&small(), Costs::Trace), (small().program().base_cost() * 1e-9, "s"));
 }

@@ -1,5 +1,6 @@
 use super::args::DeadArg;
 use super::named::{policies, policy};
+use super::output::svg;
 use super::values::{self, Share};
 use clap::{Args, ValueEnum};
 use remat::lab::Costs;
@@ -54,7 +55,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// Most memory to use; a percentage is of the trace's peak when nothing is evicted
+    /// Most memory to use; 100% is the smallest budget under which nothing is evicted
     #[arg(long, value_name = "SIZE", default_value = "40%", allow_hyphen_values = true)]
     pub budget: Share,
 
@@ -78,15 +79,15 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Draw memory over time, of the one trace, as SVG
-    #[arg(long, value_name = "FILE")]
+    /// Draw memory over time, of the one trace, as SVG; - is stdout
+    #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
 }
 
 /// Replay traces with every policy at every budget
 ///
-/// All combinations of what is given, on all cores. Without options: all policies at 10 % to 100 % of each
-/// trace's unbudgeted peak, as a table.
+/// All combinations of what is given, on all cores. Without options: all policies at 10 % to 100 % of the
+/// smallest budget under which nothing is evicted, as a table.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Example:\n  remat sweep run.jsonl --policy dtr,dtr-eq,lru --budget 10%..100%:5% --plot curves.svg")]
@@ -98,8 +99,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies())]
     pub policy: Policies,
 
-    /// Sizes, percentages of the unbudgeted peak, and ranges of them [default: 10%..100%:10%, with
-    /// --feasibility 10%..100%:0.1%]
+    /// Sizes, percentages of the smallest budget that evicts nothing, and ranges of them [default:
+    /// 10%..100%:10%, with --feasibility 10%..100%:0.1%]
     #[arg(long, value_name = "LIST", value_parser = values::shares, allow_hyphen_values = true)]
     pub budget: Option<Shares>,
 
@@ -111,7 +112,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", default_value = "drop", value_delimiter = ',')]
     pub dead: Vec<DeadArg>,
 
-    /// Seeds of sampling and of --policy random: 0 to N-1
+    /// Seeds of sampling and of --policy random: 0 to N-1; table and plot show their median and range
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true)]
     pub seeds: usize,
 
@@ -126,16 +127,16 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub jobs: Option<usize>,
 
-    /// Write one JSON object a line for each replay; - is stdout
+    /// Write one JSON object a line for each replay; - is stdout, and a name in .gz is compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write a table with commas; - is stdout
+    /// Write a table with commas; - is stdout, and a name in .gz is compressed
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Draw slowdown against budget as SVG
-    #[arg(long, value_name = "FILE")]
+    /// Draw slowdown against budget as SVG; - is stdout
+    #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
 
     /// No progress bar

@@ -1,23 +1,26 @@
 //! A sweep as a table for people: a line per policy, a column per budget.
 
 use super::sweep::{Labels, distinct};
-use remat::lab::{Row, Verdict};
+use super::words::Counted;
+use remat::lab::{Row, Spread, Verdict};
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-/// More columns do not fit a terminal.
+/// More budgets are more than one can look at; the files have all of them.
 const COLUMNS: usize = 12;
 
 /// The tables of all traces.
 pub struct Matrix<'a> {
     rows: &'a [Row],
-    labels: Labels,
+    labels: Labels<'a>,
+    /// Characters in a line, at most: tables that are wider are divided into blocks of columns.
+    width: usize,
 }
 
 impl<'a> Matrix<'a> {
     /// Of these rows.
-    pub fn of(rows: &'a [Row]) -> Self {
-        Self { rows, labels: Labels::of(rows) }
+    pub const fn new(rows: &'a [Row], labels: Labels<'a>, width: usize) -> Self {
+        Self { rows, labels, width }
     }
 }
 
@@ -27,9 +30,20 @@ impl fmt::Display for Matrix<'_> {
             let rows: Vec<&Row> = self.rows.iter().filter(|row| row.trace == trace).collect();
             self.table(f, trace, &rows)?;
         }
-        write!(f, "Slowdown; oom: out of memory, limit: recomputed more than the limit.")
+        write!(f, "Slowdown; oom: out of memory, limit: recomputed more than the limit.")?;
+        match distinct(self.rows.iter().map(|row| row.seed)).len() {
+            1 => Ok(()),
+            seeds => write!(
+                f,
+                "\nMedians of {}, a failure counting as the worst.",
+                Counted(seeds as u64, "seed")
+            ),
+        }
     }
 }
+
+/// A line of a table: what it is of, and a cell for each column.
+type Line = (String, Vec<String>);
 
 impl Matrix<'_> {
     fn table(&self, f: &mut fmt::Formatter<'_>, trace: &str, rows: &[&Row]) -> fmt::Result {
@@ -40,40 +54,100 @@ impl Matrix<'_> {
         let budgets: Vec<u64> = (0..count)
             .map(|i| all[if count == 1 { 0 } else { i * (all.len() - 1) / (count - 1) }])
             .collect();
-        let labels = distinct(rows.iter().map(|row| self.labels.label(row)));
-        let width = labels.iter().map(String::len).chain([trace.len()]).max().unwrap_or(0);
-        write!(f, "{trace:width$}")?;
-        for &budget in &budgets {
-            let row = rows.iter().find(|row| row.budget_bytes == budget);
-            let ratio = row.map_or(0.0, |row| row.budget_ratio);
-            write!(f, " {:>6}", format!("{:.1}%", 100.0 * ratio))?;
-        }
-        writeln!(f)?;
-        for label in labels {
-            write!(f, "{label:width$}")?;
-            for &budget in &budgets {
-                let cell: Vec<&&Row> = rows
-                    .iter()
-                    .filter(|row| row.budget_bytes == budget && self.labels.label(row) == label)
-                    .collect();
-                write!(f, " {:>6}", summary(&cell))?;
+        let heading = |&budget: &u64| self.labels.budget(trace, budget);
+        let mut lines = vec![(trace.to_owned(), budgets.iter().map(heading).collect())];
+        for label in distinct(rows.iter().map(|row| self.labels.label(row))) {
+            let of_label: Vec<&Row> =
+                rows.iter().copied().filter(|row| self.labels.label(row) == label).collect();
+            let cells: Vec<Cell> = budgets.iter().map(|&b| Cell::of(&of_label, b)).collect();
+            lines.push((label, cells.iter().map(Cell::median).collect()));
+            if cells.iter().any(Cell::varies) {
+                lines.push(("  range".to_owned(), cells.iter().map(Cell::range).collect()));
             }
-            writeln!(f)?;
+        }
+        self.blocks(f, &lines)?;
+        if count < all.len() {
+            writeln!(f, "{count} of {}", Counted(all.len() as u64, "budget"))?;
         }
         writeln!(f)
     }
+
+    /// As many columns side by side as fit the width, and the others below; at least one.
+    fn blocks(&self, f: &mut fmt::Formatter<'_>, lines: &[Line]) -> fmt::Result {
+        let width = |text: &String| text.chars().count();
+        let columns = lines[0].1.len();
+        // All of one width: tables with blocks are hard enough to read.
+        let cell = lines.iter().flat_map(|(_, cells)| cells).map(width).max().unwrap_or(0) + 1;
+        let widest = lines.iter().map(|(label, _)| width(label)).max().unwrap_or(0);
+        let label = widest.min(self.width.saturating_sub(cell));
+        let fitting = (self.width.saturating_sub(label) / cell).clamp(1, columns.max(1));
+        // 5 and 5 instead of 7 and 3.
+        let per_block = columns.div_ceil(columns.div_ceil(fitting).max(1)).max(1);
+        for (i, start) in (0..columns).step_by(per_block).enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            for (name, cells) in lines {
+                let mut line = format!("{:label$}", shortened(name, label));
+                for text in &cells[start..columns.min(start + per_block)] {
+                    let _ = write!(line, "{text:>cell$}");
+                }
+                writeln!(f, "{}", line.trim_end())?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// The mean of the seeds, or why the first of them failed.
-fn summary(rows: &[&&Row]) -> String {
-    if let Some(failed) = rows.iter().find(|row| row.slowdown.is_none()) {
-        return match failed.status {
-            Verdict::Oom => "oom",
-            Verdict::RecomputeLimit => "limit",
-            _ => "failed",
+/// As much of the text as fits.
+fn shortened(text: &str, width: usize) -> String {
+    match text.chars().count() <= width {
+        true => text.to_owned(),
+        false => {
+            text.chars().take(width.saturating_sub(1)).chain(['\u{2026}']).take(width).collect()
         }
-        .to_owned();
     }
-    let sum: f64 = rows.iter().filter_map(|row| row.slowdown).sum();
-    if rows.is_empty() { String::new() } else { format!("{:.3}", sum / rows.len() as f64) }
 }
+
+/// The runs of a line at a budget, which differ by their seeds.
+struct Cell {
+    spread: Spread,
+    /// Why the first of those that failed did.
+    failure: &'static str,
+}
+
+impl Cell {
+    fn of(rows: &[&Row], budget: u64) -> Self {
+        let rows: Vec<&&Row> = rows.iter().filter(|row| row.budget_bytes == budget).collect();
+        let failed = rows.iter().find(|row| row.slowdown.is_none());
+        Self {
+            spread: Spread::of(rows.iter().map(|row| row.slowdown)),
+            failure: failed.map_or("", |row| match row.status {
+                Verdict::Oom => "oom",
+                Verdict::RecomputeLimit => "limit",
+                _ => "failed",
+            }),
+        }
+    }
+
+    /// Empty where there was no run.
+    fn median(&self) -> String {
+        self.spread.median.map_or_else(|| self.failure.to_owned(), |median| format!("{median:.3}"))
+    }
+
+    fn varies(&self) -> bool {
+        self.spread.varies() || (1..self.spread.runs).contains(&self.spread.failed)
+    }
+
+    /// From the best to the worst; empty where all are the same.
+    fn range(&self) -> String {
+        match self.spread.range {
+            Some((low, _)) if self.spread.failed > 0 => format!("{low:.2}-{}", self.failure),
+            Some((low, high)) if low < high => format!("{low:.2}-{high:.2}"),
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,9 @@
 use super::failure::Failure;
 use super::terminal::print_result;
 use remat::trace::WholeFile;
-use std::io::Write as _;
+use std::io::{Write as _, stderr, stdout};
 use std::path::{Path, PathBuf};
+use terminal_size::terminal_size_of;
 
 /// A result that will be written in one piece.
 pub enum Output {
@@ -33,6 +34,31 @@ impl Output {
             }
         }
     }
+}
+
+/// Where a plot goes: a file whose name may end in `.svg`, or stdout.
+pub fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let name = match path.extension() {
+        Some(end) if end.eq_ignore_ascii_case("gz") => path.with_extension(""),
+        _ => path.clone(),
+    };
+    match name.extension() {
+        Some(end) if !end.eq_ignore_ascii_case("svg") => Err(format!(
+            "plots are written as SVG, which browsers show and inkscape or rsvg-convert make other \
+             formats of; name it {}",
+            name.with_extension("svg").display()
+        )),
+        _ => Ok(path),
+    }
+}
+
+/// Characters in a line of a table that goes to stdout, or to stderr: those of the terminal. Where there
+/// is none the table does not depend on one.
+pub fn table_width(to_stderr: bool) -> usize {
+    const STANDARD: usize = 80;
+    let size = if to_stderr { terminal_size_of(stderr()) } else { terminal_size_of(stdout()) };
+    size.map_or(STANDARD, |(width, _)| width.0.into())
 }
 
 /// Says so if two outputs are the same file, or one is a file that is read.
@@ -69,4 +95,32 @@ fn place(path: &Path) -> PathBuf {
             _ => path.to_owned(),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_is_svg_or_refused_by_its_name() {
+        for name in
+            ["a.svg", "a.SVG", "a", "-", "dir.d/a", "a.svg.gz", "a.gz", "/dev/stdout", ".svg"]
+        {
+            assert_eq!(svg(name), Ok(name.into()), "{name}");
+        }
+        for (name, instead) in [
+            ("x.png", "x.svg"),
+            ("dir/x.pdf", "dir/x.svg"),
+            ("x.PNG", "x.svg"),
+            ("x.svgz", "x.svg"),
+            ("x.png.gz", "x.svg"),
+            ("x.svg.png", "x.svg.svg"),
+        ] {
+            let said = svg(name).unwrap_err();
+            assert!(
+                said.contains("SVG") && said.ends_with(&format!("name it {instead}")),
+                "{said}"
+            );
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::values::{Budget, Share};
 use remat::device::sim::Sim;
 use remat::ops::Op;
 use remat::policy::PolicyKind;
-use remat::{Builder, ByteSize, DType, Error, HostTensor, Runtime};
+use remat::{Builder, ByteSize, DType, Dims, Error, HostTensor, Runtime};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,14 +115,13 @@ fn batch(setup: &Setup) -> Result<Batch, Failure> {
     let [channels, height, width] = setup.shape;
     let elements: u128 =
         [setup.batch, channels, height, width].iter().map(|&n| n as u128).product();
-    let fits = usize::try_from(elements)
-        .is_ok_and(|elements| Vec::<f32>::new().try_reserve_exact(elements).is_ok());
-    if !fits {
-        return Err(batch_too_large(setup.batch, setup.shape, elements.saturating_mul(4)));
-    }
-    let images = HostTensor::zeros(DType::F32, [setup.batch, channels, height, width]);
-    let labels = HostTensor::zeros(DType::I32, [setup.batch]);
-    Ok([Arc::new(images), Arc::new(labels)])
+    let zeros = |dtype, shape: Dims| {
+        HostTensor::zeros(dtype, shape)
+            .map(Arc::new)
+            .map_err(|_| batch_too_large(setup.batch, setup.shape, elements.saturating_mul(4)))
+    };
+    let images = zeros(DType::F32, [setup.batch, channels, height, width].into())?;
+    Ok([images, zeros(DType::I32, [setup.batch].into())?])
 }
 
 /// The peak of a few steps.

@@ -1,9 +1,10 @@
 //! `remat simulate`
 
 use super::failure::Failure;
-use super::lab_args::{ArenaArg, CostArg, ReplayArgs, SimulateArgs};
+use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs};
 use super::output::{Output, check_distinct};
 use super::terminal::{muted, print_result, say};
+use super::words::Counted;
 use indicatif::HumanCount;
 use remat::lab::{Costs, Job, Outcome, Replay, Row, Status, Trace, plot};
 use remat::{ByteSize, Placement, Settings};
@@ -26,30 +27,31 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let trace = args.replay.open(path)?;
         let mut replay = args.replay.like(&trace, args.seed)?;
         let unbudgeted = muted(|| replay.unbudgeted(trace.program()))?;
-        let peak = unbudgeted.peak_bytes;
+        let full = unbudgeted.full_budget;
         replay.policy = args.replay.policy(args.policy);
         replay.settings.work = Some(unbudgeted.cost);
         replay.settings.dead = args.dead.into();
-        replay.settings.budget = args.budget.of(peak);
-        replay.settings.eviction_threshold = args.eviction_threshold.map(|share| share.of(peak));
+        replay.settings.budget = args.budget.of(full).max(1);
+        replay.settings.eviction_threshold = args.eviction_threshold.map(|share| share.of(full));
         replay.settings.min_evict_bytes =
             args.replay.min_evict_bytes(&replay.settings, replay.settings.budget);
         let outcome = muted(|| match drawing {
             Some(_) => {
                 let title = format!("{}, {}", trace.name(), replay.policy);
-                let (outcome, mut timeline) = replay.run_with_timeline(trace.program(), &title)?;
-                timeline.time_unit = args.replay.unit(&trace).to_owned();
+                let (outcome, timeline) =
+                    replay.run_with_timeline(trace.program(), unbudgeted, &title)?;
                 drawn = Some(plot::memory(&timeline));
                 Ok(outcome)
             }
             None => replay.run(trace.program()),
         })
         .map_err(Failure::from)?;
+        let unit = replay.unit(trace.program()).to_string();
         let job = Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
         let report = Report {
             row: job.row(&outcome),
             cost: unbudgeted.cost,
-            unit: args.replay.unit(&trace).to_owned(),
+            unit,
             evicted_bytes: outcome.stats.evicted_bytes,
             fragmentation: outcome.stats.fragmentation,
             failure: failure(&trace, &outcome),
@@ -98,15 +100,6 @@ impl ReplayArgs {
         let trace = Trace::open(path).map_err(|e| Failure::new(e.to_string()))?;
         let trace = trace.repeat_step(self.repeat_step);
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
-    }
-
-    /// What costs are in, for people.
-    pub fn unit<'a>(&self, trace: &'a Trace) -> &'a str {
-        match self.cost {
-            CostArg::Trace => trace.program().unit(),
-            CostArg::Flops => "gigaflops",
-            CostArg::Bytes => "1e8 bytes",
-        }
     }
 
     /// A replay as asked for, but for budget and policy.
@@ -173,10 +166,15 @@ impl std::fmt::Display for Report {
         }
         writeln!(
             f,
-            "  memory      peak {} of a budget of {}, {:.1} % of the {} without one",
+            "  memory      peak {} of a budget of {}, {}",
             ByteSize(self.row.peak_bytes),
             ByteSize(*budget_bytes),
-            100.0 * budget_ratio,
+            percent(*budget_ratio),
+        )?;
+        writeln!(
+            f,
+            "  100 %       {}, the least found that evicts nothing; unbudgeted peak {}",
+            ByteSize(self.row.full_budget_bytes),
             ByteSize(self.row.unbudgeted_peak_bytes),
         )?;
         if let Some(threshold) = self.row.threshold_bytes {
@@ -184,23 +182,23 @@ impl std::fmt::Display for Report {
         }
         writeln!(
             f,
-            "  evictions   {} of {} together; {} scores asked for",
+            "  evictions   {}, {} together; {} asked for",
             HumanCount(self.row.evictions),
             ByteSize(self.evicted_bytes),
-            HumanCount(self.row.score_evaluations),
+            Counted(self.row.score_evaluations, "score"),
         )?;
         writeln!(
             f,
-            "  recomputed  {} ops run again, on top of {}; at most {} waited for one another",
-            HumanCount(self.row.recomputed_ops),
+            "  recomputed  {} run again, on top of {}; chains of up to {}",
+            Counted(self.row.recomputed_ops, "op"),
             HumanCount(self.row.ops),
-            HumanCount(self.row.max_regeneration_depth as u64),
+            Counted(self.row.max_regeneration_depth as u64, "op"),
         )?;
         if self.row.compactions > 0 {
             writeln!(
                 f,
-                "  compacted   {} times, {} moved",
-                HumanCount(self.row.compactions),
+                "  compacted   {}, {} moved",
+                Counted(self.row.compactions, "time"),
                 ByteSize(self.row.moved_bytes)
             )?;
         }
@@ -211,4 +209,9 @@ impl std::fmt::Display for Report {
             1e3 * self.row.search_seconds
         )
     }
+}
+
+/// A share with no more digits than it needs: `40 %`, `12.8 %`.
+pub fn percent(ratio: f64) -> String {
+    format!("{} %", (ratio * 1e3).round() / 10.0)
 }

@@ -3,13 +3,15 @@
 use super::failure::Failure;
 use super::lab_args::SweepArgs;
 use super::matrix::Matrix;
-use super::output::{Output, check_distinct};
+use super::output::{Output, check_distinct, table_width};
 use super::terminal::{BARS, muted, print_result, say};
 use super::values::{Share, shares};
+use super::words::Counted;
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::ByteSize;
 use remat::lab::plot::{self, Line, Panel, Point};
 use remat::lab::{Feasibility, Grid, Job, Row, Trace, Unbudgeted, feasibility, sweep};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
@@ -31,8 +33,9 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         paths.iter().map(|path| args.replay.open(path)).collect::<Result<_, _>>()?;
     let names = names(&traces, &paths);
     let mut jobs = Vec::new();
+    let mut given = Given::default();
     for (trace, name) in traces.iter().zip(&names) {
-        jobs.extend(jobs_of(trace, name, args)?);
+        jobs.extend(jobs_of(trace, name, args, &mut given)?);
     }
     if jobs.is_empty() {
         return Err(Failure::usage(
@@ -49,12 +52,12 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         csv.deliver(&commas(&rows)?)?;
     }
     if let Some(drawing) = drawing {
-        let svg = plot::slowdown(&panels(&rows), HIGHEST_SLOWDOWN);
+        let svg = plot::slowdown(&panels(&rows, &given), HIGHEST_SLOWDOWN);
         drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
     }
     let text = match &found {
         Some(found) => found.iter().map(describe).collect::<Vec<_>>().join("\n"),
-        None => Matrix::of(&rows).to_string(),
+        None => Matrix::new(&rows, Labels::of(&rows, &given), table_width(to_stdout)).to_string(),
     };
     if to_stdout {
         if !args.quiet {
@@ -87,23 +90,34 @@ fn names(traces: &[Trace], paths: &[&PathBuf]) -> Vec<String> {
 }
 
 /// All replays of one trace.
-fn jobs_of<'a>(trace: &'a Trace, name: &'a str, args: &SweepArgs) -> Result<Vec<Job<'a>>, Failure> {
+fn jobs_of<'a>(
+    trace: &'a Trace,
+    name: &'a str,
+    args: &SweepArgs,
+    given: &mut Given,
+) -> Result<Vec<Job<'a>>, Failure> {
     let like = args.replay.like(trace, 0)?;
     let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
-    let Unbudgeted { peak_bytes, cost } = unbudgeted;
+    let Unbudgeted { peak_bytes, full_budget, cost } = unbudgeted;
     if !args.quiet {
         say(format_args!(
-            "{name}: {} ops, peak {} when nothing is evicted, cost {cost} {}",
-            trace.program().ops(),
+            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, the least found that evicts nothing",
+            Counted(trace.program().ops() as u64, "op"),
+            like.unit(trace.program()).show(cost),
             ByteSize(peak_bytes),
-            args.replay.unit(trace),
+            ByteSize(full_budget),
         ));
     }
     let standard = if args.feasibility { "10%..100%:0.1%" } else { "10%..100%:10%" };
     let standard = || shares(standard).expect("a constant that parses");
     let budgets = args.budget.clone().unwrap_or_else(standard);
-    let in_bytes = |shares: &[Share]| -> Vec<u64> {
-        let mut bytes: Vec<u64> = shares.iter().map(|share| share.of(peak_bytes).max(1)).collect();
+    let in_bytes = |shares: &[Share], given: &mut HashMap<(String, u64), Share>| -> Vec<u64> {
+        let mut bytes: Vec<u64> = Vec::with_capacity(shares.len());
+        for share in shares {
+            let of_full = share.of(full_budget).max(1);
+            given.entry((name.to_owned(), of_full)).or_insert(*share);
+            bytes.push(of_full);
+        }
         bytes.sort_unstable();
         bytes.dedup();
         bytes
@@ -112,9 +126,10 @@ fn jobs_of<'a>(trace: &'a Trace, name: &'a str, args: &SweepArgs) -> Result<Vec<
     let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
     let grid = Grid {
         policies: distinct(args.policy.iter().map(|&policy| args.replay.policy(policy))),
-        budgets: in_bytes(&budgets),
-        thresholds: thresholds
-            .map_or(vec![None], |shares| in_bytes(shares).into_iter().map(Some).collect()),
+        budgets: in_bytes(&budgets, &mut given.budgets),
+        thresholds: thresholds.map_or(vec![None], |shares| {
+            in_bytes(shares, &mut given.thresholds).into_iter().map(Some).collect()
+        }),
         dead,
         seeds: (0..args.seeds as u64).collect(),
     };
@@ -166,9 +181,9 @@ fn commas(rows: &[Row]) -> Result<String, Failure> {
 }
 
 /// A panel per trace, a line per policy; per threshold and fate of the dead, too, where they vary.
-fn panels(rows: &[Row]) -> Vec<Panel> {
+fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
-    let labels = Labels::of(rows);
+    let labels = Labels::of(rows, given);
     for row in rows {
         let panel = find_or_add(
             &mut panels,
@@ -194,20 +209,29 @@ fn find_or_add<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce()
     &mut list[at]
 }
 
-/// What tells the lines of a sweep apart.
-pub struct Labels {
+/// Sizes as they were given: trace and bytes -> what it says on the command line.
+#[derive(Default)]
+pub struct Given {
+    pub budgets: HashMap<(String, u64), Share>,
+    pub thresholds: HashMap<(String, u64), Share>,
+}
+
+/// What lines and columns of a sweep are called.
+pub struct Labels<'a> {
+    given: &'a Given,
     dead: bool,
     threshold: bool,
 }
 
-impl Labels {
+impl<'a> Labels<'a> {
     /// What varies in these rows.
-    pub fn of(rows: &[Row]) -> Self {
+    pub fn of(rows: &[Row], given: &'a Given) -> Self {
         let varies =
             |differs: fn(&Row, &Row) -> bool| rows.iter().any(|row| differs(row, &rows[0]));
         Self {
+            given,
             dead: varies(|a, b| a.dead != b.dead),
-            threshold: varies(|a, b| a.threshold_bytes != b.threshold_bytes),
+            threshold: distinct(given.thresholds.values()).len() > 1,
         }
     }
 
@@ -218,10 +242,43 @@ impl Labels {
             let _ = write!(label, ", {}", row.dead);
         }
         if let Some(threshold) = row.threshold_bytes.filter(|_| self.threshold) {
-            let percent = 100.0 * threshold as f64 / row.unbudgeted_peak_bytes as f64;
-            let _ = write!(label, ", from {} %", (percent * 1e2).round() / 1e2);
+            let share = as_given(&self.given.thresholds, &row.trace, threshold);
+            let _ = write!(label, ", from {share}");
         }
         label
+    }
+
+    /// Of a column.
+    pub fn budget(&self, trace: &str, bytes: u64) -> String {
+        as_given(&self.given.budgets, trace, bytes)
+    }
+}
+
+fn as_given(given: &HashMap<(String, u64), Share>, trace: &str, bytes: u64) -> String {
+    match given.get(&(trace.to_owned(), bytes)) {
+        Some(Share::Percent(percent)) => format!("{percent}%"),
+        _ => exact(bytes),
+    }
+}
+
+/// A size in the largest unit in which two decimals tell all of it: `64MiB`, `1.5GB`, `145161`.
+fn exact(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 8] = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+        (1_000_000_000_000, "TB"),
+        (1_000_000_000, "GB"),
+        (1_000_000, "MB"),
+        (1000, "KB"),
+    ];
+    let whole = |(scale, _): &&(u64, &str)| {
+        bytes >= *scale && (u128::from(bytes) * 100).is_multiple_of(u128::from(*scale))
+    };
+    match UNITS.iter().find(whole) {
+        Some(&(scale, unit)) => format!("{}{unit}", bytes as f64 / scale as f64),
+        None => bytes.to_string(),
     }
 }
 
@@ -235,7 +292,7 @@ fn describe(found: &Feasibility) -> String {
     if found.seed > 0 {
         let _ = write!(text, ", seed {}", found.seed);
     }
-    let _ = write!(text, ", {budgets} budgets: ");
+    let _ = write!(text, ", {}: ", Counted(*budgets as u64, "budget"));
     let Some(smallest) = found.smallest_ratio else { return text + "none passes" };
     let _ = write!(text, "passes from {:.1} %", 100.0 * smallest);
     let percent = |ratio: f64| format!("{:.1}", 100.0 * ratio);
@@ -257,7 +314,29 @@ fn describe(found: &Feasibility) -> String {
     } else {
         let (count, worst) = (inversions.len(), found.worst_inversion);
         let places = list(inversions.iter().map(|&ratio| percent(ratio)).collect());
-        let _ = write!(text, "; {count} inversions, by {worst:.4} at most: {places}");
+        let count = Counted(count as u64, "inversion");
+        let _ = write!(text, "; {count}, by {worst:.4} at most: {places}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_as_they_were_given() {
+        for text in
+            ["64MiB", "1.5GiB", "100KB", "1.25MB", "145161", "3TiB", "7", "1000000007", "2.5KiB"]
+        {
+            let ByteSize(bytes) = text.parse().unwrap();
+            assert_eq!(exact(bytes), text);
+        }
+        let mut given = Given::default();
+        given.budgets.insert(("t".to_owned(), 1000), Share::Percent(12.5));
+        given.budgets.insert(("t".to_owned(), 1 << 20), Share::Bytes(1 << 20));
+        let labels = Labels { given: &given, dead: false, threshold: false };
+        assert_eq!(labels.budget("t", 1000), "12.5%");
+        assert_eq!(labels.budget("t", 1 << 20), "1MiB");
+    }
 }

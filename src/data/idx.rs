@@ -1,21 +1,31 @@
 //! The file format of MNIST: a magic number, big-endian sizes, then bytes.
+//!
+//! Headers come first, of all four files, and nothing more is read until they fit one another and the
+//! length of the files: what a few kilobytes of gzip unpack to may be gigabytes.
 
 use super::{DataError, Dataset, Images};
-use flate2::read::MultiGzDecoder;
+use crate::bytes::ByteSize;
+use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// More bytes than any set of this kind has: a guard against a header gone wrong.
-const MOST_BYTES: u64 = 4 << 30;
+/// Most bytes unpacked from one file: twice those of the largest set published in this format.
+const MOST_UNPACKED: u64 = 1 << 30;
+
+/// Deflate never makes more of a byte.
+const MOST_FROM_ONE: u64 = 1032;
 
 pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
-    let (shape, pixels, labels) = part(folder, "train")?;
-    let (test_shape, test_pixels, test_labels) = part(folder, "t10k")?;
-    if test_shape != shape {
-        let message = format!("images are {test_shape:?}, but those to learn from {shape:?}");
-        return Err(DataError::Format { path: folder.to_owned(), message });
+    let train = Part::open(folder, "train")?;
+    let test = Part::open(folder, "t10k")?;
+    let shape = train.shape();
+    if test.shape() != shape {
+        let message = format!("images are {:?}, but those to learn from {shape:?}", test.shape());
+        return Err(DataError::Format { path: test.images.path, message });
     }
+    let (pixels, labels) = train.read()?;
+    let (test_pixels, test_labels) = test.read()?;
     let classes =
         labels.iter().chain(&test_labels).max().map_or(0, |&largest| usize::from(largest) + 1);
     let train = Images::stored(shape, classes, pixels, labels, None);
@@ -23,125 +33,157 @@ pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     Ok(Dataset { train, test })
 }
 
-/// Image shape, pixels and labels.
-type Part = ([usize; 3], Vec<u8>, Vec<u8>);
+/// One half of the set: as many labels as images, and at least one.
+struct Part {
+    images: IdxFile<3>,
+    labels: IdxFile<1>,
+}
 
-/// One half of the set.
-fn part(folder: &Path, name: &str) -> Result<Part, DataError> {
-    let (images_path, image_sizes, pixels) =
-        read::<3>(folder, &format!("{name}-images-idx3-ubyte"))?;
-    let (labels_path, [count], labels) = read::<1>(folder, &format!("{name}-labels-idx1-ubyte"))?;
-    let [images, height, width] = image_sizes;
-    if images != count || images == 0 || height * width == 0 {
-        let message = format!(
-            "{count} labels for {images} images of {height}x{width} in {}",
-            images_path.display()
+impl Part {
+    fn open(folder: &Path, name: &str) -> Result<Self, DataError> {
+        let images = IdxFile::<3>::open(find(folder, &format!("{name}-images"), "idx3")?)?;
+        let labels = IdxFile::<1>::open(find(folder, &format!("{name}-labels"), "idx1")?)?;
+        let ([count, height, width], [labelled]) = (images.sizes, labels.sizes);
+        if count != labelled || images.bytes == 0 {
+            let message = format!(
+                "{labelled} labels for {count} images of {height}x{width} in {}",
+                images.path.display()
+            );
+            return Err(DataError::Format { path: labels.path, message });
+        }
+        Ok(Self { images, labels })
+    }
+
+    const fn shape(&self) -> [usize; 3] {
+        let [_, height, width] = self.images.sizes;
+        [1, height, width]
+    }
+
+    /// Pixels and labels.
+    fn read(self) -> Result<(Vec<u8>, Vec<u8>), DataError> {
+        // Labels first: they are few.
+        let labels = self.labels.read()?;
+        Ok((self.images.read()?, labels))
+    }
+}
+
+/// The path of a file, which may be called `train-images-idx3-ubyte` or `train-images.idx3-ubyte`, with or
+/// without `.gz`.
+fn find(folder: &Path, name: &str, kind: &str) -> Result<PathBuf, DataError> {
+    let wrong = |message| Err(DataError::Format { path: folder.to_owned(), message });
+    if !folder.exists() {
+        return wrong(
+            "there is no such folder; it should hold train-images-idx3-ubyte, train-labels-idx1-ubyte, \
+             t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz"
+                .to_owned(),
         );
-        return Err(DataError::Format { path: labels_path, message });
     }
-    Ok(([1, height, width], pixels, labels))
+    if !folder.is_dir() {
+        return wrong("this is a file; give the folder with the four files".to_owned());
+    }
+    let spellings = [format!("{name}-{kind}-ubyte"), format!("{name}.{kind}-ubyte")];
+    let paths = ["", ".gz"]
+        .iter()
+        .flat_map(|end| spellings.iter().map(move |name| folder.join(format!("{name}{end}"))));
+    let mut found = paths.filter(|path| path.exists());
+    match found.next() {
+        Some(path) => Ok(path),
+        None => wrong(format!(
+            "there is no {} in this folder, nor {}, nor one of them with .gz",
+            spellings[0], spellings[1]
+        )),
+    }
 }
 
-/// One file with `N` dimensions, plain or with `.gz` behind its name.
-fn read<const N: usize>(
-    folder: &Path,
-    name: &str,
-) -> Result<(PathBuf, [usize; N], Vec<u8>), DataError> {
-    let plain = folder.join(name);
-    let packed = folder.join(format!("{name}.gz"));
-    let path = if plain.exists() || !packed.exists() { plain } else { packed };
-    let io = |error| DataError::Io { path: path.clone(), error };
-    let file = BufReader::new(File::open(&path).map_err(io)?);
-    let mut bytes: Box<dyn Read> = if path.extension().is_some_and(|e| e == "gz") {
-        Box::new(MultiGzDecoder::new(file))
-    } else {
-        Box::new(file)
-    };
-    let wrong = |message: String| DataError::Format { path: path.clone(), message };
-
-    let magic = word(&mut bytes).map_err(io)?;
-    let expected = 0x0800 | N as u32;
-    if magic != expected {
-        return Err(wrong(format!(
-            "starts with {magic:#010x}, not {expected:#010x}: not such an idx file"
-        )));
-    }
-    let mut sizes = [0; N];
-    for size in &mut sizes {
-        *size = word(&mut bytes).map_err(io)? as usize;
-    }
-    let total =
-        sizes.iter().try_fold(1u64, |n, &d| n.checked_mul(d as u64)).filter(|&n| n <= MOST_BYTES);
-    let total = total
-        .ok_or_else(|| wrong(format!("claims {sizes:?} entries, above {MOST_BYTES} bytes")))?;
-    let mut data = Vec::new();
-    bytes.take(total + 1).read_to_end(&mut data).map_err(io)?;
-    if data.len() as u64 != total {
-        let found =
-            if data.len() as u64 > total { "more".to_owned() } else { data.len().to_string() };
-        return Err(wrong(format!("claims {total} bytes of data, but holds {found}")));
-    }
-    Ok((path, sizes, data))
+/// A file with `N` dimensions of which only the header was read.
+struct IdxFile<const N: usize> {
+    path: PathBuf,
+    sizes: [usize; N],
+    /// What follows the header, by the header.
+    bytes: u64,
+    rest: Box<dyn Read>,
 }
 
-fn word(bytes: &mut impl Read) -> std::io::Result<u32> {
+impl<const N: usize> IdxFile<N> {
+    fn open(path: PathBuf) -> Result<Self, DataError> {
+        let io = |error| DataError::Io { path: path.clone(), error };
+        let wrong = |message: String| Err(DataError::Format { path: path.clone(), message });
+        let file = File::open(&path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        let mut file = BufReader::new(file);
+        // By its content, for browsers unpack files and leave them their names.
+        let packed = file.fill_buf().map_err(io)?.starts_with(&[0x1f, 0x8b]);
+        let mut rest: Box<dyn Read> =
+            if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+
+        let cut_off = |error: io::Error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => DataError::Format {
+                path: path.clone(),
+                message: "ends within its header: not an idx file, or cut off".to_owned(),
+            },
+            _ => io(error),
+        };
+        let magic = word(&mut rest).map_err(cut_off)?;
+        let expected = 0x0800 | N as u32;
+        if magic != expected {
+            return wrong(format!(
+                "starts with {magic:#010x}, not {expected:#010x}: not such an idx file"
+            ));
+        }
+        let mut sizes = [0; N];
+        for size in &mut sizes {
+            *size = word(&mut rest).map_err(cut_off)?;
+        }
+        let Some(bytes) = sizes.iter().try_fold(1u64, |n, &d| n.checked_mul(u64::from(d))) else {
+            return wrong(format!("claims {sizes:?} entries, more than any file has"));
+        };
+        let size = ByteSize(bytes);
+        if packed && bytes / MOST_FROM_ONE > length {
+            let length = ByteSize(length);
+            return wrong(format!("claims {size} of data, more than {length} of gzip can hold"));
+        }
+        if packed && bytes > MOST_UNPACKED {
+            let most = ByteSize(MOST_UNPACKED);
+            return wrong(format!(
+                "claims {size} of data, and no more than {most} is unpacked here; unpack it with gunzip"
+            ));
+        }
+        let held = length.saturating_sub(4 * (N as u64 + 1));
+        if !packed && held != bytes {
+            return wrong(format!("claims {bytes} bytes of data, but holds {held}"));
+        }
+        Ok(Self { path, sizes: sizes.map(|size| size as usize), bytes, rest })
+    }
+
+    /// The entries: exactly as many as the header says.
+    fn read(self) -> Result<Vec<u8>, DataError> {
+        let Self { path, bytes, rest, .. } = self;
+        let mut data = Vec::new();
+        let room = usize::try_from(bytes).is_ok_and(|n| data.try_reserve_exact(n).is_ok());
+        if !room {
+            let message = format!("this machine has no room for its {}", ByteSize(bytes));
+            return Err(DataError::Format { path, message });
+        }
+        // One more byte tells whether there is more.
+        if let Err(error) = rest.take(bytes + 1).read_to_end(&mut data) {
+            return Err(DataError::Io { path, error });
+        }
+        match data.len() as u64 {
+            held if held == bytes => Ok(data),
+            held => {
+                let held = if held > bytes { "more".to_owned() } else { held.to_string() };
+                let message = format!("claims {bytes} bytes of data, but holds {held}");
+                Err(DataError::Format { path, message })
+            }
+        }
+    }
+}
+
+fn word(bytes: &mut impl Read) -> io::Result<u32> {
     let mut word = [0; 4];
     bytes.read_exact(&mut word)?;
     Ok(u32::from_be_bytes(word))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write as _;
-
-    fn file(magic: u32, sizes: &[u32], data: &[u8]) -> Vec<u8> {
-        let words = std::iter::once(magic).chain(sizes.iter().copied());
-        words.flat_map(u32::to_be_bytes).chain(data.iter().copied()).collect()
-    }
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("remat-idx-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        for part in ["train", "t10k"] {
-            std::fs::write(
-                folder.join(format!("{part}-images-idx3-ubyte")),
-                file(0x803, &[3, 2, 2], &[7; 12]),
-            )
-            .unwrap();
-            let labels = file(0x801, &[3], &[0, 4, 1]);
-            let packed = File::create(folder.join(format!("{part}-labels-idx1-ubyte.gz"))).unwrap();
-            let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
-            packed.write_all(&labels).unwrap();
-            packed.finish().unwrap();
-        }
-        folder
-    }
-
-    #[test]
-    fn plain_and_packed_files_are_read() {
-        let set = load(&folder("good")).unwrap();
-        assert_eq!((set.train.len(), set.train.shape, set.train.classes), (3, [1, 2, 2], 5));
-        assert_eq!(set.test.batch(&[1]).1.as_i32(), Some(&[4][..]));
-    }
-
-    #[test]
-    fn files_gone_wrong_are_told_apart() {
-        let folder = folder("bad");
-        let images = folder.join("train-images-idx3-ubyte");
-        for (bytes, message) in [
-            (file(0x803, &[3, 2, 2], &[7; 11]), "claims 12 bytes of data, but holds 11"),
-            (file(0x803, &[3, 2, 2], &[7; 13]), "claims 12 bytes of data, but holds more"),
-            (file(0x803, &[u32::MAX; 3], &[]), "claims"),
-            (file(0x801, &[12], &[7; 12]), "starts with 0x00000801, not 0x00000803"),
-            (file(0x803, &[2, 2, 2], &[7; 8]), "3 labels for 2 images of 2x2"),
-            (vec![0, 0], "failed to fill whole buffer"),
-        ] {
-            std::fs::write(&images, bytes).unwrap();
-            let error = load(&folder).unwrap_err().to_string();
-            assert!(error.contains(message), "{error}");
-        }
-        std::fs::remove_file(&images).unwrap();
-        assert!(load(&folder).unwrap_err().to_string().contains("train-images-idx3-ubyte"));
-    }
-}
+mod tests;

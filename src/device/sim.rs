@@ -41,12 +41,15 @@ impl Speed {
 }
 
 /// Host data a simulated device can take and make up.
-pub trait HostValue: Send + Sync + 'static {
+pub trait HostValue: Sized + Send + Sync + 'static {
     /// The layout it has on the device: contiguous with offset 0.
     fn layout(&self) -> Layout;
 
     /// A value of the shape and type of `layout`; what its elements are does not matter.
-    fn of(layout: &Layout) -> Self;
+    ///
+    /// # Errors
+    /// If the host has no room for it.
+    fn of(layout: &Layout) -> Result<Self, DeviceError>;
 }
 
 impl HostValue for HostTensor {
@@ -54,8 +57,8 @@ impl HostValue for HostTensor {
         Self::layout(self)
     }
 
-    fn of(layout: &Layout) -> Self {
-        Self::zeros(layout.dtype(), *layout.shape())
+    fn of(layout: &Layout) -> Result<Self, DeviceError> {
+        Self::zeros(layout.dtype(), *layout.shape()).map_err(|e| DeviceError::new(e.to_string()))
     }
 }
 
@@ -65,8 +68,8 @@ impl HostValue for Layout {
         Layout::contiguous(self.dtype(), *self.shape())
     }
 
-    fn of(layout: &Layout) -> Self {
-        layout.layout()
+    fn of(layout: &Layout) -> Result<Self, DeviceError> {
+        Ok(layout.layout())
     }
 }
 
@@ -131,7 +134,7 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
     }
 
     fn read(&mut self, from: Place) -> Result<H, DeviceError> {
-        Ok(H::of(&from.layout))
+        H::of(&from.layout)
     }
 
     fn copy(&mut self, _from: u64, _to: u64, _bytes: u64) -> Result<(), DeviceError> {
@@ -205,6 +208,9 @@ mod tests {
         let turned = Layout::contiguous(DType::I32, [2, 3]).permute(&[1, 0]).unwrap();
         let host = Sim::cpu().read(Place { storage: 1 << 40, layout: turned }).unwrap();
         assert_eq!(host.layout(), Layout::contiguous(DType::I32, [3, 2]));
+        let absurd = Layout::contiguous(DType::F32, [usize::MAX]);
+        let error = Sim::cpu().read(Place { storage: 0, layout: absurd }).unwrap_err();
+        assert!(error.to_string().contains("no room"), "{error}");
         let mut bytes = Sim::<ops::Op, Layout>::new(Speed::CPU);
         bytes.reserve(u64::MAX).unwrap();
         assert_eq!(

@@ -27,12 +27,12 @@ pub(super) struct Skipped {
     /// Whether that is a failure of before.
     known: bool,
     /// Storages that the kernel may have written over.
-    lost: StorageKeys,
+    lost: Vec<StorageKey>,
 }
 
 impl Skipped {
     pub fn new(error: Error) -> Self {
-        Self { error, known: false, lost: StorageKeys::new() }
+        Self { error, known: false, lost: Vec::new() }
     }
 
     /// For a failure of before.

@@ -18,7 +18,7 @@ pub struct Feasibility {
     pub seed: u64,
     /// Number of budgets tried.
     pub budgets: usize,
-    /// The smallest budget that passes, over the unbudgeted peak.
+    /// The smallest budget that passes, over the full budget.
     pub smallest_ratio: Option<f64>,
     /// From and to: budgets in a row that fail although a smaller one passes.
     pub holes: Vec<[f64; 2]>,
@@ -99,6 +99,7 @@ mod tests {
             dead: "drop",
             budget_ratio: budget as f64 / 100.0,
             budget_bytes: budget,
+            full_budget_bytes: 100,
             unbudgeted_peak_bytes: 100,
             threshold_bytes: None,
             seed: 0,

@@ -14,10 +14,14 @@ mod style;
 mod test_xml;
 mod ticks;
 
+pub(in crate::lab) use ticks::label_of as number;
+
+use super::CostUnit;
+
 /// What one policy did under one budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// The budget, as a part of the peak without one: 0.4 is 40 %.
+    /// The budget, as a part of the smallest one under which nothing is evicted: 0.4 is 40 %.
     pub budget_ratio: f64,
     /// Cost of the run over its cost without a budget: 1.0 is no recomputation. None: it failed.
     pub slowdown: Option<f64>,
@@ -28,7 +32,8 @@ pub struct Point {
 pub struct Line {
     /// The policy's name. Lines with the same label look the same in every panel.
     pub label: String,
-    /// Points at the same budget (random seeds) are drawn as their mean, with their range.
+    /// Points at the same budget (random seeds) are drawn as their median, with their range: see
+    /// [`Spread`](super::Spread).
     pub points: Vec<Point>,
 }
 
@@ -46,12 +51,16 @@ pub struct Panel {
 pub struct Timeline {
     /// What was run, and how.
     pub title: String,
-    /// The unit of [`Sample::at`]. `ns` is shown as us, ms or s where that reads better.
-    pub time_unit: String,
+    /// What [`Sample::at`] counts.
+    pub unit: CostUnit,
     /// Bytes the run may hold. `u64::MAX` is no limit and is not drawn.
     pub budget: u64,
     /// Bytes above which the run evicts, where that is below the budget.
     pub threshold: Option<u64>,
+    /// The smallest budget under which nothing is evicted, which is drawn as 100 %.
+    pub full_budget: Option<u64>,
+    /// Why the run ended with the last sample, if it failed there.
+    pub failure: Option<String>,
     /// One per op.
     pub samples: Vec<Sample>,
 }
@@ -63,7 +72,8 @@ pub struct Sample {
     pub at: f64,
     /// Bytes in use.
     pub used: u64,
-    /// Bytes of storages that were evicted and can be brought back.
+    /// Bytes of evicted storages that the program still holds: what would be in memory as well if nothing
+    /// were evicted. Not of those that it has let go, though some may be needed to bring others back.
     pub evicted: u64,
     /// Bytes brought back since the sample before.
     pub regenerated: u64,
@@ -86,7 +96,9 @@ pub enum PlotError {
 /// All panels have the same axes. `limit` is the highest slowdown that is drawn in its place (2.0 suits
 /// most); what is above sits at the upper edge, under an arrow head. Where a policy failed, its marker is
 /// in the strip "fails" above the plot, in a row of its own. Where only some of several runs failed, the
-/// mean of the others is drawn as well. Of markers that would overlap on one line, only some are drawn.
+/// range of the others is drawn as well, and the median of all, a failure counting as the worst. Of markers
+/// that would overlap on one line, only some are drawn. Lines that are the same in every panel are drawn
+/// once, with all their names in the legend.
 ///
 /// Points whose budget is negative or not finite are left out; a slowdown that is negative or not finite
 /// counts as a failure.
@@ -108,7 +120,8 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     slowdown::plot(panels, limit)
 }
 
-/// Memory over time: bytes in use, what is evicted on top of them, the budget, and what is brought back.
+/// Memory over time: bytes in use, on top of them what is evicted and still held by the program, the
+/// budget, and what is brought back. Where the run failed, a cross and the reason are.
 ///
 /// Any number of samples makes a picture below 300 KB: each pixel column keeps its extremes.
 /// The last sample's values hold until the end of the picture. Samples whose time is not finite are left
@@ -125,7 +138,7 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
 ///     .collect();
 /// let budget = 12 << 20;
 /// let title = "one step".to_owned();
-/// let timeline = Timeline { title, time_unit: "ns".into(), budget, threshold: None, samples };
+/// let timeline = Timeline { title, budget, samples, ..Timeline::default() };
 /// assert!(memory(&timeline).unwrap().contains("budget"));
 /// ```
 pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {

@@ -6,6 +6,7 @@ mod turn;
 pub use repeat::RepeatError;
 pub(super) use turn::{Carried, Turn};
 
+use super::CostUnit;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -140,8 +141,7 @@ pub struct Program {
     /// Of each tensor so far: whether it may still be used.
     alive: Vec<bool>,
     base_cost: f64,
-    /// Unit of the costs, for people.
-    unit: Arc<str>,
+    unit: CostUnit,
 }
 
 #[derive(Clone, Debug)]
@@ -198,8 +198,8 @@ const MAX_BYTES: u64 = 1 << 56;
 impl Program {
     /// An empty program, whose costs are in `unit`.
     #[must_use]
-    pub fn new(unit: impl Into<Arc<str>>) -> Self {
-        Self { unit: unit.into(), ..Self::default() }
+    pub fn new(unit: CostUnit) -> Self {
+        Self { unit, ..Self::default() }
     }
 
     /// What to do, in order.
@@ -250,10 +250,15 @@ impl Program {
         self.base_cost
     }
 
-    /// Unit of the costs, for people.
+    /// What the costs count.
     #[must_use]
-    pub fn unit(&self) -> &str {
+    pub const fn unit(&self) -> &CostUnit {
         &self.unit
+    }
+
+    /// Whether there is a value that was there before the step began.
+    pub(super) fn has_constants(&self) -> bool {
+        self.instructions.iter().any(|i| matches!(i, Instruction::Constant { .. }))
     }
 
     /// Whether all ops say how much arithmetic they are.

@@ -2,6 +2,7 @@
 
 use super::device::{Recorded, TraceDevice, TraceOp, Upload};
 use super::program::{Instruction, Made, Op, Program, TensorId};
+use super::unit::CostUnit;
 use crate::cost::{CostModel, CostModelKind};
 use crate::engine::{Dead, Engine, Keys, Placement, Settings, Stats, TensorKey};
 use crate::error::Error;
@@ -11,9 +12,6 @@ use crate::policy::{Policy, PolicyKind};
 use slotmap::Key as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Enough for any trace, and far from where sums overflow.
-const UNLIMITED: u64 = 1 << 60;
 
 /// What a cost is taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,15 +81,6 @@ impl Outcome {
     }
 }
 
-/// What a program takes when nothing is evicted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Unbudgeted {
-    /// Most bytes in use at once.
-    pub peak_bytes: u64,
-    /// Cost of all of it.
-    pub cost: f64,
-}
-
 impl Replay {
     /// A replay in `budget` bytes that counts bytes as the DTR paper does: no places, nothing too small to
     /// be evicted. It ends when recomputing costs more than the program itself.
@@ -107,24 +96,13 @@ impl Replay {
         Self { settings, policy, costs: Costs::Trace }
     }
 
-    /// What `program` takes when nothing is evicted, with the places and costs of this replay.
-    ///
-    /// # Errors
-    /// If the settings make no sense.
-    pub fn unbudgeted(&self, program: &Program) -> Result<Unbudgeted, Error> {
-        let mut settings = self.settings.clone();
-        settings.budget = UNLIMITED;
-        settings.eviction_threshold = None;
-        settings.recompute_limit = None;
-        let everything = Self { settings, policy: PolicyKind::None, costs: self.costs };
-        let mut machine = Machine::new(&everything, program)?;
-        // Nothing is brought back here, so that nothing need be kept for it.
-        machine.keeps_constants = false;
-        let status = machine.run(|_, _| {});
-        let stats = machine.engine.stats();
-        match status {
-            Status::Done => Ok(Unbudgeted { peak_bytes: stats.peak_bytes, cost: stats.base_cost }),
-            Status::Failed { error, .. } => Err(error),
+    /// What its costs count.
+    #[must_use]
+    pub fn unit(&self, program: &Program) -> CostUnit {
+        match self.costs {
+            Costs::Trace => program.unit().clone(),
+            Costs::Flops => CostUnit::Gigaflops,
+            Costs::Bytes => CostUnit::HundredMegabytes,
         }
     }
 
@@ -133,13 +111,13 @@ impl Replay {
     /// # Errors
     /// If the settings make no sense. A run that fails is an outcome.
     pub fn run(&self, program: &Program) -> Result<Outcome, Error> {
-        self.run_watched(program, |_, _| {})
+        self.run_watched(program, |_, _, _| {})
     }
 
     pub(super) fn run_watched(
         &self,
         program: &Program,
-        watch: impl FnMut(usize, &Engine<TraceDevice>),
+        watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
     ) -> Result<Outcome, Error> {
         let start = Instant::now();
         let mut machine = Machine::new(self, program)?;
@@ -149,20 +127,21 @@ impl Replay {
 }
 
 /// A program at work.
-struct Machine<'a> {
+pub(super) struct Machine<'a> {
     program: &'a Program,
-    engine: Engine<TraceDevice>,
+    pub(super) engine: Engine<TraceDevice>,
     /// Of each tensor of the program, while it is there.
     keys: Vec<TensorKey>,
-    /// Whether constants may never go: nothing can bring them back.
-    keeps_constants: bool,
+    /// Whether constants stay as long as anything was made from them: nothing can bring them back. Only
+    /// where nothing is evicted may they go when the program lets them go.
+    pub(super) keeps_constants: bool,
     /// Of the op at hand; kept to reuse their memory.
     outputs: Outputs,
     inputs: Vec<TensorKey>,
 }
 
 impl<'a> Machine<'a> {
-    fn new(replay: &Replay, program: &'a Program) -> Result<Self, Error> {
+    pub(super) fn new(replay: &Replay, program: &'a Program) -> Result<Self, Error> {
         Self::with_policy(replay, program, replay.policy.build(replay.settings.seed))
     }
 
@@ -187,10 +166,14 @@ impl<'a> Machine<'a> {
         })
     }
 
-    fn run(&mut self, mut watch: impl FnMut(usize, &Engine<TraceDevice>)) -> Status {
+    /// Calls `watch` after each instruction: its position, and whether it was done.
+    pub(super) fn run(
+        &mut self,
+        mut watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
+    ) -> Status {
         for (at, &instruction) in self.program.instructions().iter().enumerate() {
             let done = self.execute(instruction);
-            watch(at, &self.engine);
+            watch(at, done.is_ok(), &self.engine);
             if let Err(error) = done {
                 return Status::Failed { at, error };
             }
@@ -198,7 +181,7 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    fn execute(&mut self, instruction: Instruction) -> Result<(), Error> {
+    pub(super) fn execute(&mut self, instruction: Instruction) -> Result<(), Error> {
         match instruction {
             Instruction::Put { tensor, bytes, cost } => {
                 self.keys[tensor as usize] = self.engine.put(Arc::new(Upload { bytes, cost }));
@@ -340,7 +323,7 @@ mod tests {
                     let asked = AskAll(replay.policy.build(0));
                     let mut eager =
                         Machine::with_policy(&replay, program, Box::new(asked)).unwrap();
-                    let done = [lazy.run(|_, _| {}), eager.run(|_, _| {})];
+                    let done = [lazy.run(|_, _, _| {}), eager.run(|_, _, _| {})];
                     let done = done.map(|status| matches!(status, Status::Done));
                     let (lazy, eager) = (lazy.engine.stats(), eager.engine.stats());
                     let what = format!("{policy} {dead:?} {budget}");

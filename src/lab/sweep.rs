@@ -1,12 +1,13 @@
 //! Many replays: every policy at every budget, on all cores.
 
 use super::program::Program;
-use super::replay::{Outcome, Replay, Status, Unbudgeted};
+use super::replay::{Outcome, Replay, Status};
+use super::unbudgeted::Unbudgeted;
 use crate::engine::{Dead, Settings};
 use crate::error::Error;
 use crate::policy::PolicyKind;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// One replay of a sweep, and what it is compared by.
 #[derive(Clone, Debug)]
@@ -44,11 +45,13 @@ pub struct Row {
     pub policy: String,
     /// `drop` or `keep`.
     pub dead: &'static str,
-    /// Budget over the unbudgeted peak, to a millionth.
+    /// Budget over the full budget: the shortest number that gives these bytes, to a millionth.
     pub budget_ratio: f64,
     /// The budget.
     pub budget_bytes: u64,
-    /// Most bytes in use at once when nothing is evicted.
+    /// What 100 % stands for: [`Unbudgeted::full_budget`].
+    pub full_budget_bytes: u64,
+    /// Most bytes in use at once when nothing is evicted: [`Unbudgeted::peak_bytes`].
     pub unbudgeted_peak_bytes: u64,
     /// The eviction threshold, if there is one.
     pub threshold_bytes: Option<u64>,
@@ -56,7 +59,8 @@ pub struct Row {
     pub seed: u64,
     /// How it ended.
     pub status: Verdict,
-    /// Cost over the cost without a budget; none if it did not get to the end.
+    /// Cost over the cost without a budget; none if it did not get to the end. Written to a millionth.
+    #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
     /// Most bytes in use at once.
     pub peak_bytes: u64,
@@ -75,8 +79,10 @@ pub struct Row {
     /// Bytes so moved.
     pub moved_bytes: u64,
     /// Seconds spent choosing what to evict.
+    #[serde(serialize_with = "to_a_nanosecond")]
     pub search_seconds: f64,
     /// Seconds in all.
+    #[serde(serialize_with = "to_a_nanosecond")]
     pub seconds: f64,
 }
 
@@ -97,8 +103,9 @@ impl Job<'_> {
             trace: self.trace.to_owned(),
             policy: self.replay.policy.to_string(),
             dead: dead_name(settings.dead),
-            budget_ratio: ratio(settings.budget, self.unbudgeted.peak_bytes),
+            budget_ratio: ratio(settings.budget, self.unbudgeted.full_budget),
             budget_bytes: settings.budget,
+            full_budget_bytes: self.unbudgeted.full_budget,
             unbudgeted_peak_bytes: self.unbudgeted.peak_bytes,
             threshold_bytes: settings.eviction_threshold,
             seed: settings.seed,
@@ -129,9 +136,25 @@ impl Verdict {
     }
 }
 
-/// Budgets are whole bytes: a tenth of the peak is hardly ever exactly that.
-fn ratio(budget: u64, peak: u64) -> f64 {
-    (budget as f64 / peak as f64 * 1e6).round() / 1e6
+/// Budgets are whole bytes: three fifths of a peak are hardly ever exactly that, and are 0.6 all the same.
+fn ratio(budget: u64, full: u64) -> f64 {
+    let exact = budget as f64 / full as f64;
+    let shortest = (0..6).map(|digits| to_digits(exact, digits));
+    let is_it = |ratio: &f64| (-1e-6..1.0).contains(&(ratio * full as f64 - budget as f64));
+    shortest.into_iter().find(is_it).unwrap_or_else(|| to_digits(exact, 6))
+}
+
+fn to_digits(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+fn to_a_millionth<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.map(|value| to_digits(value, 6)).serialize(serializer)
+}
+
+fn to_a_nanosecond<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    to_digits(*value, 9).serialize(serializer)
 }
 
 const fn dead_name(dead: Dead) -> &'static str {
@@ -214,5 +237,44 @@ impl Grid {
                 })
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_the_number_that_was_asked_for() {
+        for full in [997, 100_003, 145_160, 5_930_240, 10_061_179_648, (1 << 40) + 1] {
+            for thousandths in 1..2000u64 {
+                let share = thousandths as f64 / 1000.0;
+                let budget = (full as f64 * (share * 100.0 / 100.0)) as u64;
+                let found = ratio(budget, full);
+                let bytes = (found * full as f64) as u64;
+                assert!(budget.abs_diff(bytes) <= 1, "{budget} of {full}: {found}");
+                // Of fewer bytes, several shares are the same.
+                assert!(found == share || full < 1000, "{share}: {found}");
+            }
+        }
+        // What was asked for in bytes is no round share.
+        assert_eq!(ratio(64 << 20, 100_000_000), 0.671089);
+        assert_eq!(ratio(3, 2), 1.5);
+    }
+
+    #[test]
+    fn written_numbers_are_no_longer_than_they_mean() {
+        #[derive(Serialize)]
+        struct Numbers {
+            #[serde(serialize_with = "to_a_millionth")]
+            slowdown: Option<f64>,
+            #[serde(serialize_with = "to_a_millionth")]
+            none: Option<f64>,
+            #[serde(serialize_with = "to_a_nanosecond")]
+            seconds: f64,
+        }
+        let numbers = Numbers { slowdown: Some(1.0 + 2.0 / 3.0), none: None, seconds: 0.1 + 0.2 };
+        let json = serde_json::to_string(&numbers).unwrap();
+        assert_eq!(json, r#"{"slowdown":1.666667,"none":null,"seconds":0.3}"#);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::plot::{Sample, Timeline};
 use super::program::Program;
-use super::replay::{Outcome, Replay};
+use super::replay::{Outcome, Replay, Status};
+use super::unbudgeted::Unbudgeted;
 use crate::engine::Residence;
 use crate::error::Error;
 
@@ -17,6 +18,7 @@ impl Replay {
     pub fn run_with_timeline(
         &self,
         program: &Program,
+        unbudgeted: Unbudgeted,
         title: &str,
     ) -> Result<(Outcome, Timeline), Error> {
         let every = program.instructions().len().div_ceil(SAMPLES).max(1);
@@ -24,14 +26,14 @@ impl Replay {
         // Of the instructions since the last sample.
         let mut most_used = 0;
         let mut regenerated = 0;
-        let outcome = self.run_watched(program, |at, engine| {
+        let outcome = self.run_watched(program, |at, done, engine| {
             let stats = engine.stats();
             most_used = most_used.max(stats.used_bytes);
-            if at % every != 0 && at + 1 < program.instructions().len() {
+            if at % every != 0 && at + 1 < program.instructions().len() && done {
                 return;
             }
-            let storages = engine.table().storages();
-            let evicted = storages.filter(|(_, s)| s.residence == Residence::Evicted);
+            let held = engine.table().storages().filter(|(_, s)| s.handles > 0);
+            let evicted = held.filter(|(_, s)| s.residence == Residence::Evicted);
             samples.push(Sample {
                 at: stats.base_cost + stats.recompute_cost,
                 used: most_used,
@@ -42,11 +44,27 @@ impl Replay {
         })?;
         let timeline = Timeline {
             title: title.to_owned(),
-            time_unit: program.unit().to_owned(),
+            unit: self.unit(program),
             budget: self.settings.budget,
             threshold: self.settings.eviction_threshold,
+            full_budget: Some(unbudgeted.full_budget),
+            failure: failure(&outcome.status),
             samples,
         };
         Ok((outcome, timeline))
+    }
+}
+
+/// Why a run ended before its end, in a few words.
+fn failure(status: &Status) -> Option<String> {
+    match status {
+        Status::Done => None,
+        Status::Failed { error: Error::OutOfMemory(error), .. } => {
+            Some(format!("out of memory: {}", error.op))
+        }
+        Status::Failed { error: Error::RecomputeLimit { .. }, .. } => {
+            Some("recomputed more than the limit".to_owned())
+        }
+        Status::Failed { .. } => Some("failed".to_owned()),
     }
 }

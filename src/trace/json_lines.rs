@@ -1,40 +1,84 @@
 use super::{Event, Recorder, WholeFile};
-use std::io::{self, Write as _};
+use std::fmt;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes events as JSON Lines. The file appears under its name when the run is over, so a file with
-/// that name is always whole.
-#[derive(Debug)]
+/// Writes events as JSON Lines, the last of which says that nothing is missing.
+///
+/// ```
+/// use remat::Runtime;
+/// use remat::trace::JsonLines;
+///
+/// let path = std::env::temp_dir().join(format!("remat-lines-{}.jsonl.gz", std::process::id()));
+/// let runtime = Runtime::builder().budget("1MiB").record(JsonLines::create(&path)?).sim()?;
+/// runtime.step()?;
+/// runtime.finish_recording()?;
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct JsonLines {
     /// `None` once finished, or given up.
-    file: Option<WholeFile>,
+    lines: Option<Box<dyn Sink>>,
     error: Option<io::Error>,
 }
 
+/// Where lines go.
+trait Sink: Write + Send {
+    /// Nothing follows.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+impl Sink for WholeFile {
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        Self::finish(*self)
+    }
+}
+
+impl<W: Write + Send> Sink for BufWriter<W> {
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.flush()
+    }
+}
+
 impl JsonLines {
-    /// Starts a file beside `path`, with `.partial` added to its name; see [`WholeFile`].
+    /// Writes to a file, compressed if its name ends in `.gz`. It appears under that name when the run is
+    /// over, so a file with that name is always whole; see [`WholeFile`].
     ///
     /// # Errors
     /// If it cannot be created.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        Ok(Self { file: Some(WholeFile::create(path)?), error: None })
+        Ok(Self { lines: Some(Box::new(WholeFile::create(path)?)), error: None })
+    }
+
+    /// Writes to anything, such as stdout. Without [`Recorder::finish`] the last line is missing, and who
+    /// reads it knows that it was cut off.
+    #[must_use]
+    pub fn to(writer: impl Write + Send + 'static) -> Self {
+        Self { lines: Some(Box::new(BufWriter::new(writer))), error: None }
     }
 }
 
 impl Recorder for JsonLines {
     fn record(&mut self, event: &Event) {
-        let Some(file) = &mut self.file else { return };
-        let written = serde_json::to_writer(&mut *file, event).map_err(io::Error::from);
-        if let Err(error) = written.and_then(|()| file.write_all(b"\n")) {
+        let Some(lines) = &mut self.lines else { return };
+        let written = serde_json::to_writer(&mut *lines, event).map_err(io::Error::from);
+        if let Err(error) = written.and_then(|()| lines.write_all(b"\n")) {
             self.error = Some(error);
-            self.file = None;
+            self.lines = None;
         }
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        match (self.error.take(), self.file.take()) {
+        self.record(&Event::End);
+        match (self.error.take(), self.lines.take()) {
             (Some(error), _) => Err(error),
-            (None, file) => file.map_or(Ok(()), WholeFile::finish),
+            (None, lines) => lines.map_or(Ok(()), Sink::finish),
         }
+    }
+}
+
+impl fmt::Debug for JsonLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonLines").field("error", &self.error).finish_non_exhaustive()
     }
 }

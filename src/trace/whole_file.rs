@@ -1,9 +1,13 @@
+use flate2::{Compression, write::GzEncoder};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that appears under its name when it is whole, and not before: a full disk or a killed program
-/// leaves what was there before.
+/// leaves what was there before. Where the name ends in `.gz`, what is written is compressed.
+///
+/// Until then it is beside its place, with `.partial` added to its name. It goes when it is dropped
+/// unfinished; a program that is killed leaves it, and the next file of the same name takes its place.
 ///
 /// What is not an ordinary file (a pipe, a terminal, `/dev/null`) is written to as it is.
 ///
@@ -22,29 +26,63 @@ use std::path::{Path, PathBuf};
 /// ```
 #[derive(Debug)]
 pub struct WholeFile {
-    file: BufWriter<File>,
+    /// `None` once it is finished.
+    body: Option<Body>,
     /// `Some((partial, path))` iff what is written at `partial` is still to become `path`.
     names: Option<(PathBuf, PathBuf)>,
 }
 
+#[derive(Debug)]
+enum Body {
+    Plain(BufWriter<File>),
+    Packed(Box<GzEncoder<BufWriter<File>>>),
+}
+
+impl Body {
+    fn new(file: File, path: &Path) -> Self {
+        let file = BufWriter::new(file);
+        if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gz")) {
+            Self::Packed(Box::new(GzEncoder::new(file, Compression::default())))
+        } else {
+            Self::Plain(file)
+        }
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Plain(file) => file,
+            Self::Packed(packer) => packer,
+        }
+    }
+
+    fn finish(self) -> io::Result<File> {
+        let file = match self {
+            Self::Plain(file) => file,
+            Self::Packed(packer) => packer.finish()?,
+        };
+        file.into_inner().map_err(io::IntoInnerError::into_error)
+    }
+}
+
 impl WholeFile {
-    /// Starts a file beside `path`, with `.partial` added to its name.
+    /// Starts a file beside `path`.
     ///
     /// # Errors
     /// If it cannot be created.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref();
+        let named = path.as_ref();
         // Through a link, so that the file it leads to is the one replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            let file = File::options().write(true).open(&path)?;
-            return Ok(Self { file: BufWriter::new(file), names: None });
-        }
-        let mut partial = path.clone().into_os_string();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = BufWriter::new(File::create(&partial)?);
-        Ok(Self { file, names: Some((partial, path)) })
+        let path = named.canonicalize().unwrap_or_else(|_| named.to_owned());
+        let (file, names) = if path.metadata().is_ok_and(|found| !found.is_file()) {
+            (File::options().write(true).open(&path)?, None)
+        } else {
+            let mut partial = path.clone().into_os_string();
+            partial.push(".partial");
+            let partial = PathBuf::from(partial);
+            let file = File::create(&partial).map_err(|error| missing_folder(&path, error))?;
+            (file, Some((partial, path)))
+        };
+        Ok(Self { body: Some(Body::new(file, named)), names })
     }
 
     /// Writes out what is left, and gives the file its name.
@@ -52,24 +90,41 @@ impl WholeFile {
     /// # Errors
     /// If that fails. Nothing is left of the file then.
     pub fn finish(mut self) -> io::Result<()> {
-        self.file.flush()?;
+        let Some(body) = self.body.take() else { return Ok(()) };
+        let file = body.finish()?;
         if let Some((partial, path)) = &self.names {
             // Some file systems tell only now that the disk is full.
-            self.file.get_ref().sync_all()?;
+            file.sync_all()?;
             std::fs::rename(partial, path)?;
             self.names = None;
         }
         Ok(())
     }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        self.body.as_mut().expect("it is there until `finish`, which takes all").writer()
+    }
+}
+
+/// Says so if it is the folder that is not there.
+fn missing_folder(path: &Path, error: io::Error) -> io::Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if error.kind() == io::ErrorKind::NotFound && !folder.exists() => {
+            let message = format!("there is no folder {}", folder.display());
+            io::Error::new(io::ErrorKind::NotFound, message)
+        }
+        _ => error,
+    }
 }
 
 impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.writer().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.writer().flush()
     }
 }
 
@@ -77,6 +132,8 @@ impl Drop for WholeFile {
     /// A file that nobody finished is not whole.
     fn drop(&mut self) {
         if let Some((partial, _)) = self.names.take() {
+            // Windows removes no file that is open.
+            self.body = None;
             let _ = std::fs::remove_file(partial);
         }
     }
@@ -103,6 +160,38 @@ mod tests {
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_in_gz_is_compressed() {
+        use std::io::Read as _;
+        let folder = folder("packed");
+        for name in ["a.gz", "a.jsonl.GZ", "a.csv"] {
+            let mut file = WholeFile::create(folder.join(name)).unwrap();
+            for _ in 0..10_000 {
+                file.write_all(b"the same again\n").unwrap();
+            }
+            file.finish().unwrap();
+            let bytes = std::fs::read(folder.join(name)).unwrap();
+            if name == "a.csv" {
+                assert_eq!(bytes.len(), 150_000);
+                continue;
+            }
+            assert!(bytes.len() < 5_000, "{}", bytes.len());
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+            assert_eq!(text, "the same again\n".repeat(10_000));
+        }
+        drop(WholeFile::create(folder.join("b.gz")).unwrap());
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_missing_folder_is_named() {
+        let folder = folder("nowhere").join("not").join("there");
+        let error = WholeFile::create(folder.join("a")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(error.to_string(), format!("there is no folder {}", folder.display()));
     }
 
     #[cfg(unix)]

@@ -30,7 +30,9 @@ pub struct Faults {
 
 /// Called with what the device is about to do.
 #[derive(Default)]
-struct Watcher(Mutex<Option<Box<dyn FnMut(Doing) + Send>>>);
+struct Watcher(Mutex<Option<Watch>>);
+
+type Watch = Box<dyn FnMut(Doing) + Send>;
 
 /// What a device does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,8 @@ pub mod learner;
 pub mod log;
 pub mod program;
 pub mod toy;
+#[cfg(feature = "lab")]
+pub mod training;
 
 use proptest::test_runner::Config;
 

@@ -10,64 +10,130 @@ pub(super) const KEY: f64 = 38.0;
 const KEY_AND_SPACE: f64 = KEY + 8.0;
 const BETWEEN: f64 = 24.0;
 
-/// One entry: a picture whose middle left is at (0, 0), and what it means.
+/// One entry: a picture whose middle left is at (0, 0), and what it means, in a row or more.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: Group,
-    pub label: String,
+    pub names: Vec<String>,
+}
+
+impl Entry {
+    pub(super) fn new(key: Group, name: impl Into<String>) -> Self {
+        Self { key, names: vec![name.into()] }
+    }
+
+    fn width(&self) -> f64 {
+        let widest = self.names.iter().map(|name| text_width(name, SMALL)).fold(0.0, f64::max);
+        KEY_AND_SPACE + widest
+    }
 }
 
 /// Entries with their place in a box of a given width.
 #[derive(Debug)]
 pub(super) struct Legend {
-    entries: Vec<Entry>,
-    rows: usize,
-    column_widths: Vec<f64>,
+    columns: Vec<Vec<Entry>>,
 }
 
 impl Legend {
     /// Entries in as many columns as fit.
     pub(super) fn new(mut entries: Vec<Entry>, width: f64) -> Self {
-        for entry in &mut entries {
-            entry.label = fit(&entry.label, SMALL, width.min(400.0) - KEY_AND_SPACE);
+        for name in entries.iter_mut().flat_map(|entry| &mut entry.names) {
+            *name = fit(name, SMALL, width.min(400.0) - KEY_AND_SPACE);
         }
-        let widest = entries.iter().map(|e| text_width(&e.label, SMALL)).fold(0.0, f64::max);
-        let column_width = KEY_AND_SPACE + widest;
-        let fitting = ((width + BETWEEN) / (column_width + BETWEEN)).floor().max(1.0) as usize;
-        // As few rows as possible, then as few columns: 3 and 3 instead of 5 and 1.
-        let rows = entries.len().div_ceil(fitting).max(1);
-        let width = |e: &Entry| KEY_AND_SPACE + text_width(&e.label, SMALL);
-        let column_widths =
-            entries.chunks(rows).map(|c| c.iter().map(width).fold(0.0, f64::max)).collect();
-        Self { entries, rows, column_widths }
+        let widest = entries.iter().map(Entry::width).fold(0.0, f64::max);
+        let fitting = ((width + BETWEEN) / (widest + BETWEEN)).floor().max(1.0) as usize;
+        // As few rows as possible, then as few columns: 3 and 3 instead of 5 and 1. An entry stays whole.
+        let most: usize = entries.iter().map(|entry| entry.names.len()).sum();
+        let rows = (most.div_ceil(fitting)..most)
+            .find(|&rows| columns(&entries, rows).len() <= fitting)
+            .unwrap_or(most);
+        let mut rest = entries.into_iter();
+        let counts = columns(rest.as_slice(), rows);
+        let columns = counts.into_iter().map(|count| rest.by_ref().take(count).collect()).collect();
+        Self { columns }
     }
 
     pub(super) fn height(&self) -> f64 {
-        self.rows.min(self.entries.len()) as f64 * ROW
+        let rows = |column: &Vec<Entry>| column.iter().map(|entry| entry.names.len()).sum();
+        self.columns.iter().map(rows).max().unwrap_or(0usize) as f64 * ROW
     }
 
     pub(super) fn width(&self) -> f64 {
-        let columns = self.column_widths.len();
-        self.column_widths.iter().sum::<f64>() + BETWEEN * columns.saturating_sub(1) as f64
+        let widths: f64 = self.columns.iter().map(|column| width(column)).sum();
+        widths + BETWEEN * self.columns.len().saturating_sub(1) as f64
     }
 
     /// Draw it with its upper left corner there.
     pub(super) fn draw(self, left: f64, top: f64) -> Group {
         let mut group = Group::new();
         let mut x = left;
-        let mut entries = self.entries.into_iter();
         // Down the columns, as one reads a list.
-        for width in self.column_widths {
-            for (i, entry) in entries.by_ref().take(self.rows).enumerate() {
-                let y = top + (i as f64 + 0.5) * ROW;
+        for column in self.columns {
+            let width = width(&column);
+            let mut y = top + 0.5 * ROW;
+            for entry in column {
                 add(&mut group, entry.key.set("transform", format!("translate({x:.1} {y:.1})")));
-                add(
-                    &mut group,
-                    text(&entry.label, x + KEY_AND_SPACE, y + 5.0, SMALL, Anchor::Start),
-                );
+                for name in entry.names {
+                    let text = text(&name, x + KEY_AND_SPACE, y + 5.0, SMALL, Anchor::Start);
+                    add(&mut group, text);
+                    y += ROW;
+                }
             }
             x += width + BETWEEN;
         }
         group
+    }
+}
+
+fn width(column: &[Entry]) -> f64 {
+    column.iter().map(Entry::width).fold(0.0, f64::max)
+}
+
+/// How many entries go into each column of so many rows, one after the other. More rows than that are in a
+/// column only where one entry alone has more.
+fn columns(entries: &[Entry], rows: usize) -> Vec<usize> {
+    let mut counts = Vec::new();
+    let mut filled = rows + 1;
+    for entry in entries {
+        filled += entry.names.len();
+        match counts.last_mut() {
+            Some(count) if filled <= rows => *count += 1,
+            _ => {
+                counts.push(1);
+                filled = entry.names.len();
+            }
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn legend(rows: &[usize], width: f64) -> Legend {
+        let entry = |&rows: &usize| Entry { key: Group::new(), names: vec!["a name".into(); rows] };
+        Legend::new(rows.iter().map(entry).collect(), width)
+    }
+
+    #[test]
+    fn columns_are_even_and_no_entry_is_divided() {
+        let counts = |rows: &[usize], width| -> Vec<usize> {
+            legend(rows, width).columns.iter().map(Vec::len).collect()
+        };
+        assert_eq!(counts(&[1; 6], 1000.0), [1; 6]);
+        assert_eq!(counts(&[1; 6], 560.0), [2, 2, 2]);
+        assert_eq!(counts(&[1; 6], 1.0), [6]);
+        assert_eq!(counts(&[1, 1, 4, 1, 1], 560.0), [2, 1, 2]);
+        assert_eq!(counts(&[5, 1], 560.0), [1, 1]);
+        assert!(counts(&[], 560.0).is_empty());
+        for rows in [&[1; 6][..], &[1, 1, 4, 1, 1], &[5, 1], &[2; 24]] {
+            for width in [100.0, 300.0, 560.0, 900.0] {
+                let legend = legend(rows, width);
+                assert!(legend.width() <= width || legend.columns.len() == 1, "{rows:?} {width}");
+                assert_eq!(legend.columns.iter().flatten().count(), rows.len());
+            }
+        }
+        assert_eq!(legend(&[1, 1, 4, 1, 1], 560.0).height(), 4.0 * ROW);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::draw::{
     Anchor, LARGE, MEDIUM, SMALL, WIDTH, add, border, canvas, fit, named, px, rect, stroke, text,
-    text_upwards,
+    text_upwards, text_width,
 };
 use super::frame::{Axis, Frame};
 use super::legend::{Entry, KEY, Legend};
@@ -10,6 +10,7 @@ use super::reduce::{extremes, upper_edge};
 use super::style::{EVICTED_FILL, EVICTED_LINE, INK, NOTE, REGENERATED, USED_FILL, USED_LINE};
 use super::{PlotError, Sample, Timeline, ticks};
 use crate::ByteSize;
+use std::cmp::Reverse;
 use svg::Node;
 use svg::node::element::{Group, Path};
 
@@ -23,6 +24,8 @@ const STRIP: f64 = 52.0;
 const NUMBERS: f64 = 56.0;
 /// Width of one bar of the strip: thinner ones vanish in print.
 const BAR: f64 = 2.0;
+/// Of the line that stands for 100 %.
+const FULL_DASH: &str = "2 4";
 /// A budget this many times the highest bytes would press them to the ground; it is only named.
 const FAR: f64 = 3.0;
 
@@ -32,20 +35,26 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return Err(PlotError::Nothing("sample has a time"));
     };
-    let (from, to) = (first.at, last.at);
+    let (from, to, last) = (first.at, last.at, *last);
     // A run of no length still has a picture: its one state, held for a while.
     let to = if to > from { to } else { from + (from.abs() * 0.1).max(1.0) };
-    let (time_scale, time_unit) = ticks::time_unit(from.abs().max(to.abs()), &timeline.time_unit);
+    let failed_at = timeline.failure.as_ref().map(|_| to);
+    // Room for the cross, beyond which there is nothing.
+    let to = if failed_at.is_some() { to + (to - from) * 0.04 } else { to };
+    let (time_scale, time_name) = timeline.unit.axis(from.abs().max(to.abs()));
 
     let held = samples.iter().map(|s| total(s).max(s.used)).max().unwrap_or(0);
     let budget = Limit::new("budget", timeline.budget, held);
     let threshold = timeline.threshold.and_then(|bytes| Limit::new("threshold", bytes, held));
-    let limits: Vec<_> = [budget, threshold].into_iter().flatten().collect();
+    let full = timeline.full_budget.and_then(|bytes| Limit::new("100 %", bytes, held));
+    let full_is_drawn = full.as_ref().is_some_and(|limit| !limit.far);
+    let mut limits: Vec<_> = [budget, full, threshold].into_iter().flatten().collect();
+    limits.sort_by_key(|limit| Reverse(limit.bytes));
     let in_range = limits.iter().filter(|l| !l.far).map(|l| l.bytes);
     let most = in_range.chain([held]).max().unwrap_or(0).max(1) as f64;
     let (byte_scale, byte_unit) = ticks::byte_unit(most);
 
-    let legend = Legend::new(entries(), WIDTH - LEFT);
+    let legend = Legend::new(entries(full_is_drawn), WIDTH - LEFT);
     let top = TITLE + legend.height() + 10.0;
     let bottom = top + PLOT;
     let x = Axis { from: from / time_scale, to: to / time_scale, start: LEFT, end: WIDTH - RIGHT };
@@ -74,8 +83,11 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
 
     // The grid lies over the areas, else it would say nothing about them.
     let mut plot = named("memory");
-    let held = Series::new(&upper, &samples, time_scale, |s| total(s) as f64 / byte_scale);
-    let used = Series::new(&upper, &samples, time_scale, |s| s.used as f64 / byte_scale);
+    let end = upper.x.at(failed_at.unwrap_or(to) / time_scale);
+    let series = |value: fn(&Sample) -> u64| {
+        Series::new(&upper, &samples, time_scale, end, |s| value(s) as f64 / byte_scale)
+    };
+    let (held, used) = (series(total), series(|s| s.used));
     add(&mut plot, held.area(EVICTED_FILL));
     add(&mut plot, used.area(USED_FILL));
     let mut grid = Group::new().set("opacity", 0.6);
@@ -90,6 +102,10 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
         text_upwards(&format!("memory ({byte_unit})"), 20.0, bottom - PLOT / 2.0, MEDIUM),
     );
     draw_limits(&mut plot, &upper, &limits, byte_scale);
+    if let (Some(at), Some(failure)) = (failed_at, &timeline.failure) {
+        let used = last.used as f64 / byte_scale;
+        draw_failure(&mut plot, &upper, (at / time_scale, used), failure);
+    }
     add(&mut plot, border(x.start, top, x.end - x.start, PLOT));
     picture.append(plot);
 
@@ -97,7 +113,7 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     lower.columns(&mut strip, x_step);
     add(&mut strip, bars.draw(&lower, strip_scale));
     let per = if bars.highest() > 0.0 {
-        let width = ticks::time((to - from) / bars.sums.len() as f64, &timeline.time_unit);
+        let width = timeline.unit.show((to - from) / bars.sums.len() as f64);
         format!("brought back, bytes per {width}")
     } else {
         "brought back: nothing".to_owned()
@@ -114,8 +130,7 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     }
     add(&mut strip, border(x.start, lower.y.end, x.end - x.start, STRIP));
     lower.x_numbers(&mut strip, x_step);
-    let unit = fit(&time_unit, MEDIUM, 400.0);
-    let name = if unit.is_empty() { "time".to_owned() } else { format!("time ({unit})") };
+    let name = fit(&time_name, MEDIUM, x.end - x.start);
     add(
         &mut strip,
         text(&name, (x.start + x.end) / 2.0, lower.y.start + 44.0, MEDIUM, Anchor::Middle),
@@ -142,10 +157,16 @@ struct Series {
 }
 
 impl Series {
-    fn new(frame: &Frame, samples: &[Sample], times: f64, value: impl Fn(&Sample) -> f64) -> Self {
+    fn new(
+        frame: &Frame,
+        samples: &[Sample],
+        times: f64,
+        end: f64,
+        value: impl Fn(&Sample) -> f64,
+    ) -> Self {
         let at = |s: &Sample| (frame.x.at(s.at / times), frame.y.at(value(s)));
         let points = samples.iter().map(at).collect();
-        Self { points, start: px(frame.x.start), end: px(frame.x.end), bottom: px(frame.y.start) }
+        Self { points, start: px(frame.x.start), end: px(end), bottom: px(frame.y.start) }
     }
 
     fn area(&self, fill: &str) -> Path {
@@ -207,7 +228,11 @@ fn draw_limits(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f64) {
         let y = frame.y.at(limit.bytes as f64 / bytes);
         if !limit.far {
             let data = format!("M{} {y:.1}H{}", px(frame.x.start), px(frame.x.end + 8.0));
-            let dash = if limit.name == "budget" { "none" } else { "8 5" };
+            let dash = match limit.name {
+                "budget" => "none",
+                "threshold" => "8 5",
+                _ => FULL_DASH,
+            };
             // White around it, so that it is seen on the edge of a dark area as well.
             add(group, stroke(data.clone(), "#FFFFFF", 4.0).set("opacity", 0.7));
             add(group, stroke(data, INK, 2.0).set("stroke-dasharray", dash));
@@ -223,6 +248,23 @@ fn draw_limits(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f64) {
         let size = fit(&size, SMALL, RIGHT - 12.0);
         add(group, text(&size, x, middle + 15.0, SMALL, Anchor::Start).set("fill", NOTE));
     }
+}
+
+/// A cross where the run ended, and why.
+fn draw_failure(group: &mut Group, frame: &Frame, (at, used): (f64, f64), why: &str) {
+    let (x, y) = (frame.x.at(at), frame.y.at(used));
+    let down = format!("M{x:.1} {}V{}", px(frame.y.end), px(frame.y.start));
+    add(group, stroke(down, INK, 1.0).set("stroke-dasharray", "3 3"));
+    let cross = format!("M{:.1} {:.1}l12 12m0 -12l-12 12", x - 6.0, y - 6.0);
+    add(group, stroke(cross.clone(), "#FFFFFF", 6.0));
+    add(group, stroke(cross, INK, 3.0).set("class", "failed"));
+    // Below the line that the run has come up against, where it can be read.
+    let why = fit(&format!("fails: {why}"), MEDIUM, frame.x.end - frame.x.start - 40.0);
+    // Bold is a tenth wider.
+    let (left, right) = (x - 18.0 - 1.1 * text_width(&why, MEDIUM), x - 10.0);
+    let baseline = (y + 26.0).min(frame.y.start - 12.0);
+    add(group, rect(left, baseline - 16.0, right - left, 22.0, "#FFFFFF").set("opacity", 0.85));
+    add(group, text(&why, right - 4.0, baseline, MEDIUM, Anchor::End).set("font-weight", "bold"));
 }
 
 /// Bytes brought back, summed per bar.
@@ -258,18 +300,20 @@ impl Bars {
     }
 }
 
-fn entries() -> Vec<Entry> {
+fn entries(full: bool) -> Vec<Entry> {
     let swatch = |fill, line| {
         let edge = stroke(format!("M0 -7H{KEY}"), line, 1.6);
         Group::new().add(rect(0.0, -7.0, KEY, 14.0, fill)).add(edge)
     };
-    vec![
-        Entry { key: swatch(USED_FILL, USED_LINE), label: "in use".into() },
-        Entry {
-            key: swatch(EVICTED_FILL, EVICTED_LINE),
-            label: "evicted, can be brought back".into(),
-        },
-    ]
+    let mut entries = vec![
+        Entry::new(swatch(USED_FILL, USED_LINE), "in use"),
+        Entry::new(swatch(EVICTED_FILL, EVICTED_LINE), "evicted, still held"),
+    ];
+    if full {
+        let line = stroke(format!("M0 0H{KEY}"), INK, 2.0).set("stroke-dasharray", FULL_DASH);
+        entries.push(Entry::new(Group::new().add(line), "100 %: evicts nothing"));
+    }
+    entries
 }
 
 #[cfg(test)]

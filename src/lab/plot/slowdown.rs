@@ -8,7 +8,7 @@ use super::frame::{Axis, Frame};
 use super::legend::{Entry, KEY, Legend};
 use super::style::{BASELINE, INK, Look, NOTE, STRIP};
 use super::{Panel, PlotError, ticks};
-use curve::{Curve, Mark, curves};
+use curve::{Curve, Mark, Names, curves};
 use grid::{FAIL_ROW, Grid, LEFT, NUMBERS, RIGHT, TITLE};
 use lines::{LINE, arrow_head, dash, markers, polyline, thinned};
 use svg::Node;
@@ -70,16 +70,12 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
         }
         let mut of_panel = panel.curves.iter().flat_map(|c| &c.marks).peekable();
         let note = if of_panel.peek().is_none() { "no runs" } else { "every run failed" };
-        if !of_panel.any(|m| m.mean.is_some()) {
+        if !of_panel.any(|m| m.spread.range.is_some()) {
             place.note(&mut group, note, &scales);
         }
         if i + grid.columns >= panels.len() {
             let (x, y) = (x + grid.plot_width / 2.0, top + y + grid.cell() + 10.0);
-            let name = if grid.plot_width < 400.0 {
-                "budget (% of unbudgeted peak)"
-            } else {
-                "budget (% of the peak without a budget)"
-            };
+            let name = "budget (%; 100 evicts nothing)";
             add(&mut group, text(name, x, y, MEDIUM, Anchor::Middle));
         }
         picture.append(group);
@@ -94,7 +90,7 @@ fn fail_rows(panels: &[curve::Curves], lines: usize) -> Vec<Option<usize>> {
     (0..lines)
         .map(|line| {
             let mut of_line = panels.iter().flat_map(|p| &p.curves).filter(|c| c.line == line);
-            let fails = of_line.any(|c| c.marks.iter().any(|m| m.failed));
+            let fails = of_line.any(|c| c.marks.iter().any(|m| m.spread.failed > 0));
             fails.then(|| {
                 rows += 1;
                 rows - 1
@@ -123,8 +119,8 @@ impl Scales {
         let pad = if high > low { (high - low) * 0.05 } else { 10f64.max(high * 0.1) };
         let budget = (low - pad, high + pad);
 
-        let seen = &mut marks.filter_map(|m| m.mean.is_some().then_some([m.low, m.high])).flatten();
-        let (low, high) = range(seen);
+        let seen = marks.filter_map(|m| m.spread.range).flat_map(|(low, high)| [low, high]);
+        let (low, high) = range(&mut seen.into_iter());
         // 1.0 is always there, and small differences are not blown up to fill the plot.
         let (low, high) = (low.clamp(0.0, 1.0), high.clamp(1.1f64.min(limit), limit));
         let slowdown_step = ticks::step(high - low, 5.0);
@@ -208,7 +204,7 @@ impl Place<'_> {
             let at: Vec<_> = curve
                 .marks
                 .iter()
-                .filter(|m| m.failed)
+                .filter(|m| m.spread.failed > 0)
                 .map(|m| (frame.x.at(m.percent), y))
                 .collect();
             if !at.is_empty() {
@@ -219,37 +215,38 @@ impl Place<'_> {
         }
     }
 
-    fn curve(&self, curve: &Curve, labels: &[String], scales: &Scales) -> Group {
+    fn curve(&self, curve: &Curve, labels: &[Names], scales: &Scales) -> Group {
         let frame = self.frame(scales);
         let look = Look::of(curve.line, labels.len());
         let (mut ranges, mut above) = (String::new(), String::new());
         let mut at = Vec::new();
         for mark in &curve.marks {
-            let Some(mean) = mark.mean else { continue };
-            let (x, y) = (frame.x.at(mark.percent), frame.y.at(mean));
-            let (low, high) = (frame.y.at(mark.low), frame.y.at(mark.high));
-            if low - high > 1.0 {
+            let Some((lowest, highest)) = mark.spread.range else { continue };
+            let x = frame.x.at(mark.percent);
+            let (low, high) = (frame.y.at(lowest), frame.y.at(highest));
+            // A median that failed has no marker, so that all there is are the ends.
+            if low - high > 1.0 || mark.spread.median.is_none() {
                 let ends = format!("M{:.1} {low:.1}h6m-6 {:.1}h6", x - 3.0, high - low);
                 ranges += &format!("M{x:.1} {low:.1}V{high:.1}{ends}");
             }
-            if mark.high > scales.limit {
+            if highest > scales.limit {
                 above += &arrow_head(x, frame.y.end - 5.5);
             }
-            at.push((x, y));
+            at.extend(mark.spread.median.map(|median| (x, frame.y.at(median))));
         }
-        let mut group = named(&labels[curve.line]);
+        let mut group = named(&labels[curve.line].join(" = "));
+        let line = polyline(&curve.marks, &frame, scales.limit);
+        if !line.is_empty() {
+            let line = stroke(line, look.color, LINE).set("stroke-dasharray", dash(look));
+            add(&mut group, line.set("class", "line"));
+        }
+        if !ranges.is_empty() {
+            add(&mut group, stroke(ranges, look.color, 1.0).set("class", "range"));
+        }
+        if !above.is_empty() {
+            add(&mut group, stroke(above, look.color, LINE).set("class", "above"));
+        }
         if !at.is_empty() {
-            let line = polyline(&curve.marks, &frame, scales.limit);
-            if !line.is_empty() {
-                let line = stroke(line, look.color, LINE).set("stroke-dasharray", dash(look));
-                add(&mut group, line.set("class", "line"));
-            }
-            if !ranges.is_empty() {
-                add(&mut group, stroke(ranges, look.color, 1.0).set("class", "range"));
-            }
-            if !above.is_empty() {
-                add(&mut group, stroke(above, look.color, LINE).set("class", "above"));
-            }
             add(&mut group, markers(&thinned(&at, MARKERS_APART), look, look.size));
         }
         group
@@ -258,28 +255,35 @@ impl Place<'_> {
 
 /// The legend: the lines, and whatever else is in the picture.
 fn entries<'a>(
-    labels: &[String],
+    labels: &[Names],
     marks: impl Iterator<Item = &'a Mark> + Clone,
     limit: f64,
 ) -> Vec<Entry> {
     let middle = KEY / 2.0;
-    let line = |(i, label): (usize, &String)| {
+    let line = |(i, names): (usize, &Names)| {
         let look = Look::of(i, labels.len());
         let key = Group::new()
             .add(
                 stroke(format!("M0 0H{KEY}"), look.color, LINE).set("stroke-dasharray", dash(look)),
             )
             .add(markers(&[(middle, 0.0)], look, look.size));
-        Entry { key, label: label.clone() }
+        // `=` says that it is the line above.
+        let names = names.iter().enumerate().map(|(i, name)| match i {
+            0 => name.clone(),
+            _ => format!("= {name}"),
+        });
+        Entry { key, names: names.collect() }
     };
     let mut entries: Vec<_> = labels.iter().enumerate().map(line).collect();
-    if marks.clone().any(|m| m.mean.is_some() && m.high > limit) {
+    if marks.clone().any(|m| m.spread.range.is_some_and(|(_, high)| high > limit)) {
         let key = Group::new().add(stroke(arrow_head(middle, 2.0), INK, LINE));
-        entries.push(Entry { key, label: format!("above {limit}") });
+        entries.push(Entry::new(key, format!("above {limit}")));
     }
-    if marks.clone().any(|m| m.mean.is_some() && m.high > m.low) {
+    let repeated = |m: &Mark| m.spread.varies() || (1..m.spread.runs).contains(&m.spread.failed);
+    if marks.clone().any(repeated) {
         let key = stroke(format!("M{middle} -7v14m-3 0h6m-6 -14h6"), INK, 1.0);
-        entries.push(Entry { key: Group::new().add(key), label: "range of repeated runs".into() });
+        let label = "range of repeated runs; lines are medians";
+        entries.push(Entry::new(Group::new().add(key), label));
     }
     entries
 }

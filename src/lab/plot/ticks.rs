@@ -42,7 +42,7 @@ pub(super) fn label(value: f64, step: f64) -> String {
 }
 
 /// A number on its own, with three digits that count.
-pub(super) fn label_of(value: f64) -> String {
+pub(in crate::lab) fn label_of(value: f64) -> String {
     let step = if value > 0.0 { 10f64.powf(value.log10().floor() - 2.0).min(1.0) } else { 1.0 };
     let text = label(value, step);
     let text = if text.contains('.') && !text.contains('e') {
@@ -59,40 +59,6 @@ pub(super) fn byte_unit(bytes: f64) -> (f64, &'static str) {
     let (power, unit) =
         units.into_iter().find(|(p, _)| bytes >= f64::from(*p).exp2()).unwrap_or((0, "B"));
     (f64::from(power).exp2(), unit)
-}
-
-/// The divisor and the unit in which times up to `most` read best.
-///
-/// Nanoseconds have names for their multiples; of any other unit, thousands are counted by a power of ten.
-pub(super) fn time_unit(most: f64, unit: &str) -> (f64, String) {
-    if unit == "ns" {
-        let units = [(1e9, "s"), (1e6, "ms"), (1e3, "\u{b5}s")];
-        // From 2 s on: 0.2 s to 1.8 s reads better as 200 ms to 1800 ms.
-        let (scale, name) =
-            units.into_iter().find(|(scale, _)| most >= 2.0 * scale).unwrap_or((1.0, "ns"));
-        return (scale, name.to_owned());
-    }
-    if most < 1e5 || !most.is_finite() {
-        return (1.0, unit.to_owned());
-    }
-    let power = (most.log10() / 3.0).floor() as i32 * 3;
-    let digits: String = power.to_string().chars().map(superscript).collect();
-    (10f64.powi(power), format!("10{digits} {unit}").trim_end().to_owned())
-}
-
-/// A length of time with its unit.
-pub(super) fn time(value: f64, unit: &str) -> String {
-    let (scale, name) = time_unit(value, unit);
-    let times = if scale > 1.0 && unit != "ns" { "\u{d7} " } else { "" };
-    format!("{} {times}{name}", label_of(value / scale)).trim_end().to_owned()
-}
-
-fn superscript(digit: char) -> char {
-    const DIGITS: [char; 10] = [
-        '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',
-        '\u{2078}', '\u{2079}',
-    ];
-    digit.to_digit(10).map_or(digit, |d| DIGITS[d as usize])
 }
 
 #[cfg(test)]
@@ -127,12 +93,5 @@ mod tests {
     fn units_fit() {
         assert_eq!(byte_unit(1023.0), (1.0, "B"));
         assert_eq!(byte_unit(3e9).1, "GiB");
-        assert_eq!(time_unit(5e9, "ns").1, "s");
-        assert_eq!(time_unit(5e7, "ns").1, "ms");
-        assert_eq!(time_unit(5.0, "flop"), (1.0, "flop".to_owned()));
-        assert_eq!(time(5.25e6, "flop"), "5.25 \u{d7} 10\u{2076} flop");
-        assert_eq!(time(52_500.0, "ns"), "52.5 \u{b5}s");
-        assert_eq!(time(0.5, ""), "0.5");
-        assert_eq!(time_unit(5e9, "flop"), (1e9, "10\u{2079} flop".to_owned()));
     }
 }

@@ -59,7 +59,7 @@ impl Program {
         }
         let mut copy = Copier {
             old: self,
-            new: Self::new(self.unit()),
+            new: Self::new(self.unit().clone()),
             now: vec![GONE; self.tensors()],
             inherited: FxHashSet::default(),
         };

@@ -1,6 +1,6 @@
 //! What may be wrong with a trace.
 
-use super::lines::MAX_LINE_BYTES;
+use super::lines::{MAX_BLANK_BYTES, MAX_IDLE_BYTES, MAX_LINE_BYTES};
 use crate::lab::ProgramError;
 use crate::trace::VERSION;
 use std::fmt;
@@ -39,6 +39,12 @@ pub enum TraceProblem {
     /// No line in it.
     #[error("there is nothing in it; {EXPECTED}")]
     Empty,
+    /// A file of nothing, or almost: what a few kilobytes of gzip unpack to may be gigabytes.
+    #[error("there are {MAX_BLANK_BYTES} bytes without a word; {EXPECTED}")]
+    Blank,
+    /// The same, of lines that are no instructions.
+    #[error("there are {MAX_IDLE_BYTES} bytes without an instruction; {EXPECTED}")]
+    Idle,
     /// A line beyond all measure.
     #[error("the line is longer than {MAX_LINE_BYTES} bytes, which no line of a trace is")]
     LineTooLong,
@@ -63,8 +69,16 @@ pub enum TraceProblem {
     #[error("no instruction is in it")]
     NoInstructions,
     /// A trace of a later program.
-    #[error("the trace is of version {0}; version {VERSION} was expected")]
+    #[error("the trace is of version {0}; version {VERSION} was expected, or one before")]
     Version(u32),
+    /// Half a trace: what wrote it was stopped, or it was copied in part.
+    #[error(
+        "the recording was cut off: this is the last line, and it is not {{\"event\":\"end\"}}"
+    )]
+    CutOff,
+    /// Something after the last line.
+    #[error("the recording goes on after its end; one trace per file was expected")]
+    AfterEnd,
     /// A second trace in the same file.
     #[error("a second `begin`; one trace per file was expected")]
     SecondBegin,

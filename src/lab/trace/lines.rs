@@ -6,20 +6,32 @@ use std::io::{BufRead, Read as _};
 /// No line of a trace is nearly that long, and a file without line ends must not fill the memory.
 pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
 
+/// Nor has a trace so many blank bytes in a row, or so many lines that are no instructions.
+pub(super) const MAX_BLANK_BYTES: usize = 1 << 20;
+pub(super) const MAX_IDLE_BYTES: usize = 64 << 20;
+
 /// A text line by line. Holds one line at a time.
 pub(super) struct Lines<R> {
     reader: R,
     text: String,
     number: u64,
+    /// Bytes read since the last line that counted.
+    idle: usize,
 }
 
 impl<R: BufRead> Lines<R> {
     pub const fn new(reader: R) -> Self {
-        Self { reader, text: String::new(), number: 0 }
+        Self { reader, text: String::new(), number: 0, idle: 0 }
+    }
+
+    /// The line at hand counts: something was done with it.
+    pub const fn count(&mut self) {
+        self.idle = 0;
     }
 
     /// Goes on to the next line that is not blank. False at the end of the text.
     pub fn advance(&mut self) -> Result<bool, TraceProblem> {
+        let mut blank = 0;
         loop {
             let mut bytes = std::mem::take(&mut self.text).into_bytes();
             bytes.clear();
@@ -34,11 +46,19 @@ impl<R: BufRead> Lines<R> {
             if bytes.len() > MAX_LINE_BYTES && bytes.last() != Some(&b'\n') {
                 return Err(TraceProblem::LineTooLong);
             }
+            blank += bytes.len();
+            self.idle += bytes.len();
             self.text = String::from_utf8(bytes).map_err(|error| TraceProblem::NotText {
                 column: error.utf8_error().valid_up_to() + 1,
             })?;
+            if self.idle > MAX_IDLE_BYTES {
+                return Err(TraceProblem::Idle);
+            }
             if !self.text.trim_ascii().is_empty() {
                 return Ok(true);
+            }
+            if blank > MAX_BLANK_BYTES {
+                return Err(TraceProblem::Blank);
             }
         }
     }
@@ -81,6 +101,44 @@ mod tests {
         let mut lines = Lines::new(BufReader::new(endless));
         assert!(matches!(lines.advance(), Err(TraceProblem::LineTooLong)));
         assert_eq!(lines.number(), 2);
+    }
+
+    #[test]
+    fn blank_lines_without_end_are_an_error() {
+        for (blank, per_line) in [(&b"\n"[..], 1), (b" \r\n", 3)] {
+            let mut lines = Lines::new(BufReader::new(Endless(blank)));
+            assert!(matches!(lines.advance(), Err(TraceProblem::Blank)));
+            assert_eq!(lines.number(), (MAX_BLANK_BYTES / per_line) as u64 + 1);
+        }
+        // As many as there may be, before each of two lines.
+        let text = format!("{0}a\n{0}b", "\n".repeat(MAX_BLANK_BYTES));
+        let mut lines = Lines::new(text.as_bytes());
+        assert!(lines.advance().unwrap() && lines.advance().unwrap());
+        assert_eq!(lines.text(), "b");
+    }
+
+    #[test]
+    fn lines_that_do_not_count_are_an_error_at_last() {
+        let line = [&[b'x'; 4095][..], b"\n"].concat();
+        let mut lines = Lines::new(BufReader::new(Endless(&line)));
+        let most = MAX_IDLE_BYTES / line.len();
+        (0..most).for_each(|_| assert!(lines.advance().unwrap()));
+        lines.count();
+        (0..most).for_each(|_| assert!(lines.advance().unwrap()));
+        assert!(matches!(lines.advance(), Err(TraceProblem::Idle)));
+    }
+
+    /// The same bytes again and again.
+    struct Endless<'a>(&'a [u8]);
+
+    impl std::io::Read for Endless<'_> {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            let whole = to.len() / self.0.len() * self.0.len();
+            to[..whole]
+                .chunks_exact_mut(self.0.len())
+                .for_each(|piece| piece.copy_from_slice(self.0));
+            Ok(whole)
+        }
     }
 
     #[test]

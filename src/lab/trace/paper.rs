@@ -23,7 +23,7 @@ use super::TraceProblem;
 use super::error::short;
 use super::lines::Lines;
 use crate::lab::program::{Carried, Turn};
-use crate::lab::{Made, OpInfo, Program, TensorId};
+use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
 use line::{Alias, Count, Line, Text};
 use names::{NameId, Names};
 use rustc_hash::FxHashSet;
@@ -39,13 +39,14 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<(Program, Turn), T
         let line: Line<'_> = serde_json::from_str(lines.text())?;
         if !started && is_start(&line) {
             (log, started, failed) = (Log::default(), true, None);
-        } else if failed.is_none()
-            && let Err(problem) = log.line(line)
-        {
-            if started {
-                return Err(problem);
+        } else if failed.is_none() {
+            let counts = line.instruction.0 != "ANNOTATE";
+            match log.line(line) {
+                Ok(()) if counts => lines.count(),
+                Ok(()) => {}
+                Err(problem) if started => return Err(problem),
+                Err(problem) => failed = Some((problem, lines.number())),
             }
-            failed = Some((problem, lines.number()));
         }
         if !lines.advance()? {
             break;
@@ -96,7 +97,7 @@ struct Call {
 impl Default for Log {
     fn default() -> Self {
         Self {
-            program: Program::new("ns"),
+            program: Program::new(CostUnit::Nanoseconds),
             names: Names::default(),
             storage_bytes: vec![],
             constants: vec![],

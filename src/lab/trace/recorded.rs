@@ -2,7 +2,7 @@
 
 use super::TraceProblem;
 use super::lines::Lines;
-use crate::lab::{Made, OpInfo, Program, TensorId};
+use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
 use crate::trace::{Event, OutputEvent, Source, VERSION};
 use rustc_hash::FxHashMap;
 use std::io::BufRead;
@@ -16,17 +16,25 @@ pub(super) struct Recorded {
 
 /// Reads on from the line at hand, the first.
 pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Recorded, TraceProblem> {
-    let program = begin(lines.text())?;
-    let mut reader = Reader { program, tensors: FxHashMap::default(), numbers: vec![] };
+    let (program, version) = begin(lines.text())?;
+    let mut reader =
+        Reader { program, tensors: FxHashMap::default(), numbers: vec![], ended: false };
     while lines.advance()? {
         reader.event(serde_json::from_str(lines.text())?)?;
+        lines.count();
     }
-    Ok(Recorded { program: reader.program, numbers: reader.numbers })
+    match reader {
+        // Earlier programs wrote no end.
+        Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
+        Reader { program, numbers, .. } => Ok(Recorded { program, numbers }),
+    }
 }
 
-fn begin(line: &str) -> Result<Program, TraceProblem> {
+fn begin(line: &str) -> Result<(Program, u32), TraceProblem> {
     match serde_json::from_str(line)? {
-        Event::Begin { version: VERSION, cost_model } => Ok(Program::new(cost_model)),
+        Event::Begin { version: version @ 1..=VERSION, cost_model } => {
+            Ok((Program::new(CostUnit::of_model(&cost_model)), version))
+        }
         Event::Begin { version, .. } => Err(TraceProblem::Version(version)),
         _ => Err(TraceProblem::NotATrace),
     }
@@ -34,6 +42,8 @@ fn begin(line: &str) -> Result<Program, TraceProblem> {
 
 struct Reader {
     program: Program,
+    /// Whether the last event was read.
+    ended: bool,
     /// Number in the file -> tensor, for each that may still be used.
     tensors: FxHashMap<u64, TensorId>,
     numbers: Vec<u64>,
@@ -41,6 +51,9 @@ struct Reader {
 
 impl Reader {
     fn event(&mut self, event: Event) -> Result<(), TraceProblem> {
+        if self.ended {
+            return Err(TraceProblem::AfterEnd);
+        }
         match event {
             Event::Begin { .. } => return Err(TraceProblem::SecondBegin),
             Event::Put { tensor, bytes, cost } => {
@@ -59,6 +72,7 @@ impl Reader {
             Event::Drop { tensor } => self.program.drop(self.tensor(tensor)?)?,
             Event::Commit { tensor } => self.program.commit(self.tensor(tensor)?)?,
             Event::Step => self.program.step(),
+            Event::End => self.ended = true,
         }
         Ok(())
     }

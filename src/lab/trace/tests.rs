@@ -4,7 +4,7 @@ mod paper_logs;
 mod wrong;
 
 use super::*;
-use crate::lab::{Instruction, Made, TensorId};
+use crate::lab::{CostUnit, Instruction, Made, TensorId};
 
 /// A weight, a view of it, an op with both kinds of results, one in place, one with no result.
 const LOG: &str = r#"
@@ -90,7 +90,7 @@ fn repeated(text: &str, times: usize) -> Vec<String> {
 #[test]
 fn a_log_means_what_the_papers_simulator_makes_of_it() {
     let trace = read(LOG).unwrap();
-    assert_eq!((trace.name(), trace.program().unit()), ("small", "ns"));
+    assert_eq!((trace.name(), trace.program().unit()), ("small", &CostUnit::Nanoseconds));
     assert_eq!(trace.program().base_cost(), 18.0);
     let expected = [
         "constant 0: 64 B",
@@ -152,7 +152,7 @@ fn a_log_is_repeated_with_its_constants() {
 fn a_recording_is_read_one_to_one() {
     let trace = read(RECORDING).unwrap();
     let program = trace.program();
-    assert_eq!((program.unit(), program.has_flops()), ("flops", false));
+    assert_eq!((program.unit(), program.has_flops()), (&CostUnit::Gigaflops, false));
     assert_eq!(program.op(0).flops, Some(99.0));
     assert_eq!(program.op(0).workspace, 16);
     assert!(!program.op(1).rematerializable);

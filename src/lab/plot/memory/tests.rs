@@ -1,4 +1,5 @@
 use super::*;
+use crate::lab::CostUnit;
 use crate::lab::plot::test_xml;
 
 /// Steps of training: memory rises through forward, falls through backward, and is cut at the budget.
@@ -21,9 +22,11 @@ fn sawtooth(samples: usize, steps: usize, budget: u64) -> Vec<Sample> {
 fn timeline(samples: Vec<Sample>) -> Timeline {
     Timeline {
         title: "ResNet-32, h_DTR".into(),
-        time_unit: "ns".into(),
+        unit: CostUnit::Nanoseconds,
         budget: 1 << 30,
         threshold: Some(1000 << 20),
+        full_budget: Some(3 << 29),
+        failure: None,
         samples,
     }
 }
@@ -33,7 +36,17 @@ fn a_million_samples_make_a_small_picture() {
     let svg = plot(&timeline(sawtooth(1_000_000, 12, 1 << 30))).unwrap();
     assert!(svg.len() < 300_000, "{}", svg.len());
     let picture = test_xml::read(&svg);
-    for text in ["memory (GiB)", "time (s)", "budget", "1 GiB", "threshold", "1000 MiB", "in use"] {
+    for text in [
+        "memory (GiB)",
+        "time, recomputation included (s)",
+        "budget",
+        "1 GiB",
+        "threshold",
+        "1000 MiB",
+        "100 %",
+        "1.50 GiB",
+        "in use",
+    ] {
         assert!(picture.texts.iter().any(|t| t == text), "{text}");
     }
 }
@@ -74,7 +87,14 @@ fn degenerate_runs_make_a_picture() {
             for threshold in [None, Some(0), Some(budget)] {
                 let mut run = timeline(samples.clone());
                 (run.budget, run.threshold) = (budget, threshold);
-                run.time_unit = ["", "ns", "<&>"][run.samples.len() % 3].into();
+                run.unit = match run.samples.len() % 3 {
+                    0 => CostUnit::Other("".into()),
+                    1 => CostUnit::Gigaflops,
+                    _ => CostUnit::Other("<&>".into()),
+                };
+                run.full_budget = threshold.map(|bytes| bytes / 2);
+                test_xml::read(&plot(&run).unwrap());
+                run.failure = Some("out of memory: <op>".into());
                 test_xml::read(&plot(&run).unwrap());
             }
         }
@@ -85,7 +105,8 @@ fn degenerate_runs_make_a_picture() {
 fn text_is_escaped() {
     let mut run = timeline(sawtooth(100, 2, 1 << 30));
     run.title = "<b>&\u{7}".into();
-    run.time_unit = "</text>".into();
+    run.unit = CostUnit::Other("</text>".into());
+    run.failure = Some("</svg>".into());
     let picture = test_xml::read(&plot(&run).unwrap());
     assert!(picture.texts.iter().any(|t| t.contains("&lt;b&gt;&amp;")));
 }
@@ -102,4 +123,44 @@ fn what_was_brought_back_is_in_the_bars() {
     let bars = svg.split("class=\"bars\" d=\"").nth(1).unwrap().split('"').next().unwrap();
     assert_eq!(bars.matches('M').count(), 2, "{bars}");
     assert!(test_xml::read(&svg).texts.contains(&"5 MiB".to_owned()));
+}
+
+#[test]
+fn a_run_that_failed_has_a_cross_and_its_reason() {
+    let mut run = timeline(sawtooth(1000, 2, 1 << 30));
+    let done = plot(&run).unwrap();
+    run.failure = Some("out of memory: conv2d".into());
+    let failed = plot(&run).unwrap();
+    let picture = test_xml::read(&failed);
+    assert!(picture.texts.contains(&"fails: out of memory: conv2d".to_owned()));
+    let crosses = |svg: &str| svg.matches("class=\"failed\"").count();
+    assert_eq!((crosses(&done), crosses(&failed)), (0, 1));
+}
+
+/// The same cost in each unit: the axis ends at the same number of operations, bytes or seconds.
+#[test]
+fn the_axis_counts_what_the_costs_do() {
+    for (unit, most, name, last) in [
+        (CostUnit::Nanoseconds, 50e6, "time, recomputation included (ms)", "50"),
+        (CostUnit::Milliseconds, 50.0, "time, recomputation included (ms)", "50"),
+        (
+            CostUnit::Gigaflops,
+            50.0,
+            "work, with 10 flop for each byte moved, recomputation included (Gflop)",
+            "50",
+        ),
+        (CostUnit::HundredMegabytes, 500.0, "bytes moved, recomputation included (GB)", "50"),
+        (CostUnit::Other("mine".into()), 50.0, "cost by mine, recomputation included", "50"),
+    ] {
+        let samples =
+            [0.0, most].map(|at| Sample { at, used: 1 << 20, ..Sample::default() }).to_vec();
+        let timeline = Timeline { unit, samples, budget: 1 << 20, ..Timeline::default() };
+        let texts = test_xml::read(&plot(&timeline).unwrap()).texts;
+        assert!(texts.iter().any(|text| text == name), "{name}: {texts:?}");
+        // Numbers from 0 up; 50 is the last, and 60 would be too many.
+        assert!(
+            texts.iter().any(|text| text == last) && !texts.contains(&"60".to_owned()),
+            "{texts:?}"
+        );
+    }
 }

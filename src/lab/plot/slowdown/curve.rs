@@ -1,5 +1,6 @@
 //! From points as they come to curves that can be drawn.
 
+use crate::lab::Spread;
 use crate::lab::plot::{Panel, Point};
 
 /// A panel's title and its curves, in the order of the legend.
@@ -9,6 +10,7 @@ pub(super) struct Curves {
 }
 
 /// One line's marks, by ascending budget.
+#[derive(Clone, PartialEq)]
 pub(super) struct Curve {
     /// Its number in the legend.
     pub line: usize,
@@ -18,32 +20,44 @@ pub(super) struct Curve {
 /// All runs of one policy under one budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// The budget in % of the peak.
+    /// The budget in % of the full one.
     pub percent: f64,
-    /// Of the runs that came through; None if none did. Also 0 <= low <= mean <= high, all finite.
-    pub mean: Option<f64>,
-    pub low: f64,
-    pub high: f64,
-    /// At least one run failed.
-    pub failed: bool,
+    pub spread: Spread,
 }
 
-/// Give each label its number, the same in all panels, and put points in order.
-pub(super) fn curves(panels: &[Panel]) -> (Vec<String>, Vec<Curves>) {
-    let mut labels: Vec<String> = Vec::new();
+/// A line of the legend: the names of lines that are the same in every panel.
+pub(super) type Names = Vec<String>;
+
+/// Give each label its number, the same in all panels, and put points in order. Labels whose lines are the
+/// same everywhere have one number.
+pub(super) fn curves(panels: &[Panel]) -> (Vec<Names>, Vec<Curves>) {
+    let mut labels: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|p| &p.lines) {
-        if !labels.contains(&line.label) {
-            labels.push(line.label.clone());
+        if !labels.contains(&line.label.as_str()) {
+            labels.push(&line.label);
         }
     }
-    let curve = |panel: &Panel, (line, label): (usize, &String)| {
-        let same = panel.lines.iter().filter(|l| l.label == *label);
-        Curve { line, marks: marks(same.flat_map(|l| &l.points)) }
+    let in_panel = |panel: &Panel, label: &str| {
+        marks(panel.lines.iter().filter(|l| l.label == label).flat_map(|l| &l.points))
     };
-    let curves = |panel: &Panel| labels.iter().enumerate().map(|l| curve(panel, l)).collect();
+    // Of each line of the legend: its names, and its marks in each panel.
+    let mut lines: Vec<(Names, Vec<Vec<Mark>>)> = Vec::new();
+    for label in labels {
+        let everywhere: Vec<_> = panels.iter().map(|panel| in_panel(panel, label)).collect();
+        let drawn = everywhere.iter().any(|marks| !marks.is_empty());
+        match lines.iter_mut().find(|(_, marks)| drawn && *marks == everywhere) {
+            Some((names, _)) => names.push(label.to_owned()),
+            None => lines.push((vec![label.to_owned()], everywhere)),
+        }
+    }
+    let curves = |panel: usize| {
+        let marks = lines.iter().map(|(_, everywhere)| everywhere[panel].clone());
+        marks.enumerate().map(|(line, marks)| Curve { line, marks }).collect()
+    };
+    let in_panels = panels.iter().enumerate();
     let panels =
-        panels.iter().map(|p| Curves { title: p.title.clone(), curves: curves(p) }).collect();
-    (labels, panels)
+        in_panels.map(|(i, p)| Curves { title: p.title.clone(), curves: curves(i) }).collect();
+    (lines.into_iter().map(|(names, _)| names).collect(), panels)
 }
 
 fn marks<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Mark> {
@@ -56,18 +70,9 @@ fn marks<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Mark> {
 }
 
 fn mark(points: &[Point]) -> Mark {
-    let usable = |p: &Point| p.slowdown.filter(|s| (0.0..1e12).contains(s));
-    let slowdowns: Vec<f64> = points.iter().filter_map(usable).collect();
-    let low = slowdowns.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = slowdowns.iter().copied().fold(0.0, f64::max);
-    // A mean of equal numbers may differ from them in the last bit.
-    let mean = (slowdowns.iter().sum::<f64>() / slowdowns.len() as f64).clamp(low.min(high), high);
     Mark {
         percent: points[0].budget_ratio * 100.0,
-        mean: (!slowdowns.is_empty()).then_some(mean),
-        low,
-        high,
-        failed: slowdowns.len() < points.len(),
+        spread: Spread::of(points.iter().map(|point| point.slowdown)),
     }
 }
 
@@ -81,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn points_are_sorted_and_averaged() {
+    fn points_are_sorted_and_taken_together() {
         let points = [
             point(0.5, Some(1.2)),
             point(0.1 + 0.2, None),
@@ -96,31 +101,53 @@ mod tests {
         let marks = marks(points.iter());
         let short: Vec<_> = marks
             .iter()
-            .map(|m| (m.percent.round(), m.mean.map(|m| (m * 10.0).round()), m.failed))
+            .map(|m| {
+                (m.percent.round(), m.spread.median.map(|m| (10.0 * m).round()), m.spread.failed)
+            })
             .collect();
-        let want = [
-            (10.0, None, true),
-            (20.0, None, true),
-            (30.0, Some(14.0), true),
-            (50.0, Some(13.0), false),
-        ];
+        let want = [(10.0, None, 1), (20.0, None, 2), (30.0, None, 1), (50.0, Some(13.0), 0)];
         assert_eq!(short, want);
-        assert_eq!((marks[3].low, marks[3].high), (1.2, 1.4));
+        assert_eq!(marks[2].spread.range, Some((1.4, 1.4)));
+        assert_eq!(marks[3].spread.range, Some((1.2, 1.4)));
+    }
+
+    fn line(label: &str, slowdowns: &[f64]) -> Line {
+        let points = slowdowns.iter().zip(1..);
+        let points = points.map(|(&s, i)| point(f64::from(i) / 10.0, Some(s))).collect();
+        Line { label: label.into(), points }
+    }
+
+    fn panel(lines: Vec<Line>) -> Panel {
+        Panel { title: String::new(), lines }
     }
 
     #[test]
     fn a_label_has_one_number_everywhere() {
-        let line = |label: &str| Line { label: label.into(), points: vec![point(0.5, Some(1.0))] };
         let panels = [
-            Panel { title: String::new(), lines: vec![line("a"), line("b"), line("a")] },
-            Panel { title: String::new(), lines: vec![line("c"), line("b")] },
+            panel(vec![line("a", &[1.0]), line("b", &[1.5]), line("a", &[1.0])]),
+            panel(vec![line("c", &[1.0]), line("b", &[1.5])]),
         ];
         let (labels, curves) = curves(&panels);
-        assert_eq!(labels, ["a", "b", "c"]);
+        assert_eq!(labels, [["a"], ["b"], ["c"]]);
         let drawn: Vec<Vec<usize>> = curves
             .iter()
             .map(|p| p.curves.iter().filter(|c| !c.marks.is_empty()).map(|c| c.line).collect())
             .collect();
         assert_eq!(drawn, [vec![0, 1], vec![1, 2]]);
+    }
+
+    #[test]
+    fn lines_that_are_the_same_everywhere_are_one() {
+        let (x, y) = (&[2.0, 1.5][..], &[2.0, 1.4][..]);
+        let panels = [
+            panel(vec![line("a", x), line("b", y), line("c", x), line("d", x), line("e", y)]),
+            panel(vec![line("a", y), line("b", y), line("c", y), line("d", x), line("e", y)]),
+        ];
+        let (labels, curves) = curves(&panels);
+        assert_eq!(labels, [vec!["a", "c"], vec!["b", "e"], vec!["d"]]);
+        assert!(curves.iter().all(|panel| panel.curves.len() == 3));
+        // Lines without a point are nothing that is the same.
+        let (labels, _) = super::curves(&[panel(vec![line("a", &[]), line("b", &[])])]);
+        assert_eq!(labels, [["a"], ["b"]]);
     }
 }

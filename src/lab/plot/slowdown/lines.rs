@@ -9,30 +9,30 @@ use svg::node::element::Path;
 /// Width of a line in px.
 pub(super) const LINE: f64 = 1.8;
 
-/// Path data through the means, broken where no run succeeded and cut off at the limit.
+/// Path data through the medians, broken where there is none and cut off at the limit.
 pub(super) fn polyline(marks: &[Mark], frame: &Frame, limit: f64) -> String {
     let mut data = String::new();
     // The mark before, and whether the pen is there.
     let mut before: Option<(f64, f64, bool)> = None;
     for mark in marks {
-        let Some(mean) = mark.mean else {
+        let Some(median) = mark.spread.median else {
             before = None;
             continue;
         };
-        let (x, inside) = (frame.x.at(mark.percent), mean <= limit);
-        if let Some((x_before, mean_before, was_inside)) = before
+        let (x, inside) = (frame.x.at(mark.percent), median <= limit);
+        if let Some((x_before, median_before, was_inside)) = before
             && was_inside != inside
         {
-            let part = (limit - mean_before) / (mean - mean_before);
+            let part = (limit - median_before) / (median - median_before);
             let crossing = x_before + part * (x - x_before);
             let pen = if inside { 'M' } else { 'L' };
             data += &format!("{pen}{crossing:.1} {:.1}", frame.y.at(limit));
         }
         if inside {
             let pen = if before.is_some() { 'L' } else { 'M' };
-            data += &format!("{pen}{x:.1} {:.1}", frame.y.at(mean));
+            data += &format!("{pen}{x:.1} {:.1}", frame.y.at(median));
         }
-        before = Some((x, mean, inside));
+        before = Some((x, median, inside));
     }
     data
 }

@@ -59,7 +59,8 @@ fn a_failure_between_two_successes_breaks_the_line() {
 
 #[test]
 fn failures_of_many_policies_do_not_hide_one_another() {
-    let lines = (0..12).map(|i| line(&format!("policy {i}"), &[(0.1, None), (0.9, Some(1.0))]));
+    let slowdown = |i: usize| Some(1.0 + i as f64 / 100.0);
+    let lines = (0..12).map(|i| line(&format!("policy {i}"), &[(0.1, None), (0.9, slowdown(i))]));
     let svg = plot(&[panel("p", lines.collect())], 2.0).unwrap();
     let mut starts: Vec<_> = paths(&svg, "fails");
     assert_eq!(starts.len(), 12);
@@ -117,13 +118,37 @@ fn repeated_runs_show_their_range() {
         plot(&[panel("p", vec![line("a", &[(0.2, Some(1.3)), (0.2, Some(1.5))])])], 2.0).unwrap();
     assert_eq!(paths(&svg, "range").len(), 1);
     assert_eq!(paths(&svg, "line")[0].matches(['M', 'L']).count(), 1);
+    let texts = test_xml::read(&svg).texts;
+    assert!(texts.contains(&"range of repeated runs; lines are medians".to_owned()), "{texts:?}");
+}
+
+/// Two of three failed, and so does their median: no line, but what the third came to, and the failure.
+#[test]
+fn a_median_that_failed_is_no_point() {
+    let points = [(0.2, None), (0.2, Some(1.2)), (0.2, None), (0.5, Some(1.0))];
+    let svg = plot(&[panel("p", vec![line("a", &points)])], 2.0).unwrap();
+    assert_eq!(paths(&svg, "line")[0].matches(['M', 'L']).count(), 1);
+    assert_eq!((paths(&svg, "range").len(), paths(&svg, "fails").len()), (1, 1));
+}
+
+#[test]
+fn equal_lines_are_drawn_once_with_all_their_names() {
+    let (x, y) = ([(0.2, Some(1.3)), (0.5, Some(1.0))], [(0.2, None), (0.5, Some(1.0))]);
+    let lines = vec![line("a", &x), line("b", &y), line("c", &x), line("d", &x)];
+    let svg = plot(&[panel("p", lines)], 2.0).unwrap();
+    assert_eq!(paths(&svg, "line").len(), 2);
+    let texts = test_xml::read(&svg).texts;
+    for name in ["a", "= c", "= d", "b"] {
+        assert!(texts.contains(&name.to_owned()), "{name}: {texts:?}");
+    }
 }
 
 #[test]
 fn any_number_of_panels_and_lines_has_a_place() {
     for panels in 1..=13 {
         let lines: Vec<_> = (0..panels)
-            .map(|i| line(&format!("policy {i}"), &[(0.1, None), (0.9, Some(1.0))]))
+            .map(|i| (format!("policy {i}"), Some(1.0 + i as f64 / 100.0)))
+            .map(|(name, slowdown)| line(&name, &[(0.1, None), (0.9, slowdown)]))
             .collect();
         let panels: Vec<_> =
             (0..panels).map(|i| panel(&format!("trace {i}"), lines.clone())).collect();

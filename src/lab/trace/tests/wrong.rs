@@ -86,10 +86,13 @@ fn a_wrong_recording_is_told_where_and_why() {
     let cases: &[Case] = &[
         (
             r#""version":1"#,
-            r#""version":2"#,
+            r#""version":3"#,
             1,
-            "the trace is of version 2; version 1 was expected",
+            "the trace is of version 3; version 2 was expected, or one before",
         ),
+        (r#""version":1"#, r#""version":0"#, 1, "the trace is of version 0"),
+        (r#""version":1"#, r#""version":2"#, 17, "the recording was cut off"),
+        (r#"{"event":"step"}"#, r#"{"event":"end"}"#, 9, "goes on after its end"),
         (
             r#""bytes":4,"cost":0.5"#,
             r#""bytes":-4,"cost":0.5"#,
@@ -152,6 +155,42 @@ fn packed(text: &str) -> Vec<u8> {
     let mut packer = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
     packer.write_all(text.as_bytes()).unwrap();
     packer.finish().unwrap()
+}
+
+/// What a killed program leaves, a full disk, or a copy that was broken off.
+#[test]
+fn half_a_recording_never_looks_whole() {
+    let whole = RECORDING.replacen(r#""version":1"#, r#""version":2"#, 1) + "{\"event\":\"end\"}\n";
+    assert_eq!(repeated(&whole, 1), repeated(RECORDING, 1));
+    assert!(read(whole.trim_end()).is_ok(), "all but the last line end is all of it");
+    for end in 0..whole.trim_end().len() {
+        let error = read(&whole[..end]).expect_err(&whole[..end]);
+        // Between two lines nothing else would tell.
+        if whole[..end].ends_with('\n') {
+            assert!(error.to_string().contains("cut off"), "{error}");
+        }
+    }
+}
+
+/// A gigabyte of nothing, of a megabyte on disk.
+#[test]
+fn what_unpacks_to_nothing_is_refused() {
+    let bomb = |line: &str| packed(&line.repeat((1 << 20) / line.len())).repeat(1 << 10);
+    for (line, message) in [
+        ("\n", "bytes without a word"),
+        ("   \r\n", "bytes without a word"),
+        ("{\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"FORWARD\"}\n", "without an instruction"),
+        ("{\"INSTRUCTION\":\"RELEASE\"}\n", "without an instruction"),
+    ] {
+        let error = Trace::read(&*bomb(line), "bomb.gz").unwrap_err().to_string();
+        assert!(error.contains(message) && error.contains("a trace as"), "{error}");
+        // In a trace, and behind one.
+        let (start, end) = LOG.split_at(LOG.find("{\"DST\"").unwrap());
+        for text in [vec![packed(start), bomb(line), packed(end)], vec![packed(LOG), bomb(line)]] {
+            let error = Trace::read(&*text.concat(), "bomb.gz").unwrap_err();
+            assert!(error.line.is_some() && !error.to_string().contains("cut off"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,320 @@
+//! `remat simulate` and `remat sweep`, as a user runs them.
+
+use remat::PolicyKind;
+use serde_json::Value;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.args(args).env_remove("RUST_LOG").output().expect("the program starts")
+}
+
+/// What it says on stdout, having done it.
+fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
+}
+
+/// An empty folder of a test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("remat-cli-lab-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A log of the DTR paper's format that comes with the tests.
+fn small() -> String {
+    format!("{}/tests/data/small.log", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A recording of two steps.
+fn recording(folder: &Path, name: &str) -> String {
+    let path = folder.join(name).into_os_string().into_string().unwrap();
+    let args = ["train", "mlp", "--quiet", "--batch", "16", "--steps", "2", "--budget", "200%"];
+    stdout(&[&args[..], &["--record", &path]].concat());
+    path
+}
+
+#[test]
+fn a_budget_of_100_percent_evicts_nothing_and_both_peaks_are_told() {
+    let folder = folder("full");
+    for trace in [small(), recording(&folder, "mlp.jsonl")] {
+        for arena in ["bytes", "bfc"] {
+            let args = ["--budget", "100%", "--arena", arena];
+            let simulated = ["simulate", &trace, "--json", "-"];
+            for row in objects(&stdout(&[&simulated[..], &args].concat())) {
+                assert_eq!(
+                    (&row["evictions"], &row["slowdown"]),
+                    (&0.into(), &1.0.into()),
+                    "{row}"
+                );
+                assert_eq!(row["budget_bytes"], row["full_budget_bytes"]);
+                assert!(row["unbudgeted_peak_bytes"].as_u64() <= row["full_budget_bytes"].as_u64());
+            }
+            let swept = ["sweep", &trace, "--dead", "keep,drop", "--quiet", "--json", "-"];
+            let rows = objects(&stdout(&[&swept[..], &args].concat()));
+            assert_eq!(rows.len(), 2 * PolicyKind::all().count());
+            for row in rows {
+                assert_eq!(
+                    (&row["evictions"], &row["slowdown"]),
+                    (&0.into(), &1.0.into()),
+                    "{row}"
+                );
+            }
+        }
+        let text = stdout(&["simulate", &trace, "--budget", "100%"]);
+        assert!(text.contains(", 100 %\n") && text.contains("; unbudgeted peak "), "{text}");
+        let said = stderr(&run(&["sweep", &trace, "--policy", "lru", "--budget", "100%"]));
+        assert!(said.contains("unbudgeted peak ") && said.contains("; 100 % is "), "{said}");
+    }
+}
+
+#[test]
+fn shares_are_written_as_they_were_asked_for() {
+    let text = stdout(&[
+        "sweep",
+        &small(),
+        "--policy",
+        "lru",
+        "--budget",
+        "10%..100%:10%,12.8%,35.25%",
+        "--csv",
+        "-",
+        "--quiet",
+    ]);
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let at = lines.next().unwrap().iter().position(|name| *name == "budget_ratio").unwrap();
+    let ratios: Vec<&str> = lines.map(|fields| fields[at]).collect();
+    let expected =
+        ["0.1", "0.128", "0.2", "0.3", "0.3525", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"];
+    assert_eq!(ratios, expected);
+    // No number has more digits than a millionth, or a nanosecond.
+    for field in text.split([',', '\n']) {
+        let decimals = field.split_once('.').map_or("", |(_, decimals)| decimals);
+        assert!(decimals.len() <= 9 || field.contains("e-"), "{field}");
+    }
+}
+
+#[test]
+fn a_table_is_headed_as_budgets_were_given_and_fits_80_columns() {
+    let small = small();
+    let budgets = ["--budget", "40%,64KiB,100KB,140001,35.5%"];
+    let text = stdout(&[&["sweep", &small, "--policy", "ablation"][..], &budgets].concat());
+    let heads: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(heads, ["small", "35.5%", "40%", "64KiB", "100KB", "140001"]);
+    let text = stdout(&["sweep", &small, "--policy", "ablation", "--dead", "drop,keep"]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    // All budgets are there, in blocks, and each block has all lines.
+    let blocks: Vec<&str> = text.split("\n\n").collect();
+    assert!(blocks.len() > 2, "{text}");
+    for percent in (1..=10).map(|tenth| format!(" {}%", 10 * tenth)) {
+        assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
+    }
+    assert!(blocks[..blocks.len() - 1].iter().all(|block| block.lines().count() == 73), "{text}");
+    // A threshold is called what it was called.
+    let thresholds = ["--policy", "lru", "--budget", "100%", "--eviction-threshold", "50%,100KB"];
+    let text = stdout(&[&["sweep", &small][..], &thresholds].concat());
+    assert!(text.contains("lru, from 50%") && text.contains("lru, from 100KB"), "{text}");
+}
+
+#[test]
+fn table_and_plot_take_seeds_together_in_the_same_way() {
+    let folder = folder("seeds");
+    let [json, svg] = ["rows.jsonl", "plot.svg"].map(|name| folder.join(name));
+    let [json, svg] = [&json, &svg].map(|path| path.to_str().unwrap());
+    let grid = ["sweep", &small(), "--policy", "random,dtr", "--budget", "50%,70%", "--seeds", "5"];
+    let text = stdout(&[&grid[..], &["--json", json, "--plot", svg]].concat());
+    let rows = objects(&std::fs::read_to_string(json).unwrap());
+    let mut medians = vec![];
+    for policy in ["random", "dtr"] {
+        let line = text.lines().find(|line| line.starts_with(policy)).unwrap();
+        let cells: Vec<&str> = line.split_whitespace().skip(1).collect();
+        for (cell, ratio) in cells.iter().zip([0.5, 0.7]) {
+            let of_cell =
+                rows.iter().filter(|r| r["policy"] == policy && r["budget_ratio"] == ratio);
+            let mut slowdowns: Vec<f64> =
+                of_cell.map(|row| row["slowdown"].as_f64().unwrap_or(f64::INFINITY)).collect();
+            assert_eq!(slowdowns.len(), 5);
+            slowdowns.sort_by(f64::total_cmp);
+            match slowdowns[2] {
+                median if median.is_finite() => assert_eq!(*cell, format!("{median:.3}"), "{text}"),
+                _ => assert!(["oom", "limit"].contains(cell), "{text}"),
+            }
+            medians.push(slowdowns);
+        }
+    }
+    assert!(medians.iter().any(|runs| runs[0] < runs[4]), "a random policy depends on its seed");
+    assert!(text.contains("Medians of 5 seeds") && text.contains("  range "), "{text}");
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("range of repeated runs; lines are medians"));
+}
+
+#[test]
+fn plots_are_svg_and_other_names_are_refused_before_anything_is_done() {
+    let folder = folder("plots");
+    let small = small();
+    for command in ["simulate", "sweep"] {
+        for name in ["x.png", "x.pdf", "x.jpeg", "x.svgz"] {
+            let path = folder.join(name);
+            let output = run(&[command, &small, "--plot", path.to_str().unwrap()]);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains("plots are written as SVG") && said.contains("x.svg"), "{said}");
+        }
+        assert!(names(&folder).is_empty());
+        for name in ["a.svg", "b", "c.svg.gz"] {
+            let path = folder.join(name);
+            stdout(&[command, &small, "--budget", "50%", "--plot", path.to_str().unwrap()]);
+            let bytes = std::fs::read(&path).unwrap();
+            let mut text = String::new();
+            match name {
+                "c.svg.gz" => drop(flate2_text(&bytes, &mut text)),
+                _ => text = String::from_utf8(bytes).unwrap(),
+            }
+            assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{name}");
+            std::fs::remove_file(path).unwrap();
+        }
+        let text = stdout(&[command, &small, "--budget", "50%", "--plot", "-"]);
+        assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+    }
+}
+
+fn flate2_text(bytes: &[u8], text: &mut String) -> usize {
+    flate2::read::GzDecoder::new(bytes).read_to_string(text).expect("it is compressed")
+}
+
+#[test]
+fn a_run_that_fails_says_so_in_text_and_plot() {
+    let folder = folder("fails");
+    let svg = folder.join("memory.svg");
+    let text = stdout(&["simulate", &small(), "--budget", "10%", "--plot", svg.to_str().unwrap()]);
+    assert!(text.contains(": fails\n") && text.contains("out of memory"), "{text}");
+    assert!(std::fs::read_to_string(svg).unwrap().contains("fails: out of memory: "));
+}
+
+#[test]
+fn equal_curves_of_the_ablation_are_drawn_once() {
+    let svg = stdout(&["sweep", &small(), "--policy", "ablation", "--plot", "-", "--quiet"]);
+    let lines = svg.matches("class=\"line\"").count();
+    assert!((10..36).contains(&lines), "{lines}");
+    for policy in PolicyKind::ablations() {
+        let name = policy.to_string();
+        assert!(svg.contains(&name), "{name} is in the legend");
+    }
+    // What each curve is equal to, as the rows say.
+    let rows =
+        objects(&stdout(&["sweep", &small(), "--policy", "ablation", "--json", "-", "--quiet"]));
+    let mut curves: Vec<(String, Vec<String>)> = vec![];
+    for row in &rows {
+        let (policy, slowdown) = (row["policy"].to_string(), row["slowdown"].to_string());
+        match curves.iter_mut().find(|(known, _)| *known == policy) {
+            Some((_, slowdowns)) => slowdowns.push(slowdown),
+            None => curves.push((policy, vec![slowdown])),
+        }
+    }
+    let mut distinct: Vec<&Vec<String>> = curves.iter().map(|(_, slowdowns)| slowdowns).collect();
+    distinct.sort();
+    distinct.dedup();
+    let drawn = distinct.iter().filter(|slowdowns| slowdowns.iter().any(|s| s != "null")).count();
+    assert_eq!((curves.len(), lines), (36, drawn));
+}
+
+#[test]
+fn quiet_is_quiet_and_one_is_no_plural() {
+    let folder = folder("quiet");
+    let csv = folder.join("a.csv");
+    let grid = ["sweep", &small(), "--policy", "lru", "--budget", "20%", "--quiet"];
+    let output = run(&[&grid[..], &["--csv", csv.to_str().unwrap()]].concat());
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    let output = run(&[&grid[..], &["--csv", "-"]].concat());
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    let text = stdout(&[&grid[..], &["--feasibility"]].concat());
+    assert!(text.contains(", 1 budget: "), "{text}");
+    let one = folder.join("one.jsonl");
+    let step = "{\"event\":\"begin\",\"version\":1,\"cost_model\":\"flops\"}\n\
+                {\"event\":\"put\",\"tensor\":1,\"bytes\":400,\"cost\":1.0}\n\
+                {\"event\":\"apply\",\"op\":\"f\",\"inputs\":[1],\"outputs\":[{\"tensor\":2,\"bytes\":400,\
+                \"source\":\"fresh\"}],\"workspace\":0,\"cost\":1.0,\"rematerializable\":true}\n\
+                {\"event\":\"apply\",\"op\":\"f\",\"inputs\":[1],\"outputs\":[{\"tensor\":3,\"bytes\":400,\
+                \"source\":\"fresh\"}],\"workspace\":0,\"cost\":1.0,\"rematerializable\":true}\n\
+                {\"event\":\"get\",\"tensor\":2}\n";
+    std::fs::write(&one, step).unwrap();
+    let one = one.to_str().unwrap();
+    let text = stdout(&["simulate", one, "--budget", "1100", "--arena", "bytes"]);
+    let plural = ["1 ops", "1 times", "1 scores", "1 evictions", "1 budgets", "1 steps"];
+    assert!(plural.iter().all(|words| !text.contains(&format!(" {words}"))), "{text}");
+    assert!(text.contains("1 op run again") && text.contains("chains of up to 1 op\n"), "{text}");
+}
+
+#[test]
+fn a_packed_recording_is_read_like_a_plain_one() {
+    let folder = folder("packed");
+    let [plain, packed] = ["mlp.jsonl", "mlp.jsonl.gz"].map(|name| recording(&folder, name));
+    assert_eq!(names(&folder), ["mlp.jsonl", "mlp.jsonl.gz"]);
+    let [text, bytes] = [&plain, &packed].map(|path| std::fs::read(path).unwrap());
+    assert!(bytes.starts_with(&[0x1f, 0x8b]) && bytes.len() * 4 < text.len());
+    let mut unpacked = String::new();
+    flate2_text(&bytes, &mut unpacked);
+    assert_eq!(unpacked.as_bytes(), text);
+    assert!(unpacked.ends_with("{\"event\":\"end\"}\n"));
+    let rows = [&plain, &packed].map(|path| {
+        let mut row = objects(&stdout(&["simulate", path, "--json", "-"])).remove(0);
+        (row["seconds"], row["search_seconds"]) = (Value::Null, Value::Null);
+        row
+    });
+    assert_eq!(rows[0], rows[1]);
+    // Half of it, as a killed program leaves it, is no recording.
+    let half = folder.join("half.jsonl");
+    let lines = unpacked.lines().count() / 2;
+    let cut: String = unpacked.split_inclusive('\n').take(lines).collect();
+    std::fs::write(&half, cut).unwrap();
+    let output = run(&["simulate", half.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the recording was cut off"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_cost_of_a_trace_is_told_in_the_unit_that_it_has() {
+    let folder = folder("units");
+    let path = folder.join("mlp.jsonl");
+    let path = path.to_str().unwrap();
+    let train = ["train", "mlp", "--quiet", "--batch", "16", "--steps", "2", "--budget", "200%"];
+    for (cost, unit, axis) in [
+        ("flops", "Gflop", "work, with 10 flop for each byte moved"),
+        ("bytes", "1e8 B", "bytes moved"),
+        ("measured", "ms", "time"),
+    ] {
+        stdout(&[&train[..], &["--cost", cost, "--record", path]].concat());
+        for (with, unit, axis) in [
+            ("trace", unit, axis),
+            ("flops", "Gflop", "work, with 10 flop for each byte moved"),
+            ("bytes", "1e8 B", "bytes moved"),
+        ] {
+            let row = stdout(&["simulate", path, "--cost", with, "--json", "-"]);
+            assert_eq!(objects(&row)[0]["unit"], unit, "{cost} {with}");
+            let svg = stdout(&["simulate", path, "--cost", with, "--plot", "-"]);
+            let named = format!(">\n{axis}, recomputation included (");
+            assert!(svg.contains(&named), "{cost} {with}");
+        }
+    }
+}

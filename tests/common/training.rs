@@ -1,0 +1,67 @@
+//! Recordings of training, made on the simulated device: nothing is computed, so that large networks
+//! take no longer than small ones.
+
+use remat::autograd::Tape;
+use remat::nn::{Mode, Module, ResNet, Sequential, mlp, parameters, resnet};
+use remat::optim::Sgd;
+use remat::trace::JsonLines;
+use remat::{Builder, DType, HostTensor, Ops, Runtime};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+/// What is trained.
+#[derive(Clone, Copy, Debug)]
+pub enum Model {
+    Mlp,
+    ResNet(ResNet),
+}
+
+/// A recording of some steps of training on images of 3x16x16, as text.
+pub fn record(model: Model, batch: usize, steps: usize, builder: Builder) -> Vec<u8> {
+    let text = Shared::default();
+    let runtime = builder.record(JsonLines::to(text.clone())).sim().unwrap();
+    train(&runtime, model, batch, steps);
+    runtime.finish_recording().unwrap();
+    let text = text.0.lock().unwrap();
+    text.clone()
+}
+
+fn train(runtime: &Runtime, model: Model, batch: usize, steps: usize) {
+    let mut network: Sequential = match model {
+        Model::Mlp => mlp(runtime, 3 * 16 * 16, &[200, 100], 10).unwrap(),
+        Model::ResNet(kind) => resnet(runtime, kind, 3, [16, 16], 10).unwrap(),
+    };
+    let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
+    for _ in 0..steps {
+        let zeros = |dtype, shape: &[usize]| {
+            HostTensor::zeros(dtype, remat::Dims::new(shape)).expect("a small one")
+        };
+        let images = runtime.put(zeros(DType::F32, &[batch, 3, 16, 16])).unwrap();
+        let labels = runtime.put(zeros(DType::I32, &[batch])).unwrap();
+        let tape = Tape::new(runtime);
+        for (_, parameter) in parameters(&mut network) {
+            tape.watch(parameter);
+        }
+        let logits = network.forward(&tape, &images, Mode::Train).unwrap();
+        let loss = tape.cross_entropy(&logits, &labels).unwrap();
+        drop((images, labels, logits));
+        sgd.minimize(tape, &loss, &mut network).unwrap();
+        runtime.get(&loss).unwrap();
+        drop(loss);
+        runtime.step().unwrap();
+    }
+}
+
+/// Bytes that are written on another thread.
+#[derive(Clone, Default)]
+pub struct Shared(pub Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
