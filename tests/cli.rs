@@ -3,12 +3,13 @@
 //! The last test is the long one: `cargo test --release --test cli -- --ignored`.
 
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 
 fn remat(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.args(args).env_remove("RUST_LOG");
+    command.args(args).env_remove("RUST_LOG").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     command
 }
 
@@ -36,7 +37,30 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn names(folder: &PathBuf) -> Vec<String> {
+/// A folder in MNIST's format, to train and to test on so many images: noise but for a bright row that
+/// tells the class.
+fn mnist(name: &str, side: usize, images: [usize; 2]) -> PathBuf {
+    let folder = folder(name);
+    let size = side * side;
+    for (part, n) in ["train", "t10k"].into_iter().zip(images) {
+        let file = |magic: u32, sizes: &[usize], data: Vec<u8>| {
+            let sizes = sizes.iter().map(|&size| u32::try_from(size).unwrap());
+            let head = std::iter::once(magic).chain(sizes).flat_map(u32::to_be_bytes);
+            head.chain(data).collect::<Vec<u8>>()
+        };
+        let pixel = |i: usize| match (i % size / side) % 20 == 2 * (i / size % 10) {
+            true => 255,
+            false => (i * 7919 % 251 / 4) as u8,
+        };
+        let images = file(0x803, &[n, side, side], (0..n * size).map(pixel).collect());
+        let labels = file(0x801, &[n], (0..n).map(|i| (i % 10) as u8).collect());
+        std::fs::write(folder.join(format!("{part}-images-idx3-ubyte")), images).unwrap();
+        std::fs::write(folder.join(format!("{part}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    folder
+}
+
+fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
@@ -103,12 +127,14 @@ fn the_report_says_what_was_asked_for() {
         ("model", "mlp".into()),
         ("data", "synthetic:1x4x4".into()),
         ("batch", 16.into()),
+        ("ending", "done".into()),
         ("steps", 4.into()),
+        ("steps_asked", 4.into()),
         ("seed", 0.into()),
         ("policy", "dtr-eq".into()),
         ("cost_model", "flops".into()),
         ("device", "cpu".into()),
-    ] as [(&str, Value); 8]
+    ] as [(&str, Value); 10]
     {
         assert_eq!(report[field], expected, "{field}");
     }
@@ -117,9 +143,11 @@ fn the_report_says_what_was_asked_for() {
         "budget_bytes",
         "eviction_threshold_bytes",
         "unbudgeted_peak_bytes",
+        "state_bytes",
         "peak_bytes",
         "final_loss",
         "test_accuracy",
+        "test_seconds",
         "evictions",
         "recomputed_ops",
         "ops",
@@ -139,13 +167,40 @@ fn a_person_gets_a_summary_on_stdout_and_progress_on_stderr() {
     let path = folder("summary").join("result.json");
     let output = run(&["train", "mlp", "--steps", "20", "--json", path.to_str().unwrap()]);
     let summary = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(summary.starts_with("mlp on digits: 20 steps of 128 images"), "{summary}");
+    assert!(summary.starts_with("mlp on digits: 20 steps of 128 images in "), "{summary}");
+    assert!(summary.contains(" a step (median)\n"), "{summary}");
+    assert!(summary.contains(" % of 360 images right, in "), "{summary}");
     assert!(summary.lines().all(|line| line.len() <= 80), "{summary}");
     let progress = stderr(&output);
     assert!(progress.contains("step 20/20: loss"), "{progress}");
+    assert!(progress.contains("testing on 360 images\n"), "{progress}");
     assert!(progress.lines().count() < 20, "{progress}");
     let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert!(summary.contains(&report["params_sha256"].as_str().unwrap()[..16]));
+}
+
+#[test]
+fn one_of_a_thing_is_no_plural() {
+    let output = run(&["train", "mlp", "--steps", "1", "--batch", "1", "--budget", "100%"]);
+    let summary = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(summary.starts_with("mlp on digits: 1 step of 1 image in "), "{summary}");
+    let said = stderr(&output);
+    assert!(said.starts_with("mlp on digits: 1,437 images, 1 step of 1\n"), "{said}");
+    assert!(!said.contains("1 steps") && !said.contains("1 evictions"), "{said}");
+}
+
+#[test]
+fn what_is_not_wanted_is_not_done_and_not_shown() {
+    let args = ["train", "mlp", "--steps", "2", "--no-test", "--no-progress", "--json", "-"];
+    let output = run(&args);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["test_accuracy"].is_null() && report["test_seconds"].is_null());
+    let said = stderr(&output);
+    assert!(said.contains("\nbudget ") && said.contains("\n  parameters  17,290"), "{said}");
+    assert!(!said.contains("step 1/2") && !said.contains("test"), "{said}");
+    // Before or after the command.
+    let output = run(&["--no-progress", "train", "mlp", "--steps", "2", "--quiet"]);
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
 }
 
 #[test]
@@ -156,7 +211,12 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--budget 0", "0 bytes hold no tensor; write for example 40% or 64MiB"),
         ("--budget 0%", "not a percentage above 0"),
         ("--budget 1e30GiB", "neither a percentage of the peak nor a size in bytes"),
-        ("--eviction-threshold 90%", "is above the budget"),
+        ("--budget 40", "that is 40 B; did you mean 40%?"),
+        ("--budget 0.4", "did you mean 40%?"),
+        ("--budget 50% --eviction-threshold 90%", "is above the budget"),
+        ("--record-steps 1", "--record <FILE>"),
+        ("--record - --json -", "--record and --json name the same file"),
+        ("--color red", "[possible values: auto, always, never]"),
         ("--min-evict-bytes 1XB", "`1XB` is not a size in bytes"),
         ("--batch 0", "give a whole number from 1 up"),
         ("--batch 99999999999999999", "lower --batch"),
@@ -181,27 +241,163 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         let output = run(&[&["train"], &args[..]].concat());
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.starts_with("error: ") && said.contains(message), "{args:?}: {said}");
+        assert!(said.contains("error: ") && said.contains(message), "{args:?}: {said}");
+        assert!(!said.contains("step 1/"), "{args:?}: {said}");
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
+/// The budget of `--budget N% (B MiB) passes`, as `N%`.
+fn passing(said: &str) -> String {
+    let named = said.split_once("--budget ").and_then(|(_, rest)| rest.split_once(" ("));
+    let (percent, rest) = named.unwrap_or_else(|| panic!("no budget is named: {said}"));
+    assert!(percent.ends_with('%') && rest.contains("B) passes\n"), "{said}");
+    percent.to_owned()
+}
+
 #[test]
-fn too_small_a_budget_is_explained_and_leaves_no_file() {
-    for budget in ["10%", "40", "1KiB", "300KiB"] {
-        let folder = folder(&format!("small-{budget}"));
+fn too_small_a_budget_is_refused_before_training_with_one_that_passes() {
+    for (model, batch, budget) in [
+        ("resnet20", "32", "10%"),
+        ("resnet20", "32", "40B"),
+        ("resnet20", "7", "1KiB"),
+        ("resnet20", "1", "300KiB"),
+        ("resnet18", "4", "40%"),
+        ("mlp", "100", "50%"),
+    ] {
+        let folder = folder(&format!("small-{model}-{batch}-{budget}"));
         let trace = folder.join("trace.jsonl");
-        let args = ["train", "--batch", "32", "--steps", "2", "--json", "-", "--budget", budget];
-        let output = run(&[&args[..], &["--record", trace.to_str().unwrap()]].concat());
+        let args = ["train", model, "--batch", batch, "--steps", "2", "--json", "-", "--budget"];
+        let record = ["--record", trace.to_str().unwrap(), "--no-test"];
+        let output = run(&[&args[..], &[budget], &record].concat());
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("error: out of memory: "), "{said}");
-        assert!(said.contains("unbudgeted, this peaks at "), "{said}");
-        assert!(said.contains("passes in simulation"), "{said}");
-        assert!(!said.contains("panicked"), "{said}");
+        assert!(
+            said.contains("\nerror: a budget of ") && said.contains(" is too small; "),
+            "{said}"
+        );
+        assert!(said.contains("out of memory: "), "{said}");
+        assert!(!said.contains("panicked") && !said.contains("step 1"), "{said}");
         assert!(output.stdout.is_empty());
         assert_eq!(names(&folder), [""; 0]);
+        let output = run(&[&args[..], &[&passing(&said)], &record].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn without_a_budget_every_run_passes() {
+    let mnist = mnist("default-budget", 28, [40, 20]);
+    let mnist = format!("idx:{}", mnist.display());
+    let mut chosen = Vec::new();
+    for (model, data, batches) in [
+        ("resnet20", "digits", &["1", "8", "32", "48", "128"][..]),
+        ("resnet32", "digits", &["7", "64"]),
+        ("resnet18", "digits", &["4"]),
+        ("mlp", "digits", &["1", "32", "128"]),
+        ("mlp", &mnist, &["1", "8", "32", "128"]),
+        ("resnet20", &mnist, &["1", "16"]),
+        ("resnet20", "synthetic:3x32x32", &["2"]),
+    ] {
+        for batch in batches {
+            let args = [model, "--data", data, "--batch", batch, "--steps", "2"];
+            let test = if data == mnist { &[][..] } else { &["--no-test"] };
+            let report = train(&[&args[..], test].concat());
+            let number = |field: &str| report[field].as_f64().unwrap();
+            let part = number("budget_bytes") / number("unbudgeted_peak_bytes");
+            chosen.push((100.0 * part).round() as u64);
+        }
+    }
+    // The usual budget where it passes, and more where it does not.
+    assert!(chosen.contains(&40) && chosen.iter().all(|percent| (40..=100).contains(percent)));
+    assert!(chosen.iter().any(|&percent| percent > 40), "{chosen:?}");
+}
+
+#[test]
+fn all_of_the_budget_it_takes_means_no_eviction() {
+    let mnist = mnist("no-eviction", 28, [30, 10]);
+    let mnist = format!("idx:{}", mnist.display());
+    for (model, data, batches) in [
+        ("resnet20", "digits", &["1", "2", "8", "32", "48", "128"][..]),
+        ("resnet32", "digits", &["1", "16"]),
+        ("resnet18", "digits", &["1", "8"]),
+        ("mlp", "digits", &["1", "32", "128"]),
+        ("mlp", &mnist, &["1", "8", "128"]),
+        ("resnet20", "synthetic:3x32x32", &["3"]),
+    ] {
+        for batch in batches {
+            for steps in ["1", "6"] {
+                let options = ["--min-evict-bytes", "0", "--policy", "lru", "--no-test"];
+                let args = [model, "--data", data, "--batch", batch, "--steps", steps];
+                let report = train(&[&args[..], &options, &["--budget", "100%"]].concat());
+                assert_eq!(report["evictions"], 0, "{args:?}");
+                assert_eq!(report["budget_bytes"], report["unbudgeted_peak_bytes"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_threshold_is_taken_into_account_before_training() {
+    let said = |args: &[&str]| {
+        let base = ["train", "--batch", "32", "--steps", "2", "--no-test"];
+        let output = run(&[&base[..], args].concat());
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        stderr(&output)
+    };
+    // The usual budget would be less than the threshold.
+    let text = said(&["--eviction-threshold", "70%"]);
+    assert!(
+        text.contains("not the usual 40 %, which leaves the eviction threshold no room"),
+        "{text}"
+    );
+    assert!(!text.contains("warning"), "{text}");
+    // Less than the parameters.
+    let args = ["--eviction-threshold", "1MiB", "--budget", "100%"];
+    let text = said(&args);
+    let expected = "warning: the eviction threshold of 1.00 MiB cannot be met: parameters and \
+                    optimizer state alone take 2.10 MiB; raise --eviction-threshold, or drop it\n";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(said(&[&args[..], &["--quiet"]].concat()), "");
+}
+
+#[test]
+fn a_recompute_limit_is_rehearsed_as_well() {
+    let args = ["train", "--batch", "32", "--steps", "2", "--no-test", "--recompute-limit", "0.1"];
+    let output = run(&[&args[..], &["--budget", "60%"]].concat());
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("above the recompute limit of 0.1"), "{said}");
+    let output = run(&[&args[..], &["--budget", &passing(&said)]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_run() {
+    let path = folder("diverged").join("result.json");
+    let args = ["train", "mlp", "--steps", "50", "--lr", "1e20", "--json", path.to_str().unwrap()];
+    let output = run(&args);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(report["ending"], "diverged");
+    let since = report["diverged_since_step"].as_u64().unwrap();
+    assert!(report["steps"].as_u64().unwrap() < 50 && report["final_loss"].is_null());
+    assert!(report["test_accuracy"].is_null());
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("error: the loss is "), "{last}");
+    let end = format!(" since step {since} of 50 steps; lower --lr, which is {}", 1e20f32);
+    assert!(last.ends_with(&end), "{last}");
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(summary.contains(&format!(" since step {since}; ")), "{summary}");
+}
+
+#[test]
+fn a_network_that_the_last_step_broke_is_no_success() {
+    let output = run(&["train", "mlp", "--steps", "1", "--lr", "1e38"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: after 1 step the network gives no numbers any more; "), "{said}");
 }
 
 #[test]
@@ -217,6 +413,40 @@ fn a_recording_is_whole_and_of_training_alone() {
     assert_eq!(events[0]["event"], "begin");
     assert_eq!((count("begin"), count("step"), count("put"), count("get")), (1, 3, 6, 3));
     assert!(text.ends_with('\n'));
+}
+
+#[test]
+fn a_recording_may_be_packed_or_go_to_stdout_or_end_early() {
+    let folder = folder("recordings");
+    let paths = ["all.jsonl", "all.jsonl.gz", "two.jsonl"].map(|name| folder.join(name));
+    let [all, packed, two] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let args = ["train", "mlp", "--steps", "3", "--no-test", "--quiet", "--record"];
+    let record = |more: &[&str]| {
+        let output = run(&[&args[..], more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        output.stdout
+    };
+    record(&[all]);
+    record(&[packed]);
+    record(&[two, "--record-steps", "2"]);
+    let stdout = record(&["-"]);
+    assert_eq!(names(&folder).len(), 3);
+    let text = std::fs::read(all).unwrap();
+    assert_eq!(stdout, text);
+    let mut unpacked = Vec::new();
+    let file = std::fs::File::open(packed).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, text);
+    let two = std::fs::read(two).unwrap();
+    assert!(text.starts_with(&two));
+    let steps =
+        |text: &[u8]| String::from_utf8_lossy(text).matches("{\"event\":\"step\"}\n").count();
+    assert_eq!((steps(&text), steps(&two)), (3, 2));
+    assert!(two.ends_with(b"{\"event\":\"step\"}\n"));
+    // The summary does not come between.
+    let output = run(&["train", "mlp", "--steps", "1", "--no-test", "--record", "-"]);
+    assert!(stderr(&output).contains("\nmlp on digits: 1 step of 128 images in "));
+    assert!(output.stdout.ends_with(b"{\"event\":\"step\"}\n"));
 }
 
 #[test]
@@ -345,7 +575,11 @@ fn files_that_cannot_be_read_or_written_are_named() {
     let data = format!("idx:{}", folder.display());
     let mut cases = vec![
         (["--data", data.as_str()], "train-images-idx3-ubyte: starts with 0x6e6f7420"),
-        (["--data", "idx:/nowhere"], "/nowhere/train-images-idx3-ubyte: No such file"),
+        (["--data", "idx:/nowhere"], "/nowhere: No such file"),
+        (
+            ["--data", "idx:/nowhere"],
+            "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images",
+        ),
         (["--json", missing], "missing/file: No such file"),
         (["--record", missing], "missing/file: No such file"),
     ];
@@ -383,13 +617,150 @@ fn help_and_version_are_there() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("Usage: remat"));
     let output = run(&["--version"]);
     assert_eq!(output.stdout, format!("remat {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+    for command in ["train", "devices", "completions"] {
+        let output = run(&[command, "--help"]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("\nExamples:\n  remat "));
+    }
+}
+
+#[test]
+fn shells_can_complete() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = run(&["completions", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains("record-steps"), "{shell}");
+    }
+    assert_eq!(run(&["completions", "dos"]).status.code(), Some(2));
+}
+
+#[test]
+fn color_is_there_when_asked_for() {
+    let colored = |args: &[&str], variable: Option<&str>| {
+        let mut command = remat(args);
+        variable.map(|variable| command.env(variable, "1"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        output.stderr.contains(&0x1b)
+    };
+    for error in [&["train", "--budget", "x"][..], &["train", "mlp", "--budget", "1KiB"]] {
+        let asked = |when: &'static str| [&[when], error].concat();
+        assert!(!colored(error, None), "this is no terminal");
+        assert!(colored(&asked("--color=always"), None));
+        assert!(colored(&asked("--color=always"), Some("NO_COLOR")), "the option goes first");
+        assert!(colored(error, Some("CLICOLOR_FORCE")));
+        assert!(!colored(&asked("--color=never"), Some("CLICOLOR_FORCE")));
+        assert!(!colored(error, Some("NO_COLOR")));
+    }
+}
+
+/// Runs a program, and waits until a line on stderr is as wanted.
+fn until(mut command: Command, is_wanted: impl Fn(&str) -> bool) -> (Child, BufReader<impl Read>) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended too early");
+        if is_wanted(&line) {
+            return (child, lines);
+        }
+    }
+}
+
+#[cfg(unix)]
+fn press_ctrl_c(child: &Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_with_a_summary_of_what_was_done() {
+    let folder = folder("ctrl-c");
+    let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
+    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    // Far more steps than there is time for, and a line about the first of them.
+    let args = ["train", "mlp", "--steps", "100000000"];
+    let (child, mut rest) =
+        until(remat(&[&args[..], &files].concat()), |line| line.starts_with("step 1/"));
+    press_ctrl_c(&child);
+    let mut said = String::new();
+    rest.read_to_string(&mut said).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("press Ctrl-C again"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(result).unwrap()).unwrap();
+    assert_eq!(
+        (&report["ending"], &report["steps_asked"]),
+        (&"interrupted".into(), &100_000_000.into())
+    );
+    let steps = report["steps"].as_u64().unwrap();
+    assert!(steps >= 1 && report["test_accuracy"].is_null());
+    assert_eq!(report["params_sha256"].as_str().unwrap().len(), 64);
+    let thousands = said.lines().last().unwrap().replace(',', "");
+    assert_eq!(thousands, format!("interrupted after {steps} of 100000000 steps"));
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(summary.contains(" of 100,000,000 steps of 128 images in "), "{summary}");
+    // What was recorded is whole.
+    let mut left = names(&folder);
+    left.sort();
+    assert_eq!(left, ["result.json", "trace.jsonl"]);
+    let text = std::fs::read_to_string(trace).unwrap();
+    assert_eq!(text.matches("{\"event\":\"step\"}\n").count() as u64, steps);
+    assert!(text.ends_with("{\"event\":\"step\"}\n"));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_in_the_test_keeps_what_was_learned() {
+    // A test of far more batches than there is time for.
+    let data = format!("idx:{}", mnist("ctrl-c-in-the-test", 1, [10, 5_000_000]).display());
+    let args = ["train", "mlp", "--data", &data, "--batch", "1", "--steps", "2"];
+    let (child, mut rest) = until(remat(&args), |line| line == "testing on 5,000,000 images\n");
+    press_ctrl_c(&child);
+    let mut said = String::new();
+    rest.read_to_string(&mut said).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(summary.starts_with(&format!("mlp on {data}: 2 steps of 1 image in ")), "{summary}");
+    assert!(!summary.contains(" right, in "), "{summary}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    // Nobody reads the recording, so that a step never ends, and the first Ctrl-C waits for it.
+    let args = ["train", "--steps", "100000000", "--record", "-"];
+    let (mut child, mut rest) = until(remat(&args), |line| line.starts_with("budget "));
+    press_ctrl_c(&child);
+    let mut line = String::new();
+    while !line.starts_with("interrupted: finishing the step at hand") {
+        line.clear();
+        assert!(rest.read_line(&mut line).unwrap() > 0, "it ended too early");
+    }
+    assert!(child.try_wait().unwrap().is_none());
+    press_ctrl_c(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    line.clear();
+    assert_eq!(rest.read_line(&mut line).unwrap(), 0, "{line}");
 }
 
 #[test]
 fn the_engine_tells_what_it_does_when_asked() {
-    let args = ["train", "mlp", "--steps", "1"];
+    let args = ["train", "--steps", "2", "--batch", "32", "--budget", "60%"];
     let output = remat(&args).env("RUST_LOG", "remat=debug").output().unwrap();
-    assert!(stderr(&output).contains("DEBUG remat: "), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("DEBUG remat: "), "{said}");
+    // Nothing of rehearsals, and the test is no step.
+    let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(
+        (lines("remat: training steps=2"), lines("remat: testing images=360")),
+        (1, 1),
+        "{said}"
+    );
+    assert_eq!((lines("remat: step step="), lines("step=2")), (2, 1), "{said}");
+    // By name.
+    assert!(lines("will evict op=\"images\"") + lines("will evict op=images") > 0, "{said}");
     let output = remat(&args).env("RUST_LOG", "remat=loud").output().unwrap();
     assert!(output.status.success());
     assert!(stderr(&output).contains("warning: RUST_LOG: "), "{}", stderr(&output));

@@ -4,7 +4,8 @@ use super::named::{cost_model, policy};
 use super::source::Source;
 use super::target::DeviceName;
 use super::values::{self, Budget, Share};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use remat::engine::Dead;
 use remat::policy::Exponents;
 use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
@@ -15,33 +16,79 @@ use std::path::PathBuf;
 /// When memory runs short, tensors that can be recomputed are evicted, and recomputed when they are
 /// needed again.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Start with: remat train")]
+#[command(
+    version,
+    after_help = "Start with: remat train",
+    after_long_help = "\
+Examples:
+  remat train                          ResNet-20 on handwritten digits, in 40 % of the memory
+  remat train --help                   All there is to choose
+  remat devices                        What there is to train on
+  remat train --record run.jsonl       Record a run ..
+  remat simulate run.jsonl             .. and replay it under another budget or policy, in milliseconds
+  remat sweep run.jsonl                .. or under all of them
+
+RUST_LOG=remat=debug shows what the engine does, on stderr."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
+
+    #[command(flatten)]
+    pub terminal: TerminalArgs,
+}
+
+/// How things look.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Terminal")]
+pub struct TerminalArgs {
+    /// Color what is for people
+    ///
+    /// auto: on a terminal, unless NO_COLOR is set.
+    #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto, value_enum, global = true)]
+    pub color: ColorChoice,
+
+    /// Show no progress
+    #[arg(long, global = true)]
+    pub no_progress: bool,
 }
 
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Train(TrainArgs),
+    Train(Box<TrainArgs>),
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
+    Completions(CompletionsArgs),
 }
 
 /// Train a network on labelled images
 ///
 /// Without arguments: ResNet-20 on the handwritten digits that come with the program, in 40 % of the
-/// memory that it would take. A dry run that only counts bytes finds out how much that is. Progress goes
-/// to stderr, a summary to stdout.
+/// memory that it would take. Before the first step, training is rehearsed on a device that only counts
+/// bytes: that finds out how much it would take, and whether the budget suffices. Progress goes to stderr,
+/// a summary to stdout.
 ///
 /// For the same model, data, batch, steps and seed the result is the same to the last bit on a device,
-/// whatever the budget, the policy and the number of threads. TF32 is another result, the same each time.
+/// whatever the budget, the policy and the number of threads. With TF32 it is another result, the same
+/// each time.
+///
+/// Ctrl-C finishes the step at hand and ends with a summary; a second Ctrl-C ends at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Exit codes: 0 done; 1 a file or the device failed; 2 the arguments make no sense, or the budget is too \
-small.\n\nRUST_LOG=remat=debug shows what the engine does, on stderr.")]
+Examples:
+  remat train
+  remat train mlp --epochs 2
+  remat train resnet32 --batch 32 --steps 100 --budget 60%
+  remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
+  remat train mlp --data idx:mnist --lr 0.05 --json result.json
+  remat train --steps 3 --record run.jsonl.gz
+
+Exit codes: 0 done; 1 a file or the device failed, or the loss is no number any more; 2 the arguments \
+make no sense, or the budget is too small; 130 ended by Ctrl-C.
+
+RUST_LOG=remat=debug shows what the engine does, on stderr.")]
 pub struct TrainArgs {
     /// The network
     #[arg(default_value_t = Model::ResNet20, value_enum)]
@@ -83,17 +130,18 @@ pub struct DeviceArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    /// Most memory to use: 40%, 64MiB, auto, ... [default: 40%, of mlp 75%]
+    /// Most memory to use: 40%, 64MiB, auto, ... [default: 40%, or the least that passes]
     ///
     /// A hard limit for parameters, activations, gradients and workspaces together, the test included.
-    /// A percentage is of the most that the same training takes when nothing is evicted. auto is what the
-    /// device has free now, less a margin.
+    /// A percentage is of the smallest budget under which the same training evicts nothing. auto is what
+    /// the device has free now, less a margin. A budget that is too small is refused before the first
+    /// step, with one that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
     /// Evict before each op until no more than this is used: 30%, 48MiB, ...
     ///
-    /// A softer line below the budget; a percentage is of the same peak. Without it, tensors are evicted
+    /// A softer line below the budget; a percentage is of the same size. Without it, tensors are evicted
     /// only when an allocation does not fit.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
@@ -167,6 +215,10 @@ pub struct LearningArgs {
     #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub weight_decay: f32,
 
+    /// End without the test
+    #[arg(long)]
+    pub no_test: bool,
+
     /// Seed of initial weights, image order, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
@@ -184,9 +236,15 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Record training as a trace of JSON lines
+    /// Record training as a trace of JSON lines; - for stdout, and the summary goes to stderr
+    ///
+    /// Packed by gzip if the name ends in .gz. `remat simulate` and `remat sweep` replay it.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+
+    /// Record the first N steps only
+    #[arg(long, value_name = "N", requires = "record", value_parser = values::count, allow_hyphen_values = true)]
+    pub record_steps: Option<usize>,
 
     /// Say nothing but errors, and what --json - asks for
     #[arg(long, short)]
@@ -198,10 +256,28 @@ pub struct OutputArgs {
 /// The processor, and the NVIDIA GPUs with the libraries that are used on them. A name in the first column
 /// is what `remat train --device` takes.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat devices
+  remat devices --json -")]
 pub struct DevicesArgs {
     /// Write the list as one JSON object instead; - is stdout
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Print completions for a shell
+///
+/// The shell reads them from a file: where, depends on the shell.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat completions bash > ~/.local/share/bash-completion/completions/remat
+  remat completions zsh > ~/.zfunc/_remat
+  remat completions fish > ~/.config/fish/completions/remat.fish")]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: Shell,
 }
 
 /// [`Dead`] by name.
@@ -219,6 +295,13 @@ impl From<DeadArg> for Dead {
             DeadArg::Keep => Self::Keep,
             DeadArg::Drop => Self::Drop,
         }
+    }
+}
+
+impl Command {
+    /// Whether nothing but errors is to be said.
+    pub fn is_quiet(&self) -> bool {
+        matches!(self, Self::Train(args) if args.output.quiet)
     }
 }
 

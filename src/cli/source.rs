@@ -1,6 +1,7 @@
-use remat::data::{DataError, Dataset};
+use super::failure::Failure;
+use remat::data::Dataset;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where the images come from.
@@ -16,13 +17,30 @@ pub enum Source {
 
 impl Source {
     /// Reads or makes up the images.
-    pub fn load(&self, seed: u64) -> Result<Dataset, DataError> {
+    pub fn load(&self, seed: u64) -> Result<Dataset, Failure> {
         match self {
             Self::Digits => Ok(Dataset::digits()),
-            Self::Synthetic(shape) => Dataset::synthetic(*shape, seed),
-            Self::Idx(folder) => Dataset::idx(folder),
+            Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
+            Self::Idx(folder) => {
+                check_folder(folder)?;
+                Ok(Dataset::idx(folder)?)
+            }
         }
     }
+}
+
+/// An error that says what belongs into a folder, if there is none.
+fn check_folder(folder: &Path) -> Result<(), Failure> {
+    let problem = match folder.metadata() {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "not a folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(Failure::new(format!(
+        "data: {}: {problem}\n  idx:DIR is a folder with the files of MNIST or a set like it, plain or with .gz:\n  \
+         train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte",
+        folder.display()
+    )))
 }
 
 impl FromStr for Source {
