@@ -151,7 +151,7 @@ impl Plan {
     /// Why a run ended early that had passed its rehearsal, with a larger budget that passes.
     pub fn too_small(&self, rehearsal: &Rehearsal<'_>, shows: Shows, error: &Error) -> Failure {
         let planner = Planner { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
-        let refusal = planner.refusal(self.budget, &ByteSize(self.budget).to_string(), error);
+        let refusal = planner.refusal(self.budget, &ByteSize(self.budget).to_string(), Some(error));
         refusal.unwrap_or_else(|failure| failure)
     }
 }
@@ -196,15 +196,18 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// A budget that somebody gave; if it fails, an error with one that passes.
     fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, Failure> {
+        if budget < self.needs.state {
+            return Err(self.refusal(budget, asked, None)?);
+        }
         let limit = self.rehearsal.memory.recompute_limit;
         match self.rehearse(budget, self.needs.threshold, limit)? {
             Ok(rehearsed) => Ok(rehearsed),
-            Err(error) => Err(self.refusal(budget, asked, &error)?),
+            Err(error) => Err(self.refusal(budget, asked, Some(&error))?),
         }
     }
 
-    /// What to say of a budget that failed.
-    fn refusal(&self, budget: u64, asked: &str, error: &Error) -> Result<Failure, Failure> {
+    /// What to say of a budget that failed, with this error or for the state's sake alone.
+    fn refusal(&self, budget: u64, asked: &str, error: Option<&Error>) -> Result<Failure, Failure> {
         let above = self.needs.percent(budget) as u32 + 1;
         let mut message = match (self.passing(above, NAMED_RATIO)?, self.needs.threshold) {
             (Some((percent, _)), _) => format!(
@@ -230,7 +233,8 @@ impl Planner<'_> {
         message += &format!(
             "\n  parameters and optimizer state take {state}; nothing is evicted from {unbudgeted} on"
         );
-        for line in error.to_string().trim_end().lines() {
+        let error = error.map(Error::to_string).unwrap_or_default();
+        for line in error.trim_end().lines() {
             message += "\n  ";
             message += line;
         }
@@ -340,7 +344,7 @@ impl fmt::Display for Plan {
             ),
             Reason::Threshold => write!(
                 f,
-                "\n  not the usual {USUAL} %, which leaves the eviction threshold no room"
+                "\n  not the usual {USUAL} %, because of the eviction threshold"
             ),
             Reason::Asked | Reason::Auto | Reason::Usual => Ok(()),
         }
