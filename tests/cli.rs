@@ -179,6 +179,23 @@ fn a_person_gets_a_summary_on_stdout_and_progress_on_stderr() {
     assert!(summary.contains(&report["params_sha256"].as_str().unwrap()[..16]));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_terminal_a_bar_shows_from_the_first_step_to_the_test() {
+    let program = env!("CARGO_BIN_EXE_remat");
+    let command = format!("stty rows 40 cols 100; {program} train mlp --steps 3");
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output();
+    let Ok(output) = output else { return println!("skipped: there is no `script` here") };
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let bars = [" 0/3 ", " first step ", " loss ", "/360 ", " testing ", "mlp on digits: 3 steps"];
+    let mut rest = &shown[..];
+    for bar in bars {
+        let at = rest.find(bar).unwrap_or_else(|| panic!("{bar} is missing: {shown}"));
+        rest = &rest[at..];
+    }
+    assert!(!shown.contains("testing on"), "bars instead of lines: {shown}");
+}
+
 #[test]
 fn one_of_a_thing_is_no_plural() {
     let output = run(&["train", "mlp", "--steps", "1", "--batch", "1", "--budget", "100%"]);
@@ -348,18 +365,15 @@ fn a_threshold_is_taken_into_account_before_training() {
     };
     // The usual budget would be less than the threshold.
     let text = said(&["--eviction-threshold", "70%"]);
-    assert!(
-        text.contains("not the usual 40 %, because of the eviction threshold\n"),
-        "{text}"
-    );
+    assert!(text.contains("not the usual 40 %, because of the eviction threshold\n"), "{text}");
     assert!(!text.contains("warning"), "{text}");
     // Less than the parameters.
     let args = ["--eviction-threshold", "1MiB", "--budget", "100%"];
     let text = said(&args);
     let blame = "times its own work; raise --eviction-threshold, or drop it\n";
     assert!(text.contains(blame), "{text}");
-    let expected = "warning: the eviction threshold of 1.00 MiB cannot be met: parameters and \
-                    optimizer state alone take 2.10 MiB; raise --eviction-threshold, or drop it\n";
+    let expected = "warning: the eviction threshold of 1.00 MiB cannot be met, as parameters and optimizer \
+                    state\n  alone take 2.10 MiB; raise --eviction-threshold, or drop it\n";
     assert!(text.contains(expected), "{text}");
     assert_eq!(said(&[&args[..], &["--quiet"]].concat()), "");
 }

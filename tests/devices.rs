@@ -124,8 +124,8 @@ fn what_fits_is_said_to_fit() {
         text(&output.stderr)
     };
     for (budget, expected) in [
-        ("auto", "(auto); training takes "),
-        ("1GiB", "budget 1.00 GiB; training takes "),
+        ("auto", "(auto); it takes "),
+        ("1GiB", "budget 1.00 GiB; it takes "),
         ("90%", ", 90 % of the "),
     ] {
         let said = lines(budget);

@@ -25,7 +25,7 @@ Examples:
   remat train --help                   All there is to choose
   remat devices                        What there is to train on
   remat train --record run.jsonl       Record a run ..
-  remat simulate run.jsonl             .. and replay it under another budget or policy, in milliseconds
+  remat simulate run.jsonl             .. and replay it under another budget or policy
   remat sweep run.jsonl                .. or under all of them
 
 RUST_LOG=remat=debug shows what the engine does, on stderr."
@@ -42,13 +42,13 @@ pub struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Terminal")]
 pub struct TerminalArgs {
-    /// Color what is for people
+    /// Use color
     ///
     /// auto: on a terminal, unless NO_COLOR is set.
     #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto, value_enum, global = true)]
     pub color: ColorChoice,
 
-    /// Show no progress
+    /// Hide progress bars and progress lines
     #[arg(long, global = true)]
     pub no_progress: bool,
 }
@@ -71,8 +71,8 @@ pub enum Command {
 /// a summary to stdout.
 ///
 /// For the same model, data, batch, steps and seed the result is the same to the last bit on a device,
-/// whatever the budget, the policy and the number of threads. With TF32 it is another result, the same
-/// each time.
+/// whatever the budget, the policy and the number of threads. TF32 gives another result, the same each
+/// time.
 ///
 /// Ctrl-C finishes the step at hand and ends with a summary; a second Ctrl-C ends at once.
 #[derive(Args, Debug)]
@@ -85,8 +85,11 @@ Examples:
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
   remat train --steps 3 --record run.jsonl.gz
 
-Exit codes: 0 done; 1 a file or the device failed, or the loss is no number any more; 2 the arguments \
-make no sense, or the budget is too small; 130 ended by Ctrl-C.
+Exit codes:
+  0    done
+  1    a file or the device failed, or the loss became NaN or infinite
+  2    the arguments make no sense, or the budget is too small
+  130  ended by Ctrl-C
 
 RUST_LOG=remat=debug shows what the engine does, on stderr.")]
 pub struct TrainArgs {
@@ -115,11 +118,11 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
 
-    /// Threads of the cpu that compute [default: one per core]
+    /// CPU threads to compute on [default: one per core]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub threads: Option<usize>,
 
-    /// On a GPU, let matrix products and convolutions round their inputs to TF32
+    /// On a GPU, compute matrix products and convolutions in TF32
     ///
     /// 10 bits of mantissa instead of 23: several times faster, from compute capability 8.0 on.
     #[arg(long)]
@@ -150,15 +153,15 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
     pub policy: PolicyKind,
 
-    /// What recomputing is taken to cost
+    /// How the cost of recomputing is estimated
     #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
     pub cost: CostModelKind,
 
-    /// How much cost, bytes and staleness count in a --policy that has all three [default: 1,1,1]
+    /// Weights of cost, bytes and staleness in a --policy that has all three [default: 1,1,1]
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// Of --policy megengine: count a tensor's own cost as well
+    /// With --policy megengine: count a tensor's own cost as well
     #[arg(long)]
     pub own_cost: bool,
 
@@ -170,7 +173,7 @@ pub struct MemoryArgs {
     #[arg(long)]
     pub sqrt_sampling: bool,
 
-    /// What becomes of tensors recomputed only as a step on the way
+    /// What to do with tensors that were recomputed only to recompute others
     #[arg(long, value_name = "WHAT", default_value = "drop")]
     pub dead: DeadArg,
 
@@ -191,7 +194,7 @@ pub struct LearningArgs {
     #[arg(long, default_value_t = Source::Digits)]
     pub data: Source,
 
-    /// Images a step
+    /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
@@ -203,7 +206,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = values::count, allow_hyphen_values = true)]
     pub steps: Option<usize>,
 
-    /// Highest learning rate; it rises to it over a tenth of the run and falls to 0 along a cosine
+    /// Peak learning rate: a warm-up over a tenth of the run, then a cosine down to 0
     #[arg(long, default_value = "0.1", value_parser = values::above_zero, allow_hyphen_values = true)]
     pub lr: f32,
 
@@ -215,11 +218,11 @@ pub struct LearningArgs {
     #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub weight_decay: f32,
 
-    /// End without the test
+    /// Skip the test after training
     #[arg(long)]
     pub no_test: bool,
 
-    /// Seed of initial weights, image order, sampling and --policy random
+    /// Seed of the initial weights, the order of images, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 }
@@ -228,7 +231,7 @@ pub struct LearningArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Write the result as one JSON object; - for stdout, and the summary goes to stderr
+    /// Write the result as a JSON object; - is stdout, and the summary goes to stderr then
     ///
     /// Its params_sha256 is over all parameters and all buffers (running statistics), in the order of
     /// the network, as they lie in memory. Counters are those of training; peak_bytes is that of the
@@ -236,7 +239,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Record training as a trace of JSON lines; - for stdout, and the summary goes to stderr
+    /// Record training as a trace of JSON lines; - is stdout, and the summary goes to stderr then
     ///
     /// Packed by gzip if the name ends in .gz. `remat simulate` and `remat sweep` replay it.
     #[arg(long, value_name = "FILE")]
@@ -246,7 +249,7 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", requires = "record", value_parser = values::count, allow_hyphen_values = true)]
     pub record_steps: Option<usize>,
 
-    /// Say nothing but errors, and what --json - asks for
+    /// Print nothing but errors, and what --json - asks for
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -268,7 +271,7 @@ pub struct DevicesArgs {
 
 /// Print completions for a shell
 ///
-/// The shell reads them from a file: where, depends on the shell.
+/// Write them to where your shell looks for them.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -283,9 +286,9 @@ pub struct CompletionsArgs {
 /// [`Dead`] by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeadArg {
-    /// Stay until the policy picks them
+    /// Keep them until the policy picks them
     Keep,
-    /// Go at once: usually better when memory is tight
+    /// Drop them at once: usually better when memory is tight
     Drop,
 }
 

@@ -114,8 +114,8 @@ impl Plan {
         let Needs { state, threshold, .. } = self.needs;
         if let Some(threshold) = threshold.filter(|&threshold| threshold < state) {
             warnings.push(format!(
-                "the eviction threshold of {} cannot be met: parameters and optimizer state alone take {}; \
-                 raise --eviction-threshold, or drop it",
+                "the eviction threshold of {} cannot be met, as parameters and optimizer state\n  \
+                 alone take {}; raise --eviction-threshold, or drop it",
                 ByteSize(threshold),
                 ByteSize(state)
             ));
@@ -231,7 +231,7 @@ impl Planner<'_> {
         }
         let [state, unbudgeted] = [self.needs.state, self.needs.unbudgeted].map(ByteSize);
         message += &format!(
-            "\n  parameters and optimizer state take {state}; nothing is evicted from {unbudgeted} on"
+            "\n  parameters and optimizer state take {state}; without evictions it takes {unbudgeted}"
         );
         let error = error.map(Error::to_string).unwrap_or_default();
         for line in error.trim_end().lines() {
@@ -327,11 +327,11 @@ impl fmt::Display for Plan {
         write!(f, "budget {budget}{chosen}")?;
         let fits = self.rehearsed.evictions == 0;
         if self.budget >= self.needs.unbudgeted {
-            write!(f, "; training takes {unbudgeted}")?;
+            write!(f, "; it takes {unbudgeted}")?;
             f.write_str(if fits { ", so nothing is evicted" } else { "" })?;
         } else {
             let percent = (10.0 * self.needs.percent(self.budget)).round() / 10.0;
-            write!(f, ", {percent} % of the {unbudgeted} that training takes unbudgeted")?;
+            write!(f, ", {percent} % of the {unbudgeted} it takes without evictions")?;
             f.write_str(if fits { "; nothing is evicted" } else { "" })?;
         }
         if let Some(threshold) = self.needs.threshold.filter(|_| !fits) {
@@ -340,12 +340,11 @@ impl fmt::Display for Plan {
         match self.reason {
             Reason::Passes => write!(
                 f,
-                "\n  not the usual {USUAL} %, which is too small here: parameters and optimizer state take {state}"
+                "\n  not the usual {USUAL} %, as parameters and optimizer state take {state}"
             ),
-            Reason::Threshold => write!(
-                f,
-                "\n  not the usual {USUAL} %, because of the eviction threshold"
-            ),
+            Reason::Threshold => {
+                write!(f, "\n  not the usual {USUAL} %, because of the eviction threshold")
+            }
             Reason::Asked | Reason::Auto | Reason::Usual => Ok(()),
         }
     }
@@ -383,19 +382,16 @@ mod tests {
         let smallest = Plan { budget: 9 << 20, reason: Reason::Passes, ..PLAN };
         let asked = Plan { reason: Reason::Asked, budget: 8 << 20, ..with_threshold(6) };
         for (plan, text) in [
-            (
-                PLAN,
-                "budget 4.00 MiB (default), 40 % of the 10.00 MiB that training takes unbudgeted",
-            ),
-            (auto, "budget 40.00 GiB (auto); training takes 10.00 MiB, so nothing is evicted"),
+            (PLAN, "budget 4.00 MiB (default), 40 % of the 10.00 MiB it takes without evictions"),
+            (auto, "budget 40.00 GiB (auto); it takes 10.00 MiB, so nothing is evicted"),
             (
                 smallest,
-                "budget 9.00 MiB (default), 90 % of the 10.00 MiB that training takes unbudgeted\n  \
-                 not the usual 40 %, which is too small here: parameters and optimizer state take 2.00 MiB",
+                "budget 9.00 MiB (default), 90 % of the 10.00 MiB it takes without evictions\n  \
+                 not the usual 40 %, as parameters and optimizer state take 2.00 MiB",
             ),
             (
                 asked,
-                "budget 8.00 MiB, 80 % of the 10.00 MiB that training takes unbudgeted; evicts above \
+                "budget 8.00 MiB, 80 % of the 10.00 MiB it takes without evictions; evicts above \
                  6.00 MiB",
             ),
         ] {
@@ -409,7 +405,7 @@ mod tests {
         assert_eq!(warning(&PLAN), "");
         assert_eq!(warning(&with_threshold(2)), "");
         assert!(warning(&with_threshold(1)).starts_with(
-            "the eviction threshold of 1.00 MiB cannot be met: parameters and optimizer state alone take 2.00 MiB"
+            "the eviction threshold of 1.00 MiB cannot be met, as parameters and optimizer state\n  alone take 2.00 MiB; "
         ));
         let text = "a step will recompute 5.2 times its own work; ";
         let thrash = Plan { rehearsed: THRASH, ..PLAN };

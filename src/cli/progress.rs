@@ -6,7 +6,10 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use remat::{ByteSize, Stats};
 use std::time::{Duration, Instant};
 
-/// What is underway, in steps or in images: on a terminal a bar, else a line now and then.
+/// Between turns of a spinner.
+pub const TURN: Duration = Duration::from_millis(100);
+
+/// What is under way, in steps or in images: on a terminal a bar, else a line now and then.
 pub struct Progress {
     shows: Shows,
     bar: ProgressBar,
@@ -23,7 +26,7 @@ impl Progress {
 
     /// Training of so many steps.
     pub fn of_training(steps: usize, shows: Shows) -> Self {
-        let progress = Self::new(steps, shows, "{pos:>6}/{len} {wide_bar} {msg} {eta:>4}");
+        let progress = Self::new(steps, shows, "{spinner} {pos}/{len} {wide_bar} {msg} {eta:>4}");
         progress.bar.set_message("first step");
         progress
     }
@@ -33,7 +36,8 @@ impl Progress {
         if shows == Shows::Lines {
             say(format_args!("testing on {}", Counted(images as u64, "image")));
         }
-        let mut progress = Self::new(images, shows, "{pos:>6}/{len} {wide_bar} testing {eta:>4}");
+        let mut progress =
+            Self::new(images, shows, "{spinner} {pos}/{len} {wide_bar} testing {eta:>4}");
         progress.last = Some((0, Instant::now()));
         progress
     }
@@ -46,8 +50,10 @@ impl Progress {
         } else {
             ProgressBar::hidden()
         };
-        // Not only when something is done.
-        bar.tick();
+        if shows == Shows::Bars {
+            // Not only when a step is done, which may take a while.
+            bar.enable_steady_tick(TURN);
+        }
         Self { shows, bar, last: None, total }
     }
 

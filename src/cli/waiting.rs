@@ -1,5 +1,6 @@
 //! A sign of life from work of unknown length.
 
+use super::progress::TURN;
 use super::terminal::{BARS, Shows, say};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -21,8 +22,6 @@ impl Waiting {
     const MOMENT: Duration = Duration::from_secs(1);
     /// Between lines.
     const SILENCE: Duration = Duration::from_secs(10);
-    /// Between turns of the spinner.
-    const TURN: Duration = Duration::from_millis(100);
 
     /// From now until it is dropped.
     pub fn new(shows: Shows) -> Self {
@@ -54,21 +53,64 @@ impl Drop for Waiting {
 }
 
 fn tell(spinner: &ProgressBar, shows: Shows, done: &Receiver<()>) {
-    let is_over = |after| done.recv_timeout(after) != Err(RecvTimeoutError::Timeout);
-    if is_over(Waiting::MOMENT) {
+    if !is_busy_after(Waiting::MOMENT, done) {
         return;
     }
     if shows == Shows::Bars {
         let spinner = BARS.add(spinner.clone());
-        spinner.enable_steady_tick(Waiting::TURN);
+        spinner.enable_steady_tick(TURN);
         let _ = done.recv();
         spinner.finish_and_clear();
-        return;
+    } else {
+        tell_in_lines(spinner, Waiting::SILENCE, done, |line| say(line));
     }
-    loop {
-        say(format_args!("{} ...", spinner.message()));
-        if is_over(Waiting::SILENCE) {
-            return;
-        }
+}
+
+/// Until it is done. At least once, as it has taken a while already.
+fn tell_in_lines(
+    spinner: &ProgressBar,
+    silence: Duration,
+    done: &Receiver<()>,
+    mut say: impl FnMut(String),
+) {
+    say(format!("{} ...", spinner.message()));
+    while is_busy_after(silence, done) {
+        say(format!("{} ...", spinner.message()));
+    }
+}
+
+/// Whether the work still goes on by then. Returns earlier if it does not.
+fn is_busy_after(time: Duration, done: &Receiver<()>) -> bool {
+    done.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_told_until_it_is_done() {
+        let (busy, done) = channel::<()>();
+        let (lines, told) = channel();
+        let spinner = ProgressBar::hidden();
+        spinner.set_message("one");
+        let shown = spinner.clone();
+        let teller = std::thread::spawn(move || {
+            let say = |line| lines.send(line).unwrap();
+            tell_in_lines(&shown, Duration::from_millis(1), &done, say);
+        });
+        assert_eq!(told.recv().unwrap(), "one ...");
+        spinner.set_message("two");
+        while told.recv().unwrap() != "two ..." {}
+        drop(busy);
+        teller.join().unwrap();
+    }
+
+    #[test]
+    fn of_work_that_is_done_nothing_is_told() {
+        let (busy, done) = channel::<()>();
+        drop(busy);
+        // Not even waited for.
+        assert!(!is_busy_after(Duration::MAX, &done));
     }
 }
