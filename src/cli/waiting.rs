@@ -62,7 +62,7 @@ fn tell(spinner: &ProgressBar, shows: Shows, done: &Receiver<()>) {
         let _ = done.recv();
         spinner.finish_and_clear();
     } else {
-        tell_in_lines(spinner, Waiting::SILENCE, done, |line| say(line));
+        tell_in_lines(spinner, Waiting::SILENCE, done, say);
     }
 }
 
