@@ -752,6 +752,20 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
 
 #[cfg(unix)]
 #[test]
+fn ctrl_c_in_a_rehearsal_leaves_nothing_half_written() {
+    let folder = folder("ctrl-c-in-a-rehearsal");
+    let [trace, result] = ["trace.jsonl.gz", "result.json"].map(|name| folder.join(name));
+    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    let mut run = Running::new(&[&["train", "resnet1202"][..], &files].concat());
+    run.wait_for(|line| line.starts_with("device "));
+    run.press_ctrl_c();
+    let (code, _, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(!names(&folder).iter().any(|name| name.ends_with(".partial")));
+}
+
+#[cfg(unix)]
+#[test]
 fn ctrl_c_in_the_test_keeps_what_was_learned() {
     // A test of far more batches than there is time for.
     let data = format!("idx:{}", mnist("ctrl-c-in-the-test", 1, [10, 5_000_000]).display());

@@ -33,6 +33,8 @@ struct Needs {
     /// What is held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
+    /// Whether evictions differ from run to run, for costs are measured.
+    is_measured: bool,
 }
 
 /// Why it is this budget.
@@ -174,7 +176,19 @@ impl Needs {
             more += more / 8;
         }
         let threshold = rehearsal.memory.eviction_threshold.map(|share| share.of(unbudgeted));
-        Ok(Self { unbudgeted, state, threshold })
+        let is_measured = rehearsal.memory.cost == CostModelKind::Measured;
+        Ok(Self { unbudgeted, state, threshold, is_measured })
+    }
+
+    /// The margin of a budget that the program chose or named.
+    fn margin(&self) -> String {
+        match self.is_measured {
+            true => format!(
+                "\n  costs are measured and vary, so {:.0} % less passes the rehearsal as well",
+                100.0 * MARGIN
+            ),
+            false => String::new(),
+        }
     }
 
     fn bytes(&self, percent: u32) -> u64 {
@@ -220,12 +234,7 @@ impl Planner<'_> {
             ),
             (None, None) => format!("a budget of {asked} is too small; raise it"),
         };
-        if self.is_measured() {
-            message += &format!(
-                "\n  measured costs vary, so {:.0} % less passes in simulation, too",
-                100.0 * MARGIN
-            );
-        }
+        message += &self.needs.margin();
         if self.rehearsal.memory.budget == Some(Budget::Auto) {
             message += "\n  that is more than is free; lower --batch";
         }
@@ -278,7 +287,7 @@ impl Planner<'_> {
     fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, Failure> {
         let limit = self.rehearsal.memory.recompute_limit.map_or(ratio, |own| own.min(ratio));
         let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);
-        if self.is_measured() {
+        if self.needs.is_measured {
             let less = (budget as f64 * (1.0 - MARGIN)) as u64;
             let less = less.max(threshold.unwrap_or(0));
             if self.rehearse(less, threshold, Some(limit))?.is_err() {
@@ -309,10 +318,6 @@ impl Planner<'_> {
         self.waiting.at(format!("rehearsing within {} ({percent:.0} %)", ByteSize(budget)));
         self.rehearsal.under(budget, threshold, limit)
     }
-
-    fn is_measured(&self) -> bool {
-        self.rehearsal.memory.cost == CostModelKind::Measured
-    }
 }
 
 impl fmt::Display for Plan {
@@ -340,22 +345,30 @@ impl fmt::Display for Plan {
         match self.reason {
             Reason::Passes => write!(
                 f,
-                "\n  not the usual {USUAL} %, as parameters and optimizer state take {state}"
-            ),
+                "\n  the usual {USUAL} % is too small; parameters and optimizer state take {state}"
+            )?,
             Reason::Threshold => {
-                write!(f, "\n  not the usual {USUAL} %, because of the eviction threshold")
+                write!(f, "\n  not the usual {USUAL} %, because of the eviction threshold")?;
             }
-            Reason::Asked | Reason::Auto | Reason::Usual => Ok(()),
+            Reason::Asked | Reason::Auto | Reason::Usual => {}
+        }
+        match self.reason {
+            Reason::Usual | Reason::Passes => f.write_str(&self.needs.margin()),
+            Reason::Asked | Reason::Auto | Reason::Threshold => Ok(()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::args::{Cli, Command};
+    use super::super::session::Setup;
     use super::*;
+    use clap::Parser as _;
+    use remat::device::sim::Sim;
 
     const PLAN: Plan = Plan {
-        needs: Needs { unbudgeted: 10 << 20, state: 2 << 20, threshold: None },
+        needs: Needs { unbudgeted: 10 << 20, state: 2 << 20, threshold: None, is_measured: false },
         budget: 4 << 20,
         reason: Reason::Usual,
         rehearsed: Rehearsed {
@@ -387,7 +400,7 @@ mod tests {
             (
                 smallest,
                 "budget 9.00 MiB (default), 90 % of the 10.00 MiB it takes without evictions\n  \
-                 not the usual 40 %, as parameters and optimizer state take 2.00 MiB",
+                 the usual 40 % is too small; parameters and optimizer state take 2.00 MiB",
             ),
             (
                 asked,
@@ -419,5 +432,49 @@ mod tests {
         assert_eq!(PLAN.late_warning(0), None);
         let late = PLAN.late_warning(3).unwrap();
         assert_eq!(late, "3 steps recomputed several times the work of a step; raise --budget");
+    }
+
+    /// ResNet-20 on digits, with these options.
+    fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
+        let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
+        let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
+        let setup = Setup {
+            model: args.model,
+            shape: [1, 8, 8],
+            classes: 10,
+            batch: args.learning.batch,
+            momentum: 0.9,
+            weight_decay: 0.0,
+        };
+        then(&Rehearsal::new(Sim::cpu(), &setup, &args.memory, 0, 4, 40))
+    }
+
+    fn plan(options: &str) -> Result<Plan, Failure> {
+        let target = Target::Cpu { threads: 1 };
+        rehearse(options, |rehearsal| Plan::new(rehearsal, &target, Shows::Nothing))
+    }
+
+    #[test]
+    fn a_budget_of_its_own_choice_passes_with_a_margin_where_costs_vary() {
+        let (fixed, varying) =
+            (plan("--batch 32").unwrap(), plan("--batch 32 --cost measured").unwrap());
+        assert!(varying.to_string().ends_with("so 5 % less passes the rehearsal as well"));
+        assert!(!fixed.to_string().contains("rehearsal"));
+        rehearse("--batch 32 --cost measured", |rehearsal| {
+            let less = (varying.budget as f64 * (1.0 - MARGIN)) as u64;
+            assert!(rehearsal.under(less, None, None).unwrap().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_run_that_fails_all_the_same_is_told_of_a_larger_budget_that_passes() {
+        let options = "--batch 32 --budget 60%";
+        let plan = plan(options).unwrap();
+        rehearse(options, |rehearsal| {
+            let error = rehearsal.under(plan.state(), None, None).unwrap().unwrap_err();
+            let message = format!("{:?}", plan.too_small(rehearsal, Shows::Nothing, &error));
+            assert!(message.contains("is too small; --budget 61% ("), "{message}");
+            assert!(message.contains("out of memory"), "{message}");
+        });
     }
 }

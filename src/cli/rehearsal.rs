@@ -187,9 +187,9 @@ pub const fn is_of_memory(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::args::{Cli, Command};
+    use super::super::model::Model;
     use super::*;
-    use crate::cli::args::{Cli, Command};
-    use crate::cli::model::Model;
     use clap::Parser as _;
     use remat::data::Dataset;
 

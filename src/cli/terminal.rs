@@ -142,7 +142,11 @@ pub fn start_logging(quiet: bool) {
         let most = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
         filter_fn(move |event| !quiet && is_warning(event)).with_max_level_hint(most)
     };
-    let no_rehearsal = || dynamic_filter_fn(|_, _| REHEARSALS.load(Ordering::Relaxed) == 0);
+    let no_rehearsal = || {
+        let filter = dynamic_filter_fn(|_, _| REHEARSALS.load(Ordering::Relaxed) == 0);
+        // Leaves it to the other filter which events are looked at.
+        filter.with_max_level_hint(LevelFilter::TRACE)
+    };
     let events = fmt::layer()
         .with_timer(fmt::time::uptime())
         .with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never)
