@@ -163,7 +163,10 @@ fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> 
         }
         under_way = next.transpose()?;
         if under_way.is_none() {
-            session.runtime().sync()?;
+            match session.runtime().sync() {
+                Err(_) if interrupt::is_requested() => training.is_given_up = true,
+                done => done?,
+            }
             break;
         }
     }
