@@ -3,6 +3,7 @@
 //! Results go to stdout, all else to stderr.
 
 mod args;
+mod completions;
 mod devices;
 mod failure;
 #[cfg(feature = "cuda")]
@@ -10,6 +11,7 @@ mod gpu;
 #[cfg(not(feature = "cuda"))]
 #[path = "cli/no_gpu.rs"]
 mod gpu;
+mod interrupt;
 mod lab_args;
 mod learn;
 mod machine;
@@ -20,8 +22,10 @@ mod output;
 mod plan;
 mod progress;
 mod recording;
+mod rehearsal;
 mod report;
 mod schedule;
+mod search;
 mod session;
 mod simulate;
 mod source;
@@ -30,6 +34,7 @@ mod target;
 mod terminal;
 mod train;
 mod values;
+mod waiting;
 mod words;
 
 use args::{Cli, Command};
@@ -38,17 +43,23 @@ use std::process::ExitCode;
 
 /// Runs the program.
 pub fn run() -> ExitCode {
-    let Some(command) = Cli::parse().command else {
+    terminal::set_color(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()));
+    let args = Cli::parse();
+    let Some(command) = args.command else {
         // Help that nobody reads is no failure.
         let _ = Cli::command().print_help();
         return ExitCode::SUCCESS;
     };
-    terminal::start_logging();
+    if args.terminal.no_progress {
+        terminal::hide_progress();
+    }
+    terminal::start_logging(command.is_quiet());
     let done = match command {
         Command::Train(args) => train::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

@@ -33,4 +33,4 @@ pub use error::Error;
 pub use host::{ElementCountError, HostData, HostMemoryError, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};
 pub use policy::PolicyKind;
-pub use runtime::{Builder, Ops, Pending, Runtime, Tensor, Tensors, Update};
+pub use runtime::{Builder, Canceller, Ops, Pending, Runtime, Tensor, Tensors, Update};

@@ -185,6 +185,12 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.control.cancel();
     }
 
+    /// What [`Runtime::cancel`] does, in the hands of somebody who does not keep the runtime alive.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.shared.control))
+    }
+
     /// Makes a tensor a leaf: resident for good, its history free to go, and its host copy given up.
     ///
     /// # Errors
@@ -322,6 +328,17 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(command(reply))?;
         Ok(pending)
+    }
+}
+
+/// Cancels like [`Runtime::cancel`], without keeping the runtime alive.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<Control>);
+
+impl Canceller {
+    /// See [`Runtime::cancel`]. Nothing happens if the runtime is gone.
+    pub fn cancel(&self) {
+        self.0.cancel();
     }
 }
 

@@ -2,44 +2,13 @@
 //!
 //! The last test is the long one: `cargo test --release --test cli -- --ignored`.
 
+#[path = "common/command.rs"]
+mod command;
+
+use command::{folder, names, remat, run, stderr, train};
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-
-fn remat(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.args(args).env_remove("RUST_LOG");
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    remat(args).output().expect("the program starts")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The JSON object of `remat train ARGS --json -`, the only thing on stdout.
-fn train(args: &[&str]) -> Value {
-    let output = run(&[&["train", "--quiet", "--json", "-"], args].concat());
-    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-    assert!(output.stderr.is_empty(), "{}", stderr(&output));
-    serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
-}
-
-/// An empty folder of a test's own.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("remat-cli-{}-{name}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn names(folder: &PathBuf) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-}
+use std::io::Read as _;
+use std::process::{Command, Stdio};
 
 /// Runs all of `cases` after `base`, and holds them to what the first one came to. Says how it went.
 fn same_bits(base: &[&str], cases: &[&[&str]]) {
@@ -103,12 +72,14 @@ fn the_report_says_what_was_asked_for() {
         ("model", "mlp".into()),
         ("data", "synthetic:1x4x4".into()),
         ("batch", 16.into()),
+        ("ending", "done".into()),
         ("steps", 4.into()),
+        ("steps_asked", 4.into()),
         ("seed", 0.into()),
         ("policy", "dtr-eq".into()),
         ("cost_model", "flops".into()),
         ("device", "cpu".into()),
-    ] as [(&str, Value); 8]
+    ] as [(&str, Value); 10]
     {
         assert_eq!(report[field], expected, "{field}");
     }
@@ -117,9 +88,11 @@ fn the_report_says_what_was_asked_for() {
         "budget_bytes",
         "eviction_threshold_bytes",
         "unbudgeted_peak_bytes",
+        "state_bytes",
         "peak_bytes",
         "final_loss",
         "test_accuracy",
+        "test_seconds",
         "evictions",
         "recomputed_ops",
         "ops",
@@ -139,13 +112,57 @@ fn a_person_gets_a_summary_on_stdout_and_progress_on_stderr() {
     let path = folder("summary").join("result.json");
     let output = run(&["train", "mlp", "--steps", "20", "--json", path.to_str().unwrap()]);
     let summary = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(summary.starts_with("mlp on digits: 20 steps of 128 images"), "{summary}");
+    assert!(summary.starts_with("mlp on digits: 20 steps of 128 images in "), "{summary}");
+    assert!(summary.contains(" a step (median)\n"), "{summary}");
+    assert!(summary.contains(" % of 360 images right, in "), "{summary}");
     assert!(summary.lines().all(|line| line.len() <= 80), "{summary}");
     let progress = stderr(&output);
     assert!(progress.contains("step 20/20: loss"), "{progress}");
+    assert!(progress.contains("testing on 360 images\n"), "{progress}");
     assert!(progress.lines().count() < 20, "{progress}");
     let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert!(summary.contains(&report["params_sha256"].as_str().unwrap()[..16]));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_terminal_a_bar_shows_from_the_first_step_to_the_test() {
+    let program = env!("CARGO_BIN_EXE_remat");
+    let command = format!("stty rows 40 cols 100; {program} train mlp --steps 3");
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output();
+    let Ok(output) = output else { return println!("skipped: there is no `script` here") };
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let bars = [" 0/3 ", " first step ", " loss ", "/360 ", " testing ", "mlp on digits: 3 steps"];
+    let mut rest = &shown[..];
+    for bar in bars {
+        let at = rest.find(bar).unwrap_or_else(|| panic!("{bar} is missing: {shown}"));
+        rest = &rest[at..];
+    }
+    assert!(!shown.contains("testing on"), "bars instead of lines: {shown}");
+}
+
+#[test]
+fn one_of_a_thing_is_no_plural() {
+    let output = run(&["train", "mlp", "--steps", "1", "--batch", "1", "--budget", "100%"]);
+    let summary = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(summary.starts_with("mlp on digits: 1 step of 1 image in "), "{summary}");
+    let said = stderr(&output);
+    assert!(said.starts_with("mlp on digits: 1,437 images, 1 step of 1\n"), "{said}");
+    assert!(!said.contains("1 steps") && !said.contains("1 evictions"), "{said}");
+}
+
+#[test]
+fn what_is_not_wanted_is_not_done_and_not_shown() {
+    let args = ["train", "mlp", "--steps", "2", "--no-test", "--no-progress", "--json", "-"];
+    let output = run(&args);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["test_accuracy"].is_null() && report["test_seconds"].is_null());
+    let said = stderr(&output);
+    assert!(said.contains("\nbudget ") && said.contains("\n  parameters  17,290"), "{said}");
+    assert!(!said.contains("step 1/2") && !said.contains("test"), "{said}");
+    // Before or after the command.
+    let output = run(&["--no-progress", "train", "mlp", "--steps", "2", "--quiet"]);
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
 }
 
 #[test]
@@ -156,7 +173,12 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--budget 0", "0 bytes hold no tensor; write for example 40% or 64MiB"),
         ("--budget 0%", "not a percentage above 0"),
         ("--budget 1e30GiB", "neither a percentage of the peak nor a size in bytes"),
-        ("--eviction-threshold 90%", "is above the budget"),
+        ("--budget 40", "that is 40 B; did you mean 40%?"),
+        ("--budget 0.4", "did you mean 40%?"),
+        ("--budget 50% --eviction-threshold 90%", "is above the budget"),
+        ("--record-steps 1", "--record <FILE>"),
+        ("--record - --json -", "--record and --json name the same file"),
+        ("--color red", "[possible values: auto, always, never]"),
         ("--min-evict-bytes 1XB", "`1XB` is not a size in bytes"),
         ("--batch 0", "give a whole number from 1 up"),
         ("--batch 99999999999999999", "lower --batch"),
@@ -181,27 +203,38 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         let output = run(&[&["train"], &args[..]].concat());
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.starts_with("error: ") && said.contains(message), "{args:?}: {said}");
+        assert!(said.contains("error: ") && said.contains(message), "{args:?}: {said}");
+        assert!(!said.contains("step 1/"), "{args:?}: {said}");
         assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
 #[test]
-fn too_small_a_budget_is_explained_and_leaves_no_file() {
-    for budget in ["10%", "40", "1KiB", "300KiB"] {
-        let folder = folder(&format!("small-{budget}"));
-        let trace = folder.join("trace.jsonl");
-        let args = ["train", "--batch", "32", "--steps", "2", "--json", "-", "--budget", budget];
-        let output = run(&[&args[..], &["--record", trace.to_str().unwrap()]].concat());
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("error: out of memory: "), "{said}");
-        assert!(said.contains("unbudgeted, this peaks at "), "{said}");
-        assert!(said.contains("passes in simulation"), "{said}");
-        assert!(!said.contains("panicked"), "{said}");
-        assert!(output.stdout.is_empty());
-        assert_eq!(names(&folder), [""; 0]);
-    }
+fn a_loss_that_is_no_number_ends_the_run() {
+    let path = folder("diverged").join("result.json");
+    let args = ["train", "mlp", "--steps", "50", "--lr", "1e20", "--json", path.to_str().unwrap()];
+    let output = run(&args);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(report["ending"], "diverged");
+    let since = report["diverged_since_step"].as_u64().unwrap();
+    assert!(report["steps"].as_u64().unwrap() < 50 && report["final_loss"].is_null());
+    assert!(report["test_accuracy"].is_null());
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("error: the loss is "), "{last}");
+    let end = format!(" since step {since} of 50 steps; lower --lr, which is {}", 1e20f32);
+    assert!(last.ends_with(&end), "{last}");
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(summary.contains(&format!(" since step {since}; ")), "{summary}");
+}
+
+#[test]
+fn a_network_that_the_last_step_broke_is_no_success() {
+    let output = run(&["train", "mlp", "--steps", "1", "--lr", "1e38"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("error: after 1 step the network gives no numbers any more; "), "{said}");
 }
 
 #[test]
@@ -217,6 +250,42 @@ fn a_recording_is_whole_and_of_training_alone() {
     assert_eq!(events[0]["event"], "begin");
     assert_eq!((count("begin"), count("step"), count("put"), count("get")), (1, 3, 6, 3));
     assert!(text.ends_with('\n'));
+}
+
+#[test]
+fn a_recording_may_be_packed_or_go_to_stdout_or_end_early() {
+    let folder = folder("recordings");
+    let paths = ["all.jsonl", "all.jsonl.gz", "two.jsonl"].map(|name| folder.join(name));
+    let [all, packed, two] = paths.each_ref().map(|path| path.to_str().unwrap());
+    let args = ["train", "mlp", "--steps", "3", "--no-test", "--quiet", "--record"];
+    let record = |more: &[&str]| {
+        let output = run(&[&args[..], more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        output.stdout
+    };
+    record(&[all]);
+    record(&[packed]);
+    record(&[two, "--record-steps", "2"]);
+    let stdout = record(&["-"]);
+    assert_eq!(names(&folder).len(), 3);
+    let text = std::fs::read(all).unwrap();
+    assert_eq!(stdout, text);
+    let mut unpacked = Vec::new();
+    let file = std::fs::File::open(packed).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, text);
+    let end = b"{\"event\":\"end\"}\n";
+    let two = std::fs::read(two).unwrap();
+    let two = two.strip_suffix(end).expect("a recording says where it ends");
+    assert!(text.starts_with(two) && text.ends_with(end));
+    let steps =
+        |text: &[u8]| String::from_utf8_lossy(text).matches("{\"event\":\"step\"}\n").count();
+    assert_eq!((steps(&text), steps(two)), (3, 2));
+    assert!(two.ends_with(b"{\"event\":\"step\"}\n"));
+    // The summary does not come between.
+    let output = run(&["train", "mlp", "--steps", "1", "--no-test", "--record", "-"]);
+    assert!(stderr(&output).contains("\nmlp on digits: 1 step of 128 images in "));
+    assert!(output.stdout.ends_with(b"{\"event\":\"step\"}\n{\"event\":\"end\"}\n"));
 }
 
 #[test]
@@ -387,13 +456,58 @@ fn help_and_version_are_there() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("Usage: remat"));
     let output = run(&["--version"]);
     assert_eq!(output.stdout, format!("remat {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
+    for command in ["train", "devices", "completions"] {
+        let output = run(&[command, "--help"]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("\nExamples:\n  remat "));
+    }
+}
+
+#[test]
+fn shells_can_complete() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let output = run(&["completions", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains("record-steps"), "{shell}");
+    }
+    assert_eq!(run(&["completions", "dos"]).status.code(), Some(2));
+}
+
+#[test]
+fn color_is_there_when_asked_for() {
+    let colored = |args: &[&str], variable: Option<&str>| {
+        let mut command = remat(args);
+        variable.map(|variable| command.env(variable, "1"));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        output.stderr.contains(&0x1b)
+    };
+    for error in [&["train", "--budget", "x"][..], &["train", "mlp", "--budget", "1KiB"]] {
+        let asked = |when: &'static str| [&[when], error].concat();
+        assert!(!colored(error, None), "this is no terminal");
+        assert!(colored(&asked("--color=always"), None));
+        assert!(colored(&asked("--color=always"), Some("NO_COLOR")), "the option goes first");
+        assert!(colored(error, Some("CLICOLOR_FORCE")));
+        assert!(!colored(&asked("--color=never"), Some("CLICOLOR_FORCE")));
+        assert!(!colored(error, Some("NO_COLOR")));
+    }
 }
 
 #[test]
 fn the_engine_tells_what_it_does_when_asked() {
-    let args = ["train", "mlp", "--steps", "1"];
+    let args = ["train", "--steps", "2", "--batch", "32", "--budget", "60%"];
     let output = remat(&args).env("RUST_LOG", "remat=debug").output().unwrap();
-    assert!(stderr(&output).contains("DEBUG remat: "), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("DEBUG remat: "), "{said}");
+    // Nothing of rehearsals, and the test is no step.
+    let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(
+        (lines("remat: training steps=2"), lines("remat: testing images=360")),
+        (1, 1),
+        "{said}"
+    );
+    assert_eq!((lines("remat: step step="), lines("step=2")), (2, 1), "{said}");
+    // By name.
+    assert!(lines("will evict op=\"images\"") + lines("will evict op=images") > 0, "{said}");
     let output = remat(&args).env("RUST_LOG", "remat=loud").output().unwrap();
     assert!(output.status.success());
     assert!(stderr(&output).contains("warning: RUST_LOG: "), "{}", stderr(&output));

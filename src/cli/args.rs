@@ -4,7 +4,8 @@ use super::named::{cost_model, policy};
 use super::source::Source;
 use super::target::DeviceName;
 use super::values::{self, Budget, Share};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use remat::engine::Dead;
 use remat::policy::Exponents;
 use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
@@ -15,33 +16,83 @@ use std::path::PathBuf;
 /// When memory runs short, tensors that can be recomputed are evicted, and recomputed when they are
 /// needed again.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Start with: remat train")]
+#[command(
+    version,
+    after_help = "Start with: remat train",
+    after_long_help = "\
+Examples:
+  remat train                          ResNet-20 on handwritten digits, in 40 % of the memory
+  remat train --help                   All there is to choose
+  remat devices                        What there is to train on
+  remat train --record run.jsonl       Record a run ..
+  remat simulate run.jsonl             .. and replay it under another budget or policy
+  remat sweep run.jsonl                .. or under all of them
+
+RUST_LOG=remat=debug shows what the engine does, on stderr."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
+
+    #[command(flatten)]
+    pub terminal: TerminalArgs,
+}
+
+/// How things look.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Terminal")]
+pub struct TerminalArgs {
+    /// Use color
+    ///
+    /// auto: on a terminal, unless NO_COLOR is set.
+    #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto, value_enum, global = true)]
+    pub color: ColorChoice,
+
+    /// Hide progress bars and progress lines
+    #[arg(long, global = true)]
+    pub no_progress: bool,
 }
 
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Train(TrainArgs),
+    Train(Box<TrainArgs>),
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
+    Completions(CompletionsArgs),
 }
 
 /// Train a network on labelled images
 ///
 /// Without arguments: ResNet-20 on the handwritten digits that come with the program, in 40 % of the
-/// memory that it would take. A dry run that only counts bytes finds out how much that is. Progress goes
-/// to stderr, a summary to stdout.
+/// memory that it would take. Before the first step, training is rehearsed on a device that only counts
+/// bytes: that finds out how much it would take, and whether the budget suffices. Progress goes to stderr,
+/// a summary to stdout.
 ///
 /// For the same model, data, batch, steps and seed the result is the same to the last bit on a device,
-/// whatever the budget, the policy and the number of threads. TF32 is another result, the same each time.
+/// whatever the budget, the policy and the number of threads. TF32 gives another result, the same each
+/// time.
+///
+/// Ctrl-C finishes the step at hand and ends with a summary; a second Ctrl-C gives that step up, a third
+/// quits at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Exit codes: 0 done; 1 a file or the device failed; 2 the arguments make no sense, or the budget is too \
-small.\n\nRUST_LOG=remat=debug shows what the engine does, on stderr.")]
+Examples:
+  remat train
+  remat train mlp --epochs 2
+  remat train resnet32 --batch 32 --steps 100 --budget 60%
+  remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
+  remat train mlp --data idx:mnist --lr 0.05 --json result.json
+  remat train --steps 3 --record run.jsonl.gz
+
+Exit codes:
+  0    done
+  1    a file or the device failed, or the loss became NaN or infinite
+  2    the arguments make no sense, or the budget is too small
+  130  ended by Ctrl-C
+
+RUST_LOG=remat=debug shows what the engine does, on stderr.")]
 pub struct TrainArgs {
     /// The network
     #[arg(default_value_t = Model::ResNet20, value_enum)]
@@ -68,11 +119,11 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
 
-    /// Threads of the cpu that compute [default: one per core]
+    /// CPU threads to compute on [default: one per core]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub threads: Option<usize>,
 
-    /// On a GPU, let matrix products and convolutions round their inputs to TF32
+    /// On a GPU, compute matrix products and convolutions in TF32
     ///
     /// 10 bits of mantissa instead of 23: several times faster, from compute capability 8.0 on.
     #[arg(long)]
@@ -83,17 +134,18 @@ pub struct DeviceArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    /// Most memory to use: 40%, 64MiB, auto, ... [default: 40%, of mlp 75%]
+    /// Most memory to use: 40%, 64MiB, auto, ... [default: 40%, or the least that passes]
     ///
     /// A hard limit for parameters, activations, gradients and workspaces together, the test included.
-    /// A percentage is of the most that the same training takes when nothing is evicted. auto is what the
-    /// device has free now, less a margin.
+    /// A percentage is of the smallest budget under which the same training evicts nothing. auto is what
+    /// the device has free now, less a margin. A budget that is too small is refused before the first
+    /// step, with one that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
     /// Evict before each op until no more than this is used: 30%, 48MiB, ...
     ///
-    /// A softer line below the budget; a percentage is of the same peak. Without it, tensors are evicted
+    /// A softer line below the budget; a percentage is of the same size. Without it, tensors are evicted
     /// only when an allocation does not fit.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
@@ -102,15 +154,15 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
     pub policy: PolicyKind,
 
-    /// What recomputing is taken to cost
+    /// How the cost of recomputing is estimated
     #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
     pub cost: CostModelKind,
 
-    /// How much cost, bytes and staleness count in a --policy that has all three [default: 1,1,1]
+    /// Weights of cost, bytes and staleness in a --policy that has all three [default: 1,1,1]
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// Of --policy megengine: count a tensor's own cost as well
+    /// With --policy megengine: count a tensor's own cost as well
     #[arg(long)]
     pub own_cost: bool,
 
@@ -122,7 +174,7 @@ pub struct MemoryArgs {
     #[arg(long)]
     pub sqrt_sampling: bool,
 
-    /// What becomes of tensors recomputed only as a step on the way
+    /// What to do with tensors that were recomputed only to recompute others
     #[arg(long, value_name = "WHAT", default_value = "drop")]
     pub dead: DeadArg,
 
@@ -143,7 +195,7 @@ pub struct LearningArgs {
     #[arg(long, default_value_t = Source::Digits)]
     pub data: Source,
 
-    /// Images a step
+    /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
@@ -155,7 +207,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = values::count, allow_hyphen_values = true)]
     pub steps: Option<usize>,
 
-    /// Highest learning rate; it rises to it over a tenth of the run and falls to 0 along a cosine
+    /// Peak learning rate: a warm-up over a tenth of the run, then a cosine down to 0
     #[arg(long, default_value = "0.1", value_parser = values::above_zero, allow_hyphen_values = true)]
     pub lr: f32,
 
@@ -167,7 +219,11 @@ pub struct LearningArgs {
     #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub weight_decay: f32,
 
-    /// Seed of initial weights, image order, sampling and --policy random
+    /// Skip the test after training
+    #[arg(long)]
+    pub no_test: bool,
+
+    /// Seed of the initial weights, the order of images, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 }
@@ -176,7 +232,7 @@ pub struct LearningArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Write the result as one JSON object; - for stdout, and the summary goes to stderr
+    /// Write the result as a JSON object; - is stdout, and the summary goes to stderr then
     ///
     /// Its params_sha256 is over all parameters and all buffers (running statistics), in the order of
     /// the network, as they lie in memory. Counters are those of training; peak_bytes is that of the
@@ -184,11 +240,17 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Record training as a trace of JSON lines
+    /// Record training as a trace of JSON lines; - is stdout, and the summary goes to stderr then
+    ///
+    /// Packed by gzip if the name ends in .gz. `remat simulate` and `remat sweep` replay it.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
-    /// Say nothing but errors, and what --json - asks for
+    /// Record the first N steps only
+    #[arg(long, value_name = "N", requires = "record", value_parser = values::count, allow_hyphen_values = true)]
+    pub record_steps: Option<usize>,
+
+    /// Print nothing but errors, and what --json - asks for
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -198,18 +260,36 @@ pub struct OutputArgs {
 /// The processor, and the NVIDIA GPUs with the libraries that are used on them. A name in the first column
 /// is what `remat train --device` takes.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat devices
+  remat devices --json -")]
 pub struct DevicesArgs {
     /// Write the list as one JSON object instead; - is stdout
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
+/// Print completions for a shell
+///
+/// Write them to where your shell looks for them.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat completions bash > ~/.local/share/bash-completion/completions/remat
+  remat completions zsh > ~/.zfunc/_remat
+  remat completions fish > ~/.config/fish/completions/remat.fish")]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: Shell,
+}
+
 /// [`Dead`] by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeadArg {
-    /// Stay until the policy picks them
+    /// Keep them until the policy picks them
     Keep,
-    /// Go at once: usually better when memory is tight
+    /// Drop them at once: usually better when memory is tight
     Drop,
 }
 
@@ -219,6 +299,13 @@ impl From<DeadArg> for Dead {
             DeadArg::Keep => Self::Keep,
             DeadArg::Drop => Self::Drop,
         }
+    }
+}
+
+impl Command {
+    /// Whether nothing but errors is to be said.
+    pub fn is_quiet(&self) -> bool {
+        matches!(self, Self::Train(args) if args.output.quiet)
     }
 }
 

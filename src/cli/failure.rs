@@ -1,4 +1,5 @@
-use clap::error::ErrorKind;
+use super::interrupt;
+use super::terminal::{fail, say};
 use remat::data::DataError;
 use remat::device::DeviceError;
 use remat::{ByteSize, Error};
@@ -23,22 +24,23 @@ impl Failure {
         Self { code: 2, message: message.into() }
     }
 
+    /// Ctrl-C ended it: no error, but not what was asked for either.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: interrupt::EXIT_CODE, message: message.into() }
+    }
+
     /// A file that could not be written.
     pub fn writing(path: &Path, error: impl std::fmt::Display) -> Self {
         Self::new(format!("{}: {error}", path.display()))
     }
 
-    /// Adds a line of advice.
-    #[must_use]
-    pub fn advice(mut self, line: &str) -> Self {
-        self.message = format!("{}\n  {line}", self.message.trim_end());
-        self
-    }
-
-    /// Says it on stderr, the way clap says its own.
+    /// Says it on stderr.
     pub fn report(&self) -> ExitCode {
-        // Without stderr, the exit code has to do.
-        let _ = clap::Error::raw(ErrorKind::Io, format!("{}\n", self.message.trim_end())).print();
+        if self.code == interrupt::EXIT_CODE {
+            say(&self.message);
+        } else {
+            fail(&self.message);
+        }
         ExitCode::from(self.code)
     }
 }
@@ -46,9 +48,10 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
-            Error::OutOfMemory(_) | Error::RecomputeLimit { .. } | Error::Settings(_) => {
-                Self::usage(error.to_string())
-            }
+            Error::OutOfMemory(_)
+            | Error::RecomputeLimit { .. }
+            | Error::RegenerationLimit { .. }
+            | Error::Settings(_) => Self::usage(error.to_string()),
             _ => Self::new(error.to_string()),
         }
     }

@@ -1,89 +1,211 @@
 //! The training loop, and the test after it.
 
+use super::interrupt;
 use super::progress::Progress;
 use super::recording::Finished;
 use super::schedule::Schedule;
 use super::session::{Session, Setup, Step};
-use remat::data::{Batches, Dataset, Images};
+use super::terminal::Shows;
+use remat::data::{Batches, Dataset};
 use remat::{Error, Runtime, Stats};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What is to be done.
+pub struct Course<'a> {
+    pub setup: &'a Setup,
+    pub data: &'a Dataset,
+    /// Of the order of the images.
+    pub seed: u64,
+    pub schedule: Schedule,
+    /// Whether there is a test.
+    pub test: bool,
+    pub shows: Shows,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ending {
+    /// As asked for.
+    Done,
+    /// By Ctrl-C.
+    Interrupted,
+    /// In this loss, at this step, counted from 1.
+    Diverged { since: usize, loss: f32 },
+    /// The last step left a network that gives no numbers any more.
+    Broken,
+}
+
 /// What came of a run.
 pub struct Outcome {
+    pub ending: Ending,
     /// Learned values in the network.
     pub parameters: usize,
-    /// Of the last step.
-    pub loss: f32,
-    /// At the end of training.
-    pub stats: Stats,
-    /// Of training.
-    pub seconds: Duration,
-    pub median_step: Duration,
+    pub training: Training,
     /// Whether the recording, if any, is safe.
     pub recorded: Result<(), Error>,
-    pub params_sha256: String,
-    pub test_accuracy: f64,
+    /// `None`: Ctrl-C came in the middle of a step.
+    pub params_sha256: Option<String>,
+    /// `None`: there was none, or it did not end.
+    pub test: Option<Test>,
     /// Of the whole run, test included.
     pub peak_bytes: u64,
 }
 
+/// What came of training.
+#[derive(Debug, Default)]
+pub struct Training {
+    /// The loss of each step that was done, in order.
+    losses: Vec<f32>,
+    /// How long each of them took.
+    times: Vec<Duration>,
+    /// After the last of them.
+    pub stats: Stats,
+    pub seconds: Duration,
+    /// Whether a step was given up, half done.
+    is_given_up: bool,
+}
+
+/// What came of the test.
+#[derive(Clone, Copy, Debug)]
+pub struct Test {
+    /// The part of the images that is classified right.
+    pub accuracy: f64,
+    pub seconds: Duration,
+}
+
+impl Training {
+    /// Steps that were done.
+    pub const fn steps(&self) -> usize {
+        self.losses.len()
+    }
+
+    pub fn last_loss(&self) -> Option<f32> {
+        self.losses.last().copied()
+    }
+
+    pub fn median_step(&self) -> Option<Duration> {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
+    }
+
+    /// Whether, and from when on, the loss is no number.
+    fn ending(&self) -> Ending {
+        match self.losses.iter().position(|loss| !loss.is_finite()) {
+            Some(step) => Ending::Diverged { since: step + 1, loss: self.losses[step] },
+            None if interrupt::is_requested() => Ending::Interrupted,
+            None => Ending::Done,
+        }
+    }
+}
+
 /// Trains a fresh network, then tests it under the same budget.
-pub fn learn(
-    runtime: Runtime,
-    setup: &Setup,
-    data: &Dataset,
-    mut batches: Batches,
-    schedule: Schedule,
-    progress: Progress,
-    finished: &Finished,
-) -> Result<Outcome, Error> {
-    let mut session = Session::new(runtime, setup)?;
-    let start = Instant::now();
-    let (loss, stats, mut times) =
-        all_steps(&mut session, &data.train, &mut batches, schedule, progress)?;
-    let seconds = start.elapsed();
+pub fn learn(runtime: Runtime, course: &Course<'_>, finished: &Finished) -> Result<Outcome, Error> {
+    let mut session = Session::new(runtime, course.setup)?;
+    let training = train(&mut session, course)?;
     finished.set();
-    let median = times.len() / 2;
+    let recorded = session.runtime().finish_recording();
+    let params_sha256 = match training.is_given_up {
+        true => None,
+        false => Some(session.digest()?),
+    };
+    let (ending, test) = match training.ending() {
+        Ending::Done if course.test => test(&mut session, course)?,
+        ending => (ending, None),
+    };
     Ok(Outcome {
+        ending,
         parameters: session.parameters(),
-        loss,
-        stats,
-        seconds,
-        median_step: *times.select_nth_unstable(median).1,
-        recorded: session.runtime().finish_recording(),
-        params_sha256: session.digest()?,
-        test_accuracy: session.accuracy(&data.test, setup.batch)?,
+        training,
+        recorded,
+        params_sha256,
+        test,
         peak_bytes: session.runtime().stats()?.peak_bytes,
     })
 }
 
-/// Runs all steps: the last loss, the counters, and how long each took. While the device is at one step
-/// the next is being given, so it never waits; and a step that fails is known one step later.
-fn all_steps(
-    session: &mut Session,
-    images: &Images,
-    batches: &mut Batches,
-    schedule: Schedule,
-    mut progress: Progress,
-) -> Result<(f32, Stats, Vec<Duration>), Error> {
-    let mut times = Vec::new();
-    let mut last = (f32::NAN, Stats::default());
-    let mut then = Instant::now();
+/// Runs all steps, or until Ctrl-C, or until the loss is no number. While the device is at one step the
+/// next is being given, so it never waits; and what a step came to is known one step later.
+fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> {
+    let Course { setup, data, schedule, .. } = course;
+    let mut progress = Progress::of_training(schedule.steps, course.shows);
+    let mut batches = Batches::new(data.train.len(), setup.batch, course.seed);
+    tracing::debug!(target: "remat", steps = schedule.steps, "training");
+    let mut training = Training::default();
+    let start = Instant::now();
+    let mut then = start;
+    let mut given = 0;
     let mut under_way: Option<Step> = None;
-    for step in 0..=schedule.steps {
-        let next = (step < schedule.steps).then(|| {
-            let (images, labels) = images.batch(batches.next_batch());
-            session.step(Arc::new(images), Arc::new(labels), schedule.rate(step))
+    loop {
+        let goes_on = given < schedule.steps
+            && !interrupt::is_requested()
+            && training.last_loss().is_none_or(f32::is_finite);
+        let next = goes_on.then(|| {
+            let (images, labels) = data.train.batch(batches.next_batch());
+            given += 1;
+            session.step(Arc::new(images), Arc::new(labels), schedule.rate(given - 1))
         });
         if let Some(previous) = under_way.take() {
-            last = previous.wait()?;
+            let (loss, stats) = match previous.wait() {
+                // Whatever else it says, it was given up.
+                Err(_) if interrupt::is_requested() => {
+                    training.is_given_up = true;
+                    break;
+                }
+                done => done?,
+            };
             let now = Instant::now();
-            times.push(now - std::mem::replace(&mut then, now));
-            progress.step(step, last.0, &last.1);
+            training.times.push(now - std::mem::replace(&mut then, now));
+            training.losses.push(loss);
+            training.stats = stats;
+            progress.step(training.steps(), loss, &stats);
         }
         under_way = next.transpose()?;
+        if under_way.is_none() {
+            match session.runtime().sync() {
+                Err(_) if interrupt::is_requested() => training.is_given_up = true,
+                done => done?,
+            }
+            break;
+        }
     }
-    session.runtime().sync()?;
-    Ok((last.0, last.1, times))
+    training.seconds = start.elapsed();
+    Ok(training)
+}
+
+/// Tests in batches like those of training, until the end or Ctrl-C.
+fn test(session: &mut Session, course: &Course<'_>) -> Result<(Ending, Option<Test>), Error> {
+    let images = &course.data.test;
+    let mut progress = Progress::of_test(images.len(), course.shows);
+    tracing::debug!(target: "remat", images = images.len(), "testing");
+    let start = Instant::now();
+    let indices: Vec<usize> = (0..images.len()).collect();
+    let (mut right, mut done) = (0, 0);
+    for indices in indices.chunks(course.setup.batch) {
+        let (x, labels) = images.batch(indices);
+        let answer = match session.infer(Arc::new(x)) {
+            Err(_) if interrupt::is_requested() => return Ok((Ending::Interrupted, None)),
+            answer => answer?,
+        };
+        let values = answer.as_f32().expect("logits are floats");
+        if !values.iter().all(|value| value.is_finite()) {
+            return Ok((Ending::Broken, None));
+        }
+        let rows = values.chunks(images.classes);
+        let labels = labels.as_i32().expect("labels are integers");
+        right += rows.zip(labels).filter(|&(row, &label)| largest(row) == label as usize).count();
+        done += indices.len();
+        progress.tested(done);
+        if interrupt::is_requested() {
+            return Ok((Ending::Interrupted, None));
+        }
+    }
+    let accuracy = right as f64 / images.len() as f64;
+    Ok((Ending::Done, Some(Test { accuracy, seconds: start.elapsed() })))
+}
+
+/// Position of the largest value.
+fn largest(row: &[f32]) -> usize {
+    (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
 }

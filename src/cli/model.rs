@@ -1,4 +1,3 @@
-use super::values::Share;
 use clap::ValueEnum;
 use remat::nn::{ResNet, Sequential, mlp, resnet};
 use remat::{Error, Ops};
@@ -28,15 +27,6 @@ pub enum Model {
 const HIDDEN: [usize; 4] = [64; 4];
 
 impl Model {
-    /// A budget under which it learns the digits. Parameters stay whatever the budget, and `mlp` has
-    /// more of them beside its activations.
-    pub const fn default_budget(self) -> Share {
-        match self {
-            Self::Mlp => Share::Percent(75.0),
-            _ => Share::Percent(40.0),
-        }
-    }
-
     /// A fresh network for images of this shape.
     pub fn build(
         self,

@@ -1,178 +1,480 @@
-//! Dry runs: what a step needs, found without computing anything.
+//! Which budget a run gets, known to pass before anything is computed.
 
-use super::args::MemoryArgs;
-use super::failure::{Failure, batch_too_large};
-use super::session::{Session, Setup};
+use super::failure::Failure;
+use super::rehearsal::{Rehearsal, Rehearsed, Verdict};
+use super::search;
 use super::target::Target;
-use super::terminal;
+use super::terminal::Shows;
 use super::values::{Budget, Share};
-use remat::device::sim::Sim;
-use remat::ops::Op;
-use remat::policy::PolicyKind;
-use remat::{Builder, ByteSize, DType, Dims, Error, HostTensor, Runtime};
+use super::waiting::Waiting;
+use super::words::Counted;
+use remat::{ByteSize, CostModelKind, Error};
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// Steps of a dry run: after the first, the optimizer's state is there as well.
-const STEPS: usize = 3;
+/// The budget when nothing else is said.
+const USUAL: u32 = 40;
+
+/// A budget that the program chooses itself recomputes at most as much as the work itself, beside what
+/// the eviction threshold alone makes it recompute.
+const CHOSEN_RATIO: f64 = 1.0;
+
+/// One that it names to somebody whose own did not do may recompute more, but not without end.
+const NAMED_RATIO: f64 = 10.0;
+
+/// Where costs are measured, evictions differ from run to run. A budget counts as passing then if this part
+/// of it passes as well.
+const MARGIN: f64 = 0.05;
+
+/// What a run takes.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// The smallest budget found under which nothing is evicted: what percentages are of.
+    unbudgeted: u64,
+    /// What is held between steps, and never evicted.
+    state: u64,
+    threshold: Option<u64>,
+    /// Whether evictions differ from run to run, for costs are measured.
+    is_measured: bool,
+}
+
+/// Why it is this budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// The command line says so.
+    Asked,
+    /// It is what is free.
+    Auto,
+    /// Nothing was said, and the usual one does.
+    Usual,
+    /// Nothing was said, and the usual one is too small.
+    Passes,
+    /// Nothing was said but a threshold, and the usual one leaves that no room.
+    Threshold,
+}
 
 /// What the percentages on the command line come to.
 #[derive(Debug)]
 pub struct Plan {
-    /// Stands in for the device: the same peak, nothing computed.
-    sim: Sim<Op, HostTensor>,
-    /// Whether the budget is what is free, so that there is no more to be had.
-    is_auto: bool,
-    /// Most bytes in use at once when nothing is ever evicted.
-    pub unbudgeted: u64,
-    pub budget: u64,
-    pub threshold: Option<u64>,
+    needs: Needs,
+    budget: u64,
+    reason: Reason,
+    /// How the rehearsal under it went.
+    rehearsed: Rehearsed,
+    /// Whether it thrashes because of the threshold, and would not without.
+    threshold_thrashes: bool,
 }
 
 impl Plan {
-    /// Finds out what a step takes.
-    pub fn new(setup: &Setup, memory: &MemoryArgs, target: &Target) -> Result<Self, Failure> {
-        let sim = target.sim();
-        let everything = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
-        let unbudgeted = rehearse(&sim, everything, &batch(setup)?, setup)?;
-        let budget = memory.budget.unwrap_or(Budget::Share(setup.model.default_budget()));
-        Ok(Self {
-            sim,
-            is_auto: budget == Budget::Auto,
-            unbudgeted,
-            budget: match budget {
-                Budget::Share(share) => share.of(unbudgeted),
-                Budget::Auto => target.available_bytes()?,
-            },
-            threshold: memory.eviction_threshold.map(|share| share.of(unbudgeted)),
+    /// Settles on a budget that passes in a rehearsal.
+    pub fn new(rehearsal: &Rehearsal<'_>, target: &Target, shows: Shows) -> Result<Self, Failure> {
+        let waiting = Waiting::new(shows);
+        let needs = Needs::of(rehearsal, &waiting)?;
+        let planner = Planner { rehearsal, waiting, needs };
+        let (reason, budget, rehearsed) = match rehearsal.memory.budget {
+            Some(Budget::Share(share)) => {
+                let budget = share.of(needs.unbudgeted);
+                let asked = match share {
+                    Share::Percent(_) => format!("{share} ({})", ByteSize(budget)),
+                    Share::Bytes(_) => share.to_string(),
+                };
+                (Reason::Asked, budget, planner.asked(budget, &asked)?)
+            }
+            Some(Budget::Auto) => {
+                let budget = target.available_bytes()?;
+                let asked = format!("{} (auto: what is free)", ByteSize(budget));
+                (Reason::Auto, budget, planner.asked(budget, &asked)?)
+            }
+            None => planner.choose()?,
+        };
+        let threshold_thrashes = rehearsed.thrashes
+            && needs.threshold.is_some()
+            && planner.rehearse(budget, None, None)?.is_ok_and(|without| !without.thrashes);
+        Ok(Self { needs, budget, reason, rehearsed, threshold_thrashes })
+    }
+
+    /// The smallest budget found under which nothing is evicted: what percentages are of.
+    pub const fn unbudgeted(&self) -> u64 {
+        self.needs.unbudgeted
+    }
+
+    /// Parameters, buffers and the optimizer's state: what is held between steps, and never evicted.
+    pub const fn state(&self) -> u64 {
+        self.needs.state
+    }
+
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    pub const fn threshold(&self) -> Option<u64> {
+        self.needs.threshold
+    }
+
+    /// What will go on, but not well.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let Needs { state, threshold, .. } = self.needs;
+        if let Some(threshold) = threshold.filter(|&threshold| threshold < state) {
+            warnings.push(format!(
+                "the eviction threshold of {} cannot be met, as parameters and optimizer state\n  \
+                 alone take {}; raise --eviction-threshold, or drop it",
+                ByteSize(threshold),
+                ByteSize(state)
+            ));
+        }
+        if self.rehearsed.thrashes {
+            warnings.push(format!(
+                "a step will recompute {:.1} times its own work; {}",
+                self.rehearsed.step_ratio,
+                self.remedy()
+            ));
+        }
+        warnings
+    }
+
+    /// A warning after a run in which so many steps recomputed several times their own work, if the
+    /// rehearsal had not said so.
+    pub fn late_warning(&self, thrashed_steps: u64) -> Option<String> {
+        (thrashed_steps > 0 && !self.rehearsed.thrashes).then(|| {
+            let steps = Counted(thrashed_steps, "step");
+            format!("{steps} recomputed several times the work of a step; {}", self.remedy())
         })
     }
 
-    /// A word for someone whose budget did not do.
-    pub fn advice(&self, setup: &Setup, memory: &MemoryArgs) -> String {
-        let peak = ByteSize(self.unbudgeted);
-        if self.is_auto {
-            return format!(
-                "unbudgeted, this peaks at {peak}; no more than the budget is free, so lower --batch"
-            );
-        }
-        match self.passing_budget(setup, memory) {
-            Some(share) => format!(
-                "unbudgeted, this peaks at {peak}; --budget {share} ({}) passes in simulation",
-                ByteSize(share.of(self.unbudgeted))
-            ),
-            None => format!("unbudgeted, this peaks at {peak}"),
+    /// What helps against recomputing.
+    fn remedy(&self) -> &'static str {
+        match self.needs.threshold {
+            Some(_) if self.threshold_thrashes => "raise --eviction-threshold, or drop it",
+            Some(_) => "raise --budget and --eviction-threshold",
+            None => "raise --budget",
         }
     }
 
-    /// The first of 5 %, 10 %, ... above the budget under which the steps pass on a device that only
-    /// counts. `None` if that takes too long to find.
-    fn passing_budget(&self, setup: &Setup, memory: &MemoryArgs) -> Option<Share> {
-        /// The answer must come while the person is still looking.
-        const PATIENCE: Duration = Duration::from_secs(3);
-        /// A budget that recomputes more than this is no good advice.
-        const LIMIT: f64 = 10.0;
-        let start = Instant::now();
-        let batch = batch(setup).ok()?;
-        (1..=20)
-            .map(|i| Share::Percent(f64::from(5 * i)))
-            .filter(|share| share.of(self.unbudgeted) > self.budget)
-            .take_while(|_| start.elapsed() < PATIENCE)
-            .find(|share| {
-                let limit = memory.recompute_limit.unwrap_or(LIMIT);
-                let builder = memory.builder(share.of(self.unbudgeted), None);
-                rehearse(&self.sim, builder.recompute_limit(limit), &batch, setup).is_ok()
-            })
+    /// Why a run ended early that had passed its rehearsal, with a larger budget that passes.
+    pub fn too_small(&self, rehearsal: &Rehearsal<'_>, shows: Shows, error: &Error) -> Failure {
+        let planner = Planner { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
+        let refusal = planner.refusal(self.budget, &ByteSize(self.budget).to_string(), Some(error));
+        refusal.unwrap_or_else(|failure| failure)
+    }
+}
+
+impl Needs {
+    /// Finds out, by rehearsing without a limit, and then within one.
+    fn of(rehearsal: &Rehearsal<'_>, waiting: &Waiting) -> Result<Self, Failure> {
+        waiting.at("rehearsing without a limit");
+        let Rehearsed { peak_bytes, state_bytes: state, .. } = rehearsal.unlimited()?;
+        // What is in use leaves holes, so more is needed than is ever in use.
+        let mut unbudgeted = peak_bytes;
+        let mut more = (peak_bytes / 400).max(remat::memory::ALIGNMENT);
+        loop {
+            waiting.at(format!("rehearsing without evictions in {}", ByteSize(unbudgeted)));
+            if rehearsal.fits(unbudgeted)? {
+                break;
+            }
+            // By a quarter of a percent at first, then ever faster, so that it ends.
+            unbudgeted = unbudgeted.saturating_add(more);
+            more += more / 8;
+        }
+        let threshold = rehearsal.memory.eviction_threshold.map(|share| share.of(unbudgeted));
+        let is_measured = rehearsal.memory.cost == CostModelKind::Measured;
+        Ok(Self { unbudgeted, state, threshold, is_measured })
+    }
+
+    /// The margin of a budget that the program chose or named.
+    fn margin(&self) -> String {
+        match self.is_measured {
+            true => format!(
+                "\n  costs are measured and vary, so {:.0} % less passes the rehearsal as well",
+                100.0 * MARGIN
+            ),
+            false => String::new(),
+        }
+    }
+
+    fn bytes(&self, percent: u32) -> u64 {
+        Share::Percent(percent.into()).of(self.unbudgeted)
+    }
+
+    fn percent(&self, bytes: u64) -> f64 {
+        100.0 * bytes as f64 / self.unbudgeted as f64
+    }
+}
+
+/// Looks for budgets that pass.
+struct Planner<'a> {
+    rehearsal: &'a Rehearsal<'a>,
+    waiting: Waiting,
+    needs: Needs,
+}
+
+impl Planner<'_> {
+    /// A budget that somebody gave; if it fails, an error with one that passes.
+    fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, Failure> {
+        if budget < self.needs.state {
+            return Err(self.refusal(budget, asked, None)?);
+        }
+        let limit = self.rehearsal.memory.recompute_limit;
+        match self.rehearse(budget, self.needs.threshold, limit)? {
+            Ok(rehearsed) => Ok(rehearsed),
+            Err(error) => Err(self.refusal(budget, asked, Some(&error))?),
+        }
+    }
+
+    /// What to say of a budget that failed, with this error or for the state's sake alone.
+    fn refusal(&self, budget: u64, asked: &str, error: Option<&Error>) -> Result<Failure, Failure> {
+        let above = self.needs.percent(budget) as u32 + 1;
+        let mut message = match (self.passing(above, NAMED_RATIO)?, self.needs.threshold) {
+            (Some((percent, _)), _) => format!(
+                "a budget of {asked} is too small; --budget {percent}% ({}) passes",
+                ByteSize(self.needs.bytes(percent))
+            ),
+            (None, Some(threshold)) => format!(
+                "no budget passes with an eviction threshold of {}; raise --eviction-threshold, or drop it",
+                ByteSize(threshold)
+            ),
+            (None, None) => format!("a budget of {asked} is too small; raise it"),
+        };
+        message += &self.needs.margin();
+        if self.rehearsal.memory.budget == Some(Budget::Auto) {
+            message += "\n  that is more than is free; lower --batch";
+        }
+        let [state, unbudgeted] = [self.needs.state, self.needs.unbudgeted].map(ByteSize);
+        message += &format!(
+            "\n  parameters and optimizer state take {state}; without evictions it takes {unbudgeted}"
+        );
+        let error = error.map(Error::to_string).unwrap_or_default();
+        for line in error.trim_end().lines() {
+            message += "\n  ";
+            message += line;
+        }
+        Ok(Failure::usage(message))
+    }
+
+    /// A budget for somebody who gave none.
+    fn choose(&self) -> Result<(Reason, u64, Rehearsed), Failure> {
+        let (reason, low) = match self.needs.threshold {
+            Some(threshold) if threshold >= self.needs.bytes(USUAL) => (Reason::Threshold, 100),
+            _ => (Reason::Usual, USUAL),
+        };
+        if let Some(rehearsed) = self.passes(low, CHOSEN_RATIO + self.threshold_ratio()?)? {
+            return Ok((reason, self.needs.bytes(low), rehearsed));
+        }
+        if let Some((percent, rehearsed)) = self.passing(low + 1, CHOSEN_RATIO)? {
+            return Ok((Reason::Passes, self.needs.bytes(percent), rehearsed));
+        }
+        // The threshold alone recomputes without end. Whoever gave it is warned, and may have it.
+        let budget = self.needs.unbudgeted;
+        Ok((Reason::Threshold, budget, self.asked(budget, "100%")?))
+    }
+
+    /// The smallest percentage from `low` on that was found to pass, and how. It recomputes no more than
+    /// `ratio` times the work itself, beside what the threshold alone makes it recompute.
+    fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, Failure> {
+        // Less than the state cannot pass, and less than the threshold makes no sense.
+        let least = self.needs.state.max(self.needs.threshold.unwrap_or(0));
+        let low = low.max(self.needs.percent(least).ceil() as u32).min(100);
+        let ratio = ratio + self.threshold_ratio()?;
+        let mut passed = None;
+        search::smallest(low, 100, |percent| {
+            let rehearsed = self.passes(percent, ratio)?;
+            passed = rehearsed.map(|rehearsed| (percent, rehearsed)).or(passed);
+            Ok::<_, Failure>(rehearsed.is_some())
+        })?;
+        Ok(passed)
+    }
+
+    /// How the rehearsal under so many percent went, if it passed.
+    fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, Failure> {
+        let limit = self.rehearsal.memory.recompute_limit.map_or(ratio, |own| own.min(ratio));
+        let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);
+        if self.needs.is_measured {
+            let less = (budget as f64 * (1.0 - MARGIN)) as u64;
+            let less = less.max(threshold.unwrap_or(0));
+            if self.rehearse(less, threshold, Some(limit))?.is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(self.rehearse(budget, threshold, Some(limit))?.ok())
+    }
+
+    /// What is recomputed because of the threshold alone.
+    fn threshold_ratio(&self) -> Result<f64, Failure> {
+        let Needs { unbudgeted, threshold, .. } = self.needs;
+        let Some(threshold) = threshold.filter(|&threshold| threshold < unbudgeted) else {
+            return Ok(0.0);
+        };
+        let alone = self.rehearse(unbudgeted, Some(threshold), Some(NAMED_RATIO))?;
+        Ok(alone.map_or(0.0, |rehearsed| rehearsed.recompute_ratio))
+    }
+
+    /// Under one budget.
+    fn rehearse(
+        &self,
+        budget: u64,
+        threshold: Option<u64>,
+        limit: Option<f64>,
+    ) -> Result<Verdict, Failure> {
+        let percent = self.needs.percent(budget);
+        self.waiting.at(format!("rehearsing within {} ({percent:.0} %)", ByteSize(budget)));
+        self.rehearsal.under(budget, threshold, limit)
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [budget, unbudgeted] = [self.budget, self.unbudgeted].map(ByteSize);
-        let auto = if self.is_auto { " (auto)" } else { "" };
-        let threshold = self.threshold.filter(|&threshold| threshold < self.unbudgeted);
-        if self.budget < self.unbudgeted {
-            let percent = 100.0 * self.budget as f64 / self.unbudgeted as f64;
-            write!(
-                f,
-                "budget {budget}{auto}, {percent:.1} % of the {unbudgeted} that a step takes unbudgeted"
-            )?;
+        let [budget, unbudgeted, state] =
+            [self.budget, self.needs.unbudgeted, self.needs.state].map(ByteSize);
+        let chosen = match self.reason {
+            Reason::Asked => "",
+            Reason::Auto => " (auto)",
+            Reason::Usual | Reason::Passes | Reason::Threshold => " (default)",
+        };
+        write!(f, "budget {budget}{chosen}")?;
+        let fits = self.rehearsed.evictions == 0;
+        if self.budget >= self.needs.unbudgeted {
+            write!(f, "; it takes {unbudgeted}")?;
+            f.write_str(if fits { ", so nothing is evicted" } else { "" })?;
         } else {
-            write!(f, "budget {budget}{auto}; a step takes {unbudgeted}")?;
-            if threshold.is_none() {
-                f.write_str(", so everything fits")?;
+            let percent = (10.0 * self.needs.percent(self.budget)).round() / 10.0;
+            write!(f, ", {percent} % of the {unbudgeted} it takes without evictions")?;
+            f.write_str(if fits { "; nothing is evicted" } else { "" })?;
+        }
+        if let Some(threshold) = self.needs.threshold.filter(|_| !fits) {
+            write!(f, "; evicts above {}", ByteSize(threshold))?;
+        }
+        match self.reason {
+            Reason::Passes => write!(
+                f,
+                "\n  the usual {USUAL} % is too small; parameters and optimizer state take {state}"
+            )?,
+            Reason::Threshold => {
+                write!(f, "\n  not the usual {USUAL} %, because of the eviction threshold")?;
             }
+            Reason::Asked | Reason::Auto | Reason::Usual => {}
         }
-        threshold.map_or(Ok(()), |threshold| write!(f, "; evicts above {}", ByteSize(threshold)))
+        match self.reason {
+            Reason::Usual | Reason::Passes => f.write_str(&self.needs.margin()),
+            Reason::Asked | Reason::Auto | Reason::Threshold => Ok(()),
+        }
     }
-}
-
-/// Images and labels of the right shapes, all zero: their pages are never touched.
-type Batch = [Arc<HostTensor>; 2];
-
-fn batch(setup: &Setup) -> Result<Batch, Failure> {
-    let [channels, height, width] = setup.shape;
-    let elements: u128 =
-        [setup.batch, channels, height, width].iter().map(|&n| n as u128).product();
-    let zeros = |dtype, shape: Dims| {
-        HostTensor::zeros(dtype, shape)
-            .map(Arc::new)
-            .map_err(|_| batch_too_large(setup.batch, setup.shape, elements.saturating_mul(4)))
-    };
-    let images = zeros(DType::F32, [setup.batch, channels, height, width].into())?;
-    Ok([images, zeros(DType::I32, [setup.batch].into())?])
-}
-
-/// The peak of a few steps.
-fn rehearse(
-    sim: &Sim<Op, HostTensor>,
-    builder: Builder,
-    [images, labels]: &Batch,
-    setup: &Setup,
-) -> Result<u64, Error> {
-    let sim = sim.clone();
-    terminal::muted(|| {
-        let mut session = Session::new(builder.device(move || sim)?, setup)?;
-        for _ in 0..STEPS {
-            session.step(Arc::clone(images), Arc::clone(labels), 0.0)?.wait()?;
-        }
-        session.runtime().sync()?;
-        Ok(session.runtime().stats()?.peak_bytes)
-    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::args::{Cli, Command};
+    use super::super::session::Setup;
     use super::*;
+    use clap::Parser as _;
+    use remat::device::sim::Sim;
+
+    const PLAN: Plan = Plan {
+        needs: Needs { unbudgeted: 10 << 20, state: 2 << 20, threshold: None, is_measured: false },
+        budget: 4 << 20,
+        reason: Reason::Usual,
+        rehearsed: Rehearsed {
+            evictions: 5,
+            peak_bytes: 0,
+            state_bytes: 2 << 20,
+            recompute_ratio: 0.5,
+            step_ratio: 0.5,
+            thrashes: false,
+            is_settled: true,
+        },
+        threshold_thrashes: false,
+    };
+    const NONE: Rehearsed = Rehearsed { evictions: 0, ..PLAN.rehearsed };
+    const THRASH: Rehearsed = Rehearsed { thrashes: true, step_ratio: 5.25, ..PLAN.rehearsed };
+
+    fn with_threshold(mebibytes: u64) -> Plan {
+        Plan { needs: Needs { threshold: Some(mebibytes << 20), ..PLAN.needs }, ..PLAN }
+    }
 
     #[test]
-    fn a_budget_is_told_as_a_part_of_what_it_takes_or_as_enough() {
-        let plan = |budget: u64, threshold: u64, is_auto| Plan {
-            sim: Sim::cpu(),
-            is_auto,
-            unbudgeted: 10 << 20,
-            budget: budget << 20,
-            threshold: Some(threshold << 20).filter(|&bytes| bytes > 0),
-        };
+    fn a_budget_is_told_with_its_reason() {
+        let auto = Plan { budget: 40 << 30, reason: Reason::Auto, rehearsed: NONE, ..PLAN };
+        let smallest = Plan { budget: 9 << 20, reason: Reason::Passes, ..PLAN };
+        let asked = Plan { reason: Reason::Asked, budget: 8 << 20, ..with_threshold(6) };
         for (plan, text) in [
+            (PLAN, "budget 4.00 MiB (default), 40 % of the 10.00 MiB it takes without evictions"),
+            (auto, "budget 40.00 GiB (auto); it takes 10.00 MiB, so nothing is evicted"),
             (
-                plan(4, 0, false),
-                "budget 4.00 MiB, 40.0 % of the 10.00 MiB that a step takes unbudgeted",
+                smallest,
+                "budget 9.00 MiB (default), 90 % of the 10.00 MiB it takes without evictions\n  \
+                 the usual 40 % is too small; parameters and optimizer state take 2.00 MiB",
             ),
             (
-                plan(8, 6, true),
-                "budget 8.00 MiB (auto), 80.0 % of the 10.00 MiB that a step takes unbudgeted; \
-                 evicts above 6.00 MiB",
+                asked,
+                "budget 8.00 MiB, 80 % of the 10.00 MiB it takes without evictions; evicts above \
+                 6.00 MiB",
             ),
-            (
-                plan(40 << 10, 0, true),
-                "budget 40.00 GiB (auto); a step takes 10.00 MiB, so everything fits",
-            ),
-            (plan(10, 20, false), "budget 10.00 MiB; a step takes 10.00 MiB, so everything fits"),
-            (plan(20, 9, false), "budget 20.00 MiB; a step takes 10.00 MiB; evicts above 9.00 MiB"),
         ] {
             assert_eq!(plan.to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_warning_blames_what_is_to_blame() {
+        let warning = |plan: &Plan| plan.warnings().join("; ");
+        assert_eq!(warning(&PLAN), "");
+        assert_eq!(warning(&with_threshold(2)), "");
+        assert!(warning(&with_threshold(1)).starts_with(
+            "the eviction threshold of 1.00 MiB cannot be met, as parameters and optimizer state\n  alone take 2.00 MiB; "
+        ));
+        let text = "a step will recompute 5.2 times its own work; ";
+        let thrash = Plan { rehearsed: THRASH, ..PLAN };
+        assert_eq!(warning(&thrash), format!("{text}raise --budget"));
+        let both = Plan { rehearsed: THRASH, ..with_threshold(3) };
+        assert_eq!(warning(&both), format!("{text}raise --budget and --eviction-threshold"));
+        let threshold = Plan { threshold_thrashes: true, ..both };
+        assert_eq!(warning(&threshold), format!("{text}raise --eviction-threshold, or drop it"));
+        // What was said before is not said again.
+        assert_eq!(threshold.late_warning(3), None);
+        assert_eq!(PLAN.late_warning(0), None);
+        let late = PLAN.late_warning(3).unwrap();
+        assert_eq!(late, "3 steps recomputed several times the work of a step; raise --budget");
+    }
+
+    /// ResNet-20 on digits, with these options.
+    fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
+        let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
+        let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
+        let setup = Setup {
+            model: args.model,
+            shape: [1, 8, 8],
+            classes: 10,
+            batch: args.learning.batch,
+            momentum: 0.9,
+            weight_decay: 0.0,
+        };
+        then(&Rehearsal::new(Sim::cpu(), &setup, &args.memory, 0, 4, 40).unwrap())
+    }
+
+    fn plan(options: &str) -> Result<Plan, Failure> {
+        let target = Target::Cpu { threads: 1 };
+        rehearse(options, |rehearsal| Plan::new(rehearsal, &target, Shows::Nothing))
+    }
+
+    #[test]
+    fn a_budget_of_its_own_choice_passes_with_a_margin_where_costs_vary() {
+        let (fixed, varying) =
+            (plan("--batch 32").unwrap(), plan("--batch 32 --cost measured").unwrap());
+        assert!(varying.to_string().ends_with("so 5 % less passes the rehearsal as well"));
+        assert!(!fixed.to_string().contains("rehearsal"));
+        rehearse("--batch 32 --cost measured", |rehearsal| {
+            let less = (varying.budget as f64 * (1.0 - MARGIN)) as u64;
+            assert!(rehearsal.under(less, None, None).unwrap().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_run_that_fails_all_the_same_is_told_of_a_larger_budget_that_passes() {
+        let options = "--batch 32 --budget 60%";
+        let plan = plan(options).unwrap();
+        rehearse(options, |rehearsal| {
+            let error = rehearsal.under(plan.state(), None, None).unwrap().unwrap_err();
+            let message = format!("{:?}", plan.too_small(rehearsal, Shows::Nothing, &error));
+            assert!(message.contains("is too small; --budget 61% ("), "{message}");
+            assert!(message.contains("out of memory"), "{message}");
+        });
     }
 }

@@ -1,76 +1,110 @@
 //! Where a run is, for people.
 
-use super::terminal::{self, BARS, say};
+use super::terminal::{BARS, Shows, say};
+use super::words::Counted;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use remat::{ByteSize, Stats};
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-/// Shows each step: on a terminal as a bar, else as a line now and then.
-pub enum Progress {
-    Bar(ProgressBar),
-    Lines { steps: usize, last: Option<(usize, Instant)> },
-    Silent,
+/// Between turns of a spinner.
+pub const TURN: Duration = Duration::from_millis(100);
+
+/// What is under way, in steps or in images: on a terminal a bar, else a line now and then.
+pub struct Progress {
+    shows: Shows,
+    bar: ProgressBar,
+    /// When the last line was written, and after how much.
+    last: Option<(usize, Instant)>,
+    total: usize,
 }
 
 impl Progress {
     /// Lines in a run, more or less.
     const LINES: usize = 10;
-    /// No longer than this without a line.
+    /// No longer without a line than this.
     const SILENCE: Duration = Duration::from_secs(10);
 
-    /// For a run of so many steps.
-    pub fn new(steps: usize, quiet: bool) -> Self {
-        if quiet {
-            Self::Silent
-        } else if std::io::stderr().is_terminal() && !terminal::is_logging() {
-            let style = "{pos:>6}/{len} {wide_bar} {msg} {eta:>4}";
-            let style = ProgressStyle::with_template(style).expect("the template is a constant");
-            let bar = ProgressBar::new(steps as u64).with_style(style.progress_chars("━╸─"));
-            Self::Bar(BARS.add(bar))
-        } else {
-            Self::Lines { steps, last: None }
+    /// Training of so many steps.
+    pub fn of_training(steps: usize, shows: Shows) -> Self {
+        let progress = Self::new(steps, shows, "{spinner} {pos}/{len} {wide_bar} {msg} {eta:>4}");
+        progress.bar.set_message("first step");
+        progress
+    }
+
+    /// A test on so many images.
+    pub fn of_test(images: usize, shows: Shows) -> Self {
+        if shows == Shows::Lines {
+            say(format_args!("testing on {}", Counted(images as u64, "image")));
         }
+        let mut progress =
+            Self::new(images, shows, "{spinner} {pos}/{len} {wide_bar} testing {eta:>4}");
+        progress.last = Some((0, Instant::now()));
+        progress
+    }
+
+    fn new(total: usize, shows: Shows, template: &str) -> Self {
+        let bar = if shows == Shows::Bars {
+            let style = ProgressStyle::with_template(template).expect("templates are constants");
+            let style = style.progress_chars("━╸─");
+            BARS.add(ProgressBar::new(total as u64).with_style(style))
+        } else {
+            ProgressBar::hidden()
+        };
+        if shows == Shows::Bars {
+            // Not only when a step is done, which may take a while.
+            bar.enable_steady_tick(TURN);
+        }
+        Self { shows, bar, last: None, total }
     }
 
     /// Step `done`, counted from 1, is done.
     pub fn step(&mut self, done: usize, loss: f32, stats: &Stats) {
-        match self {
-            Self::Bar(bar) => {
-                bar.set_message(format!(
-                    "loss {loss:.4}  {}  {} evictions",
-                    memory(stats),
-                    HumanCount(stats.evictions)
-                ));
-                bar.set_position(done as u64);
-            }
-            Self::Lines { steps, last } => {
-                let due = last.is_none_or(|(step, time)| {
-                    done == *steps
-                        || (done - step) * Self::LINES >= *steps
-                        || time.elapsed() >= Self::SILENCE
-                });
-                if due {
-                    *last = Some((done, Instant::now()));
-                    say(format_args!(
-                        "step {done}/{steps}: loss {loss:.4}, peak {} of {}, {} evictions, {} recomputed",
-                        ByteSize(stats.peak_bytes),
-                        ByteSize(stats.budget_bytes),
-                        HumanCount(stats.evictions),
-                        HumanCount(stats.recomputed_ops),
-                    ));
-                }
-            }
-            Self::Silent => {}
+        let evictions = Counted(stats.evictions, "eviction");
+        if self.shows == Shows::Bars {
+            self.bar.set_message(format!("loss {loss:.4}  {}  {evictions}", memory(stats)));
+            self.bar.set_position(done as u64);
         }
+        if self.is_due(done, Self::LINES) {
+            say(format_args!(
+                "step {done}/{}: loss {loss:.4}, peak {} of {}, {evictions}, {} recomputed",
+                self.total,
+                ByteSize(stats.peak_bytes),
+                ByteSize(stats.budget_bytes),
+                HumanCount(stats.recomputed_ops),
+            ));
+        }
+    }
+
+    /// So many images are tested.
+    pub fn tested(&mut self, images: usize) {
+        self.bar.set_position(images as u64);
+        if images < self.total && self.is_due(images, 1) {
+            say(format_args!(
+                "tested {} of {}",
+                HumanCount(images as u64),
+                Counted(self.total as u64, "image")
+            ));
+        }
+    }
+
+    /// Whether it is time for one of so many lines.
+    fn is_due(&mut self, done: usize, lines: usize) -> bool {
+        let is_due = self.shows == Shows::Lines
+            && self.last.is_none_or(|(before, time)| {
+                done == self.total
+                    || (done - before) * lines >= self.total
+                    || time.elapsed() >= Self::SILENCE
+            });
+        if is_due {
+            self.last = Some((done, Instant::now()));
+        }
+        is_due
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Self::Bar(bar) = self {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 

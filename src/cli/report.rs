@@ -1,4 +1,5 @@
 use super::target::About;
+use super::words::{Counted, Seconds};
 use indicatif::HumanCount;
 use remat::{ByteSize, Stats};
 use serde::Serialize;
@@ -10,7 +11,11 @@ pub struct Report {
     pub model: String,
     pub data: String,
     pub batch: usize,
+    pub ending: EndingName,
+    /// That were done.
     pub steps: usize,
+    /// That were asked for.
+    pub steps_asked: usize,
     pub seed: u64,
     #[serde(flatten)]
     pub device: About,
@@ -24,22 +29,36 @@ pub struct Report {
     pub cost_model: String,
     pub budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
-    /// Of the dry run.
+    /// The smallest budget found under which nothing is evicted.
     pub unbudgeted_peak_bytes: u64,
+    /// Parameters, buffers and optimizer state.
+    pub state_bytes: u64,
     /// Of the whole run, test included.
     pub peak_bytes: u64,
-    /// Of the last step. Not a number: null.
-    pub final_loss: f32,
-    pub test_accuracy: f64,
+    /// Of the last step that was done. Not a number: null.
+    pub final_loss: Option<f32>,
+    /// The step, counted from 1, from which on the loss is no number.
+    pub diverged_since_step: Option<usize>,
+    pub test_accuracy: Option<f64>,
     pub test_images: usize,
+    pub test_seconds: Option<f64>,
     /// Learned values in the network.
     pub parameters: usize,
     /// Over parameters and buffers.
-    pub params_sha256: String,
+    pub params_sha256: Option<String>,
     pub train_seconds: f64,
-    pub seconds_per_step_median: f64,
+    pub seconds_per_step_median: Option<f64>,
     #[serde(flatten)]
     pub counters: Counters,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndingName {
+    Done,
+    Interrupted,
+    Diverged,
 }
 
 /// What the engine counted in training.
@@ -79,24 +98,33 @@ impl From<&Stats> for Counters {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { model, data, steps, batch, counters, .. } = self;
+        let Self { model, data, counters, .. } = self;
         let of_time = |seconds: f64| 100.0 * seconds / self.train_seconds;
-        writeln!(
-            f,
-            "{model} on {data}: {} steps of {} images in {}, {} a step",
-            HumanCount(*steps as u64),
-            HumanCount(*batch as u64),
-            Seconds(self.train_seconds),
-            Seconds(self.seconds_per_step_median),
-        )?;
+        let asked = Counted(self.steps_asked as u64, "step");
+        let images = Counted(self.batch as u64, "image");
+        write!(f, "{model} on {data}: ")?;
+        if self.steps < self.steps_asked {
+            write!(f, "{} of ", HumanCount(self.steps as u64))?;
+        }
+        writeln!(f, "{asked} of {images} in {}", Seconds(self.train_seconds))?;
         writeln!(f, "  device      {}", self.device)?;
-        writeln!(
-            f,
-            "  accuracy    {:.2} % of {} test images; last loss {:.4}",
-            100.0 * self.test_accuracy,
-            HumanCount(self.test_images as u64),
-            self.final_loss,
-        )?;
+        if let Some(loss) = self.final_loss {
+            write!(f, "  training    last loss {loss:.4}")?;
+            if let Some(step) = self.diverged_since_step {
+                write!(f, " since step {}", HumanCount(step as u64))?;
+            }
+            let median = self.seconds_per_step_median.unwrap_or_default();
+            writeln!(f, "; {} a step (median)", Seconds(median))?;
+        }
+        if let (Some(accuracy), Some(seconds)) = (self.test_accuracy, self.test_seconds) {
+            writeln!(
+                f,
+                "  test        {:.2} % of {} right, in {}",
+                100.0 * accuracy,
+                Counted(self.test_images as u64, "image"),
+                Seconds(seconds),
+            )?;
+        }
         writeln!(
             f,
             "  memory      peak {} of a budget of {}; {} without one",
@@ -113,32 +141,12 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  recomputed  {} ops run again, on top of {}; {:.1} % of the time",
-            HumanCount(counters.recomputed_ops),
+            "  recomputed  {} run again, on top of {}; {:.1} % of the time",
+            Counted(counters.recomputed_ops, "op"),
             HumanCount(counters.ops),
             of_time(counters.recompute_seconds),
         )?;
-        write!(
-            f,
-            "  parameters  {}, sha256 {}",
-            HumanCount(self.parameters as u64),
-            &self.params_sha256[..16],
-        )
-    }
-}
-
-/// Prints as `1.2 ms`, `3.45 s` or `12 min 3 s`.
-struct Seconds(f64);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            s if s < 1.0 => write!(f, "{:.1} ms", s * 1e3),
-            s if s < 120.0 => write!(f, "{s:.2} s"),
-            s => {
-                let seconds = s.round() as u64;
-                write!(f, "{} min {} s", seconds / 60, seconds % 60)
-            }
-        }
+        write!(f, "  parameters  {}", HumanCount(self.parameters as u64))?;
+        self.params_sha256.as_ref().map_or(Ok(()), |sha256| write!(f, ", sha256 {}", &sha256[..16]))
     }
 }

@@ -1,8 +1,8 @@
 //! A network being trained: the same steps whether a device computes them or only counts.
 
+use super::interrupt;
 use super::model::Model;
 use remat::autograd::Tape;
-use remat::data::Images;
 use remat::nn::{Mode, Module as _, Sequential, State, parameters, state};
 use remat::optim::Sgd;
 use remat::{Error, HostTensor, Ops as _, Pending, Runtime, Stats};
@@ -46,7 +46,12 @@ impl Step {
 impl Session {
     /// A fresh network.
     pub fn new(runtime: Runtime, setup: &Setup) -> Result<Self, Error> {
-        let network = setup.model.build(&runtime, setup.shape, setup.classes)?;
+        interrupt::cancels(runtime.canceller());
+        let mut network = setup.model.build(&runtime, setup.shape, setup.classes)?;
+        for (name, state) in state(&mut network) {
+            let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
+            runtime.label(tensor, name)?;
+        }
         let optimizer = Sgd::new(0.0, setup.momentum, setup.weight_decay);
         Ok(Self { runtime, network, optimizer })
     }
@@ -69,9 +74,11 @@ impl Session {
             tape.watch(parameter);
         }
         let x = runtime.put(images)?;
+        runtime.label(&x, "images")?;
         let logits = self.network.forward(&tape, &x, Mode::Train)?;
         drop(x);
         let labels = runtime.put(labels)?;
+        runtime.label(&labels, "labels")?;
         let loss = tape.cross_entropy(&logits, &labels)?;
         drop((logits, labels));
         self.optimizer.lr = lr;
@@ -82,24 +89,13 @@ impl Session {
         Ok(Step { loss: answer, stats: runtime.stats_later()? })
     }
 
-    /// The part of `images` that is classified right, in batches like those of training.
-    pub fn accuracy(&mut self, images: &Images, batch: usize) -> Result<f64, Error> {
-        let indices: Vec<usize> = (0..images.len()).collect();
-        let mut right = 0;
-        for indices in indices.chunks(batch) {
-            let (x, labels) = images.batch(indices);
-            let x = self.runtime.put(x)?;
-            let logits = self.network.forward(&self.runtime, &x, Mode::Infer)?;
-            drop(x);
-            let answer = self.runtime.get(&logits)?;
-            drop(logits);
-            self.runtime.step()?;
-            let rows = answer.as_f32().expect("logits are floats").chunks(images.classes);
-            let labels = labels.as_i32().expect("labels are integers");
-            right +=
-                rows.zip(labels).filter(|&(row, &label)| largest(row) == label as usize).count();
-        }
-        Ok(right as f64 / images.len() as f64)
+    /// What the network makes of a batch: a value for each image and class.
+    pub fn infer(&mut self, images: Arc<HostTensor>) -> Result<HostTensor, Error> {
+        let x = self.runtime.put(images)?;
+        self.runtime.label(&x, "images")?;
+        let logits = self.network.forward(&self.runtime, &x, Mode::Infer)?;
+        drop(x);
+        self.runtime.get(&logits)
     }
 
     /// Number of learned values.
@@ -116,9 +112,4 @@ impl Session {
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
-}
-
-/// Position of the largest value; 0 if none is a number.
-fn largest(row: &[f32]) -> usize {
-    (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
 }

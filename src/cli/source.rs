@@ -1,4 +1,5 @@
-use remat::data::{DataError, Dataset};
+use super::failure::Failure;
+use remat::data::Dataset;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -16,11 +17,11 @@ pub enum Source {
 
 impl Source {
     /// Reads or makes up the images.
-    pub fn load(&self, seed: u64) -> Result<Dataset, DataError> {
+    pub fn load(&self, seed: u64) -> Result<Dataset, Failure> {
         match self {
             Self::Digits => Ok(Dataset::digits()),
-            Self::Synthetic(shape) => Dataset::synthetic(*shape, seed),
-            Self::Idx(folder) => Dataset::idx(folder),
+            Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
+            Self::Idx(folder) => Ok(Dataset::idx(folder)?),
         }
     }
 }

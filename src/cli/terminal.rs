@@ -1,26 +1,85 @@
 //! Stdout for results, stderr for all else.
 
 use super::failure::Failure;
-use indicatif::MultiProgress;
+use anstream::{AutoStream, ColorChoice};
+use clap::builder::Styles;
+use indicatif::{MultiProgress, ProgressDrawTarget};
+use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tracing::Level;
-use tracing_subscriber::filter::{LevelFilter, Targets, filter_fn};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::{
+    FilterExt as _, LevelFilter, Targets, dynamic_filter_fn, filter_fn,
+};
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
 /// The progress bars that are on stderr now.
 pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
-/// Whether all of this is held back.
-static MUTED: AtomicBool = AtomicBool::new(false);
+/// Whether progress is shown at all.
+static PROGRESS: AtomicBool = AtomicBool::new(true);
+
+/// How many rehearsals are under way.
+static REHEARSALS: AtomicUsize = AtomicUsize::new(0);
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// As bars: somebody looks.
+    Bars,
+    /// As a line now and then: for a file, or between the engine's events.
+    Lines,
+    Nothing,
+}
+
+impl Shows {
+    /// For this run.
+    pub fn now(quiet: bool) -> Self {
+        if quiet || !PROGRESS.load(Ordering::Relaxed) {
+            Self::Nothing
+        } else if io::stderr().is_terminal() && !is_logging() {
+            Self::Bars
+        } else {
+            Self::Lines
+        }
+    }
+}
+
+/// No bars and no lines of progress from now on.
+pub fn hide_progress() {
+    PROGRESS.store(false, Ordering::Relaxed);
+    BARS.set_draw_target(ProgressDrawTarget::hidden());
+}
+
+/// What `--color` says. Asked before the arguments are understood, for what is wrong with them is said in
+/// color as well.
+pub fn set_color(args: impl Iterator<Item = String>) {
+    let choice = color(args).unwrap_or_default();
+    match choice {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    }
+    .write_global();
+}
+
+/// The last `--color`, if it makes sense.
+fn color(args: impl Iterator<Item = String>) -> Option<clap::ColorChoice> {
+    let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
+    let value = |i: usize| match args[i].strip_prefix("--color")? {
+        "" => args.get(i + 1).map(String::as_str),
+        rest => rest.strip_prefix('='),
+    };
+    (0..args.len()).rev().find_map(value)?.parse().ok()
+}
 
 /// Does `work`, a rehearsal whose events would only confuse.
 pub fn muted<R>(work: impl FnOnce() -> R) -> R {
-    MUTED.store(true, Ordering::Relaxed);
+    REHEARSALS.fetch_add(1, Ordering::Relaxed);
     let done = work();
-    MUTED.store(false, Ordering::Relaxed);
+    REHEARSALS.fetch_sub(1, Ordering::Relaxed);
     done
 }
 
@@ -29,10 +88,7 @@ struct AboveBars;
 
 impl Write for AboveBars {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if MUTED.load(Ordering::Relaxed) {
-            return Ok(bytes.len());
-        }
-        BARS.suspend(|| io::stderr().write(bytes))
+        BARS.suspend(|| anstream::stderr().write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -41,8 +97,20 @@ impl Write for AboveBars {
 }
 
 /// Says something on stderr. If nobody listens, so be it.
-pub fn say(line: impl std::fmt::Display) {
+pub fn say(line: impl Display) {
     let _ = AboveBars.write_all(format!("{line}\n").as_bytes());
+}
+
+/// Says what will go on, but not well.
+pub fn warn(line: impl Display) {
+    let style = Styles::styled().get_invalid().bold();
+    say(format_args!("{style}warning:{style:#} {line}"));
+}
+
+/// Says why the program ends, the way clap does.
+pub fn fail(message: &str) {
+    let style = *Styles::styled().get_error();
+    say(format_args!("{style}error:{style:#} {}", message.trim_end()));
 }
 
 /// Prints a result. A reader that has gone has seen enough.
@@ -57,7 +125,7 @@ pub fn print_result(text: &str) -> Result<(), Failure> {
 }
 
 /// Whether events of the engine were asked for.
-pub fn is_logging() -> bool {
+fn is_logging() -> bool {
     wanted_events().is_some()
 }
 
@@ -67,24 +135,60 @@ fn wanted_events() -> Option<String> {
     (!wanted.is_empty()).then(|| wanted.to_string_lossy().into_owned())
 }
 
-/// Shows the engine's events on stderr: what `RUST_LOG` says, else warnings. Not errors: those end the
-/// run, and are told then.
-pub fn start_logging() {
+/// Shows events on stderr: what `RUST_LOG` says, else warnings, or nothing if `quiet`. Those of rehearsals
+/// never.
+pub fn start_logging(quiet: bool) {
     let warnings = || {
-        let filter = filter_fn(|event| *event.level() == Level::WARN);
-        filter.with_max_level_hint(LevelFilter::WARN)
+        let most = if quiet { LevelFilter::OFF } else { LevelFilter::WARN };
+        filter_fn(move |event| !quiet && is_warning(event)).with_max_level_hint(most)
+    };
+    let no_rehearsal = || {
+        let filter = dynamic_filter_fn(|_, _| REHEARSALS.load(Ordering::Relaxed) == 0);
+        // Leaves it to the other filter which events are looked at.
+        filter.with_max_level_hint(LevelFilter::TRACE)
     };
     let events = fmt::layer()
         .with_timer(fmt::time::uptime())
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never)
         .with_writer(|| AboveBars);
     let registry = tracing_subscriber::registry();
     match wanted_events().map(|wanted| wanted.parse::<Targets>()).transpose() {
-        Ok(Some(filter)) => registry.with(events.with_filter(filter)).init(),
-        Ok(None) => registry.with(events.with_filter(warnings())).init(),
+        Ok(Some(filter)) => {
+            registry.with(events.with_filter(filter.and(no_rehearsal()))).init();
+        }
+        Ok(None) => registry.with(events.with_filter(warnings().and(no_rehearsal()))).init(),
         Err(error) => {
-            registry.with(events.with_filter(warnings())).init();
-            say(format_args!("warning: RUST_LOG: {error}"));
+            registry.with(events.with_filter(warnings().and(no_rehearsal()))).init();
+            warn(format_args!("RUST_LOG: {error}"));
+        }
+    }
+}
+
+/// Of what is shown unasked. Not errors: those end the run, and are told then. Not what the engine warns of
+/// either: the program knows which option is to blame, and says it itself.
+fn is_warning(event: &Metadata<'_>) -> bool {
+    let from_engine = event.module_path().is_some_and(|path| path.starts_with("remat::engine"));
+    *event.level() == Level::WARN && !from_engine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_color_counts() {
+        let color = |args: &str| color(args.split(' ').map(str::to_owned));
+        for (args, expected) in [
+            ("remat train", None),
+            ("remat --color never train", Some(clap::ColorChoice::Never)),
+            ("remat train --color=always", Some(clap::ColorChoice::Always)),
+            ("remat --color=always train --color auto", Some(clap::ColorChoice::Auto)),
+            ("remat --color", None),
+            ("remat --color=red", None),
+            ("remat --colors=never", None),
+            ("remat train -- --color=never", None),
+        ] {
+            assert_eq!(color(args), expected, "{args}");
         }
     }
 }

@@ -1,76 +1,121 @@
 //! `remat train`
 
-use super::args::TrainArgs;
+use super::args::{OutputArgs, TrainArgs};
 use super::failure::Failure;
-use super::learn::{Outcome, learn};
+use super::interrupt;
+use super::learn::{Course, Ending, Outcome, learn};
 use super::output::{Output, check_distinct};
 use super::plan::Plan;
-use super::progress::Progress;
 use super::recording::{Finished, Recording};
-use super::report::{Counters, Report};
+use super::rehearsal::{Rehearsal, is_of_memory};
+use super::report::{Counters, EndingName, Report};
 use super::schedule::Schedule;
 use super::session::Setup;
 use super::target::{About, Target};
-use super::terminal::{print_result, say};
-use remat::data::Batches;
-use remat::{Error, PolicyKind};
+use super::terminal::{Shows, print_result, say, warn};
+use super::words::Counted;
+use remat::data::{Batches, Dataset};
+use remat::{Builder, PolicyKind};
 
 /// Passes over the images when nothing else is said.
 const EPOCHS: usize = 20;
 
-/// Trains, tests and reports.
+/// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs) -> Result<(), Failure> {
-    let TrainArgs { model, device, memory, learning, output } = args;
+    let TrainArgs { device, memory, learning, output, .. } = args;
     if let Some(contradiction) = device.contradiction().or_else(|| memory.contradiction()) {
         return Err(Failure::usage(contradiction));
     }
     check_distinct(&[("--record", &output.record), ("--json", &output.json)], &[])?;
+    interrupt::listen(output.quiet)?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let target = Target::open(device)?;
     let data = learning.data.load(learning.seed)?;
     let setup = Setup {
-        model: *model,
+        model: args.model,
         shape: data.train.shape,
         classes: data.train.classes,
         batch: learning.batch,
         momentum: learning.momentum,
         weight_decay: learning.weight_decay,
     };
-    let plan = Plan::new(&setup, memory, &target)?;
-    let batches = Batches::new(data.train.len(), setup.batch, learning.seed);
-    let epochs = learning.epochs.unwrap_or(EPOCHS);
-    let steps = learning.steps.unwrap_or_else(|| epochs.saturating_mul(batches.per_epoch()));
-
-    let mut builder = memory.builder(plan.budget, plan.threshold).seed(learning.seed);
-    let finished = Finished::default();
-    if let Some(path) = &output.record {
-        let recording = Recording::create(path, &finished);
-        builder = builder.record(recording.map_err(|e| Failure::writing(path, e))?);
-    }
+    let steps = steps(args, &data);
     let about = target.about();
-    let runtime = target.start(builder)?;
+    let shows = Shows::now(output.quiet);
     if !output.quiet {
         say(format_args!(
-            "{model} on {}: {} images, {steps} steps of {}",
+            "{} on {}: {}, {} of {}",
+            args.model,
             learning.data,
-            data.train.len(),
+            Counted(data.train.len() as u64, "image"),
+            Counted(steps as u64, "step"),
             setup.batch
         ));
         say(format_args!("device {about}"));
-        say(&plan);
     }
-    let schedule = Schedule { peak: learning.lr, steps };
-    let progress = Progress::new(steps, output.quiet);
-    let outcome = learn(runtime, &setup, &data, batches, schedule, progress, &finished);
-    let outcome = outcome.map_err(|error| match error {
-        Error::OutOfMemory(_) => Failure::from(error).advice(&plan.advice(&setup, memory)),
-        _ => error.into(),
+    let tested = if learning.no_test { 0 } else { data.test.len() };
+    let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
+    let plan = Plan::new(&rehearsal, &target, shows)?;
+    if !output.quiet {
+        say(&plan);
+        plan.warnings().iter().for_each(warn);
+    }
+
+    let finished = Finished::default();
+    let builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
+    let runtime = target.start(record(builder, args, &finished)?)?;
+    let course = Course {
+        setup: &setup,
+        data: &data,
+        seed: learning.seed,
+        schedule: Schedule { peak: learning.lr, steps },
+        test: !learning.no_test,
+        shows,
+    };
+    let outcome = learn(runtime, &course, &finished).map_err(|error| {
+        if is_of_memory(&error) { plan.too_small(&rehearsal, shows, &error) } else { error.into() }
     })?;
+    let late = plan.late_warning(outcome.training.stats.thrashed_steps);
+    late.iter().filter(|_| !output.quiet).for_each(warn);
     let report = report(args, &plan, steps, about, data.test.len(), &outcome);
     deliver(&report, args, json)?;
-    match (outcome.recorded, &output.record) {
-        (Err(error), Some(path)) => Err(Failure::writing(path, error)),
-        _ => Ok(()),
+    if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
+        return Err(Failure::writing(path, error));
+    }
+    judge(&outcome, steps, learning.lr)
+}
+
+/// Steps of the run.
+fn steps(args: &TrainArgs, data: &Dataset) -> usize {
+    let learning = &args.learning;
+    let epochs = learning.epochs.unwrap_or(EPOCHS);
+    let an_epoch = Batches::per_epoch(data.train.len(), learning.batch);
+    learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
+}
+
+/// With the recording that was asked for, if any.
+fn record(builder: Builder, args: &TrainArgs, finished: &Finished) -> Result<Builder, Failure> {
+    let Some(path) = &args.output.record else { return Ok(builder) };
+    let steps = args.output.record_steps.unwrap_or(usize::MAX);
+    let recording = Recording::create(path, steps, finished);
+    Ok(builder.record(recording.map_err(|e| Failure::writing(path, e))?))
+}
+
+/// An error if the run did not come to the end that was asked for.
+fn judge(outcome: &Outcome, steps: usize, lr: f32) -> Result<(), Failure> {
+    let steps = Counted(steps as u64, "step");
+    match outcome.ending {
+        Ending::Done => Ok(()),
+        Ending::Interrupted => Err(Failure::interrupted(format!(
+            "interrupted after {} of {steps}",
+            outcome.training.steps()
+        ))),
+        Ending::Diverged { since, loss } => Err(Failure::new(format!(
+            "the loss is {loss} since step {since} of {steps}; lower --lr, which is {lr}"
+        ))),
+        Ending::Broken => Err(Failure::new(format!(
+            "after {steps} the network gives no numbers any more; lower --lr, which is {lr}"
+        ))),
     }
 }
 
@@ -89,36 +134,51 @@ fn report(
         }
         _ => (None, None),
     };
+    let (ending, diverged_since_step) = match outcome.ending {
+        Ending::Done => (EndingName::Done, None),
+        Ending::Interrupted => (EndingName::Interrupted, None),
+        Ending::Diverged { since, .. } => (EndingName::Diverged, Some(since)),
+        Ending::Broken => (EndingName::Diverged, None),
+    };
+    let training = &outcome.training;
     Report {
         model: model.to_string(),
         data: learning.data.to_string(),
         batch: learning.batch,
-        steps,
+        ending,
+        steps: training.steps(),
+        steps_asked: steps,
         seed: learning.seed,
         device,
         policy: memory.policy().to_string(),
         exponents,
         own_cost,
         cost_model: memory.cost.to_string(),
-        budget_bytes: plan.budget,
-        eviction_threshold_bytes: plan.threshold,
-        unbudgeted_peak_bytes: plan.unbudgeted,
+        budget_bytes: plan.budget(),
+        eviction_threshold_bytes: plan.threshold(),
+        unbudgeted_peak_bytes: plan.unbudgeted(),
+        state_bytes: plan.state(),
         peak_bytes: outcome.peak_bytes,
-        final_loss: outcome.loss,
-        test_accuracy: outcome.test_accuracy,
+        final_loss: training.last_loss(),
+        diverged_since_step,
+        test_accuracy: outcome.test.map(|test| test.accuracy),
         test_images,
+        test_seconds: outcome.test.map(|test| test.seconds.as_secs_f64()),
         parameters: outcome.parameters,
         params_sha256: outcome.params_sha256.clone(),
-        train_seconds: outcome.seconds.as_secs_f64(),
-        seconds_per_step_median: outcome.median_step.as_secs_f64(),
-        counters: Counters::from(&outcome.stats),
+        train_seconds: training.seconds.as_secs_f64(),
+        seconds_per_step_median: training.median_step().map(|time| time.as_secs_f64()),
+        counters: Counters::from(&training.stats),
     }
 }
 
 /// Prints and writes the result.
 fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<(), Failure> {
-    if !args.output.quiet {
-        if matches!(json, Some(Output::Stdout)) {
+    let OutputArgs { record, quiet, .. } = &args.output;
+    let stdout_is_taken = matches!(json, Some(Output::Stdout))
+        || record.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    if !quiet {
+        if stdout_is_taken {
             say(report);
         } else {
             print_result(&report.to_string())?;

@@ -29,6 +29,9 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const WRITE: &str = "write for example 40% or 64MiB";
+        if let Some(percent) = meant_percent(text) {
+            return Err(format!("that is {} B; did you mean {percent}%?", text.trim()));
+        }
         let Some(percent) = text.trim().strip_suffix('%') else {
             return match text.parse::<ByteSize>() {
                 Ok(ByteSize(0)) => Err(format!("0 bytes hold no tensor; {WRITE}")),
@@ -43,6 +46,15 @@ impl FromStr for Share {
             Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
             _ => Err(format!("not a percentage above 0 and up to 1000000; {WRITE}")),
         }
+    }
+}
+
+/// The percentage that a number without a unit stands for: a size so small is a slip.
+fn meant_percent(text: &str) -> Option<f64> {
+    match text.trim().parse::<f64>().ok()? {
+        part if part > 0.0 && part < 1.0 => Some((part * 1e9).round() / 1e7),
+        percent if (1.0..=100.0).contains(&percent) => Some(percent),
+        _ => None,
     }
 }
 
@@ -61,7 +73,12 @@ impl FromStr for Budget {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim() {
             "auto" => Ok(Self::Auto),
-            _ => text.parse().map(Self::Share).map_err(|error| format!("{error}, or auto")),
+            _ => {
+                text.parse().map(Self::Share).map_err(|error: String| match error.ends_with('?') {
+                    true => error,
+                    false => format!("{error}, or auto"),
+                })
+            }
         }
     }
 }
@@ -183,13 +200,24 @@ mod tests {
     #[test]
     fn shares_are_of_the_peak_or_in_bytes() {
         for (text, bytes) in
-            [("40%", 400), ("100%", 1000), (" 101 % ", 1010), ("64KiB", 65536), ("7", 7)]
+            [("40%", 400), ("100%", 1000), (" 101 % ", 1010), ("64KiB", 65536), ("107", 107)]
         {
             assert_eq!(text.parse::<Share>().unwrap().of(1000), bytes, "{text}");
         }
         for text in ["", "%", "NaN", "NaN%", "inf%", "-5%", "0%", "0", "-1", "1e30GiB", "1e9%"] {
             assert!(text.parse::<Share>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_bare_number_is_asked_about() {
+        for (text, percent) in [("40", "40%"), (" 7 ", "7%"), ("0.4", "40%"), ("0.125", "12.5%")] {
+            let error = text.parse::<Share>().unwrap_err();
+            assert!(error.ends_with(&format!("did you mean {percent}?")), "{text}: {error}");
+        }
+        assert!("40B".parse::<Share>().is_ok(), "whoever writes the unit means it");
+        assert!(shares("10..50:10").unwrap_err().contains("did you mean 10%?"));
+        assert!("40".parse::<Budget>().unwrap_err().ends_with("did you mean 40%?"));
     }
 
     #[test]

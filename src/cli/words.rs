@@ -14,6 +14,22 @@ impl fmt::Display for Counted {
     }
 }
 
+/// Prints as `1.2 ms`, `3.45 s` or `12 min 3 s`.
+pub struct Seconds(pub f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            s if s < 1.0 => write!(f, "{:.1} ms", s * 1e3),
+            s if s < 120.0 => write!(f, "{s:.2} s"),
+            s => {
+                let seconds = s.round() as u64;
+                write!(f, "{} min {} s", seconds / 60, seconds % 60)
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,6 +39,15 @@ mod tests {
         for (number, text) in [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (1437, "1,437 steps")]
         {
             assert_eq!(Counted(number, "step").to_string(), text);
+        }
+    }
+
+    #[test]
+    fn seconds_have_the_unit_that_suits_them() {
+        for (seconds, text) in
+            [(0.0012, "1.2 ms"), (3.451, "3.45 s"), (119.0, "119.00 s"), (723.4, "12 min 3 s")]
+        {
+            assert_eq!(Seconds(seconds).to_string(), text);
         }
     }
 }

@@ -24,10 +24,13 @@ impl Batches {
         batches
     }
 
-    /// Full batches in an epoch.
+    /// Full batches in an epoch of so many images; at least one.
+    ///
+    /// # Panics
+    /// If `batch` is 0.
     #[must_use]
-    pub fn per_epoch(&self) -> usize {
-        self.order.len() / self.batch
+    pub fn per_epoch(images: usize, batch: usize) -> usize {
+        images.max(batch) / batch
     }
 
     /// The next batch. The images that do not fill one at the end of an epoch are left out of it.
@@ -56,7 +59,8 @@ mod tests {
     #[test]
     fn an_epoch_shows_each_image_once_and_the_next_in_another_order() {
         let mut batches = Batches::new(10, 3, 1);
-        assert_eq!(batches.per_epoch(), 3);
+        assert_eq!(Batches::per_epoch(10, 3), 3);
+        assert_eq!(Batches::per_epoch(3, 10), 1);
         let mut epoch =
             || -> Vec<usize> { (0..3).flat_map(|_| batches.next_batch().to_vec()).collect() };
         let (first, second) = (epoch(), epoch());

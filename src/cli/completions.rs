@@ -1,0 +1,13 @@
+//! `remat completions`
+
+use super::args::{Cli, CompletionsArgs};
+use super::failure::Failure;
+use super::terminal::print_result;
+use clap::CommandFactory as _;
+
+/// Prints what a shell reads.
+pub fn run(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "remat", &mut script);
+    print_result(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,56 @@
+//! Ctrl-C: the first ends the program after the step at hand, the second gives that step up, the third ends the
+//! program at once.
+
+use super::failure::Failure;
+use super::terminal::say;
+use remat::Canceller;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// What the shell takes to mean "ended by Ctrl-C".
+pub const EXIT_CODE: u8 = 130;
+
+/// How often it was pressed.
+static PRESSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Of the runtime at work.
+static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
+
+/// From now on the first Ctrl-C is a request.
+pub fn listen(quiet: bool) -> Result<(), Failure> {
+    // The handler is a thread of its own, so it may lock and wait.
+    ctrlc::set_handler(move || {
+        let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
+        let what = match pressed {
+            0 => "finishing the step at hand; press Ctrl-C again to give it up",
+            1 => "giving up the step at hand; press Ctrl-C again to quit at once",
+            _ => std::process::exit(EXIT_CODE.into()),
+        };
+        if !quiet {
+            say(format_args!("interrupted: {what}"));
+        }
+        if pressed > 0 {
+            cancel();
+        }
+    })
+    .map_err(|error| Failure::new(format!("Ctrl-C cannot be listened to: {error}")))
+}
+
+/// The second Ctrl-C is for this runtime.
+pub fn cancels(canceller: Canceller) {
+    *AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) = Some(canceller);
+    if PRESSED.load(Ordering::Relaxed) > 1 {
+        cancel();
+    }
+}
+
+fn cancel() {
+    if let Some(canceller) = &*AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) {
+        canceller.cancel();
+    }
+}
+
+/// Whether Ctrl-C was pressed.
+pub fn is_requested() -> bool {
+    PRESSED.load(Ordering::Relaxed) > 0
+}

@@ -1,0 +1,312 @@
+//! Dry runs: the commands of a run, on a device that only counts.
+
+use super::args::MemoryArgs;
+use super::failure::{Failure, batch_too_large};
+use super::interrupt;
+use super::session::{Session, Setup};
+use super::terminal;
+use remat::device::sim::Sim;
+use remat::ops::Op;
+use remat::{Builder, DType, Dims, Error, HostTensor, PolicyKind, Runtime, Stats};
+use std::sync::Arc;
+
+/// Steps of a rehearsal, if the run has as many. After the first, the optimizer's state is there as well;
+/// from the second on, each is like the one before.
+const STEPS: usize = 4;
+
+/// And if memory is to settle: until a step leaves it as the one before did. With very small batches it
+/// never does, for the statistics of batch norm wander through its holes; so this is the end.
+const STEPS_TO_SETTLE: usize = 32;
+
+/// Full test batches of a rehearsal: the second starts with what the first left.
+const TEST_BATCHES: usize = 2;
+
+/// What a run will do, but for the numbers.
+pub struct Rehearsal<'a> {
+    /// Stands in for the device: the same workspaces, nothing computed.
+    pub sim: Sim<Op, HostTensor>,
+    pub setup: &'a Setup,
+    pub memory: &'a MemoryArgs,
+    pub seed: u64,
+    /// Of the run.
+    pub steps: usize,
+    batch: [Arc<HostTensor>; 2],
+    /// Images of the test's batches, the last one short.
+    tests: Vec<Arc<HostTensor>>,
+}
+
+/// How a rehearsal went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rehearsed {
+    /// In training and in the test.
+    pub evictions: u64,
+    pub peak_bytes: u64,
+    /// What is held between steps: parameters, buffers and the optimizer's state.
+    pub state_bytes: u64,
+    /// Cost of recomputing over the cost of the work itself, in as many steps as the run has.
+    pub recompute_ratio: f64,
+    /// The same of the last step.
+    pub step_ratio: f64,
+    /// Whether a step recomputed several times its own work.
+    pub thrashes: bool,
+    /// Whether the last step did with memory what the one before did, or nothing was moved for long: all
+    /// later ones will do the same.
+    pub is_settled: bool,
+}
+
+/// The memory it had was too little, by its own measure: this is no error yet.
+pub type Verdict = Result<Rehearsed, Error>;
+
+impl<'a> Rehearsal<'a> {
+    /// Of `steps` steps, and of a test with so many images.
+    pub fn new(
+        sim: Sim<Op, HostTensor>,
+        setup: &'a Setup,
+        memory: &'a MemoryArgs,
+        seed: u64,
+        steps: usize,
+        test_images: usize,
+    ) -> Result<Self, Failure> {
+        let [channels, height, width] = setup.shape;
+        // Their pages are never touched, so they take no memory.
+        let zeros = |dtype, shape: Dims| {
+            HostTensor::zeros(dtype, shape).map(Arc::new).map_err(|_| {
+                let elements = setup.shape.iter().fold(setup.batch as u128, |n, &m| n * m as u128);
+                batch_too_large(setup.batch, setup.shape, elements.saturating_mul(4))
+            })
+        };
+        let images = |n| zeros(DType::F32, [n, channels, height, width].into());
+        let batch = [images(setup.batch)?, zeros(DType::I32, [setup.batch].into())?];
+        let full = (test_images / setup.batch).min(TEST_BATCHES);
+        let rest = test_images % setup.batch;
+        let mut tests = vec![Arc::clone(&batch[0]); full];
+        if rest > 0 {
+            tests.push(images(rest)?);
+        }
+        Ok(Self { sim, setup, memory, seed, steps, batch, tests })
+    }
+
+    /// Without a limit.
+    pub fn unlimited(&self) -> Result<Rehearsed, Failure> {
+        let builder = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
+        Ok(self.rehearse(builder, STEPS, false)??)
+    }
+
+    /// Whether nothing is evicted under this budget, however long it goes on and whatever the policy.
+    pub fn fits(&self, budget: u64) -> Result<bool, Failure> {
+        // Where something could be evicted in place of moving blocks, this evicts.
+        let builder =
+            Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
+        Ok(self
+            .rehearse(builder, STEPS, true)?
+            .is_ok_and(|rehearsed| rehearsed.evictions == 0 && rehearsed.is_settled))
+    }
+
+    /// Under a budget, with the options of the run.
+    pub fn under(
+        &self,
+        budget: u64,
+        threshold: Option<u64>,
+        recompute_limit: Option<f64>,
+    ) -> Result<Verdict, Failure> {
+        let mut builder = self.memory.builder(budget, threshold).seed(self.seed);
+        if let Some(limit) = recompute_limit {
+            builder = builder.recompute_limit(limit);
+        }
+        let verdict = self.rehearse(builder, STEPS.min(self.steps), false)?;
+        // The limit holds for the whole run, and the first step recomputes the least.
+        Ok(verdict.and_then(|rehearsed| match recompute_limit {
+            Some(limit) if rehearsed.recompute_ratio > limit => {
+                Err(Error::RecomputeLimit { ratio: rehearsed.recompute_ratio, limit })
+            }
+            _ => Ok(rehearsed),
+        }))
+    }
+
+    fn rehearse(&self, builder: Builder, steps: usize, settle: bool) -> Result<Verdict, Failure> {
+        let sim = self.sim.clone();
+        let done = terminal::muted(|| {
+            let session = Session::new(builder.device(move || sim)?, self.setup)?;
+            self.all(session, steps, settle)
+        });
+        if interrupt::is_requested() {
+            return Err(Failure::interrupted("interrupted before the first step"));
+        }
+        match done {
+            Err(error) if !is_of_memory(&error) => Err(error.into()),
+            verdict => Ok(verdict),
+        }
+    }
+
+    /// Trains and tests.
+    fn all(&self, mut session: Session, steps: usize, settle: bool) -> Verdict {
+        let most = if settle { STEPS_TO_SETTLE } else { steps };
+        let mut stats: Vec<Stats> = vec![Stats::default()];
+        while stats.len() <= most && !interrupt::is_requested() {
+            let [images, labels] = self.batch.each_ref().map(Arc::clone);
+            stats.push(session.step(images, labels, 0.0)?.wait()?.1);
+            let evicts = stats.last().is_some_and(|stats| stats.evictions > 0);
+            if settle && (evicts || stats.len() > steps && is_settled(&stats)) {
+                break;
+            }
+        }
+        session.runtime().sync()?;
+        for images in self.tests.iter().take_while(|_| !interrupt::is_requested()) {
+            session.infer(Arc::clone(images))?;
+        }
+        let end = session.runtime().stats()?;
+        let last = stats[stats.len() - 1];
+        let before = stats[stats.len().saturating_sub(2)];
+        let more = self.steps.saturating_sub(stats.len() - 1) as f64;
+        let recomputed = last.recompute_cost - before.recompute_cost;
+        let base = last.base_cost - before.base_cost;
+        Ok(Rehearsed {
+            evictions: end.evictions,
+            peak_bytes: end.peak_bytes,
+            state_bytes: last.used_bytes,
+            recompute_ratio: (last.recompute_cost + more * recomputed)
+                / (last.base_cost + more * base),
+            step_ratio: recomputed / base,
+            thrashes: last.thrashed_steps > 0,
+            is_settled: is_settled(&stats) || is_still(&stats),
+        })
+    }
+}
+
+/// Whether the last two steps moved the same and left the same holes.
+fn is_settled(stats: &[Stats]) -> bool {
+    let work = |from: &Stats, to: &Stats| {
+        (to.compactions - from.compactions, to.moved_bytes - from.moved_bytes, to.fragmentation)
+    };
+    let [.., first, second, third] = stats else { return false };
+    work(first, second) == work(second, third)
+}
+
+/// Whether nothing was moved after the first steps.
+fn is_still(stats: &[Stats]) -> bool {
+    let last = stats.last().map(|stats| stats.compactions);
+    stats.len() > STEPS_TO_SETTLE && stats.get(STEPS).map(|stats| stats.compactions) == last
+}
+
+/// Whether a larger budget may help.
+pub const fn is_of_memory(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::OutOfMemory(_) | Error::RecomputeLimit { .. } | Error::RegenerationLimit { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::{Cli, Command};
+    use super::super::model::Model;
+    use super::*;
+    use clap::Parser as _;
+    use remat::data::Dataset;
+
+    const SETUP: Setup = Setup {
+        model: Model::ResNet20,
+        shape: [1, 8, 8],
+        classes: 10,
+        batch: 32,
+        momentum: 0.9,
+        weight_decay: 0.0005,
+    };
+
+    fn memory(args: &str) -> MemoryArgs {
+        let args = ["remat", "train"].into_iter().chain(args.split_whitespace());
+        match Cli::try_parse_from(args).unwrap().command {
+            Some(Command::Train(args)) => args.memory,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The run itself: as many steps, and a test of as many images. Evictions and the peak.
+    fn run(
+        setup: &Setup,
+        builder: Builder,
+        steps: usize,
+        tested: usize,
+    ) -> Result<[u64; 2], Error> {
+        let data = Dataset::digits();
+        let mut session = Session::new(builder.threads(1).cpu()?, setup)?;
+        let batch = |from: usize, n| data.train.batch(&(from..from + n).collect::<Vec<_>>());
+        for step in 0..steps {
+            let (images, labels) = batch(step, setup.batch);
+            session.step(Arc::new(images), Arc::new(labels), 0.1)?.wait()?;
+        }
+        session.digest()?;
+        for from in (0..tested).step_by(setup.batch) {
+            session.infer(Arc::new(batch(from, setup.batch.min(tested - from)).0))?;
+        }
+        let stats = session.runtime().stats()?;
+        Ok([stats.evictions, stats.peak_bytes])
+    }
+
+    #[test]
+    fn a_run_does_what_its_rehearsal_did() {
+        let mut evictions = 0;
+        for options in
+            ["", "--policy lru --dead keep", "--policy megengine --cost bytes", "--policy random"]
+        {
+            let memory = memory(options);
+            for (model, batch) in [(Model::ResNet20, 8), (Model::ResNet20, 32), (Model::Mlp, 48)] {
+                let setup = Setup { model, batch, ..SETUP };
+                let tested = batch + batch / 2;
+                let rehearsal = Rehearsal::new(Sim::cpu(), &setup, &memory, 7, 3, tested).unwrap();
+                let peak = rehearsal.unlimited().unwrap().peak_bytes;
+                for percent in [30, 55, 80, 100] {
+                    let budget = peak * percent / 100;
+                    let rehearsed = rehearsal.under(budget, None, None).unwrap();
+                    let real = run(&setup, memory.builder(budget, None).seed(7), 3, tested);
+                    match (rehearsed, real) {
+                        (Ok(rehearsed), Ok(real)) => {
+                            assert_eq!([rehearsed.evictions, rehearsed.peak_bytes], real);
+                            evictions += real[0];
+                        }
+                        (Err(rehearsed), Err(real)) => {
+                            assert_eq!(rehearsed.to_string(), real.to_string());
+                        }
+                        (rehearsed, real) => {
+                            panic!("{options} {model} {batch} {percent} %: {rehearsed:?}, {real:?}")
+                        }
+                    }
+                }
+            }
+        }
+        assert!(evictions > 0);
+    }
+
+    #[test]
+    fn what_fits_is_never_evicted_in_a_long_run() {
+        let memory = memory("--min-evict-bytes 0 --policy lru");
+        for (model, batch, peak) in
+            [(Model::ResNet20, 1, 120), (Model::ResNet20, 32, 60), (Model::Mlp, 8, 30)]
+        {
+            let setup = Setup { model, batch, ..SETUP };
+            let rehearsal = Rehearsal::new(Sim::cpu(), &setup, &memory, 0, peak, batch).unwrap();
+            let mut budget = rehearsal.unlimited().unwrap().peak_bytes;
+            assert!(!rehearsal.fits(budget / 2).unwrap());
+            while !rehearsal.fits(budget).unwrap() {
+                budget += budget / 400;
+            }
+            let long = rehearsal.rehearse(memory.builder(budget, None), peak, false).unwrap();
+            assert_eq!(long.unwrap().evictions, 0, "{model}, {batch}");
+        }
+    }
+
+    #[test]
+    fn a_recompute_limit_holds_for_the_whole_run() {
+        let memory = memory("");
+        let short = Rehearsal::new(Sim::cpu(), &SETUP, &memory, 0, 4, 0).unwrap();
+        let budget = short.unlimited().unwrap().peak_bytes * 6 / 10;
+        let rehearsed = short.under(budget, None, None).unwrap().unwrap();
+        // The first step recomputes less than the others.
+        assert!(rehearsed.recompute_ratio < rehearsed.step_ratio);
+        let limit = Some(rehearsed.step_ratio * 0.999);
+        assert!(short.under(budget, None, limit).unwrap().is_ok());
+        let long = Rehearsal { steps: 1000, ..short };
+        let error = long.under(budget, None, limit).unwrap().unwrap_err();
+        assert!(matches!(error, Error::RecomputeLimit { .. }), "{error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Finding the smallest budget that passes, with few rehearsals.
+
+/// So many failures in a row end the search for a smaller one.
+const FAILURES: u32 = 3;
+
+/// The smallest percentage from `low` to `high` that was found to pass; `None` if `high` fails.
+///
+/// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller one. So
+/// nothing is concluded from other budgets: what is returned has passed itself. Bisection finds an edge,
+/// and a walk down from it looks for a passing budget just below.
+pub fn smallest<E>(
+    low: u32,
+    high: u32,
+    mut passes: impl FnMut(u32) -> Result<bool, E>,
+) -> Result<Option<u32>, E> {
+    if low > high || !passes(high)? {
+        return Ok(None);
+    }
+    // `best` has passed; `failed` has failed, or is below `low`.
+    let (mut best, mut failed) = (high, low - 1);
+    let mut failures = Vec::new();
+    while best - failed > 1 {
+        let middle = failed.midpoint(best);
+        if passes(middle)? {
+            best = middle;
+        } else {
+            failed = middle;
+            failures.push(middle);
+        }
+    }
+    let mut next = best;
+    while best - next < FAILURES && next > low {
+        next -= 1;
+        if !failures.contains(&next) && passes(next)? {
+            best = next;
+        }
+    }
+    Ok(Some(best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    /// What is found, and the number of rehearsals it took.
+    fn search(low: u32, high: u32, passes: impl Fn(u32) -> bool) -> (Option<u32>, usize) {
+        let mut asked = Vec::new();
+        let found = smallest::<Infallible>(low, high, |percent| {
+            assert!(percent >= low && percent <= high && !asked.contains(&percent), "{percent}");
+            asked.push(percent);
+            Ok(passes(percent))
+        });
+        let Ok(found) = found;
+        assert!(found.is_none_or(&passes), "{found:?} was not seen to pass");
+        (found, asked.len())
+    }
+
+    #[test]
+    fn an_edge_is_found_wherever_it_is() {
+        for edge in 1..=100 {
+            let (found, rehearsals) = search(1, 100, |percent| percent >= edge);
+            assert_eq!(found, Some(edge));
+            assert!(rehearsals <= 10, "{rehearsals} for {edge}");
+        }
+        assert_eq!(search(100, 100, |_| true), (Some(100), 1));
+        assert_eq!(search(100, 100, |_| false), (None, 1));
+        assert_eq!(search(101, 100, |_| true), (None, 0));
+    }
+
+    #[test]
+    fn what_is_found_passes_whatever_the_holes() {
+        // Every pattern of passing and failing over ten budgets, the last of which passes.
+        for pattern in 0..1 << 9u32 {
+            let passes = |percent: u32| percent == 50 || pattern >> (percent - 41) & 1 == 1;
+            assert!(search(41, 50, passes).0.is_some());
+        }
+    }
+
+    #[test]
+    fn a_hole_at_the_edge_does_not_hide_what_is_below() {
+        let (found, _) = search(1, 100, |percent| percent >= 60 && percent != 61 && percent != 62);
+        assert_eq!(found, Some(60));
+    }
+}

@@ -1,0 +1,116 @@
+//! A sign of life from work of unknown length.
+
+use super::progress::TURN;
+use super::terminal::{BARS, Shows, say};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Tells what the program is busy with, if that takes longer than a moment: on a terminal as a spinner,
+/// else as a line now and then.
+pub struct Waiting {
+    /// Invisible at first. Its message is what is told.
+    spinner: ProgressBar,
+    /// Dropped when the work is done.
+    busy: Option<Sender<()>>,
+    teller: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    /// Nothing is told of work that takes no longer.
+    const MOMENT: Duration = Duration::from_secs(1);
+    /// Between lines.
+    const SILENCE: Duration = Duration::from_secs(10);
+
+    /// From now until it is dropped.
+    pub fn new(shows: Shows) -> Self {
+        let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
+        let style = style.expect("the template is a constant");
+        let spinner = ProgressBar::hidden().with_style(style);
+        let (busy, done) = channel();
+        let teller = (shows != Shows::Nothing).then(|| {
+            let spinner = spinner.clone();
+            std::thread::spawn(move || tell(&spinner, shows, &done))
+        });
+        Self { spinner, busy: Some(busy), teller }
+    }
+
+    /// What the work is at.
+    pub fn at(&self, what: impl Into<String>) {
+        self.spinner.set_message(what.into());
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.busy.take());
+        if let Some(teller) = self.teller.take() {
+            // One that panicked has told what it could.
+            let _ = teller.join();
+        }
+    }
+}
+
+fn tell(spinner: &ProgressBar, shows: Shows, done: &Receiver<()>) {
+    if !is_busy_after(Waiting::MOMENT, done) {
+        return;
+    }
+    if shows == Shows::Bars {
+        let spinner = BARS.add(spinner.clone());
+        spinner.enable_steady_tick(TURN);
+        let _ = done.recv();
+        spinner.finish_and_clear();
+    } else {
+        tell_in_lines(spinner, Waiting::SILENCE, done, say);
+    }
+}
+
+/// Until it is done. At least once, as it has taken a while already.
+fn tell_in_lines(
+    spinner: &ProgressBar,
+    silence: Duration,
+    done: &Receiver<()>,
+    mut say: impl FnMut(String),
+) {
+    say(format!("{} ...", spinner.message()));
+    while is_busy_after(silence, done) {
+        say(format!("{} ...", spinner.message()));
+    }
+}
+
+/// Whether the work still goes on by then. Returns earlier if it does not.
+fn is_busy_after(time: Duration, done: &Receiver<()>) -> bool {
+    done.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_told_until_it_is_done() {
+        let (busy, done) = channel::<()>();
+        let (lines, told) = channel();
+        let spinner = ProgressBar::hidden();
+        spinner.set_message("one");
+        let shown = spinner.clone();
+        let teller = std::thread::spawn(move || {
+            let say = |line| lines.send(line).unwrap();
+            tell_in_lines(&shown, Duration::from_millis(1), &done, say);
+        });
+        assert_eq!(told.recv().unwrap(), "one ...");
+        spinner.set_message("two");
+        while told.recv().unwrap() != "two ..." {}
+        drop(busy);
+        teller.join().unwrap();
+    }
+
+    #[test]
+    fn of_work_that_is_done_nothing_is_told() {
+        let (busy, done) = channel::<()>();
+        drop(busy);
+        // Not even waited for.
+        assert!(!is_busy_after(Duration::MAX, &done));
+    }
+}

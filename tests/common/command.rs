@@ -1,0 +1,67 @@
+//! The program as a user runs it, and what it is run on.
+
+// Each test file is a crate of its own and uses a part of this.
+#![allow(dead_code)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Not affected by what the environment says of logging and color.
+pub fn remat(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.args(args).env_remove("RUST_LOG").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+    command
+}
+
+pub fn run(args: &[&str]) -> Output {
+    remat(args).output().expect("the program starts")
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The JSON object of `remat train ARGS --json -`, the only thing on stdout.
+pub fn train(args: &[&str]) -> Value {
+    let output = run(&[&["train", "--quiet", "--json", "-"], args].concat());
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
+}
+
+/// An empty folder of a test's own.
+pub fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("remat-cli-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A folder in MNIST's format, to train and to test on so many images: noise but for a bright row that
+/// tells the class.
+pub fn mnist(name: &str, side: usize, images: [usize; 2]) -> PathBuf {
+    let folder = folder(name);
+    let size = side * side;
+    for (part, n) in ["train", "t10k"].into_iter().zip(images) {
+        let file = |magic: u32, sizes: &[usize], data: Vec<u8>| {
+            let sizes = sizes.iter().map(|&size| u32::try_from(size).unwrap());
+            let head = std::iter::once(magic).chain(sizes).flat_map(u32::to_be_bytes);
+            head.chain(data).collect::<Vec<u8>>()
+        };
+        let pixel = |i: usize| match (i % size / side) % 20 == 2 * (i / size % 10) {
+            true => 255,
+            false => (i * 7919 % 251 / 4) as u8,
+        };
+        let images = file(0x803, &[n, side, side], (0..n * size).map(pixel).collect());
+        let labels = file(0x801, &[n], (0..n).map(|i| (i % 10) as u8).collect());
+        std::fs::write(folder.join(format!("{part}-images-idx3-ubyte")), images).unwrap();
+        std::fs::write(folder.join(format!("{part}-labels-idx1-ubyte")), labels).unwrap();
+    }
+    folder
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}

@@ -1,0 +1,131 @@
+//! Ctrl-C ends `remat train` with what it has.
+#![cfg(unix)]
+
+#[path = "common/command.rs"]
+mod command;
+
+use command::{folder, mnist, names, remat};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+/// A program that is running. It ends with the test, if not before.
+struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Running {
+    fn new(args: &[&str]) -> Self {
+        let mut command = remat(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr }
+    }
+
+    /// Waits for a line on stderr, however long that takes.
+    fn wait_for(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        let mut line = String::new();
+        while !is_wanted(&line) {
+            line.clear();
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended too early");
+        }
+    }
+
+    fn press_ctrl_c(&self) {
+        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// The exit code, and what is left of stdout and stderr.
+    fn end(&mut self) -> (Option<i32>, String, String) {
+        let (mut summary, mut said) = (String::new(), String::new());
+        self.stderr.read_to_string(&mut said).unwrap();
+        let code = self.child.wait().unwrap().code();
+        self.child.stdout.take().unwrap().read_to_string(&mut summary).unwrap();
+        (code, summary, said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn ctrl_c_ends_with_a_summary_of_what_was_done() {
+    let folder = folder("ctrl-c");
+    let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
+    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    // Far more steps than there is time for, and a line about the first of them.
+    let args = ["train", "mlp", "--steps", "100000000"];
+    let mut run = Running::new(&[&args[..], &files].concat());
+    run.wait_for(|line| line.starts_with("step 1/"));
+    run.press_ctrl_c();
+    let (code, summary, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("press Ctrl-C again"), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(result).unwrap()).unwrap();
+    let steps = report["steps"].as_u64().unwrap();
+    assert_eq!(report["ending"], "interrupted");
+    assert_eq!(report["steps_asked"], 100_000_000);
+    assert!(steps >= 1 && report["test_accuracy"].is_null());
+    assert_eq!(report["params_sha256"].as_str().unwrap().len(), 64);
+    let last = said.lines().last().unwrap().replace(',', "");
+    assert_eq!(last, format!("interrupted after {steps} of 100000000 steps"));
+    assert!(summary.contains(" of 100,000,000 steps of 128 images in "), "{summary}");
+    // What was recorded is whole.
+    let mut left = names(&folder);
+    left.sort();
+    assert_eq!(left, ["result.json", "trace.jsonl"]);
+    let text = std::fs::read_to_string(trace).unwrap();
+    assert_eq!(text.matches("{\"event\":\"step\"}\n").count() as u64, steps);
+    assert!(text.ends_with("{\"event\":\"step\"}\n{\"event\":\"end\"}\n"));
+}
+
+#[test]
+fn ctrl_c_in_a_rehearsal_leaves_nothing_half_written() {
+    let folder = folder("ctrl-c-in-a-rehearsal");
+    let [trace, result] = ["trace.jsonl.gz", "result.json"].map(|name| folder.join(name));
+    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    let mut run = Running::new(&[&["train", "resnet1202"][..], &files].concat());
+    run.wait_for(|line| line.starts_with("device "));
+    run.press_ctrl_c();
+    let (code, _, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(!names(&folder).iter().any(|name| name.ends_with(".partial")));
+}
+
+#[test]
+fn ctrl_c_in_the_test_keeps_what_was_learned() {
+    // A test of far more batches than there is time for.
+    let data = format!("idx:{}", mnist("ctrl-c-in-the-test", 1, [10, 5_000_000]).display());
+    let mut run = Running::new(&["train", "mlp", "--data", &data, "--batch", "1", "--steps", "2"]);
+    run.wait_for(|line| line == "testing on 5,000,000 images\n");
+    run.press_ctrl_c();
+    let (code, summary, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(summary.starts_with(&format!("mlp on {data}: 2 steps of 1 image in ")), "{summary}");
+    assert!(!summary.contains(" right, in "), "{summary}");
+}
+
+#[test]
+fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
+    // Of its recording, which is more than a pipe holds, only the beginning is read. So the first step never
+    // ends, and the first Ctrl-C waits for it.
+    let mut run = Running::new(&["train", "resnet32", "--steps", "1", "--record", "-"]);
+    let mut begin = [0; 16];
+    run.child.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
+    assert_eq!(&begin, b"{\"event\":\"begin\"");
+    run.press_ctrl_c();
+    run.wait_for(|line| line.starts_with("interrupted: finishing the step at hand"));
+    run.press_ctrl_c();
+    run.wait_for(|line| line.starts_with("interrupted: giving up the step at hand"));
+    assert!(run.child.try_wait().unwrap().is_none());
+    run.press_ctrl_c();
+    let (code, recording, said) = run.end();
+    assert_eq!((code, said.as_str()), (Some(130), ""));
+    assert!(!recording.contains("{\"event\":\"step\"}"), "{recording}");
+}
