@@ -113,3 +113,58 @@ impl Control {
         Error::Stopped { why: why.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The worker at command number `at` of `sent`.
+    fn control(sent: u64, at: u64) -> Control {
+        let control = Control::default();
+        (0..sent).for_each(|_| control.will_send());
+        (0..at).for_each(|_| control.next_command());
+        control
+    }
+
+    #[test]
+    fn what_was_sent_before_is_cancelled_and_nothing_later() {
+        let cancelled = |at: u64| {
+            let control = control(5, at);
+            assert!(!control.is_cancelled());
+            control.cancel();
+            (0..3).for_each(|_| control.will_send());
+            control.is_cancelled()
+        };
+        assert!((1..=5).all(cancelled));
+        assert!(!(6..=8).any(cancelled));
+        // Before anything was sent.
+        let control = control(0, 0);
+        control.cancel();
+        assert!(!control.is_cancelled());
+    }
+
+    /// Nobody could read what is being brought back, and dropping the runtime waited for it.
+    #[test]
+    fn without_readers_nothing_is_brought_back_for_a_runtime_that_goes() {
+        let control = control(1, 1);
+        control.add_reader();
+        control.add_reader();
+        control.remove_reader();
+        control.close();
+        assert!(!control.is_cancelled(), "somebody still waits");
+        control.remove_reader();
+        assert!(control.is_cancelled());
+    }
+
+    #[test]
+    fn a_worker_that_ended_lets_nobody_wait() {
+        let control = Control::default();
+        control.take_off(MOST_IN_FLIGHT).unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| control.take_off(1));
+            control.end(Some("on purpose".to_owned()));
+            let error = waits.join().unwrap().unwrap_err();
+            assert!(error.to_string().contains("on purpose"), "{error}");
+        });
+    }
+}

@@ -1,0 +1,69 @@
+//! Begins with a batch that is far too large, and halves it until a step fits the budget. A step that ran out of
+//! memory has changed nothing: parameters, velocities and running statistics are as they were before it.
+//!
+//! `cargo run --release --example 07_halve_the_batch`
+
+use remat::autograd::Tape;
+use remat::data::{Batches, Dataset};
+use remat::nn::{Mode, Module as _, ResNet, Sequential, parameters, resnet};
+use remat::optim::Sgd;
+use remat::{Error, Ops as _, Runtime};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let data = Dataset::digits();
+    let [channels, height, width] = data.train.shape;
+    let runtime = Runtime::builder().budget("3MiB").cpu()?;
+    let kind = ResNet::Cifar { n: 1 };
+    let mut network = resnet(&runtime, kind, channels, [height, width], data.train.classes)?;
+    let mut sgd = Sgd::new(0.1, 0.9, 0.0005);
+    // The updates of a step are made as one, or not at all.
+    sgd.all_or_none = true;
+
+    let mut batch = 1024;
+    let mut batches = Batches::new(data.train.len(), batch, 0);
+    let mut steps = 0;
+    while steps < 20 {
+        let (images, labels) = data.train.batch(batches.next_batch());
+        match step(&runtime, &mut network, &mut sgd, images, labels) {
+            Ok(loss) => {
+                steps += 1;
+                println!("step {steps} with a batch of {batch}: loss {loss:.3}");
+            }
+            Err(Error::OutOfMemory(report)) => {
+                println!("a batch of {batch} does not fit: {} ran out of memory", report.op);
+                batch /= 2;
+                if batch == 0 {
+                    return Err(Error::OutOfMemory(report).into());
+                }
+                batches = Batches::new(data.train.len(), batch, 0);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stats = runtime.stats()?;
+    assert!(batch < 1024 && stats.peak_bytes <= stats.budget_bytes);
+    Ok(())
+}
+
+/// One step, and its loss. If anything in it fails, that is told here, where the loss is read.
+fn step(
+    runtime: &Runtime,
+    network: &mut Sequential,
+    sgd: &mut Sgd,
+    images: remat::HostTensor,
+    labels: remat::HostTensor,
+) -> Result<f32, Error> {
+    let tape = Tape::new(runtime);
+    for (_, parameter) in parameters(network) {
+        tape.watch(parameter);
+    }
+    let x = runtime.put(images)?;
+    let labels = runtime.put(labels)?;
+    let logits = network.forward(&tape, &x, Mode::Train)?;
+    let loss = tape.cross_entropy(&logits, &labels)?;
+    drop((x, labels, logits));
+    sgd.minimize(tape, &loss, network)?;
+    let loss = runtime.get(&loss)?;
+    runtime.step()?;
+    Ok(loss.as_f32().map_or(f32::NAN, |loss| loss[0]))
+}
