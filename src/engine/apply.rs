@@ -175,12 +175,10 @@ enum Kind {
 }
 
 fn kind_of(outputs: &Outputs) -> Kind {
-    let any = |is: fn(&Output) -> bool| outputs.iter().any(is);
-    if any(|output| matches!(output, Output::View { .. })) {
-        Kind::Views
-    } else if any(|output| matches!(output, Output::InPlace { .. })) {
-        Kind::InPlace
-    } else {
-        Kind::Pure
+    match outputs.first() {
+        // Then all are.
+        Some(Output::View { .. }) => Kind::Views,
+        _ if outputs.iter().any(|output| matches!(output, Output::InPlace { .. })) => Kind::InPlace,
+        _ => Kind::Pure,
     }
 }

@@ -22,7 +22,9 @@ impl<D: Device> Engine<D> {
             self.settle(tensor.storage);
         }
         // What it replaced in this step would be taken back for nobody.
-        if let Some(old) = self.replaced.remove(&key) {
+        if !self.replaced.is_empty()
+            && let Some(old) = self.replaced.remove(&key)
+        {
             self.del(old);
         }
     }

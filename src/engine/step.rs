@@ -1,6 +1,6 @@
 //! The end of one turn of the training loop.
 
-use super::{Engine, Storage, StorageKey};
+use super::{Engine, StorageKey};
 use crate::device::Device;
 use smallvec::SmallVec;
 
@@ -52,24 +52,22 @@ impl<D: Device> Engine<D> {
         let sources = self.table.sources(key).map(|source| self.table.storage(source));
         let unheld = sources.filter(|source| source.handles == 0);
         let oldest = unheld.map(|source| source.oldest).min().unwrap_or(u64::MAX);
-        let storage = &mut self.table.storages[key];
-        storage.oldest = oldest.min(storage.born);
-        let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::from_elem(key, 1);
-        while let Some(key) = stack.pop() {
-            let Storage { oldest, .. } = *self.table.storage(key);
-            let dependents: SmallVec<[StorageKey; 4]> = self.table.dependents(key).collect();
-            self.walked += dependents.len() as u64;
-            for dependent in dependents {
-                let storage = &mut self.table.storages[dependent];
-                if storage.handles > 0 {
-                    if storage.born > oldest {
-                        self.crossing.push(dependent);
-                    }
-                } else if storage.oldest > oldest {
-                    storage.oldest = oldest;
+        let oldest = oldest.min(self.table.storage(key).born);
+        // Within a step all is as old as all else, and there is nothing to be done but to look.
+        let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::new();
+        let mut next = Some(key);
+        while let Some(key) = next {
+            self.table.storages[key].oldest = oldest;
+            for dependent in self.table.dependents(key) {
+                self.walked += 1;
+                let storage = self.table.storage(dependent);
+                if storage.handles > 0 && storage.born > oldest {
+                    self.crossing.push(dependent);
+                } else if storage.handles == 0 && storage.oldest > oldest {
                     stack.push(dependent);
                 }
             }
+            next = stack.pop();
         }
         self.warn_of_missing_marks();
     }
