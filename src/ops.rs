@@ -296,5 +296,12 @@ pub enum Op {
     Accumulate,
 }
 
+/// What ops are called: each name that one of them gives, once. So tests and tables can tell whether they
+/// have all.
+#[must_use]
+pub const fn names() -> &'static [&'static str] {
+    infer::NAMES
+}
+
 /// The dtype most ops compute in.
 pub(crate) const FLOAT: DType = DType::F32;

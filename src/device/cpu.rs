@@ -2,6 +2,10 @@
 //!
 //! Every kernel gives the same bits with any number of threads and from run to run: work is split by
 //! outputs, or by fixed pieces whose results are joined in a fixed order.
+//!
+//! Tensors and workspaces lie in the memory that was reserved. Beside it, nothing grows with them: a matrix product
+//! packs its operands through up to [`PACKING_BYTES`] of heap in each thread that works on it, and
+//! sharing work among threads takes a few KiB. Values on the host, put or read, are the caller's.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +22,10 @@ use crate::layout::{DType, Layout};
 use crate::ops::Op;
 use std::ops::Range;
 use std::time::Instant;
+
+/// Bytes of heap that a thread takes at most for a matrix product, whatever the shapes. Allocators may keep as
+/// much again.
+pub const PACKING_BYTES: usize = 640 << 10;
 
 pub use self::execute::workspace;
 #[cfg(feature = "cuda")]
