@@ -4,6 +4,7 @@ use super::{QUEUE, Runtime};
 use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Device;
+use crate::device::cpu::{Cpu, Team};
 use crate::engine::{Dead, Engine, Settings};
 use crate::error::Error;
 use crate::interpreter::Interpreter;
@@ -151,8 +152,10 @@ impl Builder {
                 "0 threads cannot run anything; give at least 1".to_owned(),
             ));
         }
-        let threads = self.threads;
-        self.device(move || crate::device::cpu::Cpu::with_calling_thread(threads))
+        let team = Team::new(self.threads).map_err(Error::NoDevice)?;
+        let device = Cpu::of(&team);
+        // The worker is a thread of the team, so that small ops start without a hand-over.
+        self.start(move || device, move |work| team.run(work))
     }
 
     /// Starts a runtime on an NVIDIA GPU.
@@ -194,8 +197,17 @@ impl Builder {
     /// # Errors
     /// If the description makes no sense, or the budget cannot be reserved.
     pub fn device<D: Device>(
+        self,
+        make: impl FnOnce() -> D + Send + 'static,
+    ) -> Result<Runtime<D::Op, D::Host>, Error> {
+        self.start(make, |work| work())
+    }
+
+    /// The same; `within` is given all that the worker does, and does it.
+    fn start<D: Device>(
         mut self,
         make: impl FnOnce() -> D + Send + 'static,
+        within: impl FnOnce(Box<dyn FnOnce() + Send>) + Send + 'static,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
         if let Some(wrong) = self.wrong.take() {
             return Err(Error::Settings(wrong));
@@ -209,22 +221,25 @@ impl Builder {
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
         let (alive, ended) = crossbeam_channel::bounded(0);
+        let work = move || {
+            let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
+            let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
+            match Engine::new(make(), self.settings, policy, costs) {
+                Ok(engine) => {
+                    let _ = started.send(Ok(()));
+                    Interpreter::new(engine, self.recorder, self.cost_model.to_string())
+                        .run(&commands);
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        };
         let worker = std::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
                 let _alive = alive;
-                let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
-                let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
-                match Engine::new(make(), self.settings, policy, costs) {
-                    Ok(engine) => {
-                        let _ = started.send(Ok(()));
-                        Interpreter::new(engine, self.recorder, self.cost_model.to_string())
-                            .run(&commands);
-                    }
-                    Err(error) => {
-                        let _ = started.send(Err(error));
-                    }
-                }
+                within(Box::new(work));
             })
             .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
         start.recv().map_err(|_| Error::Stopped)??;
