@@ -2,10 +2,9 @@
 //! more of them.
 #![cfg(target_os = "linux")]
 
-#[path = "common/device.rs"]
-mod device;
+mod common;
 
-use device::Target;
+use common::device::Target;
 use remat::{HostTensor, Ops, Runtime};
 
 /// A figure of this process, such as `VmRSS` (in KiB) or `Threads`.
