@@ -4,6 +4,8 @@
 //! ops, reductions, `MatMul` and `Contiguous` take any strides; all others want contiguous inputs.
 
 mod infer;
+#[cfg(test)]
+pub(crate) mod samples;
 mod work;
 
 use crate::layout::{DType, Dims};
