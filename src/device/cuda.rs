@@ -230,13 +230,15 @@ impl fmt::Debug for Cuda {
 
 /// Scratch bytes a run needs. Libraries choose their algorithms when they are first asked for a shape.
 fn workspace(libraries: &Libraries, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-    match op {
+    let bytes = match op {
         Op::MatMul => product::workspace(inputs, outputs),
         Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. } => {
             convolution::workspace(libraries, op, inputs, outputs)
         }
         _ => execute::workspace(op, inputs, outputs),
-    }
+    };
+    // What no memory holds is as much as can be told.
+    bytes.min(isize::MAX as u64)
 }
 
 /// The device that tests run on, or word that there is none.

@@ -192,12 +192,6 @@ pub fn what_is_not_there_is_refused<D: Device<Op = Op, Host = HostTensor>>(rig: 
     for (op, args, what) in [
         (Op::Gather { axis: 1 }, vec![nothing(), numbers()], "index"),
         (Op::CrossEntropy, vec![nothing(), numbers()], "label"),
-        (
-            Op::ScatterAdd { axis: 0, size: 0 },
-            vec![Arg::f32([3, 2], vec![1.0; 6]), numbers()],
-            "index",
-        ),
-        (Op::CrossEntropyGrad, vec![nothing(), numbers(), Arg::f32([], vec![1.0])], "label"),
     ] {
         let error = rig.try_run(&op, &args).unwrap_err().to_string();
         let expected = format!("{what} 0 at position 0 is out of range, expected 0..0");

@@ -47,24 +47,27 @@ impl Channels {
         self.n * self.whole()
     }
 
-    /// Entries of the batch that are summed before their sums are joined.
+    /// Entries of the batch that are summed before their sums are joined. There are elements.
     fn rows(&self) -> usize {
         let (tasks, least) = if self.inner < SHORT {
-            (self.c.div_ceil(BLOCK), LEAST.div_ceil(self.inner.max(1)))
+            (self.c.div_ceil(BLOCK), LEAST.div_ceil(self.inner))
         } else {
             (self.c, 1)
         };
         if tasks >= MANY {
-            return self.n.max(1);
+            return self.n;
         }
-        self.n.div_ceil(MANY).max(PIECE / self.whole().max(1)).max(least)
+        self.n.div_ceil(MANY).max(PIECE / self.whole()).max(least)
     }
 
     /// Words of scratch that [`train`] and [`grad`] need: what [`apply`] is told of each channel, and the
     /// sums of each part of a batch that is cut.
     pub fn workspace_len(&self) -> usize {
+        if self.elements() == 0 {
+            return 0;
+        }
         let partial = match self.n.div_ceil(self.rows()) {
-            0 | 1 => 0,
+            1 => 0,
             // One more, for they must be aligned.
             parts => 1 + parts * self.c * (size_of::<Sums>() / size_of::<u32>()),
         };
@@ -205,7 +208,10 @@ pub fn grad(
     of: Channels,
     workspace: &mut [u32],
 ) {
-    let count = (x.len() / of.c.max(1)) as f64;
+    if x.is_empty() {
+        return [dgamma, dbeta].into_iter().for_each(|sums| sums.fill(0.0));
+    }
+    let count = (x.len() / of.c) as f64;
     let ([plain, weighted], partial) = of.scratch(workspace);
     sums(
         [x, dy],
@@ -261,8 +267,8 @@ fn sums<const N: usize>(
     if n <= rows {
         // As many channels a task as are a piece of work.
         let len = match of.inner {
-            0..SHORT => of.c.div_ceil(of.c.div_ceil(BLOCK).max(1)),
-            inner => PIECE / (n * inner).max(1),
+            0..SHORT => of.c.div_ceil(of.c.div_ceil(BLOCK)),
+            inner => PIECE / (n * inner),
         };
         pieces_of(out, len, of.elements(), |first, mut out| {
             let channels = first..first + out[0].len();
@@ -347,7 +353,7 @@ fn of_channels(
                         }
                         return;
                     }
-                    let runs = x.chunks_exact(inner.max(1)).zip(dy.chunks_exact(inner.max(1)));
+                    let runs = x.chunks_exact(inner).zip(dy.chunks_exact(inner));
                     for (((first, second), &about), (x, dy)) in sums.zip(runs) {
                         x.iter().zip(dy).for_each(|(&x, &dy)| add(first, second, about, x, dy));
                     }
