@@ -13,6 +13,7 @@
 //! taken to move blocks through.
 
 mod blas;
+mod cache;
 mod compile;
 mod convolution;
 mod driver;
