@@ -33,7 +33,9 @@ pub fn samples() -> Vec<(Op, Vec<Arg>)> {
         Op::Conv2dGradWeight { conv: CONV, kernel: [3, 3] },
         vec![rng.floats(image), rng.floats(grad)],
     );
-    for shape in [&image[..], &[4, 40, 31, 31], &[3000, 40], &[2000, 5, 3, 3]] {
+    for shape in
+        [&image[..], &[4, 40, 31, 31], &[3000, 40], &[2000, 5, 3, 3], &[1500, 300], &[40, 5000]]
+    {
         let (c, shape) = (shape[1], Dims::new(shape));
         let [a, b, mean] = [(); 3].map(|()| rng.floats([c]));
         let var = rng.positive([c]);
@@ -56,7 +58,7 @@ pub fn samples() -> Vec<(Op, Vec<Arg>)> {
                 vec![rng.floats(image)],
             );
         }
-        for shape in [[300_000, 1], [100_000, 3], [3, 100_000]] {
+        for shape in [[300_000, 1], [100_000, 3], [3, 100_000], [900, 600]] {
             add(
                 Op::Reduce { kind, axes: Dims::new(&[0]), keep_dims: false },
                 vec![rng.floats(shape)],
