@@ -155,7 +155,7 @@ impl Builder {
         let team = Team::new(self.threads).map_err(Error::NoDevice)?;
         let device = Cpu::of(&team);
         // The worker is a thread of the team, so that small ops start without a hand-over.
-        self.start(move || device, move |work| team.run(work))
+        self.start(move || device, team)
     }
 
     /// Starts a runtime on an NVIDIA GPU.
@@ -200,14 +200,14 @@ impl Builder {
         self,
         make: impl FnOnce() -> D + Send + 'static,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
-        self.start(make, |work| work())
+        self.start(make, OnItsThread)
     }
 
-    /// The same; `within` is given all that the worker does, and does it.
+    /// The same, with a say in which thread does it.
     fn start<D: Device>(
         mut self,
         make: impl FnOnce() -> D + Send + 'static,
-        within: impl FnOnce(Box<dyn FnOnce() + Send>) + Send + 'static,
+        worker: impl Worker,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
         if let Some(wrong) = self.wrong.take() {
             return Err(Error::Settings(wrong));
@@ -235,15 +235,15 @@ impl Builder {
                 }
             }
         };
-        let worker = std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
                 let _alive = alive;
-                within(Box::new(work));
+                worker.run(work);
             })
             .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
         start.recv().map_err(|_| Error::Stopped)??;
-        Ok(Runtime::start(sender, worker, ended, seed, D::layout_of))
+        Ok(Runtime::start(sender, thread, ended, seed, D::layout_of))
     }
 
     fn bytes<B: TryInto<ByteSize, Error: Display>>(&mut self, what: &str, size: B) -> Option<u64> {
@@ -254,6 +254,28 @@ impl Builder {
                 None
             }
         }
+    }
+}
+
+/// Who does all that a runtime's thread has to do. Known when compiled: a call through a pointer would cost small
+/// ops some percent.
+trait Worker: Send + 'static {
+    fn run(self, work: impl FnOnce() + Send);
+}
+
+/// That thread itself.
+struct OnItsThread;
+
+impl Worker for OnItsThread {
+    fn run(self, work: impl FnOnce() + Send) {
+        work();
+    }
+}
+
+/// A thread of the team, while the runtime's waits.
+impl Worker for Team {
+    fn run(self, work: impl FnOnce() + Send) {
+        Self::run(&self, work);
     }
 }
 

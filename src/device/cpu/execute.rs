@@ -22,7 +22,7 @@ pub fn workspace(op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
         (Op::BatchNorm { .. } | Op::BatchNormGrad, [x, ..]) => channels(x).workspace_len(),
         (Op::Reduce { axes, .. }, [x]) => reduce::workspace_len(x, axes),
         _ => match (op, conv_shape(op, inputs, outputs)) {
-            (_, None) => 0,
+            (_, None) => return 0,
             (Op::Conv2d(_), Some(shape)) => conv2d::workspace_len_forward(&shape),
             (Op::Conv2dGradInput { .. }, Some(shape)) => conv2d::workspace_len_grad_input(&shape),
             (_, Some(shape)) => conv2d::workspace_len_grad_weight(&shape),
