@@ -127,7 +127,8 @@ pub trait Device: 'static {
     /// If the copy failed. The bytes at `from` are taken to be still there.
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Scratch bytes a run of `op` needs. Must not depend on anything but the arguments.
+    /// Scratch bytes a run of `op` needs: all it takes beside its operands that grows with their shapes. Must not
+    /// depend on anything but the arguments.
     fn workspace(&self, _op: &Self::Op, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }

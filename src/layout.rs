@@ -251,9 +251,13 @@ impl Layout {
         if axis >= self.rank() || start.checked_add(len)? > self.shape[axis] {
             return None;
         }
+        let offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
         let mut out = *self;
         out.shape[axis] = len;
-        out.offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
+        // No elements begin nowhere, least of all beyond the storage.
+        if out.elements() > 0 {
+            out.offset = offset;
+        }
         Some(out)
     }
 
@@ -339,6 +343,8 @@ mod tests {
         assert_eq!((part.offset(), part.span(), part.elements()), (4, 24, 16));
         assert!(whole.slice(1, 2, 2).is_none());
         assert!(whole.slice(1, usize::MAX, 2).is_none());
+        let none = whole.slice(0, 2, 0).unwrap().slice(1, 3, 0).unwrap();
+        assert_eq!((none.offset(), none.span(), none.elements()), (0, 0, 0));
         let absurd = Layout::contiguous(DType::F32, [0, 3, usize::MAX]);
         assert!(absurd.slice(1, 2, 1).is_none());
         assert_eq!(Layout::contiguous(DType::F32, [usize::MAX; 2]).span(), usize::MAX);

@@ -4,6 +4,8 @@
 //! ops, reductions, `MatMul` and `Contiguous` take any strides; all others want contiguous inputs.
 
 mod infer;
+#[cfg(test)]
+pub(crate) mod samples;
 mod work;
 
 use crate::layout::{DType, Dims};
@@ -294,6 +296,13 @@ pub enum Op {
     },
     /// `(acc, x) -> (acc)`, in place: `acc += x`, same shapes; `x` of any strides.
     Accumulate,
+}
+
+/// What ops are called: each name that one of them gives, once. So tests and tables can tell whether they
+/// have all.
+#[must_use]
+pub const fn names() -> &'static [&'static str] {
+    infer::NAMES
 }
 
 /// The dtype most ops compute in.

@@ -1,6 +1,7 @@
 //! What every device that runs the built-in ops must do. The bodies know nothing of the device: they put
 //! tensors on it, run ops and read back. [`on_device`] makes tests of them for one device.
 
+mod absurd;
 mod bytes;
 mod elementwise;
 mod index;
@@ -12,6 +13,7 @@ mod reduce;
 pub(super) mod samples;
 mod softmax;
 mod update;
+mod zero;
 
 use crate::device::{Call, Device, DeviceError, Place};
 use crate::host::{HostData, HostTensor};
@@ -24,6 +26,8 @@ pub(super) struct Rig<D> {
     device: D,
     /// Where the first tensor goes.
     front: u64,
+    /// What is in outputs and workspaces before.
+    junk: f32,
 }
 
 /// Bytes of it.
@@ -39,7 +43,7 @@ pub(super) struct Arg {
 impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
     pub(super) fn new(mut device: D) -> Self {
         device.reserve(BYTES).unwrap();
-        Self { device, front: 256 }
+        Self { device, front: 256, junk: f32::NAN }
     }
 
     /// Puts everything somewhere else.
@@ -48,7 +52,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         self.front = front.next_multiple_of(256);
     }
 
-    /// Runs `op`. Fresh outputs and the workspace are full of NaN before, and what lies behind each operand
+    /// Runs `op`. Fresh outputs and the workspace are full of junk before, and what lies behind each operand
     /// must stay as it is.
     pub(super) fn try_run(
         &mut self,
@@ -79,7 +83,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             outputs.push(match output {
                 Output::Fresh(layout) => {
                     let storage = place(layout.bytes());
-                    self.device.write(&unset(layout), Place { storage, layout })?;
+                    self.device.write(&full_of(self.junk, layout), Place { storage, layout })?;
                     Place { storage, layout }
                 }
                 Output::InPlace { input } => inputs[input],
@@ -90,7 +94,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         let bytes = self.device.workspace(op, &layouts, &layouts_out);
         let scratch = place(bytes);
         let layout = Layout::contiguous(DType::F32, [bytes as usize / 4]);
-        self.device.write(&unset(layout), Place { storage: scratch, layout })?;
+        self.device.write(&full_of(self.junk, layout), Place { storage: scratch, layout })?;
         for &place in &guards {
             self.device.write(&guard, place)?;
         }
@@ -116,10 +120,12 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
     }
 }
 
-fn unset(layout: Layout) -> HostTensor {
+fn full_of(junk: f32, layout: Layout) -> HostTensor {
     match layout.dtype() {
-        DType::I32 => HostTensor::i32(*layout.shape(), vec![i32::MIN; layout.elements()]),
-        _ => HostTensor::f32(*layout.shape(), vec![f32::NAN; layout.elements()]),
+        DType::I32 => {
+            HostTensor::i32(*layout.shape(), vec![junk.to_bits() as i32; layout.elements()])
+        }
+        _ => HostTensor::f32(*layout.shape(), vec![junk; layout.elements()]),
     }
     .unwrap()
 }
@@ -264,7 +270,12 @@ impl Rng {
 
     fn shape(&mut self, max_rank: usize, max_size: usize) -> Dims {
         let rank = self.below(max_rank + 1);
-        Dims::new(&(0..rank).map(|_| 1 + self.below(max_size)).collect::<Vec<_>>())
+        Dims::new(&(0..rank).map(|_| self.size(max_size)).collect::<Vec<_>>())
+    }
+
+    /// Up to `max`; now and then nothing.
+    fn size(&mut self, max: usize) -> usize {
+        if self.below(10) == 0 { 0 } else { 1 + self.below(max) }
     }
 
     fn axes(&mut self, rank: usize) -> Vec<usize> {
@@ -336,7 +347,10 @@ macro_rules! on_device {
         random::elements_do_not_depend_on_the_shape,
         random::moments,
         update::in_place_updates,
-        samples::empty_tensors,
+        zero::any_op_of_no_elements,
+        zero::what_is_not_there_is_refused,
+        absurd::workspaces_of_any_size,
+        absurd::windows_far_apart,
         samples::what_is_not_an_op_to_run_is_refused,
         samples::same_bits_again,
         samples::operands_may_begin_anywhere,

@@ -2,6 +2,10 @@
 //!
 //! Every kernel gives the same bits with any number of threads and from run to run: work is split by
 //! outputs, or by fixed pieces whose results are joined in a fixed order.
+//!
+//! Tensors and workspaces lie in the memory that was reserved. Beside it, nothing grows with them: a matrix product
+//! packs its operands through up to [`PACKING_BYTES`] of heap in each thread that works on it, and
+//! sharing work among threads takes a few KiB. Values on the host, put or read, are the caller's.
 
 #![deny(unsafe_code)]
 
@@ -11,7 +15,6 @@ mod region;
 mod team;
 
 use self::region::{Region, WORD};
-use self::team::Team;
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
@@ -19,42 +22,44 @@ use crate::ops::Op;
 use std::ops::Range;
 use std::time::Instant;
 
+/// Bytes of heap that a thread takes at most for a matrix product, whatever the shapes. Allocators may keep as
+/// much again.
+pub const PACKING_BYTES: usize = 640 << 10;
+
+/// Threads that a [`Team`] has at most: as many as a large machine, and far fewer than would be a mistake.
+pub const MAX_THREADS: usize = 1024;
+
 pub use self::execute::workspace;
+pub use self::team::Team;
 #[cfg(feature = "cuda")]
 pub(super) use self::{execute::conv_shape, kernels::conv2d::ConvShape};
 
 /// Runs the built-in ops on the processor.
 #[derive(Debug)]
 pub struct Cpu {
-    threads: usize,
-    /// Whether the thread that calls `reserve` is one of them.
-    takes_caller: bool,
-    /// None before `reserve`.
-    team: Option<Team>,
+    threads: Threads,
     region: Region,
 }
 
+#[derive(Debug)]
+enum Threads {
+    /// So many, or as many as the system offers, once memory is reserved.
+    Wanted(Option<usize>),
+    Team(Team),
+}
+
 impl Cpu {
-    /// A device of so many threads, or of as many as the system offers. They live until it is dropped.
+    /// A device with a [`Team`] of its own, of so many threads or of as many as the system offers. They start when
+    /// memory is reserved, and end with the device.
     #[must_use]
     pub fn new(threads: Option<usize>) -> Self {
-        let threads =
-            threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        Self { threads: threads.max(1), takes_caller: false, team: None, region: Region::default() }
+        Self { threads: Threads::Wanted(threads), region: Region::default() }
     }
 
-    /// The same, but the thread that calls [`Device::reserve`] is one of the threads from then on, so
-    /// that small ops start without a hand-over. For a thread that does nothing else: it stays in the
-    /// device's `rayon` pool for good, also for work of its own.
+    /// A device whose work a team shares. Used on a thread of that team, small ops start without a hand-over.
     #[must_use]
-    pub fn with_calling_thread(threads: Option<usize>) -> Self {
-        Self { takes_caller: true, ..Self::new(threads) }
-    }
-
-    /// How many threads share the work.
-    #[must_use]
-    pub const fn threads(&self) -> usize {
-        self.threads
+    pub fn of(team: &Team) -> Self {
+        Self { threads: Threads::Team(team.clone()), region: Region::default() }
     }
 }
 
@@ -68,7 +73,9 @@ impl Device for Cpu {
 
     fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
         self.region = Region::new(bytes)?;
-        self.team = Some(Team::new(self.threads, self.takes_caller)?);
+        if let Threads::Wanted(threads) = self.threads {
+            self.threads = Threads::Team(Team::new(threads)?);
+        }
         Ok(())
     }
 
@@ -114,7 +121,7 @@ impl Device for Cpu {
 
     fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
         let start = Instant::now();
-        let Some(team) = &self.team else {
+        let Threads::Team(team) = &self.threads else {
             return Err(DeviceError::new("cpu: an op was run before any memory was reserved"));
         };
         let region = &mut self.region;

@@ -4,6 +4,7 @@ mod check;
 mod name;
 
 use self::check::{Fault, fresh};
+pub(super) use self::name::NAMES;
 use self::name::name;
 use super::{Distribution, FLOAT, Op, Reduction};
 use crate::layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};

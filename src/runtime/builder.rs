@@ -6,6 +6,7 @@ use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Device;
+use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::engine::{Dead, Engine, Settings, caught};
 use crate::error::Error;
 use crate::interpreter::Interpreter;
@@ -13,9 +14,6 @@ use crate::policy::{Policy, PolicyKind};
 use crate::trace::Recorder;
 use std::fmt::Display;
 use std::sync::Arc;
-
-/// More threads than any machine has cores are a slip.
-const MOST_THREADS: usize = 1024;
 
 /// Describes a [`Runtime`]. A value that makes no sense is reported when the runtime is started.
 #[derive(Debug)]
@@ -160,13 +158,15 @@ impl Builder {
     /// # Errors
     /// If the description makes no sense, or the budget cannot be reserved.
     pub fn cpu(self) -> Result<Runtime, Error> {
-        if let Some(threads) = self.threads.filter(|n| !(1..=MOST_THREADS).contains(n)) {
+        if let Some(threads) = self.threads.filter(|n| !(1..=MAX_THREADS).contains(n)) {
             return Err(Error::Settings(format!(
-                "{threads} threads: give a number from 1 to {MOST_THREADS}"
+                "{threads} threads: give a number from 1 to {MAX_THREADS}"
             )));
         }
-        let threads = self.threads;
-        self.device(move || crate::device::cpu::Cpu::with_calling_thread(threads))
+        let team = Team::new(self.threads).map_err(Error::NoDevice)?;
+        let device = Cpu::of(&team);
+        // The worker is a thread of the team, so that small ops start without a hand-over.
+        self.start(move || device, team)
     }
 
     /// Starts a runtime on an NVIDIA GPU.
@@ -208,8 +208,17 @@ impl Builder {
     /// # Errors
     /// If the description makes no sense, or the budget cannot be reserved.
     pub fn device<D: Device>(
+        self,
+        make: impl FnOnce() -> D + Send + 'static,
+    ) -> Result<Runtime<D::Op, D::Host>, Error> {
+        self.start(make, OwnThread)
+    }
+
+    /// The same, with a say in which thread does it.
+    fn start<D: Device>(
         mut self,
         make: impl FnOnce() -> D + Send + 'static,
+        thread: impl Thread,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
         if let Some(wrong) = self.wrong.take() {
             return Err(Error::Settings(wrong));
@@ -225,29 +234,32 @@ impl Builder {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let (control, trash) = (Arc::<Control>::default(), Arc::<Trash>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&trash));
+        let work = move || {
+            let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
+            let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
+            let opened = caught(
+                || "the device, or what it was given,".to_owned(),
+                || Engine::new(make(), self.settings, policy, costs),
+            );
+            match opened.and_then(|engine| engine) {
+                Ok(engine) => {
+                    let _ = started.send(Ok(()));
+                    let worker =
+                        Interpreter::new(engine, Arc::clone(&control), emptied, self.recorder);
+                    // A device may panic when it goes, too.
+                    let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
+                    control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        };
         let worker = std::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
                 let _alive = alive;
-                let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
-                let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
-                let opened = caught(
-                    || "the device, or what it was given,".to_owned(),
-                    || Engine::new(make(), self.settings, policy, costs),
-                );
-                match opened.and_then(|engine| engine) {
-                    Ok(engine) => {
-                        let _ = started.send(Ok(()));
-                        let worker =
-                            Interpreter::new(engine, Arc::clone(&control), emptied, self.recorder);
-                        // A device may panic when it goes, too.
-                        let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
-                        control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
-                    }
-                    Err(error) => {
-                        let _ = started.send(Err(error));
-                    }
-                }
+                thread.run(work);
             })
             .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
         start.recv().map_err(|_| controlled.stopped())??;
@@ -263,6 +275,28 @@ impl Builder {
                 None
             }
         }
+    }
+}
+
+/// Who does all that a runtime's thread has to do. Known when compiled: a call through a pointer would cost small
+/// ops some percent.
+trait Thread: Send + 'static {
+    fn run(self, work: impl FnOnce() + Send);
+}
+
+/// That thread itself.
+struct OwnThread;
+
+impl Thread for OwnThread {
+    fn run(self, work: impl FnOnce() + Send) {
+        work();
+    }
+}
+
+/// A thread of the team, while the runtime's waits.
+impl Thread for Team {
+    fn run(self, work: impl FnOnce() + Send) {
+        Self::run(&self, work);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 // What the environment asks for; read once.
@@ -73,6 +74,8 @@ class Memory {
   bool host_flags(const void*, unsigned* flags);
   void free_all();
   size_t used();
+  // Allocations that were ever made, on the device and of pinned memory.
+  std::pair<size_t, size_t> made();
 
   // Whether all bytes are of one live allocation that a kernel may touch.
   bool on_device(CUdeviceptr, size_t bytes);
@@ -93,6 +96,7 @@ class Memory {
   std::mutex mutex_;
   Blocks device_, host_;
   size_t used_ = 0;
+  std::pair<size_t, size_t> made_ = {0, 0};
 };
 Memory& memory();
 

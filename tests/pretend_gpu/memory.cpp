@@ -81,6 +81,7 @@ CUresult Memory::allocate(size_t bytes, CUdeviceptr* to) {
   auto start = reinterpret_cast<CUdeviceptr>(mapping + kPage + pages - taken);
   device_[start] = {bytes, mapping, pages + 2 * kPage, 0};
   used_ += taken;
+  ++made_.first;
   *to = start;
   return CUDA_SUCCESS;
 }
@@ -106,6 +107,7 @@ CUresult Memory::allocate_host(size_t bytes, unsigned flags, void** to) {
   size_t pages = round_up(bytes, kPage);
   char* mapping = map_fresh(pages);
   if (!mapping) return CUDA_ERROR_OUT_OF_MEMORY;
+  ++made_.second;
   *to = mapping + kPage;
   host_[reinterpret_cast<CUdeviceptr>(*to)] = {bytes, mapping, pages + 2 * kPage, flags};
   return CUDA_SUCCESS;
@@ -134,6 +136,11 @@ void Memory::free_all() {
     blocks->clear();
   }
   used_ = 0;
+}
+
+std::pair<size_t, size_t> Memory::made() {
+  std::lock_guard lock(mutex_);
+  return made_;
 }
 
 size_t Memory::used() {

@@ -6,7 +6,7 @@ use crate::ops::Op;
 
 const EPS: f64 = 1e-3;
 
-const SHAPES: [&[usize]; 13] = [
+const SHAPES: [&[usize]; 24] = [
     &[4, 3, 5, 5],
     &[7, 5],
     &[2, 20, 4, 4],
@@ -20,12 +20,24 @@ const SHAPES: [&[usize]; 13] = [
     &[700, 3, 3, 7],
     &[90, 2, 20, 19],
     &[40, 17, 7, 7],
+    // Few channels and many entries, many channels and few entries, and more than are at hand at a time.
+    &[9000, 2],
+    &[2, 9000],
+    &[600, 257],
+    &[3, 300, 5],
+    &[3, 300, 16],
+    &[20_000, 1, 1],
+    &[40, 700, 15],
+    &[2, 0, 4],
+    &[0, 0],
+    &[0, 3, 2],
+    &[4, 3, 0],
 ];
 
 /// The reference, in two passes: y, mean and biased variance.
 fn forward(x: &[f64], gamma: &[f64], beta: &[f64], inner: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let c = gamma.len();
-    let count = (x.len() / c) as f64;
+    let count = (x.len() / c.max(1)) as f64;
     let (mut mean, mut var) = (vec![0.0; c], vec![0.0; c]);
     x.iter().enumerate().for_each(|(i, x)| mean[i / inner % c] += x / count);
     x.iter()
@@ -42,6 +54,10 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
     let mut rng = Rng::new(8);
     for shape in SHAPES {
         let (c, inner) = (shape[1], shape[2..].iter().product::<usize>());
+        if c > 0 && shape.contains(&0) {
+            // A channel without elements has no mean.
+            continue;
+        }
         let mut x = rng.floats(Dims::new(shape));
         if rng.below(2) == 0 {
             // Far from zero, compared with its spread.
@@ -59,7 +75,7 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
         close(&found[1], &[c], &mean, 1e-6, "mean");
         let inv_std: Vec<f64> = var.iter().map(|var| 1.0 / (var + EPS).sqrt()).collect();
         close(&found[2], &[c], &inv_std, 1e-6, "inv_std");
-        let count = (x.elements().len() / c) as f64;
+        let count = (x.elements().len() / c.max(1)) as f64;
         let mix = |old: &Arg, new: &[f64]| -> Vec<f64> {
             old.elements().iter().zip(new).map(|(old, new)| 0.9 * old + 0.1 * new).collect()
         };
@@ -89,7 +105,7 @@ pub fn gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
         let (wide_x, d, g) = (x.elements(), dy.elements(), gamma.elements());
         let (_, mean, var) = forward(&wide_x, &g, &beta.elements(), inner);
         let inv_std: Vec<f64> = var.iter().map(|var| 1.0 / (var + EPS).sqrt()).collect();
-        let count = (wide_x.len() / c) as f64;
+        let count = (wide_x.len() / c.max(1)) as f64;
         let (mut dgamma, mut dbeta) = (vec![0.0; c], vec![0.0; c]);
         for (i, d) in d.iter().enumerate() {
             let c = i / inner % c;

@@ -3,7 +3,9 @@ use crate::device::Device;
 use crate::host::HostTensor;
 use crate::ops::{Op, Pool2d};
 
-const CASES: [([usize; 4], Pool2d); 8] = [
+const HALF: usize = 1 << 20;
+
+const CASES: [([usize; 4], Pool2d); 15] = [
     ([2, 3, 8, 8], Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }),
     ([1, 2, 7, 9], Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] }),
     ([3, 1, 5, 4], Pool2d { kernel: [3, 2], stride: [1, 3], padding: [1, 0] }),
@@ -12,6 +14,14 @@ const CASES: [([usize; 4], Pool2d); 8] = [
     ([2, 2, 4, 4], Pool2d { kernel: [1, 1], stride: [3, 3], padding: [0, 0] }),
     ([40, 8, 15, 15], Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] }),
     ([9, 16, 32, 32], Pool2d { kernel: [8, 8], stride: [8, 8], padding: [0, 0] }),
+    ([2, 3, 5, 40], Pool2d { kernel: [3, 37], stride: [1, 1], padding: [1, 18] }),
+    ([2, 3, 4, 70], Pool2d { kernel: [4, 34], stride: [2, 3], padding: [2, 0] }),
+    ([1, 2, 3, 19], Pool2d { kernel: [2, 17], stride: [5, 5], padding: [1, 8] }),
+    // Far larger than what is seen.
+    ([2, 1, 2, 3], Pool2d { kernel: [2 * HALF; 2], stride: [1, 2], padding: [HALF; 2] }),
+    ([2, 1, 2, 3], Pool2d { kernel: [1, 1], stride: [HALF, 2 * HALF], padding: [0, 0] }),
+    ([0, 2, 4, 4], Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] }),
+    ([2, 0, 4, 4], Pool2d { kernel: [2, 2], stride: [2, 2], padding: [1, 1] }),
 ];
 
 fn windows(size: [usize; 4], pool: Pool2d) -> [usize; 2] {
@@ -28,15 +38,13 @@ fn each_window(
     for image in 0..n * c {
         for window in 0..rows * columns {
             let mut places = Vec::new();
-            for i in 0..pool.kernel[0] * pool.kernel[1] {
-                let row = (window / columns * pool.stride[0] + i / pool.kernel[1])
-                    .checked_sub(pool.padding[0]);
-                let column = (window % columns * pool.stride[1] + i % pool.kernel[1])
-                    .checked_sub(pool.padding[1]);
-                if let (Some(row), Some(column)) =
-                    (row.filter(|&row| row < h), column.filter(|&column| column < w))
-                {
-                    places.push(row * w + column);
+            let first = [window / columns * pool.stride[0], window % columns * pool.stride[1]];
+            for place in 0..h * w {
+                let within = |i: usize, at: usize| {
+                    (at + pool.padding[i]).checked_sub(first[i]).is_some_and(|j| j < pool.kernel[i])
+                };
+                if within(0, place / w) && within(1, place % w) {
+                    places.push(place);
                 }
             }
             body(image * rows * columns + window, image * h * w, places);

@@ -1,4 +1,4 @@
-use super::{Rig, Rng, each_index};
+use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::{Dims, Layout, broadcast_shapes};
@@ -6,9 +6,9 @@ use crate::ops::{Conv2d, Op};
 
 pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(12);
-    for round in 0..200 {
-        let large = if round % 10 == 0 { 70 } else { 1 };
-        let [m, k, n] = [(); 3].map(|()| large + rng.below(9));
+    for round in 0..300 {
+        let large = if round % 10 == 0 { 70 } else { 0 };
+        let [m, k, n] = [(); 3].map(|()| large + rng.size(9));
         let lead = rng.shape(3, 3);
         let mut operand = |rows: usize, columns: usize| {
             let mut sizes: Vec<usize> = lead[rng.below(lead.len() + 1)..].to_vec();
@@ -44,56 +44,66 @@ pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut 
     }
 }
 
+/// An op, its operands, and the shape and elements of its result.
+pub(super) type Case = (Op, Vec<Arg>, [usize; 4], Vec<f64>);
+
+/// A convolution of random images, and its two gradients.
+pub(super) fn convolution(
+    rng: &mut Rng,
+    [n, c, o]: [usize; 3],
+    input: [usize; 2],
+    kernel: [usize; 2],
+    conv: Conv2d,
+) -> [Case; 3] {
+    let windows = [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1);
+    let (shape_x, shape_w) = ([n, c, input[0], input[1]], [o, c, kernel[0], kernel[1]]);
+    let shape_y = [n, o, windows[0], windows[1]];
+    let (x, weight, dy) = (rng.floats(shape_x), rng.floats(shape_w), rng.floats(shape_y));
+    let (xs, ws, ds) = (x.elements(), weight.elements(), dy.elements());
+    let (mut y, mut dx, mut dw) = (vec![0.0; ds.len()], vec![0.0; xs.len()], vec![0.0; ws.len()]);
+    let at =
+        |shape: [usize; 4], index: [usize; 4]| (0..4).fold(0, |at, i| at * shape[i] + index[i]);
+    each_index(&shape_y, |index| {
+        let [n, o, row, column] = *index else { unreachable!() };
+        each_index(&shape_w[1..], |index| {
+            let [c, i, j] = *index else { unreachable!() };
+            let (r, s) = (row * conv.stride[0] + i, column * conv.stride[1] + j);
+            let (Some(r), Some(s)) =
+                (r.checked_sub(conv.padding[0]), s.checked_sub(conv.padding[1]))
+            else {
+                return;
+            };
+            if r < input[0] && s < input[1] {
+                let (iy, ix, iw) = (
+                    at(shape_y, [n, o, row, column]),
+                    at(shape_x, [n, c, r, s]),
+                    at(shape_w, [o, c, i, j]),
+                );
+                y[iy] += xs[ix] * ws[iw];
+                dx[ix] += ds[iy] * ws[iw];
+                dw[iw] += ds[iy] * xs[ix];
+            }
+        });
+    });
+    [
+        (Op::Conv2d(conv), vec![x.clone(), weight.clone()], shape_y, y),
+        (Op::Conv2dGradInput { conv, input }, vec![dy.clone(), weight], shape_x, dx),
+        (Op::Conv2dGradWeight { conv, kernel }, vec![x, dy], shape_w, dw),
+    ]
+}
+
 pub fn convolutions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(13);
-    for _ in 0..30 {
-        let [n, c, o] = [(); 3].map(|()| 1 + rng.below(4));
+    for _ in 0..60 {
+        let sizes = [(); 3].map(|()| rng.size(4));
         let kernel = [1 + rng.below(3), 1 + rng.below(3)];
         let conv = Conv2d {
             stride: [1 + rng.below(2), 1 + rng.below(2)],
             padding: [rng.below(kernel[0]), rng.below(kernel[1])],
         };
         let input = [kernel[0] + rng.below(5), kernel[1] + rng.below(5)];
-        let windows =
-            [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1);
-        let (shape_x, shape_w) = ([n, c, input[0], input[1]], [o, c, kernel[0], kernel[1]]);
-        let shape_y = [n, o, windows[0], windows[1]];
-        let (x, weight, dy) = (rng.floats(shape_x), rng.floats(shape_w), rng.floats(shape_y));
-        let (xs, ws, ds) = (x.elements(), weight.elements(), dy.elements());
-        let (mut y, mut dx, mut dw) =
-            (vec![0.0; ds.len()], vec![0.0; xs.len()], vec![0.0; ws.len()]);
-        let at =
-            |shape: [usize; 4], index: [usize; 4]| (0..4).fold(0, |at, i| at * shape[i] + index[i]);
-        each_index(&shape_y, |index| {
-            let [n, o, row, column] = *index else { unreachable!() };
-            each_index(&shape_w[1..], |index| {
-                let [c, i, j] = *index else { unreachable!() };
-                let (r, s) = (row * conv.stride[0] + i, column * conv.stride[1] + j);
-                let (Some(r), Some(s)) =
-                    (r.checked_sub(conv.padding[0]), s.checked_sub(conv.padding[1]))
-                else {
-                    return;
-                };
-                if r < input[0] && s < input[1] {
-                    let (iy, ix, iw) = (
-                        at(shape_y, [n, o, row, column]),
-                        at(shape_x, [n, c, r, s]),
-                        at(shape_w, [o, c, i, j]),
-                    );
-                    y[iy] += xs[ix] * ws[iw];
-                    dx[ix] += ds[iy] * ws[iw];
-                    dw[iw] += ds[iy] * xs[ix];
-                }
-            });
-        });
-        rig.expect(&Op::Conv2d(conv), &[x.clone(), weight.clone()], &shape_y, &y, 1e-5);
-        rig.expect(
-            &Op::Conv2dGradInput { conv, input },
-            &[dy.clone(), weight],
-            &shape_x,
-            &dx,
-            1e-5,
-        );
-        rig.expect(&Op::Conv2dGradWeight { conv, kernel }, &[x, dy], &shape_w, &dw, 1e-5);
+        for (op, args, shape, expected) in convolution(&mut rng, sizes, input, kernel, conv) {
+            rig.expect(&op, &args, &shape, &expected, 1e-5);
+        }
     }
 }

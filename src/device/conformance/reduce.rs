@@ -43,6 +43,10 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(
 ) {
     for kind in [Reduction::Sum, Reduction::Mean, Reduction::Max] {
         let (shape, expected) = reference(kind, x, axes, keep_dims);
+        if kind == Reduction::Max && expected.contains(&f64::NEG_INFINITY) {
+            // There is no largest of none.
+            continue;
+        }
         let op = Op::Reduce { kind, axes: Dims::new(axes), keep_dims };
         let found = rig.run(&op, std::slice::from_ref(x));
         super::close(&found[0], &shape, &expected, 1e-6, &format!("{op:?} of {:?}", x.layout));

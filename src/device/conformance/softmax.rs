@@ -10,14 +10,25 @@ fn log_softmax(x: &[f64], row: usize) -> Vec<f64> {
         let log = x.iter().map(|x| (x - max).exp()).sum::<f64>().ln();
         x.iter().map(|x| x - max - log).collect::<Vec<_>>()
     };
-    x.chunks(row).flat_map(log_row).collect()
+    x.chunks(row.max(1)).flat_map(log_row).collect()
 }
 
 pub fn rows_and_their_gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(6);
-    for shape in
-        [&[10][..], &[1], &[3, 1], &[7, 5], &[2, 3, 17], &[900, 100], &[3, 20_000], &[1, 2, 3, 4]]
-    {
+    for shape in [
+        &[10][..],
+        &[1],
+        &[3, 1],
+        &[7, 5],
+        &[2, 3, 17],
+        &[900, 100],
+        &[3, 20_000],
+        &[1, 2, 3, 4],
+        &[0],
+        &[0, 5],
+        &[5, 0],
+        &[2, 0, 3],
+    ] {
         let (x, dy) = (rng.floats(Dims::new(shape)), rng.floats(Dims::new(shape)));
         let row = *shape.last().unwrap();
         let logs = log_softmax(&x.elements(), row);
@@ -52,7 +63,7 @@ pub fn large_logits_do_not_overflow<D: Device<Op = Op, Host = HostTensor>>(rig: 
 
 pub fn cross_entropy_and_its_gradient<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(7);
-    for (n, classes) in [(1, 1), (4, 10), (128, 10), (64, 1000)] {
+    for (n, classes) in [(1, 1), (4, 10), (128, 10), (64, 1000), (0, 3), (0, 0)] {
         let (logits, labels) = (rng.floats([n, classes]), rng.numbers(n, classes));
         let logs = log_softmax(&logits.elements(), classes);
         let label: Vec<usize> = labels.elements().into_iter().map(|x| x as usize).collect();

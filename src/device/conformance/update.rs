@@ -6,7 +6,7 @@ use crate::ops::Op;
 
 pub fn in_place_updates<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(17);
-    for shape in [&[][..], &[5], &[3, 4], &[100_003]] {
+    for shape in [&[][..], &[5], &[3, 4], &[100_003], &[0], &[3, 0, 2]] {
         let [p, v, g] = [(); 3].map(|()| rng.floats(Dims::new(shape)));
         let op = Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.01 };
         let found = rig.run(&op, &[p.clone(), v.clone(), g.clone()]);

@@ -6,25 +6,30 @@ use super::kernels::conv2d::{self, ConvShape};
 use super::kernels::index::{self, Entries};
 use super::kernels::pool::{self, Windows};
 use super::kernels::{copy, elementwise, product, random, reduce, sgd, softmax};
-use super::region::{Exclusive, Region, Shared};
+use super::region::{Exclusive, Region, Shared, WORD};
 use crate::device::{Call, DeviceError, Place};
 use crate::layout::Layout;
 use crate::op::Op as _;
-use crate::ops::Op;
+use crate::ops::{Conv2d, Op};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Scratch bytes a run needs: those of convolutions. Depends on nothing but the arguments, so that a
-/// simulated device can ask for the same.
+/// Scratch bytes a run needs. Depends on nothing but the arguments, so that a simulated device can ask for the
+/// same.
 #[must_use]
 pub fn workspace(op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-    let Some(shape) = conv_shape(op, inputs, outputs) else { return 0 };
-    let floats = match op {
-        Op::Conv2d(_) => conv2d::workspace_len_forward(&shape),
-        Op::Conv2dGradInput { .. } => conv2d::workspace_len_grad_input(&shape),
-        _ => conv2d::workspace_len_grad_weight(&shape),
+    let words = match (op, inputs) {
+        (Op::BatchNorm { .. } | Op::BatchNormGrad, [x, ..]) => channels(x).workspace_len(),
+        (Op::Reduce { axes, .. }, [x]) => reduce::workspace_len(x, axes),
+        _ => match (op, conv_shape(op, inputs, outputs)) {
+            (_, None) => return 0,
+            (Op::Conv2d(_), Some(shape)) => conv2d::workspace_len_forward(&shape),
+            (Op::Conv2dGradInput { .. }, Some(shape)) => conv2d::workspace_len_grad_input(&shape),
+            (_, Some(shape)) => conv2d::workspace_len_grad_weight(&shape),
+        },
     };
-    floats as u64 * size_of::<f32>() as u64
+    // What no memory holds is as much as can be told.
+    (words as u64).saturating_mul(WORD).min(isize::MAX as u64)
 }
 
 /// Runs an op on the operands in `region`.
@@ -104,9 +109,12 @@ fn dispatch(
             let with = Parameters { gamma, beta, running_mean, running_var, eps: *eps };
             let [y, mean, inv_std, running_mean, running_var] = outputs(write);
             let statistics = Statistics { mean, inv_std, running_mean, running_var };
-            batch_norm::train(y, statistics, x, with, *momentum, channels(input(0)));
+            let of = channels(input(0));
+            batch_norm::train(y, statistics, x, with, *momentum, of, workspace);
         }
-        Op::BatchNormGrad => batch_norm::grad(outputs(write), inputs(read), channels(input(0))),
+        Op::BatchNormGrad => {
+            batch_norm::grad(outputs(write), inputs(read), channels(input(0)), workspace);
+        }
         Op::BatchNormInfer { eps } => {
             let [x, gamma, beta, running_mean, running_var] = inputs(read);
             let with = Parameters { gamma, beta, running_mean, running_var, eps: *eps };
@@ -143,7 +151,7 @@ fn dispatch(
         }
         Op::Reduce { kind, axes, .. } => {
             let ([x], [y]) = (inputs(read), outputs(write));
-            reduce::reduce(*kind, y, x, input(0), axes);
+            reduce::reduce(*kind, y, x, input(0), axes, workspace);
         }
         Op::Softmax => {
             let ([x], [y]) = (inputs(read), outputs(write));
@@ -240,7 +248,8 @@ fn last(layout: &Layout) -> usize {
 }
 
 fn channels(layout: &Layout) -> Channels {
-    Channels { c: layout.shape()[1], inner: layout.shape()[2..].iter().product() }
+    let [n, c, inner @ ..] = &**layout.shape() else { unreachable!("a batch of channels") };
+    Channels { n: *n, c: *c, inner: inner.iter().product() }
 }
 
 fn entries(layout: &Layout, axis: usize) -> Entries {
@@ -262,5 +271,9 @@ pub(in crate::device) fn conv_shape(
     let (&[n, c_in, h, w], &[c_out, _, kh, kw]) = (&**x.shape(), &**weight.shape()) else {
         return None;
     };
-    Some(ConvShape { n, c_in, h, w, c_out, kh, kw, stride: conv.stride, padding: conv.padding })
+    let Conv2d { stride, padding } = *conv;
+    // Beyond the padded image there is no window, however far.
+    let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
+        .map(|(stride, size, padding)| stride.min(size + 2 * padding));
+    Some(ConvShape { n, c_in, h, w, c_out, kh, kw, stride: [down, across], padding })
 }

@@ -1,47 +1,87 @@
 //! The threads that share the work of each op.
 
+use super::MAX_THREADS;
 use crate::device::DeviceError;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-/// A pool of threads of its own. They end when it is dropped.
+/// Threads that share the work of each op. Clones are the same team; its threads have ended once the last one is
+/// dropped.
+///
+/// A thread of the team starts work on it at once; any other hands it over and waits. So whoever runs many small
+/// ops does that from within:
+///
+/// ```
+/// use remat::device::Device;
+/// use remat::device::cpu::{Cpu, Team};
+///
+/// let team = Team::new(Some(2))?;
+/// let mut device = Cpu::of(&team);
+/// team.run(|| device.reserve(1 << 20))?; // .. and all that is to be done with it
+/// # Ok::<(), remat::device::DeviceError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Team(Arc<Members>);
+
 #[derive(Debug)]
-pub(super) enum Team {
-    /// The thread that made it is one of the pool, so work starts on it without being handed over.
-    Member {
-        /// Kept for its threads, which live as long as it.
-        _pool: ThreadPool,
-    },
-    /// The thread that made it is not, so work is handed over and waited for: it has work of its own, or
-    /// is in another pool already, and a thread never leaves its first one.
-    Guest {
-        /// Where the work is done.
-        pool: ThreadPool,
-    },
+struct Members {
+    /// `Some` until dropped.
+    pool: Option<ThreadPool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Team {
-    /// A team of `threads` threads; the calling one is among them if `takes_caller` and it can be.
-    pub(super) fn new(threads: usize, takes_caller: bool) -> Result<Self, DeviceError> {
-        let builder = || {
-            ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("remat-cpu-{i}"))
-        };
-        if takes_caller && rayon::current_thread_index().is_none() {
-            let pool = builder().use_current_thread().build().map_err(refused)?;
-            Ok(Self::Member { _pool: pool })
-        } else {
-            Ok(Self::Guest { pool: builder().build().map_err(refused)? })
+    /// So many threads, or as many as the system offers.
+    ///
+    /// # Errors
+    /// If there are none or more than [`MAX_THREADS`], or the system does not give as many.
+    pub fn new(threads: Option<usize>) -> Result<Self, DeviceError> {
+        let count = threads.unwrap_or_else(|| {
+            thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+        });
+        if !(1..=MAX_THREADS).contains(&count) {
+            return Err(DeviceError::new(format!(
+                "cpu: {count} threads, expected between 1 and {MAX_THREADS}"
+            )));
         }
+        let mut members = Members { pool: None, threads: Vec::with_capacity(count) };
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(count)
+            .spawn_handler(|thread| {
+                let named = thread::Builder::new().name(format!("remat-cpu-{}", thread.index()));
+                members.threads.push(named.spawn(|| thread.run())?);
+                Ok(())
+            })
+            .build();
+        // Those that were started end with `members`, if not all were.
+        members.pool = Some(pool.map_err(|error| {
+            DeviceError::new(format!("cpu: cannot start {count} threads: {error}; give fewer"))
+        })?);
+        Ok(Self(Arc::new(members)))
     }
 
-    /// Does `work` on the team's threads; what it splits up is shared among them.
-    pub(super) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match self {
-            Self::Member { .. } => work(),
-            Self::Guest { pool } => pool.install(work),
-        }
+    /// How many threads there are.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.0.threads.len()
+    }
+
+    /// Does `work` on one of the threads, and returns what it returns. What it splits up, all of them share.
+    pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.0.pool.as_ref().expect("until dropped").install(work)
     }
 }
 
-fn refused(error: rayon::ThreadPoolBuildError) -> DeviceError {
-    DeviceError::new(format!("cannot start threads: {error}"))
+impl Drop for Members {
+    fn drop(&mut self) {
+        // They end when they see this, which nobody waits for.
+        drop(self.pool.take());
+        // One of them may be the one that drops the team.
+        let this = thread::current().id();
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
+            // A thread of the pool does not panic: it hands panics to whoever waits for the work.
+            let _ = thread.join();
+        }
+    }
 }

@@ -2,29 +2,32 @@ use super::*;
 use crate::device::conformance::Rig;
 use crate::device::conformance::samples::{assert_same_bits, results};
 
-/// Runs `body` on a thread of its own, which is in no pool yet.
-fn on_new_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
-    std::thread::scope(|scope| scope.spawn(body).join().unwrap())
-}
-
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
-    let with =
-        |threads| on_new_thread(|| results(&mut Rig::new(Cpu::with_calling_thread(Some(threads)))));
+    let with = |threads| {
+        let team = Team::new(Some(threads)).unwrap();
+        team.run(|| results(&mut Rig::new(Cpu::of(&team))))
+    };
     let one = with(1);
     assert_same_bits(&one, &with(2));
     assert_same_bits(&one, &with(3));
 }
 
 #[test]
-fn a_second_device_on_the_same_thread_works_as_well() {
-    on_new_thread(|| {
-        let first = results(&mut Rig::new(Cpu::with_calling_thread(Some(2))));
-        assert_same_bits(&first, &results(&mut Rig::new(Cpu::with_calling_thread(Some(3)))));
-        let (mut a, mut b) =
-            (Rig::new(Cpu::with_calling_thread(Some(1))), Rig::new(Cpu::new(None)));
-        assert_same_bits(&results(&mut a), &results(&mut b));
+fn devices_may_share_a_team_and_be_used_anywhere() {
+    let team = Team::new(Some(2)).unwrap();
+    let outside = results(&mut Rig::new(Cpu::of(&team)));
+    let other = Team::new(Some(3)).unwrap();
+    other.run(|| {
+        // On a thread of one team, devices of both.
+        let (mut own, mut foreign) = (Rig::new(Cpu::of(&other)), Rig::new(Cpu::of(&team)));
+        assert_same_bits(&outside, &results(&mut own));
+        assert_same_bits(&outside, &results(&mut foreign));
     });
+    // The last one to hold a team may be one of its threads.
+    let inside = other.clone();
+    team.run(move || drop(inside));
+    other.run(|| drop(team));
 }
 
 /// Names of this process's threads.
@@ -42,28 +45,38 @@ fn threads_end_with_the_device() {
     // No other test has this many, so the last one is ours.
     const THREADS: usize = 7;
     let last = format!("remat-cpu-{}", THREADS - 1);
-    on_new_thread(|| {
-        for _ in 0..2 {
-            let mut cpu = Cpu::with_calling_thread(Some(THREADS));
-            cpu.reserve(1 << 20).unwrap();
-            let start = Instant::now();
-            while threads_named(&last) == 0 {
-                assert!(start.elapsed().as_secs() < 20, "no thread was started");
-                std::thread::yield_now();
-            }
-            drop(cpu);
-            while threads_named(&last) > 0 {
-                assert!(start.elapsed().as_secs() < 20, "a thread outlived the device");
-                std::thread::yield_now();
-            }
+    for _ in 0..20 {
+        let mut cpu = Cpu::new(Some(THREADS));
+        cpu.reserve(1 << 20).unwrap();
+        let fill = Op::Fill { shape: crate::layout::Dims::new(&[1 << 18]), value: 1.0 };
+        let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, [1 << 18]) }];
+        let call =
+            Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };
+        cpu.execute(call).unwrap();
+        // A thread takes its name when it first runs.
+        while threads_named(&last) == 0 {
+            std::thread::yield_now();
         }
-    });
+        drop(cpu);
+        // It was waited for, but the system may be about to notice.
+        while threads_named(&last) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn absurd_numbers_of_threads_are_refused() {
+    for threads in [0, MAX_THREADS + 1, 10_000, usize::MAX] {
+        let error = Cpu::new(Some(threads)).reserve(1 << 20).unwrap_err().to_string();
+        assert_eq!(error, format!("cpu: {threads} threads, expected between 1 and 1024"));
+    }
+    assert!(Team::new(None).unwrap().threads() >= 1);
 }
 
 #[test]
 fn nothing_runs_before_memory_is_reserved() {
-    let mut cpu = Cpu::with_calling_thread(Some(0));
-    assert_eq!(cpu.threads(), 1);
+    let mut cpu = Cpu::new(Some(1));
     let fill = Op::Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 };
     let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, []) }];
     let call = Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };

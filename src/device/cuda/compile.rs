@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::cache::Cache;
 use super::kernels::{COMMON, Source};
 use super::versions::{self, Version};
 use crate::device::DeviceError;
@@ -9,8 +10,7 @@ use cudarc::nvrtc::{result, sys};
 use etcetera::BaseStrategy as _;
 use sha2::{Digest as _, Sha256};
 use std::ffi::{CString, c_char};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
 
 /// Code for one architecture, ready for the driver.
 #[derive(Debug)]
@@ -30,8 +30,7 @@ pub(super) struct Compiler {
     architecture: String,
     /// Of NVRTC: another one may make better code.
     version: Version,
-    /// `None`: there is no place to keep anything.
-    folder: Option<PathBuf>,
+    kept: Cache,
 }
 
 impl Compiler {
@@ -49,29 +48,24 @@ impl Compiler {
         let folder = std::env::var_os("REMAT_CACHE_DIR").map(PathBuf::from).or_else(|| {
             etcetera::choose_base_strategy().ok().map(|base| base.cache_dir().join("remat"))
         });
-        let folder = folder.map(|folder| folder.join("kernels"));
-        Ok(Self { architecture, version, folder })
+        let kept = Cache::open(folder.map(|folder| folder.join("kernels")));
+        Ok(Self { architecture, version, kept })
     }
 
     /// The code of a source: kept from before, or compiled now.
     pub(super) fn image(&self, source: &Source) -> Result<Image, DeviceError> {
-        let kept = self.folder.as_ref().map(|folder| folder.join(self.file_name(source)));
-        let sealed = kept.as_ref().and_then(|path| std::fs::read(path).ok());
-        if let Some(image) = sealed.as_deref().and_then(unseal) {
-            return Ok(Image(image.to_vec()));
+        let name = self.file_name(source);
+        if let Some(image) = self.kept.get(&name) {
+            return Ok(Image(image));
         }
         let image = compile(source, &self.architecture)?;
-        if let Some(Err(error)) = kept.as_ref().map(|path| keep(path, &seal(&image))) {
-            tracing::warn!(target: "remat", %error, source = source.name, "compiled code is not kept");
-        }
+        self.kept.keep(&name, &image);
         Ok(Image(image))
     }
 
     /// Forgets what is kept of a source: the driver could not read it.
     pub(super) fn forget(&self, source: &Source) {
-        if let Some(folder) = &self.folder {
-            let _ = std::fs::remove_file(folder.join(self.file_name(source)));
-        }
+        self.kept.forget(&self.file_name(source));
     }
 
     fn file_name(&self, source: &Source) -> String {
@@ -110,32 +104,6 @@ fn architecture((major, minor): (u32, u32), known: &[u32]) -> Option<String> {
     let newest = known.iter().copied().filter(|&number| number <= 10 * major + minor).max()?;
     let kind = if newest / 10 == major { "sm" } else { "compute" };
     Some(format!("{kind}_{newest}"))
-}
-
-/// An image with a digest in front.
-fn seal(image: &[u8]) -> Vec<u8> {
-    [&Sha256::digest(image)[..], image].concat()
-}
-
-/// The image of a file, if it is whole: the driver is not told how long it is, and would read on.
-fn unseal(file: &[u8]) -> Option<&[u8]> {
-    let (digest, image) = file.split_at_checked(32)?;
-    (Sha256::digest(image)[..] == *digest).then_some(image)
-}
-
-/// Writes a file that is there as a whole or not at all, whoever else writes it at the same time.
-fn keep(path: &Path, image: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    // Threads of this process, and other processes, may be at it at the same time.
-    static DRAFTS: AtomicU64 = AtomicU64::new(0);
-    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
-    let draft = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let written = std::fs::write(&draft, image).and_then(|()| std::fs::rename(&draft, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&draft);
-    }
-    written
 }
 
 /// Whether NVRTC is there.
@@ -219,15 +187,5 @@ mod tests {
             assert_eq!(architecture(capability, &known).as_deref(), expected, "{capability:?}");
         }
         assert_eq!(architecture((9, 0), &[]), None);
-    }
-
-    #[test]
-    fn damaged_files_are_not_read() {
-        let file = seal(b"code");
-        assert_eq!(unseal(&file), Some(&b"code"[..]));
-        for damaged in [&file[..35], &file[..32], &file[1..], &[], b"code"] {
-            assert_eq!(unseal(damaged), None);
-        }
-        assert_eq!(unseal(&[&file[..], b"more"].concat()), None);
     }
 }

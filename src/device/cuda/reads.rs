@@ -1,14 +1,10 @@
 //! Small values on their way to the host: nobody waits for them, and the device is given more work meanwhile.
 
-#![allow(unsafe_code)]
-
-use super::driver::failed;
 use super::fault::{self, Fault};
 use super::gpu::Gpu;
 use super::pinned::{Piece, Pool};
 use crate::device::{DeviceError, Place};
 use crate::layout::Layout;
-use cudarc::driver::result;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -51,15 +47,9 @@ impl Reads {
             return Ok(false);
         }
         let Some(mut piece) = self.pool.try_take()? else { return Ok(false) };
-        let mut copy = |from: u64, to: Range<usize>| {
-            // SAFETY: the source is a live part of the device's memory; the piece is not touched before
-            // its event.
-            unsafe { result::memcpy_dtoh_async(&mut piece.bytes()[to], from, gpu.stream()) }
-                .map_err(|e| failed("copying to the host", e))
-        };
-        copy(gpu.first(from).0, VALUE..VALUE + bytes)?;
-        copy(gpu.fault().0, FAULT)?;
-        piece.lend(gpu.events())?;
+        piece.fetch(gpu.first(from), VALUE..VALUE + bytes)?;
+        piece.fetch(gpu.fault(), FAULT)?;
+        piece.lend()?;
         self.awaited.push_back(Read { piece, bytes, layout: from.layout });
         Ok(true)
     }
@@ -67,21 +57,28 @@ impl Reads {
     /// The oldest value, if the device is done with it: its words from the first to the last element, and how
     /// they lie. A fault that kernels found before is an error.
     pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<(Vec<u32>, Layout), DeviceError>> {
-        let is_back = self.awaited.front()?.piece.is_back();
-        if matches!(is_back, Ok(false)) {
-            return None;
+        match self.awaited.front()?.piece.is_back() {
+            Ok(false) => None,
+            Ok(true) => self.awaited.pop_front().map(|oldest| self.value(gpu, oldest)),
+            Err(error) => {
+                self.awaited.pop_front();
+                Some(Err(error))
+            }
         }
-        let Read { mut piece, bytes, layout } = self.awaited.pop_front()?;
-        let value = is_back.and_then(|_| {
-            let mut fault = Fault::default();
-            bytemuck::bytes_of_mut(&mut fault).copy_from_slice(&piece.bytes()[FAULT]);
-            fault::tell(gpu, &fault)?;
-            let mut words = vec![0u32; bytes / size_of::<u32>()];
-            bytemuck::cast_slice_mut(&mut words)
-                .copy_from_slice(&piece.bytes()[VALUE..VALUE + bytes]);
-            Ok((words, layout))
-        });
+    }
+
+    /// The value of a read that the device is done with.
+    fn value(
+        &mut self,
+        gpu: &Gpu,
+        Read { mut piece, bytes, layout }: Read,
+    ) -> Result<(Vec<u32>, Layout), DeviceError> {
+        let mut fault = Fault::default();
+        bytemuck::bytes_of_mut(&mut fault).copy_from_slice(piece.read(FAULT)?);
+        let mut words = vec![0u32; bytes / size_of::<u32>()];
+        bytemuck::cast_slice_mut(&mut words).copy_from_slice(piece.read(VALUE..VALUE + bytes)?);
         self.pool.put_back(piece);
-        Some(value)
+        fault::tell(gpu, &fault)?;
+        Ok((words, layout))
     }
 }

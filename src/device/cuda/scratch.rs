@@ -10,7 +10,7 @@ const ALIGNMENT: u64 = 256;
 
 /// Bytes that a part takes.
 pub(super) const fn padded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(ALIGNMENT)
+    bytes.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
 }
 
 /// What is left of a workspace.

@@ -1,12 +1,9 @@
-//! Host copies go through pinned memory.
+//! Host copies go through pinned memory: beside the budget, but no more than half a GiB.
 
-#![allow(unsafe_code)]
-
-use super::driver::failed;
 use super::launch::Ptr;
 use super::pinned::{Piece, Pool};
 use crate::device::DeviceError;
-use cudarc::driver::{CudaStream, result};
+use cudarc::driver::CudaStream;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -27,7 +24,6 @@ const AHEAD: usize = 4;
 
 /// Pinned memory for copies in both directions.
 pub(super) struct Staging {
-    stream: Arc<CudaStream>,
     small: Pool,
     large: Pool,
 }
@@ -35,7 +31,6 @@ pub(super) struct Staging {
 impl Staging {
     pub(super) fn new(stream: &Arc<CudaStream>) -> Self {
         Self {
-            stream: Arc::clone(stream),
             small: Pool::new(Arc::clone(stream), SMALL, MOST_SMALL),
             large: Pool::new(Arc::clone(stream), LARGE, MOST_LARGE),
         }
@@ -51,13 +46,8 @@ impl Staging {
         for (i, chunk) in bytes.chunks(LARGE).enumerate() {
             let pool = self.pool(chunk.len());
             let mut piece = pool.take()?;
-            let pinned = &mut piece.bytes()[..chunk.len()];
-            pinned.copy_from_slice(chunk);
-            let to = to.plus((i * LARGE) as u64);
-            // SAFETY: the target is the caller's; the piece stays as it is until its event.
-            unsafe { result::memcpy_htod_async(to.0, &*pinned, self.stream.cu_stream()) }
-                .map_err(|e| failed("copying to the device", e))?;
-            self.pool(chunk.len()).lend(piece)?;
+            piece.send(chunk, to.plus((i * LARGE) as u64))?;
+            pool.lend(piece)?;
         }
         Ok(())
     }
@@ -70,12 +60,8 @@ impl Staging {
                 self.collect(&mut ahead)?;
             }
             let mut piece = self.pool(chunk.len()).take()?;
-            let from = from.plus((i * LARGE) as u64);
-            let pinned = &mut piece.bytes()[..chunk.len()];
-            // SAFETY: the source is the caller's; the piece is not touched before its event.
-            unsafe { result::memcpy_dtoh_async(pinned, from.0, self.stream.cu_stream()) }
-                .map_err(|e| failed("copying to the host", e))?;
-            piece.lend(&self.stream)?;
+            piece.fetch(from.plus((i * LARGE) as u64), 0..chunk.len())?;
+            piece.lend()?;
             ahead.push_back((piece, chunk));
         }
         while !ahead.is_empty() {
@@ -87,8 +73,7 @@ impl Staging {
     /// Waits for the oldest chunk, and copies it out.
     fn collect(&mut self, ahead: &mut VecDeque<(Piece, &mut [u8])>) -> Result<(), DeviceError> {
         let Some((mut piece, chunk)) = ahead.pop_front() else { return Ok(()) };
-        piece.wait()?;
-        chunk.copy_from_slice(&piece.bytes()[..chunk.len()]);
+        chunk.copy_from_slice(piece.read(0..chunk.len())?);
         self.pool(chunk.len()).put_back(piece);
         Ok(())
     }

@@ -108,9 +108,12 @@ pub(super) fn windows(
             let (k, s) = (kernel[i], stride[i]);
             return Err(format!("kernel {side} {k} and stride {s}, expected at least 1 each"));
         }
-        let padded = padding[i].checked_mul(2).and_then(|p| p.checked_add(size[i]));
-        let Some(room) = padded.and_then(|p| p.checked_sub(kernel[i])) else {
-            let (n, p, k) = (size[i], padding[i], kernel[i]);
+        let (n, p, k) = (size[i], padding[i], kernel[i]);
+        let padded = p.checked_mul(2).and_then(|p| p.checked_add(n));
+        let Some(padded) = padded.filter(|&padded| isize::try_from(padded).is_ok()) else {
+            return Err(format!("{side} {n} with padding {p} is more than {}", isize::MAX));
+        };
+        let Some(room) = padded.checked_sub(k) else {
             return Err(format!("{side} {n} with padding {p} does not hold a kernel of {k}"));
         };
         count[i] = room / stride[i] + 1;

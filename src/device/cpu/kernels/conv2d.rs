@@ -54,19 +54,19 @@ use simd::Level;
 /// Floats of scratch that [`forward`] needs.
 #[must_use]
 pub fn workspace_len_forward(shape: &ConvShape) -> usize {
-    Correlation::forward(shape).workspace_len()
+    if shape.is_empty() { 0 } else { Correlation::forward(shape).workspace_len() }
 }
 
 /// Floats of scratch that [`grad_input`] needs.
 #[must_use]
 pub fn workspace_len_grad_input(shape: &ConvShape) -> usize {
-    Correlation::grad_input(shape).workspace_len()
+    if shape.is_empty() { 0 } else { Correlation::grad_input(shape).workspace_len() }
 }
 
 /// Floats of scratch that [`grad_weight()`] needs.
 #[must_use]
 pub fn workspace_len_grad_weight(shape: &ConvShape) -> usize {
-    WeightGradient::new(shape).workspace_len()
+    if shape.is_empty() { 0 } else { WeightGradient::new(shape).workspace_len() }
 }
 
 /// `y[n][o] = sum over i, kh, kw of weight[o][i][kh][kw] * x[n][i]` at the window of each output.
@@ -78,6 +78,9 @@ pub fn forward(shape: &ConvShape, x: &[f32], weight: &[f32], y: &mut [f32], work
     assert_eq!(x.len(), shape.input_len(), "length of x");
     assert_eq!(weight.len(), shape.weight_len(), "length of weight");
     assert_eq!(y.len(), shape.output_len(), "length of y");
+    if shape.is_empty() {
+        return y.fill(0.0);
+    }
     Correlation::forward(shape).run(Level::detect(), x, weight, y, workspace);
 }
 
@@ -96,6 +99,9 @@ pub fn grad_input(
     assert_eq!(dy.len(), shape.output_len(), "length of dy");
     assert_eq!(weight.len(), shape.weight_len(), "length of weight");
     assert_eq!(dx.len(), shape.input_len(), "length of dx");
+    if shape.is_empty() {
+        return dx.fill(0.0);
+    }
     Correlation::grad_input(shape).run(Level::detect(), dy, weight, dx, workspace);
 }
 
@@ -114,5 +120,8 @@ pub fn grad_weight(
     assert_eq!(x.len(), shape.input_len(), "length of x");
     assert_eq!(dy.len(), shape.output_len(), "length of dy");
     assert_eq!(dw.len(), shape.weight_len(), "length of dw");
+    if shape.is_empty() {
+        return dw.fill(0.0);
+    }
     WeightGradient::new(shape).run(Level::detect(), x, dy, dw, workspace);
 }

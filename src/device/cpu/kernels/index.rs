@@ -59,19 +59,21 @@ pub fn scatter_add(
     if x.is_empty() {
         return Ok(());
     }
-    // Each part owns some entries of one outer place, and looks for them through the whole index; so
-    // there are few parts.
-    let entries = (PIECE / inner).max(size / 16).clamp(1, size);
-    let parts = size.div_ceil(entries);
-    let mut owners: Vec<&mut [f32]> =
-        x.chunks_mut(size * inner).flat_map(|x| x.chunks_mut(entries * inner)).collect();
-    pieces(&mut owners, 1, work, |i, owner| {
-        let ([x], outer, first) = (owner, i / parts, i % parts * entries) else { return };
-        x.fill(0.0);
-        for (j, &entry) in index.iter().enumerate() {
-            let entry = (entry as usize).wrapping_sub(first);
-            let Some(x) = x.chunks_exact_mut(inner).nth(entry) else { continue };
-            x.iter_mut().zip(&y[(outer * n + j) * inner..]).for_each(|(x, y)| *x += y);
+    // Each part has some entries of one outer place, and looks for them through the whole index; so there are
+    // few parts. Outer places that are smaller than a piece share one.
+    let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
+    let places = whole_rows(whole) / whole;
+    pieces(x, places * whole, work, |i, x| {
+        for (j, x) in x.chunks_exact_mut(whole).enumerate() {
+            let y = &y[(i * places + j) * n * inner..][..n * inner];
+            pieces(x, entries * inner, work, |part, x| {
+                x.fill(0.0);
+                for (&entry, y) in index.iter().zip(y.chunks_exact(inner)) {
+                    let entry = (entry as usize).wrapping_sub(part * entries);
+                    let Some(x) = x.chunks_exact_mut(inner).nth(entry) else { continue };
+                    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+                }
+            });
         }
     });
     Ok(())

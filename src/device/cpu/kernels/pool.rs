@@ -44,22 +44,38 @@ impl Windows {
         }
     }
 
-    /// The windows of a row of windows that have their column `j` inside the image.
-    fn with_column(&self, j: usize) -> Range<usize> {
+    /// The columns of a window that any window has inside the image, as far as that goes.
+    fn columns(&self) -> Range<usize> {
+        let Pool2d { kernel: [_, kernel], stride: [_, stride], padding: [_, padding] } = self.pool;
+        // The last window begins within the padded image.
+        let last = (self.windows[1] - 1) * stride;
+        padding.saturating_sub(last)..kernel.min(padding + self.size[1])
+    }
+
+    /// Of each of the columns `first..first + KNOWN` of a window, the windows of a row of windows that have it
+    /// inside the image.
+    fn with_columns(&self, first: usize) -> [Range<usize>; KNOWN] {
         let ([_, stride], [_, padding]) = (self.pool.stride, self.pool.padding);
-        let first_at = |column: usize| {
-            (column + padding).saturating_sub(j).div_ceil(stride).min(self.windows[1])
-        };
-        first_at(0)..first_at(self.size[1])
+        std::array::from_fn(|j| {
+            let first_at = |column: usize| {
+                (column + padding).saturating_sub(first + j).div_ceil(stride).min(self.windows[1])
+            };
+            first_at(0)..first_at(self.size[1])
+        })
     }
 }
+
+/// Columns of a window that are compared in one go.
+const KNOWN: usize = 16;
 
 /// The largest element of each window, and its place. NaN counts as the largest.
 pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     let (area, small) = windows.areas();
     let len = whole_rows(small);
-    let columns: Vec<Range<usize>> =
-        (0..windows.pool.kernel[1]).map(|j| windows.with_column(j)).collect();
+    let columns = windows.columns();
+    let known = windows.with_columns(columns.start);
+    // Few columns are the same ones for all rows.
+    let known = if columns.len() <= KNOWN { &known[..columns.len()] } else { &[] };
     pieces_of_two((y, len), (argmax, len), x.len(), |i, y, argmax| {
         let images = x[i * len / small * area..].chunks_exact(area);
         for ((y, argmax), x) in
@@ -69,33 +85,33 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
                 // Known strides, for the compiler.
                 1 => widest(
                     #[inline(always)]
-                    || max_of_image(y, argmax, x, &windows, &columns, 1),
+                    || max_of_image(y, argmax, x, &windows, known, 1),
                 ),
                 2 => widest(
                     #[inline(always)]
-                    || max_of_image(y, argmax, x, &windows, &columns, 2),
+                    || max_of_image(y, argmax, x, &windows, known, 2),
                 ),
                 stride => widest(
                     #[inline(always)]
-                    || max_of_image(y, argmax, x, &windows, &columns, stride),
+                    || max_of_image(y, argmax, x, &windows, known, stride),
                 ),
             }
         }
     });
 }
 
-/// All windows of a row at once, one column of theirs after the other; `columns` holds the windows that have
-/// each of these inside the image.
+/// All windows of a row at once, one row of theirs after the other. `known` are the windows that have each of
+/// the columns inside the image, if these are few.
 #[inline(always)]
 fn max_of_image(
     y: &mut [f32],
     argmax: &mut [i32],
     x: &[f32],
     windows: &Windows,
-    columns: &[Range<usize>],
+    known: &[Range<usize>],
     stride: usize,
 ) {
-    let (width, count) = (windows.size[1], windows.windows[1]);
+    let (width, count, columns) = (windows.size[1], windows.windows[1], windows.columns());
     for (i, (y, argmax)) in
         y.chunks_exact_mut(count).zip(argmax.chunks_exact_mut(count)).enumerate()
     {
@@ -105,23 +121,42 @@ fn max_of_image(
             (*y, *argmax) = (x[first], first as i32);
         }
         for row in rows {
-            for (column, reached) in
-                columns.iter().enumerate().filter(|(_, reached)| !reached.is_empty())
-            {
-                let at = row * width + reached.start * stride + column - windows.pool.padding[1];
-                let (y, argmax) = (&mut y[reached.clone()], &mut argmax[reached.clone()]);
-                let x = &x[at..at + (reached.len() - 1) * stride + 1];
-                for (i, ((y, argmax), x)) in
-                    y.iter_mut().zip(argmax).zip(x.chunks(stride)).enumerate()
-                {
-                    let wins = (x[0] > *y) | (x[0].is_nan() & !y.is_nan());
-                    // All ones or all zeros: selecting by it needs no branch.
-                    let mask = -i32::from(wins);
-                    let (old, new) = (y.to_bits() as i32, x[0].to_bits() as i32);
-                    *y = f32::from_bits((old ^ ((old ^ new) & mask)) as u32);
-                    *argmax ^= (*argmax ^ (at + i * stride) as i32) & mask;
-                }
+            let padding = windows.pool.padding[1];
+            if !known.is_empty() {
+                compare(y, argmax, x, row * width + columns.start, padding, known, stride);
+                continue;
             }
+            for first in columns.clone().step_by(KNOWN) {
+                let reached = &windows.with_columns(first)[..KNOWN.min(columns.end - first)];
+                compare(y, argmax, x, row * width + first, padding, reached, stride);
+            }
+        }
+    }
+}
+
+/// One column of windows after the other, from the one that is at `first - padding` in window 0 on. `reached`
+/// are the windows that have each of them inside the image.
+#[inline(always)]
+fn compare(
+    y: &mut [f32],
+    argmax: &mut [i32],
+    x: &[f32],
+    first: usize,
+    padding: usize,
+    reached: &[Range<usize>],
+    stride: usize,
+) {
+    for (column, reached) in reached.iter().enumerate().filter(|(_, reached)| !reached.is_empty()) {
+        let at = first + reached.start * stride + column - padding;
+        let (y, argmax) = (&mut y[reached.clone()], &mut argmax[reached.clone()]);
+        let x = &x[at..at + (reached.len() - 1) * stride + 1];
+        for (i, ((y, argmax), x)) in y.iter_mut().zip(argmax).zip(x.chunks(stride)).enumerate() {
+            let wins = (x[0] > *y) | (x[0].is_nan() & !y.is_nan());
+            // All ones or all zeros: selecting by it needs no branch.
+            let mask = -i32::from(wins);
+            let (old, new) = (y.to_bits() as i32, x[0].to_bits() as i32);
+            *y = f32::from_bits((old ^ ((old ^ new) & mask)) as u32);
+            *argmax ^= (*argmax ^ (at + i * stride) as i32) & mask;
         }
     }
 }

@@ -13,8 +13,9 @@ pub fn product(
     let outer = y.rank() - 2;
     let [m, n] = [y.shape()[outer], y.shape()[outer + 1]];
     let k = layout_a.shape()[layout_a.rank() - 1];
-    if out.is_empty() {
-        return;
+    // With nothing to add up, operands have no elements, wherever their strides would lead.
+    if out.is_empty() || k == 0 {
+        return out.fill(0.0);
     }
     let lead = Dims::new(&y.shape()[..outer]);
     // The two last strides of an operand, and those of its leading dimensions as often as `y` has them.

@@ -1,6 +1,7 @@
 //! Sums, means and maxima over any dimensions.
 //!
-//! What is joined is cut into chunks whose size depends on the shape alone; chunks are joined in order.
+//! Few results of many elements are cut into chunks, which are joined in order. Their number and their size
+//! depend on the shape alone. What is joined of each chunk is workspace, a small part of what is read.
 
 use super::lanes::Lanes;
 use super::math::larger;
@@ -13,37 +14,94 @@ use std::ops::Range;
 
 /// Elements of a chunk, about.
 const CHUNK: usize = 64 * 1024;
+/// Chunks, at most.
+const CHUNKS: usize = 64;
+/// Elements of each output that a chunk has at least, where outputs are summed side by side.
+const LEAST: usize = 128;
 /// Neighbouring outputs summed side by side.
 const BLOCK: usize = 256;
 
+/// How a reduction is cut.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Over the outputs.
+    kept: Walk<1>,
+    /// Over the elements of an output.
+    joined: Walk<1>,
+    outputs: usize,
+    /// Elements of an output.
+    count: usize,
+    /// Outputs beside each other are summed side by side, unless elements to join are neighbours.
+    side_by_side: bool,
+    /// Elements of an output that are joined first.
+    chunk: usize,
+}
+
+impl Plan {
+    fn new(layout: &Layout, axes: &[usize]) -> Self {
+        // Sizes and strides of the dimensions that are joined, or of those that are kept.
+        let only = |joined: bool| {
+            let (mut sizes, mut strides, mut rank) = (*layout.shape(), *layout.strides(), 0);
+            for axis in (0..layout.rank()).filter(|axis| axes.contains(axis) == joined) {
+                (sizes[rank], strides[rank]) = (layout.shape()[axis], layout.strides()[axis]);
+                rank += 1;
+            }
+            let sizes = Dims::new(&sizes[..rank]);
+            (Walk::new(&sizes, [&Dims::new(&strides[..rank])]), sizes.elements())
+        };
+        let ((kept, outputs), (joined, count)) = (only(false), only(true));
+        let side_by_side = kept.steps() == [1] && joined.steps() != [1];
+        // Enough outputs to share are not worth cutting further.
+        let (enough, chunk) = if side_by_side {
+            (16 * BLOCK, (CHUNK / outputs.max(1)).max(LEAST))
+        } else {
+            (64, CHUNK)
+        };
+        let chunk = if outputs >= enough { count } else { chunk.max(count.div_ceil(CHUNKS)) };
+        Self { kept, joined, outputs, count, side_by_side, chunk: chunk.max(1) }
+    }
+
+    /// One if there are no elements.
+    fn chunks(&self) -> usize {
+        self.count.div_ceil(self.chunk).max(1)
+    }
+}
+
+/// Words of scratch that [`reduce`] needs: a double for each chunk of each output.
+pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
+    let plan = Plan::new(layout, axes);
+    match plan.chunks() {
+        1 => 0,
+        // One more, for they must be aligned.
+        chunks => 1 + chunks * plan.outputs * (size_of::<f64>() / size_of::<u32>()),
+    }
+}
+
 /// Joins the elements along `axes`.
-pub fn reduce(kind: Reduction, out: &mut [f32], x: &[f32], layout: &Layout, axes: &[usize]) {
-    // Sizes and strides of the dimensions that are joined, or of those that are kept.
-    let only = |joined: bool| {
-        let (mut sizes, mut strides, mut rank) = (*layout.shape(), *layout.strides(), 0);
-        for axis in (0..layout.rank()).filter(|axis| axes.contains(axis) == joined) {
-            (sizes[rank], strides[rank]) = (layout.shape()[axis], layout.strides()[axis]);
-            rank += 1;
-        }
-        (Dims::new(&sizes[..rank]), Dims::new(&strides[..rank]))
-    };
-    let ((kept, kept_strides), (joined, joined_strides)) = (only(false), only(true));
-    let count = joined.elements();
-    let sum = Job {
-        x,
-        kept: Walk::new(&kept, [&kept_strides]),
-        joined: Walk::new(&joined, [&joined_strides]),
-        count,
-        start: 0.0,
-        join: plus,
-    };
+pub fn reduce(
+    kind: Reduction,
+    out: &mut [f32],
+    x: &[f32],
+    layout: &Layout,
+    axes: &[usize],
+    workspace: &mut [u32],
+) {
+    if out.is_empty() {
+        return;
+    }
+    let plan = Plan::new(layout, axes);
+    let (_, partial, _) = bytemuck::pod_align_to_mut(workspace);
     match kind {
-        Reduction::Sum => sum.run(out, |sum| sum as f32),
-        Reduction::Mean => sum.run(out, |sum| (sum / count as f64) as f32),
+        Reduction::Sum => {
+            Job { x, plan, start: 0.0, join: plus }.run(out, partial, |sum| sum as f32);
+        }
+        Reduction::Mean => {
+            let count = plan.count as f64;
+            Job { x, plan, start: 0.0, join: plus }.run(out, partial, |sum| (sum / count) as f32);
+        }
         Reduction::Max => {
-            let Job { x, kept, joined, count, .. } = sum;
-            Job { x, kept, joined, count, start: f64::NEG_INFINITY, join: larger }
-                .run(out, |max| max as f32);
+            Job { x, plan, start: f64::NEG_INFINITY, join: larger }
+                .run(out, partial, |max| max as f32);
         }
     }
 }
@@ -55,47 +113,39 @@ fn plus(a: f64, b: f64) -> f64 {
 
 struct Job<'a, J> {
     x: &'a [f32],
-    /// Over the outputs.
-    kept: Walk<1>,
-    /// Over the elements of an output.
-    joined: Walk<1>,
-    /// How many there are.
-    count: usize,
+    plan: Plan,
     start: f64,
     join: J,
 }
 
 impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
-    fn run(&self, out: &mut [f32], finish: impl Fn(f64) -> f32 + Sync) {
-        let (outputs, work) = (out.len(), out.len().saturating_mul(self.count));
-        // Outputs beside each other are summed side by side, unless elements to join are neighbours.
-        let side_by_side = self.kept.steps() == [1] && self.joined.steps() != [1];
-        // Enough outputs to share are not worth cutting further.
-        let enough = if side_by_side { 16 * BLOCK } else { 64 };
-        let per_chunk = match outputs {
-            n if n >= enough => self.count.max(1),
-            n if side_by_side => (CHUNK / n.max(1)).max(1),
-            _ => CHUNK,
-        };
-        if self.count <= per_chunk {
-            let least = if side_by_side { BLOCK } else { 1 };
-            let len = (PIECE / self.count.max(1)).max(least);
+    fn run(&self, out: &mut [f32], partial: &mut [f64], finish: impl Fn(f64) -> f32 + Sync) {
+        let Plan { outputs, count, chunk, side_by_side, .. } = self.plan;
+        let work = outputs.saturating_mul(count);
+        // Outputs that are a piece of work, of so many elements each.
+        let len =
+            |elements: usize| (PIECE / elements.max(1)).max(if side_by_side { BLOCK } else { 1 });
+        let chunks = self.plan.chunks();
+        if chunks == 1 {
+            let len = len(count);
             pieces(out, len, work, |i, part| {
-                self.part(i * len, part.len(), 0..self.count, side_by_side, |j, value| {
-                    part[j] = finish(value)
-                });
+                self.part(i * len, part.len(), 0..count, |j, value| part[j] = finish(value));
             });
             return;
         }
-        let mut partial = vec![self.start; self.count.div_ceil(per_chunk) * outputs];
-        pieces(&mut partial, outputs, work, |chunk, part| {
-            let elements = chunk * per_chunk..((chunk + 1) * per_chunk).min(self.count);
-            self.part(0, outputs, elements, side_by_side, |j, value| part[j] = value);
+        let partial = &mut partial[..chunks * outputs];
+        pieces(partial, outputs, work, |i, values| {
+            let elements = i * chunk..((i + 1) * chunk).min(count);
+            let len = len(elements.len());
+            pieces(values, len, outputs * elements.len(), |i, part| {
+                self.part(i * len, part.len(), elements.clone(), |j, value| part[j] = value);
+            });
         });
-        for (j, out) in out.iter_mut().enumerate() {
-            let chunks = partial[j..].iter().step_by(outputs);
-            *out = finish(chunks.fold(self.start, |all, &chunk| (self.join)(all, chunk)));
+        let (all, later) = partial.split_at_mut(outputs);
+        for chunk in later.chunks_exact(outputs) {
+            all.iter_mut().zip(chunk).for_each(|(all, &chunk)| *all = (self.join)(*all, chunk));
         }
+        out.iter_mut().zip(all).for_each(|(out, all)| *out = finish(*all));
     }
 
     /// Joins `elements` of each of `len` outputs from `first` on; `emit` gets their numbers from 0 on.
@@ -104,12 +154,12 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         first: usize,
         len: usize,
         elements: Range<usize>,
-        side_by_side: bool,
         mut emit: impl FnMut(usize, f64),
     ) {
-        let ([kept_step], [step]) = (self.kept.steps(), self.joined.steps());
-        self.kept.runs(first, first + len, |i, len, [at]| {
-            if side_by_side {
+        let Plan { kept, joined, side_by_side, .. } = &self.plan;
+        let ([kept_step], [step]) = (kept.steps(), joined.steps());
+        kept.runs(first, first + len, |i, len, [at]| {
+            if *side_by_side {
                 for from in (0..len).step_by(BLOCK) {
                     let block = self.block(at + from, BLOCK.min(len - from), &elements);
                     (i - first + from..i - first + len)
@@ -119,7 +169,7 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
             } else {
                 for j in 0..len {
                     let mut lanes = Lanes::new(self.start);
-                    self.joined.runs(elements.start, elements.end, |_, len, [row]| {
+                    joined.runs(elements.start, elements.end, |_, len, [row]| {
                         let x = &self.x[at + j * kept_step + row..];
                         match step {
                             1 => lanes.add(
@@ -141,8 +191,9 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
     /// Joins `elements` of `width` neighbouring outputs, the first of whose first element is at `at`.
     fn block(&self, at: usize, width: usize, elements: &Range<usize>) -> [f64; BLOCK] {
         let mut block = [self.start; BLOCK];
-        let [step] = self.joined.steps();
-        self.joined.runs(elements.start, elements.end, |_, len, [row]| {
+        let joined = &self.plan.joined;
+        let [step] = joined.steps();
+        joined.runs(elements.start, elements.end, |_, len, [row]| {
             widest(
                 #[inline(always)]
                 || {

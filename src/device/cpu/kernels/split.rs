@@ -45,3 +45,36 @@ pub fn pieces_of_two<A: Send, B: Send>(
         parts.for_each(|(i, (a, b))| body(i, a, b));
     }
 }
+
+/// Calls `body(i, parts)` with parts of `len` elements of all outputs, which are equally long and each begin at
+/// element `i`.
+pub fn pieces_of<const N: usize>(
+    out: [&mut [f32]; N],
+    len: usize,
+    work: usize,
+    body: impl Fn(usize, [&mut [f32]; N]) + Sync,
+) {
+    if work < WORTH_SHARING {
+        body(0, out);
+    } else {
+        halves(0, out, len.max(1), &body);
+    }
+}
+
+fn halves<const N: usize>(
+    first: usize,
+    mut out: [&mut [f32]; N],
+    len: usize,
+    body: &(impl Fn(usize, [&mut [f32]; N]) + Sync),
+) {
+    let at = out[0].len().div_ceil(len) / 2 * len;
+    if at == 0 {
+        return body(first, out);
+    }
+    let right = out.each_mut().map(|all| {
+        let (left, right) = std::mem::take(all).split_at_mut(at);
+        *all = left;
+        right
+    });
+    rayon::join(|| halves(first, out, len, body), || halves(first + at, right, len, body));
+}

@@ -26,9 +26,9 @@ use std::sync::Arc;
 /// To be tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
-/// Bytes of so many floats.
+/// Bytes of so many floats; as many as can be told, of more.
 const fn bytes(floats: usize) -> u64 {
-    floats as u64 * size_of::<f32>() as u64
+    (floats as u64).saturating_mul(size_of::<f32>() as u64)
 }
 
 /// How a task is cut up.
@@ -48,7 +48,7 @@ impl Plan {
     fn new(task: &Task) -> Self {
         let shape = &task.shape;
         let windows = shape.h_out() * shape.w_out();
-        let columns = shape.c_in * shape.kh * shape.kw * windows;
+        let columns = (shape.c_in * shape.kh * shape.kw).saturating_mul(windows);
         let direct =
             [shape.kh, shape.kw] == [1, 1] && shape.stride == [1, 1] && shape.padding == [0, 0];
         let [least, most] = CHUNK;
@@ -67,7 +67,7 @@ impl Plan {
 
     /// Bytes of the columns of a chunk.
     const fn columns_bytes(&self) -> u64 {
-        if self.direct { 0 } else { bytes(self.images * self.columns) }
+        if self.direct { 0 } else { bytes(self.images.saturating_mul(self.columns)) }
     }
 
     /// Bytes of cuBLAS's workspace: that of the largest product.
@@ -75,7 +75,7 @@ impl Plan {
         let shape = &task.shape;
         let (floats, sum) = match task.kind {
             Kind::Forward => (self.images * self.result, shape.c_in * shape.kh * shape.kw),
-            Kind::GradInput => (self.images * self.columns, shape.c_out),
+            Kind::GradInput => (self.images.saturating_mul(self.columns), shape.c_out),
             Kind::GradWeight => (shape.weight_len(), shape.h_out() * shape.w_out()),
         };
         blas::workspace(bytes(floats), sum)
@@ -91,7 +91,7 @@ impl Plan {
 /// Scratch bytes a run needs. The task is not empty.
 pub(super) fn workspace(task: &Task) -> u64 {
     let plan = Plan::new(task);
-    padded(plan.columns_bytes()) + plan.blas_bytes(task)
+    padded(plan.columns_bytes()).saturating_add(plan.blas_bytes(task))
 }
 
 /// Runs a task that is not empty.

@@ -56,7 +56,7 @@ impl Shape {
 
     /// Bytes of what is known of all channels.
     fn terms(&self, bytes: u64) -> u64 {
-        padded(self.c as u64 * bytes)
+        padded((self.c as u64).saturating_mul(bytes))
     }
 
     /// Bytes of what is known of all chunks.

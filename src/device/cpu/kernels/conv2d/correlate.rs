@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use super::ConvShape;
 use super::simd::{Level, MAX_TILE_ROWS, Product};
 use super::strided::spread_every;
-use super::windows::{ALIGN, SLACK, Windows, aligned, scratch_share};
+use super::windows::{ALIGN, SLACK, Windows, align, aligned, scratch_share};
 
 /// Packed images at hand, in floats: this and the outputs they go to should stay in the level-2 cache.
 const STRIP_FLOATS: usize = 64 * 1024;
@@ -36,7 +36,7 @@ struct Part {
 }
 
 /// A sum over windows of images, for each output and each image of a batch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Correlation {
     images: usize,
     /// What any part reads of a source image.
@@ -45,8 +45,8 @@ pub(super) struct Correlation {
     to: [usize; 3],
     /// Distance between neighbouring outputs of a part.
     to_step: [usize; 2],
-    /// Each output belongs to one part, or meets no kernel element and is zero.
-    parts: Vec<Part>,
+    /// Of rows and of columns. Any two phases are a part.
+    phases: [Phases; 2],
     /// Distance in the weights between kernels of neighbouring destination channels, source channels, and rows.
     weight_strides: [usize; 3],
 }
@@ -57,6 +57,7 @@ fn strip_floats(images: usize, windows: &Windows) -> usize {
 }
 
 impl Correlation {
+    /// Of a shape that is not empty.
     pub fn forward(shape: &ConvShape) -> Self {
         let windows = Windows {
             channels: shape.c_in,
@@ -67,44 +68,39 @@ impl Correlation {
             first: shape.padding.map(|p| -(p as isize)),
             strip: 1,
         };
-        let phase = windows.taps.map(|taps| Phase { origin: 0, taps, kernel: (0, 1), first: 0 });
         Self {
             images: shape.n,
             windows: windows.with_strip_in(strip_floats(shape.n, &windows)),
             to: [shape.c_out, shape.h_out(), shape.w_out()],
             to_step: [1, 1],
-            parts: vec![Part { phase }],
+            phases: [0, 1]
+                .map(|i| Phases::Whole { taps: windows.taps[i], first: windows.first[i] }),
             weight_strides: [shape.c_in * shape.kh * shape.kw, shape.kh * shape.kw, shape.kw],
         }
     }
 
+    /// The same.
     pub fn grad_input(shape: &ConvShape) -> Self {
-        let rows = || phases(shape.h, shape.kh, shape.stride[0], shape.padding[0]);
-        let columns = || phases(shape.w, shape.kw, shape.stride[1], shape.padding[1]);
-        let [(first_row, row_taps), (first_column, column_taps)] =
-            [union(rows()), union(columns())];
+        let turned = [
+            Turned::new(shape.h, shape.kh, shape.stride[0], shape.padding[0]),
+            Turned::new(shape.w, shape.kw, shape.stride[1], shape.padding[1]),
+        ];
+        let met = turned.map(|phases| phases.met());
         let windows = Windows {
             channels: shape.c_out,
             src: [shape.h_out(), shape.w_out()],
             out: [shape.h.div_ceil(shape.stride[0]), shape.w.div_ceil(shape.stride[1])],
-            taps: [row_taps, column_taps],
+            taps: met.map(|(_, taps)| taps),
             step: [1, 1],
-            first: [first_row, first_column],
+            first: met.map(|(first, _)| first),
             strip: 1,
         };
-        // From here on, `first` counts from the first tap of the windows.
-        let within = |phase: Phase, first: isize| Phase { first: phase.first - first, ..phase };
-        let parts = rows().flat_map(|row| {
-            columns().map(move |column| Part {
-                phase: [within(row, first_row), within(column, first_column)],
-            })
-        });
         Self {
             images: shape.n,
             windows: windows.with_strip_in(strip_floats(shape.n, &windows)),
             to: [shape.c_in, shape.h, shape.w],
             to_step: shape.stride,
-            parts: parts.collect(),
+            phases: turned.map(Phases::Turned),
             weight_strides: [shape.kh * shape.kw, shape.c_in * shape.kh * shape.kw, shape.kw],
         }
     }
@@ -112,13 +108,25 @@ impl Correlation {
     /// Destination channels per task: all of them, unless there are few images. Every task packs all of its image,
     /// which costs little only against many channels.
     fn group(&self) -> usize {
-        let groups =
-            (TASKS / self.images.max(1)).clamp(1, self.to[0].div_ceil(2 * MAX_TILE_ROWS).max(1));
+        let groups = (TASKS / self.images).clamp(1, self.to[0].div_ceil(2 * MAX_TILE_ROWS));
         self.to[0].div_ceil(groups).next_multiple_of(MAX_TILE_ROWS)
     }
 
     fn images_per_task(&self) -> usize {
-        self.images.div_ceil(TASKS).max(1)
+        self.images.div_ceil(TASKS)
+    }
+
+    /// Each output belongs to one part, or meets no kernel element and is zero.
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        let [rows, columns] = self.phases;
+        rows.each()
+            .flat_map(move |row| columns.each().map(move |column| Part { phase: [row, column] }))
+    }
+
+    /// [`depth`](Self::depth) of all parts together.
+    fn depths(&self) -> usize {
+        let [rows, columns] = self.phases.map(Phases::taps);
+        self.windows.channels.saturating_mul(rows).saturating_mul(columns)
     }
 
     /// Products summed into one output of a part.
@@ -126,8 +134,9 @@ impl Correlation {
         self.windows.channels * part.phase[0].taps * part.phase[1].taps
     }
 
-    fn packed_weight_len(&self, part: &Part) -> usize {
-        self.to[0].next_multiple_of(MAX_TILE_ROWS) * self.depth(part)
+    /// Destination channels of packed weights.
+    fn packed_channels(&self) -> usize {
+        self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
     /// Outputs go through a stage unless they lie as the kernel writes them.
@@ -139,19 +148,18 @@ impl Correlation {
     fn scratch_len(&self) -> usize {
         let stage =
             if self.is_direct() { 0 } else { MAX_TILE_ROWS * self.windows.strip_positions() };
-        (self.windows.packed_len() + SLACK + stage).next_multiple_of(ALIGN)
+        align(self.windows.packed_len().saturating_add(SLACK + stage))
     }
 
     /// Floats of scratch for all tasks, packed weights and window offsets.
     pub fn workspace_len(&self) -> usize {
-        let weights: usize =
-            self.parts.iter().map(|p| self.packed_weight_len(p) + self.depth(p)).sum();
-        let groups = self.to[0].div_ceil(self.group().max(1));
+        let weights = align(self.depths().saturating_mul(self.packed_channels() + 1));
+        let groups = self.to[0].div_ceil(self.group());
         let tasks = self.images.div_ceil(self.images_per_task()) * groups;
-        ALIGN + weights.next_multiple_of(ALIGN) + tasks * self.scratch_len()
+        tasks.saturating_mul(self.scratch_len()).saturating_add(weights).saturating_add(ALIGN)
     }
 
-    /// Computes all of `to`.
+    /// Computes all of `to`. No operand is empty.
     pub fn run(
         &self,
         level: Level,
@@ -160,19 +168,10 @@ impl Correlation {
         to: &mut [f32],
         workspace: &mut [f32],
     ) {
-        if to.is_empty() {
-            return;
-        }
-        if from.is_empty() || weight.is_empty() {
-            to.fill(0.0);
-            return;
-        }
         let workspace = aligned(workspace, self.workspace_len());
-        let packed_weights: usize =
-            self.parts.iter().map(|part| self.packed_weight_len(part)).sum();
-        let depths: usize = self.parts.iter().map(|part| self.depth(part)).sum();
-        let (weights, scratch) =
-            workspace.split_at_mut((packed_weights + depths).next_multiple_of(ALIGN));
+        let depths = self.depths();
+        let packed_weights = depths * self.packed_channels();
+        let (weights, scratch) = workspace.split_at_mut(align(packed_weights + depths));
         let (weights, offsets) = weights.split_at_mut(packed_weights);
         let offsets: &mut [u32] = cast_slice_mut(&mut offsets[..depths]);
         self.prepare(level, weight, weights, offsets);
@@ -208,17 +207,19 @@ impl Correlation {
         mut offsets: &mut [u32],
     ) {
         let rows = level.tile_rows(self.to[0]);
-        for part in &self.parts {
+        for part in self.parts() {
             let (part_packed, part_offsets);
-            (part_packed, packed) = packed.split_at_mut(self.packed_weight_len(part));
-            (part_offsets, offsets) = offsets.split_at_mut(self.depth(part));
-            let [row_taps, column_taps] =
-                part.phase.map(|phase| phase.first as usize..phase.first as usize + phase.taps);
+            (part_packed, packed) = packed.split_at_mut(self.packed_channels() * self.depth(&part));
+            (part_offsets, offsets) = offsets.split_at_mut(self.depth(&part));
+            let [row_taps, column_taps] = std::array::from_fn(|i| {
+                let first = (part.phase[i].first - self.windows.first[i]) as usize;
+                first..first + part.phase[i].taps
+            });
             self.windows.write_offsets(row_taps, column_taps, part_offsets);
-            let tiles = part_packed.par_chunks_exact_mut(rows * self.depth(part));
-            tiles
-                .enumerate()
-                .for_each(|(tile, packed)| self.pack_tile(part, weight, tile * rows, rows, packed));
+            let tiles = part_packed.par_chunks_exact_mut(rows * self.depth(&part));
+            tiles.enumerate().for_each(|(tile, packed)| {
+                self.pack_tile(&part, weight, tile * rows, rows, packed)
+            });
         }
     }
 
@@ -261,7 +262,7 @@ impl Correlation {
         let windows = &self.windows;
         let plane = self.to[1] * self.to[2];
         let tile_rows = level.tile_rows(self.to[0]);
-        if self.parts.len() < self.to_step[0] * self.to_step[1] {
+        if !self.phases.iter().all(Phases::cover_all) {
             // Some outputs meet no kernel element.
             to.fill(0.0);
         }
@@ -272,10 +273,10 @@ impl Correlation {
             let positions = rows * windows.out[1];
             windows.pack(from, out_row, rows, packed);
             let (mut weights, mut offsets) = (weights, offsets);
-            for part in &self.parts {
-                let depth = self.depth(part);
+            for part in self.parts() {
+                let depth = self.depth(&part);
                 let (part_weights, part_offsets);
-                (part_weights, weights) = weights.split_at(self.packed_weight_len(part));
+                (part_weights, weights) = weights.split_at(self.packed_channels() * depth);
                 (part_offsets, offsets) = offsets.split_at(depth);
                 let a = &part_weights[channel * depth..];
                 let product = Product {
@@ -297,7 +298,7 @@ impl Correlation {
                     level.gather_product(&Product { a, y_stride: positions, ..product }, stage);
                     for (stage, to) in stage.chunks_exact(positions).zip(to.chunks_exact_mut(plane))
                     {
-                        self.spread(part, out_row, stage, to);
+                        self.spread(&part, out_row, stage, to);
                     }
                 }
             }
@@ -325,7 +326,7 @@ struct Phase {
     taps: usize,
     /// Kernel element behind tap 0 and the distance to that of the next tap.
     kernel: (usize, isize),
-    /// Source coordinate, then tap of the windows, that output 0 meets at tap 0.
+    /// Source coordinate that output 0 meets at tap 0.
     first: isize,
 }
 
@@ -336,24 +337,105 @@ impl Phase {
     }
 }
 
-/// The phases of the gradient: input `i` meets output `o` at kernel element `k` if `i + padding = o * stride + k`.
-fn phases(len: usize, kernel: usize, stride: usize, padding: usize) -> impl Iterator<Item = Phase> {
-    (0..stride.min(len)).filter_map(move |origin| {
-        let smallest = (origin + padding) % stride;
-        let taps = kernel.checked_sub(smallest).filter(|&rest| rest > 0)?.div_ceil(stride);
-        Some(Phase {
-            origin,
-            taps,
-            kernel: (smallest + (taps - 1) * stride, -(stride as isize)),
-            first: ((origin + padding - smallest) / stride) as isize + 1 - taps as isize,
-        })
-    })
+/// All phases of one dimension.
+#[derive(Clone, Copy, Debug)]
+enum Phases {
+    /// One, of the whole kernel; `first` is that of [`Phase`].
+    Whole { taps: usize, first: isize },
+    /// Those of a gradient.
+    Turned(Turned),
 }
 
-/// The first source coordinate that any phase meets at output 0, and the number of coordinates to the last; at least
-/// one, even if there are no phases.
-fn union(phases: impl Iterator<Item = Phase>) -> (isize, usize) {
-    let ends = phases.map(|phase| (phase.first, phase.first + phase.taps as isize));
-    let (first, last) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 1));
-    (first, (last - first) as usize)
+impl Phases {
+    fn each(self) -> impl Iterator<Item = Phase> + Clone {
+        let (whole, turned) = match self {
+            Self::Whole { taps, first } => {
+                (Some(Phase { origin: 0, taps, kernel: (0, 1), first }), None)
+            }
+            Self::Turned(turned) => (None, Some(turned)),
+        };
+        whole.into_iter().chain(turned.into_iter().flat_map(Turned::each))
+    }
+
+    /// Taps of all phases together.
+    fn taps(self) -> usize {
+        match self {
+            Self::Whole { taps, .. } => taps,
+            Self::Turned(turned) => turned.met_within(turned.kernel),
+        }
+    }
+
+    /// Whether each output belongs to a phase.
+    fn cover_all(&self) -> bool {
+        match self {
+            Self::Whole { .. } => true,
+            Self::Turned(turned) => turned.count() == turned.stride.min(turned.len),
+        }
+    }
+}
+
+/// The phases of a gradient: input `i` meets output `o` at kernel element `k` if `i + padding = o * stride + k`.
+#[derive(Clone, Copy, Debug)]
+struct Turned {
+    /// Of the input.
+    len: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+}
+
+impl Turned {
+    const fn new(len: usize, kernel: usize, stride: usize, padding: usize) -> Self {
+        Self { len, kernel, stride, padding }
+    }
+
+    /// The first input that meets kernel element `k`, were there inputs up to the stride.
+    fn origin(&self, k: usize) -> usize {
+        (k % self.stride + self.stride - self.padding % self.stride) % self.stride
+    }
+
+    /// By the smallest kernel element that is met.
+    fn each(self) -> impl Iterator<Item = Phase> + Clone {
+        let Self { len, kernel, stride, padding } = self;
+        (0..stride.min(kernel)).filter_map(move |smallest| {
+            let origin = Some(self.origin(smallest)).filter(|&origin| origin < len)?;
+            let taps = (kernel - smallest).div_ceil(stride);
+            Some(Phase {
+                origin,
+                taps,
+                kernel: (smallest + (taps - 1) * stride, -(stride as isize)),
+                first: ((origin + padding - smallest) / stride) as isize + 1 - taps as isize,
+            })
+        })
+    }
+
+    /// How many phases there are.
+    fn count(&self) -> usize {
+        self.met_within(self.kernel.min(self.stride))
+    }
+
+    /// How many of the first `elements` kernel elements are met by any input.
+    fn met_within(&self, elements: usize) -> usize {
+        // Inputs repeat after a stride. Of `n` elements from one on that the first input meets.
+        let met = |n: usize| {
+            n / self.stride * self.len.min(self.stride) + (n % self.stride).min(self.len)
+        };
+        let skipped = self.origin(0);
+        met(skipped + elements) - met(skipped)
+    }
+
+    /// The first output that inputs before the first stride meet, and the number of outputs to the last; at
+    /// least one, even if they meet none.
+    fn met(&self) -> (isize, usize) {
+        let Self { len, kernel, stride, padding } = *self;
+        if self.count() == 0 {
+            return (0, 1);
+        }
+        let first = match (padding + 1).checked_sub(kernel) {
+            Some(ahead) => ahead.div_ceil(stride) as isize,
+            None => -(((kernel - padding - 1) / stride) as isize),
+        };
+        let last = (stride.min(len) - 1 + padding) / stride;
+        (first, (last as isize - first + 1) as usize)
+    }
 }

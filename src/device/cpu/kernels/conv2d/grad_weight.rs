@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::ConvShape;
 use super::simd::{Dots, Level};
-use super::windows::{ALIGN, Windows, aligned, scratch_share};
+use super::windows::{ALIGN, Windows, align, aligned, scratch_share};
 
 /// Packed inputs at hand, in floats: these and as much of `dy` should stay in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
@@ -46,31 +46,31 @@ pub(super) struct WeightGradient {
 }
 
 impl WeightGradient {
+    /// Of a shape that is not empty.
     pub fn new(shape: &ConvShape) -> Self {
         let out = [shape.h_out(), shape.w_out()];
-        let positions = (out[0] * out[1]).max(1);
+        let positions = out[0] * out[1];
         let mut windows = Windows {
-            channels: shape.c_in.max(1),
+            channels: shape.c_in,
             src: [shape.h, shape.w],
             out,
             taps: [shape.kh, shape.kw],
             step: shape.stride,
             first: shape.padding.map(|p| -(p as isize)),
-            strip: POSITIONS.div_ceil(out[1].max(1)).clamp(1, out[0].max(1)),
+            strip: POSITIONS.div_ceil(out[1]).min(out[0]),
         };
 
-        let partials =
-            (PARTIAL_FLOATS / shape.weight_len().max(1)).min(shape.n * positions / POSITIONS);
-        let chunk = shape.n.div_ceil(partials.clamp(1, TASKS)).max(1);
-        let chunks = shape.n.div_ceil(chunk).max(1);
+        let partials = (PARTIAL_FLOATS / shape.weight_len()).min(shape.n * positions / POSITIONS);
+        let chunk = shape.n.div_ceil(partials.clamp(1, TASKS));
+        let chunks = shape.n.div_ceil(chunk);
         let group = (GROUP_POSITIONS / positions).clamp(1, chunk);
 
         let block = scratch_share(shape.n * windows.image_len(), TASKS).min(BLOCK_FLOATS);
-        let fits = (block / (group * windows.channel_len()).max(1)).max(1);
+        let fits = (block / windows.channel_len().saturating_mul(group)).max(1);
         let wanted = windows.channels.div_ceil(fits).max(TASKS / chunks).min(windows.channels);
         windows.channels = windows.channels.div_ceil(wanted);
         let blocks = shape.c_in.div_ceil(windows.channels);
-        let blocks_per_task = blocks.div_ceil((TASKS / chunks).max(1)).max(1);
+        let blocks_per_task = blocks.div_ceil((TASKS / chunks).max(1));
         Self {
             images: shape.n,
             channels: shape.c_in,
@@ -93,8 +93,8 @@ impl WeightGradient {
     }
 
     fn scratch_len(&self) -> usize {
-        let packed = (self.group * self.windows.packed_len()).next_multiple_of(ALIGN);
-        packed + Dots::tile_len(self.group, self.windows.strip_positions())
+        let packed = align(self.windows.packed_len().saturating_mul(self.group));
+        packed.saturating_add(Dots::tile_len(self.group, self.windows.strip_positions()))
     }
 
     fn tasks_per_chunk(&self) -> usize {
@@ -104,19 +104,13 @@ impl WeightGradient {
     /// Floats of scratch for all tasks, partial sums and window offsets.
     pub fn workspace_len(&self) -> usize {
         let tasks = self.chunks() * self.tasks_per_chunk();
-        let partials = self.chunks() * self.blocks * self.block_len();
-        ALIGN + tasks * self.scratch_len() + self.windows.depth() + partials
+        let partials = self.block_len().saturating_mul(self.chunks() * self.blocks);
+        let scratch = self.scratch_len().saturating_mul(tasks).saturating_add(partials);
+        scratch.saturating_add(ALIGN + self.windows.depth())
     }
 
-    /// Computes all of `dw`.
+    /// Computes all of `dw`. No operand is empty.
     pub fn run(&self, level: Level, x: &[f32], dy: &[f32], dw: &mut [f32], workspace: &mut [f32]) {
-        if dw.is_empty() {
-            return;
-        }
-        if x.is_empty() || dy.is_empty() {
-            dw.fill(0.0);
-            return;
-        }
         let workspace = aligned(workspace, self.workspace_len());
         let tasks = self.tasks_per_chunk();
         let (scratch, rest) = workspace.split_at_mut(self.chunks() * tasks * self.scratch_len());

@@ -38,6 +38,12 @@ impl ConvShape {
         out(self.w, self.kw, self.stride[1], self.padding[1])
     }
 
+    /// Whether there is nothing to multiply.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        [self.input_len(), self.weight_len(), self.output_len()].contains(&0)
+    }
+
     /// Elements of the input.
     #[must_use]
     pub fn input_len(&self) -> usize {

@@ -19,6 +19,11 @@ pub(super) fn scratch_share(len: usize, tasks: usize) -> usize {
 /// Scratch buffers start on a cache line, so that vector loads do not straddle two.
 pub(super) const ALIGN: usize = 16;
 
+/// A whole number of cache lines.
+pub(super) fn align(floats: usize) -> usize {
+    floats.div_ceil(ALIGN).saturating_mul(ALIGN)
+}
+
 /// Vector loads may run this many floats past the last output of a strip.
 pub(super) const SLACK: usize = 16;
 
@@ -64,14 +69,16 @@ impl Windows {
         self.strip + (self.taps[0] - 1) / self.step[0]
     }
 
-    /// Length of the packed form of one channel of a strip.
+    /// Length of the packed form of one channel of a strip. It may be more than there can be, as all lengths of
+    /// scratch: these saturate.
     pub fn channel_len(&self) -> usize {
-        self.taps[1] * self.row_phases() * self.plane_rows() * self.out[1]
+        let planes = self.taps[1].saturating_mul(self.row_phases());
+        planes.saturating_mul(self.plane_rows()).saturating_mul(self.out[1])
     }
 
     /// Length of the packed form of a strip.
     pub fn packed_len(&self) -> usize {
-        self.channels * self.channel_len()
+        self.channels.saturating_mul(self.channel_len())
     }
 
     /// Elements of one image that is read.
@@ -83,10 +90,10 @@ impl Windows {
     pub fn with_strip_in(mut self, floats: usize) -> Self {
         self.strip = 1;
         let overlap = self.plane_rows() - 1;
-        let per_row = (self.channels * self.taps[1] * self.row_phases() * self.out[1]).max(1);
-        let most = (floats / per_row).saturating_sub(overlap).clamp(1, self.out[0].max(1));
+        let per_row = self.packed_len() / self.plane_rows();
+        let most = (floats / per_row).saturating_sub(overlap).clamp(1, self.out[0]);
         // Strips of even height: 20 rows in strips of at most 14 are 10 and 10.
-        self.strip = self.out[0].max(1).div_ceil(self.out[0].max(1).div_ceil(most));
+        self.strip = self.out[0].div_ceil(self.out[0].div_ceil(most));
         self
     }
 
@@ -148,10 +155,13 @@ impl Plane {
         let column = column as isize + windows.first[1];
         let rows = coordinates_inside(row, windows.step[0], height, rows);
         let columns = coordinates_inside(column, windows.step[1], width, windows.out[1]);
-        let row = row + (rows.start * windows.step[0]) as isize;
-        let column = column + (columns.start * windows.step[1]) as isize;
-        // Meaningless, and not used, if nothing is seen.
-        let first = (row * width as isize + column).max(0) as usize;
+        // If nothing is seen, there is no first.
+        let first = if rows.is_empty() || columns.is_empty() {
+            0
+        } else {
+            let row = row.strict_add_unsigned(rows.start * windows.step[0]) as usize;
+            row * width + column.strict_add_unsigned(columns.start * windows.step[1]) as usize
+        };
         Self { widths: [width, windows.out[1]], step: windows.step, rows, columns, first }
     }
 

@@ -1,0 +1,268 @@
+//! The folder where compiled code is kept.
+//!
+//! What is read there is run, so nobody but the user, and root, may put anything there: the folder, its files, and
+//! the folders above it are checked as `ssh` checks its own. If others could, nothing is kept.
+
+use sha2::{Digest as _, Sha256};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Code by name.
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// One that can be trusted. `None`: there is no such place.
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    /// What is kept in a folder. It is made if it is not there; if it cannot be used, a warning says why.
+    pub(super) fn open(folder: Option<PathBuf>) -> Self {
+        let folder = folder.and_then(|folder| match trusted(&folder) {
+            Ok(folder) => Some(folder),
+            Err(error) => {
+                tracing::warn!(
+                    target: "remat", %error, folder = %folder.display(), "compiled code is not kept"
+                );
+                None
+            }
+        });
+        Self { folder }
+    }
+
+    /// What was kept under a name, if it is whole.
+    pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
+        let path = self.folder.as_ref()?.join(name);
+        let mut file = File::open(&path).ok()?;
+        closed_to_others(&path, &file.metadata().ok()?).ok()?;
+        let mut sealed = Vec::new();
+        file.read_to_end(&mut sealed).ok()?;
+        unseal(&sealed).map(<[u8]>::to_vec)
+    }
+
+    /// Keeps an image under a name, as a whole or not at all, whoever else does so at the same time.
+    pub(super) fn keep(&self, name: &str, image: &[u8]) {
+        let Some(folder) = &self.folder else { return };
+        // Threads of this process, and other processes, may be at it at the same time.
+        static DRAFTS: AtomicU64 = AtomicU64::new(0);
+        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let draft = folder.join(format!("{name}.{}-{number}.tmp", std::process::id()));
+        let written = new_file(&draft)
+            .and_then(|mut file| file.write_all(&seal(image)))
+            .and_then(|()| std::fs::rename(&draft, folder.join(name)));
+        if let Err(error) = written {
+            let _ = std::fs::remove_file(&draft);
+            tracing::warn!(target: "remat", %error, name, "compiled code is not kept");
+        }
+    }
+
+    /// Forgets what is kept under a name.
+    pub(super) fn forget(&self, name: &str) {
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_file(folder.join(name));
+        }
+    }
+}
+
+/// An image with a digest in front.
+fn seal(image: &[u8]) -> Vec<u8> {
+    [&Sha256::digest(image)[..], image].concat()
+}
+
+/// The image of a file, if it is whole: the driver is not told how long it is, and would read on.
+fn unseal(file: &[u8]) -> Option<&[u8]> {
+    let (digest, image) = file.split_at_checked(32)?;
+    (Sha256::digest(image)[..] == *digest).then_some(image)
+}
+
+/// The folder, without symbolic links, if nobody but the user and root can put anything there. It is made if it is
+/// not there, for the user alone.
+fn trusted(folder: &Path) -> io::Result<PathBuf> {
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)?;
+    let folder = folder.canonicalize()?;
+    closed_to_others(&folder, &folder.metadata()?)?;
+    // Whoever may write to a folder above could put another one in its place, but where that is sticky.
+    for above in folder.ancestors().skip(1) {
+        let metadata = above.metadata()?;
+        if !is_sticky(&metadata) {
+            closed_to_others(above, &metadata)?;
+        }
+    }
+    Ok(folder)
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.write(true).create_new(true).open(path)
+}
+
+/// Fails unless a file or folder belongs to the user or to root, and nobody else may write there.
+#[cfg(unix)]
+fn closed_to_others(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+    let path = path.display();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("{path} belongs to another user ({owner})")));
+    }
+    if mode & 0o022 != 0 {
+        return Err(io::Error::other(format!(
+            "others may write to {path} (mode {mode:04o}); run `chmod go-w {path}`"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether, in a folder, others may neither rename nor remove what is not theirs. Root keeps such folders.
+#[cfg(unix)]
+fn is_sticky(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    metadata.mode() & 0o1000 != 0 && metadata.uid() == 0
+}
+
+#[cfg(not(unix))]
+fn closed_to_others(_path: &Path, _metadata: &Metadata) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn is_sticky(_metadata: &Metadata) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_files_are_not_read() {
+        let file = seal(b"code");
+        assert_eq!(unseal(&file), Some(&b"code"[..]));
+        for damaged in [&file[..35], &file[..32], &file[1..], &[], b"code"] {
+            assert_eq!(unseal(damaged), None);
+        }
+        assert_eq!(unseal(&[&file[..], b"more"].concat()), None);
+    }
+
+    #[cfg(unix)]
+    mod folders {
+        use super::*;
+        use std::fs::{Permissions, set_permissions};
+        use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+        /// A folder of a test's own, in a sticky one that is everybody's.
+        fn folder(name: &str) -> PathBuf {
+            let folder = std::env::temp_dir().join(format!("remat-{}-{name}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir(&folder).unwrap();
+            allow(&folder, 0o755);
+            folder
+        }
+
+        fn allow(path: &Path, mode: u32) {
+            set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn mode(path: &Path) -> u32 {
+            path.metadata().unwrap().permissions().mode() & 0o7777
+        }
+
+        /// Whether anything is kept in `inner`, or in what it is a link to.
+        fn is_used(inner: &Path) -> bool {
+            let cache = Cache::open(Some(inner.to_owned()));
+            cache.keep("name", b"code");
+            let found = cache.get("name");
+            assert!(found.is_none() || found.as_deref() == Some(b"code"));
+            assert_eq!(found.is_some(), inner.join("name").exists());
+            cache.forget("name");
+            assert!(!inner.join("name").exists());
+            found.is_some()
+        }
+
+        #[test]
+        fn a_new_folder_is_the_users_alone() {
+            let outer = folder("new");
+            let inner = outer.join("remat/kernels");
+            assert!(is_used(&inner));
+            assert_eq!((mode(&inner), mode(&outer.join("remat"))), (0o700, 0o700));
+            let cache = Cache::open(Some(inner.clone()));
+            cache.keep("name", b"code");
+            assert_eq!(mode(&inner.join("name")), 0o600);
+            std::fs::remove_dir_all(outer).unwrap();
+        }
+
+        #[test]
+        fn a_folder_that_others_may_write_to_is_not_used() {
+            let outer = folder("writable");
+            let inner = outer.join("kernels");
+            std::fs::create_dir(&inner).unwrap();
+            for (mode, used) in [
+                (0o755, true),
+                (0o700, true),
+                (0o770, false),
+                (0o775, false),
+                (0o707, false),
+                (0o1777, false),
+            ] {
+                allow(&inner, mode);
+                assert_eq!(is_used(&inner), used, "{mode:o}");
+            }
+            allow(&inner, 0o700);
+            // Nor one that others may put another one in the place of.
+            for (mode, used) in [(0o755, true), (0o775, false), (0o777, false)] {
+                allow(&outer, mode);
+                assert_eq!(is_used(&inner), used, "above it, {mode:o}");
+            }
+            allow(&outer, 0o755);
+            // Wherever a link says that it is.
+            let (open, link) = (outer.join("open"), outer.join("link"));
+            std::fs::create_dir(&open).unwrap();
+            symlink(&open, &link).unwrap();
+            for (mode, used) in [(0o777, false), (0o700, true)] {
+                allow(&open, mode);
+                assert_eq!(is_used(&link), used, "behind a link, {mode:o}");
+            }
+            std::fs::remove_dir_all(outer).unwrap();
+        }
+
+        #[test]
+        fn a_file_that_others_may_write_to_is_not_read() {
+            let outer = folder("file");
+            let cache = Cache::open(Some(outer.join("kernels")));
+            cache.keep("name", b"code");
+            let file = outer.join("kernels/name");
+            for (mode, used) in [(0o644, true), (0o666, false), (0o620, false)] {
+                allow(&file, mode);
+                assert_eq!(cache.get("name").is_some(), used, "{mode:o}");
+            }
+            std::fs::remove_dir_all(outer).unwrap();
+        }
+
+        /// Only root can give files away.
+        #[test]
+        fn what_belongs_to_another_user_is_not_used() {
+            let outer = folder("foreign");
+            let inner = outer.join("kernels");
+            let cache = Cache::open(Some(inner.clone()));
+            cache.keep("name", b"code");
+            if chown(inner.join("name"), Some(12_345), None).is_err() {
+                println!("skipped: not root");
+                return;
+            }
+            assert_eq!(cache.get("name"), None);
+            std::fs::remove_file(inner.join("name")).unwrap();
+            chown(&inner, Some(12_345), None).unwrap();
+            assert!(!is_used(&inner));
+            chown(&inner, Some(0), None).unwrap();
+            chown(&outer, Some(12_345), None).unwrap();
+            assert!(!is_used(&inner));
+            std::fs::remove_dir_all(outer).unwrap();
+        }
+    }
+}

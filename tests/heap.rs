@@ -1,0 +1,219 @@
+//! What kernels take beside the budget. A run of an op may use the operands and the workspace it asked for;
+//! beside them there is what a matrix product packs, of a fixed size for each thread, and a little for
+//! handing work around. So no shape makes the process larger than the budget says.
+
+#[path = "common/samples.rs"]
+mod samples;
+
+use remat::device::{Call, Device, Place, cpu};
+use remat::op::{Op as _, Output};
+use remat::ops::{self, Op};
+use remat::{HostTensor, Layout};
+use samples::{Sample, samples};
+use std::alloc::{GlobalAlloc, Layout as Allocation, System};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Counts what lives on the heap, whichever thread took it.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn taken(bytes: usize) {
+    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: the system's allocator does the work. What is made larger is taken anew, and so counted with what it
+// replaces, as both are there at once.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, of: Allocation) -> *mut u8 {
+        taken(of.size());
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(of) }
+    }
+
+    unsafe fn alloc_zeroed(&self, of: Allocation) -> *mut u8 {
+        taken(of.size());
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc_zeroed(of) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, of: Allocation) {
+        LIVE.fetch_sub(of.size(), Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(at, of) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Most bytes that were taken during `body`, beside those that were there before.
+fn peak_during<R>(body: impl FnOnce() -> R) -> (usize, R) {
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let result = body();
+    (PEAK.load(Relaxed) - before, result)
+}
+
+/// For queues of the thread pool, lists of operands and the like.
+const LITTLE: usize = 64 << 10;
+
+/// Bytes of tensors. The largest sample takes two thirds of them.
+const BYTES: u64 = 192 << 20;
+
+/// A device to run one op at a time on.
+struct Rig<D> {
+    device: D,
+    /// Heap that a matrix product may take there.
+    packing: usize,
+    /// How often memory was taken so far that is not on the heap.
+    elsewhere: Box<dyn Fn() -> usize>,
+}
+
+impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
+    fn new(mut device: D, packing: usize, elsewhere: impl Fn() -> usize + 'static) -> Self {
+        device.reserve(BYTES).unwrap();
+        Self { device, packing, elsewhere: Box::new(elsewhere) }
+    }
+
+    /// Runs a sample, if there is anything to run. The excess, if it takes too much, as text.
+    fn run(&mut self, Sample { op, inputs }: &Sample) -> Option<String> {
+        let seen: Vec<Layout> = inputs.iter().map(|input| input.seen).collect();
+        let outputs = op.infer(&seen).unwrap_or_else(|e| panic!("{e}"));
+        let mut front = 0;
+        let mut place = |bytes: u64| {
+            let storage = front;
+            front = (front + bytes).next_multiple_of(256);
+            assert!(front <= BYTES, "too little room for {op:?} of {seen:?}");
+            storage
+        };
+        let mut read = Vec::new();
+        for input in inputs {
+            let storage = place(input.stored.bytes());
+            // What floats are there does not matter.
+            if let Some(numbers) = input.numbers() {
+                self.device.write(&numbers, Place { storage, layout: input.stored }).unwrap();
+            }
+            read.push(Place { storage, layout: input.seen });
+        }
+        let mut written = Vec::new();
+        for output in outputs {
+            written.push(match output {
+                Output::View { .. } => return None,
+                Output::InPlace { input } => read[input],
+                Output::Fresh(layout) => Place { storage: place(layout.bytes()), layout },
+            });
+        }
+        let made: Vec<Layout> = written.iter().map(|place| place.layout).collect();
+        let scratch = self.device.workspace(op, &seen, &made);
+        let workspace = place(scratch);
+        let call = || Call {
+            op,
+            inputs: &read,
+            outputs: &written,
+            workspace: workspace..workspace + scratch,
+            timed: false,
+        };
+        let allowed = LITTLE + if *op == Op::MatMul { self.packing } else { 0 };
+        let mut excess = || {
+            let before = (self.elsewhere)();
+            let (peak, result) = peak_during(|| self.device.execute(call()));
+            result
+                .and_then(|_| self.device.sync())
+                .unwrap_or_else(|e| panic!("{op:?} of {seen:?}: {e}"));
+            let times = (self.elsewhere)() - before;
+            let text =
+                || format!("{} KiB, and {times} times elsewhere: {op:?} of {inputs:?}", peak >> 10);
+            (peak > allowed || times > 0).then(text)
+        };
+        // The first run may make what stays, such as code for a GPU.
+        excess().and_then(|_| excess())
+    }
+}
+
+fn check<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>, samples: &[Sample], what: &str) {
+    let over: Vec<String> = samples.iter().filter_map(|sample| rig.run(sample)).collect();
+    assert!(over.is_empty(), "{what}: too much on the heap:\n{}", over.join("\n"));
+}
+
+/// One test, so that nothing else takes memory meanwhile.
+#[test]
+fn kernels_take_no_memory_that_grows_with_the_shapes() {
+    let samples = samples();
+    let sampled: BTreeSet<&str> = samples.iter().map(|sample| sample.op.name()).collect();
+    let all: BTreeSet<&str> = ops::names().iter().copied().collect();
+    assert_eq!(sampled, all, "ops without a sample, or samples of no op");
+
+    scratch_is_a_small_part_of_the_operands(&samples);
+    for threads in 1..=3 {
+        let samples = if threads == 2 { samples.clone() } else { some(&samples, 3) };
+        let packing = threads * cpu::PACKING_BYTES;
+        let mut rig = Rig::new(cpu::Cpu::new(Some(threads)), packing, || 0);
+        check(&mut rig, &samples, &format!("cpu, {threads} threads"));
+    }
+    #[cfg(feature = "cuda")]
+    match remat::device::cuda::Cuda::open(remat::device::cuda::Options::default()) {
+        Ok(device) => {
+            let mut rig = Rig::new(device, 0, gpu_allocations());
+            assert_ne!((rig.elsewhere)(), 0, "not even memory for tensors was counted");
+            check(&mut rig, &some(&samples, 7), "cuda");
+        }
+        Err(reason) => println!("skipped on cuda: {reason}"),
+    }
+}
+
+/// One of each op, and every `n`th.
+fn some(samples: &[Sample], n: usize) -> Vec<Sample> {
+    let mut seen = BTreeSet::new();
+    let wanted = |(i, sample): &(usize, &Sample)| {
+        seen.insert(sample.op.name().to_owned()) || i.is_multiple_of(n)
+    };
+    samples.iter().enumerate().filter(wanted).map(|(_, sample)| sample.clone()).collect()
+}
+
+/// How often memory was taken on the device, and pinned memory. A pretend GPU tells.
+#[cfg(feature = "cuda")]
+fn gpu_allocations() -> impl Fn() -> usize {
+    type Tell = unsafe extern "C" fn(*mut usize, *mut usize);
+    // SAFETY: the driver is loaded already, and the name is that of the pretend GPU's function, if it is there.
+    let tell = unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").unwrap();
+        let tell = driver.get::<Tell>(b"pretendGpuAllocations").ok().map(|tell| *tell);
+        std::mem::forget(driver);
+        tell
+    };
+    if tell.is_none() {
+        println!("a real GPU: nobody counts what is taken there");
+    }
+    move || {
+        let (mut device, mut pinned) = (1, 0);
+        if let Some(tell) = tell {
+            // SAFETY: it writes two numbers.
+            unsafe { tell(&raw mut device, &raw mut pinned) };
+        }
+        device + pinned
+    }
+}
+
+/// What comes out of the budget beside the operands, on the cpu. Convolutions pack whole strips of images, and have
+/// a test of their own.
+fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {
+    for Sample { op, inputs } in samples {
+        let seen: Vec<Layout> = inputs.iter().map(|input| input.seen).collect();
+        let mut made: Vec<Layout> = Vec::new();
+        for output in op.infer(&seen).unwrap() {
+            if let Output::Fresh(layout) = output {
+                made.push(layout);
+            }
+        }
+        let convolves = op.name().starts_with("conv2d");
+        let scratch = cpu::workspace(op, &seen, &made);
+        let operands = seen.iter().chain(&made).map(Layout::bytes).sum::<u64>();
+        assert!(
+            convolves || scratch <= operands / 4 + 64,
+            "{scratch} of {operands}: {op:?} of {seen:?}"
+        );
+    }
+}

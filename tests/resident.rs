@@ -1,0 +1,95 @@
+//! The budget is what the process takes: its resident memory never grows by more than the budget, what a matrix
+//! product packs in each thread, and a little for everything else.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::device::Target;
+use remat::device::cpu::PACKING_BYTES;
+use remat::ops::{Conv2d, Op, Reduction};
+use remat::{Dims, Error, Ops, Runtime, Tensor};
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+
+/// For code that is loaded as it runs, stacks, and what allocators keep.
+const LITTLE: u64 = 8 * MIB;
+
+const THREADS: usize = 2;
+
+/// One of the tests in here: a name, a budget that suffices, and what to do.
+type Part = (&'static str, u64, fn(&Runtime) -> Result<Tensor, Error>);
+
+const PARTS: [Part; 5] = [
+    ("batch_norm", 288 * MIB, |runtime| {
+        let (x, c) = (fill(runtime, &[2048, 16_384])?, fill(runtime, &[16_384])?);
+        let op = Op::BatchNorm { momentum: 0.1, eps: 1e-5 };
+        Ok(runtime.apply(op, &[&x, &c, &c, &c, &c])?.swap_remove(1))
+    }),
+    ("batch_norm_grad", 136 * MIB, |runtime| {
+        let x = fill(runtime, &[1024, 16_384])?;
+        let c = fill(runtime, &[16_384])?;
+        Ok(runtime.apply(Op::BatchNormGrad, &[&x, &c, &c, &c, &x])?.swap_remove(1))
+    }),
+    ("reduction", 260 * MIB, |runtime| {
+        let x = fill(runtime, &[16_384, 4095])?;
+        runtime.reduce(&x, Reduction::Sum, &[0], false)
+    }),
+    ("convolution", 52 * MIB, |runtime| {
+        let (x, weight) = (fill(runtime, &[16, 16, 127, 129])?, fill(runtime, &[16, 16, 3, 3])?);
+        let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+        let dy = runtime.conv2d(&x, &weight, conv)?;
+        let kernel = [3, 3];
+        drop(runtime.apply(Op::Conv2dGradInput { conv, input: [127, 129] }, &[&dy, &weight])?);
+        Ok(runtime.apply(Op::Conv2dGradWeight { conv, kernel }, &[&x, &dy])?.swap_remove(0))
+    }),
+    ("matmul", 34 * MIB, |runtime| {
+        let (a, b) = (fill(runtime, &[1500, 1700])?, fill(runtime, &[1700, 1900])?);
+        let product = runtime.matmul(&a, &b)?;
+        runtime.sum(&product)
+    }),
+];
+
+fn fill(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
+    Ok(runtime.apply(Op::Fill { shape: Dims::new(shape), value: 0.5 }, &[])?.swap_remove(0))
+}
+
+/// The most that was ever resident of this process.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Names the part in a process of its own.
+const PART: &str = "REMAT_RESIDENT_PART";
+
+fn measure((name, budget, work): Part) {
+    let before = peak_bytes();
+    let runtime = Target::Cpu.start(Runtime::builder().budget(budget).threads(THREADS));
+    runtime.get(&work(&runtime).unwrap()).unwrap();
+    let taken = peak_bytes() - before;
+    let packed = 2 * (THREADS * PACKING_BYTES) as u64;
+    let used = runtime.stats().unwrap().peak_bytes;
+    println!("{name}: {} MiB resident, {} MiB of {} used", taken / MIB, used / MIB, budget / MIB);
+    assert!(taken <= budget + packed + LITTLE, "{taken} bytes under a budget of {budget}");
+    // Or this would show nothing.
+    assert!(taken >= used, "{taken} bytes of which {used} are tensors");
+}
+
+#[test]
+fn resident_memory_stays_within_the_budget() {
+    if let Ok(part) = std::env::var(PART) {
+        return measure(PARTS.into_iter().find(|(name, ..)| *name == part).unwrap());
+    }
+    // The figure never falls, so each part has a process of its own.
+    for (part, ..) in PARTS {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let child =
+            child.args(["--exact", "resident_memory_stays_within_the_budget", "--nocapture"]);
+        let output = child.env(PART, part).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        println!("{}", text(&output.stdout));
+        assert!(output.status.success(), "{part}: {}", text(&output.stderr));
+    }
+}
