@@ -67,11 +67,12 @@ pub(super) struct Cascade {
     frames: Vec<Frame>,
     /// Paths that are still to run, as far as is known.
     pending: FxHashSet<PathKey>,
-    /// Every path that was or is to run, and whether it did.
-    ran: FxHashMap<PathKey, bool>,
+    /// Every path that was or is to run.
+    paths: FxHashMap<PathKey, Planned>,
     /// Of each path once.
     needed_cost: f64,
-    /// Of all runs so far.
+    /// Of all runs so far, by the costs as planned: a run that was measured to take long, because the machine was
+    /// busy, is no repetition.
     spent_cost: f64,
     /// Number of runs so far.
     spent_runs: usize,
@@ -81,11 +82,19 @@ pub(super) struct Cascade {
     patience: usize,
 }
 
+/// A path of a cascade.
+#[derive(Clone, Copy)]
+struct Planned {
+    /// As it was when the cascade first came upon the path.
+    cost: f64,
+    ran: bool,
+}
+
 impl Cascade {
     fn clear(&mut self) {
         self.frames.clear();
         self.pending.clear();
-        self.ran.clear();
+        self.paths.clear();
         (self.needed_cost, self.spent_cost) = (0.0, 0.0);
         (self.spent_runs, self.first_runs, self.patience) = (0, 0, MANY_REPEATS);
     }
@@ -202,10 +211,10 @@ impl<D: Device> Engine<D> {
         if cascade.pending.remove(&path) {
             self.table.stop_awaiting_inputs(path);
         }
+        let planned = cascade.paths.get_mut(&path).expect("it was planned before it ran");
         cascade.spent_runs += 1;
-        cascade.spent_cost += self.table.path(path).cost;
-        if let Some(ran @ false) = cascade.ran.get_mut(&path) {
-            *ran = true;
+        cascade.spent_cost += planned.cost;
+        if !std::mem::replace(&mut planned.ran, true) {
             cascade.first_runs += 1;
         }
     }
@@ -222,7 +231,7 @@ impl<D: Device> Engine<D> {
         }
         let limit = self.settings.regeneration_limit;
         let most = limit * cascade.needed_cost - cascade.spent_cost;
-        let most_runs = (RUNS_PER_COST * limit * cascade.ran.len() as f64) as usize;
+        let most_runs = (RUNS_PER_COST * limit * cascade.paths.len() as f64) as usize;
         let Some(schedule) = self.schedule(wanted, most, most_runs) else {
             for key in cascade.frames.iter().flat_map(Frame::pinned) {
                 self.table.pin(key);
@@ -230,7 +239,7 @@ impl<D: Device> Engine<D> {
             return None;
         };
         tracing::debug!(
-            target: "remat", runs = schedule.runs, paths = cascade.ran.len(),
+            target: "remat", runs = schedule.runs, paths = cascade.paths.len(),
             "regenerates by a schedule"
         );
         cascade.frames.clear();
@@ -246,10 +255,10 @@ impl<D: Device> Engine<D> {
         let limit = self.settings.regeneration_limit;
         let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;
         if spent_runs == first_runs {
-            // To run each path once is always all right, even if that costs more than the last time.
+            // To run each path once is always all right, whatever rounding makes of its cost.
             return Ok(());
         }
-        let paths = cascade.ran.len();
+        let paths = cascade.paths.len();
         let too_many = spent_runs as f64 > RUNS_PER_COST * limit * paths as f64;
         if spent_cost > limit * needed_cost || too_many {
             return Err(Error::RegenerationLimit { runs: spent_runs, paths, limit });
@@ -281,9 +290,10 @@ impl<D: Device> Engine<D> {
         while let Some(path) = stack.pop() {
             if cascade.pending.insert(path) {
                 self.table.await_inputs(path);
-                cascade.ran.entry(path).or_insert_with(|| {
-                    cascade.needed_cost += self.table.path(path).cost;
-                    false
+                let cost = self.table.path(path).cost;
+                cascade.paths.entry(path).or_insert_with(|| {
+                    cascade.needed_cost += cost;
+                    Planned { cost, ran: false }
                 });
                 let inputs = self.table.path(path).inputs.iter();
                 let missing = inputs.filter(|e| self.table.held(e.storage).is_none());

@@ -11,7 +11,7 @@ impl<D: Device> Engine<D> {
     ///
     /// If `value` is lost or cannot be brought back, or something else of this step failed, nothing is
     /// replaced: the key is still `target`. If something fails later in this step, the new key stands for the
-    /// old value again. A step ends with [`Engine::step`] or [`Engine::settle`].
+    /// old value again. A step ends with [`Engine::step`], or with the order to read or run what the next one needs.
     ///
     /// # Errors
     /// If a key is stale, or the two do not look alike: same type, same shape, contiguous. Nothing was done
