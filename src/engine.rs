@@ -40,7 +40,7 @@ pub use table::{
 pub use update_all::Issue;
 
 use crate::cost::CostModel;
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::memory::{Arena, Space};
@@ -98,6 +98,8 @@ pub struct Engine<D: Device> {
     late: VecDeque<late::Late>,
     /// Of ops that ran again.
     recomputed: late::Recomputed,
+    /// Of the operands of a run, kept to reuse its memory.
+    places: Vec<Place>,
     /// Empty between commands; kept to reuse its memory.
     cascade: regenerate::Cascade,
     /// Asked before each run of a regeneration whether to give it up.
@@ -206,6 +208,7 @@ impl<D: Device> Engine<D> {
             lowered: Lowered::default(),
             late: VecDeque::new(),
             recomputed: late::Recomputed::default(),
+            places: Vec::new(),
             cascade: regenerate::Cascade::default(),
             interrupt: None,
             settings,

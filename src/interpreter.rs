@@ -100,6 +100,10 @@ impl<D: Device> Interpreter<D> {
             if !self.readers.is_empty() && self.asked.elapsed() >= PATIENCE {
                 self.answer_readers();
             }
+            // Without a look at the clock where there is a command, as there mostly is.
+            if let Ok(message) = commands.try_recv() {
+                return Some(message);
+            }
             match commands.recv_timeout(patience) {
                 Ok(message) => return Some(message),
                 Err(RecvTimeoutError::Disconnected) => return None,

@@ -5,7 +5,7 @@
 mod common;
 
 use common::cases;
-use common::program::{Setup, play, program, setup};
+use common::program::{Command, Program, Setup, play, program, setup};
 use proptest::prelude::*;
 use remat::{CostModelKind, PolicyKind};
 
@@ -46,4 +46,19 @@ proptest! {
         let baseline = play(&program, &Setup { policy: PolicyKind::None, ..setup });
         prop_assert_eq!(played.history, baseline.history, "the policy does not matter");
     }
+}
+
+/// Found by a random program.
+#[test]
+fn a_draw_that_fails_takes_back_what_was_replaced() {
+    let program: Program = [
+        Command::Put { bytes: 17, seed: 0 },
+        Command::Put { bytes: 17, seed: 1 },
+        Command::Replace { target: 1, value: 0 },
+        Command::Draw { bytes: 97, seed: 0 },
+    ]
+    .map(|command| (command, false))
+    .into();
+    let setup = Setup { budget: 64, ..Setup::plenty() };
+    assert_eq!(play(&program, &setup).failures, 1);
 }

@@ -80,6 +80,8 @@ type Workspace<O> = Arc<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 pub struct Sim<O, H> {
     speed: Speed,
     workspace: Workspace<O>,
+    /// Of the operands of a call, kept to reuse its memory.
+    layouts: Vec<Layout>,
     host: PhantomData<fn() -> H>,
 }
 
@@ -87,7 +89,7 @@ impl<O: Op, H: HostValue> Sim<O, H> {
     /// A device of this speed, whose ops need no workspace.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
-        Self { speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
+        Self { speed, workspace: Arc::new(|_, _, _| 0), layouts: Vec::new(), host: PhantomData }
     }
 
     /// The same device with other workspaces: those of the device it stands in for.
@@ -146,18 +148,22 @@ impl<O: Op, H: HostValue> Device for Sim<O, H> {
     }
 
     fn execute(&mut self, call: Call<'_, O>) -> Result<Took, DeviceError> {
-        let layouts = |places: &[Place]| {
-            places.iter().map(|p| p.layout).collect::<smallvec::SmallVec<[Layout; 6]>>()
-        };
-        let (inputs, outputs) = (layouts(call.inputs), layouts(call.outputs));
-        let bytes = inputs.iter().chain(&outputs).map(|l| l.bytes() as f64).sum();
-        Ok(Took::Seconds(self.speed.seconds(call.op.flops(&inputs, &outputs), bytes)))
+        self.layouts.clear();
+        self.layouts.extend(call.inputs.iter().chain(call.outputs).map(|place| place.layout));
+        let bytes = self.layouts.iter().map(|layout| layout.bytes() as f64).sum();
+        let (inputs, outputs) = self.layouts.split_at(call.inputs.len());
+        Ok(Took::Seconds(self.speed.seconds(call.op.flops(inputs, outputs), bytes)))
     }
 }
 
 impl<O, H> Clone for Sim<O, H> {
     fn clone(&self) -> Self {
-        Self { speed: self.speed, workspace: Arc::clone(&self.workspace), host: PhantomData }
+        Self {
+            speed: self.speed,
+            workspace: Arc::clone(&self.workspace),
+            layouts: Vec::new(),
+            host: PhantomData,
+        }
     }
 }
 

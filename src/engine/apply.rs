@@ -37,7 +37,12 @@ impl<D: Device> Engine<D> {
                 Ok(keys) => (keys, None),
                 Err(skipped) => (Keys::new(), Some(self.give_up_update(skipped))),
             },
-            Kind::Pure => self.issue_pure(op, read, &outputs),
+            Kind::Pure => {
+                let (keys, failed) = self.issue_pure(op, read, &outputs);
+                // Nobody waits for room here: what was put off failed.
+                failed.iter().for_each(|error| self.fail(error.clone()));
+                (keys, failed)
+            }
         };
         let Some(error) = failed else { return Ok(keys) };
         self.failures.told(&error);
@@ -151,12 +156,12 @@ impl<D: Device> Engine<D> {
             return (keys, None);
         }
         let path = self.table.add_path(sources.iter().copied(), made.iter().copied());
-        self.bodies.insert(path, body);
         let result = self.ensure(&sources).and_then(|()| {
-            let result = self.run_path(path);
+            let result = self.run_path_of(path, &body);
             self.release_pins(&sources);
             result
         });
+        self.bodies.insert(path, body);
         match &result {
             Ok(()) if once => made.iter().for_each(|&storage| self.make_leaf(storage)),
             Ok(()) => {}

@@ -1,6 +1,7 @@
 //! One run of a path: places for its outputs, its kernel, its cost.
 
 use super::allocate::Owner;
+use super::apply::StorageKeys;
 use super::guard::{caught, guarded};
 use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
 use crate::cost::Run;
@@ -32,18 +33,22 @@ impl<D: Device> Engine<D> {
     /// An output that is resident already is written over with the bits it has. One that was cut loose
     /// or deleted is written to scratch and thrown away.
     pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
+        // The body leaves the table while it runs, so that the engine can be changed meanwhile.
+        let body = self.bodies.remove(path).expect("a path has a body");
+        let result = self.run_path_of(path, &body);
+        self.bodies.insert(path, body);
+        result
+    }
+
+    /// The same for a path whose body is not in the table.
+    pub(super) fn run_path_of(&mut self, path: PathKey, body: &Body<D>) -> Result<(), Error> {
+        let outputs: SmallVec<[Option<StorageKey>; 2]> =
+            SmallVec::from_slice(&self.table.path(path).outputs);
         // A resident output must not be evicted to make room for another.
-        let outputs: SmallVec<[Option<StorageKey>; 2]> = self.table.path(path).outputs.clone();
         for &storage in outputs.iter().flatten() {
             self.table.pin(storage);
         }
-        let result = self.meet_threshold().and_then(|()| {
-            // The body leaves the table while it runs, so that the engine can be changed meanwhile.
-            let body = self.bodies.remove(path).expect("a path has a body");
-            let result = self.run_body(path, &body, &outputs);
-            self.bodies.insert(path, body);
-            result
-        });
+        let result = self.meet_threshold().and_then(|()| self.run_body(path, body, &outputs));
         for &storage in outputs.iter().flatten() {
             self.table.unpin(storage);
         }
@@ -57,8 +62,8 @@ impl<D: Device> Engine<D> {
         outputs: &[Option<StorageKey>],
     ) -> Result<(), Error> {
         let again = self.table.path(path).ran;
-        let inputs: SmallVec<[StorageKey; 4]> =
-            self.table.path(path).inputs.iter().map(|e| e.storage).collect();
+        let mut inputs = StorageKeys::new();
+        self.table.path(path).inputs.iter().for_each(|edge| inputs.push(edge.storage));
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs())?;
         let (blocks, taken) = self.place_outputs(body, outputs, scratch)?;
         let what = Launch { inputs: body.inputs(), outputs: body.outputs(), scratch, again };
@@ -221,13 +226,12 @@ impl<D: Device> Engine<D> {
             storage: self.space.offset(block),
             layout: *layout,
         };
-        let ins: SmallVec<[Place; 4]> = sources
-            .iter()
-            .zip(inputs)
-            .map(|(&key, layout)| place(self.table.held(key).expect("inputs are resident"), layout))
-            .collect();
-        let outs: SmallVec<[Place; 2]> =
-            blocks.iter().zip(outputs).map(|(&b, layout)| place(b, layout)).collect();
+        let held = |&key: &StorageKey| self.table.held(key).expect("inputs are resident");
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        places.extend(sources.iter().map(held).zip(inputs).map(|(block, l)| place(block, l)));
+        places.extend(blocks.iter().zip(outputs).map(|(&block, l)| place(block, l)));
+        let (ins, outs) = places.split_at(sources.len());
         let workspace = scratch.map_or(0..0, |block| {
             let start = self.space.offset(block);
             start..start + scratch_bytes
@@ -235,10 +239,11 @@ impl<D: Device> Engine<D> {
         let device = &mut self.device;
         let result = match work {
             Work::Op(op) => guarded(name, || {
-                device.execute(Call { op, inputs: &ins, outputs: &outs, workspace, timed })
+                device.execute(Call { op, inputs: ins, outputs: outs, workspace, timed })
             }),
             Work::Upload(host) => guarded(name, || device.write(host, outs[0])),
         };
+        self.places = places;
         if let Some(block) = scratch {
             self.space.free(block);
         }

@@ -13,15 +13,21 @@ pub mod toy;
 #[cfg(feature = "lab")]
 pub mod training;
 
-use proptest::test_runner::Config;
+use proptest::test_runner::{Config, RngSeed};
 
-/// So many cases, or as many as `PROPTEST_CASES` says.
+/// So many cases, the same in each run; or as many others as `PROPTEST_CASES` says.
 pub fn cases(n: u32) -> Config {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    let given = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    let defaults = Config::default();
+    let rng_seed = match (given, defaults.rng_seed) {
+        (None, RngSeed::Random) => RngSeed::Fixed(1),
+        (_, seed) => seed,
+    };
     Config {
-        cases: asked.unwrap_or(n),
+        cases: given.unwrap_or(n),
         failure_persistence: None,
         max_shrink_iters: 20_000,
-        ..Config::default()
+        rng_seed,
+        ..defaults
     }
 }
