@@ -4,8 +4,9 @@
 mod common;
 
 use common::history::{Evicted, History};
+
 use remat::engine::Dead;
-use remat::{Error, PolicyKind};
+use remat::{CostModel, Error, PolicyKind, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -138,6 +139,36 @@ fn the_limit_says_what_was_done_and_what_to_do() {
     assert!(matches!(error, Error::RegenerationLimit { paths: 401, .. }), "{text}");
     assert!(text.contains("raise the budget or the limit") && text.contains("1.1 times"), "{text}");
     assert!(evicted.read().is_err(), "as often as it is asked");
+}
+
+/// Measures that each run takes a second, until the machine has other things to do.
+#[derive(Debug)]
+struct Stalls {
+    runs: usize,
+    good: usize,
+}
+
+impl CostModel for Stalls {
+    fn cost(&mut self, _: Run<'_>) -> f64 {
+        self.runs += 1;
+        if self.runs <= self.good { 1.0 } else { 1e6 }
+    }
+}
+
+/// The limit is of what was planned: that a run takes longer than last time is no reason to give up.
+#[test]
+fn a_stalled_measurement_does_not_end_a_regeneration() {
+    for n in [100, 200] {
+        let history = History::long_skips(n);
+        for good in [history.sources.len() + 2, 3 * n] {
+            let costs = Box::new(Stalls { runs: 0, good });
+            let room = 2 * n.ilog2() as usize + 4;
+            let policy = PolicyKind::default();
+            let mut evicted = Evicted::with_costs(&history, room, policy, costs, |_| {});
+            let runs = evicted.read().unwrap_or_else(|(error, _)| panic!("{n}, {good}: {error}"));
+            assert!(runs <= 40 * n as u64, "{runs} runs");
+        }
+    }
 }
 
 /// Somebody wants it to end: it does before the next run, and the value can be read afterwards.

@@ -1,8 +1,8 @@
 //! Deep histories of equal or mixed sizes, of which only the last value is held.
 
-use super::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
-use remat::engine::TensorKey;
-use remat::{CostModelKind, Error, PolicyKind, Settings};
+use super::toy::{Bytes, GRANULE, ToyDevice, ToyEngine, mix, settings};
+use remat::engine::{Engine, TensorKey};
+use remat::{CostModel, CostModelKind, Error, PolicyKind, Settings};
 
 /// Which earlier values each value is made from. The first is made from nothing.
 #[derive(Clone, Debug)]
@@ -160,10 +160,23 @@ impl Evicted {
         policy: PolicyKind,
         settle: impl Fn(&mut Settings),
     ) -> Self {
+        Self::with_costs(history, room, policy, CostModelKind::Flops.build(), settle)
+    }
+
+    /// The same with another cost model.
+    pub fn with_costs(
+        history: &History,
+        room: usize,
+        policy: PolicyKind,
+        costs: Box<dyn CostModel>,
+        settle: impl Fn(&mut Settings),
+    ) -> Self {
         let all = history.sizes.iter().sum::<usize>() + room + 1;
         let mut settings = settings(all as u64 * GRANULE);
         settle(&mut settings);
-        let mut engine = engine_with(settings, policy, CostModelKind::Flops);
+        let policy = policy.build(settings.seed);
+        let mut engine = Engine::new(ToyDevice::default(), settings, policy, costs)
+            .expect("the settings make sense");
         let bytes = |i: usize| history.sizes[i] * GRANULE as usize;
         let mut made: Vec<TensorKey> = Vec::new();
         for (i, sources) in history.sources.iter().enumerate() {
