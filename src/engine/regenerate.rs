@@ -232,7 +232,8 @@ impl<D: Device> Engine<D> {
         let limit = self.settings.regeneration_limit;
         let most = limit * cascade.needed_cost - cascade.spent_cost;
         let most_runs = (RUNS_PER_COST * limit * cascade.paths.len() as f64) as usize;
-        let Some(schedule) = self.schedule(wanted, most, most_runs) else {
+        let planned = |path| cascade.paths.get(&path).map(|planned| planned.cost);
+        let Some(schedule) = self.schedule(wanted, planned, most, most_runs) else {
             for key in cascade.frames.iter().flat_map(Frame::pinned) {
                 self.table.pin(key);
             }

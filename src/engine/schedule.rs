@@ -15,7 +15,7 @@ mod rehearsal;
 
 use self::closure::Closure;
 use self::rehearsal::rehearse;
-use super::{Engine, Error, StorageKey};
+use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
 use smallvec::SmallVec;
 
@@ -42,17 +42,21 @@ impl<D: Device> Engine<D> {
     /// found that costs no more than `most` and runs no more than `most_runs` paths, or nothing can be
     /// evicted.
     ///
-    /// Nothing may be pinned on behalf of this regeneration.
+    /// Runs cost what was `planned`, where that is known. Nothing may be pinned on behalf of this regeneration.
     pub(super) fn schedule(
         &self,
         wanted: &[StorageKey],
+        planned: impl Fn(PathKey) -> Option<f64>,
         most: f64,
         most_runs: usize,
     ) -> Option<Schedule> {
         if !self.evicts {
             return None;
         }
-        let closure = self.closure(wanted);
+        let mut closure = self.closure(wanted);
+        for run in &mut closure.runs {
+            run.cost = planned(run.path).unwrap_or(run.cost);
+        }
         let room = self.space.free_bytes() + self.table.evictable_bytes();
         let mut best: Option<(Vec<Step>, f64, usize)> = None;
         for order in [closure.order_of_creation(), closure.order_of_depth()] {
