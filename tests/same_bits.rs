@@ -5,7 +5,8 @@
 mod common;
 
 use common::cases;
-use common::program::{Command, Program, Setup, play, program, setup};
+use common::program::draw::{policy, program, setup};
+use common::program::{Command, Program, Setup, play};
 use proptest::prelude::*;
 use remat::{CostModelKind, PolicyKind};
 
@@ -35,7 +36,7 @@ proptest! {
     #[test]
     fn with_plenty_of_memory_nothing_is_evicted_and_nothing_fails(
         program in program(80),
-        policy in common::program::policy(),
+        policy in policy(),
         costs in prop_oneof![Just(CostModelKind::Flops), Just(CostModelKind::Bytes)],
     ) {
         let setup = Setup { policy, costs, ..Setup::plenty() };

@@ -5,7 +5,7 @@ mod common;
 
 use common::cases;
 use common::device::{Target, gpu, targets};
-use common::program::policy;
+use common::program::draw::policy;
 use proptest::prelude::*;
 use remat::autograd::Tape;
 use remat::engine::Dead;
