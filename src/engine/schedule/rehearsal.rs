@@ -378,7 +378,7 @@ impl<'a> Rehearsal<'a> {
         let mut best: Option<(f64, u32)> = None;
         for (needed, node) in last {
             let bytes = self.closure.storages[node as usize].bytes as f64;
-            let gain = bytes * f64::from(needed - self.now + 1);
+            let gain = bytes * (f64::from(needed.saturating_sub(self.now)) + 1.0);
             let score = gain / self.cost_to_recompute(node);
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, node));
