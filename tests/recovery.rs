@@ -4,6 +4,7 @@ mod common;
 
 use common::faulty::{Fault, Faults};
 use common::learner::{Learner, Net, batch, faulty_cpu};
+use remat::ops::{Op, Reduction};
 use remat::{Error, HostTensor, Ops as _, Runtime};
 use std::sync::Arc;
 
@@ -171,4 +172,28 @@ fn a_put_without_room_succeeds_when_there_is_room() {
     assert_eq!(runtime.get(&sum).unwrap(), value(11.0));
     assert_eq!(runtime.get(&leaf).unwrap(), value(7.0));
     runtime.sync().unwrap();
+}
+
+/// The runtime took the handle for packed, and the engine knew better: a later sync said that an f32[4] cannot take the
+/// place of an f32[4].
+#[test]
+fn a_part_whose_update_was_skipped_can_be_replaced_and_replace() {
+    let runtime = Runtime::builder().budget("20KiB").threads(1).cpu().unwrap();
+    let host = |values: &[f32]| HostTensor::f32([values.len()], values.to_vec()).unwrap();
+    let whole = runtime.put(host(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])).unwrap();
+    let mut part = runtime.slice(&whole, 0, 4, 4).unwrap();
+    let mut other = runtime.put(host(&[9.0; 4])).unwrap();
+    let huge = runtime.full(&[4, 1 << 20], 1.0).unwrap();
+    let lost = runtime.reduce(&huge, Reduction::Sum, &[1], false).unwrap();
+    runtime.update(Op::Accumulate, &mut [&mut part], &[&lost]).unwrap();
+    assert!(matches!(runtime.sync(), Err(Error::OutOfMemory(_))));
+    runtime.step().unwrap();
+    runtime.replace(&mut other, &part).unwrap();
+    runtime.sync().expect("it is replaced");
+    assert_eq!(runtime.get(&other).unwrap(), host(&[4.0, 5.0, 6.0, 7.0]));
+    let new = runtime.put(host(&[8.0; 4])).unwrap();
+    runtime.replace(&mut part, &new).unwrap();
+    runtime.sync().expect("it is replaced");
+    assert_eq!(runtime.get(&part).unwrap(), host(&[8.0; 4]));
+    assert_eq!(runtime.get(&other).unwrap(), host(&[4.0, 5.0, 6.0, 7.0]));
 }

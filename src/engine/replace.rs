@@ -3,6 +3,7 @@
 
 use super::{Engine, Error, Tensor, TensorKey};
 use crate::device::Device;
+use crate::layout::Layout;
 use crate::op::OpError;
 
 impl<D: Device> Engine<D> {
@@ -19,7 +20,9 @@ impl<D: Device> Engine<D> {
     pub fn replace(&mut self, target: TensorKey, value: TensorKey) -> Result<TensorKey, Error> {
         self.working()?;
         let (old, new) = (self.tensor(target)?, self.tensor(value)?);
-        if old.layout != new.layout || !old.layout.is_contiguous() || old.layout.offset() != 0 {
+        // Either may be a part of a storage: of a view whose update was skipped, whoever holds it takes it for packed.
+        let look = |layout: Layout| (layout.dtype(), *layout.shape(), layout.is_contiguous());
+        if look(old.layout) != look(new.layout) || !old.layout.is_contiguous() {
             let message = format!("{} cannot take the place of {}", new.layout, old.layout);
             return Err(OpError::new("replace", message).into());
         }

@@ -151,6 +151,7 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        self.faults.check()?;
         self.inner.reserve(bytes)
     }
 

@@ -1,0 +1,249 @@
+//! What changes the values that handles stand for: updates, replacements, and training on a tape.
+
+use super::journal::{Fate, Request};
+use super::player::{Player, Slot};
+use super::program::{Gradients, Pick, Segment, Update};
+use remat::autograd::Tape;
+use remat::ops::Op;
+use remat::{DType, Error, Layout, Ops, Tensor};
+
+/// An update with all that it reads, out of the way of what it changes.
+struct Ready {
+    target: usize,
+    velocity: Option<usize>,
+    other: Slot,
+}
+
+impl Player<'_> {
+    /// What became of the next request in the run that this one follows, if it follows one.
+    fn fate(&mut self) -> Option<Fate> {
+        let fates = self.fates.as_mut()?;
+        Some(*fates.next().expect("the run that this one follows made the same requests"))
+    }
+
+    /// Lets a handle stand for another value.
+    pub fn replace(&mut self, ops: &dyn Ops, target: usize, value: &Slot) {
+        let id = self.slots[target].tensor.id();
+        let fate = self.fate();
+        if fate == Some(Fate::Skipped) {
+            return self.rename(target);
+        }
+        // Kept only where it is wanted: a second handle makes a difference to the engine.
+        let old = (fate == Some(Fate::Either)).then(|| self.slots[target].clone());
+        let replaced = ops.replace(&mut self.slots[target].tensor, &value.tensor);
+        let accepted = self.accept(replaced);
+        let slot = &mut self.slots[target];
+        let request = if accepted.is_some() {
+            slot.others.clone_from(&value.others);
+            slot.unknown = value.unknown;
+            Request::Replace { old: id, value: value.tensor.id(), made: slot.tensor.id() }
+        } else {
+            Request::Refused
+        };
+        if let Some(old) = old {
+            slot.others.push(old.tensor);
+            slot.others.extend(old.others);
+            slot.unknown |= old.unknown;
+        }
+        self.observed.requests.push(request);
+    }
+
+    pub fn update(&mut self, updates: &[Update], as_one: bool) {
+        let mut taken: Vec<usize> = Vec::new();
+        let mut ready = Vec::new();
+        for update in updates {
+            let is_plain = |layout: &Layout| layout.dtype() == DType::F32 && layout.is_contiguous();
+            let Some(target) = self.pick(update.target, is_plain) else { continue };
+            let wanted = *self.slots[target].tensor.layout();
+            if taken.contains(&target) {
+                continue;
+            }
+            taken.push(target);
+            let velocity = match update.velocity {
+                None => None,
+                Some(pick) => match self.velocity(pick, target) {
+                    Some(velocity) if taken.contains(&velocity) => continue,
+                    velocity => velocity,
+                },
+            };
+            taken.extend(velocity);
+            let fits = |layout: &Layout| {
+                is_like(layout, &wanted) && (velocity.is_none() || layout.is_contiguous())
+            };
+            let other = self.pick(update.other, fits).expect("it is like itself");
+            ready.push(Ready { target, velocity, other: self.slots[other].clone() });
+        }
+        self.update_ready(ready, as_one);
+    }
+
+    /// The position of a velocity for this parameter, which may be another one's.
+    fn velocity(&mut self, pick: Pick, target: usize) -> Option<usize> {
+        let wanted = *self.slots[target].tensor.layout();
+        let fits = |layout: &Layout| is_like(layout, &wanted) && layout.is_contiguous();
+        if let Some(found) = self.pick(pick, fits).filter(|&found| found != target) {
+            return Some(found);
+        }
+        let made = self.runtime.full(wanted.shape(), 0.0);
+        let made = self.accept(made)?;
+        self.hold(made, false);
+        Some(self.slots.len() - 1)
+    }
+
+    fn update_ready(&mut self, ready: Vec<Ready>, as_one: bool) {
+        if self.fates.is_some() {
+            ready.into_iter().for_each(|ready| match self.fate() {
+                Some(Fate::Made) => self.update_now(vec![ready], false),
+                _ => [Some(ready.target), ready.velocity]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|i| self.rename(i)),
+            });
+            return;
+        }
+        let targets: Vec<usize> = ready.iter().map(|ready| ready.target).collect();
+        self.update_now(ready, as_one);
+        for target in targets {
+            self.groups += usize::from(!as_one);
+            let made = self.slots[target].tensor.id();
+            self.observed.requests.push(Request::Update { made, group: self.groups });
+        }
+        self.groups += 1;
+    }
+
+    /// A new handle for the same value, which looks packed even if the old one was a part of more: as after an update
+    /// that was skipped. Gradients are known by their handles.
+    fn rename(&mut self, target: usize) {
+        let tensor = &mut self.slots[target].tensor;
+        *tensor = self.runtime.run1(Op::Contiguous, &[tensor]).expect("any tensor can be packed");
+    }
+
+    /// One after the other, or as one.
+    fn update_now(&mut self, ready: Vec<Ready>, as_one: bool) {
+        let mut unknown = Vec::new();
+        for Ready { target, velocity, other } in &ready {
+            let read = [Some(*target), *velocity];
+            let read: Vec<usize> = read.into_iter().flatten().collect();
+            let is_unknown = self.is_unknown(&read) || !other.is_known();
+            unknown.extend(read.into_iter().map(|i| (i, is_unknown)));
+        }
+        let mut tensors: Vec<Option<&mut Tensor>> =
+            self.slots.iter_mut().map(|slot| Some(&mut slot.tensor)).collect();
+        let updates = ready.iter().map(|Ready { target, velocity, other }| {
+            let op = match velocity {
+                None => Op::Accumulate,
+                Some(_) => Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 },
+            };
+            let targets = [Some(*target), *velocity].into_iter().flatten();
+            let targets = targets.map(|i| tensors[i].take().expect("each is a target once"));
+            remat::Update { op, targets: targets.collect(), others: vec![&other.tensor] }
+        });
+        let updates: Vec<_> = updates.collect();
+        self.observed.accepted += updates.len();
+        if as_one {
+            self.runtime.update_all(updates).expect("they fit");
+        } else {
+            for remat::Update { op, mut targets, others } in updates {
+                self.runtime.update(op, &mut targets, &others).expect("it fits");
+            }
+        }
+        for (i, is_unknown) in unknown {
+            self.slots[i].others.clear();
+            self.slots[i].unknown = is_unknown;
+        }
+    }
+
+    pub fn segment(&mut self, segment: &Segment) {
+        let tape = Tape::new(self.runtime);
+        let mut watched: Vec<(usize, u64)> = Vec::new();
+        for &pick in &segment.watched {
+            let is_plain = |layout: &Layout| layout.is_contiguous() && layout.elements() > 0;
+            let i = self.float(pick, is_plain, || vec![4, 8]);
+            let id = self.slots[i].tensor.id();
+            if watched.iter().all(|&(_, other)| other != id) {
+                watched.push((i, id));
+                tape.watch(&self.slots[i].tensor);
+            }
+        }
+        // The newest ones, so that what is calculated depends on them.
+        let clones = self.slots.len();
+        watched.iter().for_each(|&(i, _)| self.slots.push(self.slots[i].clone()));
+        let first = self.slots.len();
+        segment.calcs.iter().for_each(|calc| self.calc(&tape, calc));
+        let everything: Vec<usize> = (0..self.slots.len()).collect();
+        let unknown = self.is_unknown(&everything);
+        // All that was calculated counts.
+        let floats =
+            (first..self.slots.len()).filter(|&i| self.slots[i].tensor.dtype() == DType::F32);
+        let loss =
+            floats.map(|i| tape.mean(&self.slots[i].tensor)).reduce(|a, b| tape.add(&a?, &b?));
+        let loss = loss.and_then(|loss| self.accept(loss));
+        if segment.lets_go {
+            self.slots.truncate(clones);
+        } else {
+            self.slots.drain(clones..first);
+        }
+        let Some(loss) = loss else { return };
+        if segment.gradients == Gradients::DescendMeanwhile {
+            let done = tape.backward_with(&loss, |id, gradient| {
+                let parameter = watched.iter().find(|&&(_, watched)| watched == id);
+                self.descend(parameter.map(|&(i, id)| (i, id, gradient)).as_slice(), unknown, false)
+            });
+            self.accept(done);
+        } else {
+            let gradients = tape.backward(&loss);
+            if let Some(mut gradients) = self.accept(gradients) {
+                let found = watched.iter().filter_map(|&(i, id)| {
+                    // What was replaced meanwhile is not known by its handle any more.
+                    let gradient = gradients.take(&self.slots[i].tensor)?;
+                    Some((i, id, gradient))
+                });
+                let found: Vec<(usize, u64, Tensor)> = found.collect();
+                drop(gradients);
+                match segment.gradients {
+                    Gradients::LetGo => {}
+                    Gradients::Hold => {
+                        found.into_iter().for_each(|(_, _, gradient)| self.hold(gradient, unknown));
+                    }
+                    how => {
+                        let done = self.descend(&found, unknown, how == Gradients::DescendAll);
+                        self.accept(done);
+                    }
+                }
+            }
+        }
+        self.hold(loss, unknown);
+    }
+
+    /// Updates parameters, if they are still what the gradients are of.
+    fn descend(
+        &mut self,
+        gradients: &[(usize, u64, Tensor)],
+        unknown: bool,
+        as_one: bool,
+    ) -> Result<(), Error> {
+        let mut ready: Vec<Ready> = Vec::new();
+        for (target, id, gradient) in gradients {
+            if self.slots[*target].tensor.id() != *id {
+                continue;
+            }
+            let tensor = self.runtime.contiguous(gradient)?;
+            let velocity = self.velocity(0, *target);
+            let is_taken = |i: &usize| {
+                let others = gradients.iter().map(|&(target, ..)| target);
+                others.chain(ready.iter().filter_map(|ready| ready.velocity)).any(|j| *i == j)
+            };
+            if velocity.as_ref().is_some_and(is_taken) {
+                continue;
+            }
+            let other = Slot { tensor, others: Vec::new(), unknown };
+            ready.push(Ready { target: *target, velocity, other });
+        }
+        self.update_ready(ready, as_one);
+        Ok(())
+    }
+}
+
+/// Of the same type and shape.
+pub(super) fn is_like(layout: &Layout, other: &Layout) -> bool {
+    layout.dtype() == other.dtype() && layout.shape() == other.shape()
+}

@@ -1,0 +1,43 @@
+//! Checks a property of random programs: the same ones each time, or as many others as the environment asks for.
+
+use super::watch;
+use crate::common::cases;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
+
+/// The environment variable with the number of other programs.
+const OTHERS: &str = "REMAT_RANDOM_PROGRAMS";
+
+/// Calls `body` with `n` programs, always the same; or with one for each `share` of what `REMAT_RANDOM_PROGRAMS` says,
+/// others each time. The seed is printed: `PROPTEST_RNG_SEED` brings them back. Returns whether it was those that are
+/// always the same: what their figures are is known.
+pub fn check<S: Strategy<Value: Clone + Sync>>(
+    name: &str,
+    n: u32,
+    share: u32,
+    strategy: S,
+    body: impl Fn(&S::Value),
+) -> bool {
+    let others = std::env::var(OTHERS).ok().map(|n| {
+        let n: u32 = n.parse().unwrap_or_else(|_| panic!("{OTHERS}={n} is no number"));
+        n.div_ceil(share)
+    });
+    let mut config = Config { max_shrink_iters: 2000, ..cases(others.unwrap_or(n)) };
+    if config.rng_seed == RngSeed::Random {
+        let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        config.rng_seed = RngSeed::Fixed(others.map_or(1, |_| now()));
+    }
+    if let RngSeed::Fixed(seed) = config.rng_seed {
+        println!("{name}: {} programs, PROPTEST_RNG_SEED={seed}", config.cases);
+    }
+    let usual = others.is_none() && config.cases >= n;
+    let result = TestRunner::new(config).run(&strategy, |value| {
+        watch::during(|| format!("{name}: {value:#?}"), || body(&value));
+        Ok(())
+    });
+    match result {
+        Ok(()) => usual,
+        Err(TestError::Fail(why, value)) => panic!("{name}: {why}\n{value:#?}"),
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
