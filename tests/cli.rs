@@ -507,7 +507,10 @@ fn the_engine_tells_what_it_does_when_asked() {
     );
     assert_eq!((lines("remat: step step="), lines("step=2")), (2, 1), "{said}");
     // By name.
-    assert!(lines("will evict op=\"images\"") + lines("will evict op=images") > 0, "{said}");
+    for what in ["will evict", "did regenerate"] {
+        let by_name = |line: &&str| line.contains(what) && line.contains(" tensor=images ");
+        assert!(said.lines().any(|line| by_name(&line)), "{what}: {said}");
+    }
     let output = remat(&args).env("RUST_LOG", "remat=loud").output().unwrap();
     assert!(output.status.success());
     assert!(stderr(&output).contains("warning: RUST_LOG: "), "{}", stderr(&output));

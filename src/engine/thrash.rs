@@ -59,7 +59,6 @@ impl<D: Device> Engine<D> {
         self.stats.recomputed_ops += 1;
         self.stats.recomputed_bytes = self.stats.recomputed_bytes.saturating_add(bytes);
         self.stats.recompute_cost += cost;
-        tracing::debug!(target: "remat", op, bytes, cost, "did regenerate");
         if self.work.did_run_again(cost) {
             self.stats.thrashed_steps += 1;
             let (recomputed, base) = (self.work.recomputed, self.work.base);
