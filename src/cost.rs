@@ -89,9 +89,11 @@ impl CostModelKind {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Measured => "time each kind of op took; evictions differ from run to run",
-            Self::Flops => "arithmetic and bytes moved; the same evictions each run",
-            Self::Bytes => "bytes read and written, as in MegEngine; the same evictions each run",
+            Self::Measured => "measured time of each kind of op; evictions differ from run to run",
+            Self::Flops => "arithmetic and bytes moved; the same evictions in each run",
+            Self::Bytes => {
+                "bytes read and written, as in MegEngine; the same evictions in each run"
+            }
         }
     }
 
