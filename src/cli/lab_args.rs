@@ -101,9 +101,10 @@ Examples:
   remat sweep run.jsonl --policy 'dtr,own/(size*stale^2)' --csv rows.csv
   remat sweep run.jsonl --policy dtr-eq --feasibility
 
-A formula is a policy; the tensor with the lowest value is evicted. Its numerator is 1, or a sum of own
-(the cost of the tensor) and one of exact, eq or sources (the cost of evicted tensors around it). Its
-denominator is a product of size or (size+free), and stale. Parts may be left out, and have exponents.")]
+A formula is a policy that evicts the tensor with the lowest value. Its numerator is 1, or a sum of \
+own (the cost of the tensor) and one of exact, eq or sources (the cost of evicted tensors around it). \
+Its denominator is a product of size or (size+free), and stale. Each part may be left out, or have an \
+exponent.")]
 pub struct SweepArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
