@@ -1,4 +1,4 @@
-//! Recomputing far beyond the work done: a state of its own, told apart from progress.
+//! Thrashing: recomputing far more than the work itself.
 
 use super::{Engine, Error};
 use crate::device::Device;

@@ -1,6 +1,6 @@
 //! Pictures of what the lab found, as SVG text: slowdown over budget, memory over time.
 //!
-//! They are made for print, also in black and white: lines differ by dash and marker as well as by
+//! They are made for print, in black and white, too: lines differ by dash and marker as well as by
 //! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8 points.
 
 mod draw;

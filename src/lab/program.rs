@@ -88,7 +88,7 @@ pub struct Op<'a> {
     pub first: TensorId,
     /// What it costs, of views too, in the unit of the trace.
     pub cost: f64,
-    /// Floating-point operations, where the trace tells.
+    /// Floating-point operations, if the trace records them.
     pub flops: Option<f64>,
     /// Scratch bytes.
     pub workspace: u64,

@@ -70,7 +70,7 @@ pub struct Row {
     pub recomputed_ops: u64,
     /// Storages evicted for want of memory.
     pub evictions: u64,
-    /// Scores asked of the policy.
+    /// Scores that the policy computed.
     pub score_evaluations: u64,
     /// Most paths that waited for one another.
     pub max_regeneration_depth: usize,
@@ -196,7 +196,7 @@ pub struct Grid {
     pub budgets: Vec<u64>,
     /// In bytes, `None` for no threshold. Those above a budget are left out there, for they never act.
     pub thresholds: Vec<Option<u64>>,
-    /// What becomes of steps on the way.
+    /// What to do with tensors recomputed only to recompute others.
     pub dead: Vec<Dead>,
     /// Seeds.
     pub seeds: Vec<u64>,

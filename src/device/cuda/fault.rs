@@ -1,4 +1,4 @@
-//! What kernels found wrong with their input: told when the host next waits for the device.
+//! Invalid input that kernels found: an error when the host next waits for the device.
 
 #![allow(unsafe_code)]
 
