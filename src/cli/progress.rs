@@ -51,6 +51,8 @@ impl Progress {
             ProgressBar::hidden()
         };
         if shows == Shows::Bars {
+            // At once, as the work may be done before the first turn.
+            bar.tick();
             // Not only when a step is done, which may take a while.
             bar.enable_steady_tick(TURN);
         }
