@@ -9,7 +9,7 @@ use crate::policy::PolicyKind;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
-/// One replay of a sweep, and what it is compared by.
+/// One replay of a sweep, and its baseline.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// What the program is called.
@@ -36,7 +36,7 @@ pub enum Verdict {
     Failed,
 }
 
-/// The result of one replay. Bytes are bytes, seconds are of this machine.
+/// The result of one replay. Seconds are those of this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What the program is called.
@@ -68,7 +68,7 @@ pub struct Row {
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
-    /// Storages evicted for want of memory.
+    /// Storages evicted because memory was short.
     pub evictions: u64,
     /// Scores that the policy computed.
     pub score_evaluations: u64,
@@ -95,7 +95,7 @@ impl Job<'_> {
         Ok(self.row(&self.replay.run(self.program)?))
     }
 
-    /// What an outcome comes to.
+    /// The row of an outcome.
     #[must_use]
     pub fn row(&self, outcome: &Outcome) -> Row {
         let (settings, stats) = (&self.replay.settings, &outcome.stats);
