@@ -17,7 +17,7 @@ pub struct Run<'a> {
     pub outputs: &'a [Layout],
     /// Floating-point operations, as the op states them.
     pub flops: f64,
-    /// Seconds it took, where the device can tell at once.
+    /// Seconds it took, if the device knows at once.
     pub seconds: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ impl Run<'_> {
     }
 }
 
-/// A way to put a number on a run.
+/// Estimates the cost of running an op.
 pub trait CostModel: fmt::Debug + Send {
     /// Its name, for recordings and error messages.
     fn name(&self) -> &str {
@@ -51,13 +51,13 @@ pub trait CostModel: fmt::Debug + Send {
     /// after each run.
     fn cost(&mut self, run: Run<'_>) -> f64;
 
-    /// Whether it matters how long this run takes, which is about to begin. A device that would have to do
-    /// more to find out does so only then.
+    /// Whether the run that is about to begin should be timed. Devices for which timing has a cost only do it
+    /// then.
     fn wants_time(&mut self, _run: Run<'_>) -> bool {
         false
     }
 
-    /// The seconds of a run of this [`Run::key`] that were not known yet when its cost was asked for.
+    /// Called with the seconds of a run with this [`Run::key`] that were not known when its cost was computed.
     fn learn(&mut self, _key: u64, _seconds: f64) {}
 }
 
@@ -89,9 +89,11 @@ impl CostModelKind {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Measured => "time each kind of op took; evictions differ from run to run",
-            Self::Flops => "arithmetic and bytes moved; the same evictions each run",
-            Self::Bytes => "bytes read and written, as in MegEngine; the same evictions each run",
+            Self::Measured => "measured time of each kind of op; evictions differ from run to run",
+            Self::Flops => "arithmetic and bytes moved; the same evictions in each run",
+            Self::Bytes => {
+                "bytes read and written, as in MegEngine; the same evictions in each run"
+            }
         }
     }
 
@@ -167,19 +169,19 @@ struct Measured {
 /// What is known of one kind of run.
 #[derive(Debug, Default)]
 struct Smoothed {
-    /// `None`: none has been told.
+    /// `None`: not known yet.
     milliseconds: Option<f64>,
     /// As the run itself says.
     bytes: f64,
-    /// Times it was asked whether its time is wanted.
+    /// Calls of [`CostModel::wants_time`] for it.
     asked: u32,
 }
 
 impl Measured {
     /// Weight of the newest time.
     const NEWEST: f64 = 0.25;
-    /// A device that has to do more to find out is asked for the first so many times, and then for one in so
-    /// many: they change little, and finding out takes about as long as a small kernel.
+    /// Where timing has a cost, the first runs are timed, this many, and then one in this many: times change
+    /// little, and timing takes about as long as a small kernel.
     const EVERY: u32 = 8;
     /// A time so many times another one has a reason of its own.
     const FAR: f64 = 4.0;

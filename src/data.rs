@@ -66,7 +66,7 @@ pub enum DataError {
         /// What is wrong.
         message: String,
     },
-    /// A description that means nothing.
+    /// A size that makes no sense.
     #[error("{0}")]
     Description(String),
 }
@@ -81,16 +81,16 @@ impl Dataset {
         digits::load()
     }
 
-    /// A folder with the four files of MNIST or a set like it, plain or compressed with gzip, as
+    /// A folder with four files in the format of MNIST, plain or compressed with gzip, named
     /// `train-images-idx3-ubyte` or `train-images.idx3-ubyte`.
     ///
     /// # Errors
-    /// If a file is missing or is not what its name says; if it is packed, and claims to be more than 1 GiB.
+    /// If a file is missing or malformed, or is compressed and unpacks to more than 1 GiB.
     pub fn idx(folder: &Path) -> Result<Self, DataError> {
         idx::load(folder)
     }
 
-    /// Made-up images of ten classes that can be told apart: for measuring, at any size.
+    /// Random images of ten classes that can be learned, of any size: for benchmarks.
     ///
     /// # Errors
     /// If a size is 0 or absurd.

@@ -1,7 +1,7 @@
 //! Where bytes are and ops run.
 //!
 //! A device owns one range of memory, addressed by byte offsets from 0. The engine decides which
-//! offsets hold what; the device reads, writes and computes there, in the order it is told.
+//! offsets hold what; the device reads, writes and computes there, in the order of the calls.
 
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -38,7 +38,7 @@ pub struct Call<'a, O> {
     pub outputs: &'a [Place],
     /// Scratch bytes, as many as [`Device::workspace`] asked for; contents undefined.
     pub workspace: Range<u64>,
-    /// Whether anyone wants to know how long it takes. A device that can tell at no cost tells anyway.
+    /// Whether the caller wants to know how long it takes. A device that measures at no cost may always answer.
     pub timed: bool,
 }
 
@@ -47,13 +47,13 @@ pub struct Call<'a, O> {
 pub enum Took {
     /// So many seconds.
     Seconds(f64),
-    /// The device runs behind its caller and does not know yet: [`Device::take_time`] will tell.
+    /// The device runs behind its caller: [`Device::take_time`] will return the time.
     Later,
-    /// Nobody will know.
+    /// Unknown.
     Unknown,
 }
 
-/// What became of a read that does not wait.
+/// The result of a read that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reading<H> {
     /// Here is the value.
@@ -114,9 +114,8 @@ pub trait Device: 'static {
         self.read(from).map(Reading::Done)
     }
 
-    /// The value of the oldest read that answered [`Reading::Later`] and was not given yet, or what went
-    /// wrong with it, if that is known by now. Values come in the order of the reads, each once. Never
-    /// waits.
+    /// The value of the oldest read that returned [`Reading::Later`] and was not taken yet, or its error. `None` if
+    /// it is not known yet. Values come in the order of the reads, each once. Never waits.
     fn take_read(&mut self) -> Option<Result<Self::Host, DeviceError>> {
         None
     }
@@ -139,8 +138,8 @@ pub trait Device: 'static {
     /// If it could not be run. A panic is taken as an error too.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
-    /// Seconds of the oldest call that answered [`Took::Later`] and was not told yet, if they are known
-    /// by now; not a number if they never will be. Calls are told in order, each once. Never waits.
+    /// The seconds of the oldest call that returned [`Took::Later`] and whose time was not taken yet. `None` if
+    /// they are not known yet, NaN if they never will be. Never waits.
     fn take_time(&mut self) -> Option<f64> {
         None
     }
@@ -148,13 +147,13 @@ pub trait Device: 'static {
     /// Waits until all calls have taken effect.
     ///
     /// # Errors
-    /// What went wrong in one of them and was not told yet.
+    /// A failure of one of them that was not returned before.
     fn sync(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 }
 
-/// A device that could not do as told.
+/// A failure of a device.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DeviceError(pub Arc<str>);

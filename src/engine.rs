@@ -48,8 +48,9 @@ use crate::policy::{Aging, Lowered, Policy};
 use crate::rng::SplitMix64;
 use failures::Failures;
 use rustc_hash::FxHashMap;
-use slotmap::SecondaryMap;
+use slotmap::{Key as _, SecondaryMap};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -322,14 +323,23 @@ impl<D: Device> Engine<D> {
 
     /// What a storage is called in reports.
     fn name_of(&self, key: StorageKey) -> &str {
-        let storage = self.table.storage(key);
-        match (&storage.label, storage.producer) {
-            (Some(label), _) => label,
+        self.table.storage(key).label.as_deref().unwrap_or_else(|| self.op_of(key))
+    }
+
+    /// The op that makes a storage.
+    fn op_of(&self, key: StorageKey) -> &str {
+        match self.table.storage(key).producer {
             // A path's body is away while it runs.
-            (None, Some(path)) => {
-                self.bodies.get(path).map_or("the op at hand", |body| body.work.name())
-            }
-            (None, None) => "leaf",
+            Some(path) => self.bodies.get(path).map_or("the op at hand", |body| body.work.name()),
+            None => "leaf",
+        }
+    }
+
+    /// What a storage is called in events: its label, or its number.
+    fn tensor_name(&self, key: StorageKey) -> Cow<'_, str> {
+        match &self.table.storage(key).label {
+            Some(label) => Cow::Borrowed(label),
+            None => Cow::Owned(format!("{:?}", key.data())),
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum Error {
     /// Host data whose shape and number of elements do not agree.
     #[error(transparent)]
     ElementCount(#[from] ElementCountError),
-    /// An op, an upload or a read wanted memory that cannot be freed.
+    /// An op, an upload or a read needs more memory than can be freed.
     #[error(transparent)]
     OutOfMemory(Arc<OutOfMemory>),
     /// The device failed while running an op, or a kernel panicked.
@@ -27,15 +27,15 @@ pub enum Error {
         /// What the device said.
         message: Arc<str>,
     },
-    /// Something that the engine asked panicked: an op, a cost model, a policy.
+    /// A callback panicked: a method of an op, a cost model or a policy.
     #[error("{what} panicked: {message}")]
     Panicked {
-        /// What was asked.
+        /// Which callback.
         what: Arc<str>,
         /// What the panic said.
         message: Arc<str>,
     },
-    /// A cost model gave what is no cost.
+    /// A cost model returned an invalid cost.
     #[error(
         "the cost model `{model}` says that {op} costs {cost}; a finite number from 0 up was expected"
     )]
@@ -61,7 +61,7 @@ pub enum Error {
         /// The limit.
         limit: f64,
     },
-    /// Bringing back what one command needs takes far more runs than there are paths to it.
+    /// Regenerating what one command reads takes far more runs than there are ops to run.
     #[error(
         "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \
          regeneration limit of {limit} times running each once; raise the budget or the limit, or keep or \
@@ -75,8 +75,8 @@ pub enum Error {
         /// The limit.
         limit: f64,
     },
-    /// Somebody wanted a regeneration to end.
-    #[error("cancelled while bringing back what was evicted")]
+    /// A regeneration was cancelled.
+    #[error("cancelled while regenerating evicted tensors")]
     Cancelled,
     /// A key whose tensor is gone, or that belongs to another engine.
     #[error("no such tensor: it was deleted, or belongs to another engine")]

@@ -32,7 +32,7 @@ pub struct HostTensor {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("shape {shape} has {expected} elements, but {found} were given")]
 pub struct ElementCountError {
-    /// The shape asked for.
+    /// The requested shape.
     pub shape: Dims,
     /// How many elements it has.
     pub expected: usize,
@@ -46,9 +46,9 @@ pub struct ElementCountError {
     "this machine has no room for {elements} elements of {dtype} (shape {shape}) in host memory"
 )]
 pub struct HostMemoryError {
-    /// The type asked for.
+    /// The requested type.
     pub dtype: DType,
-    /// The shape asked for.
+    /// The requested shape.
     pub shape: Dims,
     /// How many elements it has; `usize::MAX` stands for any number above.
     pub elements: usize,

@@ -19,12 +19,12 @@ pub use sequential::Sequential;
 use crate::error::Error;
 use crate::runtime::{Ops, Tensor};
 
-/// What a forward pass is for.
+/// Whether a forward pass is for training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Learning: batch norm uses the statistics of the batch, and updates the running ones.
+    /// Training: batch norm uses the statistics of the batch, and updates the running ones.
     Train,
-    /// Using: batch norm uses the running statistics, and nothing changes.
+    /// Inference: batch norm uses the running statistics, and nothing changes.
     Infer,
 }
 
@@ -39,8 +39,8 @@ pub enum State<'a> {
 
 /// A layer, or a network of layers.
 pub trait Module: Send {
-    /// Computes the output. Give a [`Tape`](crate::autograd::Tape) as `ops` to learn, or a
-    /// [`Runtime`](crate::Runtime) just to compute.
+    /// Computes the output. Pass a [`Tape`](crate::autograd::Tape) as `ops` to train, or a
+    /// [`Runtime`](crate::Runtime) for inference.
     ///
     /// # Errors
     /// If the input does not fit.

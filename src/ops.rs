@@ -172,8 +172,8 @@ pub enum Op {
     /// largest element of each window, NaN counting as the largest.
     MaxPool2d(Pool2d),
     /// `(argmax, dy) -> (dx [n, c, h, w])`: each element of `dy` goes to its place. A place outside the
-    /// image is an error of the run; one inside the image but outside its own window is not asked for,
-    /// and what becomes of it differs between devices.
+    /// image is an error of the run; one inside the image but outside its own window
+    /// is not allowed, and its effect differs between devices.
     MaxPool2dGrad {
         /// The pooling.
         pool: Pool2d,
@@ -298,8 +298,7 @@ pub enum Op {
     Accumulate,
 }
 
-/// What ops are called: each name that one of them gives, once. So tests and tables can tell whether they
-/// have all.
+/// The names of all ops, each once. Tests and tables use it to check that they cover every op.
 #[must_use]
 pub const fn names() -> &'static [&'static str] {
     infer::NAMES

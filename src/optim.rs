@@ -29,7 +29,7 @@ pub struct Sgd {
 }
 
 impl Sgd {
-    /// An optimizer that has seen no step.
+    /// An optimizer without velocities.
     #[must_use]
     pub fn new(lr: f32, momentum: f32, weight_decay: f32) -> Self {
         Self { lr, all_or_none: false, momentum, weight_decay, velocities: FxHashMap::default() }

@@ -1,7 +1,7 @@
 //! Which storage to evict.
 //!
 //! A policy scores candidates; the engine evicts the one with the lowest score. It reads the tables
-//! through a [`View`] and is told what the engine did, so that it can keep books of its own. It never
+//! through a [`View`] and is notified of what the engine does, so that it can keep its own records. It never
 //! changes a table and never touches memory.
 
 mod classes;
@@ -56,11 +56,10 @@ impl View<'_> {
     }
 }
 
-/// What the engine may assume of the scores it has seen, so that it need not ask for all of them at each
-/// choice.
+/// How scores change over time, so that the engine need not compute all of them at each choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aging {
-    /// Nothing: every candidate is asked for its score at each choice.
+    /// In any way: every score is computed at each choice.
     #[default]
     Any,
     /// A score may rise at any time, but falls only with the candidate's own cost, or where the policy says
@@ -70,7 +69,7 @@ pub enum Aging {
     Staleness,
 }
 
-/// Candidates whose scores are lower than they were.
+/// Collects candidates whose scores have fallen.
 #[derive(Debug, Default)]
 pub struct Lowered {
     pub(crate) keys: Vec<StorageKey>,
@@ -95,7 +94,7 @@ pub trait Policy: fmt::Debug + Send {
     /// The candidate is resident, not pinned, and has a producer.
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
 
-    /// What the engine may assume of scores. Always the same.
+    /// How scores change over time. Must always return the same.
     fn aging(&self) -> Aging {
         Aging::Any
     }
@@ -105,13 +104,13 @@ pub trait Policy: fmt::Debug + Send {
         self.score(candidate, view)
     }
 
-    /// A number that is cheaper to find than the score and never above it. Asked for candidates that are
-    /// new, or were reported as lowered; of no interest with [`Aging::Any`].
+    /// A number that is cheaper to find than the score and never above it. Called for candidates that are
+    /// new, or were reported as lowered; not used with [`Aging::Any`].
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         self.score(candidate, view)
     }
 
-    /// Whether [`Policy::floor`] is the score, so that it need not be asked for again.
+    /// Whether [`Policy::floor`] is the score, so that it need not be computed again.
     fn floors_are_scores(&self) -> bool {
         false
     }

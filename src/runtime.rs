@@ -33,15 +33,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Commands that may wait for the worker; a caller further ahead than that waits as well.
+/// Commands that may wait for the worker. A caller that is further ahead waits, too.
 const QUEUE: usize = 1024;
 
 /// A runtime: tensors under a hard memory budget.
 ///
 /// Generic over the op type and the host data, which default to those of the crate. Cheap to clone;
 /// all clones give commands to the same worker. Dropping the last one finishes what was sent, ends
-/// the worker and frees everything; tensors may outlive it, and are useless then. Only regenerations are not
-/// finished, if no [`Pending`] answer is left that somebody could read.
+/// the worker and frees everything; tensors that outlive it are useless. Regenerations are abandoned
+/// if no [`Pending`] answer is left that could be read.
 ///
 /// ```
 /// use remat::{HostTensor, Ops, Runtime};
@@ -82,7 +82,7 @@ struct Worker<O: Op, H> {
 }
 
 impl Runtime {
-    /// Starts the description of a runtime.
+    /// Describes a runtime, to be started.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -107,11 +107,11 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Brings a value from the host. The host copy is shared, and kept as long as it may be needed again, so
+    /// Uploads a value from the host. The host copy is shared, and kept as long as it may be needed again, so
     /// that the tensor can be evicted; [`Stats::host_bytes`] counts these copies, which are not part of the
     /// budget. [`Runtime::put_leaf`] keeps none.
     ///
-    /// Without room on the device nothing is lost: the value is uploaded when an op or a `get` reads it.
+    /// If there is no room on the device, the value is uploaded later, when an op or a `get` reads it.
     ///
     /// Waits while more than 64 MiB of earlier values are on their way to the worker.
     ///
@@ -121,8 +121,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.upload(host.into(), false)
     }
 
-    /// Brings a value from the host that is never evicted, so that no host copy is kept: for what is used all the
-    /// time. If there is no room for it yet, it is as with [`Runtime::put`].
+    /// Uploads a value that is never evicted, so that no host copy is kept. If there is no room on the device, it is
+    /// uploaded later, as with [`Runtime::put`].
     ///
     /// # Errors
     /// As for [`Runtime::put`].
@@ -168,7 +168,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.ask(|reply| Command::Get { id, reply })
     }
 
-    /// A wish: evict this tensor now. A leaf stays.
+    /// Evicts this tensor now, if it can be recomputed. A leaf stays.
     ///
     /// # Errors
     /// If the tensor belongs to another runtime.
@@ -177,15 +177,15 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.send(Command::Drop { id })
     }
 
-    /// Gives up what is being brought back for the commands sent so far: before the next op runs again, the
-    /// command that needed it fails with [`Error::Cancelled`], and so do those behind it that would have to bring
-    /// something back. All else is as it was, and what is sent from now on is not affected. Callable from any
-    /// thread, a signal handler's for example.
+    /// Cancels regenerations for the commands sent so far: before the next op runs again, the command that needs
+    /// it fails with [`Error::Cancelled`], and so do the commands after it that would have to regenerate something.
+    /// Everything else stays as it is, and commands sent from now on are not affected. Call it from any thread, for
+    /// example from a Ctrl-C handler.
     pub fn cancel(&self) {
         self.shared.control.cancel();
     }
 
-    /// What [`Runtime::cancel`] does, in the hands of somebody who does not keep the runtime alive.
+    /// A handle that cancels like [`Runtime::cancel`], and does not keep the runtime alive.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.shared.control))
@@ -201,7 +201,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.send(Command::Commit { id })
     }
 
-    /// Names a tensor, for out-of-memory reports.
+    /// Names a tensor in out-of-memory errors and in events.
     ///
     /// # Errors
     /// If the tensor belongs to another runtime.
@@ -210,8 +210,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.send(Command::Label { id, label: label.into() })
     }
 
-    /// Marks the end of a turn of the training loop. A tensor that is still held but was made from an
-    /// earlier step's value that is not becomes a leaf, so that history stays bounded.
+    /// Marks the end of a step of the training loop. A held tensor that was made from a value of an earlier step
+    /// becomes a leaf if that value is no longer held, so that history stays bounded.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -227,7 +227,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// Waits until everything sent so far is done.
     ///
     /// # Errors
-    /// The first failure that nobody was told of.
+    /// The first failure that was not returned before.
     pub fn sync(&self) -> Result<(), Error> {
         self.ask(|reply| Command::Sync { reply })?.wait()
     }
@@ -248,8 +248,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         self.ask(|reply| Command::Stats { reply })
     }
 
-    /// Brings the recording to safety and ends it. Without this it is finished when the runtime goes,
-    /// and what goes wrong then is only logged.
+    /// Ends the recording and writes out the rest of it. Without this, it ends when the runtime is dropped, and
+    /// errors are only logged.
     ///
     /// # Errors
     /// If it could not be written.

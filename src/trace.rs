@@ -54,7 +54,7 @@ pub enum Event {
         /// Which.
         tensor: u64,
     },
-    /// The user wished to evict it.
+    /// The user evicted it.
     Drop {
         /// Which.
         tensor: u64,
@@ -109,13 +109,13 @@ pub enum Source {
 
 /// Takes the events of a run. Called on the worker thread.
 pub trait Recorder: Send + fmt::Debug {
-    /// Keeps one event. What goes wrong is kept for [`Recorder::finish`].
+    /// Records one event. An error is kept for [`Recorder::finish`].
     fn record(&mut self, event: &Event);
 
-    /// The run is over: everything recorded is brought to safety.
+    /// The run is over: writes out everything recorded.
     ///
     /// # Errors
-    /// The first thing that went wrong, now or before.
+    /// The first error, now or before.
     fn finish(&mut self) -> std::io::Result<()>;
 }
 

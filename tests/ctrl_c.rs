@@ -120,9 +120,9 @@ fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
     run.child.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
     assert_eq!(&begin, b"{\"event\":\"begin\"");
     run.press_ctrl_c();
-    run.wait_for(|line| line.starts_with("interrupted: finishing the step at hand"));
+    run.wait_for(|line| line.starts_with("interrupted: finishing the current step"));
     run.press_ctrl_c();
-    run.wait_for(|line| line.starts_with("interrupted: giving up the step at hand"));
+    run.wait_for(|line| line.starts_with("interrupted: abandoning the current step"));
     assert!(run.child.try_wait().unwrap().is_none());
     run.press_ctrl_c();
     let (code, recording, said) = run.end();

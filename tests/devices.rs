@@ -84,10 +84,10 @@ fn options_that_do_not_go_together_are_refused() {
     for (args, message) in [
         ("train --device gpu", "choose cpu, cuda, or cuda:1 for the second GPU"),
         ("train --device cuda:-1", "invalid value 'cuda:-1' for '--device <DEVICE>'"),
-        ("train --tf32", "--tf32 is of --device cuda; add that, or drop it"),
+        ("train --tf32", "--tf32 needs --device cuda; add that, or drop --tf32"),
         (
             "train --device cuda --threads 2",
-            "--threads is of --device cpu; choose that, or drop it",
+            "--threads needs --device cpu; choose that, or drop --threads",
         ),
         ("train --budget automatic", "write for example 40% or 64MiB, or auto"),
         ("train --eviction-threshold auto", "invalid value 'auto'"),

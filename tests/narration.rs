@@ -1,5 +1,5 @@
 //! The runtime says what it does, as `tracing` events of target `remat`: what it is about to evict or
-//! regenerate, and what it did.
+//! regenerate, and what it did. A tensor goes by its label, or else by its number.
 
 mod common;
 
@@ -16,21 +16,25 @@ fn evicting_and_regenerating_is_told_step_by_step() {
         assert!(log.take().is_empty(), "nothing happens while there is room");
 
         let _z = engine.apply(mix(32, 3), &[y]).unwrap();
-        assert_eq!(log.take(), ["will evict op=put bytes=32", "did evict op=put bytes=32"]);
+        assert_eq!(
+            log.take(),
+            ["will evict op=put tensor=1v1 bytes=32", "did evict op=put tensor=1v1 bytes=32"]
+        );
 
+        engine.label(y, "y").unwrap();
         assert!(engine.drop_now(y).unwrap());
-        assert_eq!(log.take(), ["did evict op=mix bytes=32"]);
+        assert_eq!(log.take(), ["did evict op=mix tensor=y bytes=32"]);
 
         engine.get(y).unwrap();
         assert_eq!(
             log.take(),
             [
-                "will regenerate op=mix bytes=32 depth=1",
-                "will regenerate op=put bytes=32 depth=2",
-                "did regenerate op=put bytes=32",
-                "will evict op=mix bytes=32",
-                "did evict op=mix bytes=32",
-                "did regenerate op=mix bytes=32",
+                "will regenerate op=mix tensor=y bytes=32 depth=1",
+                "will regenerate op=put tensor=1v1 bytes=32 depth=2",
+                "did regenerate op=put tensor=1v1 bytes=32",
+                "will evict op=mix tensor=3v1 bytes=32",
+                "did evict op=mix tensor=3v1 bytes=32",
+                "did regenerate op=mix tensor=y bytes=32",
             ]
         );
 

@@ -107,13 +107,13 @@ impl Tape {
         &self.runtime
     }
 
-    /// Asks for the gradient of a tensor, from the next op on.
+    /// Watches a tensor: its gradient is computed, through all ops from now on.
     pub fn watch(&self, tensor: &Tensor) {
         self.watched.borrow_mut().insert(tensor.id());
         self.tracked.borrow_mut().insert(tensor.id());
     }
 
-    /// Whether the gradient of a tensor was asked for.
+    /// Whether a tensor is watched.
     #[must_use]
     pub fn watches(&self, tensor: &Tensor) -> bool {
         self.watched.borrow().contains(&tensor.id())

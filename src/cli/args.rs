@@ -11,24 +11,24 @@ use remat::policy::Exponents;
 use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
 use std::path::PathBuf;
 
-/// Train neural networks under a hard memory budget, with the same bits out.
+/// Train neural networks under a hard memory budget, with bit-identical results
 ///
-/// When memory runs short, tensors that can be recomputed are evicted, and recomputed when they are
-/// needed again.
+/// When memory runs short, tensors are evicted, and recomputed when they are needed again.
+/// A budget is a hard limit in bytes; it never changes a result.
 #[derive(Debug, Parser)]
 #[command(
     version,
     after_help = "Start with: remat train",
     after_long_help = "\
 Examples:
-  remat train                          ResNet-20 on handwritten digits, in 40 % of the memory
-  remat train --help                   All there is to choose
-  remat devices                        What there is to train on
+  remat train                          Train ResNet-20 on handwritten digits, in 40 % of the memory
+  remat train --help                   List all options of a command
+  remat devices                        List the CPU and the GPUs
   remat train --record run.jsonl       Record a run ..
-  remat simulate run.jsonl             .. and replay it under another budget or policy
-  remat sweep run.jsonl                .. or under all of them
+  remat simulate run.jsonl             .. replay it under another budget or policy
+  remat sweep run.jsonl                .. or under many budgets and policies
 
-RUST_LOG=remat=debug shows what the engine does, on stderr."
+RUST_LOG=remat=debug logs evictions and recomputations to stderr."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -38,11 +38,11 @@ pub struct Cli {
     pub terminal: TerminalArgs,
 }
 
-/// How things look.
+/// Color and progress.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Terminal")]
 pub struct TerminalArgs {
-    /// Use color
+    /// When to use color
     ///
     /// auto: on a terminal, unless NO_COLOR is set.
     #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto, value_enum, global = true)]
@@ -53,7 +53,7 @@ pub struct TerminalArgs {
     pub no_progress: bool,
 }
 
-/// What can be done.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Train(Box<TrainArgs>),
@@ -65,22 +65,22 @@ pub enum Command {
 
 /// Train a network on labelled images
 ///
-/// Without arguments: ResNet-20 on the handwritten digits that come with the program, in 40 % of the
-/// memory that it would take. Before the first step, training is rehearsed on a device that only counts
-/// bytes: that finds out how much it would take, and whether the budget suffices. Progress goes to stderr,
-/// a summary to stdout.
+/// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
+/// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
+/// this finds out how much memory it takes, and whether the budget suffices. Progress goes to stderr, the
+/// summary to stdout.
 ///
-/// For the same model, data, batch, steps and seed the result is the same to the last bit on a device,
-/// whatever the budget, the policy and the number of threads. TF32 gives another result, the same each
-/// time.
+/// On one device, the same model, data, batch, steps and seed give bit-identical results under every
+/// budget and policy, and with any number of threads. --tf32 changes the result, but that is
+/// reproducible, too.
 ///
-/// Ctrl-C finishes the step at hand and ends with a summary; a second Ctrl-C gives that step up, a third
+/// Ctrl-C finishes the current step and prints the summary. A second Ctrl-C abandons the step, a third
 /// quits at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   remat train
-  remat train mlp --epochs 2
+  remat train mlp --batch 32 --epochs 10
   remat train resnet32 --batch 32 --steps 100 --budget 60%
   remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
@@ -89,10 +89,10 @@ Examples:
 Exit codes:
   0    done
   1    a file or the device failed, or the loss became NaN or infinite
-  2    the arguments make no sense, or the budget is too small
-  130  ended by Ctrl-C
+  2    invalid arguments, or a budget that is too small
+  130  interrupted by Ctrl-C
 
-RUST_LOG=remat=debug shows what the engine does, on stderr.")]
+RUST_LOG=remat=debug logs evictions and recomputations to stderr.")]
 pub struct TrainArgs {
     /// The network
     #[arg(default_value_t = Model::ResNet20, value_enum)]
@@ -119,34 +119,35 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
 
-    /// CPU threads to compute on [default: one per core]
+    /// CPU threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub threads: Option<usize>,
 
-    /// On a GPU, compute matrix products and convolutions in TF32
+    /// Compute matrix products and convolutions in TF32 (GPU only)
     ///
-    /// 10 bits of mantissa instead of 23: several times faster, from compute capability 8.0 on.
+    /// A mantissa of 10 bits instead of 23: several times faster, from compute capability 8.0 on.
     #[arg(long)]
     pub tf32: bool,
 }
 
-/// Where the limits are and what is evicted.
+/// Limits, and what is evicted.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryArgs {
-    /// Most memory to use: 40%, 64MiB, auto, ... [default: 40%, or the least that passes]
+    /// Memory limit: 40%, 64MiB, auto, ... [default: 40%, or the smallest that passes]
     ///
-    /// A hard limit for parameters, activations, gradients and workspaces together, the test included.
-    /// A percentage is of the smallest budget under which the same training evicts nothing. auto is what
-    /// the device has free now, less a margin. A budget that is too small is refused before the first
-    /// step, with one that passes.
+    /// A hard limit on parameters, activations, gradients and workspaces together, in training and in
+    /// the test. 100% is the smallest budget under which the same training evicts nothing. In K, M, G, T
+    /// or KiB, MiB, GiB, TiB, powers of 1024; or KB, MB, GB, TB, powers of 1000. auto is the memory
+    /// that is free on the device, less a margin. A budget that is too small is refused before the first
+    /// step, and the message names one that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
-    /// Evict before each op until no more than this is used: 30%, 48MiB, ...
+    /// Evict before each op until at most this much is in use: 30%, 48MiB, ...
     ///
-    /// A softer line below the budget; a percentage is of the same size. Without it, tensors are evicted
-    /// only when an allocation does not fit.
+    /// A soft limit below the budget, in the same units. Without it, tensors are evicted only when an
+    /// allocation does not fit.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
@@ -158,19 +159,19 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
     pub cost: CostModelKind,
 
-    /// Weights of cost, bytes and staleness in a --policy that has all three [default: 1,1,1]
+    /// Exponents of cost, bytes and staleness in a --policy that has all three [default: 1,1,1]
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// With --policy megengine: count a tensor's own cost as well
+    /// With --policy megengine: count the cost of the tensor itself as well
     #[arg(long)]
     pub own_cost: bool,
 
-    /// Evict smaller tensors only when nothing else is left [default: 1/4096 of the budget]
+    /// Evict tensors smaller than this only as a last resort [default: 1/4096 of the budget]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub min_evict_bytes: Option<ByteSize>,
 
-    /// Score a sample of 2 * sqrt(n) candidates instead of all
+    /// Score a random sample of 2 * sqrt(n) candidates instead of all n
     #[arg(long)]
     pub sqrt_sampling: bool,
 
@@ -178,20 +179,20 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "WHAT", default_value = "drop")]
     pub dead: DeadArg,
 
-    /// Give up when recomputing costs more than X times the work itself [default: never]
+    /// Fail when recomputing costs more than X times the work itself [default: never]
     #[arg(long, value_name = "X", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub recompute_limit: Option<f64>,
 }
 
-/// What is learned from, and how.
+/// Data and optimizer.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// digits, synthetic:CxHxW or idx:DIR
+    /// Images to train on: digits, synthetic:CxHxW or idx:DIR
     ///
-    /// digits: 1,797 handwritten ones of 8x8 pixels, which come with the program. synthetic:3x32x32:
-    /// made-up images of any size, for measuring. idx:DIR: a folder with the four files of MNIST or a
-    /// set like it, plain or with .gz.
+    /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
+    /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
+    /// compressed (.gz).
     #[arg(long, default_value_t = Source::Digits)]
     pub data: Source,
 
@@ -203,11 +204,11 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub epochs: Option<usize>,
 
-    /// Steps, instead of epochs
+    /// Number of steps, instead of --epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = values::count, allow_hyphen_values = true)]
     pub steps: Option<usize>,
 
-    /// Peak learning rate: a warm-up over a tenth of the run, then a cosine down to 0
+    /// Peak learning rate: warms up over the first tenth of the run, then falls to 0 along a cosine
     #[arg(long, default_value = "0.1", value_parser = values::above_zero, allow_hyphen_values = true)]
     pub lr: f32,
 
@@ -228,21 +229,20 @@ pub struct LearningArgs {
     pub seed: u64,
 }
 
-/// What is said and written.
+/// What is printed and written.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Write the result as a JSON object; - is stdout, and the summary goes to stderr then
+    /// Write the result as a JSON object; with -, to stdout, and the summary to stderr
     ///
-    /// Its params_sha256 is over all parameters and all buffers (running statistics), in the order of
-    /// the network, as they lie in memory. Counters are those of training; peak_bytes is that of the
-    /// whole run.
+    /// params_sha256 is the hash of all parameters and buffers (running statistics), in the order of the
+    /// network. Counters cover training only; peak_bytes covers the test as well.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Record training as a trace of JSON lines; - is stdout, and the summary goes to stderr then
+    /// Record training as a trace of JSON lines; with -, to stdout, and the summary to stderr
     ///
-    /// Packed by gzip if the name ends in .gz. `remat simulate` and `remat sweep` replay it.
+    /// Compressed if the name ends in .gz. Replay it with `remat simulate` or `remat sweep`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
@@ -250,29 +250,27 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N", requires = "record", value_parser = values::count, allow_hyphen_values = true)]
     pub record_steps: Option<usize>,
 
-    /// Print nothing but errors, and what --json - asks for
+    /// Print errors only; --json - and --record - still write to stdout
     #[arg(long, short)]
     pub quiet: bool,
 }
 
-/// List what there is to train on
+/// List the devices to train on
 ///
-/// The processor, and the NVIDIA GPUs with the libraries that are used on them. A name in the first column
-/// is what `remat train --device` takes.
+/// Lists the processor, the NVIDIA GPUs and the libraries found for them. The first column has the names
+/// that `remat train --device` takes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   remat devices
   remat devices --json -")]
 pub struct DevicesArgs {
-    /// Write the list as one JSON object instead; - is stdout
+    /// Write the list as a JSON object instead; - is stdout
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-/// Print completions for a shell
-///
-/// Write them to where your shell looks for them.
+/// Print a completion script for a shell
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -280,16 +278,16 @@ Examples:
   remat completions zsh > ~/.zfunc/_remat
   remat completions fish > ~/.config/fish/completions/remat.fish")]
 pub struct CompletionsArgs {
-    /// Which shell
+    /// The shell
     pub shell: Shell,
 }
 
 /// [`Dead`] by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeadArg {
-    /// Keep them until the policy picks them
+    /// Keep them until the policy evicts them
     Keep,
-    /// Drop them at once: usually better when memory is tight
+    /// Evict them at once; usually better when memory is tight
     Drop,
 }
 
@@ -303,7 +301,7 @@ impl From<DeadArg> for Dead {
 }
 
 impl Command {
-    /// Whether nothing but errors is to be said.
+    /// Whether to print errors only.
     pub fn is_quiet(&self) -> bool {
         matches!(self, Self::Train(args) if args.output.quiet)
     }
@@ -314,10 +312,10 @@ impl DeviceArgs {
     pub const fn contradiction(&self) -> Option<&'static str> {
         match self.device {
             DeviceName::Cpu if self.tf32 => {
-                Some("--tf32 is of --device cuda; add that, or drop it")
+                Some("--tf32 needs --device cuda; add that, or drop --tf32")
             }
             DeviceName::Cuda(_) if self.threads.is_some() => {
-                Some("--threads is of --device cpu; choose that, or drop it")
+                Some("--threads needs --device cpu; choose that, or drop --threads")
             }
             _ => None,
         }
@@ -328,7 +326,7 @@ impl MemoryArgs {
     /// Options that contradict each other, in words.
     pub fn contradiction(&self) -> Option<&'static str> {
         if self.own_cost && !matches!(self.policy, PolicyKind::MegEngine { .. }) {
-            return Some("--own-cost belongs to --policy megengine; add that, or drop it");
+            return Some("--own-cost needs --policy megengine; add that, or drop --own-cost");
         }
         exponents_are_lost(&[self.policy], self.exponents)
     }
@@ -344,7 +342,7 @@ impl MemoryArgs {
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
 
-    /// A runtime that obeys.
+    /// The description of a runtime with these options.
     pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
         let mut builder = Runtime::builder()
             .budget(budget)
@@ -365,7 +363,7 @@ impl MemoryArgs {
     }
 }
 
-/// Says so if none of the policies has exponents.
+/// The message if none of the policies has exponents.
 pub fn exponents_are_lost(
     policies: &[PolicyKind],
     exponents: Option<Exponents>,
@@ -375,7 +373,7 @@ pub fn exponents_are_lost(
         policy.with_exponents(a) != policy.with_exponents(b)
     };
     (exponents.is_some() && !policies.iter().any(takes)).then_some(
-        "--exponents are of policies with cost, bytes and staleness, such as dtr or megengine; choose one, or drop them",
+        "--exponents needs a policy with cost, bytes and staleness, such as dtr or megengine; choose one, or drop --exponents",
     )
 }
 

@@ -6,7 +6,7 @@ use remat::{ByteSize, Error};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why the program ends without what it was asked for.
+/// Why the program failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -19,12 +19,12 @@ impl Failure {
         Self { code: 1, message: message.into() }
     }
 
-    /// What was asked for cannot be done as asked.
+    /// The arguments make no sense, or the budget is too small.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { code: 2, message: message.into() }
     }
 
-    /// Ctrl-C ended it: no error, but not what was asked for either.
+    /// Ctrl-C ended it: not an error, but not a success either.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self { code: interrupt::EXIT_CODE, message: message.into() }
     }
@@ -34,7 +34,7 @@ impl Failure {
         Self::new(format!("{}: {error}", path.display()))
     }
 
-    /// Says it on stderr.
+    /// Prints it to stderr.
     pub fn report(&self) -> ExitCode {
         if self.code == interrupt::EXIT_CODE {
             say(&self.message);
@@ -72,11 +72,11 @@ impl From<DataError> for Failure {
     }
 }
 
-/// A batch that the host cannot even hold.
+/// A batch too large for the host's memory.
 pub fn batch_too_large(batch: usize, [c, h, w]: [usize; 3], bytes: u128) -> Failure {
     let size =
         u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
     Failure::usage(format!(
-        "a batch of {batch} images of {c}x{h}x{w} is {size}, more than this machine gives; lower --batch"
+        "a batch of {batch} images of {c}x{h}x{w} is {size}, more than this machine can allocate; lower --batch"
     ))
 }

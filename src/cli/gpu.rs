@@ -45,7 +45,7 @@ impl Gpu {
         Ok(self.device.available_bytes()?)
     }
 
-    /// Whether TF32 was asked for.
+    /// Whether TF32 is on.
     pub const fn tf32(&self) -> bool {
         self.tf32
     }

@@ -1,5 +1,5 @@
-//! Ctrl-C: the first ends the program after the step at hand, the second gives that step up, the third ends the
-//! program at once.
+//! Ctrl-C: the first ends the program after the current step, the second abandons that step, the third quits at
+//! once.
 
 use super::failure::Failure;
 use super::terminal::say;
@@ -7,13 +7,13 @@ use remat::Canceller;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What the shell takes to mean "ended by Ctrl-C".
+/// What shells use for "interrupted by Ctrl-C".
 pub const EXIT_CODE: u8 = 130;
 
 /// How often it was pressed.
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Of the runtime at work.
+/// Cancels regenerations of the running runtime.
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 
 /// From now on the first Ctrl-C is a request.
@@ -22,8 +22,8 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
     ctrlc::set_handler(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
         let what = match pressed {
-            0 => "finishing the step at hand; press Ctrl-C again to give it up",
-            1 => "giving up the step at hand; press Ctrl-C again to quit at once",
+            0 => "finishing the current step; press Ctrl-C again to abandon it",
+            1 => "abandoning the current step; press Ctrl-C again to quit at once",
             _ => std::process::exit(EXIT_CODE.into()),
         };
         if !quiet {
@@ -33,7 +33,7 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
             cancel();
         }
     })
-    .map_err(|error| Failure::new(format!("Ctrl-C cannot be listened to: {error}")))
+    .map_err(|error| Failure::new(format!("Ctrl-C cannot be handled: {error}")))
 }
 
 /// The second Ctrl-C is for this runtime.

@@ -8,31 +8,31 @@ use remat::policy::Exponents;
 use remat::{ByteSize, PolicyKind};
 use std::path::PathBuf;
 
-/// What is replayed, and on what.
+/// What is replayed, and how.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
-    /// Recordings of `remat train --record`, or logs of the DTR paper; may be packed by gzip
+    /// Recordings of `remat train --record`, or logs of the DTR paper; plain or gzipped
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 
-    /// What a cost is taken from
+    /// Where the cost of an op comes from
     #[arg(long, value_name = "WHAT", default_value = "trace", help_heading = "Replay")]
     pub cost: CostArg,
 
-    /// What memory is [default: bfc for recordings, bytes for the paper's logs]
+    /// How memory is modelled [default: bfc for recordings, bytes for the paper's logs]
     #[arg(long, value_name = "WHAT", help_heading = "Replay")]
     pub arena: Option<ArenaArg>,
 
-    /// Evict smaller tensors only when nothing else is left [default: 1/4096 of the budget with bfc, 1
+    /// Evict tensors smaller than this only as a last resort [default: 1/4096 of the budget with bfc, 1
     /// with bytes]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, help_heading = "Replay")]
     pub min_evict_bytes: Option<ByteSize>,
 
-    /// Score a sample of 2 * sqrt(n) candidates instead of all
+    /// Score a random sample of 2 * sqrt(n) candidates instead of all n
     #[arg(long, help_heading = "Replay")]
     pub sqrt_sampling: bool,
 
-    /// How much cost, bytes and staleness count in policies that have all three
+    /// Exponents of cost, bytes and staleness in policies that have all three [default: 1,1,1]
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true, help_heading = "Replay")]
     pub exponents: Option<Exponents>,
 
@@ -40,26 +40,31 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "X", default_value = "1.0", value_parser = values::from_zero::<f64>, allow_hyphen_values = true, help_heading = "Replay")]
     pub recompute_limit: f64,
 
-    /// Do the last step of each trace N times
+    /// Run the last step of each trace N times
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true, help_heading = "Replay")]
     pub repeat_step: usize,
 }
 
 /// Replay a recorded step under a budget
 ///
-/// The same engine evicts and regenerates as in training, but nothing is computed: a replay takes
-/// milliseconds. Under a deterministic cost model a recording replays with the evictions of the run that
-/// made it, given the budget in bytes and the options of that run.
+/// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the same
+/// options and the same budget in bytes, a recording replays with exactly the evictions of the run that
+/// made it, unless its costs were measured.
 #[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat simulate run.jsonl --budget 40%
+  remat simulate run.jsonl --budget 40% --policy lru --plot memory.svg
+  remat simulate run.jsonl.gz --budget 64MiB --json -")]
 pub struct SimulateArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// Most memory to use; 100% is the smallest budget under which nothing is evicted
+    /// Memory limit: 40%, 64MiB, ...; 100% is the smallest budget under which nothing is evicted
     #[arg(long, value_name = "SIZE", default_value = "40%", allow_hyphen_values = true)]
     pub budget: Share,
 
-    /// Evict before each op until no more than this is used
+    /// Evict before each op until at most this much is in use
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
@@ -67,79 +72,90 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
     pub policy: PolicyKind,
 
-    /// What becomes of tensors recomputed only as a step on the way
+    /// What to do with tensors that were recomputed only to recompute others
     #[arg(long, value_name = "WHAT", default_value = "drop")]
     pub dead: DeadArg,
 
-    /// Of sampling and of --policy random
+    /// Seed of sampling and of --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 
-    /// Write the figures as one JSON object per trace and line; - is stdout
+    /// Write the figures as JSON, one object a line for each trace; - is stdout
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Draw memory over time, of the one trace, as SVG; - is stdout
+    /// Plot memory over time as SVG, for a single trace; - is stdout
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
 }
 
 /// Replay traces with every policy at every budget
 ///
-/// All combinations of what is given, on all cores. Without options: all policies at 10 % to 100 % of the
-/// smallest budget under which nothing is evicted, as a table.
+/// Replays all combinations of the given lists, on all cores, and prints a table. By default: all policies,
+/// at 10 % to 100 % of the smallest budget under which nothing is evicted.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Example:\n  remat sweep run.jsonl --policy dtr,dtr-eq,lru --budget 10%..100%:5% --plot curves.svg")]
+Examples:
+  remat sweep run.jsonl
+  remat sweep run.jsonl --policy dtr,dtr-eq,lru --budget 10%..100%:5% --plot curves.svg
+  remat sweep run.jsonl --policy 'dtr,own/(size*stale^2)' --csv rows.csv
+  remat sweep run.jsonl --policy dtr-eq --feasibility
+
+A formula is a policy that evicts the tensor with the lowest value. Its numerator is 1, or a sum of \
+own (the cost of the tensor) and one of exact, eq or sources (the cost of evicted tensors around it). \
+Its denominator is a product of size or (size+free), and stale. Each part may be left out, or have an \
+exponent.")]
 pub struct SweepArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// What to evict first: names and formulas with commas between them
+    /// What to evict first: names and formulas, separated by commas
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies())]
     pub policy: Policies,
 
-    /// Sizes, percentages of the smallest budget that evicts nothing, and ranges of them [default:
-    /// 10%..100%:10%, with --feasibility 10%..100%:0.1%]
+    /// Memory limits: percentages, sizes and ranges [default: 10%..100%:10%, with --feasibility
+    /// 10%..100%:0.1%]
+    ///
+    /// 100% is the smallest budget under which nothing is evicted. A range is FROM..TO:STEP.
     #[arg(long, value_name = "LIST", value_parser = values::shares, allow_hyphen_values = true)]
     pub budget: Option<Shares>,
 
-    /// Evict before each op until no more than this is used: a list like --budget
+    /// Evict before each op until at most this much is in use: a list like --budget
     #[arg(long, value_name = "LIST", value_parser = values::shares, allow_hyphen_values = true)]
     pub eviction_threshold: Option<Shares>,
 
-    /// What becomes of tensors recomputed only as a step on the way
+    /// What to do with tensors that were recomputed only to recompute others: keep, drop or both
     #[arg(long, value_name = "LIST", default_value = "drop", value_delimiter = ',')]
     pub dead: Vec<DeadArg>,
 
-    /// Seeds of sampling and of --policy random: 0 to N-1; table and plot show their median and range
+    /// Replay with seeds 0 to N-1 of sampling and --policy random; table and plot show median and range
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true)]
     pub seeds: usize,
 
-    /// Look for budgets that do worse than smaller ones
+    /// Find budgets that do worse than smaller ones
     ///
     /// Holes: budgets that fail although a smaller one passes. Inversions: budgets that recompute more
     /// than the next smaller one that passes.
     #[arg(long)]
     pub feasibility: bool,
 
-    /// Replays at a time [default: one per core]
+    /// Number of replays to run in parallel [default: one per core]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub jobs: Option<usize>,
 
-    /// Write one JSON object a line for each replay; - is stdout, and a name in .gz is compressed
+    /// Write a JSON object a line for each replay; - is stdout, names in .gz are compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write a table with commas; - is stdout, and a name in .gz is compressed
+    /// Write the replays as CSV; - is stdout, names in .gz are compressed
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Draw slowdown against budget as SVG; - is stdout
+    /// Plot slowdown against budget as SVG; - is stdout
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
 
-    /// No progress bar
+    /// Hide the progress bar, and print results only
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -148,12 +164,12 @@ pub struct SweepArgs {
 pub type Policies = Vec<PolicyKind>;
 pub type Shares = Vec<Share>;
 
-/// What a cost is taken from.
+/// Where costs come from.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum CostArg {
-    /// What the trace recorded
+    /// The cost recorded in the trace
     Trace,
-    /// The arithmetic that the trace recorded, and bytes read and written
+    /// Recorded arithmetic, and bytes read and written
     Flops,
     /// Bytes read and written
     Bytes,
@@ -169,11 +185,11 @@ impl From<CostArg> for Costs {
     }
 }
 
-/// What memory is.
+/// How memory is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ArenaArg {
-    /// A number of bytes, as in the paper
+    /// A count of bytes, as in the paper
     Bytes,
-    /// A best-fit arena: holes, free neighbours, compaction and workspaces count
+    /// A best-fit arena, with fragmentation, compaction and workspaces
     Bfc,
 }

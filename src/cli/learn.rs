@@ -26,7 +26,7 @@ pub struct Course<'a> {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// As asked for.
+    /// All steps were done.
     Done,
     /// By Ctrl-C.
     Interrupted,

@@ -9,13 +9,13 @@ use sysinfo::{
 /// threads' buffers, and for others. More on a large machine: 5 %.
 const MARGIN: u64 = 512 << 20;
 
-/// Processor and memory, as far as the system tells. Nothing is 0 that is known.
+/// Processor and memory; 0 or empty where unknown.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub processor: String,
     pub threads: usize,
     pub memory_bytes: u64,
-    /// What can be had without others having to go: the page cache counts as free.
+    /// Available memory: the page cache counts as free.
     pub free_bytes: u64,
 }
 

@@ -35,7 +35,7 @@ impl fmt::Display for Matrix<'_> {
             1 => Ok(()),
             seeds => write!(
                 f,
-                "\nMedians of {}, a failure counting as the worst.",
+                "\nMedians of {}; a failed run counts as the worst.",
                 Counted(seeds as u64, "seed")
             ),
         }

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Model {
-    /// Fully connected, for quick looks
+    /// Fully connected, for quick tries
     Mlp,
     /// 3 stages of 3 blocks, for small images
     ResNet20,

@@ -7,7 +7,7 @@ use remat::{CostModelKind, PolicyKind};
 use std::ffi::OsStr;
 use std::str::FromStr;
 
-/// Parses whatever `T` does, and knows some names for it.
+/// Parses what `T` parses, and lists its names in `--help`.
 #[derive(Clone)]
 struct Named<T> {
     names: Vec<(&'static str, &'static str)>,
@@ -19,11 +19,14 @@ pub fn policy() -> impl TypedValueParser<Value = PolicyKind> {
     Named { names: policy_names(), parse: parse::<PolicyKind> }
 }
 
-/// Policies with commas between them, or words for several.
+/// Policies separated by commas, or `all` or `ablation`.
 pub fn policies() -> impl TypedValueParser<Value = Vec<PolicyKind>> {
     let mut names = policy_names();
-    names.push(("all", "all of these but none"));
-    names.push(("ablation", "each combination of own cost, neighbourhood, size, staleness, holes"));
+    names.push(("all", "all of these except none"));
+    names.push((
+        "ablation",
+        "all 36 combinations of own cost, neighbourhood, size, staleness and free neighbours",
+    ));
     Named { names, parse: parse_policies }
 }
 

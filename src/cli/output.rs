@@ -1,4 +1,4 @@
-//! Files that are asked for on the command line: stdout if they are called `-`.
+//! Output files named on the command line; `-` is stdout.
 
 use super::failure::Failure;
 use super::terminal::print_result;
@@ -14,7 +14,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Starts the file now, for what cannot be written should be known before the work, not after.
+    /// Creates the file at once, so that a file that cannot be written is an error before the work, not after.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stdout);
@@ -61,7 +61,7 @@ pub fn table_width(to_stderr: bool) -> usize {
     size.map_or(STANDARD, |(width, _)| width.0.into())
 }
 
-/// Says so if two outputs are the same file, or one is a file that is read.
+/// Fails if two outputs are the same file, or an output is also an input.
 pub fn check_distinct(
     outputs: &[(&str, &Option<PathBuf>)],
     inputs: &[PathBuf],
@@ -76,7 +76,7 @@ pub fn check_distinct(
         }
         if inputs.iter().any(|input| self::place(input) == place) {
             return Err(Failure::usage(format!(
-                "{option} would write over {}, which is to be read; give another file",
+                "{option} would overwrite {}, which is an input; give another file",
                 path.display()
             )));
         }

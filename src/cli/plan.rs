@@ -1,4 +1,4 @@
-//! Which budget a run gets, known to pass before anything is computed.
+//! Choosing a budget that passes, before anything is computed.
 
 use super::failure::Failure;
 use super::rehearsal::{Rehearsal, Rehearsed, Verdict};
@@ -11,56 +11,56 @@ use super::words::Counted;
 use remat::{ByteSize, CostModelKind, Error};
 use std::fmt;
 
-/// The budget when nothing else is said.
+/// The default budget, in percent.
 const USUAL: u32 = 40;
 
-/// A budget that the program chooses itself recomputes at most as much as the work itself, beside what
-/// the eviction threshold alone makes it recompute.
+/// A default budget may recompute at most as much as the work itself, besides what the eviction threshold
+/// alone makes it recompute.
 const CHOSEN_RATIO: f64 = 1.0;
 
-/// One that it names to somebody whose own did not do may recompute more, but not without end.
+/// A budget named in an error message may recompute more, but not without end.
 const NAMED_RATIO: f64 = 10.0;
 
-/// Where costs are measured, evictions differ from run to run. A budget counts as passing then if this part
-/// of it passes as well.
+/// Where costs are measured, evictions differ from run to run. A budget then counts as passing only if one
+/// smaller by this part passes, too.
 const MARGIN: f64 = 0.05;
 
-/// What a run takes.
+/// The memory that a run takes.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
-    /// The smallest budget found under which nothing is evicted: what percentages are of.
+    /// 100 %: the smallest budget found under which nothing is evicted.
     unbudgeted: u64,
     /// What is held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
-    /// Whether evictions differ from run to run, for costs are measured.
+    /// Whether costs are measured, so that evictions differ from run to run.
     is_measured: bool,
 }
 
-/// Why it is this budget.
+/// Why this budget was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// The command line says so.
+    /// The command line gives it.
     Asked,
-    /// It is what is free.
+    /// It is the free memory.
     Auto,
-    /// Nothing was said, and the usual one does.
+    /// None was given, and the default passes.
     Usual,
-    /// Nothing was said, and the usual one is too small.
+    /// None was given, and the default is too small.
     Passes,
-    /// Nothing was said but a threshold, and the usual one leaves that no room.
+    /// Only a threshold was given, and it does not fit below the default.
     Threshold,
 }
 
-/// What the percentages on the command line come to.
+/// The budget and threshold of a run, in bytes.
 #[derive(Debug)]
 pub struct Plan {
     needs: Needs,
     budget: u64,
     reason: Reason,
-    /// How the rehearsal under it went.
+    /// The rehearsal under this budget.
     rehearsed: Rehearsed,
-    /// Whether it thrashes because of the threshold, and would not without.
+    /// Whether it thrashes with the threshold, but not without it.
     threshold_thrashes: bool,
 }
 
@@ -92,7 +92,7 @@ impl Plan {
         Ok(Self { needs, budget, reason, rehearsed, threshold_thrashes })
     }
 
-    /// The smallest budget found under which nothing is evicted: what percentages are of.
+    /// 100 %: the smallest budget found under which nothing is evicted.
     pub const fn unbudgeted(&self) -> u64 {
         self.needs.unbudgeted
     }
@@ -110,7 +110,7 @@ impl Plan {
         self.needs.threshold
     }
 
-    /// What will go on, but not well.
+    /// Warnings about a run that will be slow, or whose threshold cannot be met.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let Needs { state, threshold, .. } = self.needs;
@@ -132,8 +132,7 @@ impl Plan {
         warnings
     }
 
-    /// A warning after a run in which so many steps recomputed several times their own work, if the
-    /// rehearsal had not said so.
+    /// A warning after a run in which this many steps thrashed, unless the rehearsal warned already.
     pub fn late_warning(&self, thrashed_steps: u64) -> Option<String> {
         (thrashed_steps > 0 && !self.rehearsed.thrashes).then(|| {
             let steps = Counted(thrashed_steps, "step");
@@ -141,7 +140,7 @@ impl Plan {
         })
     }
 
-    /// What helps against recomputing.
+    /// How to recompute less.
     fn remedy(&self) -> &'static str {
         match self.needs.threshold {
             Some(_) if self.threshold_thrashes => "raise --eviction-threshold, or drop it",
@@ -150,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// Why a run ended early that had passed its rehearsal, with a larger budget that passes.
+    /// The error of a run that passed its rehearsal but ran out of memory, with a larger budget that passes.
     pub fn too_small(&self, rehearsal: &Rehearsal<'_>, shows: Shows, error: &Error) -> Failure {
         let planner = Planner { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
         let refusal = planner.refusal(self.budget, &ByteSize(self.budget).to_string(), Some(error));
@@ -159,7 +158,7 @@ impl Plan {
 }
 
 impl Needs {
-    /// Finds out, by rehearsing without a limit, and then within one.
+    /// Finds them by rehearsals, first without a limit, then with one.
     fn of(rehearsal: &Rehearsal<'_>, waiting: &Waiting) -> Result<Self, Failure> {
         waiting.at("rehearsing without a limit");
         let Rehearsed { peak_bytes, state_bytes: state, .. } = rehearsal.unlimited()?;
@@ -180,11 +179,11 @@ impl Needs {
         Ok(Self { unbudgeted, state, threshold, is_measured })
     }
 
-    /// The margin of a budget that the program chose or named.
+    /// A note on the margin of a budget that the program chose or named.
     fn margin(&self) -> String {
         match self.is_measured {
             true => format!(
-                "\n  costs are measured and vary, so {:.0} % less passes the rehearsal as well",
+                "\n  costs are measured and vary; a budget {:.0} % smaller passes the rehearsal, too",
                 100.0 * MARGIN
             ),
             false => String::new(),
@@ -208,7 +207,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// A budget that somebody gave; if it fails, an error with one that passes.
+    /// Rehearses a given budget; if it fails, the error names one that passes.
     fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, Failure> {
         if budget < self.needs.state {
             return Err(self.refusal(budget, asked, None)?);
@@ -220,7 +219,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What to say of a budget that failed, with this error or for the state's sake alone.
+    /// The message for a budget that failed with this error, or without one because the state alone exceeds it.
     fn refusal(&self, budget: u64, asked: &str, error: Option<&Error>) -> Result<Failure, Failure> {
         let above = self.needs.percent(budget) as u32 + 1;
         let mut message = match (self.passing(above, NAMED_RATIO)?, self.needs.threshold) {
@@ -250,7 +249,7 @@ impl Planner<'_> {
         Ok(Failure::usage(message))
     }
 
-    /// A budget for somebody who gave none.
+    /// The budget where none was given.
     fn choose(&self) -> Result<(Reason, u64, Rehearsed), Failure> {
         let (reason, low) = match self.needs.threshold {
             Some(threshold) if threshold >= self.needs.bytes(USUAL) => (Reason::Threshold, 100),
@@ -262,13 +261,13 @@ impl Planner<'_> {
         if let Some((percent, rehearsed)) = self.passing(low + 1, CHOSEN_RATIO)? {
             return Ok((Reason::Passes, self.needs.bytes(percent), rehearsed));
         }
-        // The threshold alone recomputes without end. Whoever gave it is warned, and may have it.
+        // The threshold alone recomputes without end. The user is warned, and gets what they asked for.
         let budget = self.needs.unbudgeted;
         Ok((Reason::Threshold, budget, self.asked(budget, "100%")?))
     }
 
-    /// The smallest percentage from `low` on that was found to pass, and how. It recomputes no more than
-    /// `ratio` times the work itself, beside what the threshold alone makes it recompute.
+    /// The smallest percentage found from `low` on that passes, and its rehearsal. It recomputes at most
+    /// `ratio` times the work itself, besides what the threshold alone makes it recompute.
     fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, Failure> {
         // Less than the state cannot pass, and less than the threshold makes no sense.
         let least = self.needs.state.max(self.needs.threshold.unwrap_or(0));
@@ -283,7 +282,7 @@ impl Planner<'_> {
         Ok(passed)
     }
 
-    /// How the rehearsal under so many percent went, if it passed.
+    /// The rehearsal with this percentage as the budget, if it passed.
     fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, Failure> {
         let limit = self.rehearsal.memory.recompute_limit.map_or(ratio, |own| own.min(ratio));
         let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);
@@ -458,7 +457,7 @@ mod tests {
     fn a_budget_of_its_own_choice_passes_with_a_margin_where_costs_vary() {
         let (fixed, varying) =
             (plan("--batch 32").unwrap(), plan("--batch 32 --cost measured").unwrap());
-        assert!(varying.to_string().ends_with("so 5 % less passes the rehearsal as well"));
+        assert!(varying.to_string().ends_with("a budget 5 % smaller passes the rehearsal, too"));
         assert!(!fixed.to_string().contains("rehearsal"));
         rehearse("--batch 32 --cost measured", |rehearsal| {
             let less = (varying.budget as f64 * (1.0 - MARGIN)) as u64;

@@ -1,4 +1,4 @@
-//! Where a run is, for people.
+//! Progress bars and lines.
 
 use super::terminal::{BARS, Shows, say};
 use super::words::Counted;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Between turns of a spinner.
 pub const TURN: Duration = Duration::from_millis(100);
 
-/// What is under way, in steps or in images: on a terminal a bar, else a line now and then.
+/// Progress in steps or in images: on a terminal a bar, otherwise a line now and then.
 pub struct Progress {
     shows: Shows,
     bar: ProgressBar,
@@ -51,6 +51,8 @@ impl Progress {
             ProgressBar::hidden()
         };
         if shows == Shows::Bars {
+            // At once, as the work may be done before the first turn.
+            bar.tick();
             // Not only when a step is done, which may take a while.
             bar.enable_steady_tick(TURN);
         }

@@ -1,4 +1,4 @@
-//! Dry runs: the commands of a run, on a device that only counts.
+//! Rehearsals: the commands of a run, on a simulated device.
 
 use super::args::MemoryArgs;
 use super::failure::{Failure, batch_too_large};
@@ -14,14 +14,14 @@ use std::sync::Arc;
 /// from the second on, each is like the one before.
 const STEPS: usize = 4;
 
-/// And if memory is to settle: until a step leaves it as the one before did. With very small batches it
-/// never does, for the statistics of batch norm wander through its holes; so this is the end.
+/// Most steps until memory settles, that is, until a step leaves it as the one before did. With very small
+/// batches it never does: the statistics of batch norm wander through its holes.
 const STEPS_TO_SETTLE: usize = 32;
 
 /// Full test batches of a rehearsal: the second starts with what the first left.
 const TEST_BATCHES: usize = 2;
 
-/// What a run will do, but for the numbers.
+/// A run without its numbers.
 pub struct Rehearsal<'a> {
     /// Stands in for the device: the same workspaces, nothing computed.
     pub sim: Sim<Op, HostTensor>,
@@ -35,7 +35,7 @@ pub struct Rehearsal<'a> {
     tests: Vec<Arc<HostTensor>>,
 }
 
-/// How a rehearsal went.
+/// The outcome of a rehearsal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rehearsed {
     /// In training and in the test.
@@ -54,7 +54,7 @@ pub struct Rehearsed {
     pub is_settled: bool,
 }
 
-/// The memory it had was too little, by its own measure: this is no error yet.
+/// An `Err` means that the memory did not suffice; that is not a failure of the program.
 pub type Verdict = Result<Rehearsed, Error>;
 
 impl<'a> Rehearsal<'a> {

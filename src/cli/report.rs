@@ -12,9 +12,9 @@ pub struct Report {
     pub data: String,
     pub batch: usize,
     pub ending: EndingName,
-    /// That were done.
+    /// Steps that were done.
     pub steps: usize,
-    /// That were asked for.
+    /// Steps that were requested.
     pub steps_asked: usize,
     pub seed: u64,
     #[serde(flatten)]
@@ -35,9 +35,9 @@ pub struct Report {
     pub state_bytes: u64,
     /// Of the whole run, test included.
     pub peak_bytes: u64,
-    /// Of the last step that was done. Not a number: null.
+    /// Of the last step that was done; null if it is NaN or infinite.
     pub final_loss: Option<f32>,
-    /// The step, counted from 1, from which on the loss is no number.
+    /// The first step, counted from 1, whose loss is NaN or infinite.
     pub diverged_since_step: Option<usize>,
     pub test_accuracy: Option<f64>,
     pub test_images: usize,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Replays each trace once and tells how it went.
+/// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(&[args.policy])?;
     check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], &args.replay.traces)?;
@@ -95,19 +95,19 @@ impl ReplayArgs {
             .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
     }
 
-    /// Reads a trace, with its last step as often as was asked for.
+    /// Reads a trace, and repeats its last step as `--repeat-step` says.
     pub fn open(&self, path: &Path) -> Result<Trace, Failure> {
         let trace = Trace::open(path).map_err(|e| Failure::new(e.to_string()))?;
         let trace = trace.repeat_step(self.repeat_step);
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
 
-    /// A replay as asked for, but for budget and policy.
+    /// A replay with these options; its budget and policy are still to be set.
     pub fn like(&self, trace: &Trace, seed: u64) -> Result<Replay, Failure> {
         let costs = Costs::from(self.cost);
         if costs == Costs::Flops && !trace.program().has_flops() {
             return Err(Failure::usage(format!(
-                "{} does not tell how much arithmetic its ops are; use --cost trace or bytes",
+                "{} does not record the flops of its ops; use --cost trace or bytes",
                 trace.name()
             )));
         }
@@ -125,7 +125,7 @@ impl ReplayArgs {
         Ok(replay)
     }
 
-    /// What is too small to evict under a budget.
+    /// Tensors smaller than this are evicted last, under this budget.
     pub fn min_evict_bytes(&self, like: &Settings, budget: u64) -> u64 {
         match (self.min_evict_bytes, like.placement) {
             (Some(ByteSize(bytes)), _) => bytes,
@@ -173,7 +173,7 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  100 %       {}, the least found that evicts nothing; unbudgeted peak {}",
+            "  100 %       {}, the smallest budget found that evicts nothing; unbudgeted peak {}",
             ByteSize(self.row.full_budget_bytes),
             ByteSize(self.row.unbudgeted_peak_bytes),
         )?;
@@ -182,7 +182,7 @@ impl std::fmt::Display for Report {
         }
         writeln!(
             f,
-            "  evictions   {}, {} together; {} asked for",
+            "  evictions   {}, {} in all; {} computed",
             HumanCount(self.row.evictions),
             ByteSize(self.evicted_bytes),
             Counted(self.row.score_evaluations, "score"),
@@ -204,7 +204,7 @@ impl std::fmt::Display for Report {
         }
         write!(
             f,
-            "  took        {:.1} ms, {:.1} ms of it to choose",
+            "  took        {:.1} ms, {:.1} ms of it choosing what to evict",
             1e3 * self.row.seconds,
             1e3 * self.row.search_seconds
         )

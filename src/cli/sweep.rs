@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Slowdowns beyond this are drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
 
-/// Replays everything and writes what was asked for.
+/// Replays all combinations and writes the outputs.
 pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     args.replay.check(&args.policy)?;
     let SweepArgs { json, csv, plot: drawing, .. } = args;
@@ -101,7 +101,7 @@ fn jobs_of<'a>(
     let Unbudgeted { peak_bytes, full_budget, cost } = unbudgeted;
     if !args.quiet {
         say(format_args!(
-            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, the least found that evicts nothing",
+            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, the smallest budget found that evicts nothing",
             Counted(trace.program().ops() as u64, "op"),
             like.unit(trace.program()).show(cost),
             ByteSize(peak_bytes),
@@ -140,7 +140,7 @@ fn jobs_of<'a>(
     Ok(replays.into_iter().map(job).collect())
 }
 
-/// With a progress bar, if somebody looks.
+/// With a progress bar on a terminal.
 fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
     let visible = !args.quiet && std::io::stderr().is_terminal();
     let bar = visible.then(|| {
@@ -180,7 +180,7 @@ fn commas(rows: &[Row]) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|e| broken(&e))
 }
 
-/// A panel per trace, a line per policy; per threshold and fate of the dead, too, where they vary.
+/// A panel per trace, a line per policy; also per threshold and `--dead`, where they vary.
 fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     let labels = Labels::of(rows, given);
@@ -261,7 +261,7 @@ fn as_given(given: &HashMap<(String, u64), Share>, trace: &str, bytes: u64) -> S
     }
 }
 
-/// A size in the largest unit in which two decimals tell all of it: `64MiB`, `1.5GB`, `145161`.
+/// A size, exactly, in the largest unit that needs at most two decimals: `64MiB`, `1.5GB`, `145161`.
 fn exact(bytes: u64) -> String {
     const UNITS: [(u64, &str); 8] = [
         (1 << 40, "TiB"),

@@ -1,4 +1,4 @@
-//! What is trained on: opened once, before any work.
+//! The device to train on, opened once, before any work.
 
 use super::args::DeviceArgs;
 use super::failure::Failure;
@@ -50,7 +50,7 @@ pub enum Target {
     Gpu(Gpu),
 }
 
-/// What is said of a device.
+/// The description of a device.
 #[derive(Debug, Serialize)]
 pub struct About {
     device: String,
@@ -75,7 +75,7 @@ impl fmt::Display for About {
 }
 
 impl Target {
-    /// Opens the device that was asked for.
+    /// Opens the chosen device.
     pub fn open(args: &DeviceArgs) -> Result<Self, Failure> {
         match args.device {
             DeviceName::Cpu => Ok(Self::Cpu { threads: args.threads.unwrap_or_else(cores) }),
@@ -83,7 +83,7 @@ impl Target {
         }
     }
 
-    /// A device that only counts and asks for the same workspaces: the same peak of memory.
+    /// A simulated device with the same workspaces, and so the same peak of memory.
     pub fn sim(&self) -> Sim<Op, HostTensor> {
         match self {
             Self::Cpu { .. } => Sim::cpu(),
@@ -103,7 +103,7 @@ impl Target {
         }
     }
 
-    /// What is said of it.
+    /// Its description.
     pub fn about(&self) -> About {
         match self {
             Self::Cpu { threads } => {

@@ -1,4 +1,4 @@
-//! Stdout for results, stderr for all else.
+//! Stdout for results, stderr for everything else.
 
 use super::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
@@ -53,8 +53,7 @@ pub fn hide_progress() {
     BARS.set_draw_target(ProgressDrawTarget::hidden());
 }
 
-/// What `--color` says. Asked before the arguments are understood, for what is wrong with them is said in
-/// color as well.
+/// Applies `--color`. Done before the arguments are parsed, as errors in them are printed in color, too.
 pub fn set_color(args: impl Iterator<Item = String>) {
     let choice = color(args).unwrap_or_default();
     match choice {
@@ -75,7 +74,7 @@ fn color(args: impl Iterator<Item = String>) -> Option<clap::ColorChoice> {
     (0..args.len()).rev().find_map(value)?.parse().ok()
 }
 
-/// Does `work`, a rehearsal whose events would only confuse.
+/// Does `work`, a rehearsal, and drops its events.
 pub fn muted<R>(work: impl FnOnce() -> R) -> R {
     REHEARSALS.fetch_add(1, Ordering::Relaxed);
     let done = work();
@@ -96,18 +95,18 @@ impl Write for AboveBars {
     }
 }
 
-/// Says something on stderr. If nobody listens, so be it.
+/// Prints a line to stderr, and ignores errors.
 pub fn say(line: impl Display) {
     let _ = AboveBars.write_all(format!("{line}\n").as_bytes());
 }
 
-/// Says what will go on, but not well.
+/// Prints a warning.
 pub fn warn(line: impl Display) {
     let style = Styles::styled().get_invalid().bold();
     say(format_args!("{style}warning:{style:#} {line}"));
 }
 
-/// Says why the program ends, the way clap does.
+/// Prints an error, the way clap does.
 pub fn fail(message: &str) {
     let style = *Styles::styled().get_error();
     say(format_args!("{style}error:{style:#} {}", message.trim_end()));
@@ -124,7 +123,7 @@ pub fn print_result(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Whether events of the engine were asked for.
+/// Whether `RUST_LOG` is set.
 fn is_logging() -> bool {
     wanted_events().is_some()
 }
@@ -164,8 +163,8 @@ pub fn start_logging(quiet: bool) {
     }
 }
 
-/// Of what is shown unasked. Not errors: those end the run, and are told then. Not what the engine warns of
-/// either: the program knows which option is to blame, and says it itself.
+/// Events shown by default: warnings, but not those of the engine, as the program knows which option is to
+/// blame and warns itself. Not errors either: those end the run, and are printed then.
 fn is_warning(event: &Metadata<'_>) -> bool {
     let from_engine = event.module_path().is_some_and(|path| path.starts_with("remat::engine"));
     *event.level() == Level::WARN && !from_engine

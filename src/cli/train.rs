@@ -17,7 +17,7 @@ use super::words::Counted;
 use remat::data::{Batches, Dataset};
 use remat::{Builder, PolicyKind};
 
-/// Passes over the images when nothing else is said.
+/// The default number of epochs.
 const EPOCHS: usize = 20;
 
 /// Rehearses, trains, tests and reports.
@@ -93,7 +93,7 @@ fn steps(args: &TrainArgs, data: &Dataset) -> usize {
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
-/// With the recording that was asked for, if any.
+/// The builder with the recording, if there is one.
 fn record(builder: Builder, args: &TrainArgs, finished: &Finished) -> Result<Builder, Failure> {
     let Some(path) = &args.output.record else { return Ok(builder) };
     let steps = args.output.record_steps.unwrap_or(usize::MAX);
@@ -101,7 +101,7 @@ fn record(builder: Builder, args: &TrainArgs, finished: &Finished) -> Result<Bui
     Ok(builder.record(recording.map_err(|e| Failure::writing(path, e))?))
 }
 
-/// An error if the run did not come to the end that was asked for.
+/// An error if the run ended early.
 fn judge(outcome: &Outcome, steps: usize, lr: f32) -> Result<(), Failure> {
     let steps = Counted(steps as u64, "step");
     match outcome.ending {
@@ -114,7 +114,7 @@ fn judge(outcome: &Outcome, steps: usize, lr: f32) -> Result<(), Failure> {
             "the loss is {loss} since step {since} of {steps}; lower --lr, which is {lr}"
         ))),
         Ending::Broken => Err(Failure::new(format!(
-            "after {steps} the network gives no numbers any more; lower --lr, which is {lr}"
+            "after {steps} the outputs of the network are not finite; lower --lr, which is {lr}"
         ))),
     }
 }

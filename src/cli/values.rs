@@ -5,7 +5,7 @@ use remat::policy::Exponents;
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes, or a percentage of the step's unbudgeted peak.
+/// Bytes, or a percentage of the smallest budget that evicts nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
     /// `40%`
@@ -15,7 +15,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// In bytes, of this peak.
+    /// In bytes, where 100 % is this.
     pub fn of(self, peak: u64) -> u64 {
         match self {
             Self::Percent(percent) => (peak as f64 * (percent / 100.0)) as u64,
@@ -36,15 +36,13 @@ impl FromStr for Share {
             return match text.parse::<ByteSize>() {
                 Ok(ByteSize(0)) => Err(format!("0 bytes hold no tensor; {WRITE}")),
                 Ok(ByteSize(bytes)) => Ok(Self::Bytes(bytes)),
-                Err(_) => {
-                    Err(format!("neither a percentage of the peak nor a size in bytes; {WRITE}"))
-                }
+                Err(_) => Err(format!("neither a percentage nor a size in bytes; {WRITE}")),
             };
         };
         match percent.trim().parse::<f64>() {
             // Above this it is a slip, not a wish. The comparison is false for NaN, too.
             Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
-            _ => Err(format!("not a percentage above 0 and up to 1000000; {WRITE}")),
+            _ => Err(format!("a percentage is above 0 and at most 1000000; {WRITE}")),
         }
     }
 }

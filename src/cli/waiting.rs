@@ -1,4 +1,4 @@
-//! A sign of life from work of unknown length.
+//! Progress of work of unknown length.
 
 use super::progress::TURN;
 use super::terminal::{BARS, Shows, say};
@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Tells what the program is busy with, if that takes longer than a moment: on a terminal as a spinner,
-/// else as a line now and then.
+/// Shows what the program is doing, if it takes longer than a moment: on a terminal as a spinner, otherwise
+/// as a line now and then.
 pub struct Waiting {
-    /// Invisible at first. Its message is what is told.
+    /// Invisible at first. Its message is what is shown.
     spinner: ProgressBar,
     /// Dropped when the work is done.
     busy: Option<Sender<()>>,
@@ -18,7 +18,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Nothing is told of work that takes no longer.
+    /// Work that takes no longer is not shown.
     const MOMENT: Duration = Duration::from_secs(1);
     /// Between lines.
     const SILENCE: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         drop(self.busy.take());
         if let Some(teller) = self.teller.take() {
-            // One that panicked has told what it could.
+            // If it panicked, there is nothing more to show.
             let _ = teller.join();
         }
     }

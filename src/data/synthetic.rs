@@ -1,4 +1,4 @@
-//! Images made up as they are asked for: any size, no memory.
+//! Random images, generated when they are read: any size, no memory.
 
 use super::{DataError, Dataset, Images, Pixels};
 use crate::rng::SplitMix64;

@@ -1,4 +1,4 @@
-//! What every device that runs the built-in ops must do. The bodies know nothing of the device: they put
+//! Tests for every device that runs the built-in ops. They know nothing of the device: they put
 //! tensors on it, run ops and read back. [`on_device`] makes tests of them for one device.
 
 mod absurd;

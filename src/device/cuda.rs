@@ -106,7 +106,7 @@ impl Cuda {
         Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
     }
 
-    /// A device that only counts and asks for the same workspaces: the same peak of memory.
+    /// A simulated device with the same workspaces, and so the same peak of memory.
     #[must_use]
     pub fn sim(&self) -> Sim<Op, HostTensor> {
         let libraries = Arc::clone(self.gpu.libraries());
@@ -239,7 +239,7 @@ fn workspace(libraries: &Libraries, op: &Op, inputs: &[Layout], outputs: &[Layou
         }
         _ => execute::workspace(op, inputs, outputs),
     };
-    // What no memory holds is as much as can be told.
+    // More than any memory holds: saturate.
     bytes.min(isize::MAX as u64)
 }
 

@@ -1,10 +1,10 @@
-//! The storages that could be evicted, and what is known of their scores.
+//! The storages that could be evicted, and lower bounds of their scores.
 //!
-//! Not every score is asked for at each choice. Of each candidate a *floor* is kept: a score that it had,
-//! which has not been lowered since (see [`Aging`]). The candidate whose floor is lowest is asked for its
-//! score; if that is still its floor, no other can be lower, and else the floor rises to it and the search
-//! goes on. This is the lazy greedy search of Minoux (1978). Floors lie in an array of their own, so that
-//! looking at all of them costs less than asking for one score.
+//! Not every score is computed at each choice. Each candidate has a *floor*: a score that it had once and
+//! that has not fallen since (see [`Aging`]). The score of the candidate with the lowest floor is computed. If
+//! it equals the floor, no other score can be lower; otherwise the floor rises to it, and the search goes on.
+//! This is the lazy greedy search of Minoux (1978). Floors lie in an array of their own, so that looking at all
+//! of them costs less than computing one score.
 
 use super::StorageKey;
 use smallvec::SmallVec;
@@ -58,8 +58,8 @@ pub(super) struct Candidates {
     all_lowered: bool,
     /// The lowest score of each block, in the search at hand.
     blocks: Vec<f64>,
-    /// No answer is taken to be lower in the search at hand: above what stands for none, whatever it is
-    /// divided by.
+    /// Lower scores count as this in the current search, so that every score stays above [`UNKNOWN`], also when
+    /// it is divided by the staleness.
     least: f64,
 }
 

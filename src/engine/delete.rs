@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Backward does not need the inputs of the adds, so the tape lets them go. Freeing them for good would
-//! nail down everything made from them; so their bytes go and their slots stay (a *fake* delete), and
+//! make everything made from them impossible to evict; so their bytes go and their slots stay (a *fake* delete), and
 //! all after the first 9 MB can still be evicted. When the last storage that needs such a slot goes, the
 //! slot goes too (a *real* delete), and then perhaps its own inputs.
 

@@ -53,7 +53,10 @@ impl<D: Device> Engine<D> {
         self.stats.search_seconds += start.elapsed().as_secs_f64();
         let Some((score, victim)) = choice? else { return Ok(false) };
         let bytes = self.table.storage(victim).bytes;
-        tracing::debug!(target: "remat", op = self.name_of(victim), bytes, score, "will evict");
+        tracing::debug!(
+            target: "remat", op = self.op_of(victim), tensor = %self.tensor_name(victim), bytes, score,
+            "will evict"
+        );
         self.evict_counted(victim);
         Ok(true)
     }
@@ -71,7 +74,7 @@ impl<D: Device> Engine<D> {
             self.evict_counted(storage);
         } else if self.table.is_resident(storage) {
             tracing::warn!(
-                target: "remat", op = self.name_of(storage), bytes = self.table.storage(storage).bytes,
+                target: "remat", tensor = %self.name_of(storage), bytes = self.table.storage(storage).bytes,
                 "not evicted: it is a leaf, which nothing could bring back"
             );
         }
@@ -105,7 +108,10 @@ impl<D: Device> Engine<D> {
             self.table.set_absent(key, Residence::Evicted).expect("only resident bytes can go");
         self.space.free(held);
         self.tell(|policy, view, _| policy.did_evict(key, view));
-        tracing::trace!(target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes, "did evict");
+        tracing::trace!(
+            target: "remat", op = self.op_of(key), tensor = %self.tensor_name(key),
+            bytes = self.table.storage(key).bytes, "did evict"
+        );
     }
 
     /// Tells the policy what happened, and takes note of the scores that it reports as lowered.

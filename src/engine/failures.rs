@@ -1,8 +1,8 @@
-//! Failures: what is lost to them, what is skipped because of them, and who is told.
+//! Failures: which values are lost, which updates are skipped, and who gets the error.
 //!
 //! A value whose op failed is *poisoned*, and so is whatever is made from it. Leaves are spared: an update whose
 //! inputs are poisoned, or that finds no room, is skipped, and its handle goes on naming the old value. Each
-//! failure is told once: by the first read of a value that is lost to it, by the first read of anything after
+//! failure is reported once: by the first read of a value that is lost to it, by the first read of anything after
 //! an update was skipped because of it, or by [`Engine::take_failure`].
 
 use super::{Engine, Error, Residence, StorageKey};

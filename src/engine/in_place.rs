@@ -1,7 +1,7 @@
 //! Updates in place: the output takes over the storage of the input it consumes.
 //!
-//! The old value is gone then, so nothing may be left that would need it to be regenerated: what needs it
-//! is made a leaf first, or else the old value stays and the update works on a copy.
+//! The old value is gone afterwards, so nothing that remains may need it to be regenerated. What needs it
+//! becomes a leaf first; or the old value stays, and the update works on a copy.
 //!
 //! An update that cannot be made is skipped: its handle goes on naming the old value. Only what a kernel may have
 //! written over before it failed is lost.

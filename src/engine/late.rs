@@ -1,4 +1,4 @@
-//! Times of runs that the device tells later, as it runs behind.
+//! Times of runs on a device that runs behind, which it reports later.
 
 use super::guard::{caught, guarded};
 use super::run::COST_MODEL;

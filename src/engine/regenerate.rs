@@ -164,8 +164,8 @@ impl<D: Device> Engine<D> {
                     self.table.path(path).inputs.iter().map(|e| e.storage).collect();
                 self.touch(&inputs);
                 tracing::trace!(
-                    target: "remat", op = self.name_of(key), bytes = self.table.storage(key).bytes,
-                    depth = cascade.frames.len(), "will regenerate"
+                    target: "remat", op = self.op_of(key), tensor = %self.tensor_name(key),
+                    bytes = self.table.storage(key).bytes, depth = cascade.frames.len(), "will regenerate"
                 );
                 cascade.frames.push(Frame::new(Some(path), inputs));
                 continue;

@@ -84,6 +84,10 @@ impl<D: Device> Engine<D> {
                     self.table.set_resident(*key, block);
                     self.table.storages[*key].recomputed += u32::from(again);
                     if again {
+                        tracing::debug!(
+                            target: "remat", op = body.work.name(), tensor = %self.tensor_name(*key),
+                            bytes = self.table.storage(*key).bytes, cost, "did regenerate"
+                        );
                         self.tell(|policy, view, lowered| {
                             policy.did_regenerate(*key, view, lowered)
                         });

@@ -1,9 +1,8 @@
-//! Regenerating by a schedule: every run, and every moment at which a value is let go, settled before the
-//! first run.
+//! Regenerating by a schedule: every run and every eviction is decided before the first run.
 //!
 //! Regenerating on demand (`regenerate.rs`) decides as it goes. Where memory is short it may evict what it
 //! has just brought back, bring that back again, and so on, at every level of a deep history: its work can
-//! grow exponentially. When a regeneration begins to repeat itself, it stops and asks for a schedule. A schedule
+//! grow exponentially. When a regeneration begins to repeat itself, it stops and follows a schedule. A schedule
 //! is found by rehearsing the rest on a copy of the graph ([`Closure`]), where each run that still has to
 //! come is known, and so is when each value will be read next. Its cost is known before anything runs.
 //!

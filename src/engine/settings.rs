@@ -1,4 +1,4 @@
-//! What an engine is told when it is made.
+//! Settings of an engine.
 
 use crate::bytes::ByteSize;
 use crate::error::Error;

@@ -39,7 +39,7 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             if !self.fit_as_leaves(&[key]) || self.commit_storage(key).is_err() {
-                tracing::warn!(target: "remat", op = self.name_of(key), "keeps its history across a step");
+                tracing::warn!(target: "remat", op = self.op_of(key), tensor = %self.tensor_name(key), "keeps its history across a step");
                 self.crossing.push(key);
             }
         }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A tensor is a handle's view of a storage: its slot goes when the handle goes. What stays as long
-//! as somebody may need it again is the storage, and the compute path that makes it.
+//! as it may be needed again is the storage, and the compute path that makes it.
 //!
 //! Nothing in here knows the op type or the device, so a policy can read all of it.
 

@@ -1,4 +1,4 @@
-//! Recomputing far beyond the work done: a state of its own, told apart from progress.
+//! Thrashing: recomputing far more than the work itself.
 
 use super::{Engine, Error};
 use crate::device::Device;
@@ -59,7 +59,6 @@ impl<D: Device> Engine<D> {
         self.stats.recomputed_ops += 1;
         self.stats.recomputed_bytes = self.stats.recomputed_bytes.saturating_add(bytes);
         self.stats.recompute_cost += cost;
-        tracing::debug!(target: "remat", op, bytes, cost, "did regenerate");
         if self.work.did_run_again(cost) {
             self.stats.thrashed_steps += 1;
             let (recomputed, base) = (self.work.recomputed, self.work.base);

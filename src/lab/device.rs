@@ -1,4 +1,4 @@
-//! What a program runs on: a device that takes the trace's word for everything.
+//! The device of a replay: sizes and costs are those of the trace.
 
 use crate::cost::{CostModel, Run};
 use crate::device::{Call, Device, DeviceError, Place, Took};

@@ -28,7 +28,7 @@ pub struct Feasibility {
     pub worst_inversion: f64,
 }
 
-/// Looks through the rows of a sweep, for each trace, policy, fate of the dead, threshold and seed.
+/// Searches the rows of a sweep, for each trace, policy, [`Dead`](crate::Dead), threshold and seed.
 #[must_use]
 pub fn feasibility(rows: &[Row]) -> Vec<Feasibility> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();

@@ -1,6 +1,6 @@
 //! Pictures of what the lab found, as SVG text: slowdown over budget, memory over time.
 //!
-//! They are made for print, also in black and white: lines differ by dash and marker as well as by
+//! They are made for print, in black and white, too: lines differ by dash and marker as well as by
 //! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8 points.
 
 mod draw;
@@ -96,7 +96,7 @@ pub enum PlotError {
 /// All panels have the same axes. `limit` is the highest slowdown that is drawn in its place (2.0 suits
 /// most); what is above sits at the upper edge, under an arrow head. Where a policy failed, its marker is
 /// in the strip "fails" above the plot, in a row of its own. Where only some of several runs failed, the
-/// range of the others is drawn as well, and the median of all, a failure counting as the worst. Of markers
+/// range of the others is drawn as well, and the median of all, where a failure counts as the worst. Of markers
 /// that would overlap on one line, only some are drawn. Lines that are the same in every panel are drawn
 /// once, with all their names in the legend.
 ///

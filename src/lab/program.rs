@@ -19,7 +19,7 @@ pub type TensorId = u32;
 /// update that consumes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Instruction {
-    /// A value from the host, which can be brought back by another upload.
+    /// A value from the host, which another upload regenerates.
     Put {
         /// What it makes.
         tensor: TensorId,
@@ -28,7 +28,7 @@ pub enum Instruction {
         /// What the upload costs.
         cost: f64,
     },
-    /// A value that was there before the step began, which nothing can bring back.
+    /// A value from before the step, which cannot be regenerated.
     Constant {
         /// What it makes.
         tensor: TensorId,
@@ -43,7 +43,7 @@ pub enum Instruction {
     Get(TensorId),
     /// The last handle went.
     Del(TensorId),
-    /// The user wished to evict it.
+    /// The user evicted it.
     Drop(TensorId),
     /// It became a leaf.
     Commit(TensorId),
@@ -88,7 +88,7 @@ pub struct Op<'a> {
     pub first: TensorId,
     /// What it costs, of views too, in the unit of the trace.
     pub cost: f64,
-    /// Floating-point operations, where the trace tells.
+    /// Floating-point operations, if the trace records them.
     pub flops: Option<f64>,
     /// Scratch bytes.
     pub workspace: u64,
@@ -125,8 +125,7 @@ pub struct OpInfo<'a> {
     pub rematerializable: bool,
 }
 
-/// A recorded step, sound by construction: what an instruction reads is there, sizes and costs are numbers
-/// that can be added up.
+/// A recorded step, valid by construction: every tensor that is read exists, and sizes and costs can be added up.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     instructions: Vec<Instruction>,
@@ -156,13 +155,13 @@ struct OpRecord {
     rematerializable: bool,
 }
 
-/// An instruction that makes no sense where it stands.
+/// An instruction that is invalid at its place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProgramError {
-    /// Something deleted, consumed, or never made.
+    /// A tensor that was deleted, consumed, or never made.
     #[error("the tensor is not there any more: it was deleted or consumed before")]
     Gone,
-    /// Not a number that can be counted with.
+    /// A cost or flops that is negative, NaN or infinite.
     #[error("{what} is {value}; a finite number from 0 up was expected")]
     Number {
         /// What it is of.
@@ -261,7 +260,7 @@ impl Program {
         self.instructions.iter().any(|i| matches!(i, Instruction::Constant { .. }))
     }
 
-    /// Whether all ops say how much arithmetic they are.
+    /// Whether the flops of all ops are recorded.
     #[must_use]
     pub fn has_flops(&self) -> bool {
         self.ops.iter().all(|op| op.flops.is_some())
@@ -350,7 +349,7 @@ impl Program {
         self.about(tensor, Instruction::Get)
     }
 
-    /// Adds a wish to evict.
+    /// Adds an eviction by the user.
     ///
     /// # Errors
     /// If the tensor is gone.

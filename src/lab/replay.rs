@@ -13,10 +13,10 @@ use slotmap::Key as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a cost is taken from.
+/// Where costs come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Costs {
-    /// What the trace recorded.
+    /// The costs recorded in the trace.
     #[default]
     Trace,
     /// The arithmetic that the trace recorded: as [`CostModelKind::Flops`].
@@ -42,7 +42,7 @@ pub struct Replay {
     pub settings: Settings,
     /// What is evicted.
     pub policy: PolicyKind,
-    /// What a cost is taken from.
+    /// Where costs come from.
     pub costs: Costs,
 }
 
@@ -51,7 +51,7 @@ pub struct Replay {
 pub enum Status {
     /// At the end of the program.
     Done,
-    /// For want of memory, or because it recomputed too much: `at` is the instruction.
+    /// It ran out of memory, or recomputed too much, at instruction `at`.
     Failed {
         /// Position in [`Program::instructions`].
         at: usize,
@@ -60,7 +60,7 @@ pub enum Status {
     },
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
@@ -82,8 +82,8 @@ impl Outcome {
 }
 
 impl Replay {
-    /// A replay in `budget` bytes that counts bytes as the DTR paper does: no places, nothing too small to
-    /// be evicted. It ends when recomputing costs more than the program itself.
+    /// A replay in `budget` bytes that counts bytes as the DTR paper does: without placement, and with nothing too
+    /// small to be evicted. It ends when recomputing costs more than the program itself.
     #[must_use]
     pub fn new(policy: PolicyKind, budget: u64) -> Self {
         let mut settings = Settings::new(budget);
@@ -126,7 +126,7 @@ impl Replay {
     }
 }
 
-/// A program at work.
+/// A program that is being run.
 pub(super) struct Machine<'a> {
     program: &'a Program,
     pub(super) engine: Engine<TraceDevice>,
@@ -281,7 +281,7 @@ mod tests {
     use crate::lab::Trace;
     use crate::policy::{Aging, Lowered, View};
 
-    /// The same scores, with nothing promised of them: all are asked for at each choice.
+    /// The same scores, without promises about them, so that all are computed at each choice.
     #[derive(Debug)]
     struct AskAll(Box<dyn Policy>);
 

@@ -1,4 +1,4 @@
-//! Several runs as one.
+//! Median and range of several runs.
 
 /// Slowdowns of runs that differ by their seed alone. A run that failed counts as worse than any other.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -9,7 +9,7 @@ use crate::policy::PolicyKind;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
-/// One replay of a sweep, and what it is compared by.
+/// One replay of a sweep, and its baseline.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// What the program is called.
@@ -36,7 +36,7 @@ pub enum Verdict {
     Failed,
 }
 
-/// The result of one replay. Bytes are bytes, seconds are of this machine.
+/// The result of one replay. Seconds are those of this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What the program is called.
@@ -68,9 +68,9 @@ pub struct Row {
     pub ops: u64,
     /// Ops run again.
     pub recomputed_ops: u64,
-    /// Storages evicted for want of memory.
+    /// Storages evicted because memory was short.
     pub evictions: u64,
-    /// Scores asked of the policy.
+    /// Scores that the policy computed.
     pub score_evaluations: u64,
     /// Most paths that waited for one another.
     pub max_regeneration_depth: usize,
@@ -95,7 +95,7 @@ impl Job<'_> {
         Ok(self.row(&self.replay.run(self.program)?))
     }
 
-    /// What an outcome comes to.
+    /// The row of an outcome.
     #[must_use]
     pub fn row(&self, outcome: &Outcome) -> Row {
         let (settings, stats) = (&self.replay.settings, &outcome.stats);
@@ -196,7 +196,7 @@ pub struct Grid {
     pub budgets: Vec<u64>,
     /// In bytes, `None` for no threshold. Those above a budget are left out there, for they never act.
     pub thresholds: Vec<Option<u64>>,
-    /// What becomes of steps on the way.
+    /// What to do with tensors recomputed only to recompute others.
     pub dead: Vec<Dead>,
     /// Seeds.
     pub seeds: Vec<u64>,

@@ -45,7 +45,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a file. What it is can be told from its content, whatever it is called: a recording of
+    /// Reads a file. Its format is recognized by its content, not by its name: a recording of
     /// `remat train --record` or a log of the DTR paper, packed by gzip or not. Only one line of it is
     /// in memory at a time.
     ///
@@ -116,11 +116,11 @@ impl Trace {
 
     /// The same trace with its last step done `times` times, as if training had gone on.
     ///
-    /// The last step of a recording is what lies before its last end of a step, up to the one before, or
-    /// up to the start of the recording if there is no other. A tensor from before is in the next turn what the step has made of it: its updated value, or what
-    /// was made as it was made in the step before, or itself. A log is one step, and its constants are
-    /// carried over where their names still stand for something. What is left of a step that the next
-    /// has no use for is deleted in between.
+    /// The last step of a recording lies between its last two ends of a step, or between the start and the only
+    /// one. A tensor from before the step is replaced, in the next repetition, by what the step has made of it: its
+    /// updated value, or the value made in the same way as it was made in the step before; or it stays. A log is
+    /// one step, and its constants are carried over if their names still exist. What the next repetition does not
+    /// use is deleted in between.
     ///
     /// # Errors
     /// If no step ends in the recording, or if the last one uses up what it does not make again.
@@ -147,7 +147,7 @@ enum Format {
     Paper,
 }
 
-/// Told by the first line.
+/// Recognized by the first line.
 fn format_of(line: &str) -> Result<Format, TraceProblem> {
     #[derive(serde::Deserialize)]
     struct Probe {

@@ -1,4 +1,4 @@
-//! What a program takes when nothing is evicted: what 100 % of its budget means.
+//! Memory and cost of a program without evictions, and the budget that 100 % stands for.
 
 use super::program::{Instruction, Program};
 use super::replay::{Machine, Replay, Status};

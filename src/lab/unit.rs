@@ -1,4 +1,4 @@
-//! What a cost counts.
+//! Units of costs.
 
 use crate::cost::CostModelKind;
 use std::fmt;

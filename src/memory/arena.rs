@@ -17,7 +17,7 @@ use super::stats::Counts;
 /// the [module](super) for how it works. All sizes and offsets are in bytes.
 ///
 /// A handle of another arena, or one whose block was freed, is a bug of the caller; every method
-/// that takes a [`Block`] panics on it (on a foreign one only where it can be told).
+/// that takes a [`Block`] panics on it (on a foreign one only where it is detected).
 ///
 /// ```
 /// use remat::memory::Arena;

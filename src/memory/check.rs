@@ -1,4 +1,4 @@
-//! The books against themselves.
+//! Consistency checks of the arena.
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ const BINS: usize = 21;
 /// Characters of the occupancy line.
 const WIDTH: usize = 100;
 
-/// What a bin's line tells. Sizes in bytes.
+/// A line about a bin. Sizes in bytes.
 #[derive(Clone, Copy, Default)]
 struct BinLine {
     chunks: u64,

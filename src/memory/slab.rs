@@ -48,7 +48,7 @@ pub(super) struct Slot {
     pub place_or_tail: u32,
 }
 
-/// What is known about a block that only its holder asks for. Means nothing for other slots.
+/// Facts about a block that only its holder reads. Means nothing for other slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Note {
     /// What the holder called itself.

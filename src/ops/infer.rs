@@ -248,12 +248,12 @@ fn pool2d(op: &Op, inputs: &[Layout]) -> Result<Outputs, Fault> {
     }
 }
 
-/// Fails unless every place of an image can be told by an i32.
+/// Fails unless every pixel of an image can be indexed by an i32.
 fn countable_in_i32([h, w]: [usize; 2]) -> Result<(), Fault> {
     if h.checked_mul(w).is_some_and(|n| i32::try_from(n).is_ok()) {
         Ok(())
     } else {
-        Err(format!("image of size {:?} has more places than an i32 can tell", [h, w]))
+        Err(format!("image of size {:?} has more pixels than an i32 can index", [h, w]))
     }
 }
 

@@ -22,7 +22,7 @@ struct Node {
     cost: f64,
     /// Of a root: number of members and other nodes below, for union by size.
     size: u32,
-    /// Of a root: who is to be told when the cost falls.
+    /// Of a root: the candidates whose floors fall with the cost.
     watchers: Vec<Watcher>,
 }
 
@@ -32,7 +32,7 @@ impl Node {
     }
 }
 
-/// A candidate that was told the cost of a class, and is to be told when that falls.
+/// A candidate whose floor contains the cost of a class, and must fall when that cost falls.
 #[derive(Clone, Copy, Debug)]
 struct Watcher {
     key: StorageKey,
@@ -159,7 +159,7 @@ impl Classes {
 
 type Roots = SmallVec<[NodeKey; 4]>;
 
-/// Classes, and for each candidate that was asked for what it was told: a floor of the cost around it.
+/// Classes, and a floor of the cost around each candidate whose score was computed.
 ///
 /// Evictions only add to classes. When a member leaves, the floors of all who watch the class fall by its
 /// cost.
@@ -205,7 +205,7 @@ impl WatchedClasses {
         for root in fresh {
             let watchers = &mut classes.nodes[root].watchers;
             if watchers.len() == watchers.capacity() {
-                // Before it grows: many may have been told anew since, or be gone.
+                // Before it grows: many may have newer floors by now, or be gone.
                 watchers.retain(|w| told.get(w.key).is_some_and(|told| told.stamp == w.stamp));
             }
             watchers.push(Watcher { key: candidate, stamp });

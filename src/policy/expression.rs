@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// Text that is not a formula.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a formula: {problem}; write for example (own+exact)/(size*stale), \
-     with 1 or a sum of own and one of exact, eq, sources above the line, \
-     and a product of size or (size+free), and stale below it, each with ^2 or such"
+    "`{text}` is not a formula: {problem}; write for example (own+exact)/(size*stale); \
+     the numerator is 1 or a sum of own and one of exact, eq or sources, the denominator a product of \
+     size or (size+free), and stale; each may have an exponent, such as ^2"
 )]
 pub struct ParseFormulaError {
     text: String,
@@ -85,7 +85,7 @@ fn parse(text: &str) -> Result<Formula, String> {
             "exact" => Around::Exact,
             "eq" => Around::Classes,
             "sources" => Around::Sources,
-            _ => return Err(format!("`{term}` does not go above the line")),
+            _ => return Err(format!("`{term}` cannot be in the numerator")),
         };
         if formula.around != Around::Nothing {
             return Err("exact, eq and sources exclude each other".to_owned());
@@ -94,7 +94,7 @@ fn parse(text: &str) -> Result<Formula, String> {
     }
     let (product, exponent) = power(below)?;
     if exponent != 1.0 && product.contains('*') {
-        return Err("give each part below the line an exponent of its own".to_owned());
+        return Err("give each factor of the denominator its own exponent".to_owned());
     }
     let product = if product.contains('*') { product } else { below };
     for factor in product.split('*').filter(|_| product != "1") {
@@ -102,7 +102,7 @@ fn parse(text: &str) -> Result<Formula, String> {
         let known = match part {
             "size" | "size+free" => &mut formula.exponents.bytes,
             "stale" => &mut formula.exponents.staleness,
-            _ => return Err(format!("`{part}` does not go below the line")),
+            _ => return Err(format!("`{part}` cannot be in the denominator")),
         };
         if *known != 0.0 {
             return Err(format!("`{part}` occurs twice"));

@@ -83,19 +83,19 @@ impl PolicyKind {
     pub const fn about(self) -> &'static str {
         match self {
             Self::MegEngine { .. } => {
-                "MegEngine's function: cost of the evicted around it, bytes, holes beside it, staleness"
+                "least by MegEngine's function of cost, bytes, free neighbours and staleness"
             }
             Self::Dtr => {
                 "least (own cost + cost of its evicted neighbourhood) / (bytes * staleness)"
             }
-            Self::DtrEq => "dtr with the neighbourhood taken from union-find classes",
+            Self::DtrEq => "dtr, with the neighbourhood approximated by union-find",
             Self::DtrLocal => "least own cost / (bytes * staleness)",
-            Self::Lru => "what was used longest ago",
-            Self::Largest => "the largest",
+            Self::Lru => "least recently used",
+            Self::Largest => "largest",
             Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
-            Self::Random => "anything: what the others must beat",
-            Self::None => "nothing: fails if the step does not fit",
-            Self::Formula(_) => "the least by a formula of your own",
+            Self::Random => "a random one, as a baseline",
+            Self::None => "nothing: fails when memory is full",
+            Self::Formula(_) => "least value of a formula of your own",
         }
     }
 

@@ -14,7 +14,7 @@ use slotmap::{Key as _, SecondaryMap};
 pub(super) struct Neighbourhood {
     /// Whether evicted storages that need the candidate count.
     dependents: bool,
-    /// Of candidates that were asked for.
+    /// Of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
     /// Cost of all evicted storages ever forgotten.
     forgotten: f64,
@@ -109,7 +109,7 @@ impl Neighbourhood {
 
 impl Walk {
     /// Cost of all evicted storages on the way up from `from`, or of the first of them that together are
-    /// above `enough`; `edge` is told of those that are not evicted, where the way ends.
+    /// above `enough`; `edge` is called for those that are not evicted, where the walk ends.
     fn up(
         &mut self,
         from: StorageKey,

@@ -1,4 +1,4 @@
-//! How a runtime is described and started.
+//! Describing and starting a runtime.
 
 use super::control::Control;
 use super::tensor::Trash;
@@ -48,17 +48,17 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Device memory that may be held, as bytes or as text such as `"1.5GiB"`: a hard limit for
-    /// parameters, activations, gradients and workspaces together. Default: the machine's memory; of a
-    /// GPU, what is free less a margin.
+    /// The memory limit, in bytes or as text such as `"1.5GiB"`: a hard limit on parameters, activations,
+    /// gradients and workspaces together. Default: the machine's memory; on a GPU, what is free, less a
+    /// margin.
     #[must_use]
     pub fn budget<B: TryInto<ByteSize, Error: Display>>(mut self, budget: B) -> Self {
         self.budget = self.bytes("budget", budget).or(self.budget);
         self
     }
 
-    /// Before each op, evict until no more than this is used. A softer line below the budget, in
-    /// bytes or as text. Default: none, evict only when an allocation does not fit.
+    /// Before each op, evict until at most this much is in use: a soft limit below the budget, in bytes or as
+    /// text. Default: none, so tensors are evicted only when an allocation does not fit.
     #[must_use]
     pub fn eviction_threshold<B: TryInto<ByteSize, Error: Display>>(
         mut self,
@@ -68,7 +68,7 @@ impl Builder {
         self
     }
 
-    /// Evict smaller tensors only when nothing else is left. Default: 1/4096 of the budget.
+    /// Evict tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
     #[must_use]
     pub fn min_evict_bytes<B: TryInto<ByteSize, Error: Display>>(mut self, bytes: B) -> Self {
         self.min_evict_bytes = self.bytes("smallest eviction", bytes);
@@ -89,7 +89,7 @@ impl Builder {
         self
     }
 
-    /// What recomputing is taken to cost. Default: [`CostModelKind::Flops`].
+    /// How the cost of recomputing is estimated. Default: [`CostModelKind::Flops`].
     #[must_use]
     pub const fn cost_model(mut self, cost_model: CostModelKind) -> Self {
         self.cost_model = cost_model;
@@ -110,22 +110,22 @@ impl Builder {
         self
     }
 
-    /// What becomes of tensors regenerated only as a step on the way. Default: [`Dead::Drop`].
+    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Drop`].
     #[must_use]
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;
         self
     }
 
-    /// Fail when recomputing costs more than this multiple of the work itself. Default: never.
+    /// Fail when all recomputing together costs more than this multiple of the work itself. Default: never.
     #[must_use]
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
         self.settings.recompute_limit = Some(limit);
         self
     }
 
-    /// Fail a command when bringing back what it reads costs more than this multiple of running each op once
-    /// that it takes. Default: 100.
+    /// Fail a command when regenerating what it reads costs more than this multiple of running each op involved
+    /// once. Default: 100.
     #[must_use]
     pub const fn regeneration_limit(mut self, limit: f64) -> Self {
         self.settings.regeneration_limit = limit;
@@ -300,8 +300,7 @@ impl Thread for Team {
     }
 }
 
-/// All memory of the machine, where it can be told; otherwise a lot, as address space is only touched
-/// when used.
+/// The memory of the machine, if known; otherwise a lot, as pages are only touched when used.
 fn machine_memory() -> u64 {
     let kibibytes = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,4 +1,4 @@
-//! What travels to the worker.
+//! Commands to the worker.
 
 use crate::engine::Stats;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! What a runtime and its worker know of each other beside the commands.
+//! State that a runtime and its worker share, besides the queue of commands.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Values that take the place of others: updates in place, one or several as one, and replacements.
+//! Updates in place, one or several at once, and replacements.
 
 use super::{Call, Command, Consumed, Runtime, Tensor, Tensors};
 use crate::error::Error;
@@ -24,7 +24,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// in the storage itself.
     ///
     /// An update that cannot be made, because another input is lost to a failure or there is no room, is
-    /// skipped: the handles go on naming the old values. The next `get` or `sync` tells why, once.
+    /// skipped: the handles go on naming the old values. The next `get` or `sync` returns the reason, once.
     ///
     /// # Errors
     /// As for [`Runtime::apply`], and if the outputs of the op are not just its first inputs in place.
@@ -41,12 +41,11 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Several updates as one: if anything failed since the last [`Runtime::step`], or the inputs of all of them
-    /// and their workspaces are not to be had together, none is made, and all handles go on naming the old
-    /// values. The next `get` or `sync` tells why, once.
+    /// Several updates, all or none: if anything failed since the last [`Runtime::step`], or memory does not hold
+    /// all their inputs and workspaces together, none is made, and all handles go on naming the old
+    /// values. The next `get` or `sync` returns the reason, once.
     ///
-    /// It costs the memory of all inputs at once. Only a device that fails in the middle of it can part the
-    /// updates.
+    /// It takes the memory of all inputs at once. Only a device that fails halfway can leave some updates made.
     ///
     /// # Errors
     /// As for [`Runtime::update`]. Nothing has changed then.

@@ -91,7 +91,7 @@ fn several_seeds_are_their_median_and_their_range() {
     assert_eq!(lines[3], ["dtr", "oom"]);
     assert_eq!(lines[4], ["range", "1.50-oom"]);
     assert_eq!(lines[5], ["none", "oom"]);
-    assert!(text.ends_with("Medians of 3 seeds, a failure counting as the worst."), "{text}");
+    assert!(text.ends_with("Medians of 3 seeds; a failed run counts as the worst."), "{text}");
     assert!(!print(&rows[..1], 80).contains("Medians"));
 }
 

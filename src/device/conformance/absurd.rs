@@ -1,4 +1,4 @@
-//! Sizes that no memory holds, and windows of which hardly any sees anything.
+//! Sizes that exceed any memory, and windows that hardly cover any element.
 
 use super::product::convolution;
 use super::{Rig, Rng, close};

@@ -1,5 +1,4 @@
-//! Tensors without elements. The other tests have some, with the values that come of them; here is every op,
-//! with operands that are turned, repeated or a part of more.
+//! Tensors without elements: every op, with permuted, broadcast and sliced operands.
 
 use super::{Arg, Rig, Rng};
 use crate::device::Device;

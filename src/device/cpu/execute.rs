@@ -28,7 +28,7 @@ pub fn workspace(op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
             (_, Some(shape)) => conv2d::workspace_len_grad_weight(&shape),
         },
     };
-    // What no memory holds is as much as can be told.
+    // More than any memory holds: saturate.
     (words as u64).saturating_mul(WORD).min(isize::MAX as u64)
 }
 

@@ -48,7 +48,7 @@ pub(super) fn current(context: &CudaContext) -> Result<Description, DeviceError>
     describe(context.ordinal(), driver_version()?, Some(free_bytes()?))
 }
 
-/// What can be told of a device without opening it, and what was found out by opening it.
+/// What is known of a device without opening it, and what was found out by opening it.
 fn describe(
     ordinal: usize,
     driver: (u32, u32),

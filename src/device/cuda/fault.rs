@@ -1,4 +1,4 @@
-//! What kernels found wrong with their input: told when the host next waits for the device.
+//! Invalid input that kernels found: an error when the host next waits for the device.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +48,7 @@ pub(super) struct Fault {
     lowest: u64,
 }
 
-/// Waits for the device. The first fault that nobody was told of is an error, and forgotten.
+/// Waits for the device. The first fault that was not reported before is returned as an error.
 pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError> {
     let mut fault = Fault::default();
     staging.download(gpu.fault(), bytemuck::bytes_of_mut(&mut fault))?;

@@ -1,4 +1,4 @@
-//! What goes through the libraries, on the device there is: with cuDNN and without, and against the cpu.
+//! Ops that use the libraries, with cuDNN and without, compared with the cpu.
 
 use super::{Cuda, Options};
 use crate::device::Device;

@@ -1,4 +1,4 @@
-//! What is asked of a device.
+//! Options of a device.
 
 /// Which device, and how it computes.
 ///

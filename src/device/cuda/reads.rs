@@ -17,7 +17,7 @@ const VALUE: usize = 256;
 /// Values on their way, at most.
 const MOST: usize = 64;
 
-/// The part of a piece that tells what kernels found wrong.
+/// The part of a piece that holds the faults found by kernels.
 const FAULT: Range<usize> = 0..size_of::<Fault>();
 
 /// Values that the device has yet to give.

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 /// Events before and after calls.
 pub(super) struct Timing {
     stream: Arc<CudaStream>,
-    /// Of calls whose time was not told, oldest first.
+    /// Of calls whose time was not taken yet, oldest first.
     awaited: VecDeque<[CudaEvent; 2]>,
     /// To use again.
     spare: Vec<[CudaEvent; 2]>,
@@ -47,10 +47,10 @@ impl Timing {
         Ok(())
     }
 
-    /// Seconds of the oldest call that are known and were not told.
+    /// Seconds of the oldest call that are known and were not taken yet.
     pub(super) fn take(&mut self) -> Option<f64> {
         let events = self.awaited.front()?;
-        // A device that is broken tells no times; they are not waited for.
+        // A broken device gives no times; they are not waited for.
         if matches!(events[1].try_is_complete(), Ok(false)) {
             return None;
         }

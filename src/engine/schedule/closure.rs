@@ -1,4 +1,4 @@
-//! A copy of the part of the graph that a regeneration is about.
+//! A copy of the part of the graph that a regeneration touches.
 
 use super::super::{Engine, PathKey, StorageKey};
 use crate::device::Device;

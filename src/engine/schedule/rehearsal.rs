@@ -1,11 +1,11 @@
-//! Going through a regeneration without running anything.
+//! Simulating a regeneration without running anything.
 //!
-//! The runs that are due are gone through in a given order. What a run reads and is not there any more is
-//! brought back first, depth first, as in `regenerate.rs`. Where room is short, a storage is evicted. Which
-//! one is decided by what only a rehearsal knows: when it will be *needed* next. That is when the next run reads
-//! it that is due, or brings back something evicted that is made from it; so whoever walks slowly through a
-//! history far behind the front is kept, though nothing reads it directly for a long time. Of those that are needed
-//! last, the one goes that costs least to recompute, for its bytes and for as long as it would lie there.
+//! The runs that are due are simulated in a given order. Inputs that were evicted are regenerated first, depth
+//! first, as in `regenerate.rs`. Where room is short, a storage is evicted, and the choice depends on something that
+//! only a rehearsal knows: when the storage is *needed* next. That is the next due run that reads it, or that needs
+//! something evicted which is made from it. So a storage in a slow part of the history, far behind the front, is
+//! kept although nothing reads it directly for a long time. Of the storages that are needed last, the one is evicted
+//! that is cheapest to recompute, for its bytes and for the time it would stay.
 
 use super::Step;
 use super::closure::{Closure, Positions, Storage};

@@ -1,4 +1,4 @@
-//! A million samples as what a few hundred pixel columns can show.
+//! Reducing a million samples to a few hundred columns of pixels.
 
 /// Keep, of each pixel column, the first, the last, the lowest and the highest value.
 ///

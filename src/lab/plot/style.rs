@@ -1,4 +1,4 @@
-//! How lines are told apart, in color and without.
+//! Colors, dashes and markers that distinguish lines, in black and white, too.
 
 /// Okabe and Ito's palette without its yellow, which does not show on white. Neighbours differ in
 /// lightness, too.

@@ -1,4 +1,4 @@
-//! Doing a turn of a program again and again.
+//! Repeating the last step of a program.
 
 use super::{Carried, Instruction, OpInfo, Program, ProgramError, TensorId, Turn};
 use rustc_hash::FxHashSet;

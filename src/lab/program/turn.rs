@@ -1,5 +1,4 @@
-//! Finding out which part of a program is a turn of the training loop, and what one turn leaves to the
-//! next.
+//! Finding the last step of a program, and what a step leaves to the next.
 
 use super::{Instruction, Made, Program, RepeatError, TensorId};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -1,4 +1,4 @@
-//! What may be wrong with a trace.
+//! Errors in traces.
 
 use super::lines::{MAX_BLANK_BYTES, MAX_IDLE_BYTES, MAX_LINE_BYTES};
 use crate::lab::ProgramError;

@@ -1,5 +1,4 @@
-//! What inputs must look like, one question at a time. Every message says what was found and what
-//! was expected.
+//! Checks of inputs. Every message says what was found and what was expected.
 
 use crate::layout::{DType, Dims, Layout};
 use crate::op::Output;

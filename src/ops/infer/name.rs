@@ -1,4 +1,4 @@
-//! What ops are called in events, traces and messages.
+//! Names of ops in events, traces and messages.
 
 use crate::ops::{Binary, Distribution, Op, Reduction, Unary};
 

@@ -60,7 +60,7 @@ impl Channels {
         self.n.div_ceil(MANY).max(PIECE / self.whole()).max(least)
     }
 
-    /// Words of scratch that [`train`] and [`grad`] need: what [`apply`] is told of each channel, and the
+    /// Words of scratch that [`train`] and [`grad`] need: what [`apply`] reads of each channel, and the
     /// sums of each part of a batch that is cut.
     pub fn workspace_len(&self) -> usize {
         if self.elements() == 0 {

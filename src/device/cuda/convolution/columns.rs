@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// To be tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
-/// Bytes of so many floats; as many as can be told, of more.
+/// Bytes of this many floats; saturates.
 const fn bytes(floats: usize) -> u64 {
     (floats as u64).saturating_mul(size_of::<f32>() as u64)
 }

@@ -1,4 +1,4 @@
-//! What cuDNN wants to know of a convolution.
+//! Descriptors of a convolution for cuDNN.
 
 #![allow(unsafe_code)]
 

@@ -116,7 +116,7 @@ impl Dnn {
     /// The workspace of a task; `None` if it is not run by cuDNN. From any thread.
     ///
     /// # Errors
-    /// If that cannot be found out just now, until [`Self::takes`] has told so.
+    /// If that cannot be found out just now, until [`Self::takes`] has reported it.
     pub(super) fn workspace(&mut self, task: &Task) -> Result<Option<u64>, DeviceError> {
         if !self.plans.contains_key(task) {
             let plan = supported(self.plan(task)).map(Option::flatten).map_err(|error| {

@@ -1,4 +1,4 @@
-//! From points as they come to curves that can be drawn.
+//! Turning points into curves that can be drawn.
 
 use crate::lab::Spread;
 use crate::lab::plot::{Panel, Point};

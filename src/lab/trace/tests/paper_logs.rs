@@ -1,4 +1,4 @@
-//! The paper's own logs, against what its simulator finds in them.
+//! The paper's own logs, compared with what its simulator finds.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Traces that are no traces, or not any more.
+//! Malformed and truncated traces.
 
 use super::*;
 
