@@ -1,6 +1,6 @@
 //! What must not matter to the bits: memory, what is evicted, and how many threads there are.
 
-use crate::common::program::policy as named_policy;
+use crate::common::program::draw::policy as named_policy;
 use proptest::prelude::*;
 use remat::engine::Dead;
 use remat::{Builder, CostModelKind, PolicyKind, Runtime};
