@@ -57,8 +57,8 @@ pub fn run() -> ExitCode {
     let done = match command {
         Command::Train(args) => train::run(&args),
         Command::Devices(args) => devices::run(&args),
-        Command::Simulate(args) => simulate::run(&args),
-        Command::Sweep(args) => sweep::run(&args),
+        Command::Simulate(args) => interrupt::quit_at_once().and_then(|()| simulate::run(&args)),
+        Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),
         Command::Completions(args) => completions::run(&args),
     };
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)

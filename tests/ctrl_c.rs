@@ -115,7 +115,10 @@ fn ctrl_c_in_the_test_keeps_what_was_learned() {
 fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
     // Of its recording, which is more than a pipe holds, only the beginning is read. So the first step never
     // ends, and the first Ctrl-C waits for it.
-    let mut run = Running::new(&["train", "resnet32", "--steps", "1", "--record", "-"]);
+    let folder = folder("ctrl-c-thrice");
+    let result = folder.join("result.json");
+    let args = ["train", "resnet32", "--steps", "1", "--record", "-", "--json"];
+    let mut run = Running::new(&[&args[..], &[result.to_str().unwrap()]].concat());
     let mut begin = [0; 16];
     run.child.stdout.as_mut().unwrap().read_exact(&mut begin).unwrap();
     assert_eq!(&begin, b"{\"event\":\"begin\"");
@@ -128,4 +131,27 @@ fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
     let (code, recording, said) = run.end();
     assert_eq!((code, said.as_str()), (Some(130), ""));
     assert!(!recording.contains("{\"event\":\"step\"}"), "{recording}");
+    assert_eq!(names(&folder), [""; 0], "nothing half-written is left");
+}
+
+#[test]
+fn a_recording_has_the_steps_that_were_done_and_no_part_of_another() {
+    let folder = folder("ctrl-c-twice");
+    let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
+    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    let mut run = Running::new(&[&["train", "resnet20"][..], &files].concat());
+    run.wait_for(|line| line.starts_with("step 1/"));
+    run.press_ctrl_c();
+    run.wait_for(|line| line.starts_with("interrupted: "));
+    run.press_ctrl_c();
+    let (code, _, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&result).unwrap()).unwrap();
+    let steps = report["steps"].as_u64().unwrap();
+    assert!(steps >= 1);
+    let recorded = std::fs::read_to_string(&trace).unwrap();
+    assert_eq!(recorded.matches("{\"event\":\"step\"}\n").count() as u64, steps);
+    let replayed = remat(&["simulate", trace.to_str().unwrap(), "--budget", "100%"]).output();
+    let replayed = replayed.unwrap();
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
 }

@@ -4,6 +4,7 @@
 use super::failure::Failure;
 use super::terminal::say;
 use remat::Canceller;
+use remat::trace::WholeFile;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +25,7 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
         let what = match pressed {
             0 => "finishing the current step; press Ctrl-C again to abandon it",
             1 => "abandoning the current step; press Ctrl-C again to quit at once",
-            _ => std::process::exit(EXIT_CODE.into()),
+            _ => quit(),
         };
         if !quiet {
             say(format_args!("interrupted: {what}"));
@@ -36,10 +37,21 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
     .map_err(|error| Failure::new(format!("Ctrl-C cannot be handled: {error}")))
 }
 
+/// From now on the first Ctrl-C quits, and leaves no half-written file.
+pub fn quit_at_once() -> Result<(), Failure> {
+    ctrlc::set_handler(|| quit())
+        .map_err(|error| Failure::new(format!("Ctrl-C cannot be handled: {error}")))
+}
+
+fn quit() -> ! {
+    WholeFile::remove_unfinished();
+    std::process::exit(EXIT_CODE.into())
+}
+
 /// The second Ctrl-C is for this runtime.
 pub fn cancels(canceller: Canceller) {
     *AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) = Some(canceller);
-    if PRESSED.load(Ordering::Relaxed) > 1 {
+    if is_abandoned() {
         cancel();
     }
 }
@@ -53,4 +65,9 @@ fn cancel() {
 /// Whether Ctrl-C was pressed.
 pub fn is_requested() -> bool {
     PRESSED.load(Ordering::Relaxed) > 0
+}
+
+/// Whether Ctrl-C was pressed twice: the current step is not finished.
+pub fn is_abandoned() -> bool {
+    PRESSED.load(Ordering::Relaxed) > 1
 }

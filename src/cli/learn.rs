@@ -2,7 +2,7 @@
 
 use super::interrupt;
 use super::progress::Progress;
-use super::recording::Finished;
+use super::recording::Done;
 use super::schedule::Schedule;
 use super::session::{Session, Setup, Step};
 use super::terminal::Shows;
@@ -101,10 +101,10 @@ impl Training {
 }
 
 /// Trains a fresh network, then tests it under the same budget.
-pub fn learn(runtime: Runtime, course: &Course<'_>, finished: &Finished) -> Result<Outcome, Error> {
+pub fn learn(runtime: Runtime, course: &Course<'_>, done: &Done) -> Result<Outcome, Error> {
     let mut session = Session::new(runtime, course.setup)?;
-    let training = train(&mut session, course)?;
-    finished.set();
+    let training = train(&mut session, course, done)?;
+    done.run();
     let recorded = session.runtime().finish_recording();
     let params_sha256 = match training.is_given_up {
         true => None,
@@ -127,7 +127,7 @@ pub fn learn(runtime: Runtime, course: &Course<'_>, finished: &Finished) -> Resu
 
 /// Runs all steps, or until Ctrl-C, or until the loss is no number. While the device is at one step the
 /// next is being given, so it never waits; and what a step came to is known one step later.
-fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> {
+fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Training, Error> {
     let Course { setup, data, schedule, .. } = course;
     let mut progress = Progress::of_training(schedule.steps, course.shows);
     let mut batches = Batches::new(data.train.len(), setup.batch, course.seed);
@@ -147,26 +147,23 @@ fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> 
             session.step(Arc::new(images), Arc::new(labels), schedule.rate(given - 1))
         });
         if let Some(previous) = under_way.take() {
-            let (loss, stats) = match previous.wait() {
-                // Whatever else it says, it was given up.
-                Err(_) if interrupt::is_requested() => {
-                    training.is_given_up = true;
-                    break;
-                }
-                done => done?,
-            };
+            let answer = previous.wait();
+            // Whatever it says: some of its updates may have been given up.
+            if interrupt::is_abandoned() {
+                training.is_given_up = true;
+                break;
+            }
+            let (loss, stats) = answer?;
             let now = Instant::now();
             training.times.push(now - std::mem::replace(&mut then, now));
             training.losses.push(loss);
             training.stats = stats;
+            done.steps(training.steps());
             progress.step(training.steps(), loss, &stats);
         }
         under_way = next.transpose()?;
         if under_way.is_none() {
-            match session.runtime().sync() {
-                Err(_) if interrupt::is_requested() => training.is_given_up = true,
-                done => done?,
-            }
+            session.runtime().sync()?;
             break;
         }
     }

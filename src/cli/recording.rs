@@ -1,43 +1,57 @@
 //! `--record`: the trace of a run, in whole steps.
 
 use remat::trace::{Event, JsonLines, Recorder};
+use std::collections::VecDeque;
 use std::io::{self, Stdout, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Writes the trace of a run, and leaves nothing of one that fails. Half a step, cut off where memory ran
-/// out or somebody pressed Ctrl-C, is not what someone who replays a file expects in it.
+/// Writes the steps of a run that were done, and nothing of a run that fails. Half a step, cut off where memory
+/// ran out or somebody pressed Ctrl-C, is not what someone who replays a file expects in it.
 #[derive(Debug)]
 pub struct Recording {
     /// `None` once finished, or given up.
     lines: Option<JsonLines>,
     /// Events since the last step's end.
     step: Vec<Event>,
-    /// Steps that are still to be written.
-    left: usize,
-    /// Whether a step was written.
-    is_begun: bool,
+    /// Steps that were given to the device and are not known to be done: two at most, for the loop is one
+    /// ahead.
+    open: VecDeque<Vec<Event>>,
+    /// Steps written, and most that are to be.
+    written: usize,
+    most: usize,
     /// What went wrong first.
     error: Option<io::Error>,
-    finished: Arc<AtomicBool>,
+    done: Done,
 }
 
-/// Says that a run has come to an end that is worth keeping.
+/// What the training loop says of its steps.
 #[derive(Clone, Debug, Default)]
-pub struct Finished(Arc<AtomicBool>);
+pub struct Done(Arc<State>);
 
-impl Finished {
-    /// What was recorded so far is all there is.
-    pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct State {
+    steps: AtomicUsize,
+    run: AtomicBool,
+}
+
+impl Done {
+    /// So many steps are done, whatever becomes of the next.
+    pub fn steps(&self, steps: usize) {
+        self.0.steps.store(steps, Ordering::Relaxed);
+    }
+
+    /// The run has come to an end that is worth keeping.
+    pub fn run(&self) {
+        self.0.run.store(true, Ordering::Relaxed);
     }
 }
 
 impl Recording {
-    /// Starts to record so many steps: in a file, packed if its name ends in `.gz`, or on stdout if it is
-    /// called `-`.
-    pub fn create(path: &Path, steps: usize, finished: &Finished) -> io::Result<Self> {
+    /// Starts to record at most so many steps: in a file, packed if its name ends in `.gz`, or on stdout if it
+    /// is called `-`.
+    pub fn create(path: &Path, most: usize, done: &Done) -> io::Result<Self> {
         let lines = match path.as_os_str() == "-" {
             true => JsonLines::to(UntilReaderLeaves(io::stdout())),
             false => JsonLines::create(path)?,
@@ -45,11 +59,28 @@ impl Recording {
         Ok(Self {
             lines: Some(lines),
             step: Vec::new(),
-            left: steps,
-            is_begun: false,
+            open: VecDeque::new(),
+            written: 0,
+            most,
             error: None,
-            finished: Arc::clone(&finished.0),
+            done: done.clone(),
         })
+    }
+
+    /// Writes the steps that are done.
+    fn write(&mut self) {
+        let done = self.done.0.steps.load(Ordering::Relaxed).min(self.most);
+        while self.written < done
+            && let Some(lines) = &mut self.lines
+            && let Some(step) = self.open.pop_front()
+        {
+            step.iter().for_each(|event| lines.record(event));
+            self.written += 1;
+        }
+        if self.written == self.most {
+            // Safe from whatever happens to the rest of the run.
+            self.close();
+        }
     }
 
     /// Brings what was written to safety.
@@ -62,21 +93,19 @@ impl Recording {
 
 impl Recorder for Recording {
     fn record(&mut self, event: &Event) {
-        let Some(lines) = &mut self.lines else { return };
+        if self.lines.is_none() {
+            return;
+        }
         self.step.push(event.clone());
         if *event == Event::Step {
-            self.left -= 1;
-            self.is_begun = true;
-            self.step.drain(..).for_each(|event| lines.record(&event));
-            if self.left == 0 {
-                // Safe from whatever happens to the rest of the run.
-                self.close();
-            }
+            self.open.push_back(std::mem::take(&mut self.step));
+            self.write();
         }
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        if self.is_begun && self.finished.load(Ordering::Relaxed) {
+        self.write();
+        if self.written > 0 && self.done.0.run.load(Ordering::Relaxed) {
             self.close();
         }
         self.lines = None;
@@ -103,4 +132,45 @@ fn unless_it_left<T>(written: io::Result<T>, all: T) -> io::Result<T> {
         io::ErrorKind::BrokenPipe => Ok(all),
         _ => Err(error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records three steps and half a fourth, of which so many are done, and says what file is left.
+    fn recorded(name: &str, most: usize, done_steps: usize, is_kept: bool) -> Option<String> {
+        let folder = std::env::temp_dir().join(format!("remat-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a");
+        let done = Done::default();
+        let mut recording = Recording::create(&path, most, &done).unwrap();
+        for step in 1..=4 {
+            recording.record(&Event::Del { tensor: step });
+            if step < 4 {
+                recording.record(&Event::Step);
+            }
+            done.steps(done_steps.min(step as usize));
+        }
+        if is_kept {
+            done.run();
+        }
+        recording.finish().unwrap();
+        let text = std::fs::read_to_string(&path).ok();
+        std::fs::remove_dir_all(folder).unwrap();
+        text
+    }
+
+    #[test]
+    fn only_steps_that_are_done_are_written() {
+        let steps = |text: &str| text.matches("\"step\"").count();
+        for done in 1..=3 {
+            let text = recorded("done", usize::MAX, done, true).unwrap();
+            assert_eq!(steps(&text), done, "{text}");
+            assert!(text.contains(&done.to_string()) && !text.contains(&(done + 1).to_string()));
+        }
+        assert_eq!(recorded("none-done", usize::MAX, 0, true), None);
+        assert_eq!(recorded("failed", usize::MAX, 3, false), None);
+        assert_eq!(steps(&recorded("most", 2, 3, false).unwrap()), 2, "safe before the run failed");
+    }
 }

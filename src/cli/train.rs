@@ -6,7 +6,7 @@ use super::interrupt;
 use super::learn::{Course, Ending, Outcome, learn};
 use super::output::{Output, check_distinct};
 use super::plan::Plan;
-use super::recording::{Finished, Recording};
+use super::recording::{Done, Recording};
 use super::rehearsal::{Rehearsal, is_of_memory};
 use super::report::{Counters, EndingName, Report};
 use super::schedule::Schedule;
@@ -61,9 +61,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         plan.warnings().iter().for_each(warn);
     }
 
-    let finished = Finished::default();
+    let done = Done::default();
     let builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
-    let runtime = target.start(record(builder, args, &finished)?)?;
+    let runtime = target.start(record(builder, args, &done)?)?;
     let course = Course {
         setup: &setup,
         data: &data,
@@ -72,7 +72,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         test: !learning.no_test,
         shows,
     };
-    let outcome = learn(runtime, &course, &finished).map_err(|error| {
+    let outcome = learn(runtime, &course, &done).map_err(|error| {
         if is_of_memory(&error) { plan.too_small(&rehearsal, shows, &error) } else { error.into() }
     })?;
     let late = plan.late_warning(outcome.training.stats.thrashed_steps);
@@ -94,10 +94,10 @@ fn steps(args: &TrainArgs, data: &Dataset) -> usize {
 }
 
 /// The builder with the recording, if there is one.
-fn record(builder: Builder, args: &TrainArgs, finished: &Finished) -> Result<Builder, Failure> {
+fn record(builder: Builder, args: &TrainArgs, done: &Done) -> Result<Builder, Failure> {
     let Some(path) = &args.output.record else { return Ok(builder) };
     let steps = args.output.record_steps.unwrap_or(usize::MAX);
-    let recording = Recording::create(path, steps, finished);
+    let recording = Recording::create(path, steps, done);
     Ok(builder.record(recording.map_err(|e| Failure::writing(path, e))?))
 }
 

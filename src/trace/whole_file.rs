@@ -1,13 +1,16 @@
 use flate2::{Compression, write::GzEncoder};
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A file that appears under its name when it is whole, and not before: a full disk or a killed program
 /// leaves what was there before. Where the name ends in `.gz`, what is written is compressed.
 ///
-/// Until then it is beside its place, with `.partial` added to its name. It goes when it is dropped
-/// unfinished; a program that is killed leaves it, and the next file of the same name takes its place.
+/// Until then it is beside its place, with `.partial` added to its name, and locked: a second program that
+/// writes the same file is refused. It goes when it is dropped unfinished; a program that is killed leaves
+/// it, and the next file of the same name takes its place.
 ///
 /// What is not an ordinary file (a pipe, a terminal, `/dev/null`) is written to as it is.
 ///
@@ -79,7 +82,8 @@ impl WholeFile {
             let mut partial = path.clone().into_os_string();
             partial.push(".partial");
             let partial = PathBuf::from(partial);
-            let file = File::create(&partial).map_err(|error| missing_folder(&path, error))?;
+            let file = locked(&partial).map_err(|error| missing_folder(&path, error))?;
+            UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).insert(partial.clone());
             (file, Some((partial, path)))
         };
         Ok(Self { body: Some(Body::new(file, named)), names })
@@ -96,14 +100,65 @@ impl WholeFile {
             // Some file systems tell only now that the disk is full.
             file.sync_all()?;
             std::fs::rename(partial, path)?;
+            forget(partial);
             self.names = None;
         }
         Ok(())
     }
 
+    /// Removes what is there of unfinished files, for a program that is about to end without dropping them.
+    pub fn remove_unfinished() {
+        let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        for partial in &*unfinished {
+            let _ = std::fs::remove_file(partial);
+        }
+    }
+
     fn writer(&mut self) -> &mut dyn Write {
         self.body.as_mut().expect("it is there until `finish`, which takes all").writer()
     }
+}
+
+/// Partial files of this program.
+static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn forget(partial: &Path) {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).remove(partial);
+}
+
+/// Creates a file, or empties one that a killed program left. Fails if another program is writing it.
+fn locked(partial: &Path) -> io::Result<File> {
+    loop {
+        let file = File::options().create(true).write(true).truncate(false).open(partial)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("another program is writing {}", partial.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+            }
+            // Not every file system has locks.
+            Err(TryLockError::Error(_)) => {}
+        }
+        // Whoever had the lock may have given the file its name meanwhile.
+        if is_at(&file, partial)? {
+            file.set_len(0)?;
+            return Ok(file);
+        }
+    }
+}
+
+/// Whether this is the file of that name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    let file = file.metadata()?;
+    let found = path.symlink_metadata();
+    Ok(found.is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino())))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> io::Result<bool> {
+    Ok(path.exists())
 }
 
 /// Says so if it is the folder that is not there.
@@ -132,9 +187,13 @@ impl Drop for WholeFile {
     /// A file that nobody finished is not whole.
     fn drop(&mut self) {
         if let Some((partial, _)) = self.names.take() {
-            // Windows removes no file that is open.
-            self.body = None;
-            let _ = std::fs::remove_file(partial);
+            // Windows removes no file that is open. Elsewhere it goes while it is locked, so that it is still
+            // this one.
+            if cfg!(windows) {
+                self.body = None;
+            }
+            let _ = std::fs::remove_file(&partial);
+            forget(&partial);
         }
     }
 }
@@ -207,6 +266,22 @@ mod tests {
         file.finish().unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_file_is_written_by_one_at_a_time() {
+        let path = folder("locked").join("a");
+        std::fs::write(path.with_extension("partial"), "left by a killed program, and long")
+            .unwrap();
+        let mut first = WholeFile::create(&path).unwrap();
+        first.write_all(b"first").unwrap();
+        let error = WholeFile::create(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        assert!(error.to_string().starts_with("another program is writing "), "{error}");
+        first.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        WholeFile::create(&path).unwrap().finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 
     #[cfg(target_os = "linux")]
