@@ -99,6 +99,8 @@ pub struct Engine<D: Device> {
     late: VecDeque<late::Late>,
     /// Of ops that ran again.
     recomputed: late::Recomputed,
+    /// Values from the host that are to be leaves, and wait for room.
+    leaves_to_be: Vec<StorageKey>,
     /// Of the operands of a run, kept to reuse its memory.
     places: Vec<Place>,
     /// Empty between commands; kept to reuse its memory.
@@ -134,6 +136,12 @@ impl<D: Device> Work<D> {
             Self::Op(op) => op.name(),
             Self::Upload(_) => "put",
         }
+    }
+
+    /// Whether recorders say that it may run again.
+    fn rematerializable(&self) -> bool {
+        use crate::op::Op as _;
+        matches!(self, Self::Op(op) if op.rematerializable())
     }
 }
 
@@ -209,6 +217,7 @@ impl<D: Device> Engine<D> {
             lowered: Lowered::default(),
             late: VecDeque::new(),
             recomputed: late::Recomputed::default(),
+            leaves_to_be: Vec::new(),
             places: Vec::new(),
             cascade: regenerate::Cascade::default(),
             interrupt: None,
@@ -236,7 +245,7 @@ impl<D: Device> Engine<D> {
         self.table.tensor(key).is_some_and(|t| self.table.is_resident(t.storage))
     }
 
-    /// Asks `wanted` during each regeneration, before every run but the first, whether to give it up. If so,
+    /// Asks `wanted` before each run of a regeneration whether to give it up. If so,
     /// the command fails with [`Error::Cancelled`], and all else is as it was.
     pub fn interrupt_when(&mut self, wanted: impl Fn() -> bool + Send + 'static) {
         self.interrupt = Some(Box::new(wanted));

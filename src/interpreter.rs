@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::op::{Op as _, Output, Outputs};
 use crate::runtime::{Call, Command, Consumed, Control, Ids, Message, Trash};
 use crate::trace::{self, Event, OutputEvent, Recorder, Source};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -110,19 +110,13 @@ impl<D: Device> Interpreter<D> {
                 Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            if !self.dropped.is_empty() {
+                // Whatever used them was sent before they went. The queue is empty, so it is done.
+                let dropped = std::mem::take(&mut self.dropped);
+                self.delete(dropped);
+            }
             match self.trash.take_or_sleep() {
-                Some(dropped) => {
-                    // Whatever used them was sent before they went. So it is in the queue, or done.
-                    self.dropped.extend(dropped);
-                    match commands.try_recv() {
-                        Ok(message) => return Some(message),
-                        Err(TryRecvError::Disconnected) => return None,
-                        Err(TryRecvError::Empty) => {
-                            let dropped = std::mem::take(&mut self.dropped);
-                            self.delete(dropped);
-                        }
-                    }
-                }
+                Some(dropped) => self.dropped.extend(dropped),
                 None => select! {
                     recv(commands) -> message => return message.ok(),
                     recv(self.trash.woken()) -> _ => {}

@@ -154,7 +154,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// The failure that the tensor depends on, wherever it happened first; or that regenerating it
-    /// does not fit; or that it belongs to another runtime.
+    /// does not fit, takes too many runs or was cancelled; or that it belongs to another runtime. Or else the failure
+    /// for which an update was skipped, if nobody was told: the next `get` returns the value.
     pub fn get(&self, tensor: &Tensor) -> Result<H, Error> {
         self.get_later(tensor)?.wait()
     }

@@ -73,6 +73,36 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     runtime.get(&y).unwrap();
 }
 
+/// Only readers that are gone waited for it.
+#[test]
+fn dropping_a_runtime_gives_up_what_nobody_waits_for() {
+    const LENGTH: usize = 4000;
+    for reads in [false, true] {
+        let faults = Arc::<Faults>::default();
+        let runtime = faulty_cpu(Runtime::builder().budget("8MiB"), &faults).unwrap();
+        let x = evicted_chain(&runtime, LENGTH);
+        let runs = Arc::<AtomicU64>::default();
+        let count = Arc::clone(&runs);
+        faults.watch(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if !reads {
+                // Far more in all than it takes to drop a runtime.
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let pending = runtime.get_later(&x).unwrap();
+        if reads {
+            drop(runtime);
+            pending.wait().expect("somebody waits for this one");
+        } else {
+            drop(pending);
+            drop(runtime);
+            let runs = runs.load(Ordering::SeqCst);
+            assert!(runs < LENGTH as u64, "{runs}");
+        }
+    }
+}
+
 #[test]
 fn cancelling_an_idle_runtime_does_nothing() {
     let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();

@@ -23,6 +23,7 @@ fn long_skips_come_back_in_twice_the_work() {
     for n in [250, 500, 1000, 2000, 4000] {
         let history = History::long_skips(n);
         let slots = 2 * n.ilog2() as usize + 4;
+        let mut with_twelve = Vec::new();
         for dead in FATES {
             for slots in [12, slots, 2 * slots] {
                 // Too few for the longest, where an error is all right.
@@ -39,6 +40,7 @@ fn long_skips_come_back_in_twice_the_work() {
                             runs as f64 / n as f64
                         );
                         assert!(runs <= 40 * n as u64, "{runs} runs");
+                        with_twelve.extend((slots == 12).then_some(runs));
                     }
                     Err((error, runs)) => {
                         println!("{n} with {slots} slots, {dead:?}: {runs} runs, {error}");
@@ -46,6 +48,9 @@ fn long_skips_come_back_in_twice_the_work() {
                     }
                 }
             }
+        }
+        if let [dropped, kept] = with_twelve[..] {
+            assert!(dropped <= kept, "{n}: keeping what is dead takes fewer runs");
         }
     }
 }
@@ -146,12 +151,14 @@ fn the_limit_says_what_was_done_and_what_to_do() {
 struct Stalls {
     runs: usize,
     good: usize,
+    /// From then on.
+    cost: f64,
 }
 
 impl CostModel for Stalls {
     fn cost(&mut self, _: Run<'_>) -> f64 {
         self.runs += 1;
-        if self.runs <= self.good { 1.0 } else { 1e6 }
+        if self.runs <= self.good { 1.0 } else { self.cost }
     }
 }
 
@@ -161,13 +168,29 @@ fn a_stalled_measurement_does_not_end_a_regeneration() {
     for n in [100, 200] {
         let history = History::long_skips(n);
         for good in [history.sources.len() + 2, 3 * n] {
-            let costs = Box::new(Stalls { runs: 0, good });
+            let costs = Box::new(Stalls { runs: 0, good, cost: 1e6 });
             let room = 2 * n.ilog2() as usize + 4;
             let policy = PolicyKind::default();
             let mut evicted = Evicted::with_costs(&history, room, policy, costs, |_| {});
             let runs = evicted.read().unwrap_or_else(|(error, _)| panic!("{n}, {good}: {error}"));
             assert!(runs <= 5 * n as u64, "{runs} runs");
         }
+    }
+}
+
+/// Without a limit, and where nothing costs anything, there was no schedule.
+#[test]
+fn no_limit_and_no_costs_are_no_reason_to_repeat_itself() {
+    let n = 150;
+    let history = History::long_skips(n);
+    for limit in [100.0, f64::INFINITY] {
+        let costs = Box::new(Stalls { runs: 0, good: 0, cost: 0.0 });
+        let mut evicted =
+            Evicted::with_costs(&history, 14, PolicyKind::default(), costs, |settings| {
+                settings.regeneration_limit = limit;
+            });
+        let runs = evicted.read().unwrap_or_else(|(error, _)| panic!("{limit}: {error}"));
+        assert!(runs <= 40 * n as u64, "{limit}: {runs} runs");
     }
 }
 
@@ -182,7 +205,7 @@ fn a_regeneration_that_is_interrupted_leaves_all_as_it_was() {
             let count = Arc::clone(&asked);
             evicted.engine.interrupt_when(move || count.fetch_add(1, Ordering::Relaxed) >= after);
             match evicted.read() {
-                Err((Error::Cancelled, runs)) => assert_eq!(runs, after + 1),
+                Err((Error::Cancelled, runs)) => assert_eq!(runs, after),
                 Ok(runs) => assert!(runs <= after, "{runs} runs"),
                 Err((error, _)) => panic!("{error}"),
             }

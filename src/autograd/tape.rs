@@ -123,7 +123,9 @@ impl Tape {
     /// each op's tensors are let go as soon as they were used.
     ///
     /// The result and the gradients are committed: all history behind them can go, and none of them is
-    /// ever recomputed from a pass long gone.
+    /// ever recomputed from a pass long gone. What [`Runtime::replace`] replaced before, such as running
+    /// statistics, stays replaced even if an update after this fails; [`Sgd::minimize`](crate::optim::Sgd::minimize)
+    /// can take that back as well.
     ///
     /// # Errors
     /// If `result` is not a scalar, or depends on no watched tensor.

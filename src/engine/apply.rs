@@ -45,7 +45,7 @@ impl<D: Device> Engine<D> {
             }
         };
         let Some(error) = failed else { return Ok(keys) };
-        self.failures.told(&error);
+        self.failures.report(&error);
         for key in keys {
             self.del(key);
         }
@@ -105,9 +105,9 @@ impl<D: Device> Engine<D> {
     }
 
     /// A handle whose update was skipped may look at a part of a storage, while whoever holds it takes it for
-    /// packed: the views of it are inferred anew.
+    /// packed, and so all views of it for views of what is packed: views of parts are inferred anew.
     fn views_of_a_part(&self, op: &D::Op, read: &Inputs) -> Result<Option<Outputs>, Error> {
-        if !read.layouts.iter().any(|layout| layout.offset() != 0 && layout.is_contiguous()) {
+        if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(None);
         }
         let inferred =

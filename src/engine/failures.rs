@@ -3,65 +3,87 @@
 //! A value whose op failed is *poisoned*, and so is whatever is made from it. Leaves are spared: an update whose
 //! inputs are poisoned, or that finds no room, is skipped, and its handle goes on naming the old value. Each
 //! failure is reported once: by the first read of a value that is lost to it, by the first read of anything after
-//! an update was skipped because of it, or by [`Engine::take_failure`].
+//! an update was skipped because of it, or by [`Engine::take_failure`]. With it, all failures of its step so far count
+//! as reported: where memory is short, one seldom comes alone.
 
 use super::{Engine, Error, Residence, StorageKey};
 use crate::device::Device;
 use std::collections::VecDeque;
 
 /// Of a flood of failures, the first ones tell what went wrong.
-const MOST_UNTOLD: usize = 64;
+const MOST_UNREPORTED: usize = 64;
 
 /// What is known of failures, beside the reason of each poisoned storage.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    /// Nobody was told of these yet, oldest first. Never more than [`MOST_UNTOLD`].
-    untold: VecDeque<Error>,
-    /// The first one of the step at hand, until it is told.
+    /// With the number of their step, oldest first. Never more than [`MOST_UNREPORTED`]; the last one is the
+    /// newest there is.
+    unreported: VecDeque<(u64, Error)>,
+    /// Number of the step at hand.
+    step: u64,
+    /// The first one of the step at hand, until it is reported.
     of_step: Option<Error>,
-    /// Why an update was skipped. Nobody was told yet.
-    skipped: Option<Error>,
+    /// Why an update was skipped, if that is not reported, and in which step that happened.
+    skipped: Option<(u64, Error)>,
 }
 
 impl Failures {
-    /// The first failure of the step at hand that nobody was told of.
+    /// The first failure of the step at hand that is not reported.
     pub fn of_step(&self) -> Option<&Error> {
         self.of_step.as_ref()
     }
 
     /// A step begins.
     pub fn next_step(&mut self) {
+        self.step += 1;
         self.of_step = None;
     }
 
     /// A failure that is news.
     pub fn keep(&mut self, error: Error) {
         self.of_step.get_or_insert_with(|| error.clone());
-        if self.untold.len() < MOST_UNTOLD {
-            self.untold.push_back(error);
+        self.unreported.truncate(MOST_UNREPORTED - 1);
+        self.unreported.push_back((self.step, error));
+    }
+
+    /// An update was skipped for a failure. Of one that was reported nothing more is said.
+    pub fn skip(&mut self, error: &Error) {
+        if let Some(step) = self.step_of(error) {
+            self.skipped.get_or_insert_with(|| (step, error.clone()));
         }
     }
 
-    /// Whoever asked is told now.
-    pub fn told(&mut self, error: &Error) {
-        self.untold.retain(|failure| !failure.is(error));
-        self.of_step.take_if(|failure| failure.is(error));
-        self.skipped.take_if(|failure| failure.is(error));
+    /// Somebody gets this failure now.
+    pub fn report(&mut self, error: &Error) {
+        let Some(step) = self.step_of(error) else { return };
+        self.unreported.retain(|(other, _)| *other != step);
+        self.skipped.take_if(|(other, _)| *other == step);
+        if step == self.step {
+            self.of_step = None;
+        }
+    }
+
+    /// The step of a failure that is not reported.
+    fn step_of(&self, error: &Error) -> Option<u64> {
+        let of_step = self.of_step.iter().map(|failure| (self.step, failure));
+        let all =
+            self.unreported.iter().chain(&self.skipped).map(|(step, failure)| (*step, failure));
+        all.chain(of_step).find(|(_, failure)| failure.is(error)).map(|(step, _)| step)
     }
 }
 
 impl<D: Device> Engine<D> {
-    /// Takes the first failure that nobody has been told of yet.
+    /// Takes the first failure that is not reported yet.
     pub fn take_failure(&mut self) -> Option<Error> {
-        let error = self.failures.untold.pop_front()?;
-        self.failures.told(&error);
+        let (_, error) = self.failures.unreported.front()?.clone();
+        self.failures.report(&error);
         Some(error)
     }
 
-    /// Takes the failure for which an update was skipped, if nobody has been told of it yet.
+    /// Takes the failure for which an update was skipped, if it is not reported yet.
     pub(super) fn take_skipped(&mut self) -> Option<Error> {
-        let error = self.failures.skipped.take()?;
-        self.failures.told(&error);
+        let (_, error) = self.failures.skipped.clone()?;
+        self.failures.report(&error);
         Some(error)
     }
 
@@ -77,13 +99,6 @@ impl<D: Device> Engine<D> {
         tracing::error!(target: "remat", %error, "op failed");
         self.failures.keep(error.clone());
         self.take_back();
-    }
-
-    /// An update was skipped for a failure that is kept already.
-    pub(super) fn skip(&mut self, error: &Error) {
-        if self.failures.untold.iter().any(|failure| failure.is(error)) {
-            self.failures.skipped.get_or_insert_with(|| error.clone());
-        }
     }
 
     /// The reason of the first poisoned storage among `keys`.

@@ -39,7 +39,7 @@ impl<D: Device> Engine<D> {
         let tensor = self.tensor(key)?;
         let reason = self.reasons.get(tensor.storage).cloned().or_else(|| self.take_skipped());
         if let Some(reason) = reason {
-            self.failures.told(&reason);
+            self.failures.report(&reason);
             return Err(reason);
         }
         self.ensure(&[tensor.storage])?;

@@ -84,7 +84,7 @@ impl<D: Device> Engine<D> {
         if !known {
             self.keep_failure(&error);
         }
-        self.skip(&error);
+        self.failures.skip(&error);
         error
     }
 
@@ -108,8 +108,8 @@ impl<D: Device> Engine<D> {
         outputs.iter().map(stand_in).collect()
     }
 
-    /// The update itself, with all inputs resident and pinned, and its workspace if that was asked for before.
-    /// Returns where the outputs are.
+    /// The update itself, with all inputs resident and pinned, and its workspace if it was prepared with
+    /// others. Returns where the outputs are.
     pub(super) fn update(
         &mut self,
         op: D::Op,
@@ -117,8 +117,10 @@ impl<D: Device> Engine<D> {
         outputs: &Outputs,
         scratch: Option<u64>,
     ) -> Result<Targets, Skipped> {
-        self.meet_threshold().map_err(Skipped::new)?;
-        self.cut_targets_loose(inputs, outputs).map_err(Skipped::new)?;
+        if scratch.is_none() {
+            self.meet_threshold().map_err(Skipped::new)?;
+            self.cut_targets_loose(inputs, outputs).map_err(Skipped::new)?;
+        }
         let takes_over: SmallVec<[bool; 4]> =
             (0..inputs.storages.len()).map(|input| self.may_take_over(input, inputs)).collect();
         let targets = self.add_targets(inputs, outputs, |input| takes_over[input]);

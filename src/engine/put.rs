@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
     /// A tensor with the value `host`. The host copy is shared, and kept while it may be needed, so
-    /// the tensor can be evicted like any other: its compute path is the upload. [`Stats::host_bytes`](super::Stats::host_bytes) counts
-    /// these copies; [`Engine::commit`] gives one up.
+    /// the tensor can be evicted like any other: its compute path is the upload. These copies are counted by
+    /// [`Stats::host_bytes`](super::Stats::host_bytes); [`Engine::commit`] gives one up.
     ///
     /// If there is no room for it, it is uploaded when it is read. If the upload fails, the tensor is poisoned;
     /// see [`Engine::take_failure`].
@@ -31,34 +31,45 @@ impl<D: Device> Engine<D> {
     }
 
     /// A tensor with the value `host` that is a leaf from the start: it cannot be evicted, so that no host copy
-    /// is kept for it. If there is no room for it, it is as with [`Engine::put`].
+    /// is kept for it. If there is no room for it, it becomes a leaf when it is uploaded.
     pub fn put_leaf(&mut self, host: Arc<D::Host>) -> TensorKey {
         let tensor = self.put(host);
         let storage = self.table.tensors[tensor].storage;
-        if self.table.is_resident(storage) {
-            self.make_leaf(storage);
-        }
+        self.leaves_to_be.push(storage);
+        self.make_leaves();
         tensor
+    }
+
+    /// Makes leaves of those that are to be leaves and have found room.
+    pub(super) fn make_leaves(&mut self) {
+        for key in std::mem::take(&mut self.leaves_to_be) {
+            match self.table.storages.get(key).map(|storage| storage.residence) {
+                Some(Residence::Resident(_)) => self.make_leaf(key),
+                Some(Residence::Evicted) => self.leaves_to_be.push(key),
+                _ => {}
+            }
+        }
     }
 
     /// A run that needs nothing but room, of which there is none: it is made up for when somebody reads what it
     /// makes.
     pub(super) fn postpone(&mut self, path: PathKey) {
+        // What it will cost, as far as that can be told.
+        let body = self.bodies.remove(path).expect("a path has a body");
+        let (op, outputs) = (body.work.name(), body.outputs());
+        let flops = self.flops_of(&body.work, &[], outputs).unwrap_or(0.0);
+        let run = Run { op, inputs: &[], outputs, flops, seconds: None };
+        let cost = self.cost_of(run).unwrap_or(0.0);
+        self.table.paths[path].cost = cost;
+        let rematerializable = body.work.rematerializable();
+        self.last_run = LastRun { cost, flops, workspace: 0, rematerializable };
+        self.bodies.insert(path, body);
         let outputs: StorageKeys =
             self.table.path(path).outputs.iter().flatten().copied().collect();
         for key in outputs {
             self.table.set_absent(key, Residence::Evicted);
             self.tell(|policy, view, _| policy.did_evict(key, view));
         }
-        // What it will cost, as far as that can be told.
-        let body = self.bodies.remove(path).expect("a path has a body");
-        let (op, outputs) = (body.work.name(), body.outputs());
-        let run = Run { op, inputs: &[], outputs, flops: 0.0, seconds: None };
-        if let Ok(cost) = self.cost_of(run) {
-            self.table.paths[path].cost = cost;
-            self.last_run.cost = cost;
-        }
-        self.bodies.insert(path, body);
     }
 
     /// A path goes, and its op with it.

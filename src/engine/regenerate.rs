@@ -120,6 +120,9 @@ impl<D: Device> Engine<D> {
         let result = self.regenerate(&mut cascade, wanted);
         self.abandon(&mut cascade);
         self.cascade = cascade;
+        if !self.leaves_to_be.is_empty() {
+            self.make_leaves();
+        }
         result
     }
 
@@ -175,6 +178,7 @@ impl<D: Device> Engine<D> {
                 cascade.frames.pop();
                 return Ok(());
             };
+            self.check_interrupt()?;
             match self.run_path(path) {
                 Ok(()) => {
                     if yields > 0 && ran.insert(path) {
@@ -230,7 +234,11 @@ impl<D: Device> Engine<D> {
             self.table.unpin(key);
         }
         let limit = self.settings.regeneration_limit;
-        let most = limit * cascade.needed_cost - cascade.spent_cost;
+        // Costs may be 0, and no limit times 0 is no number.
+        let most = match limit.is_finite() {
+            true => limit * cascade.needed_cost - cascade.spent_cost,
+            false => f64::INFINITY,
+        };
         let most_runs = (RUNS_PER_COST * limit * cascade.paths.len() as f64) as usize;
         let planned = |path| cascade.paths.get(&path).map(|planned| planned.cost);
         let Some(schedule) = self.schedule(wanted, planned, most, most_runs) else {
@@ -250,9 +258,9 @@ impl<D: Device> Engine<D> {
         Some(self.follow(&schedule, wanted))
     }
 
-    /// Fails if this cascade, or everything so far, costs more than it may; or if somebody wants it to end.
+    /// Fails if this cascade, or everything so far, costs more than it may.
     fn check_limits(&self, cascade: &Cascade) -> Result<(), Error> {
-        self.check_run_again()?;
+        self.check_recompute_limit()?;
         let limit = self.settings.regeneration_limit;
         let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;
         if spent_runs == first_runs {
@@ -267,9 +275,8 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Fails if all recomputing so far costs more than it may, or somebody wants this one to end.
-    pub(super) fn check_run_again(&self) -> Result<(), Error> {
-        self.check_recompute_limit()?;
+    /// Fails if somebody wants it to end.
+    pub(super) fn check_interrupt(&self) -> Result<(), Error> {
         if self.interrupt.as_ref().is_some_and(|wanted| wanted()) {
             return Err(Error::Cancelled);
         }

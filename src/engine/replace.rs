@@ -28,12 +28,12 @@ impl<D: Device> Engine<D> {
         }
         let known = self.reasons.get(new.storage).or(self.failures.of_step()).cloned();
         if let Some(error) = known {
-            self.skip(&error);
+            self.failures.skip(&error);
             return Ok(target);
         }
         if let Err(error) = self.commit_storage(new.storage) {
             self.keep_failure(&error);
-            self.skip(&error);
+            self.failures.skip(&error);
             return Ok(target);
         }
         let key = self.table.add_tensor(new.storage, new.layout);

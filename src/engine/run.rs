@@ -81,9 +81,11 @@ impl<D: Device> Engine<D> {
         for (output, block) in outputs.iter().zip(blocks) {
             match output {
                 Some(key) if self.table.held(*key).is_none() => {
+                    // A first run that was put off counts as evicted meanwhile.
+                    let was_evicted = self.table.is_evicted(*key);
                     self.table.set_resident(*key, block);
                     self.table.storages[*key].recomputed += u32::from(again);
-                    if again {
+                    if was_evicted {
                         tracing::debug!(
                             target: "remat", op = body.work.name(), tensor = %self.tensor_name(*key),
                             bytes = self.table.storage(*key).bytes, cost, "did regenerate"
@@ -214,10 +216,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Result<f64, Error>, Error> {
         let name = work.name();
         // First all that may fail of itself: there is nothing to be cleared away yet.
-        let flops = match work {
-            Work::Op(op) => caught(|| format!("{name}: its flops"), || op.flops(inputs, outputs))?,
-            Work::Upload(_) => 0.0,
-        };
+        let flops = self.flops_of(work, inputs, outputs)?;
         let mut run = Run { op: name, inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
         let timed = wants_time || (again && self.is_sample());
@@ -255,7 +254,7 @@ impl<D: Device> Engine<D> {
         if let Took::Seconds(seconds) = took {
             run.seconds = Some(seconds);
         }
-        let rematerializable = matches!(work, Work::Op(op) if op.rematerializable());
+        let rematerializable = work.rematerializable();
         let cost = match self.cost_of(run) {
             Ok(cost) => cost,
             Err(error) => return Ok(Err(error)),
@@ -270,6 +269,22 @@ impl<D: Device> Engine<D> {
             _ => {}
         }
         Ok(Ok(cost))
+    }
+
+    /// Floating-point operations of a run, estimated.
+    pub(super) fn flops_of(
+        &self,
+        work: &Work<D>,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> Result<f64, Error> {
+        match work {
+            Work::Op(op) => {
+                let what = || format!("{}: its flops", op.name());
+                caught(what, || op.flops(inputs, outputs))
+            }
+            Work::Upload(_) => Ok(0.0),
+        }
     }
 
     /// What the cost model says of a run, if that is a cost.

@@ -99,7 +99,8 @@ impl<D: Device> Engine<D> {
                         self.table.held(closure.storages[node as usize].key).is_none()
                     });
                     if absent {
-                        result = self.run_path(run.path).and_then(|()| self.check_run_again());
+                        result = self.check_interrupt().and_then(|()| self.run_path(run.path));
+                        result = result.and_then(|()| self.check_recompute_limit());
                         if result.is_err() {
                             break;
                         }

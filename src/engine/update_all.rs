@@ -22,8 +22,8 @@ impl<D: Device> Engine<D> {
     /// Makes updates as [`Engine::issue`] would, one after the other. But if anything failed in this step, or
     /// what all of them take is not to be had together, none is made, and all outputs are the old values.
     ///
-    /// Only a device that fails in the middle can part them: what it had written over is lost, and those that
-    /// were to come are skipped.
+    /// Only a device that fails in the middle can part them, or a panic of a cost model or of an op that is asked
+    /// for its flops: what a device had written over is lost, and those that were to come are skipped.
     ///
     /// # Errors
     /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. Nothing was
@@ -44,14 +44,16 @@ impl<D: Device> Engine<D> {
             Some(error) => (Vec::new(), Some(Skipped::known(error))),
             None => self.update_all(ops, &parts),
         };
-        let error = skipped.map(|skipped| self.give_up_update(skipped));
         let mut made = Vec::with_capacity(parts.len());
-        for (i, Part { keys, outputs, .. }) in parts.iter().enumerate() {
-            made.push(match (done.get(i), &error) {
-                (Some(targets), _) => self.consume(keys, outputs, targets),
-                (None, Some(error)) => self.stand_ins(keys, outputs, error),
-                (None, None) => unreachable!("what was not done was skipped"),
-            });
+        for (Part { keys, outputs, .. }, targets) in parts.iter().zip(&done) {
+            made.push(self.consume(keys, outputs, targets));
+        }
+        // Only now, for a failure takes back what was replaced, and with it what a target named.
+        if let Some(skipped) = skipped {
+            let error = self.give_up_update(skipped);
+            for Part { keys, outputs, .. } in &parts[done.len()..] {
+                made.push(self.stand_ins(keys, outputs, &error));
+            }
         }
         Ok(made)
     }
@@ -96,9 +98,10 @@ impl<D: Device> Engine<D> {
         (done, skipped)
     }
 
-    /// The bytes of workspace that each takes. Fails if there is no room for the largest, beside all copies of
-    /// old values.
+    /// Prepares all of them, and returns the bytes of workspace that each takes. Fails if there is no room for the
+    /// largest, beside all copies of old values.
     fn workspaces_of_all(&mut self, ops: &[D::Op], parts: &[Part]) -> Result<Vec<u64>, Error> {
+        self.meet_threshold()?;
         let mut copies = 0u64;
         let mut scratch = Vec::with_capacity(ops.len());
         for (op, Part { read, outputs, .. }) in ops.iter().zip(parts) {

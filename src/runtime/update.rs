@@ -45,7 +45,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// all their inputs and workspaces together, none is made, and all handles go on naming the old
     /// values. The next `get` or `sync` returns the reason, once.
     ///
-    /// It takes the memory of all inputs at once. Only a device that fails halfway can leave some updates made.
+    /// It takes the memory of all inputs at once. Only a device that fails halfway, or a panic of a cost model or of
+    /// an op that is asked for its flops, can leave some updates made.
     ///
     /// # Errors
     /// As for [`Runtime::update`]. Nothing has changed then.
@@ -66,7 +67,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// being updated in place, such as the running statistics of a batch norm.
     ///
     /// If `value` is lost to a failure, or something else failed since the last [`Runtime::step`], `target` goes on
-    /// naming the old value. If something fails before the next one, it names the old value again.
+    /// naming the old value. If something fails before the next one, or before a [`Tape`](crate::autograd::Tape) has
+    /// been played backwards, it names the old value again.
     ///
     /// # Errors
     /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed

@@ -344,8 +344,8 @@ impl Play<'_> {
     fn replace(&mut self, target: usize, value: usize) {
         let [old, new] = [target, value].map(|i| self.held[i].clone());
         let layouts = [target, value].map(|i| self.layout(i));
-        let fits =
-            layouts[0] == layouts[1] && layouts[0].is_contiguous() && layouts[0].offset() == 0;
+        let look = layouts.map(|layout| (layout.dtype(), *layout.shape(), layout.is_contiguous()));
+        let fits = look[0] == look[1] && look[0].2;
         match self.engine.replace(old.key, new.key) {
             Err(error) => assert!(!fits && matches!(error, Error::Op(_)), "{error}"),
             Ok(key) if key != old.key => {

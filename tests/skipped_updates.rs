@@ -1,0 +1,237 @@
+//! What is left when an update could not be made: which value a handle names, and who hears why.
+
+mod common;
+
+use common::faulty::{Fault, Faults};
+use common::learner::faulty_cpu;
+use remat::engine::StorageKey;
+use remat::ops::{Distribution, Op};
+use remat::policy::{Lowered, Policy, View};
+use remat::{CostModel, Error, HostTensor, Ops as _, Run, Runtime, Tensor, Update};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+fn start() -> Runtime {
+    Runtime::builder().budget("64KiB").threads(1).cpu().unwrap()
+}
+
+fn host(values: &[f32]) -> HostTensor {
+    HostTensor::f32([values.len()], values.to_vec()).unwrap()
+}
+
+/// A tensor that is lost for want of memory.
+fn lost(runtime: &Runtime, shape: &[usize]) -> Tensor {
+    let huge = runtime.full(&[1 << 20], 1.0).unwrap();
+    let sum = runtime.sum(&runtime.square(&huge).unwrap()).unwrap();
+    runtime.broadcast(&sum, shape).unwrap()
+}
+
+fn add(runtime: &Runtime, target: &mut Tensor, other: &Tensor) {
+    runtime.update(Op::Accumulate, &mut [target], &[other]).unwrap();
+}
+
+/// The handle goes on naming a part of a storage, and so do views of it, and views of those.
+#[test]
+fn views_of_a_part_whose_update_was_skipped_have_its_bits() {
+    let runtime = start();
+    let numbers: Vec<f32> = (0..24).map(|i| i as f32).collect();
+    let whole = runtime.put(HostTensor::f32([4, 3, 2], numbers.clone()).unwrap()).unwrap();
+    for start in 0..3 {
+        let mut part = runtime.slice(&whole, 0, start, 2).unwrap();
+        let fresh = runtime.slice(&whole, 0, start, 2).unwrap();
+        let gradient = lost(&runtime, &[2, 3, 2]);
+        add(&runtime, &mut part, &gradient);
+        assert!(runtime.sync().is_err());
+        let views = |x: &Tensor| {
+            let turned = runtime.permute(x, &[2, 0, 1])?;
+            let sliced = runtime.slice(&turned, 2, 1, 2)?;
+            let back = runtime.permute(&sliced, &[1, 2, 0])?;
+            let flat = runtime.reshape(x, &[12])?;
+            let rows = runtime.broadcast(&runtime.slice(&flat, 0, 3, 4)?, &[3, 4])?;
+            let both = runtime.permute(&rows, &[1, 0])?;
+            Ok::<_, Error>([turned, sliced, back, flat, rows, both])
+        };
+        for (found, expected) in views(&part).unwrap().iter().zip(&views(&fresh).unwrap()) {
+            assert_eq!(runtime.get(found).unwrap(), runtime.get(expected).unwrap());
+        }
+        runtime.step().unwrap();
+    }
+}
+
+/// Panics before the second update of a step, once it is armed.
+#[derive(Debug)]
+struct Panics {
+    armed: Arc<AtomicBool>,
+    updates: usize,
+}
+
+impl CostModel for Panics {
+    fn cost(&mut self, _: Run<'_>) -> f64 {
+        1.0
+    }
+
+    fn wants_time(&mut self, run: Run<'_>) -> bool {
+        if self.armed.load(Ordering::Relaxed) && run.op == "accumulate" {
+            self.updates += 1;
+            assert!(self.updates != 2, "on purpose");
+        }
+        false
+    }
+}
+
+/// The runtime ended when an update of several failed in the middle and one before had been replaced.
+#[test]
+fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
+    for (replaced, device) in [(false, false), (true, false), (false, true), (true, true)] {
+        let armed = Arc::<AtomicBool>::default();
+        let faults = Arc::<Faults>::default();
+        let costs = Panics { armed: Arc::clone(&armed), updates: 0 };
+        let builder = Runtime::builder().budget("64KiB").custom_cost_model(costs);
+        let runtime = faulty_cpu(builder, &faults).unwrap();
+        let [mut a, mut b, mut c] = [1.0, 2.0, 3.0].map(|x| runtime.put(host(&[x; 4])).unwrap());
+        let gradient = runtime.put(host(&[10.0; 4])).unwrap();
+        if replaced {
+            let value = runtime.square(&gradient).unwrap();
+            runtime.replace(&mut a, &value).unwrap();
+        }
+        runtime.stats().unwrap();
+        match device {
+            // Three workspaces, and the first update.
+            true => faults.at_call(4, Fault::Fails),
+            false => armed.store(true, Ordering::Relaxed),
+        }
+        let updates = [&mut a, &mut b, &mut c].map(|x| Update {
+            op: Op::Accumulate,
+            targets: vec![x],
+            others: vec![&gradient],
+        });
+        runtime.update_all(updates.into()).unwrap();
+        let error = runtime.sync().unwrap_err();
+        assert!(error.to_string().contains("on purpose"), "{error}");
+        runtime.sync().expect("it is reported once");
+        let first = if replaced { 110.0 } else { 11.0 };
+        assert_eq!(runtime.get(&a).unwrap(), host(&[first; 4]), "made before the failure");
+        if device {
+            assert!(runtime.get(&b).is_err(), "the device may have written over it");
+        } else {
+            assert_eq!(runtime.get(&b).unwrap(), host(&[2.0; 4]));
+        }
+        assert_eq!(runtime.get(&c).unwrap(), host(&[3.0; 4]));
+    }
+}
+
+/// After 64 failures that nobody had asked for, an update was skipped without a word.
+#[test]
+fn an_update_is_never_skipped_in_silence() {
+    let runtime = start();
+    let mut x = runtime.put(host(&[1.0; 4])).unwrap();
+    for earlier in [0, 1, 63, 64, 65, 200] {
+        for marked in [false, true] {
+            (0..earlier).for_each(|_| drop(lost(&runtime, &[4])));
+            if marked {
+                runtime.step().unwrap();
+            }
+            let gradient = lost(&runtime, &[4]);
+            add(&runtime, &mut x, &gradient);
+            assert!(runtime.get(&x).is_err(), "{earlier} failures before, {marked}");
+            assert_eq!(runtime.get(&x).unwrap(), host(&[1.0; 4]));
+            while runtime.sync().is_err() {}
+            runtime.step().unwrap();
+        }
+    }
+}
+
+/// Short memory makes several ops of a step fail. Whoever caught one and went on met the others later.
+#[test]
+fn the_failures_of_a_step_are_reported_as_one() {
+    let runtime = start();
+    let mut all = [1.0, 2.0, 3.0, 4.0].map(|x| runtime.put(host(&[x; 4])).unwrap());
+    let elsewhere = lost(&runtime, &[4]);
+    runtime.step().unwrap();
+    for round in 0..2 {
+        for x in &mut all {
+            let gradient = lost(&runtime, &[4]);
+            add(&runtime, x, &gradient);
+        }
+        assert!(runtime.get(&all[3]).is_err());
+        for (x, value) in all.iter().zip([1.0, 2.0, 3.0, 4.0]) {
+            assert_eq!(runtime.get(x).unwrap(), host(&[value; 4]));
+        }
+        // That of the step before the first is another.
+        assert_eq!(runtime.sync().is_err(), round == 0);
+        runtime.sync().unwrap();
+        runtime.step().unwrap();
+    }
+    assert!(runtime.get(&elsewhere).is_err(), "what is lost says why, as often as it is read");
+    runtime.sync().unwrap();
+}
+
+/// What a policy believes to be evicted.
+#[derive(Debug)]
+struct Books(Arc<Mutex<(HashSet<StorageKey>, usize)>>);
+
+impl Policy for Books {
+    fn score(&mut self, _: StorageKey, _: View<'_>) -> f64 {
+        1.0
+    }
+
+    fn did_evict(&mut self, key: StorageKey, view: View<'_>) {
+        let mut books = self.0.lock().unwrap();
+        assert!(books.0.insert(key), "it was evicted before");
+        assert!(view.table.own_cost(key) > 0.0, "what it costs is known");
+        books.1 += 1;
+    }
+
+    fn did_regenerate(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
+        assert!(self.0.lock().unwrap().0.remove(&key), "it was not evicted");
+    }
+
+    fn will_forget(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
+        assert!(self.0.lock().unwrap().0.remove(&key), "it was not evicted");
+    }
+}
+
+/// What had no room was evicted for the policy, and brought in without a word.
+#[test]
+fn a_policy_hears_when_what_was_put_off_comes_in() {
+    let books = Arc::default();
+    let builder = Runtime::builder().budget("8KiB").threads(1);
+    let runtime = builder.custom_policy(Books(Arc::clone(&books))).cpu().unwrap();
+    for _ in 0..3 {
+        let leaf = runtime.put_leaf(host(&[1.0; 2048])).unwrap();
+        let put = runtime.put(host(&[2.0; 512])).unwrap();
+        let drawn = runtime.random(&[512], Distribution::Uniform { low: 0.0, high: 1.0 }).unwrap();
+        assert_eq!(runtime.stats().unwrap().used_bytes, 8 << 10);
+        drop(leaf);
+        for x in [&put, &drawn, &put, &drawn] {
+            let value = runtime.get(x).unwrap();
+            runtime.drop_now(x).unwrap();
+            assert_eq!(runtime.get(x).unwrap(), value);
+            runtime.drop_now(x).unwrap();
+        }
+        runtime.sync().unwrap();
+        assert_eq!(books.lock().unwrap().0.len(), 2);
+        drop((put, drawn));
+        runtime.sync().unwrap();
+        assert!(books.lock().unwrap().0.is_empty());
+    }
+    assert!(books.lock().unwrap().1 > 20);
+}
+
+/// It stayed one that could be evicted, with its host copy, for ever.
+#[test]
+fn a_leaf_without_room_is_one_once_it_has_room() {
+    let runtime = Runtime::builder().budget("8KiB").threads(1).cpu().unwrap();
+    let first = runtime.put_leaf(host(&[1.0; 2000])).unwrap();
+    let second = runtime.put_leaf(host(&[2.0; 1000])).unwrap();
+    assert_eq!(runtime.stats().unwrap().host_bytes, 4000);
+    assert!(matches!(runtime.get(&second), Err(Error::OutOfMemory(_))));
+    drop(first);
+    let doubled = runtime.add(&second, &second).unwrap();
+    assert_eq!(runtime.get(&doubled).unwrap(), host(&[4.0; 1000]));
+    assert_eq!(runtime.stats().unwrap().host_bytes, 0);
+    let before = runtime.stats().unwrap().evictions;
+    runtime.drop_now(&second).unwrap();
+    assert_eq!(runtime.stats().unwrap().evictions, before);
+}
