@@ -450,3 +450,40 @@ struct Given<'a> {
 fn recording(error: io::Error) -> Error {
     Error::Recording(Arc::new(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::CostModelKind;
+    use crate::device::sim::Sim;
+    use crate::engine::Settings;
+    use crate::host::HostTensor;
+    use crate::ops::Op;
+    use crate::policy::PolicyKind;
+
+    /// The handle made for the engine to consume stayed when the engine refused the update.
+    #[test]
+    fn an_update_that_the_engine_refuses_leaves_no_handle() {
+        let costs = CostModelKind::Flops.build();
+        let settings = Settings::new(1 << 20);
+        let engine = Engine::new(Sim::cpu(), settings, PolicyKind::DtrEq.build(0), costs).unwrap();
+        let mut interpreter = Interpreter::new(engine, Arc::default(), Arc::default(), None);
+        let host = Arc::new(HostTensor::scalar(1.0));
+        interpreter.execute(Command::Put { id: 0, host, leaf: false });
+        // Another handle keeps the old value, and one input is updated twice.
+        let update = |made: [u64; 2]| Call {
+            op: Op::Accumulate,
+            inputs: [0, 0].into_iter().collect(),
+            consumed: Consumed::default(),
+            outputs: [0, 0].map(|input| Output::InPlace { input }).into_iter().collect(),
+            made: made.into_iter().collect(),
+        };
+        interpreter.execute(Command::Apply(update([1, 2])));
+        assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
+        interpreter.execute(Command::UpdateAll(vec![update([3, 4])]));
+        assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
+        assert_eq!(interpreter.engine.stats().tensors, 5, "names of the old value");
+        interpreter.delete((0..5).collect());
+        assert_eq!(interpreter.engine.stats().tensors, 0);
+    }
+}
