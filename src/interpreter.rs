@@ -458,6 +458,7 @@ mod tests {
     use crate::device::sim::Sim;
     use crate::engine::Settings;
     use crate::host::HostTensor;
+    use crate::layout::{DType, Layout};
     use crate::ops::Op;
     use crate::policy::PolicyKind;
 
@@ -468,22 +469,26 @@ mod tests {
         let settings = Settings::new(1 << 20);
         let engine = Engine::new(Sim::cpu(), settings, PolicyKind::DtrEq.build(0), costs).unwrap();
         let mut interpreter = Interpreter::new(engine, Arc::default(), Arc::default(), None);
-        let host = Arc::new(HostTensor::scalar(1.0));
-        interpreter.execute(Command::Put { id: 0, host, leaf: false });
-        // Another handle keeps the old value, and one input is updated twice.
-        let update = |made: [u64; 2]| Call {
-            op: Op::Accumulate,
-            inputs: [0, 0].into_iter().collect(),
+        let host = Arc::new(HostTensor::zeros(DType::F32, [2, 3]).unwrap());
+        let call = |op: Op, input, output, made| Call {
+            op,
+            inputs: [input].into_iter().collect(),
             consumed: Consumed::default(),
-            outputs: [0, 0].map(|input| Output::InPlace { input }).into_iter().collect(),
-            made: made.into_iter().collect(),
+            outputs: [output].into_iter().collect(),
+            made: [made].into_iter().collect(),
         };
-        interpreter.execute(Command::Apply(update([1, 2])));
+        let turned = Layout::contiguous(DType::F32, [2, 3]).permute(&[1, 0]).unwrap();
+        let view = Output::View { input: 0, layout: turned };
+        interpreter.execute(Command::Put { id: 0, host, leaf: false });
+        interpreter.execute(Command::Apply(call(Op::Contiguous, 0, view, 1)));
+        // Another handle keeps the old value, and what is not contiguous is not updated.
+        let update = |made| call(Op::Accumulate, 1, Output::InPlace { input: 0 }, made);
+        interpreter.execute(Command::Apply(update(2)));
         assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
-        interpreter.execute(Command::UpdateAll(vec![update([3, 4])]));
+        interpreter.execute(Command::UpdateAll(vec![update(3)]));
         assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
-        assert_eq!(interpreter.engine.stats().tensors, 5, "names of the old value");
-        interpreter.delete((0..5).collect());
+        assert_eq!(interpreter.engine.stats().tensors, 4, "two of them are names of the view");
+        interpreter.delete((0..4).collect());
         assert_eq!(interpreter.engine.stats().tensors, 0);
     }
 }
