@@ -96,7 +96,11 @@ impl<D: Device> Engine<D> {
 
     /// A failure that is news. What was replaced in this step is taken back.
     pub(super) fn keep_failure(&mut self, error: &Error) {
-        tracing::error!(target: "remat", %error, "op failed");
+        match error {
+            // As it was asked to.
+            Error::Cancelled => tracing::debug!(target: "remat", %error, "op failed"),
+            _ => tracing::error!(target: "remat", %error, "op failed"),
+        }
         self.failures.keep(error.clone());
         self.take_back();
     }
