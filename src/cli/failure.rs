@@ -1,4 +1,5 @@
 use super::interrupt;
+use super::output::is_standard;
 use super::terminal::{fail, say};
 use remat::data::DataError;
 use remat::device::DeviceError;
@@ -31,7 +32,10 @@ impl Failure {
 
     /// A file that could not be written.
     pub fn writing(path: &Path, error: impl std::fmt::Display) -> Self {
-        Self::new(format!("{}: {error}", path.display()))
+        match is_standard(path) {
+            true => Self::new(format!("stdout: {error}")),
+            false => Self::new(format!("{}: {error}", path.display())),
+        }
     }
 
     /// Prints it to stderr.

@@ -16,7 +16,7 @@ pub enum Output {
 impl Output {
     /// Creates the file at once, so that a file that cannot be written is an error before the work, not after.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        if path.as_os_str() == "-" {
+        if is_standard(path) {
             return Ok(Self::Stdout);
         }
         let file = WholeFile::create(path).map_err(|e| Failure::writing(path, e))?;
@@ -34,6 +34,11 @@ impl Output {
             }
         }
     }
+}
+
+/// Whether this is `-`: stdout, or stdin of what is read.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// Where a plot goes: a file whose name may end in `.svg`, or stdout.
@@ -70,11 +75,12 @@ pub fn check_distinct(
     for (option, path) in outputs.iter().filter_map(|(o, path)| Some((o, path.as_ref()?))) {
         let place = place(path);
         if let Some((other, _)) = seen.iter().find(|(_, known)| *known == place) {
-            return Err(Failure::usage(format!(
-                "{other} and {option} name the same file; give each its own"
-            )));
+            return Err(Failure::usage(match is_standard(path) {
+                true => format!("{other} and {option} both go to stdout; name a file for one"),
+                false => format!("{other} and {option} name the same file; give each its own"),
+            }));
         }
-        if inputs.iter().any(|input| self::place(input) == place) {
+        if !is_standard(path) && inputs.iter().any(|input| self::place(input) == place) {
             return Err(Failure::usage(format!(
                 "{option} would overwrite {}, which is an input; give another file",
                 path.display()

@@ -29,7 +29,9 @@ pub struct Report {
     pub cost_model: String,
     pub budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
-    /// The smallest budget found under which nothing is evicted.
+    /// What 100 % stands for: the smallest budget found under which nothing is evicted.
+    pub full_budget_bytes: u64,
+    /// Most bytes in use at once when nothing is evicted.
     pub unbudgeted_peak_bytes: u64,
     /// Parameters, buffers and optimizer state.
     pub state_bytes: u64,
@@ -127,10 +129,10 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "  memory      peak {} of a budget of {}; {} without one",
+            "  memory      peak {} of {}; evicts nothing from {} on",
             ByteSize(self.peak_bytes),
             ByteSize(self.budget_bytes),
-            ByteSize(self.unbudgeted_peak_bytes),
+            ByteSize(self.full_budget_bytes),
         )?;
         writeln!(
             f,

@@ -4,7 +4,7 @@ use super::args::{OutputArgs, TrainArgs};
 use super::failure::Failure;
 use super::interrupt;
 use super::learn::{Course, Ending, Outcome, learn};
-use super::output::{Output, check_distinct};
+use super::output::{Output, check_distinct, is_standard};
 use super::plan::Plan;
 use super::recording::{Finished, Recording};
 use super::rehearsal::{Rehearsal, is_of_memory};
@@ -14,8 +14,8 @@ use super::session::Setup;
 use super::target::{About, Target};
 use super::terminal::{Shows, print_result, say, warn};
 use super::words::Counted;
+use remat::PolicyKind;
 use remat::data::{Batches, Dataset};
-use remat::{Builder, PolicyKind};
 
 /// The default number of epochs.
 const EPOCHS: usize = 20;
@@ -29,6 +29,8 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     check_distinct(&[("--record", &output.record), ("--json", &output.json)], &[])?;
     interrupt::listen(output.quiet)?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
+    let finished = Finished::default();
+    let recording = record(output, &finished)?;
     let target = Target::open(device)?;
     let data = learning.data.load(learning.seed)?;
     let setup = Setup {
@@ -61,9 +63,11 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         plan.warnings().iter().for_each(warn);
     }
 
-    let finished = Finished::default();
-    let builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
-    let runtime = target.start(record(builder, args, &finished)?)?;
+    let mut builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
+    if let Some(recording) = recording {
+        builder = builder.record(recording);
+    }
+    let runtime = target.start(builder)?;
     let course = Course {
         setup: &setup,
         data: &data,
@@ -93,12 +97,12 @@ fn steps(args: &TrainArgs, data: &Dataset) -> usize {
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
-/// The builder with the recording, if there is one.
-fn record(builder: Builder, args: &TrainArgs, finished: &Finished) -> Result<Builder, Failure> {
-    let Some(path) = &args.output.record else { return Ok(builder) };
-    let steps = args.output.record_steps.unwrap_or(usize::MAX);
+/// The recording, if there is one.
+fn record(output: &OutputArgs, finished: &Finished) -> Result<Option<Recording>, Failure> {
+    let Some(path) = &output.record else { return Ok(None) };
+    let steps = output.record_steps.unwrap_or(usize::MAX);
     let recording = Recording::create(path, steps, finished);
-    Ok(builder.record(recording.map_err(|e| Failure::writing(path, e))?))
+    recording.map(Some).map_err(|e| Failure::writing(path, e))
 }
 
 /// An error if the run ended early.
@@ -156,7 +160,8 @@ fn report(
         cost_model: memory.cost.to_string(),
         budget_bytes: plan.budget(),
         eviction_threshold_bytes: plan.threshold(),
-        unbudgeted_peak_bytes: plan.unbudgeted(),
+        full_budget_bytes: plan.full_budget(),
+        unbudgeted_peak_bytes: plan.unbudgeted_peak(),
         state_bytes: plan.state(),
         peak_bytes: outcome.peak_bytes,
         final_loss: training.last_loss(),
@@ -175,8 +180,8 @@ fn report(
 /// Prints and writes the result.
 fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<(), Failure> {
     let OutputArgs { record, quiet, .. } = &args.output;
-    let stdout_is_taken = matches!(json, Some(Output::Stdout))
-        || record.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    let stdout_is_taken =
+        matches!(json, Some(Output::Stdout)) || record.as_deref().is_some_and(is_standard);
     if !quiet {
         if stdout_is_taken {
             say(report);
