@@ -207,9 +207,78 @@ fn flate2_text(bytes: &[u8], text: &mut String) -> usize {
 fn a_run_that_fails_says_so_in_text_and_plot() {
     let folder = folder("fails");
     let svg = folder.join("memory.svg");
-    let text = stdout(&["simulate", &small(), "--budget", "10%", "--plot", svg.to_str().unwrap()]);
+    let (small, path) = (small(), svg.to_str().unwrap());
+    let output = run(&["simulate", &small, "--budget", "10%", "--plot", path]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(
+        (output.status.code(), stderr(&output).as_str()),
+        (Some(1), "error: the replay failed\n")
+    );
     assert!(text.contains(": fails\n") && text.contains("out of memory"), "{text}");
-    assert!(std::fs::read_to_string(svg).unwrap().contains("fails: out of memory: "));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("fails: out of memory: "));
+    // With a budget that passes.
+    let (_, passes) = text.split_once("  --budget ").unwrap();
+    let (budget, _) = passes.split_once(" passes\n").unwrap();
+    stdout(&["simulate", &small, "--budget", budget]);
+    // All are replayed, whether one fails or not.
+    let output = run(&["simulate", &small, &small, "--budget", "10%", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).ends_with("error: 2 of 2 replays failed\n"), "{}", stderr(&output));
+    let rows = objects(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(rows.len(), 2);
+    assert_eq!(format!("{}%", 100.0 * rows[0]["passing_budget_ratio"].as_f64().unwrap()), budget);
+    // Or that evicts nothing.
+    let output =
+        run(&["simulate", &small, "--budget", "10%", "--policy", "none", "--recompute-limit", "0"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("  --budget 100% passes\n"));
+}
+
+#[test]
+fn without_a_budget_a_recording_is_replayed_in_one_that_passes() {
+    let folder = folder("default-budget");
+    for batch in ["8", "32", "128"] {
+        let trace = folder.join("mlp.jsonl");
+        let trace = trace.to_str().unwrap();
+        let args =
+            ["train", "mlp", "--quiet", "--steps", "2", "--budget", "200%", "--batch", batch];
+        stdout(&[&args[..], &["--record", trace]].concat());
+        for policy in ["dtr-eq", "lru", "none"] {
+            let rows = objects(&stdout(&["simulate", trace, "--policy", policy, "--json", "-"]));
+            assert_eq!(rows[0]["status"], "ok");
+            let ratio = rows[0]["budget_ratio"].as_f64().unwrap();
+            assert!((0.4..=1.0).contains(&ratio), "{ratio}");
+            // 40 % is not left without need.
+            let usual = run(&["simulate", trace, "--policy", policy, "--budget", "40%"]);
+            assert_eq!(usual.status.success(), ratio == 0.4, "{batch} {policy} {ratio}");
+        }
+        let threshold = ["--eviction-threshold", "80%", "--json", "-"];
+        let rows = objects(&stdout(&[&["simulate", trace][..], &threshold].concat()));
+        assert_eq!(rows[0]["budget_ratio"], 1.0);
+    }
+}
+
+#[test]
+fn a_trace_is_read_from_stdin_and_its_report_goes_where_it_is_not_in_the_way() {
+    let folder = folder("stdin");
+    let json = folder.join("row.json");
+    let simulate = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        command.args(args).env_remove("RUST_LOG").stdin(std::fs::File::open(small()).unwrap());
+        command.output().unwrap()
+    };
+    let output = simulate(&["simulate", "-", "--json", json.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.starts_with("stdin by dtr-eq: slowdown "), "{text}{}", stderr(&output));
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    assert_eq!(objects(&std::fs::read_to_string(json).unwrap())[0]["trace"], "stdin");
+    let output = simulate(&["simulate", "-", "--json", "-"]);
+    assert_eq!(objects(&String::from_utf8(output.stdout.clone()).unwrap()).len(), 1);
+    assert!(stderr(&output).starts_with("stdin by dtr-eq: slowdown "));
+    let output = simulate(&["sweep", "-", "--policy", "lru", "--budget", "100%"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("stdin "), "{}", stderr(&output));
+    let output = simulate(&["simulate", "-", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("read only once"), "{}", stderr(&output));
 }
 
 #[test]
