@@ -130,7 +130,10 @@ fn a_person_gets_a_summary_on_stdout_and_progress_on_stderr() {
 fn on_a_terminal_a_bar_shows_from_the_first_step_to_the_test() {
     let program = env!("CARGO_BIN_EXE_remat");
     let command = format!("stty rows 40 cols 100; {program} train mlp --steps 3");
-    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output();
+    let script = |term| {
+        Command::new("script").env("TERM", term).args(["-qec", &command, "/dev/null"]).output()
+    };
+    let output = script("xterm");
     let Ok(output) = output else { return println!("skipped: there is no `script` here") };
     let shown = String::from_utf8_lossy(&output.stdout);
     let bars = [" 0/3 ", " first step ", " loss ", "/360 ", " testing ", "mlp on digits: 3 steps"];
@@ -140,6 +143,10 @@ fn on_a_terminal_a_bar_shows_from_the_first_step_to_the_test() {
         rest = &rest[at..];
     }
     assert!(!shown.contains("testing on"), "bars instead of lines: {shown}");
+    // Where bars cannot be drawn, lines.
+    let shown = script("dumb").unwrap().stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("step 1/3: loss") && shown.contains("testing on"), "{shown}");
 }
 
 #[test]

@@ -131,10 +131,31 @@ fn a_table_is_headed_as_budgets_were_given_and_fits_80_columns() {
         assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
     }
     assert!(blocks[..blocks.len() - 1].iter().all(|block| block.lines().count() == 73), "{text}");
+    // Any number of them.
+    let text = stdout(&["sweep", &small, "--policy", "lru", "--budget", "5%..100%:5%"]);
+    for percent in (1..=20).map(|part| format!(" {}%", 5 * part)) {
+        assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
+    }
     // A threshold is called what it was called.
     let thresholds = ["--policy", "lru", "--budget", "100%", "--eviction-threshold", "50%,100KB"];
     let text = stdout(&[&["sweep", &small][..], &thresholds].concat());
     assert!(text.contains("lru, from 50%") && text.contains("lru, from 100KB"), "{text}");
+}
+
+#[test]
+fn budgets_below_every_threshold_are_named() {
+    let small = small();
+    let sweep = |more: &[&str]| run(&[&["sweep", &small, "--policy", "lru"][..], more].concat());
+    let output = sweep(&["--budget", "40%,60%,50KiB", "--eviction-threshold", "50%,55%"]);
+    let warning =
+        "warning: left out, as they are below all eviction thresholds: budgets of 50KiB, 40%\n";
+    assert!(stderr(&output).contains(warning), "{}", stderr(&output));
+    let output = sweep(&["--budget", "40%,60%", "--eviction-threshold", "50%", "-q"]);
+    assert!(output.status.success() && output.stderr.is_empty());
+    let output = sweep(&["--budget", "40%,30%", "--eviction-threshold", "60%,50%"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("reaches the lowest eviction threshold, 50% (70.88 KiB);"), "{said}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::lab_args::SweepArgs;
 use super::matrix::Matrix;
 use super::output::{Output, check_distinct, table_width};
-use super::terminal::{BARS, muted, print_result, say};
+use super::terminal::{BARS, Shows, muted, print_result, say, warn};
 use super::values::{Share, shares};
 use super::words::Counted;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,7 +13,6 @@ use remat::lab::plot::{self, Line, Panel, Point};
 use remat::lab::{Feasibility, Grid, Job, Row, Trace, Unbudgeted, feasibility, sweep};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 /// Slowdowns beyond this are drawn at the edge.
@@ -38,8 +37,14 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         jobs.extend(jobs_of(trace, name, args, &mut given)?);
     }
     if jobs.is_empty() {
-        return Err(Failure::usage(
-            "every threshold is above every budget and would never act; lower --eviction-threshold",
+        return Err(Failure::usage(format!(
+            "no budget reaches the lowest eviction threshold, {}; lower --eviction-threshold",
+            given.lowest_threshold()
+        )));
+    }
+    if let (false, Some(below)) = (args.quiet, given.without_replay(&jobs)) {
+        warn(format_args!(
+            "left out, as they are below all eviction thresholds: budgets of {below}"
         ));
     }
     let rows = replay_all(&jobs, args)?;
@@ -142,8 +147,7 @@ fn jobs_of<'a>(
 
 /// With a progress bar on a terminal.
 fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
-    let visible = !args.quiet && std::io::stderr().is_terminal();
-    let bar = visible.then(|| {
+    let bar = (Shows::now(args.quiet) == Shows::Bars).then(|| {
         let style = "{pos:>6}/{len} {wide_bar} {msg} {eta:>4}";
         let style = ProgressStyle::with_template(style).expect("the template is a constant");
         let bar = ProgressBar::new(jobs.len() as u64).with_style(style.progress_chars("━╸─"));
@@ -214,6 +218,30 @@ fn find_or_add<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce()
 pub struct Given {
     pub budgets: HashMap<(String, u64), Share>,
     pub thresholds: HashMap<(String, u64), Share>,
+}
+
+impl Given {
+    /// As it was given.
+    fn lowest_threshold(&self) -> String {
+        let lowest = self.thresholds.iter().min_by_key(|((_, bytes), _)| *bytes);
+        let told = |((_, bytes), share): (&(String, u64), &Share)| match share {
+            Share::Percent(percent) => format!("{percent}% ({})", ByteSize(*bytes)),
+            Share::Bytes(_) => exact(*bytes),
+        };
+        lowest.map(told).unwrap_or_default()
+    }
+
+    /// Budgets in which nothing is replayed, if there are any.
+    fn without_replay(&self, jobs: &[Job<'_>]) -> Option<String> {
+        let is_replayed = |(trace, bytes): &(String, u64)| {
+            jobs.iter().any(|job| job.trace == trace && job.replay.settings.budget == *bytes)
+        };
+        let mut left_out: Vec<_> = self.budgets.keys().filter(|key| !is_replayed(key)).collect();
+        left_out.sort_by_key(|(_, bytes)| bytes);
+        let names = left_out.iter().map(|(trace, bytes)| as_given(&self.budgets, trace, *bytes));
+        let names = distinct(names);
+        (!names.is_empty()).then(|| names.join(", "))
+    }
 }
 
 /// What lines and columns of a sweep are called.

@@ -39,12 +39,17 @@ impl Shows {
     pub fn now(quiet: bool) -> Self {
         if quiet || !PROGRESS.load(Ordering::Relaxed) {
             Self::Nothing
-        } else if io::stderr().is_terminal() && !is_logging() {
+        } else if has_bars() && !is_logging() {
             Self::Bars
         } else {
             Self::Lines
         }
     }
+}
+
+/// Whether bars can be drawn on stderr.
+fn has_bars() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
 /// No bars and no lines of progress from now on.

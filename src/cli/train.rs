@@ -1,6 +1,6 @@
 //! `remat train`
 
-use super::args::{OutputArgs, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, TrainArgs};
 use super::failure::Failure;
 use super::interrupt;
 use super::learn::{Course, Ending, Outcome, learn};
@@ -86,7 +86,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
         return Err(Failure::writing(path, error));
     }
-    judge(&outcome, steps, learning.lr)
+    judge(&outcome, steps, learning)
 }
 
 /// Steps of the run.
@@ -106,14 +106,16 @@ fn record(output: &OutputArgs, finished: &Finished) -> Result<Option<Recording>,
 }
 
 /// An error if the run ended early.
-fn judge(outcome: &Outcome, steps: usize, lr: f32) -> Result<(), Failure> {
-    let steps = Counted(steps as u64, "step");
+fn judge(outcome: &Outcome, asked: usize, learning: &LearningArgs) -> Result<(), Failure> {
+    let (lr, done) = (learning.lr, outcome.training.steps());
+    let steps = Counted(asked as u64, "step");
     match outcome.ending {
         Ending::Done => Ok(()),
-        Ending::Interrupted => Err(Failure::interrupted(format!(
-            "interrupted after {} of {steps}",
-            outcome.training.steps()
-        ))),
+        Ending::Interrupted => Err(Failure::interrupted(match done < asked {
+            true => format!("interrupted after {done} of {steps}"),
+            false if learning.no_test => format!("interrupted after {steps}"),
+            false => format!("interrupted after {steps}, before the end of the test"),
+        })),
         Ending::Diverged { since, loss } => Err(Failure::new(format!(
             "the loss is {loss} since step {since} of {steps}; lower --lr, which is {lr}"
         ))),
