@@ -184,15 +184,20 @@ fn commas(rows: &[Row]) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|e| broken(&e))
 }
 
-/// A panel per trace, a line per policy; also per threshold and `--dead`, where they vary.
+/// A panel per trace, in bytes if all budgets were given so; a line per policy, also per threshold and `--dead`, where they vary.
 fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     let labels = Labels::of(rows, given);
+    let in_bytes = given.budgets.values().all(|share| matches!(share, Share::Bytes(_)));
     for row in rows {
         let panel = find_or_add(
             &mut panels,
             |p| p.title == row.trace,
-            || Panel { title: row.trace.clone(), lines: Vec::new() },
+            || Panel {
+                title: row.trace.clone(),
+                full_budget: in_bytes.then_some(row.full_budget_bytes),
+                lines: Vec::new(),
+            },
         );
         let label = labels.label(row);
         let line = find_or_add(
