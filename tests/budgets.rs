@@ -116,7 +116,7 @@ fn a_threshold_is_taken_into_account_before_training() {
     let blame = "times its own work; raise --eviction-threshold, or drop it\n";
     assert!(text.contains(blame), "{text}");
     let expected = "warning: the eviction threshold of 1.00 MiB cannot be met, as up to 2.73 MiB cannot be \
-                    evicted\n  (parameters and optimizer state take 2.10 MiB); raise --eviction-threshold to 49%, \
+                    evicted (parameters and optimizer state take 2.10 MiB); raise --eviction-threshold to 49%, \
                     or drop it\n";
     assert!(text.contains(expected), "{text}");
     assert_eq!(said(&[&args[..], &["--quiet"]].concat()), "");

@@ -136,7 +136,16 @@ fn on_a_terminal_a_bar_shows_from_the_first_step_to_the_test() {
     let output = script("xterm");
     let Ok(output) = output else { return println!("skipped: there is no `script` here") };
     let shown = String::from_utf8_lossy(&output.stdout);
-    let bars = [" 0/3 ", " first step ", " loss ", "/360 ", " testing ", "mlp on digits: 3 steps"];
+    let bars = [
+        " 0/3 ",
+        " first step",
+        " loss ",
+        " in use ",
+        " left",
+        "/360 ",
+        " testing",
+        "mlp on digits: 3 steps",
+    ];
     let mut rest = &shown[..];
     for bar in bars {
         let at = rest.find(bar).unwrap_or_else(|| panic!("{bar} is missing: {shown}"));
@@ -157,6 +166,39 @@ fn one_of_a_thing_is_no_plural() {
     let said = stderr(&output);
     assert!(said.starts_with("mlp on digits: 1,437 images, 1 step of 1\n"), "{said}");
     assert!(!said.contains("1 steps") && !said.contains("1 evictions"), "{said}");
+}
+
+#[test]
+fn a_batch_larger_than_the_data_is_warned_of() {
+    let args = ["train", "mlp", "--steps", "1", "--no-test", "--batch"];
+    let said = |batch| stderr(&run(&[&args[..], &[batch]].concat()));
+    let warning =
+        "warning: a batch of 1,438 repeats images, as there are only 1,437; lower --batch\n";
+    assert!(said("1438").contains(warning), "{}", said("1438"));
+    assert!(!said("1437").contains("warning"), "{}", said("1437"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn lines_are_no_wider_than_the_terminal() {
+    let program = env!("CARGO_BIN_EXE_remat");
+    let small = small();
+    for args in [
+        "train mlp --steps 1 --eviction-threshold 30%",
+        "train mlp --steps 1 --budget 30%",
+        &format!("simulate {small}"),
+        &format!("sweep {small} --policy lru,dtr --feasibility --budget 1%..100%:1%"),
+        &format!("sweep {small} --policy lru --budget 40%,60% --eviction-threshold 50%"),
+        "devices",
+    ] {
+        let command = format!("stty rows 40 cols 80; {program} --color never --no-progress {args}");
+        let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output();
+        let Ok(output) = output else { return println!("skipped: there is no `script` here") };
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        for line in shown.lines() {
+            assert!(line.trim_end().chars().count() <= 80, "{args}: {line}\n{shown}");
+        }
+    }
 }
 
 #[test]
@@ -189,7 +231,7 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--color red", "[possible values: auto, always, never]"),
         ("--min-evict-bytes 1XB", "`1XB` is not a size in bytes"),
         ("--batch 0", "give a whole number from 1 up"),
-        ("--batch 99999999999999999", "lower --batch"),
+        ("--batch 99999999999999999", "can allocate; lower --batch"),
         ("--steps 0", "give a whole number from 1 up"),
         ("--steps 1 --epochs 1", "cannot be used with '--epochs <N>'"),
         ("--threads 0", "give a whole number from 1 to 1024"),
@@ -204,7 +246,9 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--exponents 1,1", "invalid value '1,1'"),
         ("--policy lru --exponents 1,1,1", "choose one, or drop --exponents"),
         ("--data mnist", "choose digits, synthetic:CxHxW"),
-        ("--data synthetic:0x1x1", "images of 0x1x1 are empty or too large"),
+        ("--data synthetic:0x1x1", "images of 0x1x1 are empty; try"),
+        ("--data synthetic:9x99999x99999", "have more than 4294967296 values; try"),
+        ("--steps 99999999999999999999", "give a whole number from 1 to "),
         ("resnet21", "possible values: mlp, resnet20"),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
@@ -440,6 +484,27 @@ fn files_that_cannot_be_read_or_written_are_named() {
     if cfg!(target_os = "linux") {
         cases.push((["--json", "/dev/full"], "/dev/full: No space left"));
         cases.push((["--record", "/dev/full"], "No space left"));
+        for args in [
+            &[][..],
+            &["--help"],
+            &["--version"],
+            &["train", "-h"],
+            &["devices"],
+            &["completions", "fish"],
+        ] {
+            let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+            let output = remat(args).stdout(full).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{args:?}");
+            assert!(stderr(&output).starts_with("error: stdout: No space left"), "{args:?}");
+        }
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let args = ["train", "mlp", "--quiet", "--steps", "1", "--record", "-"];
+        let output = remat(&args).stdout(full).output().unwrap();
+        assert!(
+            stderr(&output).starts_with("error: stdout: the recording could"),
+            "{}",
+            stderr(&output)
+        );
     }
     for (args, message) in cases {
         let output = run(&[&["train", "mlp", "--quiet", "--steps", "1"], &args[..]].concat());
@@ -538,6 +603,9 @@ fn the_engine_tells_what_it_does_when_asked() {
     let output = remat(&args).env("RUST_LOG", "remat=loud").output().unwrap();
     assert!(output.status.success());
     assert!(stderr(&output).contains("warning: RUST_LOG: "), "{}", stderr(&output));
+    let args = [&args[..], &["--quiet"]].concat();
+    let output = remat(&args).env("RUST_LOG", "foo=bar=baz").output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
 }
 
 #[test]

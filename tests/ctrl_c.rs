@@ -118,6 +118,24 @@ fn ctrl_c_in_the_test_keeps_what_was_learned() {
 }
 
 #[test]
+fn what_was_done_of_an_abandoned_step_is_counted() {
+    let folder = folder("abandoned");
+    let json = folder.join("result.json");
+    let args = ["train", "resnet110", "--batch", "256", "--budget", "60%", "--no-test", "--json"];
+    let mut run = Running::new(&[&args[..], &[json.to_str().unwrap()]].concat());
+    run.wait_for(|line| line.starts_with("budget "));
+    run.press_ctrl_c();
+    run.wait_for(|line| line.starts_with("interrupted: "));
+    run.press_ctrl_c();
+    let (code, _, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    // Wherever in the first step it was, it had put its parameters.
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert!(report["ops"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["peak_bytes"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
 fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
     // Of its recording, which is more than a pipe holds, only the beginning is read. So the first step never
     // ends, and the first Ctrl-C waits for it.

@@ -164,7 +164,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
 
-    /// Hide the progress bar, and print results only
+    /// Print results and errors only
     #[arg(short, long)]
     pub quiet: bool,
 }

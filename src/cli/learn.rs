@@ -173,6 +173,10 @@ fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> 
         }
     }
     training.seconds = start.elapsed();
+    if training.is_given_up {
+        // What it did until then counts.
+        training.stats = session.runtime().stats()?;
+    }
     Ok(training)
 }
 

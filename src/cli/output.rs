@@ -2,10 +2,10 @@
 
 use super::failure::Failure;
 use super::terminal::print_result;
+use super::wrap::Stream;
 use remat::trace::WholeFile;
-use std::io::{Write as _, stderr, stdout};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use terminal_size::terminal_size_of;
 
 /// A result that will be written in one piece.
 pub enum Output {
@@ -58,12 +58,11 @@ pub fn svg(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Characters in a line of a table that goes to stdout, or to stderr: those of the terminal. Where there
-/// is none the table does not depend on one.
-pub fn table_width(to_stderr: bool) -> usize {
+/// Characters in a line of a table: those of the terminal. Where there is none the table does not depend on
+/// one.
+pub fn table_width(stream: Stream) -> usize {
     const STANDARD: usize = 80;
-    let size = if to_stderr { terminal_size_of(stderr()) } else { terminal_size_of(stdout()) };
-    size.map_or(STANDARD, |(width, _)| width.0.into())
+    stream.width().unwrap_or(STANDARD)
 }
 
 /// Fails if two outputs are the same file, or an output is also an input.

@@ -143,7 +143,7 @@ impl Plan {
                 false => "raise --budget and --eviction-threshold".to_owned(),
             };
             warnings.push(format!(
-                "the eviction threshold of {} cannot be met, as up to {} cannot be evicted\n  \
+                "the eviction threshold of {} cannot be met, as up to {} cannot be evicted \
                  (parameters and optimizer state take {}); {cure}, or drop it",
                 ByteSize(threshold),
                 ByteSize(least),

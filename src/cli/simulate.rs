@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs};
 use super::output::{Output, check_distinct, is_standard};
 use super::search;
-use super::terminal::{Shows, muted, print_result, say};
+use super::terminal::{Shows, muted, print_report, say};
 use super::values::Share;
 use super::waiting::Waiting;
 use super::words::Counted;
@@ -46,7 +46,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         if to_stdout {
             say(&report);
         } else {
-            print_result(&report.to_string())?;
+            print_report(&report.to_string())?;
         }
     }
     if let Some(json) = json {

@@ -4,9 +4,10 @@ use super::failure::Failure;
 use super::lab_args::SweepArgs;
 use super::matrix::Matrix;
 use super::output::{Output, check_distinct, table_width};
-use super::terminal::{BARS, Shows, muted, print_result, say, warn};
+use super::terminal::{BARS, Shows, muted, print_report, say, warn};
 use super::values::{Share, shares};
 use super::words::Counted;
+use super::wrap::Stream;
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::ByteSize;
 use remat::lab::plot::{self, Line, Panel, Point};
@@ -62,7 +63,10 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     }
     let text = match &found {
         Some(found) => found.iter().map(describe).collect::<Vec<_>>().join("\n"),
-        None => Matrix::new(&rows, Labels::of(&rows, &given), table_width(to_stdout)).to_string(),
+        None => {
+            let stream = if to_stdout { Stream::Stderr } else { Stream::Stdout };
+            Matrix::new(&rows, Labels::of(&rows, &given), table_width(stream)).to_string()
+        }
     };
     if to_stdout {
         if !args.quiet {
@@ -70,7 +74,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         }
         Ok(())
     } else {
-        print_result(&text)
+        print_report(&text)
     }
 }
 
@@ -106,7 +110,7 @@ fn jobs_of<'a>(
     let Unbudgeted { peak_bytes, full_budget, cost } = unbudgeted;
     if !args.quiet {
         say(format_args!(
-            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, the smallest budget found that evicts nothing",
+            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, which evicts nothing",
             Counted(trace.program().ops() as u64, "op"),
             like.unit(trace.program()).show(cost),
             ByteSize(peak_bytes),

@@ -12,8 +12,9 @@ use super::report::{Counters, EndingName, Report};
 use super::schedule::Schedule;
 use super::session::Setup;
 use super::target::{About, Target};
-use super::terminal::{Shows, print_result, say, warn};
+use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
+use indicatif::HumanCount;
 use remat::PolicyKind;
 use remat::data::{Batches, Dataset};
 
@@ -54,6 +55,13 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             setup.batch
         ));
         say(format_args!("device {about}"));
+        if setup.batch > data.train.len() {
+            warn(format_args!(
+                "a batch of {} repeats images, as there are only {}; lower --batch",
+                HumanCount(setup.batch as u64),
+                HumanCount(data.train.len() as u64)
+            ));
+        }
     }
     let tested = if learning.no_test { 0 } else { data.test.len() };
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
@@ -188,7 +196,7 @@ fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<()
         if stdout_is_taken {
             say(report);
         } else {
-            print_result(&report.to_string())?;
+            print_report(&report.to_string())?;
         }
     }
     let Some(json) = json else { return Ok(()) };

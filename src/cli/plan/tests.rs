@@ -63,7 +63,7 @@ fn a_warning_blames_what_is_to_blame() {
     assert_eq!(warning(&PLAN), "");
     let kept = |mebibytes: u64| Rehearsed { unevictable_bytes: mebibytes << 20, ..PLAN.rehearsed };
     assert_eq!(warning(&Plan { rehearsed: kept(2), ..with_threshold(2) }), "");
-    let text = "the eviction threshold of 2.00 MiB cannot be met, as up to 3.00 MiB cannot be evicted\n  \
+    let text = "the eviction threshold of 2.00 MiB cannot be met, as up to 3.00 MiB cannot be evicted \
                 (parameters and optimizer state take 2.00 MiB); raise --eviction-threshold to 30%, or drop it";
     assert_eq!(warning(&Plan { rehearsed: kept(3), ..with_threshold(2) }), text);
     let large = Rehearsed { peak_bytes: 3 << 20, ..PLAN.rehearsed };

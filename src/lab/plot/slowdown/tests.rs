@@ -130,10 +130,9 @@ fn a_median_that_failed_is_no_point() {
     assert_eq!(paths(&svg, "line")[0].matches(['M', 'L']).count(), 1);
     assert_eq!((paths(&svg, "range").len(), paths(&svg, "fails").len()), (1, 1));
     // The range ends at the failures, not in nothing.
-    let (up, _) = paths(&svg, "range")[0].split_once('V').unwrap();
-    let (_, top) = paths(&svg, "range")[0].split_once('V').unwrap();
+    let (low, top) = paths(&svg, "range")[0].split_once('V').unwrap();
+    let low: f64 = low.split(' ').next_back().unwrap().parse().unwrap();
     let top: f64 = top.split('M').next().unwrap().parse().unwrap();
-    let low: f64 = up.split(' ').next_back().unwrap().parse().unwrap();
     let marker = paths(&svg, "fails")[0].split([' ', 'a', 'l']).nth(1).unwrap();
     let marker: f64 = marker.parse().unwrap();
     assert!(low > top && (0.0..20.0).contains(&(top - marker)), "{low} {top} {marker}");
