@@ -404,3 +404,77 @@ fn the_cost_of_a_trace_is_told_in_the_unit_that_it_has() {
         }
     }
 }
+
+#[test]
+fn a_sweep_writes_lines_a_table_and_a_plot() {
+    let folder = folder("sweep");
+    let [json, csv, svg] = ["s.jsonl", "s.csv", "s.svg"].map(|name| folder.join(name));
+    let [json, csv, svg] = [&json, &csv, &svg].map(|path| path.to_str().unwrap());
+    let small = small();
+    let grid = ["sweep", &small, "--policy", "dtr,own/size", "--budget", "20%..100%:20%"];
+    let more = ["--dead", "keep,drop", "--json", json, "--csv", csv, "--plot", svg];
+    let output = run(&[&grid[..], &more[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("own/size, keep") && table.contains(" 100%"), "{table}");
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2 * 2 * 5);
+    let keys = "trace policy dead budget_ratio budget_bytes threshold_bytes status slowdown peak_bytes \
+                recomputed_ops evictions score_evaluations max_regeneration_depth search_seconds seconds";
+    for key in keys.split(' ') {
+        assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
+    }
+    assert_eq!(rows[4]["budget_ratio"], 1.0);
+    assert_eq!(rows[4]["slowdown"], 1.0);
+    assert_eq!(std::fs::read_to_string(csv).unwrap().lines().count(), 1 + rows.len());
+    assert!(std::fs::read_to_string(svg).unwrap().trim_end().ends_with("</svg>"));
+    assert_eq!(names(&folder).len(), 3, "nothing else is left");
+    let output =
+        run(&["sweep", &small, "--feasibility", "--policy", "lru", "--budget", "40%..90%:1%"]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("51 budgets: passes from"));
+    let twin = folder.join("small.log");
+    std::fs::copy(&small, &twin).unwrap();
+    let twin = twin.to_str().unwrap();
+    let output = run(&["sweep", &small, twin, "--policy", "lru", "--budget", "50%,100%"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains(&small) && table.contains(twin), "{table}");
+}
+
+#[test]
+fn traces_that_make_no_sense_leave_no_file() {
+    let folder = folder("no-sense");
+    let trace = folder.join("broken.log");
+    let text = std::fs::read_to_string(small()).unwrap();
+    let [out, svg] = ["out.jsonl", "out.svg"].map(|name| folder.join(name));
+    let [trace, out, svg] = [&trace, &out, &svg].map(|path| path.to_str().unwrap());
+    std::fs::write(trace, text.replacen("\"MEMORY\":\"512\"", "\"MEMORY\":\"-512\"", 1)).unwrap();
+    let output = run(&["sweep", trace, "--json", out]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("broken.log, line ") && message.contains("-512"), "{message}");
+    assert_eq!(names(&folder), ["broken.log"]);
+    let small = small();
+    for (args, message) in [
+        (vec!["sweep"], "TRACE"),
+        (vec!["sweep", "/nowhere.log"], "/nowhere.log"),
+        (vec!["sweep", &small, "--policy", "best"], "choose one of megengine"),
+        (vec!["sweep", &small, "--policy", "own/own"], "cannot be in the denominator"),
+        (vec!["sweep", &small, "--budget", "20%..10%:1%"], "empty"),
+        (vec!["sweep", &small, "--json", out, "--csv", out], "same file"),
+        (vec!["sweep", &small, "--cost", "flops"], "use --cost trace or bytes"),
+        (vec!["sweep", &small, "--policy", "lru", "--exponents", "1,2,1"], "choose one"),
+        (vec!["simulate", &small, &small, "--plot", svg], "one trace"),
+        (
+            vec!["simulate", &small, "--budget", "40%", "--eviction-threshold", "80%"],
+            "above the budget",
+        ),
+        (vec!["simulate", &small, "--plot", "-", "--json", "-"], "both go to stdout"),
+        (vec!["simulate", &small, "--repeat-step", "1000000000"], "--repeat-step"),
+    ] {
+        let output = run(&args);
+        assert_ne!(output.status.code(), Some(0), "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(names(&folder), ["broken.log"]);
+}

@@ -59,7 +59,7 @@ pub struct Training {
     losses: Vec<f32>,
     /// How long each of them took.
     times: Vec<Duration>,
-    /// After the last of them.
+    /// At the end, a step that was given up included.
     pub stats: Stats,
     pub seconds: Duration,
     /// Whether a step was given up, half done.
@@ -160,7 +160,6 @@ fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> 
             let now = Instant::now();
             training.times.push(now - std::mem::replace(&mut then, now));
             training.losses.push(loss);
-            training.stats = stats;
             progress.step(training.steps(), loss, &stats);
         }
         under_way = next.transpose()?;
@@ -173,10 +172,7 @@ fn train(session: &mut Session, course: &Course<'_>) -> Result<Training, Error> 
         }
     }
     training.seconds = start.elapsed();
-    if training.is_given_up {
-        // What it did until then counts.
-        training.stats = session.runtime().stats()?;
-    }
+    training.stats = session.runtime().stats()?;
     Ok(training)
 }
 
