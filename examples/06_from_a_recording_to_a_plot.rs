@@ -66,7 +66,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let shown = points.iter().map(|p| p.slowdown.map_or("fails".into(), |s| format!("{s:.3}")));
         println!("{label:18} {}", shown.collect::<Vec<_>>().join("  "));
     }
-    let svg = slowdown(&[Panel { title: trace.name().to_owned(), lines }], 2.0)?;
+    let panel = Panel { title: trace.name().to_owned(), lines, full_budget: None };
+    let svg = slowdown(&[panel], 2.0)?;
     std::fs::write(&drawing, svg)?;
     println!("drawn: {}", drawing.display());
     assert!(rows.iter().filter(|row| row.budget_ratio > 0.45).all(|row| row.slowdown.is_some()));

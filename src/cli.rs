@@ -36,19 +36,24 @@ mod train;
 mod values;
 mod waiting;
 mod words;
+mod wrap;
 
 use args::{Cli, Command};
 use clap::{CommandFactory as _, Parser as _};
+use failure::Failure;
 use std::process::ExitCode;
+use terminal::print_result;
 
 /// Runs the program.
 pub fn run() -> ExitCode {
     terminal::set_color(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()));
-    let args = Cli::parse();
+    let args = match Cli::try_parse() {
+        Ok(args) => args,
+        Err(message) => return show(&message),
+    };
     let Some(command) = args.command else {
-        // Help that nobody reads is no failure.
-        let _ = Cli::command().print_help();
-        return ExitCode::SUCCESS;
+        let help = Cli::command().render_help();
+        return finish(print_result(&help.ansi().to_string()));
     };
     if args.terminal.no_progress {
         terminal::hide_progress();
@@ -61,5 +66,17 @@ pub fn run() -> ExitCode {
         Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),
         Command::Completions(args) => completions::run(&args),
     };
+    finish(done)
+}
+
+fn finish(done: Result<(), Failure>) -> ExitCode {
     done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// Help, the version, or an error in the arguments.
+fn show(message: &clap::Error) -> ExitCode {
+    match message.use_stderr() {
+        true => message.exit(),
+        false => finish(print_result(&message.render().ansi().to_string())),
+    }
 }

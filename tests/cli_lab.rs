@@ -131,10 +131,31 @@ fn a_table_is_headed_as_budgets_were_given_and_fits_80_columns() {
         assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
     }
     assert!(blocks[..blocks.len() - 1].iter().all(|block| block.lines().count() == 73), "{text}");
+    // Any number of them.
+    let text = stdout(&["sweep", &small, "--policy", "lru", "--budget", "5%..100%:5%"]);
+    for percent in (1..=20).map(|part| format!(" {}%", 5 * part)) {
+        assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
+    }
     // A threshold is called what it was called.
     let thresholds = ["--policy", "lru", "--budget", "100%", "--eviction-threshold", "50%,100KB"];
     let text = stdout(&[&["sweep", &small][..], &thresholds].concat());
     assert!(text.contains("lru, from 50%") && text.contains("lru, from 100KB"), "{text}");
+}
+
+#[test]
+fn budgets_below_every_threshold_are_named() {
+    let small = small();
+    let sweep = |more: &[&str]| run(&[&["sweep", &small, "--policy", "lru"][..], more].concat());
+    let output = sweep(&["--budget", "40%,60%,50KiB", "--eviction-threshold", "50%,55%"]);
+    let warning =
+        "warning: left out, as they are below all eviction thresholds: budgets of 50KiB, 40%\n";
+    assert!(stderr(&output).contains(warning), "{}", stderr(&output));
+    let output = sweep(&["--budget", "40%,60%", "--eviction-threshold", "50%", "-q"]);
+    assert!(output.status.success() && output.stderr.is_empty());
+    let output = sweep(&["--budget", "40%,30%", "--eviction-threshold", "60%,50%"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(said.contains("reaches the lowest eviction threshold, 50% (70.88 KiB);"), "{said}");
 }
 
 #[test]
@@ -207,9 +228,78 @@ fn flate2_text(bytes: &[u8], text: &mut String) -> usize {
 fn a_run_that_fails_says_so_in_text_and_plot() {
     let folder = folder("fails");
     let svg = folder.join("memory.svg");
-    let text = stdout(&["simulate", &small(), "--budget", "10%", "--plot", svg.to_str().unwrap()]);
+    let (small, path) = (small(), svg.to_str().unwrap());
+    let output = run(&["simulate", &small, "--budget", "10%", "--plot", path]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(
+        (output.status.code(), stderr(&output).as_str()),
+        (Some(1), "error: the replay failed\n")
+    );
     assert!(text.contains(": fails\n") && text.contains("out of memory"), "{text}");
-    assert!(std::fs::read_to_string(svg).unwrap().contains("fails: out of memory: "));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("fails: out of memory: "));
+    // With a budget that passes.
+    let (_, passes) = text.split_once("  --budget ").unwrap();
+    let (budget, _) = passes.split_once(" passes\n").unwrap();
+    stdout(&["simulate", &small, "--budget", budget]);
+    // All are replayed, whether one fails or not.
+    let output = run(&["simulate", &small, &small, "--budget", "10%", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).ends_with("error: 2 of 2 replays failed\n"), "{}", stderr(&output));
+    let rows = objects(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(rows.len(), 2);
+    assert_eq!(format!("{}%", 100.0 * rows[0]["passing_budget_ratio"].as_f64().unwrap()), budget);
+    // Or that evicts nothing.
+    let output =
+        run(&["simulate", &small, "--budget", "10%", "--policy", "none", "--recompute-limit", "0"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("  --budget 100% passes\n"));
+}
+
+#[test]
+fn without_a_budget_a_recording_is_replayed_in_one_that_passes() {
+    let folder = folder("default-budget");
+    for batch in ["8", "32", "128"] {
+        let trace = folder.join("mlp.jsonl");
+        let trace = trace.to_str().unwrap();
+        let args =
+            ["train", "mlp", "--quiet", "--steps", "2", "--budget", "200%", "--batch", batch];
+        stdout(&[&args[..], &["--record", trace]].concat());
+        for policy in ["dtr-eq", "lru", "none"] {
+            let rows = objects(&stdout(&["simulate", trace, "--policy", policy, "--json", "-"]));
+            assert_eq!(rows[0]["status"], "ok");
+            let ratio = rows[0]["budget_ratio"].as_f64().unwrap();
+            assert!((0.4..=1.0).contains(&ratio), "{ratio}");
+            // 40 % is not left without need.
+            let usual = run(&["simulate", trace, "--policy", policy, "--budget", "40%"]);
+            assert_eq!(usual.status.success(), ratio == 0.4, "{batch} {policy} {ratio}");
+        }
+        let threshold = ["--eviction-threshold", "80%", "--json", "-"];
+        let rows = objects(&stdout(&[&["simulate", trace][..], &threshold].concat()));
+        assert_eq!(rows[0]["budget_ratio"], 1.0);
+    }
+}
+
+#[test]
+fn a_trace_is_read_from_stdin_and_its_report_goes_where_it_is_not_in_the_way() {
+    let folder = folder("stdin");
+    let json = folder.join("row.json");
+    let simulate = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        command.args(args).env_remove("RUST_LOG").stdin(std::fs::File::open(small()).unwrap());
+        command.output().unwrap()
+    };
+    let output = simulate(&["simulate", "-", "--json", json.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.starts_with("stdin by dtr-eq: slowdown "), "{text}{}", stderr(&output));
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+    assert_eq!(objects(&std::fs::read_to_string(json).unwrap())[0]["trace"], "stdin");
+    let output = simulate(&["simulate", "-", "--json", "-"]);
+    assert_eq!(objects(&String::from_utf8(output.stdout.clone()).unwrap()).len(), 1);
+    assert!(stderr(&output).starts_with("stdin by dtr-eq: slowdown "));
+    let output = simulate(&["sweep", "-", "--policy", "lru", "--budget", "100%"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("stdin "), "{}", stderr(&output));
+    let output = simulate(&["simulate", "-", "-"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("read only once"), "{}", stderr(&output));
 }
 
 #[test]
@@ -299,17 +389,13 @@ fn the_cost_of_a_trace_is_told_in_the_unit_that_it_has() {
     let path = folder.join("mlp.jsonl");
     let path = path.to_str().unwrap();
     let train = ["train", "mlp", "--quiet", "--batch", "16", "--steps", "2", "--budget", "200%"];
-    for (cost, unit, axis) in [
-        ("flops", "Gflop", "work, with 10 flop for each byte moved"),
-        ("bytes", "1e8 B", "bytes moved"),
-        ("measured", "ms", "time"),
-    ] {
+    for (cost, unit, axis) in
+        [("flops", "Gflop", "work"), ("bytes", "1e8 B", "bytes moved"), ("measured", "ms", "time")]
+    {
         stdout(&[&train[..], &["--cost", cost, "--record", path]].concat());
-        for (with, unit, axis) in [
-            ("trace", unit, axis),
-            ("flops", "Gflop", "work, with 10 flop for each byte moved"),
-            ("bytes", "1e8 B", "bytes moved"),
-        ] {
+        for (with, unit, axis) in
+            [("trace", unit, axis), ("flops", "Gflop", "work"), ("bytes", "1e8 B", "bytes moved")]
+        {
             let row = stdout(&["simulate", path, "--cost", with, "--json", "-"]);
             assert_eq!(objects(&row)[0]["unit"], unit, "{cost} {with}");
             let svg = stdout(&["simulate", path, "--cost", with, "--plot", "-"]);
@@ -317,4 +403,78 @@ fn the_cost_of_a_trace_is_told_in_the_unit_that_it_has() {
             assert!(svg.contains(&named), "{cost} {with}");
         }
     }
+}
+
+#[test]
+fn a_sweep_writes_lines_a_table_and_a_plot() {
+    let folder = folder("sweep");
+    let [json, csv, svg] = ["s.jsonl", "s.csv", "s.svg"].map(|name| folder.join(name));
+    let [json, csv, svg] = [&json, &csv, &svg].map(|path| path.to_str().unwrap());
+    let small = small();
+    let grid = ["sweep", &small, "--policy", "dtr,own/size", "--budget", "20%..100%:20%"];
+    let more = ["--dead", "keep,drop", "--json", json, "--csv", csv, "--plot", svg];
+    let output = run(&[&grid[..], &more[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("own/size, keep") && table.contains(" 100%"), "{table}");
+    let text = std::fs::read_to_string(json).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2 * 2 * 5);
+    let keys = "trace policy dead budget_ratio budget_bytes threshold_bytes status slowdown peak_bytes \
+                recomputed_ops evictions score_evaluations max_regeneration_depth search_seconds seconds";
+    for key in keys.split(' ') {
+        assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
+    }
+    assert_eq!(rows[4]["budget_ratio"], 1.0);
+    assert_eq!(rows[4]["slowdown"], 1.0);
+    assert_eq!(std::fs::read_to_string(csv).unwrap().lines().count(), 1 + rows.len());
+    assert!(std::fs::read_to_string(svg).unwrap().trim_end().ends_with("</svg>"));
+    assert_eq!(names(&folder).len(), 3, "nothing else is left");
+    let output =
+        run(&["sweep", &small, "--feasibility", "--policy", "lru", "--budget", "40%..90%:1%"]);
+    assert!(String::from_utf8(output.stdout).unwrap().contains("51 budgets: passes from"));
+    let twin = folder.join("small.log");
+    std::fs::copy(&small, &twin).unwrap();
+    let twin = twin.to_str().unwrap();
+    let output = run(&["sweep", &small, twin, "--policy", "lru", "--budget", "50%,100%"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains(&small) && table.contains(twin), "{table}");
+}
+
+#[test]
+fn traces_that_make_no_sense_leave_no_file() {
+    let folder = folder("no-sense");
+    let trace = folder.join("broken.log");
+    let text = std::fs::read_to_string(small()).unwrap();
+    let [out, svg] = ["out.jsonl", "out.svg"].map(|name| folder.join(name));
+    let [trace, out, svg] = [&trace, &out, &svg].map(|path| path.to_str().unwrap());
+    std::fs::write(trace, text.replacen("\"MEMORY\":\"512\"", "\"MEMORY\":\"-512\"", 1)).unwrap();
+    let output = run(&["sweep", trace, "--json", out]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("broken.log, line ") && message.contains("-512"), "{message}");
+    assert_eq!(names(&folder), ["broken.log"]);
+    let small = small();
+    for (args, message) in [
+        (vec!["sweep"], "TRACE"),
+        (vec!["sweep", "/nowhere.log"], "/nowhere.log"),
+        (vec!["sweep", &small, "--policy", "best"], "choose one of megengine"),
+        (vec!["sweep", &small, "--policy", "own/own"], "cannot be in the denominator"),
+        (vec!["sweep", &small, "--budget", "20%..10%:1%"], "empty"),
+        (vec!["sweep", &small, "--json", out, "--csv", out], "same file"),
+        (vec!["sweep", &small, "--cost", "flops"], "use --cost trace or bytes"),
+        (vec!["sweep", &small, "--policy", "lru", "--exponents", "1,2,1"], "choose one"),
+        (vec!["simulate", &small, &small, "--plot", svg], "one trace"),
+        (
+            vec!["simulate", &small, "--budget", "40%", "--eviction-threshold", "80%"],
+            "above the budget",
+        ),
+        (vec!["simulate", &small, "--plot", "-", "--json", "-"], "both go to stdout"),
+        (vec!["simulate", &small, "--repeat-step", "1000000000"], "--repeat-step"),
+    ] {
+        let output = run(&args);
+        assert_ne!(output.status.code(), Some(0), "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(names(&folder), ["broken.log"]);
 }

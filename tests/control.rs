@@ -400,5 +400,10 @@ fn thrashing_is_blamed_on_what_is_too_low() {
         let said: Vec<_> = said.iter().filter(|line| line.starts_with("thrash")).collect();
         assert_eq!(said.len(), 1);
         assert!(said[0].contains(expected), "{said:?}");
+        // The first step is 1, as in the event at its end; a figure has no more digits than it means.
+        assert!(said[0].contains(" step=1"), "{said:?}");
+        let (_, times) = said[0].split_once(" times=").unwrap();
+        let times = times.split_whitespace().next().unwrap();
+        assert!(times.len() <= 4 && times.parse::<f64>().unwrap() >= 4.0, "{said:?}");
     }
 }

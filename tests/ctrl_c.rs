@@ -23,12 +23,14 @@ impl Running {
         Self { child, stderr }
     }
 
-    /// Waits for a line on stderr, however long that takes.
+    /// Waits for a line on stderr, however long that takes, but not beyond the end of the program.
     fn wait_for(&mut self, is_wanted: impl Fn(&str) -> bool) {
-        let mut line = String::new();
+        let (mut line, mut said) = (String::new(), String::new());
         while !is_wanted(&line) {
             line.clear();
-            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended too early");
+            let read = self.stderr.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended without the line that was waited for; it said: {said}");
+            said += &line;
         }
     }
 
@@ -95,6 +97,8 @@ fn ctrl_c_in_a_rehearsal_leaves_nothing_half_written() {
     run.press_ctrl_c();
     let (code, _, said) = run.end();
     assert_eq!(code, Some(130), "{said}");
+    assert!(said.starts_with("interrupted: ending the rehearsal; press Ctrl-C again"), "{said}");
+    assert!(said.ends_with("interrupted before the first step\n"), "{said}");
     assert!(!names(&folder).iter().any(|name| name.ends_with(".partial")));
 }
 
@@ -107,8 +111,28 @@ fn ctrl_c_in_the_test_keeps_what_was_learned() {
     run.press_ctrl_c();
     let (code, summary, said) = run.end();
     assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("interrupted: ending the test; press Ctrl-C again"), "{said}");
+    assert!(said.ends_with("interrupted after 2 steps, before the end of the test\n"), "{said}");
     assert!(summary.starts_with(&format!("mlp on {data}: 2 steps of 1 image in ")), "{summary}");
     assert!(!summary.contains(" right, in "), "{summary}");
+}
+
+#[test]
+fn what_was_done_of_an_abandoned_step_is_counted() {
+    let folder = folder("abandoned");
+    let json = folder.join("result.json");
+    let args = ["train", "resnet110", "--batch", "256", "--budget", "60%", "--no-test", "--json"];
+    let mut run = Running::new(&[&args[..], &[json.to_str().unwrap()]].concat());
+    run.wait_for(|line| line.starts_with("budget "));
+    run.press_ctrl_c();
+    run.wait_for(|line| line.starts_with("interrupted: "));
+    run.press_ctrl_c();
+    let (code, _, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    // Wherever in the first step it was, it had put its parameters.
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert!(report["ops"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["peak_bytes"].as_u64().unwrap() > 0, "{report}");
 }
 
 #[test]

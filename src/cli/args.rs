@@ -151,7 +151,9 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first
+    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)'
+    ///
+    /// `remat sweep --help` explains formulas.
     #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
     pub policy: PolicyKind,
 

@@ -6,7 +6,7 @@ use super::gpu;
 use super::machine::Machine;
 use super::output::Output;
 use super::target::DeviceName;
-use super::terminal::print_result;
+use super::terminal::print_report;
 use remat::ByteSize;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::fmt;
 pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(Output::create).transpose()?;
     let list = List::new(Machine::look(), gpu::found());
-    let Some(json) = json else { return print_result(&list.to_string()) };
+    let Some(json) = json else { return print_report(&list.to_string()) };
     let text = serde_json::to_string_pretty(&list);
     json.deliver(&text.map_err(|e| Failure::new(format!("the list has no JSON form: {e}")))?)
 }

@@ -1,4 +1,6 @@
 use super::interrupt;
+use super::machine::Machine;
+use super::output::is_standard;
 use super::terminal::{fail, say};
 use remat::data::DataError;
 use remat::device::DeviceError;
@@ -31,7 +33,10 @@ impl Failure {
 
     /// A file that could not be written.
     pub fn writing(path: &Path, error: impl std::fmt::Display) -> Self {
-        Self::new(format!("{}: {error}", path.display()))
+        match is_standard(path) {
+            true => Self::new(format!("stdout: {error}")),
+            false => Self::new(format!("{}: {error}", path.display())),
+        }
     }
 
     /// Prints it to stderr.
@@ -76,7 +81,11 @@ impl From<DataError> for Failure {
 pub fn batch_too_large(batch: usize, [c, h, w]: [usize; 3], bytes: u128) -> Failure {
     let size =
         u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
+    let room = match Machine::look().memory_bytes {
+        0 => "more than this machine can allocate".to_owned(),
+        memory => format!("more than this machine, with {}, can allocate", ByteSize(memory)),
+    };
     Failure::usage(format!(
-        "a batch of {batch} images of {c}x{h}x{w} is {size}, more than this machine can allocate; lower --batch"
+        "a batch of {batch} images of {c}x{h}x{w} is {size}, {room}; lower --batch"
     ))
 }

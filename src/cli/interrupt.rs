@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::terminal::say;
 use remat::Canceller;
 use remat::trace::WholeFile;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// What shells use for "interrupted by Ctrl-C".
@@ -13,6 +13,39 @@ pub const EXIT_CODE: u8 = 130;
 
 /// How often it was pressed.
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
+
+/// What the program is doing, and so what Ctrl-C ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Rehearsal,
+    Training,
+    Test,
+}
+
+/// The phase at hand, as its number.
+static PHASE: AtomicU8 = AtomicU8::new(Phase::Rehearsal as u8);
+
+impl Phase {
+    const ALL: [Self; 3] = [Self::Rehearsal, Self::Training, Self::Test];
+
+    /// From now on the program is doing this.
+    pub fn begin(self) {
+        PHASE.store(self as u8, Ordering::Relaxed);
+    }
+
+    fn at_hand() -> Self {
+        Self::ALL[usize::from(PHASE.load(Ordering::Relaxed))]
+    }
+
+    /// What the first and the second Ctrl-C do.
+    const fn ends(self) -> [&'static str; 2] {
+        match self {
+            Self::Rehearsal => ["ending the rehearsal", "abandoning the rehearsal"],
+            Self::Training => ["finishing the current step", "abandoning the current step"],
+            Self::Test => ["ending the test", "abandoning the test"],
+        }
+    }
+}
 
 /// Cancels regenerations of the running runtime.
 static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
@@ -22,9 +55,10 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
     // The handler is a thread of its own, so it may lock and wait.
     ctrlc::set_handler(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
+        let [first, second] = Phase::at_hand().ends();
         let what = match pressed {
-            0 => "finishing the current step; press Ctrl-C again to abandon it",
-            1 => "abandoning the current step; press Ctrl-C again to quit at once",
+            0 => format!("{first}; press Ctrl-C again to abandon it"),
+            1 => format!("{second}; press Ctrl-C again to quit at once"),
             _ => quit(),
         };
         if !quiet {
@@ -70,4 +104,17 @@ pub fn is_requested() -> bool {
 /// Whether Ctrl-C was pressed twice: the current step is not finished.
 pub fn is_abandoned() -> bool {
     PRESSED.load(Ordering::Relaxed) > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_are_found_by_their_numbers() {
+        for phase in Phase::ALL {
+            phase.begin();
+            assert_eq!(Phase::at_hand(), phase);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// What is replayed, and how.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
-    /// Recordings of `remat train --record`, or logs of the DTR paper; plain or gzipped
+    /// Recordings of `remat train --record`, or logs of the DTR paper; plain or gzipped; - is stdin
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
 
@@ -53,16 +53,25 @@ pub struct ReplayArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
-  remat simulate run.jsonl --budget 40%
+  remat simulate run.jsonl
   remat simulate run.jsonl --budget 40% --policy lru --plot memory.svg
-  remat simulate run.jsonl.gz --budget 64MiB --json -")]
+  remat simulate run.jsonl.gz --budget 64MiB --json -
+  remat train --steps 3 --record - | remat simulate -
+
+Exit codes:
+  0    done
+  1    a replay failed, or a file
+  2    invalid arguments")]
 pub struct SimulateArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// Memory limit: 40%, 64MiB, ...; 100% is the smallest budget under which nothing is evicted
-    #[arg(long, value_name = "SIZE", default_value = "40%", allow_hyphen_values = true)]
-    pub budget: Share,
+    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes]
+    ///
+    /// 100% is the smallest budget under which nothing is evicted. If the replay fails, the report names a
+    /// budget that passes.
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub budget: Option<Share>,
 
     /// Evict before each op until at most this much is in use
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -155,7 +164,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
 
-    /// Hide the progress bar, and print results only
+    /// Print results and errors only
     #[arg(short, long)]
     pub quiet: bool,
 }

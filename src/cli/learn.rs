@@ -1,6 +1,6 @@
 //! The training loop, and the test after it.
 
-use super::interrupt;
+use super::interrupt::{self, Phase};
 use super::progress::Progress;
 use super::recording::Done;
 use super::schedule::Schedule;
@@ -59,7 +59,7 @@ pub struct Training {
     losses: Vec<f32>,
     /// How long each of them took.
     times: Vec<Duration>,
-    /// After the last of them.
+    /// At the end, a step that was given up included.
     pub stats: Stats,
     pub seconds: Duration,
     /// Whether a step was given up, half done.
@@ -87,7 +87,8 @@ impl Training {
     pub fn median_step(&self) -> Option<Duration> {
         let mut times = self.times.clone();
         times.sort_unstable();
-        times.get(times.len() / 2).copied()
+        let middle = times.get(times.len().checked_sub(1)? / 2..=times.len() / 2)?;
+        Some(middle.iter().sum::<Duration>() / middle.len() as u32)
     }
 
     /// Whether, and from when on, the loss is no number.
@@ -129,6 +130,7 @@ pub fn learn(runtime: Runtime, course: &Course<'_>, done: &Done) -> Result<Outco
 /// next is being given, so it never waits; and what a step came to is known one step later.
 fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Training, Error> {
     let Course { setup, data, schedule, .. } = course;
+    Phase::Training.begin();
     let mut progress = Progress::of_training(schedule.steps, course.shows);
     let mut batches = Batches::new(data.train.len(), setup.batch, course.seed);
     tracing::debug!(target: "remat", steps = schedule.steps, "training");
@@ -157,7 +159,6 @@ fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Trai
             let now = Instant::now();
             training.times.push(now - std::mem::replace(&mut then, now));
             training.losses.push(loss);
-            training.stats = stats;
             done.steps(training.steps());
             progress.step(training.steps(), loss, &stats);
         }
@@ -168,12 +169,14 @@ fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Trai
         }
     }
     training.seconds = start.elapsed();
+    training.stats = session.runtime().stats()?;
     Ok(training)
 }
 
 /// Tests in batches like those of training, until the end or Ctrl-C.
 fn test(session: &mut Session, course: &Course<'_>) -> Result<(Ending, Option<Test>), Error> {
     let images = &course.data.test;
+    Phase::Test.begin();
     let mut progress = Progress::of_test(images.len(), course.shows);
     tracing::debug!(target: "remat", images = images.len(), "testing");
     let start = Instant::now();
@@ -205,4 +208,20 @@ fn test(session: &mut Session, course: &Course<'_>) -> Result<(Ending, Option<Te
 /// Position of the largest value.
 fn largest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_between_the_middle_two() {
+        for (times, median) in
+            [(&[][..], None), (&[3], Some(3)), (&[5, 1], Some(3)), (&[9, 1, 2], Some(2))]
+        {
+            let times = times.iter().copied().map(Duration::from_secs).collect();
+            let training = Training { times, ..Training::default() };
+            assert_eq!(training.median_step(), median.map(Duration::from_secs));
+        }
+    }
 }

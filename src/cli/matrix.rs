@@ -6,9 +6,6 @@ use remat::lab::{Row, Spread, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
-/// More budgets are more than one can look at; the files have all of them.
-const COLUMNS: usize = 12;
-
 /// The tables of all traces.
 pub struct Matrix<'a> {
     rows: &'a [Row],
@@ -47,13 +44,7 @@ type Line = (String, Vec<String>);
 
 impl Matrix<'_> {
     fn table(&self, f: &mut fmt::Formatter<'_>, trace: &str, rows: &[&Row]) -> fmt::Result {
-        // Of many budgets, some evenly between the smallest and the largest.
-        let all: Vec<u64> =
-            rows.iter().map(|row| row.budget_bytes).collect::<BTreeSet<_>>().into_iter().collect();
-        let count = all.len().min(COLUMNS);
-        let budgets: Vec<u64> = (0..count)
-            .map(|i| all[if count == 1 { 0 } else { i * (all.len() - 1) / (count - 1) }])
-            .collect();
+        let budgets: BTreeSet<u64> = rows.iter().map(|row| row.budget_bytes).collect();
         let heading = |&budget: &u64| self.labels.budget(trace, budget);
         let mut lines = vec![(trace.to_owned(), budgets.iter().map(heading).collect())];
         for label in distinct(rows.iter().map(|row| self.labels.label(row))) {
@@ -66,9 +57,6 @@ impl Matrix<'_> {
             }
         }
         self.blocks(f, &lines)?;
-        if count < all.len() {
-            writeln!(f, "{count} of {}", Counted(all.len() as u64, "budget"))?;
-        }
         writeln!(f)
     }
 

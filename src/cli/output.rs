@@ -2,10 +2,10 @@
 
 use super::failure::Failure;
 use super::terminal::print_result;
+use super::wrap::Stream;
 use remat::trace::WholeFile;
-use std::io::{Write as _, stderr, stdout};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use terminal_size::terminal_size_of;
 
 /// A result that will be written in one piece.
 pub enum Output {
@@ -16,7 +16,7 @@ pub enum Output {
 impl Output {
     /// Creates the file at once, so that a file that cannot be written is an error before the work, not after.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        if path.as_os_str() == "-" {
+        if is_standard(path) {
             return Ok(Self::Stdout);
         }
         let file = WholeFile::create(path).map_err(|e| Failure::writing(path, e))?;
@@ -36,6 +36,11 @@ impl Output {
     }
 }
 
+/// Whether this is `-`: stdout, or stdin of what is read.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Where a plot goes: a file whose name may end in `.svg`, or stdout.
 pub fn svg(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
@@ -53,12 +58,11 @@ pub fn svg(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Characters in a line of a table that goes to stdout, or to stderr: those of the terminal. Where there
-/// is none the table does not depend on one.
-pub fn table_width(to_stderr: bool) -> usize {
+/// Characters in a line of a table: those of the terminal. Where there is none the table does not depend on
+/// one.
+pub fn table_width(stream: Stream) -> usize {
     const STANDARD: usize = 80;
-    let size = if to_stderr { terminal_size_of(stderr()) } else { terminal_size_of(stdout()) };
-    size.map_or(STANDARD, |(width, _)| width.0.into())
+    stream.width().unwrap_or(STANDARD)
 }
 
 /// Fails if two outputs are the same file, or an output is also an input.
@@ -70,11 +74,12 @@ pub fn check_distinct(
     for (option, path) in outputs.iter().filter_map(|(o, path)| Some((o, path.as_ref()?))) {
         let place = place(path);
         if let Some((other, _)) = seen.iter().find(|(_, known)| *known == place) {
-            return Err(Failure::usage(format!(
-                "{other} and {option} name the same file; give each its own"
-            )));
+            return Err(Failure::usage(match is_standard(path) {
+                true => format!("{other} and {option} both go to stdout; name a file for one"),
+                false => format!("{other} and {option} name the same file; give each its own"),
+            }));
         }
-        if inputs.iter().any(|input| self::place(input) == place) {
+        if !is_standard(path) && inputs.iter().any(|input| self::place(input) == place) {
             return Err(Failure::usage(format!(
                 "{option} would overwrite {}, which is an input; give another file",
                 path.display()

@@ -29,7 +29,9 @@ const MARGIN: f64 = 0.05;
 #[derive(Clone, Copy, Debug)]
 struct Needs {
     /// 100 %: the smallest budget found under which nothing is evicted.
-    unbudgeted: u64,
+    full_budget: u64,
+    /// Most bytes in use at once where nothing limits them.
+    peak: u64,
     /// What is held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
@@ -62,6 +64,8 @@ pub struct Plan {
     rehearsed: Rehearsed,
     /// Whether it thrashes with the threshold, but not without it.
     threshold_thrashes: bool,
+    /// What the device has free, less a margin; `None`: unknown.
+    free: Option<u64>,
 }
 
 impl Plan {
@@ -72,7 +76,7 @@ impl Plan {
         let planner = Planner { rehearsal, waiting, needs };
         let (reason, budget, rehearsed) = match rehearsal.memory.budget {
             Some(Budget::Share(share)) => {
-                let budget = share.of(needs.unbudgeted);
+                let budget = share.of(needs.full_budget);
                 let asked = match share {
                     Share::Percent(_) => format!("{share} ({})", ByteSize(budget)),
                     Share::Bytes(_) => share.to_string(),
@@ -89,12 +93,30 @@ impl Plan {
         let threshold_thrashes = rehearsed.thrashes
             && needs.threshold.is_some()
             && planner.rehearse(budget, None, None)?.is_ok_and(|without| !without.thrashes);
-        Ok(Self { needs, budget, reason, rehearsed, threshold_thrashes })
+        let free = target.available_bytes().ok();
+        let plan = Self { needs, budget, reason, rehearsed, threshold_thrashes, free };
+        plan.too_large().map_or(Ok(plan), Err)
+    }
+
+    /// A default budget above what is free would end in swapping, or in a killed process.
+    fn too_large(&self) -> Option<Failure> {
+        let is_default = !matches!(self.reason, Reason::Asked | Reason::Auto);
+        let free = self.free.filter(|&free| is_default && free < self.budget)?;
+        let [budget, free] = [self.budget, free].map(ByteSize);
+        Some(Failure::usage(format!(
+            "the default budget would be {budget}, but only {free} are free; lower --batch, or try \
+             --budget auto"
+        )))
     }
 
     /// 100 %: the smallest budget found under which nothing is evicted.
-    pub const fn unbudgeted(&self) -> u64 {
-        self.needs.unbudgeted
+    pub const fn full_budget(&self) -> u64 {
+        self.needs.full_budget
+    }
+
+    /// Most bytes in use at once where nothing limits them.
+    pub const fn unbudgeted_peak(&self) -> u64 {
+        self.needs.peak
     }
 
     /// Parameters, buffers and the optimizer's state: what is held between steps, and never evicted.
@@ -110,16 +132,29 @@ impl Plan {
         self.needs.threshold
     }
 
-    /// Warnings about a run that will be slow, or whose threshold cannot be met.
+    /// Warnings about a run that will be slow, whose threshold cannot be met, or that takes more than is free.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        let Needs { state, threshold, .. } = self.needs;
-        if let Some(threshold) = threshold.filter(|&threshold| threshold < state) {
+        let Rehearsed { peak_bytes: peak, unevictable_bytes: least, .. } = self.rehearsed;
+        if let Some(threshold) = self.needs.threshold.filter(|&threshold| threshold < least) {
+            let enough = self.needs.percent(least).ceil() as u32;
+            let cure = match self.needs.bytes(enough) <= self.budget {
+                true => format!("raise --eviction-threshold to {enough}%"),
+                false => "raise --budget and --eviction-threshold".to_owned(),
+            };
             warnings.push(format!(
-                "the eviction threshold of {} cannot be met, as parameters and optimizer state\n  \
-                 alone take {}; raise --eviction-threshold, or drop it",
+                "the eviction threshold of {} cannot be met, as up to {} cannot be evicted \
+                 (parameters and optimizer state take {}); {cure}, or drop it",
                 ByteSize(threshold),
-                ByteSize(state)
+                ByteSize(least),
+                ByteSize(self.needs.state)
+            ));
+        }
+        if let Some(free) = self.free.filter(|&free| free < peak) {
+            warnings.push(format!(
+                "the run takes {}, but only {} are free; lower --budget or --batch",
+                ByteSize(peak),
+                ByteSize(free)
             ));
         }
         if self.rehearsed.thrashes {
@@ -161,22 +196,22 @@ impl Needs {
     /// Finds them by rehearsals, first without a limit, then with one.
     fn of(rehearsal: &Rehearsal<'_>, waiting: &Waiting) -> Result<Self, Failure> {
         waiting.at("rehearsing without a limit");
-        let Rehearsed { peak_bytes, state_bytes: state, .. } = rehearsal.unlimited()?;
+        let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
         // What is in use leaves holes, so more is needed than is ever in use.
-        let mut unbudgeted = peak_bytes;
-        let mut more = (peak_bytes / 400).max(remat::memory::ALIGNMENT);
+        let mut full_budget = peak;
+        let mut more = (peak / 400).max(remat::memory::ALIGNMENT);
         loop {
-            waiting.at(format!("rehearsing without evictions in {}", ByteSize(unbudgeted)));
-            if rehearsal.fits(unbudgeted)? {
+            waiting.at(format!("rehearsing without evictions in {}", ByteSize(full_budget)));
+            if rehearsal.fits(full_budget)? {
                 break;
             }
             // By a quarter of a percent at first, then ever faster, so that it ends.
-            unbudgeted = unbudgeted.saturating_add(more);
+            full_budget = full_budget.saturating_add(more);
             more += more / 8;
         }
-        let threshold = rehearsal.memory.eviction_threshold.map(|share| share.of(unbudgeted));
+        let threshold = rehearsal.memory.eviction_threshold.map(|share| share.of(full_budget));
         let is_measured = rehearsal.memory.cost == CostModelKind::Measured;
-        Ok(Self { unbudgeted, state, threshold, is_measured })
+        Ok(Self { full_budget, peak, state, threshold, is_measured })
     }
 
     /// A note on the margin of a budget that the program chose or named.
@@ -191,11 +226,11 @@ impl Needs {
     }
 
     fn bytes(&self, percent: u32) -> u64 {
-        Share::Percent(percent.into()).of(self.unbudgeted)
+        Share::Percent(percent.into()).of(self.full_budget)
     }
 
     fn percent(&self, bytes: u64) -> f64 {
-        100.0 * bytes as f64 / self.unbudgeted as f64
+        100.0 * bytes as f64 / self.full_budget as f64
     }
 }
 
@@ -221,7 +256,7 @@ impl Planner<'_> {
 
     /// The message for a budget that failed with this error, or without one because the state alone exceeds it.
     fn refusal(&self, budget: u64, asked: &str, error: Option<&Error>) -> Result<Failure, Failure> {
-        let above = self.needs.percent(budget) as u32 + 1;
+        let above = self.needs.percent(budget.saturating_add(1)).ceil() as u32;
         let mut message = match (self.passing(above, NAMED_RATIO)?, self.needs.threshold) {
             (Some((percent, _)), _) => format!(
                 "a budget of {asked} is too small; --budget {percent}% ({}) passes",
@@ -237,9 +272,9 @@ impl Planner<'_> {
         if self.rehearsal.memory.budget == Some(Budget::Auto) {
             message += "\n  that is more than is free; lower --batch";
         }
-        let [state, unbudgeted] = [self.needs.state, self.needs.unbudgeted].map(ByteSize);
+        let [state, full_budget] = [self.needs.state, self.needs.full_budget].map(ByteSize);
         message += &format!(
-            "\n  parameters and optimizer state take {state}; without evictions it takes {unbudgeted}"
+            "\n  parameters and optimizer state take {state}; without evictions it takes {full_budget}"
         );
         let error = error.map(Error::to_string).unwrap_or_default();
         for line in error.trim_end().lines() {
@@ -262,7 +297,7 @@ impl Planner<'_> {
             return Ok((Reason::Passes, self.needs.bytes(percent), rehearsed));
         }
         // The threshold alone recomputes without end. The user is warned, and gets what they asked for.
-        let budget = self.needs.unbudgeted;
+        let budget = self.needs.full_budget;
         Ok((Reason::Threshold, budget, self.asked(budget, "100%")?))
     }
 
@@ -286,6 +321,9 @@ impl Planner<'_> {
     fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, Failure> {
         let limit = self.rehearsal.memory.recompute_limit.map_or(ratio, |own| own.min(ratio));
         let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);
+        if budget < self.needs.state {
+            return Ok(None);
+        }
         if self.needs.is_measured {
             let less = (budget as f64 * (1.0 - MARGIN)) as u64;
             let less = less.max(threshold.unwrap_or(0));
@@ -298,11 +336,11 @@ impl Planner<'_> {
 
     /// What is recomputed because of the threshold alone.
     fn threshold_ratio(&self) -> Result<f64, Failure> {
-        let Needs { unbudgeted, threshold, .. } = self.needs;
-        let Some(threshold) = threshold.filter(|&threshold| threshold < unbudgeted) else {
+        let Needs { full_budget, threshold, .. } = self.needs;
+        let Some(threshold) = threshold.filter(|&threshold| threshold < full_budget) else {
             return Ok(0.0);
         };
-        let alone = self.rehearse(unbudgeted, Some(threshold), Some(NAMED_RATIO))?;
+        let alone = self.rehearse(full_budget, Some(threshold), Some(NAMED_RATIO))?;
         Ok(alone.map_or(0.0, |rehearsed| rehearsed.recompute_ratio))
     }
 
@@ -321,8 +359,8 @@ impl Planner<'_> {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [budget, unbudgeted, state] =
-            [self.budget, self.needs.unbudgeted, self.needs.state].map(ByteSize);
+        let [budget, full_budget, state] =
+            [self.budget, self.needs.full_budget, self.needs.state].map(ByteSize);
         let chosen = match self.reason {
             Reason::Asked => "",
             Reason::Auto => " (auto)",
@@ -330,12 +368,12 @@ impl fmt::Display for Plan {
         };
         write!(f, "budget {budget}{chosen}")?;
         let fits = self.rehearsed.evictions == 0;
-        if self.budget >= self.needs.unbudgeted {
-            write!(f, "; it takes {unbudgeted}")?;
+        if self.budget >= self.needs.full_budget {
+            write!(f, "; it takes {full_budget}")?;
             f.write_str(if fits { ", so nothing is evicted" } else { "" })?;
         } else {
             let percent = (10.0 * self.needs.percent(self.budget)).round() / 10.0;
-            write!(f, ", {percent} % of the {unbudgeted} it takes without evictions")?;
+            write!(f, ", {percent} % of the {full_budget} it takes without evictions")?;
             f.write_str(if fits { "; nothing is evicted" } else { "" })?;
         }
         if let Some(threshold) = self.needs.threshold.filter(|_| !fits) {
@@ -359,121 +397,4 @@ impl fmt::Display for Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::args::{Cli, Command};
-    use super::super::session::Setup;
-    use super::*;
-    use clap::Parser as _;
-    use remat::device::sim::Sim;
-
-    const PLAN: Plan = Plan {
-        needs: Needs { unbudgeted: 10 << 20, state: 2 << 20, threshold: None, is_measured: false },
-        budget: 4 << 20,
-        reason: Reason::Usual,
-        rehearsed: Rehearsed {
-            evictions: 5,
-            peak_bytes: 0,
-            state_bytes: 2 << 20,
-            recompute_ratio: 0.5,
-            step_ratio: 0.5,
-            thrashes: false,
-            is_settled: true,
-        },
-        threshold_thrashes: false,
-    };
-    const NONE: Rehearsed = Rehearsed { evictions: 0, ..PLAN.rehearsed };
-    const THRASH: Rehearsed = Rehearsed { thrashes: true, step_ratio: 5.25, ..PLAN.rehearsed };
-
-    fn with_threshold(mebibytes: u64) -> Plan {
-        Plan { needs: Needs { threshold: Some(mebibytes << 20), ..PLAN.needs }, ..PLAN }
-    }
-
-    #[test]
-    fn a_budget_is_told_with_its_reason() {
-        let auto = Plan { budget: 40 << 30, reason: Reason::Auto, rehearsed: NONE, ..PLAN };
-        let smallest = Plan { budget: 9 << 20, reason: Reason::Passes, ..PLAN };
-        let asked = Plan { reason: Reason::Asked, budget: 8 << 20, ..with_threshold(6) };
-        for (plan, text) in [
-            (PLAN, "budget 4.00 MiB (default), 40 % of the 10.00 MiB it takes without evictions"),
-            (auto, "budget 40.00 GiB (auto); it takes 10.00 MiB, so nothing is evicted"),
-            (
-                smallest,
-                "budget 9.00 MiB (default), 90 % of the 10.00 MiB it takes without evictions\n  \
-                 the usual 40 % is too small; parameters and optimizer state take 2.00 MiB",
-            ),
-            (
-                asked,
-                "budget 8.00 MiB, 80 % of the 10.00 MiB it takes without evictions; evicts above \
-                 6.00 MiB",
-            ),
-        ] {
-            assert_eq!(plan.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn a_warning_blames_what_is_to_blame() {
-        let warning = |plan: &Plan| plan.warnings().join("; ");
-        assert_eq!(warning(&PLAN), "");
-        assert_eq!(warning(&with_threshold(2)), "");
-        assert!(warning(&with_threshold(1)).starts_with(
-            "the eviction threshold of 1.00 MiB cannot be met, as parameters and optimizer state\n  alone take 2.00 MiB; "
-        ));
-        let text = "a step will recompute 5.2 times its own work; ";
-        let thrash = Plan { rehearsed: THRASH, ..PLAN };
-        assert_eq!(warning(&thrash), format!("{text}raise --budget"));
-        let both = Plan { rehearsed: THRASH, ..with_threshold(3) };
-        assert_eq!(warning(&both), format!("{text}raise --budget and --eviction-threshold"));
-        let threshold = Plan { threshold_thrashes: true, ..both };
-        assert_eq!(warning(&threshold), format!("{text}raise --eviction-threshold, or drop it"));
-        // What was said before is not said again.
-        assert_eq!(threshold.late_warning(3), None);
-        assert_eq!(PLAN.late_warning(0), None);
-        let late = PLAN.late_warning(3).unwrap();
-        assert_eq!(late, "3 steps recomputed several times the work of a step; raise --budget");
-    }
-
-    /// ResNet-20 on digits, with these options.
-    fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
-        let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
-        let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
-        let setup = Setup {
-            model: args.model,
-            shape: [1, 8, 8],
-            classes: 10,
-            batch: args.learning.batch,
-            momentum: 0.9,
-            weight_decay: 0.0,
-        };
-        then(&Rehearsal::new(Sim::cpu(), &setup, &args.memory, 0, 4, 40).unwrap())
-    }
-
-    fn plan(options: &str) -> Result<Plan, Failure> {
-        let target = Target::Cpu { threads: 1 };
-        rehearse(options, |rehearsal| Plan::new(rehearsal, &target, Shows::Nothing))
-    }
-
-    #[test]
-    fn a_budget_of_its_own_choice_passes_with_a_margin_where_costs_vary() {
-        let (fixed, varying) =
-            (plan("--batch 32").unwrap(), plan("--batch 32 --cost measured").unwrap());
-        assert!(varying.to_string().ends_with("a budget 5 % smaller passes the rehearsal, too"));
-        assert!(!fixed.to_string().contains("rehearsal"));
-        rehearse("--batch 32 --cost measured", |rehearsal| {
-            let less = (varying.budget as f64 * (1.0 - MARGIN)) as u64;
-            assert!(rehearsal.under(less, None, None).unwrap().is_ok());
-        });
-    }
-
-    #[test]
-    fn a_run_that_fails_all_the_same_is_told_of_a_larger_budget_that_passes() {
-        let options = "--batch 32 --budget 60%";
-        let plan = plan(options).unwrap();
-        rehearse(options, |rehearsal| {
-            let error = rehearsal.under(plan.state(), None, None).unwrap().unwrap_err();
-            let message = format!("{:?}", plan.too_small(rehearsal, Shows::Nothing, &error));
-            assert!(message.contains("is too small; --budget 61% ("), "{message}");
-            assert!(message.contains("out of memory"), "{message}");
-        });
-    }
-}
+mod tests;

@@ -26,9 +26,7 @@ impl Progress {
 
     /// Training of so many steps.
     pub fn of_training(steps: usize, shows: Shows) -> Self {
-        let progress = Self::new(steps, shows, "{spinner} {pos}/{len} {wide_bar} {msg} {eta:>4}");
-        progress.bar.set_message("first step");
-        progress
+        Self::new(steps, shows, "first step")
     }
 
     /// A test on so many images.
@@ -36,17 +34,16 @@ impl Progress {
         if shows == Shows::Lines {
             say(format_args!("testing on {}", Counted(images as u64, "image")));
         }
-        let mut progress =
-            Self::new(images, shows, "{spinner} {pos}/{len} {wide_bar} testing {eta:>4}");
+        let mut progress = Self::new(images, shows, "testing");
         progress.last = Some((0, Instant::now()));
         progress
     }
 
-    fn new(total: usize, shows: Shows, template: &str) -> Self {
+    fn new(total: usize, shows: Shows, message: &'static str) -> Self {
         let bar = if shows == Shows::Bars {
-            let style = ProgressStyle::with_template(template).expect("templates are constants");
-            let style = style.progress_chars("━╸─");
-            BARS.add(ProgressBar::new(total as u64).with_style(style))
+            BARS.add(
+                ProgressBar::new(total as u64).with_style(style("{msg}")).with_message(message),
+            )
         } else {
             ProgressBar::hidden()
         };
@@ -64,7 +61,7 @@ impl Progress {
         let evictions = Counted(stats.evictions, "eviction");
         if self.shows == Shows::Bars {
             self.bar.set_message(format!("loss {loss:.4}  {}  {evictions}", memory(stats)));
-            self.bar.set_position(done as u64);
+            self.advance(done);
         }
         if self.is_due(done, Self::LINES) {
             say(format_args!(
@@ -79,7 +76,7 @@ impl Progress {
 
     /// So many images are tested.
     pub fn tested(&mut self, images: usize) {
-        self.bar.set_position(images as u64);
+        self.advance(images);
         if images < self.total && self.is_due(images, 1) {
             say(format_args!(
                 "tested {} of {}",
@@ -87,6 +84,14 @@ impl Progress {
                 Counted(self.total as u64, "image")
             ));
         }
+    }
+
+    /// The time left is not known before something is done.
+    fn advance(&self, done: usize) {
+        if self.bar.position() == 0 {
+            self.bar.set_style(style("{msg}  {eta} left"));
+        }
+        self.bar.set_position(done as u64);
     }
 
     /// Whether it is time for one of so many lines.
@@ -110,11 +115,17 @@ impl Drop for Progress {
     }
 }
 
-/// Used now, most ever used, and the budget: `2.1, peak 7.3 of 7.4 MiB`.
+fn style(end: &str) -> ProgressStyle {
+    let template = format!("{{spinner}} {{pos}}/{{len}} {{wide_bar}} {end}");
+    let style = ProgressStyle::with_template(&template).expect("templates are constants");
+    style.progress_chars("━╸─")
+}
+
+/// Used now, and the budget: `2.1 of 7.4 MiB in use`.
 fn memory(stats: &Stats) -> String {
     let budget = ByteSize(stats.budget_bytes).to_string();
     let unit = budget.split_once(' ').map_or("B", |(_, unit)| unit);
     let scale = format!("1{unit}").parse().map_or(1, |ByteSize(bytes)| bytes) as f64;
-    let [used, peak] = [stats.used_bytes, stats.peak_bytes].map(|bytes| bytes as f64 / scale);
-    format!("{used:.1}, peak {peak:.1} of {:.1} {unit}", stats.budget_bytes as f64 / scale)
+    let [used, budget] = [stats.used_bytes, stats.budget_bytes].map(|bytes| bytes as f64 / scale);
+    format!("{used:.1} of {budget:.1} {unit} in use")
 }

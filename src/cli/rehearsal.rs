@@ -43,14 +43,16 @@ pub struct Rehearsed {
     pub peak_bytes: u64,
     /// What is held between steps: parameters, buffers and the optimizer's state.
     pub state_bytes: u64,
+    /// With an eviction threshold: it cannot be met below this.
+    pub unevictable_bytes: u64,
     /// Cost of recomputing over the cost of the work itself, in as many steps as the run has.
     pub recompute_ratio: f64,
     /// The same of the last step.
     pub step_ratio: f64,
     /// Whether a step recomputed several times its own work.
     pub thrashes: bool,
-    /// Whether the last step did with memory what the one before did, or nothing was moved for long: all
-    /// later ones will do the same.
+    /// Whether the last step did with memory what the one before did, or nothing was moved for long, so that
+    /// all later ones will do the same; or there are no later ones.
     pub is_settled: bool,
 }
 
@@ -89,16 +91,16 @@ impl<'a> Rehearsal<'a> {
     /// Without a limit.
     pub fn unlimited(&self) -> Result<Rehearsed, Failure> {
         let builder = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
-        Ok(self.rehearse(builder, STEPS, false)??)
+        Ok(self.rehearse(builder, self.short(), false)??)
     }
 
-    /// Whether nothing is evicted under this budget, however long it goes on and whatever the policy.
+    /// Whether nothing is evicted under this budget in all steps of the run, whatever the policy.
     pub fn fits(&self, budget: u64) -> Result<bool, Failure> {
         // Where something could be evicted in place of moving blocks, this evicts.
         let builder =
             Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
         Ok(self
-            .rehearse(builder, STEPS, true)?
+            .rehearse(builder, self.short(), true)?
             .is_ok_and(|rehearsed| rehearsed.evictions == 0 && rehearsed.is_settled))
     }
 
@@ -113,7 +115,7 @@ impl<'a> Rehearsal<'a> {
         if let Some(limit) = recompute_limit {
             builder = builder.recompute_limit(limit);
         }
-        let verdict = self.rehearse(builder, STEPS.min(self.steps), false)?;
+        let verdict = self.rehearse(builder, self.short(), false)?;
         // The limit holds for the whole run, and the first step recomputes the least.
         Ok(verdict.and_then(|rehearsed| match recompute_limit {
             Some(limit) if rehearsed.recompute_ratio > limit => {
@@ -121,6 +123,11 @@ impl<'a> Rehearsal<'a> {
             }
             _ => Ok(rehearsed),
         }))
+    }
+
+    /// Steps of a rehearsal.
+    fn short(&self) -> usize {
+        STEPS.min(self.steps)
     }
 
     fn rehearse(&self, builder: Builder, steps: usize, settle: bool) -> Result<Verdict, Failure> {
@@ -140,7 +147,7 @@ impl<'a> Rehearsal<'a> {
 
     /// Trains and tests.
     fn all(&self, mut session: Session, steps: usize, settle: bool) -> Verdict {
-        let most = if settle { STEPS_TO_SETTLE } else { steps };
+        let most = if settle { STEPS_TO_SETTLE.min(self.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
         while stats.len() <= most && !interrupt::is_requested() {
             let [images, labels] = self.batch.each_ref().map(Arc::clone);
@@ -164,11 +171,12 @@ impl<'a> Rehearsal<'a> {
             evictions: end.evictions,
             peak_bytes: end.peak_bytes,
             state_bytes: last.used_bytes,
+            unevictable_bytes: end.unevictable_bytes,
             recompute_ratio: (last.recompute_cost + more * recomputed)
                 / (last.base_cost + more * base),
             step_ratio: recomputed / base,
             thrashes: last.thrashed_steps > 0,
-            is_settled: is_settled(&stats) || is_still(&stats),
+            is_settled: is_settled(&stats) || is_still(&stats) || stats.len() > self.steps,
         })
     }
 }

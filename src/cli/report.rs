@@ -29,7 +29,9 @@ pub struct Report {
     pub cost_model: String,
     pub budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
-    /// The smallest budget found under which nothing is evicted.
+    /// What 100 % stands for: the smallest budget found under which nothing is evicted.
+    pub full_budget_bytes: u64,
+    /// Most bytes in use at once when nothing is evicted.
     pub unbudgeted_peak_bytes: u64,
     /// Parameters, buffers and optimizer state.
     pub state_bytes: u64,
@@ -78,14 +80,19 @@ pub struct Counters {
     pub max_regeneration_depth: usize,
 }
 
+/// 0.1, not 0.09999999999999999.
+fn to_a_nanosecond(seconds: f64) -> f64 {
+    (seconds * 1e9).round() / 1e9
+}
+
 impl From<&Stats> for Counters {
     fn from(stats: &Stats) -> Self {
         Self {
             ops: stats.ops,
             recomputed_ops: stats.recomputed_ops,
-            recompute_seconds: stats.recompute_seconds,
+            recompute_seconds: to_a_nanosecond(stats.recompute_seconds),
             recompute_ratio: stats.recompute_cost / stats.base_cost,
-            search_seconds: stats.search_seconds,
+            search_seconds: to_a_nanosecond(stats.search_seconds),
             evictions: stats.evictions,
             evicted_bytes: stats.evicted_bytes,
             compactions: stats.compactions,
@@ -127,10 +134,10 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "  memory      peak {} of a budget of {}; {} without one",
+            "  memory      peak {} of {}; evicts nothing from {} on",
             ByteSize(self.peak_bytes),
             ByteSize(self.budget_bytes),
-            ByteSize(self.unbudgeted_peak_bytes),
+            ByteSize(self.full_budget_bytes),
         )?;
         writeln!(
             f,
@@ -148,5 +155,22 @@ impl fmt::Display for Report {
         )?;
         write!(f, "  parameters  {}", HumanCount(self.parameters as u64))?;
         self.params_sha256.as_ref().map_or(Ok(()), |sha256| write!(f, ", sha256 {}", &sha256[..16]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_have_no_more_digits_than_a_nanosecond() {
+        for (seconds, text) in [
+            (1.3076999999999997e-05, "0.000013077"),
+            (0.1 + 0.2, "0.3"),
+            (0.0, "0"),
+            (12.5, "12.5"),
+        ] {
+            assert_eq!(to_a_nanosecond(seconds).to_string(), text);
+        }
     }
 }

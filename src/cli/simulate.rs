@@ -2,68 +2,51 @@
 
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs};
-use super::output::{Output, check_distinct};
-use super::terminal::{muted, print_result, say};
+use super::output::{Output, check_distinct, is_standard};
+use super::search;
+use super::terminal::{Shows, muted, print_report, say};
+use super::values::Share;
+use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::lab::{Costs, Job, Outcome, Replay, Row, Status, Trace, plot};
+use remat::lab::plot::Timeline;
+use remat::lab::{Costs, Job, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
 use remat::{ByteSize, Placement, Settings};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::io::{BufReader, stdin};
 use std::path::Path;
+
+/// Where no budget is given, in percent.
+const USUAL: u32 = 40;
 
 /// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(&[args.policy])?;
-    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], &args.replay.traces)?;
-    if args.plot.is_some() && args.replay.traces.len() > 1 {
+    let traces = &args.replay.traces;
+    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], traces)?;
+    if args.plot.is_some() && traces.len() > 1 {
         return Err(Failure::usage("--plot draws one trace; give one, or drop it"));
     }
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, drawing) = (create(&args.json)?, create(&args.plot)?);
+    let to_stdout = [&json, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
     let mut lines = String::new();
     let mut drawn = None;
-    for path in &args.replay.traces {
+    let mut failed = 0;
+    for path in traces {
         let trace = args.replay.open(path)?;
-        let mut replay = args.replay.like(&trace, args.seed)?;
-        let unbudgeted = muted(|| replay.unbudgeted(trace.program()))?;
-        let full = unbudgeted.full_budget;
-        replay.policy = args.replay.policy(args.policy);
-        replay.settings.work = Some(unbudgeted.cost);
-        replay.settings.dead = args.dead.into();
-        replay.settings.budget = args.budget.of(full).max(1);
-        replay.settings.eviction_threshold = args.eviction_threshold.map(|share| share.of(full));
-        replay.settings.min_evict_bytes =
-            args.replay.min_evict_bytes(&replay.settings, replay.settings.budget);
-        let outcome = muted(|| match drawing {
-            Some(_) => {
-                let title = format!("{}, {}", trace.name(), replay.policy);
-                let (outcome, timeline) =
-                    replay.run_with_timeline(trace.program(), unbudgeted, &title)?;
-                drawn = Some(plot::memory(&timeline));
-                Ok(outcome)
-            }
-            None => replay.run(trace.program()),
-        })
-        .map_err(Failure::from)?;
-        let unit = replay.unit(trace.program()).to_string();
-        let job = Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
-        let report = Report {
-            row: job.row(&outcome),
-            cost: unbudgeted.cost,
-            unit,
-            evicted_bytes: outcome.stats.evicted_bytes,
-            fragmentation: outcome.stats.fragmentation,
-            failure: failure(&trace, &outcome),
-        };
-        match json {
-            Some(_) => {
-                let object = serde_json::to_string(&report);
-                let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
-                let _ = writeln!(lines, "{object}");
-            }
-            None if matches!(drawing, Some(Output::Stdout)) => say(&report),
-            None => print_result(&report.to_string())?,
+        let trial = Trial::new(args, &trace)?;
+        let (report, timeline) = trial.run(drawing.is_some())?;
+        drawn = timeline.map(|timeline| plot::memory(&timeline));
+        failed += u64::from(report.failure.is_some());
+        let object = serde_json::to_string(&report);
+        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        let _ = writeln!(lines, "{object}");
+        if to_stdout {
+            say(&report);
+        } else {
+            print_report(&report.to_string())?;
         }
     }
     if let Some(json) = json {
@@ -72,7 +55,112 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     if let (Some(drawing), Some(drawn)) = (drawing, drawn) {
         drawing.deliver(&drawn.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
     }
-    Ok(())
+    match (failed, traces.len() as u64) {
+        (0, _) => Ok(()),
+        (_, 1) => Err(Failure::new("the replay failed")),
+        (_, all) => Err(Failure::new(format!("{failed} of {} failed", Counted(all, "replay")))),
+    }
+}
+
+/// One trace, to be replayed in some budget.
+struct Trial<'a> {
+    args: &'a SimulateArgs,
+    trace: &'a Trace,
+    unbudgeted: Unbudgeted,
+    /// With all options but the budget.
+    like: Replay,
+    waiting: Waiting,
+}
+
+impl<'a> Trial<'a> {
+    fn new(args: &'a SimulateArgs, trace: &'a Trace) -> Result<Self, Failure> {
+        let waiting = Waiting::new(Shows::now(false));
+        waiting.at(format!("{}: looking for 100 %", trace.name()));
+        let mut like = args.replay.like(trace, args.seed)?;
+        let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
+        like.policy = args.replay.policy(args.policy);
+        like.settings.work = Some(unbudgeted.cost);
+        like.settings.dead = args.dead.into();
+        like.settings.eviction_threshold =
+            args.eviction_threshold.map(|share| share.of(unbudgeted.full_budget));
+        Ok(Self { args, trace, unbudgeted, like, waiting })
+    }
+
+    fn within(&self, budget: Share) -> Replay {
+        let mut replay = self.like.clone();
+        let budget = budget.of(self.unbudgeted.full_budget).max(1);
+        replay.settings.budget = budget;
+        replay.settings.min_evict_bytes =
+            self.args.replay.min_evict_bytes(&replay.settings, budget);
+        replay
+    }
+
+    fn passes(&self, percent: u32) -> Result<bool, Failure> {
+        let replay = self.within(Share::Percent(percent.into()));
+        if replay.settings.eviction_threshold > Some(replay.settings.budget) {
+            return Ok(false);
+        }
+        self.waiting.at(format!("{}: replaying within {percent} %", self.trace.name()));
+        let outcome = muted(|| replay.run(self.trace.program()))?;
+        Ok(matches!(outcome.status, Status::Done))
+    }
+
+    /// The smallest percentage found from `low` on that passes.
+    fn passing(&self, low: u32) -> Result<Option<u32>, Failure> {
+        search::smallest(low, 100, |percent| self.passes(percent))
+    }
+
+    /// The given budget, or the usual one, or the smallest that passes; 100 % if none does, or because of the
+    /// eviction threshold.
+    fn budget(&self) -> Result<Share, Failure> {
+        if let Some(budget) = self.args.budget {
+            return Ok(budget);
+        }
+        let usual = self.within(Share::Percent(USUAL.into())).settings;
+        let percent = match () {
+            () if usual.eviction_threshold >= Some(usual.budget) => None,
+            () if self.passes(USUAL)? => Some(USUAL),
+            () => self.passing(USUAL + 1)?,
+        };
+        Ok(Share::Percent(percent.unwrap_or(100).into()))
+    }
+
+    /// The replay, and the memory over time if it is to be drawn.
+    fn run(self, draws: bool) -> Result<(Report, Option<Timeline>), Failure> {
+        let replay = self.within(self.budget()?);
+        let (trace, program) = (self.trace, self.trace.program());
+        let (outcome, timeline) = muted(|| match draws {
+            true => {
+                let title = format!("{}, {}", trace.name(), replay.policy);
+                let (outcome, timeline) =
+                    replay.run_with_timeline(program, self.unbudgeted, &title)?;
+                Ok((outcome, Some(timeline)))
+            }
+            false => replay.run(program).map(|outcome| (outcome, None)),
+        })
+        .map_err(Failure::from)?;
+        let unit = replay.unit(program).to_string();
+        let job = Job { trace: trace.name(), program, unbudgeted: self.unbudgeted, replay };
+        let row = job.row(&outcome);
+        let failure = failure(trace, &outcome);
+        let passing = match failure {
+            Some(_) => {
+                let more = row.budget_bytes.saturating_add(1) as f64;
+                self.passing((100.0 * more / row.full_budget_bytes as f64).ceil() as u32)?
+            }
+            None => None,
+        };
+        let report = Report {
+            row,
+            cost: self.unbudgeted.cost,
+            unit,
+            evicted_bytes: outcome.stats.evicted_bytes,
+            fragmentation: outcome.stats.fragmentation,
+            failure,
+            passing_budget_ratio: passing.map(|percent| f64::from(percent) / 100.0),
+        };
+        Ok((report, timeline))
+    }
 }
 
 /// What went wrong, and where in the trace.
@@ -91,13 +179,20 @@ fn failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
 impl ReplayArgs {
     /// Options that contradict each other.
     pub fn check(&self, policies: &[remat::PolicyKind]) -> Result<(), Failure> {
+        if self.traces.iter().filter(|path| is_standard(path)).count() > 1 {
+            return Err(Failure::usage("- is stdin, which can be read only once"));
+        }
         super::args::exponents_are_lost(policies, self.exponents)
             .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
     }
 
     /// Reads a trace, and repeats its last step as `--repeat-step` says.
     pub fn open(&self, path: &Path) -> Result<Trace, Failure> {
-        let trace = Trace::open(path).map_err(|e| Failure::new(e.to_string()))?;
+        let trace = match is_standard(path) {
+            true => Trace::read(BufReader::new(stdin()), "stdin"),
+            false => Trace::open(path),
+        };
+        let trace = trace.map_err(|e| Failure::new(e.to_string()))?;
         let trace = trace.repeat_step(self.repeat_step);
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
@@ -152,6 +247,9 @@ struct Report {
     fragmentation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// Of a replay that failed: a larger budget that passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passing_budget_ratio: Option<f64>,
 }
 
 impl std::fmt::Display for Report {
@@ -163,6 +261,10 @@ impl std::fmt::Display for Report {
         }
         if let Some(failure) = &self.failure {
             writeln!(f, "  {failure}")?;
+            match self.passing_budget_ratio {
+                Some(ratio) => writeln!(f, "  --budget {:.0}% passes", 100.0 * ratio)?,
+                None => writeln!(f, "  no budget up to 100 % passes")?,
+            }
         }
         writeln!(
             f,
@@ -173,7 +275,7 @@ impl std::fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  100 %       {}, the smallest budget found that evicts nothing; unbudgeted peak {}",
+            "  100 %       {} evicts nothing; unbudgeted peak {}",
             ByteSize(self.row.full_budget_bytes),
             ByteSize(self.row.unbudgeted_peak_bytes),
         )?;

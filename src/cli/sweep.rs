@@ -4,16 +4,16 @@ use super::failure::Failure;
 use super::lab_args::SweepArgs;
 use super::matrix::Matrix;
 use super::output::{Output, check_distinct, table_width};
-use super::terminal::{BARS, muted, print_result, say};
+use super::terminal::{BARS, Shows, muted, print_report, say, warn};
 use super::values::{Share, shares};
 use super::words::Counted;
+use super::wrap::Stream;
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::ByteSize;
 use remat::lab::plot::{self, Line, Panel, Point};
 use remat::lab::{Feasibility, Grid, Job, Row, Trace, Unbudgeted, feasibility, sweep};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 /// Slowdowns beyond this are drawn at the edge.
@@ -38,8 +38,14 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         jobs.extend(jobs_of(trace, name, args, &mut given)?);
     }
     if jobs.is_empty() {
-        return Err(Failure::usage(
-            "every threshold is above every budget and would never act; lower --eviction-threshold",
+        return Err(Failure::usage(format!(
+            "no budget reaches the lowest eviction threshold, {}; lower --eviction-threshold",
+            given.lowest_threshold()
+        )));
+    }
+    if let (false, Some(below)) = (args.quiet, given.without_replay(&jobs)) {
+        warn(format_args!(
+            "left out, as they are below all eviction thresholds: budgets of {below}"
         ));
     }
     let rows = replay_all(&jobs, args)?;
@@ -57,7 +63,10 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     }
     let text = match &found {
         Some(found) => found.iter().map(describe).collect::<Vec<_>>().join("\n"),
-        None => Matrix::new(&rows, Labels::of(&rows, &given), table_width(to_stdout)).to_string(),
+        None => {
+            let stream = if to_stdout { Stream::Stderr } else { Stream::Stdout };
+            Matrix::new(&rows, Labels::of(&rows, &given), table_width(stream)).to_string()
+        }
     };
     if to_stdout {
         if !args.quiet {
@@ -65,7 +74,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         }
         Ok(())
     } else {
-        print_result(&text)
+        print_report(&text)
     }
 }
 
@@ -101,7 +110,7 @@ fn jobs_of<'a>(
     let Unbudgeted { peak_bytes, full_budget, cost } = unbudgeted;
     if !args.quiet {
         say(format_args!(
-            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, the smallest budget found that evicts nothing",
+            "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, which evicts nothing",
             Counted(trace.program().ops() as u64, "op"),
             like.unit(trace.program()).show(cost),
             ByteSize(peak_bytes),
@@ -142,8 +151,7 @@ fn jobs_of<'a>(
 
 /// With a progress bar on a terminal.
 fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
-    let visible = !args.quiet && std::io::stderr().is_terminal();
-    let bar = visible.then(|| {
+    let bar = (Shows::now(args.quiet) == Shows::Bars).then(|| {
         let style = "{pos:>6}/{len} {wide_bar} {msg} {eta:>4}";
         let style = ProgressStyle::with_template(style).expect("the template is a constant");
         let bar = ProgressBar::new(jobs.len() as u64).with_style(style.progress_chars("━╸─"));
@@ -180,15 +188,20 @@ fn commas(rows: &[Row]) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|e| broken(&e))
 }
 
-/// A panel per trace, a line per policy; also per threshold and `--dead`, where they vary.
+/// A panel per trace, in bytes if all budgets were given so; a line per policy, also per threshold and `--dead`, where they vary.
 fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
     let mut panels: Vec<Panel> = Vec::new();
     let labels = Labels::of(rows, given);
+    let in_bytes = given.budgets.values().all(|share| matches!(share, Share::Bytes(_)));
     for row in rows {
         let panel = find_or_add(
             &mut panels,
             |p| p.title == row.trace,
-            || Panel { title: row.trace.clone(), lines: Vec::new() },
+            || Panel {
+                title: row.trace.clone(),
+                full_budget: in_bytes.then_some(row.full_budget_bytes),
+                lines: Vec::new(),
+            },
         );
         let label = labels.label(row);
         let line = find_or_add(
@@ -214,6 +227,30 @@ fn find_or_add<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce()
 pub struct Given {
     pub budgets: HashMap<(String, u64), Share>,
     pub thresholds: HashMap<(String, u64), Share>,
+}
+
+impl Given {
+    /// As it was given.
+    fn lowest_threshold(&self) -> String {
+        let lowest = self.thresholds.iter().min_by_key(|((_, bytes), _)| *bytes);
+        let told = |((_, bytes), share): (&(String, u64), &Share)| match share {
+            Share::Percent(percent) => format!("{percent}% ({})", ByteSize(*bytes)),
+            Share::Bytes(_) => exact(*bytes),
+        };
+        lowest.map(told).unwrap_or_default()
+    }
+
+    /// Budgets in which nothing is replayed, if there are any.
+    fn without_replay(&self, jobs: &[Job<'_>]) -> Option<String> {
+        let is_replayed = |(trace, bytes): &(String, u64)| {
+            jobs.iter().any(|job| job.trace == trace && job.replay.settings.budget == *bytes)
+        };
+        let mut left_out: Vec<_> = self.budgets.keys().filter(|key| !is_replayed(key)).collect();
+        left_out.sort_by_key(|(_, bytes)| bytes);
+        let names = left_out.iter().map(|(trace, bytes)| as_given(&self.budgets, trace, *bytes));
+        let names = distinct(names);
+        (!names.is_empty()).then(|| names.join(", "))
+    }
 }
 
 /// What lines and columns of a sweep are called.

@@ -1,6 +1,7 @@
 //! Stdout for results, stderr for everything else.
 
 use super::failure::Failure;
+use super::wrap::Stream;
 use anstream::{AutoStream, ColorChoice};
 use clap::builder::Styles;
 use indicatif::{MultiProgress, ProgressDrawTarget};
@@ -39,12 +40,17 @@ impl Shows {
     pub fn now(quiet: bool) -> Self {
         if quiet || !PROGRESS.load(Ordering::Relaxed) {
             Self::Nothing
-        } else if io::stderr().is_terminal() && !is_logging() {
+        } else if has_bars() && !is_logging() {
             Self::Bars
         } else {
             Self::Lines
         }
     }
+}
+
+/// Whether bars can be drawn on stderr.
+fn has_bars() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
 /// No bars and no lines of progress from now on.
@@ -95,9 +101,10 @@ impl Write for AboveBars {
     }
 }
 
-/// Prints a line to stderr, and ignores errors.
-pub fn say(line: impl Display) {
-    let _ = AboveBars.write_all(format!("{line}\n").as_bytes());
+/// Prints text to stderr, and ignores errors.
+pub fn say(text: impl Display) {
+    let text = text.to_string();
+    let _ = AboveBars.write_all(format!("{}\n", Stream::Stderr.fit(&text)).as_bytes());
 }
 
 /// Prints a warning.
@@ -112,9 +119,14 @@ pub fn fail(message: &str) {
     say(format_args!("{style}error:{style:#} {}", message.trim_end()));
 }
 
-/// Prints a result. A reader that has gone has seen enough.
+/// Prints a result for people: long lines are broken on a terminal.
+pub fn print_report(text: &str) -> Result<(), Failure> {
+    print_result(&Stream::Stdout.fit(text))
+}
+
+/// Prints a result as it is. A reader that has gone has seen enough.
 pub fn print_result(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = anstream::stdout().lock();
     match writeln!(stdout, "{}", text.trim_end()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("stdout: {error}")))
@@ -158,7 +170,9 @@ pub fn start_logging(quiet: bool) {
         Ok(None) => registry.with(events.with_filter(warnings().and(no_rehearsal()))).init(),
         Err(error) => {
             registry.with(events.with_filter(warnings().and(no_rehearsal()))).init();
-            warn(format_args!("RUST_LOG: {error}"));
+            if !quiet {
+                warn(format_args!("RUST_LOG: {error}"));
+            }
         }
     }
 }

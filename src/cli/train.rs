@@ -1,10 +1,10 @@
 //! `remat train`
 
-use super::args::{OutputArgs, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, TrainArgs};
 use super::failure::Failure;
 use super::interrupt;
 use super::learn::{Course, Ending, Outcome, learn};
-use super::output::{Output, check_distinct};
+use super::output::{Output, check_distinct, is_standard};
 use super::plan::Plan;
 use super::recording::{Done, Recording};
 use super::rehearsal::{Rehearsal, is_of_memory};
@@ -12,10 +12,11 @@ use super::report::{Counters, EndingName, Report};
 use super::schedule::Schedule;
 use super::session::Setup;
 use super::target::{About, Target};
-use super::terminal::{Shows, print_result, say, warn};
+use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
+use indicatif::HumanCount;
+use remat::PolicyKind;
 use remat::data::{Batches, Dataset};
-use remat::{Builder, PolicyKind};
 
 /// The default number of epochs.
 const EPOCHS: usize = 20;
@@ -29,6 +30,8 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     check_distinct(&[("--record", &output.record), ("--json", &output.json)], &[])?;
     interrupt::listen(output.quiet)?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
+    let done = Done::default();
+    let recording = record(output, &done)?;
     let target = Target::open(device)?;
     let data = learning.data.load(learning.seed)?;
     let setup = Setup {
@@ -52,6 +55,13 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             setup.batch
         ));
         say(format_args!("device {about}"));
+        if setup.batch > data.train.len() {
+            warn(format_args!(
+                "a batch of {} repeats images, as there are only {}; lower --batch",
+                HumanCount(setup.batch as u64),
+                HumanCount(data.train.len() as u64)
+            ));
+        }
     }
     let tested = if learning.no_test { 0 } else { data.test.len() };
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
@@ -61,9 +71,11 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         plan.warnings().iter().for_each(warn);
     }
 
-    let done = Done::default();
-    let builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
-    let runtime = target.start(record(builder, args, &done)?)?;
+    let mut builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
+    if let Some(recording) = recording {
+        builder = builder.record(recording);
+    }
+    let runtime = target.start(builder)?;
     let course = Course {
         setup: &setup,
         data: &data,
@@ -82,7 +94,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
         return Err(Failure::writing(path, error));
     }
-    judge(&outcome, steps, learning.lr)
+    judge(&outcome, steps, learning)
 }
 
 /// Steps of the run.
@@ -93,23 +105,25 @@ fn steps(args: &TrainArgs, data: &Dataset) -> usize {
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
-/// The builder with the recording, if there is one.
-fn record(builder: Builder, args: &TrainArgs, done: &Done) -> Result<Builder, Failure> {
-    let Some(path) = &args.output.record else { return Ok(builder) };
-    let steps = args.output.record_steps.unwrap_or(usize::MAX);
+/// The recording, if there is one.
+fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure> {
+    let Some(path) = &output.record else { return Ok(None) };
+    let steps = output.record_steps.unwrap_or(usize::MAX);
     let recording = Recording::create(path, steps, done);
-    Ok(builder.record(recording.map_err(|e| Failure::writing(path, e))?))
+    recording.map(Some).map_err(|e| Failure::writing(path, e))
 }
 
 /// An error if the run ended early.
-fn judge(outcome: &Outcome, steps: usize, lr: f32) -> Result<(), Failure> {
-    let steps = Counted(steps as u64, "step");
+fn judge(outcome: &Outcome, asked: usize, learning: &LearningArgs) -> Result<(), Failure> {
+    let (lr, done) = (learning.lr, outcome.training.steps());
+    let steps = Counted(asked as u64, "step");
     match outcome.ending {
         Ending::Done => Ok(()),
-        Ending::Interrupted => Err(Failure::interrupted(format!(
-            "interrupted after {} of {steps}",
-            outcome.training.steps()
-        ))),
+        Ending::Interrupted => Err(Failure::interrupted(match done < asked {
+            true => format!("interrupted after {done} of {steps}"),
+            false if learning.no_test => format!("interrupted after {steps}"),
+            false => format!("interrupted after {steps}, before the end of the test"),
+        })),
         Ending::Diverged { since, loss } => Err(Failure::new(format!(
             "the loss is {loss} since step {since} of {steps}; lower --lr, which is {lr}"
         ))),
@@ -156,7 +170,8 @@ fn report(
         cost_model: memory.cost.to_string(),
         budget_bytes: plan.budget(),
         eviction_threshold_bytes: plan.threshold(),
-        unbudgeted_peak_bytes: plan.unbudgeted(),
+        full_budget_bytes: plan.full_budget(),
+        unbudgeted_peak_bytes: plan.unbudgeted_peak(),
         state_bytes: plan.state(),
         peak_bytes: outcome.peak_bytes,
         final_loss: training.last_loss(),
@@ -175,13 +190,13 @@ fn report(
 /// Prints and writes the result.
 fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<(), Failure> {
     let OutputArgs { record, quiet, .. } = &args.output;
-    let stdout_is_taken = matches!(json, Some(Output::Stdout))
-        || record.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    let stdout_is_taken =
+        matches!(json, Some(Output::Stdout)) || record.as_deref().is_some_and(is_standard);
     if !quiet {
         if stdout_is_taken {
             say(report);
         } else {
-            print_result(&report.to_string())?;
+            print_report(&report.to_string())?;
         }
     }
     let Some(json) = json else { return Ok(()) };

@@ -3,6 +3,7 @@
 use remat::ByteSize;
 use remat::policy::Exponents;
 use std::fmt;
+use std::num::IntErrorKind;
 use std::str::FromStr;
 
 /// Bytes, or a percentage of the smallest budget that evicts nothing.
@@ -16,9 +17,9 @@ pub enum Share {
 
 impl Share {
     /// In bytes, where 100 % is this.
-    pub fn of(self, peak: u64) -> u64 {
+    pub fn of(self, full: u64) -> u64 {
         match self {
-            Self::Percent(percent) => (peak as f64 * (percent / 100.0)) as u64,
+            Self::Percent(percent) => (full as f64 * (percent / 100.0)) as u64,
             Self::Bytes(bytes) => bytes,
         }
     }
@@ -29,6 +30,7 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const WRITE: &str = "write for example 40% or 64MiB";
+        const UNITS: &str = "B, K, M, G, T, KiB, MiB, GiB, TiB, KB, MB, GB or TB";
         if let Some(percent) = meant_percent(text) {
             return Err(format!("that is {} B; did you mean {percent}%?", text.trim()));
         }
@@ -36,7 +38,9 @@ impl FromStr for Share {
             return match text.parse::<ByteSize>() {
                 Ok(ByteSize(0)) => Err(format!("0 bytes hold no tensor; {WRITE}")),
                 Ok(ByteSize(bytes)) => Ok(Self::Bytes(bytes)),
-                Err(_) => Err(format!("neither a percentage nor a size in bytes; {WRITE}")),
+                Err(_) => Err(format!(
+                    "neither a percentage nor a size in bytes ({UNITS}, at most 16777215TiB); {WRITE}"
+                )),
             };
         };
         match percent.trim().parse::<f64>() {
@@ -92,8 +96,11 @@ impl fmt::Display for Share {
 
 /// A number of things, at least one.
 pub fn count(text: &str) -> Result<usize, String> {
-    match text.parse() {
+    match text.parse::<usize>() {
         Ok(n) if n > 0 => Ok(n),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err(format!("give a whole number from 1 to {}", usize::MAX))
+        }
         _ => Err("give a whole number from 1 up".to_owned()),
     }
 }
@@ -196,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_of_the_peak_or_in_bytes() {
+    fn shares_are_of_the_full_budget_or_in_bytes() {
         for (text, bytes) in
             [("40%", 400), ("100%", 1000), (" 101 % ", 1010), ("64KiB", 65536), ("107", 107)]
         {
@@ -253,5 +260,10 @@ mod tests {
         assert_eq!(exponents("1, 2,0.5").unwrap().bytes, 2.0);
         assert!(["1,2", "1,2,3,4", "1,NaN,1", ""].iter().all(|text| exponents(text).is_err()));
         assert!(["0", "-1", "1.5", ""].iter().all(|text| count(text).is_err()));
+        assert!(count("99999999999999999999").unwrap_err().ends_with(&usize::MAX.to_string()));
+        for text in ["1e6", "999999999999TiB", "1X"] {
+            assert!(text.parse::<Share>().unwrap_err().contains("TiB, KB, MB, GB or TB"), "{text}");
+        }
+        assert!("16777215TiB".parse::<Share>().is_ok() && "16777216TiB".parse::<Share>().is_err());
     }
 }

@@ -73,9 +73,16 @@ fn tell_in_lines(
     done: &Receiver<()>,
     mut say: impl FnMut(String),
 ) {
-    say(format!("{} ...", spinner.message()));
+    let mut told = spinner.message();
+    say(format!("{told} ..."));
     while is_busy_after(silence, done) {
-        say(format!("{} ...", spinner.message()));
+        let message = spinner.message();
+        let elapsed = spinner.elapsed().as_secs();
+        say(match message == told {
+            true => format!("{message}, {elapsed} s so far ..."),
+            false => format!("{message} ..."),
+        });
+        told = message;
     }
 }
 
@@ -100,6 +107,7 @@ mod tests {
             tell_in_lines(&shown, Duration::from_millis(1), &done, say);
         });
         assert_eq!(told.recv().unwrap(), "one ...");
+        assert_eq!(told.recv().unwrap(), "one, 0 s so far ...");
         spinner.set_message("two");
         while told.recv().unwrap() != "two ..." {}
         drop(busy);

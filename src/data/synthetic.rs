@@ -14,15 +14,19 @@ const CLASSES: usize = 10;
 const TRAIN: usize = 4096;
 const TEST: usize = 512;
 
+/// Values in an image, at most.
+const LARGEST: usize = 1 << 32;
+
 pub(super) fn load(shape: [usize; 3], seed: u64) -> Result<Dataset, DataError> {
-    let size = shape
-        .iter()
-        .try_fold(1usize, |n, &d| n.checked_mul(d))
-        .filter(|n| (1..=1 << 32).contains(n));
-    if size.is_none() {
-        let [c, h, w] = shape;
+    let [c, h, w] = shape;
+    let problem = match shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) {
+        Some(0) => Some("are empty".to_owned()),
+        Some(..=LARGEST) => None,
+        _ => Some(format!("have more than {LARGEST} values")),
+    };
+    if let Some(problem) = problem {
         return Err(DataError::Description(format!(
-            "images of {c}x{h}x{w} are empty or too large; try 3x32x32"
+            "images of {c}x{h}x{w} {problem}; try 3x32x32"
         )));
     }
     let images = |len, seed| Images {

@@ -30,6 +30,7 @@ impl<D: Device> Engine<D> {
             self.work.did_evict(true);
         }
         let kept = self.space.used() - self.table.evictable_bytes();
+        self.stats.unevictable_bytes = self.stats.unevictable_bytes.max(kept);
         if kept > threshold && !std::mem::replace(&mut self.warned_of_threshold, true) {
             tracing::warn!(
                 target: "remat", threshold, kept,

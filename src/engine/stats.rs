@@ -16,6 +16,9 @@ pub struct Stats {
     pub host_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
+    /// With an eviction threshold: most bytes in use that could not be evicted before an op. It cannot be met
+    /// below that. 0 without one.
+    pub unevictable_bytes: u64,
     /// `(free - largest free) / free`, now.
     pub fragmentation: f64,
     /// Ops run for the first time, uploads included; views not.

@@ -61,9 +61,10 @@ impl<D: Device> Engine<D> {
         self.stats.recompute_cost += cost;
         if self.work.did_run_again(cost) {
             self.stats.thrashed_steps += 1;
-            let (recomputed, base) = (self.work.recomputed, self.work.base);
+            let work = self.work.base.max(self.work.last_base);
+            let times = (10.0 * self.work.recomputed / work).round() / 10.0;
             tracing::warn!(
-                target: "remat", op, recomputed, base, step = self.step,
+                target: "remat", op, times, step = self.step + 1,
                 "thrash: a step recomputes several times its own work; raise the {}",
                 self.work.too_low()
             );

@@ -42,6 +42,9 @@ pub struct Line {
 pub struct Panel {
     /// What was run.
     pub title: String,
+    /// Bytes of the smallest budget under which nothing is evicted. If all panels have it, the axis shows budgets
+    /// in bytes, otherwise in percent.
+    pub full_budget: Option<u64>,
     /// One per policy; those with the same label are taken as one.
     pub lines: Vec<Line>,
 }
@@ -95,8 +98,8 @@ pub enum PlotError {
 ///
 /// All panels have the same axes. `limit` is the highest slowdown that is drawn in its place (2.0 suits
 /// most); what is above sits at the upper edge, under an arrow head. Where a policy failed, its marker is
-/// in the strip "fails" above the plot, in a row of its own. Where only some of several runs failed, the
-/// range of the others is drawn as well, and the median of all, where a failure counts as the worst. Of markers
+/// in the strip "fails" above the plot, in a row of its own. Where only some of several runs failed, a
+/// line goes from the best of the others up to the strip, and the median of all is drawn, where a failure counts as the worst. Of markers
 /// that would overlap on one line, only some are drawn. Lines that are the same in every panel are drawn
 /// once, with all their names in the legend.
 ///
@@ -113,7 +116,8 @@ pub enum PlotError {
 ///     .map(|(budget_ratio, slowdown)| Point { budget_ratio, slowdown })
 ///     .to_vec();
 /// let lines = vec![Line { label: "h_DTR".into(), points }];
-/// let svg = slowdown(&[Panel { title: "U-Net".into(), lines }], 2.0).unwrap();
+/// let panel = Panel { title: "U-Net".into(), lines, full_budget: None };
+/// let svg = slowdown(&[panel], 2.0).unwrap();
 /// assert!(svg.starts_with("<svg"));
 /// ```
 pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {

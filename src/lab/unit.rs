@@ -67,12 +67,16 @@ impl CostUnit {
         let (scale, unit) = self.scale(most, 2.0);
         let what = match self {
             Self::Nanoseconds | Self::Milliseconds => "time",
-            Self::Gigaflops => "work, with 10 flop for each byte moved",
+            Self::Gigaflops => "work",
             Self::HundredMegabytes => "bytes moved",
             Self::Other(name) if name.is_empty() => "cost",
             Self::Other(name) => &format!("cost by {name}"),
         };
-        let unit = if unit.is_empty() { unit } else { format!(" ({unit})") };
+        let unit = match self {
+            _ if unit.is_empty() => unit,
+            Self::Gigaflops => format!(" ({unit}; 10 flop per byte moved)"),
+            _ => format!(" ({unit})"),
+        };
         (scale, format!("{what}, recomputation included{unit}"))
     }
 
@@ -154,7 +158,7 @@ mod tests {
                 CostUnit::Gigaflops,
                 0.3,
                 1e-3,
-                "work, with 10 flop for each byte moved, recomputation included (Mflop)",
+                "work, recomputation included (Mflop; 10 flop per byte moved)",
             ),
             (CostUnit::HundredMegabytes, 30.0, 10.0, "bytes moved, recomputation included (GB)"),
             (CostUnit::Other("mine".into()), 5.0, 1.0, "cost by mine, recomputation included"),

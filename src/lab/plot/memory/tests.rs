@@ -146,7 +146,7 @@ fn the_axis_counts_what_the_costs_do() {
         (
             CostUnit::Gigaflops,
             50.0,
-            "work, with 10 flop for each byte moved, recomputation included (Gflop)",
+            "work, recomputation included (Gflop; 10 flop per byte moved)",
             "50",
         ),
         (CostUnit::HundredMegabytes, 500.0, "bytes moved, recomputation included (GB)", "50"),

@@ -1,7 +1,7 @@
 //! Turning points into curves that can be drawn.
 
 use crate::lab::Spread;
-use crate::lab::plot::{Panel, Point};
+use crate::lab::plot::{Panel, Point, ticks};
 
 /// A panel's title and its curves, in the order of the legend.
 pub(super) struct Curves {
@@ -20,9 +20,47 @@ pub(super) struct Curve {
 /// All runs of one policy under one budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// The budget in % of the full one.
-    pub percent: f64,
+    /// The budget, in the unit of the axis.
+    pub budget: f64,
     pub spread: Spread,
+}
+
+/// How the axis counts budgets.
+pub(super) enum Budgets {
+    Percent,
+    /// So many bytes, and what they are called.
+    Bytes(f64, &'static str),
+}
+
+impl Budgets {
+    pub fn of(panels: &[Panel]) -> Self {
+        let largest = |panel: &Panel| {
+            let points = panel.lines.iter().flat_map(|line| &line.points).filter(has_place);
+            let full = panel.full_budget? as f64;
+            Some(points.map(|point| point.budget_ratio * full).fold(0.0, f64::max))
+        };
+        let bytes: Option<Vec<f64>> = panels.iter().map(largest).collect();
+        bytes.map_or(Self::Percent, |bytes| {
+            let (scale, unit) = ticks::byte_unit(bytes.into_iter().fold(0.0, f64::max));
+            Self::Bytes(scale, unit)
+        })
+    }
+
+    /// The full budget of a panel.
+    fn full(&self, panel: &Panel) -> f64 {
+        match self {
+            Self::Percent => 100.0,
+            Self::Bytes(scale, _) => panel.full_budget.unwrap_or(0) as f64 / scale,
+        }
+    }
+
+    /// What the axis is called.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Percent => "budget (%; 100 evicts nothing)".to_owned(),
+            Self::Bytes(_, unit) => format!("budget ({unit})"),
+        }
+    }
 }
 
 /// A line of the legend: the names of lines that are the same in every panel.
@@ -30,7 +68,7 @@ pub(super) type Names = Vec<String>;
 
 /// Give each label its number, the same in all panels, and put points in order. Labels whose lines are the
 /// same everywhere have one number.
-pub(super) fn curves(panels: &[Panel]) -> (Vec<Names>, Vec<Curves>) {
+pub(super) fn curves(panels: &[Panel], budgets: &Budgets) -> (Vec<Names>, Vec<Curves>) {
     let mut labels: Vec<&str> = Vec::new();
     for line in panels.iter().flat_map(|p| &p.lines) {
         if !labels.contains(&line.label.as_str()) {
@@ -38,7 +76,8 @@ pub(super) fn curves(panels: &[Panel]) -> (Vec<Names>, Vec<Curves>) {
         }
     }
     let in_panel = |panel: &Panel, label: &str| {
-        marks(panel.lines.iter().filter(|l| l.label == label).flat_map(|l| &l.points))
+        let points = panel.lines.iter().filter(|l| l.label == label).flat_map(|l| &l.points);
+        marks(points, budgets.full(panel))
     };
     // Of each line of the legend: its names, and its marks in each panel.
     let mut lines: Vec<(Names, Vec<Vec<Mark>>)> = Vec::new();
@@ -60,18 +99,24 @@ pub(super) fn curves(panels: &[Panel]) -> (Vec<Names>, Vec<Curves>) {
     (lines.into_iter().map(|(names, _)| names).collect(), panels)
 }
 
-fn marks<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Mark> {
-    // Past this, axes run out of digits.
-    let has_place = |p: &&Point| (0.0..1e9).contains(&p.budget_ratio);
+/// Past this, axes run out of digits.
+fn has_place(point: &&Point) -> bool {
+    (0.0..1e9).contains(&point.budget_ratio)
+}
+
+fn marks<'a>(points: impl Iterator<Item = &'a Point>, full: f64) -> Vec<Mark> {
     let mut points: Vec<Point> = points.filter(has_place).copied().collect();
     points.sort_by(|a, b| a.budget_ratio.total_cmp(&b.budget_ratio));
     // 0.3 and 0.1 + 0.2 are one budget.
-    points.chunk_by(|a, b| b.budget_ratio - a.budget_ratio < 1e-9).map(mark).collect()
+    points
+        .chunk_by(|a, b| b.budget_ratio - a.budget_ratio < 1e-9)
+        .map(|points| mark(points, full))
+        .collect()
 }
 
-fn mark(points: &[Point]) -> Mark {
+fn mark(points: &[Point], full: f64) -> Mark {
     Mark {
-        percent: points[0].budget_ratio * 100.0,
+        budget: points[0].budget_ratio * full,
         spread: Spread::of(points.iter().map(|point| point.slowdown)),
     }
 }
@@ -98,11 +143,11 @@ mod tests {
             point(0.2, Some(f64::NAN)),
             point(0.2, Some(f64::INFINITY)),
         ];
-        let marks = marks(points.iter());
+        let marks = marks(points.iter(), 100.0);
         let short: Vec<_> = marks
             .iter()
             .map(|m| {
-                (m.percent.round(), m.spread.median.map(|m| (10.0 * m).round()), m.spread.failed)
+                (m.budget.round(), m.spread.median.map(|m| (10.0 * m).round()), m.spread.failed)
             })
             .collect();
         let want = [(10.0, None, 1), (20.0, None, 2), (30.0, None, 1), (50.0, Some(13.0), 0)];
@@ -118,7 +163,7 @@ mod tests {
     }
 
     fn panel(lines: Vec<Line>) -> Panel {
-        Panel { title: String::new(), lines }
+        Panel { lines, ..Panel::default() }
     }
 
     #[test]
@@ -127,7 +172,7 @@ mod tests {
             panel(vec![line("a", &[1.0]), line("b", &[1.5]), line("a", &[1.0])]),
             panel(vec![line("c", &[1.0]), line("b", &[1.5])]),
         ];
-        let (labels, curves) = curves(&panels);
+        let (labels, curves) = curves(&panels, &Budgets::Percent);
         assert_eq!(labels, [["a"], ["b"], ["c"]]);
         let drawn: Vec<Vec<usize>> = curves
             .iter()
@@ -143,11 +188,12 @@ mod tests {
             panel(vec![line("a", x), line("b", y), line("c", x), line("d", x), line("e", y)]),
             panel(vec![line("a", y), line("b", y), line("c", y), line("d", x), line("e", y)]),
         ];
-        let (labels, curves) = curves(&panels);
+        let (labels, curves) = curves(&panels, &Budgets::Percent);
         assert_eq!(labels, [vec!["a", "c"], vec!["b", "e"], vec!["d"]]);
         assert!(curves.iter().all(|panel| panel.curves.len() == 3));
         // Lines without a point are nothing that is the same.
-        let (labels, _) = super::curves(&[panel(vec![line("a", &[]), line("b", &[])])]);
+        let (labels, _) =
+            super::curves(&[panel(vec![line("a", &[]), line("b", &[])])], &Budgets::Percent);
         assert_eq!(labels, [["a"], ["b"]]);
     }
 }

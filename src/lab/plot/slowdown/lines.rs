@@ -19,7 +19,7 @@ pub(super) fn polyline(marks: &[Mark], frame: &Frame, limit: f64) -> String {
             before = None;
             continue;
         };
-        let (x, inside) = (frame.x.at(mark.percent), median <= limit);
+        let (x, inside) = (frame.x.at(mark.budget), median <= limit);
         if let Some((x_before, median_before, was_inside)) = before
             && was_inside != inside
         {

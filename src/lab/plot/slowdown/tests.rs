@@ -7,7 +7,7 @@ fn line(label: &str, points: &[(f64, Option<f64>)]) -> Line {
 }
 
 fn panel(title: &str, lines: Vec<Line>) -> Panel {
-    Panel { title: title.into(), lines }
+    Panel { title: title.into(), lines, full_budget: None }
 }
 
 /// The path data of elements of a class.
@@ -129,6 +129,27 @@ fn a_median_that_failed_is_no_point() {
     let svg = plot(&[panel("p", vec![line("a", &points)])], 2.0).unwrap();
     assert_eq!(paths(&svg, "line")[0].matches(['M', 'L']).count(), 1);
     assert_eq!((paths(&svg, "range").len(), paths(&svg, "fails").len()), (1, 1));
+    // The range ends at the failures, not in nothing.
+    let (low, top) = paths(&svg, "range")[0].split_once('V').unwrap();
+    let low: f64 = low.split(' ').next_back().unwrap().parse().unwrap();
+    let top: f64 = top.split('M').next().unwrap().parse().unwrap();
+    let marker = paths(&svg, "fails")[0].split([' ', 'a', 'l']).nth(1).unwrap();
+    let marker: f64 = marker.parse().unwrap();
+    assert!(low > top && (0.0..20.0).contains(&(top - marker)), "{low} {top} {marker}");
+}
+
+#[test]
+fn budgets_are_in_bytes_where_all_panels_know_them() {
+    let lines = || vec![line("a", &[(0.25, Some(1.5)), (1.0, Some(1.0))])];
+    let bytes = |full: u64| Panel { full_budget: Some(full), ..panel("p", lines()) };
+    let texts = |panels: &[Panel]| test_xml::read(&plot(panels, 2.0).unwrap()).texts;
+    let has = |texts: &[String], text: &str| texts.iter().any(|t| t == text);
+    let one = texts(&[bytes(8 << 20)]);
+    assert!(has(&one, "budget (MiB)") && has(&one, "2") && has(&one, "8"), "{one:?}");
+    let two = texts(&[bytes(8 << 20), bytes(3 << 30)]);
+    assert!(has(&two, "budget (GiB)") && has(&two, "3.0"), "{two:?}");
+    let mixed = texts(&[bytes(8 << 20), panel("q", lines())]);
+    assert!(has(&mixed, "budget (%; 100 evicts nothing)") && has(&mixed, "100"), "{mixed:?}");
 }
 
 #[test]
