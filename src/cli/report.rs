@@ -134,7 +134,7 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "  memory      peak {} of {}; evicts nothing from {} on",
+            "  memory      peak {} of {}; with {} nothing is evicted",
             ByteSize(self.peak_bytes),
             ByteSize(self.budget_bytes),
             ByteSize(self.full_budget_bytes),

@@ -123,8 +123,8 @@ impl<D: Device> Engine<D> {
             // What it knows does not agree with the tables any more.
             self.broken.get_or_insert(error);
         }
-        for key in self.lowered.keys.drain(..) {
-            self.table.lower(key);
+        if !self.lowered.keys.is_empty() {
+            self.lowered.keys.drain(..).for_each(|key| self.table.lower(key));
         }
         if std::mem::take(&mut self.lowered.all) {
             self.table.candidates.lower_all();

@@ -53,7 +53,12 @@ impl<D: Device> Engine<D> {
         let unheld = sources.filter(|source| source.handles == 0);
         let oldest = unheld.map(|source| source.oldest).min().unwrap_or(u64::MAX);
         let oldest = oldest.min(self.table.storage(key).born);
-        // Within a step all is as old as all else, and there is nothing to be done but to look.
+        self.table.storages[key].oldest = oldest;
+        self.warn_of_missing_marks();
+        if oldest == self.step {
+            // So are all that are made from it.
+            return;
+        }
         let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::new();
         let mut next = Some(key);
         while let Some(key) = next {
@@ -69,7 +74,6 @@ impl<D: Device> Engine<D> {
             }
             next = stack.pop();
         }
-        self.warn_of_missing_marks();
     }
 
     /// Whether regenerating `key`, if somebody holds it, goes through a storage of an earlier step that nobody

@@ -1,6 +1,7 @@
 //! State that a runtime and its worker share, besides the queue of commands.
 
 use crate::error::Error;
+use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
@@ -11,9 +12,9 @@ pub(super) const MOST_IN_FLIGHT: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     /// Number of commands sent so far.
-    sent: AtomicU64,
+    sent: CachePadded<AtomicU64>,
     /// Number of the command that the worker is at: commands are executed in the order they were sent.
-    at: AtomicU64,
+    at: CachePadded<AtomicU64>,
     /// Regenerations for commands up to this number are to be given up.
     cancelled: AtomicU64,
     /// The last handle of the runtime is gone.
