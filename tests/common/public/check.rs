@@ -23,9 +23,9 @@ pub fn check<S: Strategy<Value: Clone + Sync>>(
         n.div_ceil(share)
     });
     let mut config = Config { max_shrink_iters: 2000, ..cases(others.unwrap_or(n)) };
-    if config.rng_seed == RngSeed::Random {
-        let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-        config.rng_seed = RngSeed::Fixed(others.map_or(1, |_| now()));
+    if others.is_some() && std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+        let now = std::time::UNIX_EPOCH.elapsed().expect("it is later than 1970");
+        config.rng_seed = RngSeed::Fixed(now.as_nanos() as u64);
     }
     if let RngSeed::Fixed(seed) = config.rng_seed {
         println!("{name}: {} programs, PROPTEST_RNG_SEED={seed}", config.cases);
