@@ -7,7 +7,9 @@ mod common;
 use common::cases;
 use common::program::draw::{policy, program, setup};
 use common::program::{Command, Program, Setup, play};
+use common::toy::Broken::Fails;
 use proptest::prelude::*;
+use remat::policy::Exponents;
 use remat::{CostModelKind, PolicyKind};
 
 proptest! {
@@ -62,4 +64,51 @@ fn a_draw_that_fails_takes_back_what_was_replaced() {
     .into();
     let setup = Setup { budget: 64, ..Setup::plenty() };
     assert_eq!(play(&program, &setup).failures, 1);
+}
+
+/// Found by a random program: a run that failed for one of several updates took what another was to read.
+#[test]
+fn several_updates_read_nothing_that_a_failed_run_took() {
+    let put = |bytes| Command::Put { bytes, seed: 0 };
+    let program: Program = [
+        put(1),
+        Command::Update { inputs: vec![0], targets: 1, fresh: Some(49) },
+        put(33),
+        Command::Split { inputs: vec![0], bytes: vec![49, 1, 33] },
+        Command::Split { inputs: vec![0], bytes: vec![1, 65] },
+        Command::Del { input: 3 },
+        put(1),
+        Command::Break { inputs: vec![0], bytes: vec![1, 12, 1], run: 3, how: Fails },
+        Command::Break { inputs: vec![0], bytes: vec![78], run: 2, how: Fails },
+        Command::Break { inputs: vec![0, 1], bytes: vec![33], run: 2, how: Fails },
+        Command::Slice { input: 0, start: 0, len: 0 },
+        put(49),
+        Command::Mix { inputs: vec![0], bytes: 81, scratch: 0 },
+        put(17),
+        Command::Del { input: 0 },
+        Command::Commit { input: 0 },
+        put(1),
+        put(1),
+        Command::Del { input: 0 },
+        Command::Mix { inputs: vec![0], bytes: 209, scratch: 0 },
+        Command::Halves { input: 0, at: 0 },
+        Command::Draw { bytes: 289, seed: 0 },
+        Command::Split { inputs: vec![11], bytes: vec![1, 1, 49] },
+        Command::Alias { input: 0 },
+        Command::Split { inputs: vec![61], bytes: vec![1, 81] },
+        put(1),
+        Command::Once { inputs: vec![], bytes: 1 },
+        Command::UpdateAll { inputs: vec![vec![48], vec![17]] },
+        put(1),
+        put(1),
+        put(1),
+    ]
+    .map(|command| (command, false))
+    .into();
+    let policy = PolicyKind::MegEngine {
+        exponents: Exponents { cost: 1.0, bytes: f64::NAN, staleness: 1.0 },
+        own_cost: false,
+    };
+    let setup = Setup { budget: 1088, policy, min_evict_bytes: 0, ..Setup::plenty() };
+    play(&program, &setup);
 }

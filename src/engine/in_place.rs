@@ -119,7 +119,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<Targets, Skipped> {
         if scratch.is_none() {
             self.meet_threshold().map_err(Skipped::new)?;
-            self.cut_targets_loose(inputs, outputs).map_err(Skipped::new)?;
+            self.cut_targets_loose(inputs, outputs, &inputs.storages).map_err(Skipped::new)?;
         }
         let takes_over: SmallVec<[bool; 4]> =
             (0..inputs.storages.len()).map(|input| self.may_take_over(input, inputs)).collect();
@@ -199,17 +199,19 @@ impl<D: Device> Engine<D> {
         Ok(blocks)
     }
 
-    /// Makes leaves of what would need old values of targets to be regenerated, where that helps.
+    /// Makes leaves of what would need old values of targets to be regenerated, where that helps. Fails if a run
+    /// that failed took one of `sources` with it, all that is to be read.
     pub(super) fn cut_targets_loose(
         &mut self,
         inputs: &Inputs,
         outputs: &Outputs,
+        sources: &StorageKeys,
     ) -> Result<(), Error> {
         for output in outputs {
             if let Output::InPlace { input } = *output
                 && self.table.storage(inputs.storages[input]).handles == 1
             {
-                self.cut_dependents_loose(inputs.storages[input], &inputs.storages)?;
+                self.cut_dependents_loose(inputs.storages[input], sources)?;
             }
         }
         Ok(())
@@ -268,7 +270,7 @@ impl<D: Device> Engine<D> {
     /// value anyway.
     ///
     /// # Errors
-    /// If a run that failed took one of `sources`, the inputs of the update, with it.
+    /// If a run that failed took one of `sources` with it.
     fn cut_dependents_loose(
         &mut self,
         old: StorageKey,

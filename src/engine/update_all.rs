@@ -77,7 +77,7 @@ impl<D: Device> Engine<D> {
             .collect();
         let mut done = Vec::new();
         let mut skipped = None;
-        match self.workspaces_of_all(&ops, parts) {
+        match self.workspaces_of_all(&ops, parts, &sources) {
             Ok(scratch) => {
                 for ((op, Part { read, outputs, .. }), bytes) in
                     ops.into_iter().zip(parts).zip(scratch)
@@ -100,12 +100,17 @@ impl<D: Device> Engine<D> {
 
     /// Prepares all of them, and returns the bytes of workspace that each takes. Fails if there is no room for the
     /// largest, beside all copies of old values.
-    fn workspaces_of_all(&mut self, ops: &[D::Op], parts: &[Part]) -> Result<Vec<u64>, Error> {
+    fn workspaces_of_all(
+        &mut self,
+        ops: &[D::Op],
+        parts: &[Part],
+        sources: &StorageKeys,
+    ) -> Result<Vec<u64>, Error> {
         self.meet_threshold()?;
         let mut copies = 0u64;
         let mut scratch = Vec::with_capacity(ops.len());
         for (op, Part { read, outputs, .. }) in ops.iter().zip(parts) {
-            self.cut_targets_loose(read, outputs)?;
+            self.cut_targets_loose(read, outputs, sources)?;
             let mut outs = Layouts::new();
             for output in outputs {
                 let Output::InPlace { input } = *output else { continue };
