@@ -30,7 +30,7 @@ mod table;
 mod thrash;
 mod update_all;
 
-pub(crate) use guard::{caught, words};
+pub(crate) use guard::{caught, inferred, words};
 pub use out_of_memory::OutOfMemory;
 pub use settings::{Dead, Placement, Settings};
 pub use stats::Stats;

@@ -21,7 +21,7 @@ pub(crate) use tensor::Trash;
 pub use tensor::{Tensor, Tensors};
 pub use update::Update;
 
-use crate::engine::{Stats, caught};
+use crate::engine::{Stats, inferred};
 use crate::error::Error;
 use crate::host::HostTensor;
 use crate::layout::Layout;
@@ -270,7 +270,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
             return Err(Error::ForeignTensor { op: op.name().to_owned(), input });
         }
         let layouts: SmallVec<[Layout; 3]> = inputs.iter().map(|t| *t.layout()).collect();
-        let outputs = caught(|| format!("{}: its outputs", op.name()), || op.infer(&layouts))??;
+        let outputs = inferred(op, &layouts)??;
         check_outputs(op, |input| layouts.get(input), &outputs)?;
         Ok(outputs)
     }

@@ -7,7 +7,12 @@ mod command;
 use command::{folder, mnist, names, remat};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+
+fn files<'a>(trace: &'a Path, result: &'a Path) -> [&'a str; 4] {
+    ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()]
+}
 
 /// A program that is running. It ends with the test, if not before.
 struct Running {
@@ -60,7 +65,7 @@ impl Drop for Running {
 fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     let folder = folder("ctrl-c");
     let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
-    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    let files = files(&trace, &result);
     // Far more steps than there is time for, and a line about the first of them.
     let args = ["train", "mlp", "--steps", "100000000"];
     let mut run = Running::new(&[&args[..], &files].concat());
@@ -91,7 +96,7 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
 fn ctrl_c_in_a_rehearsal_leaves_nothing_half_written() {
     let folder = folder("ctrl-c-in-a-rehearsal");
     let [trace, result] = ["trace.jsonl.gz", "result.json"].map(|name| folder.join(name));
-    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    let files = files(&trace, &result);
     let mut run = Running::new(&[&["train", "resnet1202"][..], &files].concat());
     run.wait_for(|line| line.starts_with("device "));
     run.press_ctrl_c();
@@ -162,7 +167,7 @@ fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
 fn a_recording_has_the_steps_that_were_done_and_no_part_of_another() {
     let folder = folder("ctrl-c-twice");
     let [trace, result] = ["trace.jsonl", "result.json"].map(|name| folder.join(name));
-    let files = ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()];
+    let files = files(&trace, &result);
     let mut run = Running::new(&[&["train", "resnet20"][..], &files].concat());
     run.wait_for(|line| line.starts_with("step 1/"));
     run.press_ctrl_c();

@@ -53,7 +53,7 @@ static AT_WORK: Mutex<Option<Canceller>> = Mutex::new(None);
 /// From now on the first Ctrl-C is a request.
 pub fn listen(quiet: bool) -> Result<(), Failure> {
     // The handler is a thread of its own, so it may lock and wait.
-    ctrlc::set_handler(move || {
+    handle(move || {
         let pressed = PRESSED.fetch_add(1, Ordering::Relaxed);
         let [first, second] = Phase::at_hand().ends();
         let what = match pressed {
@@ -68,12 +68,15 @@ pub fn listen(quiet: bool) -> Result<(), Failure> {
             cancel();
         }
     })
-    .map_err(|error| Failure::new(format!("Ctrl-C cannot be handled: {error}")))
 }
 
 /// From now on the first Ctrl-C quits, and leaves no half-written file.
 pub fn quit_at_once() -> Result<(), Failure> {
-    ctrlc::set_handler(|| quit())
+    handle(|| quit())
+}
+
+fn handle(on_ctrl_c: impl FnMut() + Send + 'static) -> Result<(), Failure> {
+    ctrlc::set_handler(on_ctrl_c)
         .map_err(|error| Failure::new(format!("Ctrl-C cannot be handled: {error}")))
 }
 

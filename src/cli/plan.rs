@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::rehearsal::{Rehearsal, Rehearsed, Verdict};
-use super::search;
+use super::search::{self, USUAL};
 use super::target::Target;
 use super::terminal::Shows;
 use super::values::{Budget, Share};
@@ -10,9 +10,6 @@ use super::waiting::Waiting;
 use super::words::Counted;
 use remat::{ByteSize, CostModelKind, Error};
 use std::fmt;
-
-/// The default budget, in percent.
-const USUAL: u32 = 40;
 
 /// A default budget may recompute at most as much as the work itself, besides what the eviction threshold
 /// alone makes it recompute.

@@ -1,5 +1,8 @@
 //! Finding the smallest budget that passes, with few rehearsals.
 
+/// The default budget, in percent, if it passes.
+pub const USUAL: u32 = 40;
+
 /// So many failures in a row end the search for a smaller one.
 const FAILURES: u32 = 3;
 

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs};
 use super::output::{Output, check_distinct, is_standard};
-use super::search;
+use super::search::{self, USUAL};
 use super::terminal::{Shows, muted, print_report, say};
 use super::values::Share;
 use super::waiting::Waiting;
@@ -16,9 +16,6 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{BufReader, stdin};
 use std::path::Path;
-
-/// Where no budget is given, in percent.
-const USUAL: u32 = 40;
 
 /// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {

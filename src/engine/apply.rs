@@ -1,13 +1,12 @@
 //! Running an op for the first time.
 
-use super::guard::caught;
-use super::{Body, Engine, Error, Keys, LastRun, StorageKey, TensorKey, Work};
+use super::guard::inferred;
+use super::table::StorageKeys;
+use super::{Body, Engine, Error, Keys, LastRun, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
 use crate::op::{Op, Output, Outputs, check_outputs};
 use smallvec::SmallVec;
-
-pub(super) type StorageKeys = SmallVec<[StorageKey; 4]>;
 
 /// What an op reads: storages, and how it looks at them.
 pub(super) struct Inputs {
@@ -29,7 +28,7 @@ impl<D: Device> Engine<D> {
             .iter()
             .map(|&key| self.layout(key))
             .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
-        let outputs = caught(|| format!("{}: its outputs", op.name()), || op.infer(&layouts))??;
+        let outputs = inferred(&op, &layouts)??;
         let read = self.inputs(&op, inputs, &outputs)?;
         let (keys, failed) = match kind_of(&outputs) {
             Kind::Views => (self.views(&read, &outputs), self.reason_among(&read.storages)),
@@ -110,10 +109,8 @@ impl<D: Device> Engine<D> {
         if read.layouts.iter().all(|layout| layout.offset() == 0) {
             return Ok(None);
         }
-        let inferred =
-            caught(|| format!("{}: its outputs", op.name()), || op.infer(&read.layouts))?;
         // The ops of a trace do not tell; what is given was made from the layouts here.
-        Ok(inferred.ok())
+        Ok(inferred(op, &read.layouts)?.ok())
     }
 
     fn views(&mut self, read: &Inputs, outputs: &Outputs) -> Keys {

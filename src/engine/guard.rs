@@ -2,6 +2,8 @@
 
 use crate::device::DeviceError;
 use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Op, OpError, Outputs};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,6 +25,14 @@ pub(crate) fn caught<T>(
     call: impl FnOnce() -> T,
 ) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Error::panicked(what(), words(&*panic)))
+}
+
+/// The outputs of `op`, by its own account.
+pub(crate) fn inferred<O: Op>(
+    op: &O,
+    inputs: &[Layout],
+) -> Result<Result<Outputs, OpError>, Error> {
+    caught(|| format!("{}: its outputs", op.name()), || op.infer(inputs))
 }
 
 /// What a panic said.

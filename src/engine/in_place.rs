@@ -7,9 +7,10 @@
 //! written over before it failed is lost.
 
 use super::allocate::Owner;
-use super::apply::{Inputs, StorageKeys};
+use super::apply::Inputs;
 use super::guard::guarded;
 use super::run::{Blocks, Launch};
+use super::table::StorageKeys;
 use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;

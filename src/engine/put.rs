@@ -1,6 +1,5 @@
 //! Values from host memory.
 
-use super::apply::StorageKeys;
 use super::{Body, Engine, Error, LastRun, PathKey, Residence, TensorKey, Work};
 use crate::cost::Run;
 use crate::device::Device;
@@ -20,9 +19,10 @@ impl<D: Device> Engine<D> {
         let tensor = self.table.add_tensor(storage, layout);
         let path = self.table.add_path(std::iter::empty(), std::iter::once(storage));
         let body = Body::new(Work::Upload(host), Vec::new(), std::iter::once(layout));
-        self.bodies.insert(path, body);
         self.stats.host_bytes += layout.bytes();
-        match self.run_path(path) {
+        let result = self.run_path_of(path, &body);
+        self.bodies.insert(path, body);
+        match result {
             Ok(()) => {}
             Err(Error::OutOfMemory(_)) => self.postpone(path),
             Err(error) => self.poison(&[storage], &error),
@@ -64,9 +64,7 @@ impl<D: Device> Engine<D> {
         let rematerializable = body.work.rematerializable();
         self.last_run = LastRun { cost, flops, workspace: 0, rematerializable };
         self.bodies.insert(path, body);
-        let outputs: StorageKeys =
-            self.table.path(path).outputs.iter().flatten().copied().collect();
-        for key in outputs {
+        for key in self.table.outputs_of(path) {
             self.table.set_absent(key, Residence::Evicted);
             self.tell(|policy, view, _| policy.did_evict(key, view));
         }

@@ -8,8 +8,8 @@
 //! Otherwise a chain of diamonds (residual blocks) would be run through twice at each diamond, and
 //! cost grow with two to the power of the depth.
 
-use super::apply::StorageKeys;
 use super::settings::Dead;
+use super::table::StorageKeys;
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -163,8 +163,7 @@ impl<D: Device> Engine<D> {
             if let Some(key) = missing {
                 let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
                 self.plan(path, cascade);
-                let inputs: StorageKeys =
-                    self.table.path(path).inputs.iter().map(|e| e.storage).collect();
+                let inputs = self.table.inputs_of(path);
                 self.touch(&inputs);
                 tracing::trace!(
                     target: "remat", op = self.op_of(key), tensor = %self.tensor_name(key),
@@ -251,10 +250,9 @@ impl<D: Device> Engine<D> {
             target: "remat", runs = schedule.runs, paths = cascade.paths.len(),
             "regenerates by a schedule"
         );
+        // Their pins are taken back already.
         cascade.frames.clear();
-        for path in cascade.pending.drain() {
-            self.table.stop_awaiting_inputs(path);
-        }
+        self.abandon(cascade);
         Some(self.follow(&schedule, wanted))
     }
 
@@ -320,9 +318,7 @@ impl<D: Device> Engine<D> {
             }
         }
         self.release_frame(done);
-        let outputs: StorageKeys =
-            self.table.path(path).outputs.iter().flatten().copied().collect();
-        for key in outputs {
+        for key in self.table.outputs_of(path) {
             self.drop_if_dead(key);
         }
     }

@@ -1,7 +1,6 @@
 //! One run of a path: places for its outputs, its kernel, its cost.
 
 use super::allocate::Owner;
-use super::apply::StorageKeys;
 use super::guard::{caught, guarded};
 use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
 use crate::cost::Run;
@@ -62,8 +61,7 @@ impl<D: Device> Engine<D> {
         outputs: &[Option<StorageKey>],
     ) -> Result<(), Error> {
         let again = self.table.path(path).ran;
-        let mut inputs = StorageKeys::new();
-        self.table.path(path).inputs.iter().for_each(|edge| inputs.push(edge.storage));
+        let inputs = self.table.inputs_of(path);
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs())?;
         let (blocks, taken) = self.place_outputs(body, outputs, scratch)?;
         let what = Launch { inputs: body.inputs(), outputs: body.outputs(), scratch, again };

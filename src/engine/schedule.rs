@@ -16,7 +16,6 @@ use self::closure::Closure;
 use self::rehearsal::rehearse;
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
-use smallvec::SmallVec;
 
 /// What to run and what to let go, in order.
 #[derive(Debug)]
@@ -92,9 +91,7 @@ impl<D: Device> Engine<D> {
                 }
                 Step::Run(run) => {
                     let run = &closure.runs[run as usize];
-                    let inputs: SmallVec<[StorageKey; 4]> =
-                        self.table.path(run.path).inputs.iter().map(|e| e.storage).collect();
-                    self.touch(&inputs);
+                    self.touch(&self.table.inputs_of(run.path));
                     let absent = run.outputs.iter().any(|&node| {
                         self.table.held(closure.storages[node as usize].key).is_none()
                     });

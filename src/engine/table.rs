@@ -19,6 +19,9 @@ use slotmap::{SlotMap, new_key_type};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// Storages that one op reads or makes.
+pub(super) type StorageKeys = SmallVec<[StorageKey; 4]>;
+
 new_key_type! {
     /// A tensor the engine's user holds.
     pub struct TensorKey;
@@ -292,6 +295,19 @@ impl Table {
     pub(super) fn add_tensor(&mut self, storage: StorageKey, layout: Layout) -> TensorKey {
         self.storages[storage].handles += 1;
         self.tensors.insert(Tensor { storage, layout })
+    }
+
+    /// What a path reads, repeats included.
+    pub(super) fn inputs_of(&self, path: PathKey) -> StorageKeys {
+        // One by one: collecting costs several times as much, and this is done for each op.
+        let mut inputs = StorageKeys::new();
+        self.paths[path].inputs.iter().for_each(|edge| inputs.push(edge.storage));
+        inputs
+    }
+
+    /// What is left of what a path makes.
+    pub(super) fn outputs_of(&self, path: PathKey) -> StorageKeys {
+        self.paths[path].outputs.iter().flatten().copied().collect()
     }
 
     /// A path that makes `outputs` from `inputs`. The outputs have no producer yet.

@@ -1,7 +1,8 @@
 //! Updates as one: all or none.
 
-use super::apply::{Inputs, StorageKeys};
+use super::apply::Inputs;
 use super::in_place::{Skipped, Targets};
+use super::table::StorageKeys;
 use super::{Engine, Error, Keys, Layouts, TensorKey};
 use crate::device::Device;
 use crate::op::{Op as _, OpError, Output, Outputs};
