@@ -235,14 +235,22 @@ impl<D: Device> Interpreter<D> {
     }
 
     fn apply(&mut self, call: Call<D::Op>) {
-        let (op, given) = match self.give(call) {
-            Ok(given) => given,
+        let Call { op, inputs, consumed, outputs, made } = call;
+        let keys = match self.give(&inputs, &consumed, &outputs) {
+            Ok(keys) => keys,
             Err(error) => return self.engine.fail(error),
         };
-        match self.engine.issue(op, &given.keys, &given.outputs) {
-            Ok(new) => self.take(given, &new),
+        let name = self.recorder.is_some().then(|| op.name().to_owned());
+        match self.engine.issue(op, &keys, &outputs) {
+            Ok(new) => {
+                self.tensors.extend(made.iter().copied().zip(new.iter().copied()));
+                if let Some(op) = name {
+                    let given = Given { inputs: &inputs, keys: &keys, outputs: &outputs };
+                    self.record_apply(op, given, &consumed, &made, &new);
+                }
+            }
             Err(error) => {
-                self.take_back(&given);
+                self.take_back(&keys, &outputs, &made);
                 self.engine.fail(error);
             }
         }
@@ -250,26 +258,39 @@ impl<D: Device> Interpreter<D> {
 
     fn update_all(&mut self, calls: Vec<Call<D::Op>>) {
         let mut updates = Vec::with_capacity(calls.len());
-        let mut all = Vec::with_capacity(calls.len());
+        let mut rest = Vec::with_capacity(calls.len());
         let mut unknown = None;
-        for call in calls {
-            match self.give(call) {
-                Ok((op, given)) => {
-                    let outputs = given.outputs.clone();
-                    updates.push(Issue { op, inputs: given.keys.to_vec(), outputs });
-                    all.push(given);
+        for Call { op, inputs, consumed, outputs, made } in calls {
+            match self.give(&inputs, &consumed, &outputs) {
+                Ok(keys) => {
+                    let name = self.recorder.is_some().then(|| op.name().to_owned());
+                    rest.push((name, inputs, consumed, outputs.clone(), made));
+                    updates.push(Issue { op, inputs: keys.to_vec(), outputs });
                 }
                 Err(error) => unknown = Some(error),
             }
         }
+        let keys: Vec<_> = updates.iter().map(|update| update.inputs.clone()).collect();
         let done = match unknown {
             None => self.engine.issue_all(updates),
             Some(error) => Err(error),
         };
         match done {
-            Ok(new) => all.into_iter().zip(&new).for_each(|(given, new)| self.take(given, new)),
+            Ok(new) => {
+                for (((name, inputs, consumed, outputs, made), keys), new) in
+                    rest.into_iter().zip(keys).zip(new)
+                {
+                    self.tensors.extend(made.iter().copied().zip(new.iter().copied()));
+                    if let Some(op) = name {
+                        let given = Given { inputs: &inputs, keys: &keys, outputs: &outputs };
+                        self.record_apply(op, given, &consumed, &made, &new);
+                    }
+                }
+            }
             Err(error) => {
-                all.iter().for_each(|given| self.take_back(given));
+                for ((_, _, _, outputs, made), keys) in rest.iter().zip(&keys) {
+                    self.take_back(keys, outputs, made);
+                }
                 self.engine.fail(error);
             }
         }
@@ -325,13 +346,17 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    /// An op, and what it is given; consumed inputs are given away.
-    fn give(&mut self, call: Call<D::Op>) -> Result<(D::Op, Given), Error> {
-        let Call { op, inputs, consumed, outputs, made } = call;
+    /// Keys of the inputs of an op, those of consumed ones given away.
+    fn give(
+        &mut self,
+        inputs: &[u64],
+        consumed: &Consumed,
+        outputs: &Outputs,
+    ) -> Result<SmallVec<[TensorKey; 4]>, Error> {
         let keys: Result<SmallVec<[TensorKey; 4]>, _> =
             inputs.iter().map(|&id| self.key(id)).collect();
         let mut keys = keys?;
-        for output in &outputs {
+        for output in outputs {
             if let Output::InPlace { input } = *output {
                 if consumed.contains(input) {
                     self.tensors.remove(&inputs[input]);
@@ -341,51 +366,52 @@ impl<D: Device> Interpreter<D> {
                 }
             }
         }
-        let name = self.recorder.is_some().then(|| op.name().to_owned());
-        Ok((op, Given { name, inputs, consumed, outputs, made, keys }))
-    }
-
-    /// An op was issued and made `new`.
-    fn take(&mut self, given: Given, new: &Keys) {
-        self.tensors.extend(given.made.iter().copied().zip(new.iter().copied()));
-        if let Some(op) = given.name {
-            let Given { inputs, consumed, outputs, made, keys, .. } = given;
-            let outputs = (outputs.iter().zip(&made).zip(new))
-                .map(|((output, &tensor), &key)| {
-                    let layout = self.engine.layout(key).expect("just made");
-                    let source = match *output {
-                        Output::Fresh(_) => Source::Fresh,
-                        Output::View { input, .. } => Source::View { input },
-                        // It was skipped: the new handle looks at the old value.
-                        Output::InPlace { input } if keys[input] == key => Source::View { input },
-                        Output::InPlace { input } => {
-                            Source::InPlace { input, consumed: consumed.contains(input) }
-                        }
-                    };
-                    OutputEvent { tensor, bytes: layout.bytes(), source }
-                })
-                .collect();
-            let LastRun { cost, flops, workspace, rematerializable } = self.engine.last_run();
-            let (flops, inputs) = (Some(flops), inputs.to_vec());
-            self.record(|_| Event::Apply {
-                op,
-                inputs,
-                outputs,
-                workspace,
-                cost,
-                flops,
-                rematerializable,
-            });
-        }
+        Ok(keys)
     }
 
     /// An op was not even issued: what was to be updated goes on naming the old value.
-    fn take_back(&mut self, given: &Given) {
-        for (output, &id) in given.outputs.iter().zip(&given.made) {
+    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: &[u64]) {
+        for (output, &id) in outputs.iter().zip(made) {
             if let Output::InPlace { input } = *output {
-                self.tensors.insert(id, given.keys[input]);
+                self.tensors.insert(id, keys[input]);
             }
         }
+    }
+
+    fn record_apply(
+        &mut self,
+        op: String,
+        given: Given<'_>,
+        consumed: &Consumed,
+        made: &[u64],
+        new: &Keys,
+    ) {
+        let outputs = (given.outputs.iter().zip(made).zip(new))
+            .map(|((output, &tensor), &key)| {
+                let layout = self.engine.layout(key).expect("just made");
+                let source = match *output {
+                    Output::Fresh(_) => Source::Fresh,
+                    Output::View { input, .. } => Source::View { input },
+                    // It was skipped: the new handle looks at the old value.
+                    Output::InPlace { input } if given.keys[input] == key => Source::View { input },
+                    Output::InPlace { input } => {
+                        Source::InPlace { input, consumed: consumed.contains(input) }
+                    }
+                };
+                OutputEvent { tensor, bytes: layout.bytes(), source }
+            })
+            .collect();
+        let LastRun { cost, flops, workspace, rematerializable } = self.engine.last_run();
+        let (flops, inputs) = (Some(flops), given.inputs.to_vec());
+        self.record(|_| Event::Apply {
+            op,
+            inputs,
+            outputs,
+            workspace,
+            cost,
+            flops,
+            rematerializable,
+        });
     }
 
     /// Costs nothing when nobody records.
@@ -414,16 +440,11 @@ impl<D: Device> Interpreter<D> {
 /// Who panicked.
 const RECORDER: &str = "the recorder";
 
-/// What an op was given, once the engine has the op.
-struct Given {
-    /// Of the op, if somebody records.
-    name: Option<String>,
-    inputs: Ids,
-    consumed: Consumed,
-    outputs: Outputs,
-    made: SmallVec<[u64; 2]>,
-    /// Of the inputs.
-    keys: SmallVec<[TensorKey; 4]>,
+/// What an op was given.
+struct Given<'a> {
+    inputs: &'a [u64],
+    keys: &'a [TensorKey],
+    outputs: &'a Outputs,
 }
 
 fn recording(error: io::Error) -> Error {
