@@ -10,7 +10,7 @@
 //! baseline is the same with a policy that never evicts, and beside it the bare channel with messages
 //! of about the same size. Rounds of all rows alternate, and each row's best round counts.
 
-use remat::{HostTensor, Ops, PolicyKind, Runtime};
+use remat::{HostTensor, PolicyKind, Runtime};
 use std::time::Instant;
 
 const OPS: u32 = 200_000;
@@ -22,7 +22,7 @@ fn runtime(policy: PolicyKind) -> impl FnMut() -> f64 {
     move || {
         let start = Instant::now();
         for _ in 0..OPS {
-            drop(runtime.relu(&x).expect("relu takes anything"));
+            drop(x.relu().expect("relu takes anything"));
         }
         runtime.sync().expect("nothing can fail");
         start.elapsed().as_secs_f64()
@@ -37,7 +37,7 @@ fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
         for _ in 0..OPS / 100 {
             let mut x = runtime.full(&[1], 1.0).expect("a fill takes anything");
             for _ in 1..100 {
-                x = runtime.relu(&x).expect("relu takes anything");
+                x = x.relu().expect("relu takes anything");
             }
         }
         runtime.sync().expect("nothing can fail");

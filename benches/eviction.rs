@@ -24,14 +24,14 @@ fn measure(policy: PolicyKind, sqrt_sampling: bool, n: u64) -> f64 {
     settings.sqrt_sampling = sqrt_sampling;
     settings.min_evict_bytes = 0;
     let mut engine =
-        Engine::new(Sim::cpu(), settings, policy.build(1), CostModelKind::Bytes.build())
+        Engine::new(Sim::<Op, _>::cpu(), settings, policy.build(1), CostModelKind::Bytes.build())
             .expect("a sim reserves anything");
     let elements = TENSOR as usize / 4;
     let zeros = HostTensor::zeros(remat::DType::F32, [elements]).expect("a small one");
     let mut last = engine.put(Arc::new(zeros));
     let evictions = EVICTIONS.min(20_000_000 / n).max(20);
     for _ in 0..n + evictions {
-        last = engine.apply(Op::Unary(Unary::Neg), &[last]).expect("one op fits")[0];
+        last = engine.apply(Unary::Neg.into(), &[last]).expect("one op fits")[0];
     }
     let stats = engine.stats();
     assert!(stats.evictions >= evictions, "{} evictions", stats.evictions);

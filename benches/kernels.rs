@@ -9,8 +9,12 @@
 
 use remat::device::cuda::{Cuda, Options};
 use remat::device::{Call, Device, DeviceError, Place};
-use remat::op::{Op as _, Output};
-use remat::ops::{Binary, Conv2d, Op, Pool2d, Reduction, Unary};
+use remat::op::{Operation as _, Output};
+use remat::ops::{
+    Accumulate, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormGrad, Binary, Contiguous, Conv2d,
+    Conv2dGradInput, Conv2dGradWeight, CrossEntropy, CrossEntropyGrad, Fill, MatMul, MaxPool2d,
+    MaxPool2dGrad, Op, Pool2d, Reduce, Reduction, SgdMomentum, Softmax, SoftmaxGrad, Unary,
+};
 use remat::{DType, Dims, HostTensor, Layout};
 
 const ROUNDS: usize = 20;
@@ -31,15 +35,15 @@ fn elementwise(n: usize) -> Vec<Case> {
     let (x, channel) = (f(&image), f(&[64, 1, 1]));
     let case = |name: &str, op: Op, inputs: &[Layout]| (name.to_owned(), op, inputs.to_vec());
     vec![
-        case("copy", Op::Contiguous, &[x]),
-        case("relu", Op::Unary(Unary::Relu), &[x]),
-        case("tanh", Op::Unary(Unary::Tanh), &[x]),
-        case("add", Op::Binary(Binary::Add), &[x, x]),
-        case("add of a channel", Op::Binary(Binary::Add), &[x, channel]),
-        case("gradient of relu", Op::Binary(Binary::ReluGrad), &[x, x]),
-        case("accumulate", Op::Accumulate, &[x, x]),
-        case("transpose", Op::Contiguous, &[x.permute(&[0, 2, 3, 1]).expect("four axes")]),
-        case("fill", Op::Fill { shape: Dims::new(&image), value: 1.0 }, &[]),
+        case("copy", Contiguous.into(), &[x]),
+        case("relu", Unary::Relu.into(), &[x]),
+        case("tanh", Unary::Tanh.into(), &[x]),
+        case("add", Binary::Add.into(), &[x, x]),
+        case("add of a channel", Binary::Add.into(), &[x, channel]),
+        case("gradient of relu", Binary::ReluGrad.into(), &[x, x]),
+        case("accumulate", Accumulate.into(), &[x, x]),
+        case("transpose", Contiguous.into(), &[x.permute(&[0, 2, 3, 1]).expect("four axes")]),
+        case("fill", Fill { shape: Dims::new(&image), value: 1.0 }.into(), &[]),
     ]
 }
 
@@ -56,24 +60,25 @@ fn reductions(n: usize) -> Vec<Case> {
         ("mean of each image", Reduction::Mean, &[n, 2048, 7, 7], &[2, 3]),
         ("max over rows", Reduction::Max, &[64 * n, 10_000], &[1]),
     ] {
-        let op = Op::Reduce { kind, axes: Dims::new(axes), keep_dims: false };
-        add(&format!("{name} {shape:?}"), op, &[f(shape)]);
+        let op = Reduce { kind, axes: Dims::new(axes), keep_dims: false };
+        add(&format!("{name} {shape:?}"), op.into(), &[f(shape)]);
     }
     for classes in [10, 1000, 50_000] {
         let rows = n * 6_400_000 / 64 / classes;
         let (x, labels) = (f(&[rows, classes]), int(&[rows]));
-        add(&format!("softmax of {classes}"), Op::Softmax, &[x]);
-        add(&format!("gradient of softmax of {classes}"), Op::SoftmaxGrad, &[x, x]);
-        add(&format!("cross entropy of {classes}"), Op::CrossEntropy, &[x, labels]);
+        add(&format!("softmax of {classes}"), Softmax.into(), &[x]);
+        add(&format!("gradient of softmax of {classes}"), SoftmaxGrad.into(), &[x, x]);
+        add(&format!("cross entropy of {classes}"), CrossEntropy.into(), &[x, labels]);
         let loss = f(&[]);
         add(
             &format!("gradient of cross entropy of {classes}"),
-            Op::CrossEntropyGrad,
+            CrossEntropyGrad.into(),
             &[x, labels, loss],
         );
     }
     let p = f(&[n * 400_000]);
-    add("sgd", Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 }, &[p, p, p]);
+    let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 };
+    add("sgd", op.into(), &[p, p, p]);
     cases
 }
 
@@ -82,29 +87,31 @@ fn images(n: usize) -> Vec<Case> {
     let mut add = |name: String, op: Op, inputs: &[Layout]| cases.push((name, op, inputs.to_vec()));
     for (c, side) in [(64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)] {
         let (x, v) = (f(&[n, c, side, side]), f(&[c]));
-        let op = Op::BatchNorm { momentum: 0.1, eps: 1e-5 };
-        add(format!("batch norm {c}x{side}x{side}"), op, &[x, v, v, v, v]);
-        add(format!("its gradient {c}x{side}x{side}"), Op::BatchNormGrad, &[x, v, v, v, x]);
+        let op = BatchNorm { momentum: 0.1, eps: 1e-5 };
+        add(format!("batch norm {c}x{side}x{side}"), op.into(), &[x, v, v, v, v]);
+        add(format!("its gradient {c}x{side}x{side}"), BatchNormGrad.into(), &[x, v, v, v, x]);
     }
     let pool = Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] };
     let (x, y) = ([n, 64, 112, 112], [n, 64, 56, 56]);
-    add("max pool".to_owned(), Op::MaxPool2d(pool), &[f(&x)]);
-    let op = Op::MaxPool2dGrad { pool, input: [112, 112] };
-    add("its gradient".to_owned(), op, &[int(&y), f(&y)]);
-    add("mean pool".to_owned(), Op::AvgPool2d(pool), &[f(&x)]);
-    add("its gradient".to_owned(), Op::AvgPool2dGrad { pool, input: [112, 112] }, &[f(&y)]);
+    add("max pool".to_owned(), MaxPool2d(pool).into(), &[f(&x)]);
+    let op = MaxPool2dGrad { pool, input: [112, 112] };
+    add("its gradient".to_owned(), op.into(), &[int(&y), f(&y)]);
+    add("mean pool".to_owned(), AvgPool2d(pool).into(), &[f(&x)]);
+    let op = AvgPool2dGrad { pool, input: [112, 112] };
+    add("its gradient".to_owned(), op.into(), &[f(&y)]);
     let conv = |side: usize| Conv2d { stride: [1, 1], padding: [side / 2, side / 2] };
     for (o, c, side, kernel) in [(64, 64, 56, 3), (256, 64, 56, 1), (512, 512, 7, 3)] {
         let (x, w, y) =
             (f(&[n, c, side, side]), f(&[o, c, kernel, kernel]), f(&[n, o, side, side]));
         let (conv, input) = (conv(kernel), [side; 2]);
         let name = format!("{c} to {o} channels {side}x{side} by {kernel}x{kernel}");
-        add(format!("convolution {name}"), Op::Conv2d(conv), &[x, w]);
-        add("its gradient of x".to_owned(), Op::Conv2dGradInput { conv, input }, &[y, w]);
-        let op = Op::Conv2dGradWeight { conv, kernel: [kernel; 2] };
-        add("its gradient of weights".to_owned(), op, &[x, y]);
+        add(format!("convolution {name}"), conv.into(), &[x, w]);
+        let op = Conv2dGradInput { conv, input };
+        add("its gradient of x".to_owned(), op.into(), &[y, w]);
+        let op = Conv2dGradWeight { conv, kernel: [kernel; 2] };
+        add("its gradient of weights".to_owned(), op.into(), &[x, y]);
     }
-    add("product of 4096x4096".to_owned(), Op::MatMul, &[f(&[64 * n, 4096]), f(&[4096, 4096])]);
+    add("product of 4096x4096".to_owned(), MatMul.into(), &[f(&[64 * n, 4096]), f(&[4096, 4096])]);
     cases
 }
 
@@ -114,7 +121,7 @@ fn float(i: usize) -> f32 {
 }
 
 /// Median seconds of a run.
-fn time(device: &mut Cuda, op: &Op, inputs: &[Layout]) -> Result<f64, DeviceError> {
+fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, DeviceError> {
     let mut front = 0;
     let mut place = |bytes: u64| {
         let storage = front;

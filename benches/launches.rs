@@ -14,9 +14,9 @@
 
 use remat::device::sim::{Sim, Speed};
 use remat::device::{Call, Device, DeviceError, Place, Took};
-use remat::op::Op as _;
+use remat::op::Operation as _;
 use remat::ops::{Op, Unary};
-use remat::{Builder, DType, HostTensor, Layout, Ops, Runtime};
+use remat::{Builder, DType, HostTensor, Layout, Runtime};
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,7 @@ fn bare<D: Device<Op = Op, Host = HostTensor>>(mut device: D, elements: usize) -
     let places = [0, bytes].map(|storage| Place { storage, layout });
     let zeros = HostTensor::zeros(DType::F32, [elements]).expect("the host has room");
     device.write(&zeros, places[0]).expect("there is a place for it");
-    let op = Op::Unary(Unary::Relu);
+    let op = Op::from(Unary::Relu);
     assert!(op.infer(&[layout]).is_ok());
     best(|| {
         device.sync().expect("nothing failed");
@@ -136,7 +136,7 @@ fn chain<D: Device<Op = Op, Host = HostTensor>>(
         runtime.sync().expect("nothing failed");
         let start = Instant::now();
         for _ in 0..OPS {
-            x = runtime.relu(&x).expect("relu takes anything");
+            x = x.relu().expect("relu takes anything");
         }
         // Answered when the worker has given everything.
         runtime.stats().expect("the worker lives");
@@ -177,7 +177,7 @@ fn main() {
 fn gpu() {
     use remat::device::cuda::{Cuda, Options};
     for elements in [1 << 10, 1 << 16, 1 << 20] {
-        let open = || Cuda::open(Options::default());
+        let open = || Cuda::<Op>::open(Options::default());
         match (open(), open()) {
             (Ok(first), Ok(second)) => {
                 let name = format!("on the GPU, {elements} floats");

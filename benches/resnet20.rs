@@ -6,9 +6,9 @@
 
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
-use remat::nn::{Mode, Module, ResNet, Sequential, parameters, resnet};
+use remat::nn::{Mode, Module, ResNet, Sequential, resnet};
 use remat::optim::Sgd;
-use remat::{CostModelKind, HostTensor, Ops, Runtime};
+use remat::{CostModelKind, HostTensor, Runtime};
 use std::process::Command;
 use std::time::Instant;
 
@@ -40,13 +40,13 @@ impl Training {
         let images = runtime.put(self.images.clone()).expect("the runtime runs");
         let labels = runtime.put(self.labels.clone()).expect("the runtime runs");
         let tape = Tape::new(runtime);
-        parameters(&mut self.network).for_each(|(_, p)| tape.watch(p));
-        let logits = self.network.forward(&tape, &images, Mode::Train).expect("shapes fit");
-        let loss = tape.cross_entropy(&logits, &labels).expect("shapes fit");
+        tape.watch(&mut self.network);
+        let logits = self.network.forward(&images, Mode::Train).expect("shapes fit");
+        let loss = logits.cross_entropy(&labels).expect("shapes fit");
         drop((images, labels, logits));
         self.sgd.minimize(tape, &loss, &mut self.network).expect("shapes fit");
         runtime.step().expect("the runtime runs");
-        runtime.get(&loss).expect("the budget suffices");
+        loss.item().expect("the budget suffices");
         start.elapsed().as_secs_f64()
     }
 }

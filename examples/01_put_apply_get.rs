@@ -2,24 +2,21 @@
 //!
 //! `cargo run --release --example 01_put_apply_get`
 
-use remat::{HostTensor, Ops, Runtime};
+use remat::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Error> {
     // Room for three tensors of 4 MiB and a little.
     let runtime = Runtime::builder().budget("13MiB").cpu()?;
 
     // Eight of them, all still wanted at the end: 32 MiB.
-    let x = runtime.put(HostTensor::f32([1024, 1024], vec![1.0; 1 << 20])?)?;
-    let mut powers = vec![x];
-    for _ in 0..7 {
-        let last = powers.last().expect("there is one to begin with");
-        powers.push(runtime.affine(last, 2.0, 0.0)?);
+    let mut powers = vec![runtime.ones(&[1024, 1024])?];
+    for i in 0..7 {
+        powers.push((&powers[i] * 2.0)?);
     }
 
-    // Reading one that was evicted brings it back: by running its ops again, or the upload.
+    // Reading one that was evicted brings it back, by running its ops again.
     for (i, tensor) in powers.iter().enumerate() {
-        let value = runtime.get(tensor)?;
-        println!("2^{i} = {}", value.as_f32().expect("floats went in")[0]);
+        println!("2^{i} = {}", tensor.to_vec::<f32>()?[0]);
     }
     let stats = runtime.stats()?;
     println!(

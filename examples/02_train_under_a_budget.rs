@@ -2,16 +2,14 @@
 //!
 //! `cargo run --release --example 02_train_under_a_budget`
 
-use remat::autograd::Tape;
+use remat::Stats;
 use remat::data::{Batches, Dataset};
-use remat::nn::{Mode, Module, ResNet, parameters, resnet};
+use remat::nn::{ResNet, resnet};
 use remat::optim::Sgd;
-use remat::{Ops, Runtime, Stats};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+use remat::prelude::*;
 
 /// Ten steps of a small residual network on the digits. Returns the last loss.
-fn train(runtime: &Runtime) -> Result<f32> {
+fn train(runtime: &Runtime) -> Result<f32, Error> {
     let digits = Dataset::digits().train;
     let mut network = resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10)?;
     let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
@@ -21,21 +19,19 @@ fn train(runtime: &Runtime) -> Result<f32> {
         let (images, labels) = digits.batch(batches.next_batch());
         let (images, labels) = (runtime.put(images)?, runtime.put(labels)?);
         let tape = Tape::new(runtime);
-        for (_, parameter) in parameters(&mut network) {
-            tape.watch(parameter);
-        }
-        let logits = network.forward(&tape, &images, Mode::Train)?;
-        let loss = tape.cross_entropy(&logits, &labels)?;
+        tape.watch(&mut network);
+        let logits = network.forward(&images, Mode::Train)?;
+        let loss = logits.cross_entropy(&labels)?;
         // What the gradients need, the tape holds; everything else is let go here.
         drop((images, labels, logits));
         sgd.minimize(tape, &loss, &mut network)?;
         runtime.step()?;
-        last = runtime.get(&loss)?.as_f32().expect("a loss is a float")[0];
+        last = loss.item()?;
     }
     Ok(last)
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<(), Error> {
     let plenty = Runtime::builder().seed(1).cpu()?;
     let expected = train(&plenty)?;
     let Stats { peak_bytes: peak, .. } = plenty.stats()?;

@@ -1,11 +1,12 @@
 //! The engine under your own ops and your own memory. All it asks of an op is what its outputs look
-//! like; all it asks of a device is to write, read, copy and run at the offsets it is told.
+//! like; all it asks of a device is to write, read, copy and run at the offsets it is told. For an op of your own on
+//! the devices of the crate, see `08_your_own_op.rs`.
 //!
 //! `cargo run --release --example 04_your_own_device`
 
 use remat::device::{Call, Device, DeviceError, Place, Took};
 use remat::engine::{Engine, Settings};
-use remat::op::{Op, OpError, Output, Outputs, smallvec};
+use remat::op::{OpError, Operation, Output, Outputs, smallvec};
 use remat::{CostModelKind, Layout, PolicyKind};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ enum Text {
     Join,
 }
 
-impl Op for Text {
+impl Operation for Text {
     fn name(&self) -> &str {
         match self {
             Self::Shout => "shout",

@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release --example 05_your_own_policy`
 
+use remat::PolicyKind;
 use remat::engine::StorageKey;
 use remat::policy::{Policy, View};
-use remat::{HostTensor, Ops, PolicyKind, Runtime, Tensor};
+use remat::prelude::*;
 
 /// Evicts what takes the least work to bring back for the bytes it frees, whenever it was used.
 #[derive(Debug)]
@@ -17,26 +18,26 @@ impl Policy for CheapestBytes {
 }
 
 /// Matrix products (dear) and scalings (cheap), all kept. Returns the share of the work done twice.
-fn work(runtime: &Runtime) -> Result<f64, Box<dyn std::error::Error>> {
-    let mut x = runtime.put(HostTensor::f32([256, 256], vec![1.0 / 256.0; 1 << 16])?)?;
-    let mut kept: Vec<Tensor> = Vec::new();
+fn work(runtime: &Runtime) -> Result<f64, Error> {
+    let mut x = runtime.tensor([256, 256], vec![1.0 / 256.0; 1 << 16])?;
+    let mut kept = Vec::new();
     for _ in 0..16 {
-        let product = runtime.matmul(&x, &x)?;
-        x = runtime.affine(&product, 1.0, 0.0)?;
+        let product = x.matmul(&x)?;
+        x = (&product * 1.0)?;
         kept.extend([product, x.clone()]);
     }
     for tensor in kept.iter().rev() {
-        runtime.get(tensor)?;
+        tensor.to_host()?;
     }
     let stats = runtime.stats()?;
     Ok(stats.recompute_cost / stats.base_cost)
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Error> {
     let builder = || Runtime::builder().budget("5MiB");
     println!(
         "cheapest bytes: {:.3} of the work done again",
-        work(&builder().custom_policy(CheapestBytes).cpu()?)?
+        work(&builder().policy(CheapestBytes).cpu()?)?
     );
     for policy in [PolicyKind::DtrEq, PolicyKind::Lru, PolicyKind::Random] {
         println!(

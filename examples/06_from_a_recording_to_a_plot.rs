@@ -3,13 +3,13 @@
 //!
 //! `cargo run --release --example 06_from_a_recording_to_a_plot`
 
-use remat::autograd::Tape;
 use remat::lab::plot::{Line, Panel, Point, slowdown};
 use remat::lab::{Grid, Job, Replay, Trace, sweep};
-use remat::nn::{Mode, Module, ResNet, parameters, resnet};
+use remat::nn::{ResNet, resnet};
 use remat::optim::Sgd;
+use remat::prelude::*;
 use remat::trace::JsonLines;
-use remat::{DType, Dead, HostTensor, Ops, PolicyKind, Runtime};
+use remat::{Dead, PolicyKind};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::temp_dir();
@@ -23,11 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let images = runtime.put(HostTensor::zeros(DType::F32, [64, 3, 32, 32])?)?;
         let labels = runtime.put(HostTensor::zeros(DType::I32, [64])?)?;
         let tape = Tape::new(&runtime);
-        for (_, parameter) in parameters(&mut network) {
-            tape.watch(parameter);
-        }
-        let logits = network.forward(&tape, &images, Mode::Train)?;
-        let loss = tape.cross_entropy(&logits, &labels)?;
+        tape.watch(&mut network);
+        let logits = network.forward(&images, Mode::Train)?;
+        let loss = logits.cross_entropy(&labels)?;
         drop((images, labels, logits));
         sgd.minimize(tape, &loss, &mut network)?;
         drop(loss);

@@ -3,13 +3,12 @@
 //!
 //! `cargo run --release --example 07_halve_the_batch`
 
-use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
-use remat::nn::{Mode, Module as _, ResNet, Sequential, parameters, resnet};
+use remat::nn::{ResNet, Sequential, resnet};
 use remat::optim::Sgd;
-use remat::{Error, Ops as _, Runtime};
+use remat::prelude::*;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Error> {
     let data = Dataset::digits();
     let [channels, height, width] = data.train.shape;
     let runtime = Runtime::builder().budget("3MiB").cpu()?;
@@ -33,11 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("a batch of {batch} does not fit: {} ran out of memory", report.op);
                 batch /= 2;
                 if batch == 0 {
-                    return Err(Error::OutOfMemory(report).into());
+                    return Err(Error::OutOfMemory(report));
                 }
                 batches = Batches::new(data.train.len(), batch, 0);
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     let stats = runtime.stats()?;
@@ -50,20 +49,18 @@ fn step(
     runtime: &Runtime,
     network: &mut Sequential,
     sgd: &mut Sgd,
-    images: remat::HostTensor,
-    labels: remat::HostTensor,
+    images: HostTensor,
+    labels: HostTensor,
 ) -> Result<f32, Error> {
     let tape = Tape::new(runtime);
-    for (_, parameter) in parameters(network) {
-        tape.watch(parameter);
-    }
+    tape.watch(network);
     let x = runtime.put(images)?;
     let labels = runtime.put(labels)?;
-    let logits = network.forward(&tape, &x, Mode::Train)?;
-    let loss = tape.cross_entropy(&logits, &labels)?;
+    let logits = network.forward(&x, Mode::Train)?;
+    let loss = logits.cross_entropy(&labels)?;
     drop((x, labels, logits));
     sgd.minimize(tape, &loss, network)?;
-    let loss = runtime.get(&loss)?;
+    let loss = loss.item()?;
     runtime.step()?;
-    Ok(loss.as_f32().map_or(f32::NAN, |loss| loss[0]))
+    Ok(loss)
 }

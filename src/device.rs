@@ -3,17 +3,18 @@
 //! A device owns one range of memory, addressed by byte offsets from 0. The engine decides which
 //! offsets hold what; the device reads, writes and computes there, in the order of the calls.
 
+pub(crate) mod conv_shape;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod sim;
-mod walk;
+pub(crate) mod walk;
 
 #[cfg(test)]
 mod conformance;
 
 use crate::layout::Layout;
-use crate::op::Op;
+use crate::op::Operation;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ pub enum Reading<H> {
 /// error of a later call: of the next [`Device::read`] or [`Device::sync`], if of no other.
 pub trait Device: 'static {
     /// The ops it can run.
-    type Op: Op;
+    type Op: Operation;
     /// Data on the host: what is put on the device and read back.
     type Host: Send + Sync + 'static;
 

@@ -131,7 +131,7 @@ enum Work<D: Device> {
 
 impl<D: Device> Work<D> {
     fn name(&self) -> &str {
-        use crate::op::Op as _;
+        use crate::op::Operation as _;
         match self {
             Self::Op(op) => op.name(),
             Self::Upload(_) => "put",
@@ -140,7 +140,7 @@ impl<D: Device> Work<D> {
 
     /// Whether recorders say that it may run again.
     fn rematerializable(&self) -> bool {
-        use crate::op::Op as _;
+        use crate::op::Operation as _;
         matches!(self, Self::Op(op) if op.rematerializable())
     }
 }

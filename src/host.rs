@@ -28,6 +28,44 @@ pub struct HostTensor {
     data: HostData,
 }
 
+/// A type of elements: `f32` or `i32`.
+pub trait Element: Copy + sealed::Sealed {
+    /// As a [`DType`].
+    const DTYPE: DType;
+    /// Elements of this type.
+    fn data(elements: Vec<Self>) -> HostData;
+    /// The elements, if they are of this type.
+    ///
+    /// # Errors
+    /// The tensor, if they are not.
+    fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for i32 {}
+}
+
+macro_rules! elements {
+    ($($type:ident: $variant:ident),*) => {$(
+        impl Element for $type {
+            const DTYPE: DType = DType::$variant;
+            fn data(elements: Vec<Self>) -> HostData {
+                HostData::$variant(elements)
+            }
+            fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor> {
+                match host.data {
+                    HostData::$variant(elements) => Ok(elements),
+                    _ => Err(host),
+                }
+            }
+        }
+    )*};
+}
+
+elements! { f32: F32, i32: I32 }
+
 /// A shape that does not match its number of elements.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("shape {shape} has {expected} elements, but {found} were given")]
@@ -55,6 +93,18 @@ pub struct HostMemoryError {
 }
 
 impl HostTensor {
+    /// Elements in row-major order.
+    ///
+    /// # Errors
+    /// If their number does not match the shape.
+    pub fn new<T: Element>(
+        shape: impl Into<Dims>,
+        elements: Vec<T>,
+    ) -> Result<Self, ElementCountError> {
+        let shape = check(shape.into(), elements.len())?;
+        Ok(Self { shape, data: T::data(elements) })
+    }
+
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, ElementCountError> {

@@ -3,8 +3,9 @@
 use crate::device::{Device, Reading};
 use crate::engine::{Engine, Issue, Keys, LastRun, TensorKey, caught, words};
 use crate::error::Error;
-use crate::op::{Op as _, Output, Outputs};
-use crate::runtime::{Call, Command, Consumed, Control, Ids, Message, Trash};
+use crate::op::{Operation as _, Output, Outputs};
+use crate::ops::{Home, Ids};
+use crate::runtime::{Call, Command, Consumed, Control, Message};
 use crate::trace::{self, Event, OutputEvent, Recorder, Source};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use rustc_hash::FxHashMap;
@@ -29,7 +30,7 @@ pub(crate) struct Interpreter<D: Device> {
     engine: Engine<D>,
     control: Arc<Control>,
     /// Handles that went and that no command has brought along yet.
-    trash: Arc<Trash>,
+    home: Arc<Home>,
     /// Tensor number -> its key, for each tensor with a handle whose deletion has not arrived.
     tensors: FxHashMap<u64, TensorKey>,
     /// Who waits for a value that the device has yet to give, in the order of the reads.
@@ -50,7 +51,7 @@ impl<D: Device> Interpreter<D> {
     pub fn new(
         mut engine: Engine<D>,
         control: Arc<Control>,
-        trash: Arc<Trash>,
+        home: Arc<Home>,
         recorder: Option<Box<dyn Recorder>>,
     ) -> Self {
         let cancel = Arc::clone(&control);
@@ -59,7 +60,7 @@ impl<D: Device> Interpreter<D> {
         let mut interpreter = Self {
             engine,
             control,
-            trash,
+            home,
             tensors: FxHashMap::default(),
             readers: VecDeque::new(),
             asked: Instant::now(),
@@ -115,11 +116,11 @@ impl<D: Device> Interpreter<D> {
                 let dropped = std::mem::take(&mut self.dropped);
                 self.delete(dropped);
             }
-            match self.trash.take_or_sleep() {
+            match self.home.take_or_sleep() {
                 Some(dropped) => self.dropped.extend(dropped),
                 None => select! {
                     recv(commands) -> message => return message.ok(),
-                    recv(self.trash.woken()) -> _ => {}
+                    recv(self.home.woken()) -> _ => {}
                 },
             }
         }
@@ -459,7 +460,7 @@ mod tests {
     use crate::engine::Settings;
     use crate::host::HostTensor;
     use crate::layout::{DType, Layout};
-    use crate::ops::Op;
+    use crate::ops::{Accumulate, Contiguous, Op};
     use crate::policy::PolicyKind;
 
     /// The handle made for the engine to consume stayed when the engine refused the update.
@@ -480,9 +481,9 @@ mod tests {
         let turned = Layout::contiguous(DType::F32, [2, 3]).permute(&[1, 0]).unwrap();
         let view = Output::View { input: 0, layout: turned };
         interpreter.execute(Command::Put { id: 0, host, leaf: false });
-        interpreter.execute(Command::Apply(call(Op::Contiguous, 0, view, 1)));
+        interpreter.execute(Command::Apply(call(Contiguous.into(), 0, view, 1)));
         // Another handle keeps the old value, and what is not contiguous is not updated.
-        let update = |made| call(Op::Accumulate, 1, Output::InPlace { input: 0 }, made);
+        let update = |made| call(Accumulate.into(), 1, Output::InPlace { input: 0 }, made);
         interpreter.execute(Command::Apply(update(2)));
         assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
         interpreter.execute(Command::UpdateAll(vec![update(3)]));

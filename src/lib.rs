@@ -4,27 +4,29 @@
 //! again. The budget is a hard limit in bytes.
 //!
 //! ```
-//! use remat::autograd::Tape;
-//! use remat::{HostTensor, Ops, Runtime};
+//! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("1MiB").cpu()?;
-//! let x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0])?)?;
+//! let mut x = runtime.tensor([2], vec![1.0, 2.0])?;
 //! let tape = Tape::new(&runtime);
-//! tape.watch(&x);
-//! let loss = tape.mean(&tape.square(&x)?)?;
+//! tape.watch(&mut x);
+//! let loss = (x.square()? + 1.0)?.mean()?;
 //! let gradients = tape.backward(&loss)?;
 //! let dx = gradients.get(&x).expect("the loss depends on x");
-//! assert_eq!(runtime.get(dx)?.as_f32(), Some(&[1.0, 2.0][..]));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! assert_eq!(loss.item()?, 3.5);
+//! assert_eq!(dx.to_vec::<f32>()?, [1.0, 2.0]);
+//! # Ok::<(), Error>(())
 //! ```
 //!
 //! # Layers
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`Runtime`], [`Tensor`] | commands to a worker thread, and handles; dropping a handle deletes the tensor |
-//! | [`Ops`] | the crate's ops as methods, on a [`Runtime`] or a [`Tape`](autograd::Tape) |
+//! | [`prelude`] | what programs begin with |
+//! | [`Runtime`] | starts the worker thread that runs everything; new tensors, updates, counters |
+//! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, SGD, labelled images |
+//! | [`ops`] | each op with all there is to know about it; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
 //! | [`policy`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
@@ -36,8 +38,8 @@
 //!
 //! # Errors
 //!
-//! Ops return at once. A failure on the device is reported by the next [`Runtime::get`] of a tensor that depends on
-//! it, or by the next [`Runtime::sync`]; see [`Error`].
+//! Ops return at once. Operands that do not fit are an error there. A failure on the device is reported by the next read
+//! of a tensor that depends on it, or by the next [`Runtime::sync`]; see [`Error`].
 
 #![forbid(clippy::undocumented_unsafe_blocks)]
 #![deny(unsafe_code)]
@@ -70,10 +72,18 @@ pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
 pub use engine::{Dead, Engine, OutOfMemory, Placement, Settings, Stats};
 pub use error::Error;
-pub use host::{ElementCountError, HostData, HostMemoryError, HostTensor};
+pub use host::{Element, ElementCountError, HostData, HostMemoryError, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};
+pub use ops::{Op, Tensor, Tensors};
 pub use policy::PolicyKind;
-pub use runtime::{Builder, Canceller, Ops, Pending, Runtime, Tensor, Tensors, Update};
+pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
+
+/// What programs begin with: `use remat::prelude::*`.
+pub mod prelude {
+    pub use crate::autograd::Tape;
+    pub use crate::nn::{Mode, Module};
+    pub use crate::{DType, Error, HostTensor, Runtime, Tensor};
+}
 
 /// Its program is compiled and run as a test.
 #[cfg(doctest)]

@@ -1,4 +1,30 @@
 //! Layers and networks.
+//!
+//! A layer holds its tensors, and computes with their methods; a network is made of layers with names. Training is
+//! the same for all:
+//!
+//! ```
+//! use remat::nn::mlp;
+//! use remat::optim::Sgd;
+//! use remat::prelude::*;
+//!
+//! let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
+//! let mut network = mlp(&runtime, 4, &[16], 3)?;
+//! let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+//! let x = runtime.random(&[8, 4], remat::ops::Distribution::Normal { mean: 0.0, std: 1.0 })?;
+//! let labels = runtime.tensor([8], vec![0, 1, 2, 0, 1, 2, 0, 1])?;
+//! let mut losses = Vec::new();
+//! for _ in 0..20 {
+//!     let tape = Tape::new(&runtime);
+//!     tape.watch(&mut network);
+//!     let loss = network.forward(&x, Mode::Train)?.cross_entropy(&labels)?;
+//!     sgd.minimize(tape, &loss, &mut network)?;
+//!     runtime.step()?;
+//!     losses.push(loss.item()?);
+//! }
+//! assert!(losses[19] < losses[0]);
+//! # Ok::<(), Error>(())
+//! ```
 
 mod batch_norm2d;
 mod conv2d;
@@ -16,8 +42,9 @@ pub use residual::Residual;
 pub use resnet::{ResNet, resnet};
 pub use sequential::Sequential;
 
+use crate::autograd::Watch;
 use crate::error::Error;
-use crate::runtime::{Ops, Tensor};
+use crate::ops::Tensor;
 
 /// Whether a forward pass is for training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +66,11 @@ pub enum State<'a> {
 
 /// A layer, or a network of layers.
 pub trait Module: Send {
-    /// Computes the output. Pass a [`Tape`](crate::autograd::Tape) as `ops` to train, or a
-    /// [`Runtime`](crate::Runtime) for inference.
+    /// Computes the output. To train, let a [`Tape`](crate::autograd::Tape) watch the module before.
     ///
     /// # Errors
     /// If the input does not fit.
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error>;
 
     /// Adds all state to `found` in a fixed order, with names such as `layer1.0.conv1.weight`.
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>);
@@ -63,6 +89,19 @@ pub fn parameters(module: &mut dyn Module) -> impl Iterator<Item = (String, &mut
         State::Parameter(tensor) => Some((name, tensor)),
         State::Buffer(_) => None,
     })
+}
+
+/// All its parameters.
+impl<M: Module + ?Sized> Watch for M {
+    fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor)) {
+        let mut found = Vec::new();
+        self.state("", &mut found);
+        for (_, state) in found {
+            if let State::Parameter(tensor) = state {
+                watch(tensor);
+            }
+        }
+    }
 }
 
 /// `prefix.name`, or just one of them if the other is empty.

@@ -41,7 +41,7 @@ pub type Outputs = SmallVec<[Output; 2]>;
 ///
 /// Either all outputs are views or none is. An op with an in-place output is never run again: all
 /// of its outputs become leaves.
-pub trait Op: fmt::Debug + Send + 'static {
+pub trait Operation: fmt::Debug + Send + 'static {
     /// Short name, for events, traces and error messages.
     fn name(&self) -> &str;
 
@@ -84,7 +84,7 @@ impl OpError {
 
 /// The part of the contract that shapes can tell. `inputs` gives the layout of an input, if it is there.
 pub(crate) fn check_outputs<'a>(
-    op: &impl Op,
+    op: &impl Operation,
     inputs: impl Fn(usize) -> Option<&'a Layout>,
     outputs: &Outputs,
 ) -> Result<(), OpError> {

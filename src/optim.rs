@@ -4,8 +4,8 @@ use crate::autograd::{Gradients, Tape};
 use crate::error::Error;
 use crate::nn::{Module, parameters};
 use crate::op::OpError;
-use crate::ops::Op;
-use crate::runtime::{Ops, Runtime, Tensor, Update};
+use crate::ops::{SgdMomentum, Tensor};
+use crate::runtime::{Runtime, Update};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Stochastic gradient descent with momentum and weight decay, fused and in place:
@@ -113,7 +113,7 @@ impl Sgd {
         for (name, parameter) in distinct(module)? {
             if let Some(gradient) = gradients.take(parameter) {
                 self.add_velocity(runtime, &name, parameter)?;
-                parts.push((name, parameter, runtime.contiguous(&gradient)?));
+                parts.push((name, parameter, gradient.contiguous()?));
             }
         }
         // Out of the map, so that all can be lent at once.
@@ -125,7 +125,7 @@ impl Sgd {
             .collect();
         let op = self.op();
         let updates = parts.iter_mut().map(|(_, parameter, velocity, gradient)| Update {
-            op: op.clone(),
+            op: op.into(),
             targets: vec![parameter, velocity],
             others: vec![gradient],
         });
@@ -141,16 +141,16 @@ impl Sgd {
         parameter: &mut Tensor,
         gradient: &Tensor,
     ) -> Result<(), Error> {
-        let gradient = runtime.contiguous(gradient)?;
+        let gradient = gradient.contiguous()?;
         self.add_velocity(runtime, name, parameter)?;
         let op = self.op();
         let velocity = self.velocities.get_mut(name).expect("just added");
         runtime.update(op, &mut [parameter, velocity], &[&gradient])
     }
 
-    fn op(&self) -> Op {
+    fn op(&self) -> SgdMomentum {
         let Self { lr, momentum, weight_decay, .. } = *self;
-        Op::SgdMomentum { lr, momentum, weight_decay }
+        SgdMomentum { lr, momentum, weight_decay }
     }
 
     /// Makes the velocity of a parameter, zeros, if there is none yet.
@@ -161,7 +161,7 @@ impl Sgd {
         parameter: &Tensor,
     ) -> Result<(), Error> {
         if !self.velocities.contains_key(name) {
-            let velocity = runtime.full(parameter.shape(), 0.0)?;
+            let velocity = runtime.zeros(parameter.shape())?;
             runtime.label(parameter, name)?;
             runtime.label(&velocity, format!("{name} (velocity)"))?;
             self.velocities.insert(name.to_owned(), velocity);

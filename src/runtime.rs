@@ -7,27 +7,25 @@
 mod builder;
 mod command;
 mod control;
-mod ops;
+mod create;
 mod pending;
-mod tensor;
 mod update;
 
-pub use builder::Builder;
-pub(crate) use command::{Call, Command, Consumed, Ids, Message};
+pub use builder::{Builder, CostModelChoice, PolicyChoice};
+pub(crate) use command::{Call, Command, Consumed, Message};
 pub(crate) use control::Control;
-pub use ops::Ops;
 pub use pending::Pending;
-pub(crate) use tensor::Trash;
-pub use tensor::{Tensor, Tensors};
 pub use update::Update;
 
 use crate::engine::{Stats, inferred};
 use crate::error::Error;
 use crate::host::HostTensor;
 use crate::layout::Layout;
-use crate::op::{Op, Output, Outputs, check_outputs};
+use crate::op::{Operation, Output, Outputs, check_outputs};
+use crate::ops::{Home, Log, Op, Runs, Tensor, Tensors};
 use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,41 +42,39 @@ const QUEUE: usize = 1024;
 /// if no [`Pending`] answer is left that could be read.
 ///
 /// ```
-/// use remat::{HostTensor, Ops, Runtime};
+/// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-/// let x = runtime.put(HostTensor::f32([2, 2], vec![1.0, 2.0, 3.0, 4.0])?)?;
-/// let y = runtime.matmul(&x, &x)?;
+/// let x = runtime.tensor([2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+/// let y = x.matmul(&x)?;
 /// drop(x);
-/// assert_eq!(runtime.get(&y)?.as_f32(), Some(&[7.0, 10.0, 15.0, 22.0][..]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!(y.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);
+/// # Ok::<(), Error>(())
 /// ```
-pub struct Runtime<O: Op = crate::ops::Op, H = HostTensor> {
+pub struct Runtime<O: Operation = Op, H = HostTensor> {
     shared: Arc<Shared<O, H>>,
 }
 
-struct Shared<O: Op, H> {
-    /// Number of this runtime in the process, to know its tensors by.
-    number: u64,
+struct Shared<O: Operation, H> {
     /// `Some` until dropped.
     sender: Option<Sender<Message<O, H>>>,
     thread: Option<JoinHandle<()>>,
     /// Disconnected once the worker is gone.
     ended: Receiver<Infallible>,
     control: Arc<Control>,
-    trash: Arc<Trash>,
+    home: Arc<Home>,
     next_random: AtomicU64,
     seed: u64,
     layout_of: fn(&H) -> Layout,
 }
 
 /// A worker, as the runtime has it.
-struct Worker<O: Op, H> {
+struct Worker<O: Operation, H> {
     sender: Sender<Message<O, H>>,
     thread: JoinHandle<()>,
     ended: Receiver<Infallible>,
     control: Arc<Control>,
-    trash: Arc<Trash>,
+    home: Arc<Home>,
 }
 
 impl Runtime {
@@ -89,22 +85,26 @@ impl Runtime {
     }
 }
 
-impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
+impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     fn start(worker: Worker<O, H>, seed: u64, layout_of: fn(&H) -> Layout) -> Self {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let Worker { sender, thread, ended, control, trash } = worker;
-        let shared = Shared {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        let Worker { sender, thread, ended, control, home } = worker;
+        let shared = Arc::new(Shared {
             sender: Some(sender),
             thread: Some(thread),
             ended,
             control,
-            trash,
+            home,
             next_random: AtomicU64::new(0),
             seed,
             layout_of,
-        };
-        Self { shared: Arc::new(shared) }
+        });
+        // Methods of tensors are for the crate's ops.
+        let any: Arc<dyn Any + Send + Sync> = Arc::clone(&shared) as _;
+        if let Ok(shared) = any.downcast::<Shared<Op, HostTensor>>() {
+            let runs: Arc<dyn Runs> = shared;
+            runs.home().set_runs(Arc::downgrade(&runs));
+        }
+        Self { shared }
     }
 
     /// Uploads a value from the host. The host copy is shared, and kept as long as it may be needed again, so
@@ -131,9 +131,9 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     fn upload(&self, host: Arc<H>, leaf: bool) -> Result<Tensor, Error> {
-        let tensor = self.new_tensor((self.shared.layout_of)(&host));
+        let tensor = self.shared.new_tensor((self.shared.layout_of)(&host));
         self.shared.control.take_off(tensor.layout().bytes())?;
-        self.send(Command::Put { id: tensor.id(), host, leaf })?;
+        self.shared.send(Command::Put { id: tensor.id(), host, leaf })?;
         Ok(tensor)
     }
 
@@ -141,13 +141,11 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// [`Runtime::update`].
     ///
     /// # Errors
-    /// If the inputs do not fit the op or belong to another runtime. What happens on the device is
-    /// reported by the next `get` of a tensor that depends on it, or the next `sync`.
-    pub fn apply(&self, op: O, inputs: &[&Tensor]) -> Result<Tensors, Error> {
-        let outputs = self.infer(&op, inputs)?;
-        let (call, made) = self.call(op, inputs, Consumed::default(), outputs);
-        self.send(Command::Apply(call))?;
-        Ok(made)
+    /// If the inputs do not fit the op or belong to another runtime, or it has no gradient and one of them is
+    /// watched. What happens on the device is reported by the next `get` of a tensor that depends on it, or the
+    /// next `sync`.
+    pub fn apply(&self, op: impl Into<O>, inputs: &[&Tensor]) -> Result<Tensors, Error> {
+        self.shared.apply(op.into(), inputs)
     }
 
     /// The value of a tensor. Waits for the commands before it.
@@ -165,8 +163,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If the tensor belongs to another runtime; all else is reported by [`Pending::wait`].
     pub fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
-        let id = self.own(tensor, "get")?;
-        self.ask(|reply| Command::Get { id, reply })
+        self.shared.get_later(tensor)
     }
 
     /// Evicts this tensor now, if it can be recomputed. A leaf stays.
@@ -174,8 +171,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If the tensor belongs to another runtime.
     pub fn drop_now(&self, tensor: &Tensor) -> Result<(), Error> {
-        let id = self.own(tensor, "drop")?;
-        self.send(Command::Drop { id })
+        let id = self.shared.own(tensor, "drop")?;
+        self.shared.send(Command::Drop { id })
     }
 
     /// Cancels regenerations for the commands sent so far: before the next op runs again, the command that needs
@@ -198,8 +195,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// If the tensor belongs to another runtime. That it cannot be regenerated is reported by the next
     /// `sync`.
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
-        let id = self.own(tensor, "commit")?;
-        self.send(Command::Commit { id })
+        let id = self.shared.own(tensor, "commit")?;
+        self.shared.send(Command::Commit { id })
     }
 
     /// Names a tensor in out-of-memory errors and in events.
@@ -207,8 +204,8 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If the tensor belongs to another runtime.
     pub fn label(&self, tensor: &Tensor, label: impl Into<String>) -> Result<(), Error> {
-        let id = self.own(tensor, "label")?;
-        self.send(Command::Label { id, label: label.into() })
+        let id = self.shared.own(tensor, "label")?;
+        self.shared.send(Command::Label { id, label: label.into() })
     }
 
     /// Marks the end of a step of the training loop. A held tensor that was made from a value of an earlier step
@@ -217,12 +214,12 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn step(&self) -> Result<(), Error> {
-        self.send(Command::Step)
+        self.shared.send(Command::Step)
     }
 
     /// What [`Runtime::replace`] replaced so far stays.
     pub(crate) fn confirm(&self) -> Result<(), Error> {
-        self.send(Command::Confirm)
+        self.shared.send(Command::Confirm)
     }
 
     /// Waits until everything sent so far is done.
@@ -230,7 +227,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// The first failure that was not returned before.
     pub fn sync(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::Sync { reply })?.wait()
+        self.shared.ask(|reply| Command::Sync { reply })?.wait()
     }
 
     /// The counters, after everything sent so far.
@@ -246,7 +243,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn stats_later(&self) -> Result<Pending<Stats>, Error> {
-        self.ask(|reply| Command::Stats { reply })
+        self.shared.ask(|reply| Command::Stats { reply })
     }
 
     /// Ends the recording and writes out the rest of it. Without this, it ends when the runtime is dropped, and
@@ -255,18 +252,39 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If it could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::FinishRecording { reply })?.wait()
+        self.shared.ask(|reply| Command::FinishRecording { reply })?.wait()
     }
 
     /// Key and counter of the next random op: the runtime's seed, and a number never used before.
     #[must_use]
     pub fn next_random(&self) -> (u64, u64) {
-        (self.shared.seed, self.shared.next_random.fetch_add(1, Ordering::Relaxed))
+        self.shared.next_random()
+    }
+}
+
+impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
+    fn apply(&self, op: O, inputs: &[&Tensor]) -> Result<Tensors, Error> {
+        let outputs = self.infer(&op, inputs)?;
+        let log = Log::of(op.name(), inputs)?;
+        // Gradients are known of the crate's ops.
+        let recorded =
+            log.and_then(|log| Some((log, (&op as &dyn Any).downcast_ref::<Op>()?.clone())));
+        let (call, mut made) = self.call(op, inputs, Consumed::default(), outputs);
+        self.send(Command::Apply(call))?;
+        if let Some((log, op)) = recorded {
+            log.record(&op, inputs, &mut made)?;
+        }
+        Ok(made)
+    }
+
+    fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
+        let id = self.own(tensor, "get")?;
+        self.ask(|reply| Command::Get { id, reply })
     }
 
     /// Outputs of `op`, by the shapes alone.
     fn infer(&self, op: &O, inputs: &[&Tensor]) -> Result<Outputs, Error> {
-        if let Some(input) = inputs.iter().position(|t| t.runtime() != self.shared.number) {
+        if let Some(input) = inputs.iter().position(|t| t.runtime() != self.home.number()) {
             return Err(Error::ForeignTensor { op: op.name().to_owned(), input });
         }
         let layouts: SmallVec<[Layout; 3]> = inputs.iter().map(|t| *t.layout()).collect();
@@ -286,7 +304,7 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         let layout = |output: &Output| match *output {
             Output::Fresh(layout) | Output::View { layout, .. } => layout,
             Output::InPlace { input } => {
-                Layout::contiguous(inputs[input].dtype(), *inputs[input].shape())
+                Layout::contiguous(inputs[input].dtype(), *inputs[input].layout().shape())
             }
         };
         let made: Tensors = outputs.iter().map(|output| self.new_tensor(layout(output))).collect();
@@ -299,11 +317,11 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         // Unique in the process, so that a tape or gradients never mistake another runtime's tensor.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Tensor::new(id, self.shared.number, layout, Arc::clone(&self.shared.trash))
+        Tensor::new(id, layout, Arc::clone(&self.home))
     }
 
     fn own(&self, tensor: &Tensor, what: &str) -> Result<u64, Error> {
-        if tensor.runtime() == self.shared.number {
+        if tensor.runtime() == self.home.number() {
             Ok(tensor.id())
         } else {
             Err(Error::ForeignTensor { op: what.to_owned(), input: 0 })
@@ -313,10 +331,10 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// Sends a command, and with it the handles that went since the last one. Whatever used them was
     /// sent before they went, so the order is right.
     fn send(&self, command: Command<O, H>) -> Result<(), Error> {
-        let deleted = self.shared.trash.take();
-        let sender = self.shared.sender.as_ref().expect("there until dropped");
-        self.shared.control.will_send();
-        sender.send(Message { deleted, command }).map_err(|_| self.shared.control.stopped())
+        let deleted = self.home.take();
+        let sender = self.sender.as_ref().expect("there until dropped");
+        self.control.will_send();
+        sender.send(Message { deleted, command }).map_err(|_| self.control.stopped())
     }
 
     fn ask<R>(
@@ -324,11 +342,37 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         command: impl FnOnce(Sender<Result<R, Error>>) -> Command<O, H>,
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        let Shared { ended, control, .. } = &*self.shared;
+        let Self { ended, control, .. } = self;
         // Before it is sent: from then on somebody waits.
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(command(reply))?;
         Ok(pending)
+    }
+
+    fn next_random(&self) -> (u64, u64) {
+        (self.seed, self.next_random.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Runs for Shared<Op, HostTensor> {
+    fn home(&self) -> &Home {
+        &self.home
+    }
+
+    fn apply(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error> {
+        self.apply(op, inputs)
+    }
+
+    fn get(&self, x: &Tensor) -> Result<HostTensor, Error> {
+        self.get_later(x)?.wait()
+    }
+
+    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
+        self.replace(target, value)
+    }
+
+    fn next_random(&self) -> (u64, u64) {
+        self.next_random()
     }
 }
 
@@ -343,19 +387,21 @@ impl Canceller {
     }
 }
 
-impl<O: Op, H> Clone for Runtime<O, H> {
+impl<O: Operation, H> Clone for Runtime<O, H> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<O: Op, H> std::fmt::Debug for Runtime<O, H> {
+impl<O: Operation, H> std::fmt::Debug for Runtime<O, H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime").field("number", &self.shared.number).finish_non_exhaustive()
+        f.debug_struct("Runtime")
+            .field("number", &self.shared.home.number())
+            .finish_non_exhaustive()
     }
 }
 
-impl<O: Op, H> Drop for Shared<O, H> {
+impl<O: Operation, H> Drop for Shared<O, H> {
     fn drop(&mut self) {
         // Without a sender the worker finishes what was sent and ends.
         self.control.close();

@@ -8,10 +8,10 @@ use common::faulty::{Fault, Faults};
 use common::learner::faulty_cpu;
 use remat::device::sim::{Sim, Speed};
 use remat::engine::StorageKey;
-use remat::op::{Op, OpError, Output, Outputs};
+use remat::op::{OpError, Operation, Output, Outputs};
 use remat::policy::{Policy, View};
 use remat::trace::{Event, Recorder};
-use remat::{CostModel, Error, HostTensor, Layout, Ops as _, Run, Runtime, Tensor};
+use remat::{CostModel, Error, HostTensor, Layout, Run, Runtime, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ enum Wild {
     Workspace,
 }
 
-impl Op for Wild {
+impl Operation for Wild {
     fn name(&self) -> &str {
         "wild"
     }
@@ -113,13 +113,13 @@ fn a_cost_model_that_answers_nonsense_is_named() {
         (Answer::Panic, "the cost model panicked: no idea"),
         (Answer::PanicWhenAskedForTimes, "the cost model panicked: no time"),
     ] {
-        let builder = Runtime::builder().budget("1MiB").threads(1).custom_cost_model(Costs(answer));
+        let builder = Runtime::builder().budget("1MiB").threads(1).cost_model(Costs(answer));
         let runtime = builder.cpu().unwrap();
         let x = put(&runtime, 3.0);
-        let y = runtime.square(&x).unwrap();
+        let y = x.square().unwrap();
         let text = words(runtime.get(&y));
         assert!(text.starts_with(expected), "{text}");
-        let z = runtime.neg(&x).unwrap();
+        let z = x.neg().unwrap();
         assert_eq!(runtime.get(&z).unwrap().as_f32().unwrap()[0], -3.0);
         runtime.sync().unwrap();
     }
@@ -148,7 +148,7 @@ fn nervous(when_told: bool) -> (Runtime, Arc<AtomicBool>) {
     let panics = Arc::<AtomicBool>::default();
     let policy = Nervous { panics: Arc::clone(&panics), when_told };
     let builder = Runtime::builder().budget("4KiB").min_evict_bytes(0u64).threads(1);
-    (builder.custom_policy(policy).cpu().unwrap(), panics)
+    (builder.policy(policy).cpu().unwrap(), panics)
 }
 
 #[test]
@@ -157,12 +157,12 @@ fn a_policy_that_panics_over_a_score_fails_the_command_that_asked() {
     let tensors: Vec<Tensor> = (0..4).map(|i| put(&runtime, i as f32)).collect();
     runtime.sync().unwrap();
     panics.store(true, Ordering::SeqCst);
-    let y = runtime.square(&tensors[0]).unwrap();
+    let y = tensors[0].square().unwrap();
     assert_eq!(words(runtime.get(&y)), "the policy panicked: not this one");
     runtime.sync().expect("told");
     panics.store(false, Ordering::SeqCst);
     for (i, x) in tensors.iter().enumerate() {
-        let y = runtime.square(x).unwrap();
+        let y = x.square().unwrap();
         assert_eq!(runtime.get(&y).unwrap().as_f32().unwrap()[0], (i * i) as f32);
     }
 }
@@ -175,7 +175,7 @@ fn a_policy_that_panics_over_an_eviction_ends_the_runtime_and_is_named() {
     panics.store(true, Ordering::SeqCst);
     let expected = "the policy panicked: oh no";
     let asked: Vec<_> = (0..50)
-        .map_while(|_| runtime.square(&tensors[0]).and_then(|y| runtime.get_later(&y)).ok())
+        .map_while(|_| tensors[0].square().and_then(|y| runtime.get_later(&y)).ok())
         .collect();
     assert!(asked.into_iter().all(|pending| words(pending.wait()).contains(expected)));
     assert!(words(runtime.sync()).contains(expected));
@@ -208,7 +208,7 @@ fn a_recorder_that_panics_loses_the_recording_alone() {
             Runtime::builder().budget("1MiB").threads(1).record(Clumsy { left }).cpu().unwrap();
         let x = put(&runtime, 2.0);
         for _ in 0..5 {
-            let y = runtime.square(&x).unwrap();
+            let y = x.square().unwrap();
             assert_eq!(runtime.get(&y).unwrap().as_f32().unwrap()[0], 4.0);
         }
         let expected = format!("the recorder panicked: {expected}");
@@ -243,13 +243,13 @@ fn any_call_to_the_device_may_fail() {
         let mut w = put(&runtime, 0.5);
         let mut xs: Vec<Tensor> = (0..6).map(|i| put(&runtime, i as f32 / 7.0)).collect();
         for i in 0..6 {
-            let y = runtime.mul(&xs[i], &w)?;
-            let z = runtime.tanh(&runtime.add(&y, &xs[(i + 1) % 6])?)?;
+            let y = xs[i].mul(&w)?;
+            let z = y.add(&xs[(i + 1) % 6])?.tanh()?;
             xs.push(z);
-            let mut moved = runtime.concat(&[&xs[i], &y], 0)?;
-            runtime.update(remat::ops::Op::Accumulate, &mut [&mut w], &[&xs[i + 6]])?;
+            let mut moved = Tensor::concat(&[&xs[i], &y], 0)?;
+            runtime.update(remat::ops::Accumulate, &mut [&mut w], &[&xs[i + 6]])?;
             std::mem::swap(&mut moved, &mut xs[i]);
-            xs[i] = runtime.slice(&xs[i], 0, 0, 256)?;
+            xs[i] = xs[i].slice(0, 0..256)?;
             runtime.step()?;
         }
         let mut bits = Vec::new();

@@ -10,11 +10,12 @@ use remat::autograd::Tape;
 use remat::device::cpu::Cpu;
 use remat::engine::{Engine, Placement};
 use remat::nn::parameters;
+use remat::ops::Op;
 use remat::optim::Sgd;
 use remat::trace::{Event, Recorder};
 use remat::{
-    ByteSize, CostModel, CostModelKind, Error, HostTensor, Ops as _, PolicyKind, Run, Runtime,
-    Settings, Tensor,
+    ByteSize, CostModel, CostModelKind, Error, HostTensor, PolicyKind, Run, Runtime, Settings,
+    Tensor,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -32,7 +33,7 @@ fn put(runtime: &Runtime, x: f32) -> Tensor {
 fn evicted_chain(runtime: &Runtime, length: usize) -> Tensor {
     let mut x = put(runtime, 0.5);
     for _ in 0..length {
-        x = runtime.tanh(&x).unwrap();
+        x = x.tanh().unwrap();
     }
     runtime.drop_now(&x).unwrap();
     runtime.sync().unwrap();
@@ -69,7 +70,7 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     runtime.sync().expect("whoever waited was told");
     // What comes later is not affected, and the value is not lost.
     runtime.get(&x).unwrap();
-    let y = runtime.square(&x).unwrap();
+    let y = x.square().unwrap();
     runtime.get(&y).unwrap();
 }
 
@@ -159,7 +160,7 @@ fn what_an_idle_program_drops_is_freed() {
     for round in 0..20 {
         let value = Arc::new(host(1.0));
         let x = runtime.put(Arc::clone(&value)).unwrap();
-        let y = runtime.square(&x).unwrap();
+        let y = x.square().unwrap();
         if round % 2 == 0 {
             runtime.sync().unwrap();
         }
@@ -184,7 +185,7 @@ fn host_copies_are_counted_and_can_be_given_up() {
     assert_eq!(runtime.stats().unwrap().host_bytes, 9 * 1024);
     let leaf = runtime.put_leaf(host(3.0)).unwrap();
     assert_eq!(runtime.stats().unwrap().host_bytes, 9 * 1024);
-    let y = runtime.square(&kept[1]).unwrap();
+    let y = kept[1].square().unwrap();
     drop(kept);
     assert_eq!(runtime.stats().unwrap().host_bytes, 1024, "what `y` is made from");
     drop((leaf, y));
@@ -196,7 +197,7 @@ fn host_copies_are_counted_and_can_be_given_up() {
 fn an_update_of_many_tensors_copies_none() {
     #[derive(Clone, Debug)]
     struct Many;
-    impl remat::op::Op for Many {
+    impl remat::op::Operation for Many {
         fn name(&self) -> &str {
             "many"
         }
@@ -228,7 +229,8 @@ fn counting_bytes_is_for_devices_without_memory() {
     let mut settings = Settings::new(1 << 16);
     settings.placement = Placement::Counted;
     let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Flops.build());
-    let error = Engine::new(Cpu::new(Some(1)), settings, policy, costs).map(drop).unwrap_err();
+    let error =
+        Engine::new(Cpu::<Op>::new(Some(1)), settings, policy, costs).map(drop).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Settings(_)) && text.contains("cpu"), "{text}");
 }
@@ -263,7 +265,7 @@ impl Recorder for Events {
 #[test]
 fn a_cost_model_of_ones_own_is_recorded_under_its_name() {
     let events = Events::default();
-    let builder = Runtime::builder().budget("1MiB").threads(1).custom_cost_model(MyCosts);
+    let builder = Runtime::builder().budget("1MiB").threads(1).cost_model(MyCosts);
     drop(builder.record(events.clone()).cpu().unwrap());
     let events = events.0.lock().unwrap();
     assert!(
@@ -294,22 +296,22 @@ fn absurd_settings_are_refused_with_what_is_allowed() {
 #[test]
 fn learning_from_nothing_is_an_error() {
     let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
-    let x = put(&runtime, 2.0);
+    let mut x = put(&runtime, 2.0);
     let text = |result: Result<(), Error>| result.unwrap_err().to_string();
     let tape = Tape::new(&runtime);
-    let loss = tape.mean(&tape.square(&x).unwrap()).unwrap();
+    let loss = x.square().unwrap().mean().unwrap();
     let said = text(tape.backward(&loss).map(drop));
     assert!(said.starts_with("backward: nothing is watched"), "{said}");
 
     let tape = Tape::new(&runtime);
-    tape.watch(&x);
-    let loss = runtime.mean(&runtime.square(&x).unwrap()).unwrap();
+    tape.watch(&mut x);
+    let loss = x.detach().square().unwrap().mean().unwrap();
     let said = text(tape.backward(&loss).map(drop));
     assert!(said.contains("depends on none of the 1 watched tensors"), "{said}");
 
     let mut network = remat::nn::mlp(&runtime, 256, &[8], 3).unwrap();
     let tape = Tape::new(&runtime);
-    let loss = tape.mean(&tape.square(&x).unwrap()).unwrap();
+    let loss = x.square().unwrap().mean().unwrap();
     for all_or_none in [false, true] {
         let mut sgd = Sgd::new(0.1, 0.9, 0.0);
         sgd.all_or_none = all_or_none;
@@ -318,8 +320,8 @@ fn learning_from_nothing_is_an_error() {
     }
     assert!(parameters(&mut network).count() > 0);
     // And one that is watched but not a parameter of what is to learn.
-    tape.watch(&x);
-    let loss = tape.mean(&tape.square(&x).unwrap()).unwrap();
+    tape.watch(&mut x);
+    let loss = x.square().unwrap().mean().unwrap();
     let said = text(Sgd::new(0.1, 0.9, 0.0).minimize(tape, &loss, &mut network));
     assert!(said.contains("none of the parameters"), "{said}");
 }

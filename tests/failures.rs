@@ -74,7 +74,7 @@ fn a_failure_waits_until_somebody_is_told() {
     let mut engine = engine(1 << 16);
     let x = engine.put(Bytes::of(64, 1));
     let broken = Toy::Break { bytes: vec![8], salt: 1, run: 1, how: Broken::Fails };
-    let outputs = remat::op::Op::infer(&broken, &[]).unwrap();
+    let outputs = remat::op::Operation::infer(&broken, &[]).unwrap();
     engine.issue(broken, &[], &outputs).unwrap();
     engine.apply(mix(8, 2), &[x]).unwrap();
     assert!(matches!(engine.apply(Toy::Liar, &[x]), Err(Error::Op(_))));

@@ -5,11 +5,14 @@ mod device;
 
 use device::targets;
 use remat::autograd::Tape;
-use remat::op::Op as _;
-use remat::ops::{Binary, Conv2d, Distribution, Op, Pool2d, Reduction, Unary};
-use remat::{Error, HostTensor, Ops, Runtime, Tensor, Tensors};
-use std::cell::RefCell;
+use remat::ops::{
+    Accumulate, BatchNormParameters, Binary, Conv2d, CrossEntropy, Distribution, Pool2d, Random,
+    Reduce, Reduction, Unary,
+};
+use remat::trace::{Event, Recorder};
+use remat::{Dims, Error, HostTensor, Runtime, Tensor, Tensors};
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 /// Half the distance between the two points of a difference, and how far inputs stay from kinks.
 const H: f32 = 1.0 / 128.0;
@@ -22,7 +25,7 @@ enum Input {
     Fixed(HostTensor),
 }
 
-type Function = Box<dyn Fn(&dyn Ops, &[Tensor]) -> Result<Tensor, Error>>;
+type Function = Box<dyn Fn(&Runtime, &[Tensor]) -> Result<Tensor, Error>>;
 
 struct Case {
     name: &'static str,
@@ -33,7 +36,7 @@ struct Case {
 fn case(
     name: &'static str,
     inputs: Vec<Input>,
-    function: impl Fn(&dyn Ops, &[Tensor]) -> Result<Tensor, Error> + 'static,
+    function: impl Fn(&Runtime, &[Tensor]) -> Result<Tensor, Error> + 'static,
 ) -> Case {
     Case { name, inputs, function: Box::new(function) }
 }
@@ -81,12 +84,21 @@ fn index(values: &[i32]) -> Input {
     Input::Fixed(HostTensor::i32([values.len()], values.to_vec()).unwrap())
 }
 
+fn first(outputs: Result<Tensors, Error>) -> Result<Tensor, Error> {
+    Ok(outputs?.swap_remove(0))
+}
+
+/// Of a batch norm.
+fn parameters([gamma, beta, running_mean, running_var]: [&Tensor; 4]) -> BatchNormParameters<'_> {
+    BatchNormParameters { gamma, beta, running_mean, running_var }
+}
+
 fn unary(name: &'static str, unary: Unary) -> Case {
-    case(name, vec![positive([2, 5])], move |ops, x| ops.run1(Op::Unary(unary), &[&x[0]]))
+    case(name, vec![positive([2, 5])], move |_, x| first(Tensor::apply(unary, &[&x[0]])))
 }
 
 fn binary(name: &'static str, binary: Binary, a: Input, b: Input) -> Case {
-    case(name, vec![a, b], move |ops, x| ops.run1(Op::Binary(binary), &[&x[0], &x[1]]))
+    case(name, vec![a, b], move |_, x| first(Tensor::apply(binary, &[&x[0], &x[1]])))
 }
 
 fn conv(
@@ -97,7 +109,7 @@ fn conv(
     pad: [usize; 2],
 ) -> Case {
     let conv = Conv2d { stride, padding: pad };
-    case(name, vec![image, kernel], move |ops, x| ops.conv2d(&x[0], &x[1], conv))
+    case(name, vec![image, kernel], move |_, x| x[0].conv2d(&x[1], conv))
 }
 
 fn pool(
@@ -108,29 +120,29 @@ fn pool(
     padding: [usize; 2],
 ) -> Case {
     let pool = Pool2d { kernel, stride, padding };
-    case(name, vec![x([1, 2, 5, 6])], move |ops, x| {
-        if max { ops.max_pool2d(&x[0], pool) } else { ops.avg_pool2d(&x[0], pool) }
+    case(name, vec![x([1, 2, 5, 6])], move |_, x| {
+        if max { x[0].max_pool2d(pool) } else { x[0].avg_pool2d(pool) }
     })
 }
 
 fn reduce(name: &'static str, kind: Reduction, axes: &'static [usize], keep_dims: bool) -> Case {
-    case(name, vec![x([2, 3, 4])], move |ops, x| ops.reduce(&x[0], kind, axes, keep_dims))
+    case(name, vec![x([2, 3, 4])], move |_, x| {
+        let op = Reduce { kind, axes: Dims::new(axes), keep_dims };
+        first(Tensor::apply(op, &[&x[0]]))
+    })
 }
 
 /// An op on a transposed, a sliced and a broadcast operand.
-fn strided(
-    name: &'static str,
-    of: impl Fn(&dyn Ops, &Tensor) -> Result<Tensor, Error> + 'static,
-) -> Case {
-    case(name, vec![positive([4, 3])], move |ops, x| {
-        let turned = of(ops, &ops.transpose(&x[0])?)?;
-        let part = of(ops, &ops.slice(&x[0], 1, 1, 2)?)?;
-        let row = ops.slice(&x[0], 0, 2, 1)?;
-        let wide = of(ops, &ops.broadcast(&row, &[2, 3])?)?;
-        let sums = [ops.sum(&turned)?, ops.sum(&part)?, ops.sum(&wide)?];
-        let sums = sums.iter().map(|s| ops.reshape(s, &[1])).collect::<Result<Vec<_>, _>>()?;
-        let all = ops.concat(&sums.iter().collect::<Vec<_>>(), 0)?;
-        ops.square(&all)
+fn strided(name: &'static str, of: impl Fn(&Tensor) -> Result<Tensor, Error> + 'static) -> Case {
+    case(name, vec![positive([4, 3])], move |_, x| {
+        let turned = of(&x[0].transpose()?)?;
+        let part = of(&x[0].slice(1, 1..3)?)?;
+        let row = x[0].slice(0, 2..3)?;
+        let wide = of(&row.broadcast(&[2, 3])?)?;
+        let sums = [turned.sum()?, part.sum()?, wide.sum()?];
+        let sums = sums.iter().map(|s| s.reshape(&[1])).collect::<Result<Vec<_>, _>>()?;
+        let all = Tensor::concat(&sums.iter().collect::<Vec<_>>(), 0)?;
+        all.square()
     })
 }
 
@@ -138,15 +150,15 @@ fn elementwise() -> Vec<Case> {
     use Binary::{Add, Div, Maximum, Mul, Sub};
     vec![
         unary("neg", Unary::Neg),
-        case("relu", vec![x([2, 5])], |ops, x| ops.relu(&x[0])),
+        case("relu", vec![x([2, 5])], |_, x| x[0].relu()),
         unary("exp", Unary::Exp),
         unary("log", Unary::Log),
         unary("sqrt", Unary::Sqrt),
         unary("recip", Unary::Recip),
-        case("square", vec![x([2, 5])], |ops, x| ops.square(&x[0])),
-        case("tanh", vec![x([2, 5])], |ops, x| ops.tanh(&x[0])),
-        case("sigmoid", vec![x([2, 5])], |ops, x| ops.sigmoid(&x[0])),
-        case("affine", vec![x([2, 5])], |ops, x| ops.affine(&x[0], -1.5, 0.25)),
+        case("square", vec![x([2, 5])], |_, x| x[0].square()),
+        case("tanh", vec![x([2, 5])], |_, x| x[0].tanh()),
+        case("sigmoid", vec![x([2, 5])], |_, x| x[0].sigmoid()),
+        case("affine", vec![x([2, 5])], |_, x| x[0].affine(-1.5, 0.25)),
         binary("add", Add, x([2, 3]), between([2, 3])),
         binary("sub", Sub, x([2, 3]), between([2, 3])),
         binary("mul", Mul, x([2, 3]), between([2, 3])),
@@ -159,75 +171,71 @@ fn elementwise() -> Vec<Case> {
         binary("div by a scalar", Div, x([4, 3]), positive([])),
         binary("maximum outer", Maximum, x([4, 1]), between([4, 3])),
         binary("add in front", Add, x([3]), x([2, 1, 3])),
-        case("the same twice", vec![positive([2, 3])], |ops, x| {
-            let product = ops.mul(&x[0], &x[0])?;
-            ops.add(&ops.div(&product, &ops.exp(&x[0])?)?, &x[0])
+        case("the same twice", vec![positive([2, 3])], |_, x| {
+            let product = x[0].mul(&x[0])?;
+            product.div(&x[0].exp()?)?.add(&x[0])
         }),
-        case("dropout", vec![x([4, 5])], |ops, x| {
-            let op = Op::Random {
+        case("dropout", vec![x([4, 5])], |runtime, x| {
+            let op = Random {
                 distribution: Distribution::Bernoulli { p: 0.5 },
-                shape: *x[0].shape(),
+                shape: *x[0].layout().shape(),
                 key: 1,
                 counter: 2,
             };
-            ops.mul(&x[0], &ops.affine(&ops.run1(op, &[])?, 2.0, 0.0)?)
+            x[0].mul(&first(runtime.apply(op, &[]))?.affine(2.0, 0.0)?)
         }),
-        strided("log, strided", |ops, x| ops.log(x)),
-        strided("mul, strided", |ops, x| ops.mul(x, &ops.tanh(x)?)),
-        strided("maximum, strided", |ops, x| ops.maximum(x, &ops.affine(x, 2.0, -1.51)?)),
-        strided("affine, strided", |ops, x| ops.affine(x, 3.0, 1.0)),
-        strided("softmax, strided", |ops, x| ops.square(&ops.softmax(x)?)),
+        strided("log, strided", Tensor::log),
+        strided("mul, strided", |x| x.mul(&x.tanh()?)),
+        strided("maximum, strided", |x| x.maximum(&x.affine(2.0, -1.51)?)),
+        strided("affine, strided", |x| x.affine(3.0, 1.0)),
+        strided("softmax, strided", |x| x.softmax()?.square()),
     ]
 }
 
 fn products() -> Vec<Case> {
     vec![
-        case("matmul", vec![x([3, 4]), between([4, 2])], |ops, x| ops.matmul(&x[0], &x[1])),
-        case("matmul, transposed", vec![x([4, 3]), between([2, 4])], |ops, x| {
-            ops.matmul(&ops.transpose(&x[0])?, &ops.transpose(&x[1])?)
+        case("matmul", vec![x([3, 4]), between([4, 2])], |_, x| x[0].matmul(&x[1])),
+        case("matmul, transposed", vec![x([4, 3]), between([2, 4])], |_, x| {
+            x[0].transpose()?.matmul(&x[1].transpose()?)
         }),
-        case("matmul, sliced", vec![x([5, 6]), between([5, 4])], |ops, x| {
-            let a = ops.slice(&ops.slice(&x[0], 0, 1, 3)?, 1, 2, 4)?;
-            ops.matmul(&a, &ops.slice(&ops.slice(&x[1], 0, 1, 4)?, 1, 1, 2)?)
+        case("matmul, sliced", vec![x([5, 6]), between([5, 4])], |_, x| {
+            let a = x[0].slice(0, 1..4)?.slice(1, 2..6)?;
+            a.matmul(&x[1].slice(0, 1..5)?.slice(1, 1..3)?)
         }),
-        case("matmul, batched", vec![x([2, 3, 4]), between([2, 4, 2])], |ops, x| {
-            ops.matmul(&x[0], &x[1])
+        case("matmul, batched", vec![x([2, 3, 4]), between([2, 4, 2])], |_, x| x[0].matmul(&x[1])),
+        case("matmul, batched and transposed", vec![x([2, 4, 3]), between([2, 2, 4])], |_, x| {
+            x[0].transpose()?.matmul(&x[1].transpose()?)
         }),
-        case("matmul, batched and transposed", vec![x([2, 4, 3]), between([2, 2, 4])], |ops, x| {
-            ops.matmul(&ops.transpose(&x[0])?, &ops.transpose(&x[1])?)
+        case("matmul, batches broadcast", vec![x([2, 1, 2, 3]), between([3, 3, 2])], |_, x| {
+            x[0].matmul(&x[1])
         }),
-        case("matmul, batches broadcast", vec![x([2, 1, 2, 3]), between([3, 3, 2])], |ops, x| {
-            ops.matmul(&x[0], &x[1])
+        case("matmul, one matrix for all", vec![x([3, 4]), between([2, 4, 2])], |_, x| {
+            x[0].matmul(&x[1])
         }),
-        case("matmul, one matrix for all", vec![x([3, 4]), between([2, 4, 2])], |ops, x| {
-            ops.matmul(&x[0], &x[1])
-        }),
-        case("matmul with itself", vec![x([3, 3])], |ops, x| {
-            ops.matmul(&x[0], &ops.transpose(&x[0])?)
-        }),
+        case("matmul with itself", vec![x([3, 3])], |_, x| x[0].matmul(&x[0].transpose()?)),
         conv("conv2d", x([2, 2, 4, 5]), between([3, 2, 3, 2]), [1, 1], [0, 0]),
         conv("conv2d, stride", x([1, 2, 7, 6]), between([2, 2, 3, 3]), [2, 3], [0, 0]),
         conv("conv2d, padding", x([1, 2, 4, 4]), between([2, 2, 3, 3]), [1, 1], [1, 2]),
         conv("conv2d, both", x([2, 1, 5, 6]), between([2, 1, 3, 3]), [2, 2], [1, 1]),
         conv("conv2d, pointwise", x([2, 3, 3, 3]), between([2, 3, 1, 1]), [1, 1], [0, 0]),
-        case("conv2d, strided operands", vec![x([4, 5, 2, 1]), between([3, 2, 2, 2])], |ops, x| {
-            let image = ops.permute(&x[0], &[3, 2, 0, 1])?;
-            let kernel = ops.permute(&x[1], &[1, 0, 3, 2])?;
-            let kernel = ops.slice(&kernel, 1, 0, 2)?;
-            ops.conv2d(&image, &kernel, Conv2d { stride: [1, 1], padding: [1, 1] })
+        case("conv2d, strided operands", vec![x([4, 5, 2, 1]), between([3, 2, 2, 2])], |_, x| {
+            let image = x[0].permute(&[3, 2, 0, 1])?;
+            let kernel = x[1].permute(&[1, 0, 3, 2])?;
+            let kernel = kernel.slice(1, 0..2)?;
+            image.conv2d(&kernel, Conv2d { stride: [1, 1], padding: [1, 1] })
         }),
     ]
 }
 
 fn norms_and_pools() -> Vec<Case> {
-    let batch_norm = |ops: &dyn Ops, x: &[Tensor]| {
+    let batch_norm = |runtime: &Runtime, x: &[Tensor]| {
         let c = x[0].shape()[1];
-        let [mean, var] = [ops.full(&[c], 0.5)?, ops.full(&[c], 2.0)?];
-        let [y, ..] = ops.batch_norm(&x[0], [&x[1], &x[2], &mean, &var], 0.1, 1e-3)?;
-        Ok(y)
+        let [mean, var] = [runtime.full(&[c], 0.5)?, runtime.full(&[c], 2.0)?];
+        let parameters = parameters([&x[1], &x[2], &mean, &var]);
+        Ok(x[0].batch_norm(&parameters, 0.1, 1e-3)?.y)
     };
-    let infer = |ops: &dyn Ops, x: &[Tensor]| {
-        ops.batch_norm_infer(&x[0], [&x[1], &x[2], &x[3], &x[4]], 1e-3)
+    let infer = |_: &Runtime, x: &[Tensor]| {
+        x[0].batch_norm_infer(&parameters([&x[1], &x[2], &x[3], &x[4]]), 1e-3)
     };
     let statistics = || [Input::Fixed(spread([3])), Input::Fixed(above_zero([3]))];
     let with = |x: Input| {
@@ -237,9 +245,9 @@ fn norms_and_pools() -> Vec<Case> {
     vec![
         case("batch norm", vec![x([2, 3, 2, 3]), between([3]), x([3])], batch_norm),
         case("batch norm, matrix", vec![x([5, 2]), between([2]), x([2])], batch_norm),
-        case("batch norm, strided", vec![x([3, 5]), between([3]), x([3])], move |ops, x| {
-            let turned = ops.transpose(&x[0])?;
-            batch_norm(ops, &[turned, x[1].clone(), x[2].clone()])
+        case("batch norm, strided", vec![x([3, 5]), between([3]), x([3])], move |runtime, x| {
+            let turned = x[0].transpose()?;
+            batch_norm(runtime, &[turned, x[1].clone(), x[2].clone()])
         }),
         case("batch norm, infer", with(x([2, 3, 2, 2])), infer),
         case("batch norm, infer, matrix", with(x([4, 3])), infer),
@@ -247,11 +255,11 @@ fn norms_and_pools() -> Vec<Case> {
         pool("max pool, overlapping and padded", true, [3, 3], [1, 2], [1, 1]),
         pool("avg pool", false, [2, 3], [2, 3], [0, 0]),
         pool("avg pool, overlapping and padded", false, [3, 2], [2, 1], [1, 1]),
-        case("global avg pool", vec![x([2, 3, 2, 3])], |ops, x| ops.global_avg_pool(&x[0])),
-        case("pool of a permuted image", vec![x([3, 4, 4, 1])], |ops, x| {
+        case("global avg pool", vec![x([2, 3, 2, 3])], |_, x| x[0].global_avg_pool()),
+        case("pool of a permuted image", vec![x([3, 4, 4, 1])], |_, x| {
             let pool = Pool2d { kernel: [2, 2], stride: [1, 1], padding: [0, 0] };
-            let image = ops.permute(&x[0], &[3, 0, 1, 2])?;
-            ops.add(&ops.max_pool2d(&image, pool)?, &ops.avg_pool2d(&image, pool)?)
+            let image = x[0].permute(&[3, 0, 1, 2])?;
+            image.max_pool2d(pool)?.add(&image.avg_pool2d(pool)?)
         }),
         reduce("sum, first", Reduction::Sum, &[0], false),
         reduce("sum, last, kept", Reduction::Sum, &[2], true),
@@ -262,87 +270,80 @@ fn norms_and_pools() -> Vec<Case> {
         reduce("max, first", Reduction::Max, &[0], true),
         reduce("max, last two", Reduction::Max, &[1, 2], false),
         reduce("max, all", Reduction::Max, &[0, 1, 2], false),
-        case("reduce, strided", vec![x([3, 2, 4])], |ops, x| {
-            let turned = ops.permute(&x[0], &[2, 0, 1])?;
-            let sum = ops.reduce(&turned, Reduction::Sum, &[0, 2], false)?;
-            let mean = ops.reduce(&turned, Reduction::Mean, &[0, 2], false)?;
-            let max = ops.reduce(&turned, Reduction::Max, &[0, 2], false)?;
-            ops.mul(&ops.mul(&sum, &mean)?, &max)
+        case("reduce, strided", vec![x([3, 2, 4])], |_, x| {
+            let turned = x[0].permute(&[2, 0, 1])?;
+            let sum = turned.sum_along(&[0, 2], false)?;
+            let mean = turned.mean_along(&[0, 2], false)?;
+            let max = turned.max_along(&[0, 2], false)?;
+            sum.mul(&mean)?.mul(&max)
         }),
     ]
 }
 
 fn shapes_and_losses() -> Vec<Case> {
     vec![
-        case("softmax", vec![x([3, 4])], |ops, x| ops.softmax(&x[0])),
-        case("softmax, rank 3", vec![x([2, 2, 3])], |ops, x| ops.softmax(&x[0])),
-        case("log softmax", vec![x([3, 4])], |ops, x| ops.log_softmax(&x[0])),
-        case("cross entropy", vec![x([3, 4]), index(&[2, 0, 3])], |ops, x| {
-            ops.cross_entropy(&x[0], &x[1])
+        case("softmax", vec![x([3, 4])], |_, x| x[0].softmax()),
+        case("softmax, rank 3", vec![x([2, 2, 3])], |_, x| x[0].softmax()),
+        case("log softmax", vec![x([3, 4])], |_, x| x[0].log_softmax()),
+        case("cross entropy", vec![x([3, 4]), index(&[2, 0, 3])], |_, x| x[0].cross_entropy(&x[1])),
+        case("cross entropy, log probabilities", vec![x([3, 4]), index(&[2, 0, 3])], |_, x| {
+            Ok(Tensor::apply(CrossEntropy, &[&x[0], &x[1]])?.swap_remove(1))
         }),
-        case("cross entropy, log probabilities", vec![x([3, 4]), index(&[2, 0, 3])], |ops, x| {
-            Ok(ops.run(Op::CrossEntropy, &[&x[0], &x[1]])?.swap_remove(1))
+        case("cross entropy, both outputs", vec![x([3, 4]), index(&[1, 1, 0])], |_, x| {
+            let both = Tensor::apply(CrossEntropy, &[&x[0], &x[1]])?;
+            both[0].mul(&both[1])
         }),
-        case("cross entropy, both outputs", vec![x([3, 4]), index(&[1, 1, 0])], |ops, x| {
-            let both = ops.run(Op::CrossEntropy, &[&x[0], &x[1]])?;
-            ops.mul(&both[0], &both[1])
+        case("contiguous", vec![x([3, 4])], |_, x| x[0].transpose()?.contiguous()),
+        case("reshape", vec![x([3, 4])], |_, x| x[0].reshape(&[2, 6])),
+        case("reshape, strided", vec![x([3, 4])], |_, x| x[0].transpose()?.reshape(&[2, 6])),
+        case("permute", vec![x([2, 3, 4])], |_, x| x[0].permute(&[2, 0, 1])),
+        case("slice", vec![x([3, 4])], |_, x| x[0].slice(0, 1..3)?.slice(1, 0..3)),
+        case("slices that overlap", vec![x([6])], |_, x| {
+            x[0].slice(0, 0..4)?.mul(&x[0].slice(0, 2..6)?)
         }),
-        case("contiguous", vec![x([3, 4])], |ops, x| ops.contiguous(&ops.transpose(&x[0])?)),
-        case("reshape", vec![x([3, 4])], |ops, x| ops.reshape(&x[0], &[2, 6])),
-        case("reshape, strided", vec![x([3, 4])], |ops, x| {
-            ops.reshape(&ops.transpose(&x[0])?, &[2, 6])
+        case("broadcast", vec![x([3, 1])], |_, x| x[0].broadcast(&[2, 3, 4])),
+        case("pad", vec![x([2, 3])], |_, x| x[0].pad(0, 1, 0)?.pad(1, 2, 3)),
+        case("pad, strided", vec![x([2, 3])], |_, x| x[0].transpose()?.pad(0, 1, 1)),
+        case("concat", vec![x([2, 3]), between([1, 3]), x([3, 2])], |_, x| {
+            Tensor::concat(&[&x[0], &x[1], &x[2].transpose()?, &x[0]], 0)
         }),
-        case("permute", vec![x([2, 3, 4])], |ops, x| ops.permute(&x[0], &[2, 0, 1])),
-        case("slice", vec![x([3, 4])], |ops, x| ops.slice(&ops.slice(&x[0], 0, 1, 2)?, 1, 0, 3)),
-        case("slices that overlap", vec![x([6])], |ops, x| {
-            ops.mul(&ops.slice(&x[0], 0, 0, 4)?, &ops.slice(&x[0], 0, 2, 4)?)
+        case("concat of columns", vec![x([2, 3]), between([2, 1])], |_, x| {
+            Tensor::concat(&[&x[1], &x[0]], 1)
         }),
-        case("broadcast", vec![x([3, 1])], |ops, x| ops.broadcast(&x[0], &[2, 3, 4])),
-        case("pad", vec![x([2, 3])], |ops, x| ops.pad(&ops.pad(&x[0], 0, 1, 0)?, 1, 2, 3)),
-        case("pad, strided", vec![x([2, 3])], |ops, x| ops.pad(&ops.transpose(&x[0])?, 0, 1, 1)),
-        case("concat", vec![x([2, 3]), between([1, 3]), x([3, 2])], |ops, x| {
-            ops.concat(&[&x[0], &x[1], &ops.transpose(&x[2])?, &x[0]], 0)
+        case("gather", vec![x([4, 3]), index(&[2, 0, 2, 2, 1])], |_, x| x[0].gather(&x[1], 0)),
+        case("gather of columns", vec![x([2, 3]), index(&[2, 0])], |_, x| {
+            x[0].transpose()?.transpose()?.gather(&x[1], 1)
         }),
-        case("concat of columns", vec![x([2, 3]), between([2, 1])], |ops, x| {
-            ops.concat(&[&x[1], &x[0]], 1)
+        case("scatter_add", vec![x([5, 2]), index(&[2, 0, 2, 2, 1])], |_, x| {
+            x[0].scatter_add(&x[1], 0, 4)
         }),
-        case("gather", vec![x([4, 3]), index(&[2, 0, 2, 2, 1])], |ops, x| {
-            ops.gather(&x[0], &x[1], 0)
-        }),
-        case("gather of columns", vec![x([2, 3]), index(&[2, 0])], |ops, x| {
-            ops.gather(&ops.transpose(&ops.transpose(&x[0])?)?, &x[1], 1)
-        }),
-        case("scatter_add", vec![x([5, 2]), index(&[2, 0, 2, 2, 1])], |ops, x| {
-            ops.scatter_add(&x[0], &x[1], 0, 4)
-        }),
-        case("scatter_add of columns", vec![x([3, 2]), index(&[3, 0, 3])], |ops, x| {
-            ops.scatter_add(&ops.transpose(&x[0])?, &x[1], 1, 5)
+        case("scatter_add of columns", vec![x([3, 2]), index(&[3, 0, 3])], |_, x| {
+            x[0].transpose()?.scatter_add(&x[1], 1, 5)
         }),
     ]
 }
 
-/// A tape that remembers the names of what it ran.
-struct Named<'a> {
-    tape: &'a Tape,
-    names: RefCell<BTreeSet<String>>,
+/// The names of the ops that a runtime ran.
+#[derive(Clone, Debug, Default)]
+struct Names(Arc<Mutex<BTreeSet<String>>>);
+
+impl Recorder for Names {
+    fn record(&mut self, event: &Event) {
+        if let Event::Apply { op, .. } = event {
+            self.0.lock().unwrap().insert(op.clone());
+        }
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
-impl Ops for Named<'_> {
-    fn run(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error> {
-        self.names.borrow_mut().insert(op.name().to_owned());
-        self.tape.run(op, inputs)
-    }
-
-    fn random_state(&self) -> (u64, u64) {
-        self.tape.random_state()
-    }
-
-    fn commit(&self, x: &Tensor) -> Result<(), Error> {
-        Ops::commit(self.tape, x)
-    }
-
-    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
-        Ops::replace(self.tape, target, value)
+impl Names {
+    /// Those since the last time.
+    fn take(&self, runtime: &Runtime) -> BTreeSet<String> {
+        runtime.sync().unwrap();
+        std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
@@ -371,28 +372,32 @@ fn weighted_sum(runtime: &Runtime, case: &Case, hosts: &[HostTensor]) -> f64 {
 }
 
 /// The gradients by the tape of all watched inputs, and the ops that ran.
-fn by_tape(runtime: &Runtime, case: &Case) -> (Vec<Option<HostTensor>>, BTreeSet<String>) {
-    let inputs = put(runtime, &hosts(case));
+fn by_tape(
+    runtime: &Runtime,
+    names: &Names,
+    case: &Case,
+) -> (Vec<Option<HostTensor>>, BTreeSet<String>) {
+    let mut inputs = put(runtime, &hosts(case));
     let tape = Tape::new(runtime);
-    for (tensor, input) in inputs.iter().zip(&case.inputs) {
+    for (tensor, input) in inputs.iter_mut().zip(&case.inputs) {
         if matches!(input, Input::Watched(_)) {
             tape.watch(tensor);
         }
     }
-    let named = Named { tape: &tape, names: RefCell::default() };
-    let y = (case.function)(&named, &inputs).unwrap();
-    let names = named.names.into_inner();
+    names.take(runtime);
+    let y = (case.function)(runtime, &inputs).unwrap();
+    let names = names.take(runtime);
     let weights = (0..y.layout().elements()).map(weight).collect();
-    let weights = runtime.put(HostTensor::f32(*y.shape(), weights).unwrap()).unwrap();
-    let loss = tape.sum(&tape.mul(&y, &weights).unwrap()).unwrap();
+    let weights = runtime.put(HostTensor::f32(*y.layout().shape(), weights).unwrap()).unwrap();
+    let loss = y.mul(&weights).unwrap().sum().unwrap();
     let mut gradients = tape.backward(&loss).unwrap();
     let gradients =
         inputs.iter().map(|x| gradients.take(x).map(|g| runtime.get(&g).unwrap())).collect();
     (gradients, names)
 }
 
-fn check(runtime: &Runtime, case: &Case) -> BTreeSet<String> {
-    let (gradients, names) = by_tape(runtime, case);
+fn check(runtime: &Runtime, names: &Names, case: &Case) -> BTreeSet<String> {
+    let (gradients, names) = by_tape(runtime, names, case);
     let mut hosts = hosts(case);
     for (i, gradient) in gradients.into_iter().enumerate() {
         let Input::Watched(original) = &case.inputs[i] else {
@@ -426,9 +431,13 @@ fn check(runtime: &Runtime, case: &Case) -> BTreeSet<String> {
 
 /// Checks the cases on each device. Returns the names of the ops that ran.
 fn check_all(cases: Vec<Case>) -> BTreeSet<String> {
-    let start = |target: device::Target| target.start(Runtime::builder().budget("1MiB").threads(1));
-    let all = |runtime| cases.iter().flat_map(|case| check(&runtime, case)).collect::<Vec<_>>();
-    targets().into_iter().flat_map(|target| all(start(target))).collect()
+    let all = |target: device::Target| {
+        let names = Names::default();
+        let builder = Runtime::builder().budget("1MiB").threads(1).record(names.clone());
+        let runtime = target.start(builder);
+        cases.iter().flat_map(|case| check(&runtime, &names, case)).collect::<Vec<_>>()
+    };
+    targets().into_iter().flat_map(all).collect()
 }
 
 fn expect(names: &BTreeSet<String>, expected: &str) {
@@ -470,14 +479,14 @@ fn softmax_losses_and_shapes() {
 fn watched_results_and_steps_on_the_way_have_gradients_too() {
     let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
     let tape = Tape::new(&runtime);
-    let x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0]).unwrap()).unwrap();
-    let unused = runtime.put(HostTensor::scalar(1.0)).unwrap();
-    tape.watch(&x);
-    tape.watch(&unused);
-    let y = tape.square(&x).unwrap();
-    tape.watch(&y);
-    let loss = tape.sum(&tape.mul(&y, &tape.affine(&y, 3.0, 0.0).unwrap()).unwrap()).unwrap();
-    tape.watch(&loss);
+    let mut x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0]).unwrap()).unwrap();
+    let mut unused = runtime.put(HostTensor::scalar(1.0)).unwrap();
+    tape.watch(&mut x);
+    tape.watch(&mut unused);
+    let mut y = x.square().unwrap();
+    tape.watch(&mut y);
+    let mut loss = y.mul(&y.affine(3.0, 0.0).unwrap()).unwrap().sum().unwrap();
+    tape.watch(&mut loss);
     let mut gradients = tape.backward(&loss).unwrap();
     let mut read = |t: &Tensor| gradients.take(t).map(|g| runtime.get(&g).unwrap());
     // loss = sum(3 y^2), y = x^2
@@ -490,10 +499,10 @@ fn watched_results_and_steps_on_the_way_have_gradients_too() {
 #[test]
 fn what_has_no_gradient_is_an_error() {
     let runtime = Runtime::builder().budget("1MiB").threads(1).cpu().unwrap();
-    let x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0]).unwrap()).unwrap();
+    let mut x = runtime.put(HostTensor::f32([2], vec![1.0, 2.0]).unwrap()).unwrap();
     let tape = Tape::new(&runtime);
-    tape.watch(&x);
-    let error = tape.run(Op::Accumulate, &[&x, &x]).unwrap_err().to_string();
+    tape.watch(&mut x);
+    let error = runtime.apply(Accumulate, &[&x, &x]).unwrap_err().to_string();
     assert!(error.contains("accumulate") && error.contains("no gradient"), "{error}");
     let error = tape.backward(&x).unwrap_err().to_string();
     assert!(error.contains("scalar") && error.contains("[2]"), "{error}");

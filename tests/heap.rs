@@ -2,14 +2,12 @@
 //! beside them there is what a matrix product packs, of a fixed size for each thread, and a little for
 //! handing work around. So no shape makes the process larger than the budget says.
 
-#[path = "common/samples.rs"]
-mod samples;
-
-use remat::device::{Call, Device, Place, cpu};
-use remat::op::{Op as _, Output};
-use remat::ops::{self, Op};
+use remat::device::cpu::{self, Kernels as _};
+use remat::device::{Call, Device, Place};
+use remat::op::{Operation as _, Output};
+use remat::ops::Op;
+use remat::ops::samples::{Operand, Sample, Values, each, samples};
 use remat::{HostTensor, Layout};
-use samples::{Sample, samples};
 use std::alloc::{GlobalAlloc, Layout as Allocation, System};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -79,8 +77,9 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
     }
 
     /// Runs a sample, if there is anything to run. The excess, if it takes too much, as text.
-    fn run(&mut self, Sample { op, inputs }: &Sample) -> Option<String> {
-        let seen: Vec<Layout> = inputs.iter().map(|input| input.seen).collect();
+    fn run(&mut self, sample: &Sample) -> Option<String> {
+        let Sample { op, operands } = sample;
+        let seen = sample.layouts();
         let outputs = op.infer(&seen).unwrap_or_else(|e| panic!("{e}"));
         let mut front = 0;
         let mut place = |bytes: u64| {
@@ -90,13 +89,13 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             storage
         };
         let mut read = Vec::new();
-        for input in inputs {
-            let storage = place(input.stored.bytes());
+        for operand in operands {
+            let storage = place(operand.stored.bytes());
             // What floats are there does not matter.
-            if let Some(numbers) = input.numbers() {
-                self.device.write(&numbers, Place { storage, layout: input.stored }).unwrap();
+            if let Some(numbers) = numbers(operand) {
+                self.device.write(&numbers, Place { storage, layout: operand.stored }).unwrap();
             }
-            read.push(Place { storage, layout: input.seen });
+            read.push(Place { storage, layout: operand.seen });
         }
         let mut written = Vec::new();
         for output in outputs {
@@ -116,7 +115,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             workspace: workspace..workspace + scratch,
             timed: false,
         };
-        let allowed = LITTLE + if *op == Op::MatMul { self.packing } else { 0 };
+        let allowed = LITTLE + if matches!(op, Op::MatMul(_)) { self.packing } else { 0 };
         let mut excess = || {
             let before = (self.elsewhere)();
             let (peak, result) = peak_during(|| self.device.execute(call()));
@@ -124,13 +123,22 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
                 .and_then(|_| self.device.sync())
                 .unwrap_or_else(|e| panic!("{op:?} of {seen:?}: {e}"));
             let times = (self.elsewhere)() - before;
-            let text =
-                || format!("{} KiB, and {times} times elsewhere: {op:?} of {inputs:?}", peak >> 10);
+            let text = || {
+                format!("{} KiB, and {times} times elsewhere: {op:?} of {operands:?}", peak >> 10)
+            };
             (peak > allowed || times > 0).then(text)
         };
         // The first run may make what stays, such as code for a GPU.
         excess().and_then(|_| excess())
     }
+}
+
+/// Elements for all of the storage, if they are integers.
+fn numbers(operand: &Operand) -> Option<HostTensor> {
+    let Values::Below(below) = operand.values else { return None };
+    let numbers = 0..operand.stored.elements();
+    let numbers = numbers.map(|i| (i.wrapping_mul(7919) % below.max(1)) as i32);
+    Some(HostTensor::i32(*operand.stored.shape(), numbers.collect()).expect("as many"))
 }
 
 fn check<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>, samples: &[Sample], what: &str) {
@@ -143,18 +151,19 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>, samples: &[Sam
 fn kernels_take_no_memory_that_grows_with_the_shapes() {
     let samples = samples();
     let sampled: BTreeSet<&str> = samples.iter().map(|sample| sample.op.name()).collect();
-    let all: BTreeSet<&str> = ops::names().iter().copied().collect();
+    let each = each();
+    let all: BTreeSet<&str> = each.iter().map(Op::name).collect();
     assert_eq!(sampled, all, "ops without a sample, or samples of no op");
 
     scratch_is_a_small_part_of_the_operands(&samples);
     for threads in 1..=3 {
         let samples = if threads == 2 { samples.clone() } else { some(&samples, 3) };
         let packing = threads * cpu::PACKING_BYTES;
-        let mut rig = Rig::new(cpu::Cpu::new(Some(threads)), packing, || 0);
+        let mut rig = Rig::new(cpu::Cpu::<Op>::new(Some(threads)), packing, || 0);
         check(&mut rig, &samples, &format!("cpu, {threads} threads"));
     }
     #[cfg(feature = "cuda")]
-    match remat::device::cuda::Cuda::open(remat::device::cuda::Options::default()) {
+    match remat::device::cuda::Cuda::<Op>::open(remat::device::cuda::Options::default()) {
         Ok(device) => {
             let mut rig = Rig::new(device, 0, gpu_allocations());
             assert_ne!((rig.elsewhere)(), 0, "not even memory for tensors was counted");
@@ -200,8 +209,8 @@ fn gpu_allocations() -> impl Fn() -> usize {
 /// What comes out of the budget beside the operands, on the cpu. Convolutions pack whole strips of images, and have
 /// a test of their own.
 fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {
-    for Sample { op, inputs } in samples {
-        let seen: Vec<Layout> = inputs.iter().map(|input| input.seen).collect();
+    for sample in samples {
+        let (op, seen) = (&sample.op, sample.layouts());
         let mut made: Vec<Layout> = Vec::new();
         for output in op.infer(&seen).unwrap() {
             if let Output::Fresh(layout) = output {
@@ -209,7 +218,7 @@ fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {
             }
         }
         let convolves = op.name().starts_with("conv2d");
-        let scratch = cpu::workspace(op, &seen, &made);
+        let scratch = op.cpu_workspace(&seen, &made);
         let operands = seen.iter().chain(&made).map(Layout::bytes).sum::<u64>();
         assert!(
             convolves || scratch <= operands / 4 + 64,

@@ -5,7 +5,7 @@ mod common;
 
 use common::toy::{Broken, Bytes, Toy, Watch, compute, mix, runtime, update};
 use remat::op::OpError;
-use remat::{Error, HostTensor, Ops, Runtime, Tensor};
+use remat::{Error, HostTensor, Runtime, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -146,13 +146,13 @@ fn what_does_not_fit_is_an_error_at_the_call() {
         Err(Error::Op(OpError { op, message })) => format!("{op}: {message}"),
         other => panic!("not an error of the op: {other:?}"),
     };
-    let text = message(runtime.matmul(&a, &a));
+    let text = message(a.matmul(&a));
     assert!(text.contains("matmul") && text.contains("[2, 3]") && text.contains('3'), "{text}");
-    assert!(message(runtime.add(&a, &b)).contains("i32"));
-    assert!(message(runtime.permute(&a, &[0, 0])).contains("permute"));
-    assert!(message(runtime.reshape(&a, &[7])).contains('7'));
-    assert!(message(runtime.slice(&a, 1, 2, 2)).contains("slice"));
-    assert!(message(runtime.concat(&[], 0)).contains("concat"));
+    assert!(message(a.add(&b)).contains("i32"));
+    assert!(message(a.permute(&[0, 0])).contains("permute"));
+    assert!(message(a.reshape(&[7])).contains('7'));
+    assert!(message(a.slice(1, 2..4)).contains("slice"));
+    assert!(message(Tensor::concat(&[], 0)).contains("concat"));
     assert!(message(runtime.full(&[1; 7], 0.0)).contains('7'));
     assert!(message(runtime.full(&[usize::MAX, 9], 0.0)).contains("fill"));
     runtime.sync().unwrap();

@@ -4,8 +4,8 @@ mod common;
 
 use common::faulty::{Fault, Faults};
 use common::learner::{Learner, Net, batch, faulty_cpu};
-use remat::ops::{Op, Reduction};
-use remat::{Error, HostTensor, Ops as _, Runtime};
+use remat::ops::Accumulate;
+use remat::{Error, HostTensor, Runtime};
 use std::sync::Arc;
 
 /// So much, and so little that some is recomputed.
@@ -162,13 +162,13 @@ fn a_put_without_room_succeeds_when_there_is_room() {
         3 * 4096,
         "of those that may have to be put again"
     );
-    let sum = runtime.add(&a, &b).unwrap();
+    let sum = a.add(&b).unwrap();
     assert!(
         matches!(runtime.get(&sum), Err(Error::OutOfMemory(_))),
         "two and their sum do not fit"
     );
     drop((leaves, sum));
-    let sum = runtime.add(&a, &b).unwrap();
+    let sum = a.add(&b).unwrap();
     assert_eq!(runtime.get(&sum).unwrap(), value(11.0));
     assert_eq!(runtime.get(&leaf).unwrap(), value(7.0));
     runtime.sync().unwrap();
@@ -181,11 +181,11 @@ fn a_part_whose_update_was_skipped_can_be_replaced_and_replace() {
     let runtime = Runtime::builder().budget("20KiB").threads(1).cpu().unwrap();
     let host = |values: &[f32]| HostTensor::f32([values.len()], values.to_vec()).unwrap();
     let whole = runtime.put(host(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])).unwrap();
-    let mut part = runtime.slice(&whole, 0, 4, 4).unwrap();
+    let mut part = whole.slice(0, 4..8).unwrap();
     let mut other = runtime.put(host(&[9.0; 4])).unwrap();
     let huge = runtime.full(&[4, 1 << 20], 1.0).unwrap();
-    let lost = runtime.reduce(&huge, Reduction::Sum, &[1], false).unwrap();
-    runtime.update(Op::Accumulate, &mut [&mut part], &[&lost]).unwrap();
+    let lost = huge.sum_along(&[1], false).unwrap();
+    runtime.update(Accumulate, &mut [&mut part], &[&lost]).unwrap();
     assert!(matches!(runtime.sync(), Err(Error::OutOfMemory(_))));
     runtime.step().unwrap();
     runtime.replace(&mut other, &part).unwrap();

@@ -6,8 +6,8 @@ mod common;
 
 use common::device::Target;
 use remat::device::cpu::PACKING_BYTES;
-use remat::ops::{Conv2d, Op, Reduction};
-use remat::{Dims, Error, Ops, Runtime, Tensor};
+use remat::ops::{BatchNorm, BatchNormGrad, Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use remat::{Error, Runtime, Tensor};
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
@@ -23,35 +23,35 @@ type Part = (&'static str, u64, fn(&Runtime) -> Result<Tensor, Error>);
 const PARTS: [Part; 5] = [
     ("batch_norm", 288 * MIB, |runtime| {
         let (x, c) = (fill(runtime, &[2048, 16_384])?, fill(runtime, &[16_384])?);
-        let op = Op::BatchNorm { momentum: 0.1, eps: 1e-5 };
+        let op = BatchNorm { momentum: 0.1, eps: 1e-5 };
         Ok(runtime.apply(op, &[&x, &c, &c, &c, &c])?.swap_remove(1))
     }),
     ("batch_norm_grad", 136 * MIB, |runtime| {
         let x = fill(runtime, &[1024, 16_384])?;
         let c = fill(runtime, &[16_384])?;
-        Ok(runtime.apply(Op::BatchNormGrad, &[&x, &c, &c, &c, &x])?.swap_remove(1))
+        Ok(runtime.apply(BatchNormGrad, &[&x, &c, &c, &c, &x])?.swap_remove(1))
     }),
     ("reduction", 260 * MIB, |runtime| {
         let x = fill(runtime, &[16_384, 4095])?;
-        runtime.reduce(&x, Reduction::Sum, &[0], false)
+        x.sum_along(&[0], false)
     }),
     ("convolution", 52 * MIB, |runtime| {
         let (x, weight) = (fill(runtime, &[16, 16, 127, 129])?, fill(runtime, &[16, 16, 3, 3])?);
         let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
-        let dy = runtime.conv2d(&x, &weight, conv)?;
+        let dy = x.conv2d(&weight, conv)?;
         let kernel = [3, 3];
-        drop(runtime.apply(Op::Conv2dGradInput { conv, input: [127, 129] }, &[&dy, &weight])?);
-        Ok(runtime.apply(Op::Conv2dGradWeight { conv, kernel }, &[&x, &dy])?.swap_remove(0))
+        drop(runtime.apply(Conv2dGradInput { conv, input: [127, 129] }, &[&dy, &weight])?);
+        Ok(runtime.apply(Conv2dGradWeight { conv, kernel }, &[&x, &dy])?.swap_remove(0))
     }),
     ("matmul", 34 * MIB, |runtime| {
         let (a, b) = (fill(runtime, &[1500, 1700])?, fill(runtime, &[1700, 1900])?);
-        let product = runtime.matmul(&a, &b)?;
-        runtime.sum(&product)
+        let product = a.matmul(&b)?;
+        product.sum()
     }),
 ];
 
 fn fill(runtime: &Runtime, shape: &[usize]) -> Result<Tensor, Error> {
-    Ok(runtime.apply(Op::Fill { shape: Dims::new(shape), value: 0.5 }, &[])?.swap_remove(0))
+    runtime.full(shape, 0.5)
 }
 
 /// The most that was ever resident of this process.

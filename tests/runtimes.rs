@@ -5,7 +5,7 @@
 mod common;
 
 use common::device::Target;
-use remat::{HostTensor, Ops, Runtime};
+use remat::{HostTensor, Runtime};
 
 /// A figure of this process, such as `VmRSS` (in KiB) or `Threads`.
 fn status(field: &str) -> u64 {
@@ -18,8 +18,8 @@ fn status(field: &str) -> u64 {
 fn one(threads: usize) {
     let runtime = Target::Cpu.start(Runtime::builder().budget("1MiB").threads(threads));
     let x = runtime.put(HostTensor::zeros(remat::DType::F32, [64, 1024]).unwrap()).unwrap();
-    let y = runtime.exp(&x).unwrap();
-    assert_eq!(runtime.get(&runtime.mean(&y).unwrap()).unwrap().as_f32(), Some(&[1.0][..]));
+    let y = x.exp().unwrap();
+    assert_eq!(runtime.get(&y.mean().unwrap()).unwrap().as_f32(), Some(&[1.0][..]));
 }
 
 /// One test, so that this process has nothing else to do.

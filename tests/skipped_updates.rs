@@ -5,9 +5,9 @@ mod common;
 use common::faulty::{Fault, Faults};
 use common::learner::faulty_cpu;
 use remat::engine::StorageKey;
-use remat::ops::{Distribution, Op};
+use remat::ops::{Accumulate, Distribution, Op};
 use remat::policy::{Lowered, Policy, View};
-use remat::{CostModel, Error, HostTensor, Ops as _, Run, Runtime, Tensor, Update};
+use remat::{CostModel, Error, HostTensor, Run, Runtime, Tensor, Update};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,12 +23,12 @@ fn host(values: &[f32]) -> HostTensor {
 /// A tensor that is lost for want of memory.
 fn lost(runtime: &Runtime, shape: &[usize]) -> Tensor {
     let huge = runtime.full(&[1 << 20], 1.0).unwrap();
-    let sum = runtime.sum(&runtime.square(&huge).unwrap()).unwrap();
-    runtime.broadcast(&sum, shape).unwrap()
+    let sum = huge.square().unwrap().sum().unwrap();
+    sum.broadcast(shape).unwrap()
 }
 
 fn add(runtime: &Runtime, target: &mut Tensor, other: &Tensor) {
-    runtime.update(Op::Accumulate, &mut [target], &[other]).unwrap();
+    runtime.update(Accumulate, &mut [target], &[other]).unwrap();
 }
 
 /// The handle goes on naming a part of a storage, and so do views of it, and views of those.
@@ -38,18 +38,18 @@ fn views_of_a_part_whose_update_was_skipped_have_its_bits() {
     let numbers: Vec<f32> = (0..24).map(|i| i as f32).collect();
     let whole = runtime.put(HostTensor::f32([4, 3, 2], numbers.clone()).unwrap()).unwrap();
     for start in 0..3 {
-        let mut part = runtime.slice(&whole, 0, start, 2).unwrap();
-        let fresh = runtime.slice(&whole, 0, start, 2).unwrap();
+        let mut part = whole.slice(0, start..start + 2).unwrap();
+        let fresh = whole.slice(0, start..start + 2).unwrap();
         let gradient = lost(&runtime, &[2, 3, 2]);
         add(&runtime, &mut part, &gradient);
         assert!(runtime.sync().is_err());
         let views = |x: &Tensor| {
-            let turned = runtime.permute(x, &[2, 0, 1])?;
-            let sliced = runtime.slice(&turned, 2, 1, 2)?;
-            let back = runtime.permute(&sliced, &[1, 2, 0])?;
-            let flat = runtime.reshape(x, &[12])?;
-            let rows = runtime.broadcast(&runtime.slice(&flat, 0, 3, 4)?, &[3, 4])?;
-            let both = runtime.permute(&rows, &[1, 0])?;
+            let turned = x.permute(&[2, 0, 1])?;
+            let sliced = turned.slice(2, 1..3)?;
+            let back = sliced.permute(&[1, 2, 0])?;
+            let flat = x.reshape(&[12])?;
+            let rows = flat.slice(0, 3..7)?.broadcast(&[3, 4])?;
+            let both = rows.permute(&[1, 0])?;
             Ok::<_, Error>([turned, sliced, back, flat, rows, both])
         };
         for (found, expected) in views(&part).unwrap().iter().zip(&views(&fresh).unwrap()) {
@@ -87,12 +87,12 @@ fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
         let armed = Arc::<AtomicBool>::default();
         let faults = Arc::<Faults>::default();
         let costs = Panics { armed: Arc::clone(&armed), updates: 0 };
-        let builder = Runtime::builder().budget("64KiB").custom_cost_model(costs);
+        let builder = Runtime::builder().budget("64KiB").cost_model(costs);
         let runtime = faulty_cpu(builder, &faults).unwrap();
         let [mut a, mut b, mut c] = [1.0, 2.0, 3.0].map(|x| runtime.put(host(&[x; 4])).unwrap());
         let gradient = runtime.put(host(&[10.0; 4])).unwrap();
         if replaced {
-            let value = runtime.square(&gradient).unwrap();
+            let value = gradient.square().unwrap();
             runtime.replace(&mut a, &value).unwrap();
         }
         runtime.stats().unwrap();
@@ -102,7 +102,7 @@ fn several_updates_that_fail_in_the_middle_leave_a_runtime_that_goes_on() {
             false => armed.store(true, Ordering::Relaxed),
         }
         let updates = [&mut a, &mut b, &mut c].map(|x| Update {
-            op: Op::Accumulate,
+            op: Op::from(Accumulate),
             targets: vec![x],
             others: vec![&gradient],
         });
@@ -197,7 +197,7 @@ impl Policy for Books {
 fn a_policy_hears_when_what_was_put_off_comes_in() {
     let books = Arc::default();
     let builder = Runtime::builder().budget("8KiB").threads(1);
-    let runtime = builder.custom_policy(Books(Arc::clone(&books))).cpu().unwrap();
+    let runtime = builder.policy(Books(Arc::clone(&books))).cpu().unwrap();
     for _ in 0..3 {
         let leaf = runtime.put_leaf(host(&[1.0; 2048])).unwrap();
         let put = runtime.put(host(&[2.0; 512])).unwrap();
@@ -228,7 +228,7 @@ fn a_leaf_without_room_is_one_once_it_has_room() {
     assert_eq!(runtime.stats().unwrap().host_bytes, 4000);
     assert!(matches!(runtime.get(&second), Err(Error::OutOfMemory(_))));
     drop(first);
-    let doubled = runtime.add(&second, &second).unwrap();
+    let doubled = second.add(&second).unwrap();
     assert_eq!(runtime.get(&doubled).unwrap(), host(&[4.0; 1000]));
     assert_eq!(runtime.stats().unwrap().host_bytes, 0);
     let before = runtime.stats().unwrap().evictions;

@@ -9,8 +9,8 @@ use common::program::draw::policy;
 use proptest::prelude::*;
 use remat::autograd::Tape;
 use remat::engine::Dead;
-use remat::ops::{Conv2d, Op, Pool2d, Reduction};
-use remat::{CostModelKind, Error, HostTensor, Ops, PolicyKind, Runtime, Tensor};
+use remat::ops::{BatchNormParameters, Conv2d, Pool2d, SgdMomentum};
+use remat::{CostModelKind, Error, HostTensor, PolicyKind, Runtime, Tensor};
 
 /// One layer. Images stay `[4, 3, 8, 8]` throughout.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ impl Net {
         Ok(Self { layers: layers.to_vec(), parameters, velocities, statistics })
     }
 
-    fn logits(&mut self, ops: &dyn Ops, x: Tensor) -> Result<Tensor, Error> {
+    fn logits(&mut self, runtime: &Runtime, x: Tensor) -> Result<Tensor, Error> {
         let (mut before, mut x) = (x.clone(), x);
         let pool = Pool2d { kernel: [3, 3], stride: [1, 1], padding: [1, 1] };
         for (i, layer) in self.layers.iter().enumerate() {
@@ -157,54 +157,56 @@ impl Net {
             let y = match layer {
                 Layer::Conv => {
                     let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
-                    ops.conv2d(&x, &parameters[0], conv)?
+                    x.conv2d(&parameters[0], conv)?
                 }
                 Layer::Norm => {
-                    let [mean, var] = self.statistics[i].as_ref().expect("made for it");
-                    let four = [&parameters[0], &parameters[1], mean, var];
-                    let [y, _, _, mean, var] = ops.batch_norm(&x, four, 0.1, 1e-5)?;
-                    ops.commit(&mean)?;
-                    ops.commit(&var)?;
-                    self.statistics[i] = Some([mean, var]);
-                    y
+                    let [running_mean, running_var] =
+                        self.statistics[i].as_ref().expect("made for it");
+                    let [gamma, beta] = [&parameters[0], &parameters[1]];
+                    let all = BatchNormParameters { gamma, beta, running_mean, running_var };
+                    let new = x.batch_norm(&all, 0.1, 1e-5)?;
+                    runtime.commit(&new.running_mean)?;
+                    runtime.commit(&new.running_var)?;
+                    self.statistics[i] = Some([new.running_mean, new.running_var]);
+                    new.y
                 }
-                Layer::Relu => ops.relu(&x)?,
-                Layer::Tanh => ops.tanh(&x)?,
-                Layer::Dropout => ops.dropout(&x, 0.25)?,
-                Layer::MaxPool => ops.max_pool2d(&x, pool)?,
-                Layer::AvgPool => ops.avg_pool2d(&x, pool)?,
-                Layer::Skip => ops.add(&x, &before)?,
-                Layer::Softmax => ops.softmax(&x)?,
+                Layer::Relu => x.relu()?,
+                Layer::Tanh => x.tanh()?,
+                Layer::Dropout => x.dropout(0.25)?,
+                Layer::MaxPool => x.max_pool2d(pool)?,
+                Layer::AvgPool => x.avg_pool2d(pool)?,
+                Layer::Skip => x.add(&before)?,
+                Layer::Softmax => x.softmax()?,
                 Layer::Matmul => {
-                    let turned = ops.transpose(&x)?;
-                    ops.matmul(&turned, &parameters[0])?
+                    let turned = x.transpose()?;
+                    turned.matmul(&parameters[0])?
                 }
                 Layer::Swap => {
-                    let front = ops.slice(&x, 1, 0, 1)?;
-                    let rest = ops.slice(&x, 1, 1, 2)?;
-                    ops.concat(&[&rest, &front], 1)?
+                    let front = x.slice(1, 0..1)?;
+                    let rest = x.slice(1, 1..3)?;
+                    Tensor::concat(&[&rest, &front], 1)?
                 }
                 Layer::Scale => {
-                    let top = ops.reduce(&ops.square(&x)?, Reduction::Max, &[2, 3], true)?;
-                    ops.div(&x, &ops.sqrt(&ops.affine(&top, 1.0, 0.5)?)?)?
+                    let top = x.square()?.max_along(&[2, 3], true)?;
+                    x.div(&top.affine(1.0, 0.5)?.sqrt()?)?
                 }
                 Layer::Gather => {
-                    let parts = [ops.slice(&x, 3, 4, 4)?, ops.slice(&x, 3, 0, 4)?];
-                    let joined = ops.concat(&[&parts[0], &parts[1]], 3)?;
-                    ops.reshape(&ops.reshape(&joined, &[12, 64])?, &SHAPE)?
+                    let parts = [x.slice(3, 4..8)?, x.slice(3, 0..4)?];
+                    let joined = Tensor::concat(&[&parts[0], &parts[1]], 3)?;
+                    joined.reshape(&[12, 64])?.reshape(&SHAPE)?
                 }
             };
             before = std::mem::replace(&mut x, y);
         }
-        ops.matmul(&ops.global_avg_pool(&x)?, &self.parameters[self.layers.len()][0])
+        x.global_avg_pool()?.matmul(&self.parameters[self.layers.len()][0])
     }
 
     fn update(&mut self, runtime: &Runtime, id: u64, gradient: &Tensor) -> Result<(), Error> {
-        let op = Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 };
+        let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 };
         let all = self.parameters.iter_mut().flatten().zip(self.velocities.iter_mut().flatten());
         for (p, v) in all {
             if p.id() == id {
-                let gradient = runtime.contiguous(gradient)?;
+                let gradient = gradient.contiguous()?;
                 return runtime.update(op, &mut [p, v], &[&gradient]);
             }
         }
@@ -220,9 +222,9 @@ fn train(runtime: &Runtime, training: &Training) -> Result<Vec<HostTensor>, Erro
         let x = put(runtime, &SHAPE, 31 * step + 5)?;
         let labels = runtime.put(HostTensor::i32([4], vec![step as i32 % 4, 3, 0, 1]).unwrap())?;
         let tape = Tape::new(runtime);
-        net.parameters.iter().flatten().for_each(|p| tape.watch(p));
-        let logits = net.logits(&tape, x)?;
-        let loss = tape.cross_entropy(&logits, &labels)?;
+        net.parameters.iter_mut().flatten().for_each(|p| tape.watch(p));
+        let logits = net.logits(runtime, x)?;
+        let loss = logits.cross_entropy(&labels)?;
         drop((logits, labels));
         if training.at_once {
             tape.backward_with(&loss, |id, gradient| net.update(runtime, id, &gradient))?;

@@ -1,73 +1,46 @@
-use super::rules;
 use crate::error::Error;
-use crate::layout::{DType, Layout};
 use crate::op::OpError;
-use crate::ops::Op;
-use crate::runtime::{Ops, Runtime, Tensor, Tensors};
+use crate::ops::{InputGradients, Log, Tensor};
+use crate::runtime::Runtime;
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::{SmallVec, smallvec};
-use std::cell::RefCell;
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Records the ops that depend on watched tensors, for one backward pass.
+/// Writes down the ops that depend on watched tensors, as they are run, for backward passes.
+///
+/// A watched tensor knows its tape: whatever is computed from it, anywhere, is written down as long as the tape
+/// is there. [`Tensor::detach`] gives a handle that is not watched.
 ///
 /// ```
-/// use remat::{HostTensor, Ops, Runtime, autograd::Tape};
+/// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-/// let x = runtime.put(HostTensor::f32([3], vec![1.0, 2.0, 3.0])?)?;
+/// let mut x = runtime.tensor([3], vec![1.0, 2.0, 3.0])?;
 /// let tape = Tape::new(&runtime);
-/// tape.watch(&x);
-/// let y = tape.sum(&tape.square(&x)?)?;
-/// let mut gradients = tape.backward(&y)?;
-/// let dx = gradients.take(&x).expect("y depends on x");
-/// assert_eq!(runtime.get(&dx)?.as_f32(), Some(&[2.0, 4.0, 6.0][..]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// tape.watch(&mut x);
+/// let y = x.square()?.sum()?;
+/// let gradients = tape.backward(&y)?;
+/// let dx = gradients.get(&x).expect("y depends on x");
+/// assert_eq!(dx.to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Tape {
     runtime: Runtime,
-    nodes: RefCell<Vec<Node>>,
+    log: Arc<Log>,
     /// Numbers of the watched tensors.
-    watched: RefCell<FxHashSet<u64>>,
-    /// Numbers of the tensors that depend on a watched one, or are watched.
-    tracked: RefCell<FxHashSet<u64>>,
+    watched: Mutex<FxHashSet<u64>>,
 }
 
-/// An op that was run, with what its gradient needs.
-#[derive(Debug)]
-pub(super) struct Node {
-    pub op: Op,
-    pub inputs: SmallVec<[Operand; 3]>,
-    pub outputs: SmallVec<[Operand; 2]>,
+/// What a tape can watch: a tensor, or all parameters of a [`Module`](crate::nn::Module).
+pub trait Watch {
+    /// Calls `watch` with each tensor.
+    fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor));
 }
 
-/// An input or output of a recorded op.
-#[derive(Debug)]
-pub(super) struct Operand {
-    pub id: u64,
-    pub layout: Layout,
-    /// Of an input: whether its gradient is wanted.
-    pub wanted: bool,
-    /// `Some` iff the gradient of the op reads its value.
-    pub value: Option<Tensor>,
-}
-
-impl Operand {
-    fn new(tensor: &Tensor, wanted: bool, keep: bool) -> Self {
-        Self {
-            id: tensor.id(),
-            layout: *tensor.layout(),
-            wanted,
-            value: keep.then(|| tensor.clone()),
-        }
-    }
-
-    /// The value.
-    ///
-    /// # Panics
-    /// If the rule did not declare that it reads it.
-    pub fn value(&self) -> &Tensor {
-        self.value.as_ref().expect("a rule reads only what it declared")
+impl Watch for Tensor {
+    fn each(&mut self, watch: &mut dyn FnMut(&mut Tensor)) {
+        watch(self);
     }
 }
 
@@ -93,12 +66,7 @@ impl Tape {
     /// An empty tape.
     #[must_use]
     pub fn new(runtime: &Runtime) -> Self {
-        Self {
-            runtime: runtime.clone(),
-            nodes: RefCell::default(),
-            watched: RefCell::default(),
-            tracked: RefCell::default(),
-        }
+        Self { runtime: runtime.clone(), log: Arc::default(), watched: Mutex::default() }
     }
 
     /// The runtime that runs the ops.
@@ -107,16 +75,24 @@ impl Tape {
         &self.runtime
     }
 
-    /// Watches a tensor: its gradient is computed, through all ops from now on.
-    pub fn watch(&self, tensor: &Tensor) {
-        self.watched.borrow_mut().insert(tensor.id());
-        self.tracked.borrow_mut().insert(tensor.id());
+    /// Watches a tensor, or all parameters of a network: gradients are computed through all ops from now on that
+    /// are given this handle or clones of it.
+    pub fn watch(&self, what: &mut (impl Watch + ?Sized)) {
+        let mut watched = self.watched();
+        what.each(&mut |tensor| {
+            watched.insert(tensor.id());
+            tensor.follow(Some(Arc::downgrade(&self.log)));
+        });
     }
 
     /// Whether a tensor is watched.
     #[must_use]
     pub fn watches(&self, tensor: &Tensor) -> bool {
-        self.watched.borrow().contains(&tensor.id())
+        self.watched().contains(&tensor.id())
+    }
+
+    fn watched(&self) -> MutexGuard<'_, FxHashSet<u64>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gradients of a scalar with respect to the watched tensors. The tape is played backwards, and
@@ -136,12 +112,40 @@ impl Tape {
         Ok(gradients)
     }
 
+    /// Gradients that are written down themselves, for gradients of gradients: the tape and all history are kept,
+    /// and nothing is committed.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let mut x = runtime.tensor([2], vec![2.0, 3.0])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// let cube = (x.square()? * &x)?.sum()?;
+    /// let first = tape.backward_with_graph(&cube)?;
+    /// let slope = first.get(&x).expect("it depends on x").sum()?;
+    /// let second = tape.backward(&slope)?;
+    /// assert_eq!(second.get(&x).expect("so does this").to_vec::<f32>()?, [12.0, 18.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Tape::backward`], and if the gradient of an op on the way has none itself.
+    pub fn backward_with_graph(&self, result: &Tensor) -> Result<Gradients, Error> {
+        let mut gradients = FxHashMap::default();
+        self.play(result, Graph::Kept, |id, gradient| {
+            gradients.insert(id, gradient);
+            Ok(())
+        })?;
+        Ok(Gradients(gradients))
+    }
+
     /// [`Tape::backward`], after which what the forward pass replaced can still be taken back.
     pub(crate) fn gradients(self, result: &Tensor) -> Result<Gradients, Error> {
-        let runtime = self.runtime.clone();
         let mut gradients = FxHashMap::default();
-        self.play(result, |id, gradient| {
-            runtime.commit(&gradient)?;
+        self.play(result, Graph::LetGo, |id, gradient| {
+            self.runtime.commit(&gradient)?;
             gradients.insert(id, gradient);
             Ok(())
         })?;
@@ -158,68 +162,57 @@ impl Tape {
         result: &Tensor,
         complete: impl FnMut(u64, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let runtime = self.runtime.clone();
-        self.play(result, complete)?;
-        runtime.confirm()
+        self.play(result, Graph::LetGo, complete)?;
+        self.runtime.confirm()
     }
 
     fn play(
-        self,
+        &self,
         result: &Tensor,
+        graph: Graph,
         mut complete: impl FnMut(u64, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if result.layout().elements() != 1 {
-            let message =
-                format!("starts from a scalar, but this is {}; sum it first", result.layout());
-            return Err(OpError::new("backward", message).into());
+        self.check(result)?;
+        if graph == Graph::LetGo {
+            // Parameters are updated meanwhile, and gradients are not written down.
+            self.log.end();
+            self.runtime.commit(result)?;
         }
-        if !self.tracked.borrow().contains(&result.id()) {
-            let message = match self.watched.borrow().len() {
-                0 => "nothing is watched; watch() the parameters before the ops that use them"
-                    .to_owned(),
-                n => format!(
-                    "the result depends on none of the {n} watched tensors; run the ops on the tape, not on the \
-                     runtime"
-                ),
-            };
-            return Err(OpError::new("backward", message).into());
-        }
-        let Self { runtime, nodes, watched, .. } = self;
-        runtime.commit(result)?;
-        let mut nodes = nodes.into_inner();
         let mut gradients: FxHashMap<u64, Tensor> = FxHashMap::default();
-        gradients.insert(result.id(), runtime.full(result.shape(), 1.0)?);
+        gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
         // Watched tensor -> ops that are still to add to its gradient.
-        let mut uses: FxHashMap<u64, usize> =
-            watched.into_inner().into_iter().map(|id| (id, 0)).collect();
-        for input in nodes.iter().flat_map(|node| &node.inputs) {
-            uses.entry(input.id).and_modify(|n| *n += 1);
-        }
+        let mut uses: FxHashMap<u64, usize> = self.watched().iter().map(|&id| (id, 0)).collect();
+        let (count, watched_outputs) = {
+            let nodes = self.log.nodes();
+            for id in nodes.iter().flatten().flat_map(|node| &node.inputs) {
+                uses.entry(*id).and_modify(|n| *n += 1);
+            }
+            let outputs = nodes.iter().flatten().flat_map(|node| &node.outputs).copied();
+            (nodes.len(), outputs.filter(|id| uses.contains_key(id)).collect::<FxHashSet<u64>>())
+        };
         if uses.get(&result.id()) == Some(&0) {
             complete(result.id(), gradients[&result.id()].clone())?;
         }
-        let watched_outputs: FxHashSet<u64> = nodes
-            .iter()
-            .flat_map(|n| &n.outputs)
-            .map(|o| o.id)
-            .filter(|id| uses.contains_key(id))
-            .collect();
-        while let Some(node) = nodes.pop() {
-            let dy: SmallVec<[Option<Tensor>; 2]> =
-                node.outputs.iter().map(|o| gradients.remove(&o.id)).collect();
-            let dx = if dy.iter().any(Option::is_some) {
-                rules::gradients(&node, &dy, &runtime)?
-            } else {
-                smallvec![None; node.inputs.len()]
-            };
-            let inputs: SmallVec<[u64; 3]> = node.inputs.iter().map(|input| input.id).collect();
+        for at in (0..count).rev() {
+            // Not under the lock: ops of its gradient are written down, too.
+            let Some(node) = self.log.nodes()[at].take() else { continue };
+            let dys: SmallVec<[Option<Tensor>; 2]> =
+                node.outputs.iter().map(|id| gradients.remove(id)).collect();
+            let is_reached = dys.iter().any(Option::is_some);
+            let dx = if is_reached { node.gradients(&dys)? } else { InputGradients::new() };
+            let inputs = node.inputs.clone();
             // Nothing of this op is read again; a parameter must have no other handle to be updated in
             // place.
-            drop((node, dy));
+            match graph {
+                Graph::Kept => self.log.nodes()[at] = Some(node),
+                Graph::LetGo => drop(node),
+            }
+            drop(dys);
+            let dx = dx.into_iter().chain(std::iter::repeat(None));
             for (id, gradient) in inputs.into_iter().zip(dx) {
                 if let Some(gradient) = gradient {
                     let total = match gradients.remove(&id) {
-                        Some(sum) => runtime.add(&sum, &gradient)?,
+                        Some(sum) => sum.add(&gradient)?,
                         None => gradient,
                     };
                     gradients.insert(id, total);
@@ -240,45 +233,30 @@ impl Tape {
         Ok(())
     }
 
-    fn record(&self, op: Op, inputs: &[&Tensor], outputs: &Tensors) -> Result<(), Error> {
-        let mut tracked = self.tracked.borrow_mut();
-        let wanted: SmallVec<[bool; 3]> =
-            inputs.iter().map(|t| tracked.contains(&t.id())).collect();
-        if !wanted.contains(&true) {
-            return Ok(());
+    /// Fails unless gradients of `result` can be asked for.
+    fn check(&self, result: &Tensor) -> Result<(), Error> {
+        if result.layout().elements() != 1 {
+            let message =
+                format!("starts from a scalar, but this is {}; sum it first", result.layout());
+            return Err(OpError::new("backward", message).into());
         }
-        let reads = rules::reads(&op, &wanted)?;
-        let inputs = inputs
-            .iter()
-            .enumerate()
-            .map(|(i, t)| Operand::new(t, wanted[i], reads.inputs.contains(&i)));
-        let inputs = inputs.collect();
-        tracked.extend(outputs.iter().filter(|t| t.dtype() == DType::F32).map(Tensor::id));
-        let outputs = outputs
-            .iter()
-            .enumerate()
-            .map(|(i, t)| Operand::new(t, true, reads.outputs.contains(&i)));
-        self.nodes.borrow_mut().push(Node { op, inputs, outputs: outputs.collect() });
+        if !result.tape().is_some_and(|log| Arc::ptr_eq(&log, &self.log)) {
+            let message = match self.watched().len() {
+                0 => "nothing is watched; watch() the parameters before the ops that use them"
+                    .to_owned(),
+                n => format!(
+                    "the result depends on none of the {n} watched tensors; watch() them before the ops that use them"
+                ),
+            };
+            return Err(OpError::new("backward", message).into());
+        }
         Ok(())
     }
 }
 
-impl Ops for Tape {
-    fn run(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error> {
-        let outputs = self.runtime.apply(op.clone(), inputs)?;
-        self.record(op, inputs, &outputs)?;
-        Ok(outputs)
-    }
-
-    fn random_state(&self) -> (u64, u64) {
-        self.runtime.next_random()
-    }
-
-    fn commit(&self, x: &Tensor) -> Result<(), Error> {
-        self.runtime.commit(x)
-    }
-
-    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
-        self.runtime.replace(target, value)
-    }
+/// What becomes of what a tape holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Graph {
+    Kept,
+    LetGo,
 }

@@ -15,7 +15,7 @@ const TF32: (u32, u32) = (8, 0);
 /// One that is open.
 pub struct Gpu {
     /// Boxed, for it is large.
-    device: Box<Cuda>,
+    device: Box<Cuda<Op>>,
     about: Description,
     tf32: bool,
 }

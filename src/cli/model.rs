@@ -1,6 +1,6 @@
 use clap::ValueEnum;
 use remat::nn::{ResNet, Sequential, mlp, resnet};
-use remat::{Error, Ops};
+use remat::{Error, Runtime};
 use std::fmt;
 
 /// The networks that can be trained by name.
@@ -30,12 +30,12 @@ impl Model {
     /// A fresh network for images of this shape.
     pub fn build(
         self,
-        ops: &dyn Ops,
+        runtime: &Runtime,
         [channels, height, width]: [usize; 3],
         classes: usize,
     ) -> Result<Sequential, Error> {
         let kind = match self {
-            Self::Mlp => return mlp(ops, channels * height * width, &HIDDEN, classes),
+            Self::Mlp => return mlp(runtime, channels * height * width, &HIDDEN, classes),
             Self::ResNet20 => ResNet::Cifar { n: 3 },
             Self::ResNet32 => ResNet::Cifar { n: 5 },
             Self::ResNet110 => ResNet::Cifar { n: 18 },
@@ -43,7 +43,7 @@ impl Model {
             Self::ResNet18 => ResNet::R18,
             Self::ResNet50 => ResNet::R50,
         };
-        resnet(ops, kind, channels, [height, width], classes)
+        resnet(runtime, kind, channels, [height, width], classes)
     }
 }
 

@@ -5,7 +5,7 @@ use super::model::Model;
 use remat::autograd::Tape;
 use remat::nn::{Mode, Module as _, Sequential, State, parameters, state};
 use remat::optim::Sgd;
-use remat::{Error, HostTensor, Ops as _, Pending, Runtime, Stats};
+use remat::{Error, HostTensor, Pending, Runtime, Stats};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
@@ -70,16 +70,14 @@ impl Session {
     ) -> Result<Step, Error> {
         let runtime = &self.runtime;
         let tape = Tape::new(runtime);
-        for (_, parameter) in parameters(&mut self.network) {
-            tape.watch(parameter);
-        }
+        tape.watch(&mut self.network);
         let x = runtime.put(images)?;
         runtime.label(&x, "images")?;
-        let logits = self.network.forward(&tape, &x, Mode::Train)?;
+        let logits = self.network.forward(&x, Mode::Train)?;
         drop(x);
         let labels = runtime.put(labels)?;
         runtime.label(&labels, "labels")?;
-        let loss = tape.cross_entropy(&logits, &labels)?;
+        let loss = logits.cross_entropy(&labels)?;
         drop((logits, labels));
         self.optimizer.lr = lr;
         self.optimizer.minimize(tape, &loss, &mut self.network)?;
@@ -93,7 +91,7 @@ impl Session {
     pub fn infer(&mut self, images: Arc<HostTensor>) -> Result<HostTensor, Error> {
         let x = self.runtime.put(images)?;
         self.runtime.label(&x, "images")?;
-        let logits = self.network.forward(&self.runtime, &x, Mode::Infer)?;
+        let logits = self.network.forward(&x, Mode::Infer)?;
         drop(x);
         self.runtime.get(&logits)
     }

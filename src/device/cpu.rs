@@ -9,16 +9,23 @@
 
 #![deny(unsafe_code)]
 
-mod execute;
-mod kernels;
+pub(crate) mod copy;
+pub(crate) mod lanes;
+pub(crate) mod math;
+pub(crate) mod numbers;
+mod operands;
 mod region;
+pub(crate) mod split;
 mod team;
+#[allow(unsafe_code)]
+pub(crate) mod wide;
 
 use self::region::{Region, WORD};
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
-use crate::ops::Op;
+use crate::op::Operation;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -29,16 +36,32 @@ pub const PACKING_BYTES: usize = 640 << 10;
 /// Threads that a [`Team`] has at most: as many as a large machine, and far fewer than would be a mistake.
 pub const MAX_THREADS: usize = 1024;
 
-pub use self::execute::workspace;
+pub use self::operands::Operands;
 pub use self::team::Team;
-#[cfg(feature = "cuda")]
-pub(super) use self::{execute::conv_shape, kernels::conv2d::ConvShape};
 
-/// Runs the built-in ops on the processor.
+/// Ops that run on the processor.
+pub trait Kernels: Operation + Sync {
+    /// How many of its first inputs the op updates in place; its outputs are these.
+    fn updates(&self) -> usize {
+        0
+    }
+
+    /// Scratch bytes of a run. Depends on nothing but the arguments, so that a simulated device can ask for the same.
+    fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64;
+
+    /// Runs the op, on a thread of the device's [`Team`].
+    ///
+    /// # Errors
+    /// If it could not be run.
+    fn cpu(&self, operands: Operands<'_>) -> Result<(), DeviceError>;
+}
+
+/// Runs ops on the processor.
 #[derive(Debug)]
-pub struct Cpu {
+pub struct Cpu<O> {
     threads: Threads,
     region: Region,
+    ops: PhantomData<fn(O)>,
 }
 
 #[derive(Debug)]
@@ -48,23 +71,23 @@ enum Threads {
     Team(Team),
 }
 
-impl Cpu {
+impl<O: Kernels> Cpu<O> {
     /// A device with a [`Team`] of its own, of so many threads or of as many as the system offers. They start when
     /// memory is reserved, and end with the device.
     #[must_use]
     pub fn new(threads: Option<usize>) -> Self {
-        Self { threads: Threads::Wanted(threads), region: Region::default() }
+        Self { threads: Threads::Wanted(threads), region: Region::default(), ops: PhantomData }
     }
 
     /// A device whose work a team shares. Used on a thread of that team, small ops start without a hand-over.
     #[must_use]
     pub fn of(team: &Team) -> Self {
-        Self { threads: Threads::Team(team.clone()), region: Region::default() }
+        Self { threads: Threads::Team(team.clone()), region: Region::default(), ops: PhantomData }
     }
 }
 
-impl Device for Cpu {
-    type Op = Op;
+impl<O: Kernels> Device for Cpu<O> {
+    type Op = O;
     type Host = HostTensor;
 
     fn name(&self) -> &str {
@@ -101,10 +124,10 @@ impl Device for Cpu {
         let words = self.region.one(bytes_of(&from)?)?;
         let host = match layout.dtype() {
             DType::F32 => {
-                HostTensor::f32(*layout.shape(), packed(bytemuck::cast_slice(words), &layout))
+                HostTensor::f32(*layout.shape(), copy::packed(bytemuck::cast_slice(words), &layout))
             }
             DType::I32 => {
-                HostTensor::i32(*layout.shape(), packed(bytemuck::cast_slice(words), &layout))
+                HostTensor::i32(*layout.shape(), copy::packed(bytemuck::cast_slice(words), &layout))
             }
             DType::U8 => return Err(no_bytes(&layout)),
         };
@@ -115,17 +138,17 @@ impl Device for Cpu {
         self.region.copy(from, to, bytes)
     }
 
-    fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        workspace(op, inputs, outputs)
+    fn workspace(&self, op: &O, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        op.cpu_workspace(inputs, outputs)
     }
 
-    fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
+    fn execute(&mut self, call: Call<'_, O>) -> Result<Took, DeviceError> {
         let start = Instant::now();
         let Threads::Team(team) = &self.threads else {
             return Err(DeviceError::new("cpu: an op was run before any memory was reserved"));
         };
         let region = &mut self.region;
-        team.run(|| execute::execute(&call, region))?;
+        team.run(|| call.op.cpu(Operands::lend(&call, region)?))?;
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 }
@@ -145,13 +168,6 @@ fn bytes_of(place: &Place) -> Result<Range<u64>, DeviceError> {
 
 fn no_bytes(layout: &Layout) -> DeviceError {
     DeviceError::new(format!("cpu has no tensors of raw bytes such as {layout}"))
-}
-
-/// The elements in row-major order. `elements` starts with the first one.
-pub(super) fn packed<T: Copy + Default + Send + Sync>(elements: &[T], layout: &Layout) -> Vec<T> {
-    let mut out = vec![T::default(); layout.elements()];
-    kernels::copy::strided(&mut out, elements, layout);
-    out
 }
 
 #[cfg(test)]

@@ -13,45 +13,50 @@
 //! taken to move blocks through. On the host, values on their way go through pinned memory: as much as was ever
 //! on its way at once, and never more than 540 MiB. No op takes any memory of its own.
 
-mod blas;
+pub(crate) mod blas;
 mod cache;
+mod check;
 mod compile;
-mod convolution;
+pub(crate) mod dnn;
 mod driver;
-mod execute;
-mod fault;
-mod gpu;
-mod kernels;
-mod launch;
-mod libraries;
+pub(crate) mod fault;
+pub(crate) mod gpu;
+pub(crate) mod kernels;
+pub(crate) mod launch;
+pub(crate) mod libraries;
 #[cfg(test)]
 mod library_tests;
 mod memory;
 mod options;
 mod pinned;
-mod product;
 mod reads;
-mod scratch;
+pub(crate) mod scratch;
 mod staging;
+pub(crate) mod steps;
 mod timing;
 mod versions;
+pub(crate) mod windows;
 
 pub use self::driver::{Description, devices};
+pub use self::gpu::Gpu;
+pub use self::kernels::Family;
+pub use self::launch::{Grid, Kernel, Parameter, Ptr};
+pub use self::libraries::Libraries;
 pub use self::options::Options;
+pub use self::scratch::Scratch;
 pub use self::versions::{Library, libraries};
 
-use self::gpu::Gpu;
-use self::libraries::Libraries;
 use self::reads::Reads;
 use self::staging::Staging;
 use self::timing::Timing;
-use crate::device::cpu::packed;
+use crate::device::cpu::{self, copy::packed};
 use crate::device::sim::{Sim, Speed};
 use crate::device::{Call, Device, DeviceError, Place, Reading, Took};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
-use crate::ops::Op;
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Of [`Cuda::available_bytes`]: code of the libraries and stacks of kernels. A reasoned figure, not a
@@ -61,8 +66,35 @@ const MARGIN: u64 = 512 << 20;
 /// Of the same: 2 % of what is free, for others who use the GPU.
 const OTHERS: u64 = 50;
 
-/// Runs the built-in ops on an NVIDIA GPU.
-pub struct Cuda {
+/// Ops that run on a GPU.
+pub trait Kernels: cpu::Kernels {
+    /// Scratch bytes of a run. Depends on nothing but the arguments; libraries choose their algorithms when they
+    /// are first asked for a shape.
+    fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
+
+    /// Runs the op, once all that was given before is done. Its operands lie within the memory, outputs and
+    /// workspace apart from each other and from all inputs but their own old value; and not all outputs are
+    /// without elements.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    fn cuda(&self, gpu: &mut Gpu, operands: &Operands<'_>) -> Result<(), DeviceError>;
+}
+
+/// What an op runs on.
+#[derive(Clone, Debug)]
+pub struct Operands<'a> {
+    /// Where the inputs are, in order.
+    pub inputs: &'a [Place],
+    /// Where the outputs go.
+    pub outputs: &'a [Place],
+    /// Scratch bytes.
+    pub workspace: Range<u64>,
+}
+
+/// Runs ops on an NVIDIA GPU.
+pub struct Cuda<O> {
+    ops: PhantomData<fn(O)>,
     gpu: Gpu,
     timing: Timing,
     /// `None` before `reserve`.
@@ -71,7 +103,7 @@ pub struct Cuda {
     reads: Option<Reads>,
 }
 
-impl Cuda {
+impl<O: Kernels> Cuda<O> {
     /// Opens a device.
     ///
     /// # Errors
@@ -79,7 +111,7 @@ impl Cuda {
     pub fn open(options: Options) -> Result<Self, DeviceError> {
         let gpu = Gpu::open(options.ordinal, options.tf32, options.cudnn)?;
         let timing = Timing::new(gpu.events().clone());
-        Ok(Self { gpu, timing, staging: None, reads: None })
+        Ok(Self { gpu, timing, staging: None, reads: None, ops: PhantomData })
     }
 
     /// What it is, and how much of its memory nobody uses now.
@@ -108,10 +140,20 @@ impl Cuda {
 
     /// A simulated device with the same workspaces, and so the same peak of memory.
     #[must_use]
-    pub fn sim(&self) -> Sim<Op, HostTensor> {
+    pub fn sim(&self) -> Sim<O, HostTensor> {
         let libraries = Arc::clone(self.gpu.libraries());
-        Sim::new(Speed::GPU)
-            .with_workspace(move |op, inputs, outputs| workspace(&libraries, op, inputs, outputs))
+        Sim::new(Speed::GPU).with_workspace(move |op: &O, inputs, outputs| {
+            op.cuda_workspace(&libraries, inputs, outputs)
+        })
+    }
+
+    fn run(&mut self, call: &Call<'_, O>) -> Result<(), DeviceError> {
+        check::operands(&self.gpu, call)?;
+        if call.outputs.iter().all(|place| place.layout.elements() == 0) {
+            return Ok(());
+        }
+        let Call { inputs, outputs, ref workspace, .. } = *call;
+        call.op.cuda(&mut self.gpu, &Operands { inputs, outputs, workspace: workspace.clone() })
     }
 
     fn staging(&mut self) -> &mut Staging {
@@ -119,8 +161,8 @@ impl Cuda {
     }
 }
 
-impl Device for Cuda {
-    type Op = Op;
+impl<O: Kernels> Device for Cuda<O> {
+    type Op = O;
     type Host = HostTensor;
 
     fn name(&self) -> &str {
@@ -185,17 +227,17 @@ impl Device for Cuda {
         self.gpu.memory().copy(from, to, bytes)
     }
 
-    fn workspace(&self, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        workspace(self.gpu.libraries(), op, inputs, outputs)
+    fn workspace(&self, op: &O, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        op.cuda_workspace(self.gpu.libraries(), inputs, outputs)
     }
 
-    fn execute(&mut self, call: Call<'_, Op>) -> Result<Took, DeviceError> {
+    fn execute(&mut self, call: Call<'_, O>) -> Result<Took, DeviceError> {
         if !call.timed {
-            execute::execute(&mut self.gpu, &call)?;
+            self.run(&call)?;
             return Ok(Took::Unknown);
         }
         let events = self.timing.start()?;
-        execute::execute(&mut self.gpu, &call)?;
+        self.run(&call)?;
         self.timing.end(events)?;
         Ok(Took::Later)
     }
@@ -222,7 +264,7 @@ fn host_of(mut words: Vec<u32>, layout: &Layout) -> Result<HostTensor, DeviceErr
     host.map_err(|e| DeviceError::new(e.to_string()))
 }
 
-impl fmt::Debug for Cuda {
+impl<O> fmt::Debug for Cuda<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cuda")
             .field("ordinal", &self.gpu.context().ordinal())
@@ -230,22 +272,9 @@ impl fmt::Debug for Cuda {
     }
 }
 
-/// Scratch bytes a run needs. Libraries choose their algorithms when they are first asked for a shape.
-fn workspace(libraries: &Libraries, op: &Op, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-    let bytes = match op {
-        Op::MatMul => product::workspace(inputs, outputs),
-        Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. } => {
-            convolution::workspace(libraries, op, inputs, outputs)
-        }
-        _ => execute::workspace(op, inputs, outputs),
-    };
-    // More than any memory holds: saturate.
-    bytes.min(isize::MAX as u64)
-}
-
 /// The device that tests run on, or word that there is none.
 #[cfg(test)]
-pub(crate) fn for_tests() -> Option<Cuda> {
+pub(crate) fn for_tests() -> Option<Cuda<crate::ops::Op>> {
     match Cuda::open(Options::default()) {
         Ok(device) => Some(device),
         Err(reason) => {

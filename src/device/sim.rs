@@ -3,11 +3,11 @@
 //! The engine over this device is the simulator: it evicts and regenerates exactly as it would over the
 //! device it stands in for, as long as both ask for the same workspaces and costs.
 
+use crate::device::cpu::Kernels;
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::Layout;
-use crate::op::Op;
-use crate::ops;
+use crate::op::Operation;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub struct Sim<O, H> {
     host: PhantomData<fn() -> H>,
 }
 
-impl<O: Op, H: HostValue> Sim<O, H> {
+impl<O: Operation, H: HostValue> Sim<O, H> {
     /// A device of this speed, whose ops need no workspace.
     #[must_use]
     pub fn new(speed: Speed) -> Self {
@@ -103,15 +103,15 @@ impl<O: Op, H: HostValue> Sim<O, H> {
     }
 }
 
-impl Sim<ops::Op, HostTensor> {
+impl<O: Kernels> Sim<O, HostTensor> {
     /// Stands in for the `cpu` device: the same peak of memory, nothing computed.
     #[must_use]
     pub fn cpu() -> Self {
-        Self::new(Speed::CPU).with_workspace(super::cpu::workspace)
+        Self::new(Speed::CPU).with_workspace(O::cpu_workspace)
     }
 }
 
-impl<O: Op, H: HostValue> Device for Sim<O, H> {
+impl<O: Operation, H: HostValue> Device for Sim<O, H> {
     type Op = O;
     type Host = H;
 
@@ -176,16 +176,22 @@ impl<O, H> fmt::Debug for Sim<O, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostTensor;
     use crate::layout::DType;
+    use crate::ops::{Conv2d, MatMul, Op};
+
+    fn sim() -> Sim<Op, HostTensor> {
+        Sim::cpu()
+    }
 
     #[test]
     fn seconds_are_those_of_the_formula() {
-        let mut sim = Sim::cpu();
+        let mut sim = sim();
         let place =
             |shape: [usize; 2]| Place { storage: 0, layout: Layout::contiguous(DType::F32, shape) };
         let (inputs, outputs) = ([place([10, 20]), place([20, 30])], [place([10, 30])]);
         let call = Call {
-            op: &ops::Op::MatMul,
+            op: &MatMul.into(),
             inputs: &inputs,
             outputs: &outputs,
             workspace: 0..0,
@@ -199,25 +205,25 @@ mod tests {
     fn workspaces_are_those_of_the_cpu() {
         let layouts = [[2, 16, 8, 8], [8, 16, 3, 3], [2, 8, 8, 8]]
             .map(|shape| Layout::contiguous(DType::F32, shape));
-        let conv = ops::Op::Conv2d(ops::Conv2d { stride: [1, 1], padding: [1, 1] });
-        let bytes = Sim::cpu().workspace(&conv, &layouts[..2], &layouts[2..]);
+        let conv = Conv2d { stride: [1, 1], padding: [1, 1] }.into();
+        let bytes = sim().workspace(&conv, &layouts[..2], &layouts[2..]);
         assert_eq!(
             bytes,
             crate::device::cpu::Cpu::new(None).workspace(&conv, &layouts[..2], &layouts[2..])
         );
         assert!(bytes > 0);
-        assert_eq!(Sim::cpu().workspace(&ops::Op::MatMul, &layouts[..2], &layouts[2..]), 0);
+        assert_eq!(sim().workspace(&MatMul.into(), &layouts[..2], &layouts[2..]), 0);
     }
 
     #[test]
     fn what_is_read_has_the_shape_that_was_asked_for() {
         let turned = Layout::contiguous(DType::I32, [2, 3]).permute(&[1, 0]).unwrap();
-        let host = Sim::cpu().read(Place { storage: 1 << 40, layout: turned }).unwrap();
+        let host = sim().read(Place { storage: 1 << 40, layout: turned }).unwrap();
         assert_eq!(host.layout(), Layout::contiguous(DType::I32, [3, 2]));
         let absurd = Layout::contiguous(DType::F32, [usize::MAX]);
-        let error = Sim::cpu().read(Place { storage: 0, layout: absurd }).unwrap_err();
+        let error = sim().read(Place { storage: 0, layout: absurd }).unwrap_err();
         assert!(error.to_string().contains("no room"), "{error}");
-        let mut bytes = Sim::<ops::Op, Layout>::new(Speed::CPU);
+        let mut bytes = Sim::<Op, Layout>::new(Speed::CPU);
         bytes.reserve(u64::MAX).unwrap();
         assert_eq!(
             bytes.read(Place { storage: 0, layout: Layout::raw(1 << 50) }).unwrap().bytes(),

@@ -5,7 +5,7 @@ use super::table::StorageKeys;
 use super::{Body, Engine, Error, Keys, LastRun, TensorKey, Work};
 use crate::device::Device;
 use crate::layout::Layout;
-use crate::op::{Op, Output, Outputs, check_outputs};
+use crate::op::{Operation as _, Output, Outputs, check_outputs};
 use smallvec::SmallVec;
 
 /// What an op reads: storages, and how it looks at them.

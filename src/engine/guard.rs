@@ -3,7 +3,7 @@
 use crate::device::DeviceError;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::op::{Op, OpError, Outputs};
+use crate::op::{OpError, Operation, Outputs};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,7 +28,7 @@ pub(crate) fn caught<T>(
 }
 
 /// The outputs of `op`, by its own account.
-pub(crate) fn inferred<O: Op>(
+pub(crate) fn inferred<O: Operation>(
     op: &O,
     inputs: &[Layout],
 ) -> Result<Result<Outputs, OpError>, Error> {

@@ -7,7 +7,7 @@ use crate::cost::Run;
 use crate::device::{Call, Device, Place, Took};
 use crate::layout::Layout;
 use crate::memory::Held;
-use crate::op::Op;
+use crate::op::Operation as _;
 use smallvec::SmallVec;
 
 pub(super) type Blocks = SmallVec<[Held; 4]>;

@@ -106,7 +106,7 @@ mod tests {
     use crate::device::sim::Sim;
     use crate::engine::{Engine, Settings, TensorKey};
     use crate::layout::Dims;
-    use crate::ops::{Binary, Op};
+    use crate::ops::{Binary, Fill, Op};
     use crate::policy::PolicyKind;
 
     type SimEngine = Engine<Sim<Op, HostTensor>>;
@@ -117,11 +117,11 @@ mod tests {
     }
 
     fn fill(engine: &mut SimEngine) -> TensorKey {
-        engine.apply(Op::Fill { shape: Dims::new(&[8]), value: 1.0 }, &[]).unwrap()[0]
+        engine.apply(Fill { shape: Dims::new(&[8]), value: 1.0 }.into(), &[]).unwrap()[0]
     }
 
     fn add(engine: &mut SimEngine, a: TensorKey, b: TensorKey) -> TensorKey {
-        engine.apply(Op::Binary(Binary::Add), &[a, b]).unwrap()[0]
+        engine.apply(Binary::Add.into(), &[a, b]).unwrap()[0]
     }
 
     /// With n tensors held, the end of a step took time in proportion to n * n.

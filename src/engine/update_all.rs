@@ -5,7 +5,7 @@ use super::in_place::{Skipped, Targets};
 use super::table::StorageKeys;
 use super::{Engine, Error, Keys, Layouts, TensorKey};
 use crate::device::Device;
-use crate::op::{Op as _, OpError, Output, Outputs};
+use crate::op::{OpError, Operation as _, Output, Outputs};
 use rustc_hash::FxHashSet;
 
 /// What [`Engine::issue`] takes, for one of several updates.

@@ -16,7 +16,7 @@ pub(super) struct TraceOp {
     pub rematerializable: bool,
 }
 
-impl op::Op for TraceOp {
+impl op::Operation for TraceOp {
     fn name(&self) -> &str {
         &self.name
     }

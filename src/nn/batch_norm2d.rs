@@ -1,6 +1,7 @@
 use super::{Mode, Module, State, join};
 use crate::error::Error;
-use crate::runtime::{Ops, Tensor};
+use crate::ops::{BatchNormOutput, BatchNormParameters, Tensor};
+use crate::runtime::Runtime;
 
 /// Batch normalization over the channels of images (Ioffe and Szegedy, ICML 2015).
 #[derive(Debug)]
@@ -21,27 +22,28 @@ impl BatchNorm2d {
     ///
     /// # Errors
     /// If a size is absurd.
-    pub fn new(ops: &dyn Ops, channels: usize) -> Result<Self, Error> {
+    pub fn new(runtime: &Runtime, channels: usize) -> Result<Self, Error> {
         Ok(Self {
-            gamma: ops.full(&[channels], 1.0)?,
-            beta: ops.full(&[channels], 0.0)?,
-            running_mean: ops.full(&[channels], 0.0)?,
-            running_var: ops.full(&[channels], 1.0)?,
+            gamma: runtime.full(&[channels], 1.0)?,
+            beta: runtime.full(&[channels], 0.0)?,
+            running_mean: runtime.full(&[channels], 0.0)?,
+            running_var: runtime.full(&[channels], 1.0)?,
         })
     }
 }
 
 impl Module for BatchNorm2d {
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
-        let state = [&self.gamma, &self.beta, &self.running_mean, &self.running_var];
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let Self { gamma, beta, running_mean, running_var } = self;
+        let parameters = BatchNormParameters { gamma, beta, running_mean, running_var };
         if mode == Mode::Infer {
-            return ops.batch_norm_infer(x, state, Self::EPS);
+            return x.batch_norm_infer(&parameters, Self::EPS);
         }
-        let [y, _mean, _inv_std, mean, var] =
-            ops.batch_norm(x, state, Self::MOMENTUM, Self::EPS)?;
+        let BatchNormOutput { y, running_mean: mean, running_var: var, .. } =
+            x.batch_norm(&parameters, Self::MOMENTUM, Self::EPS)?;
         // As leaves, the statistics are values like any other: recomputing y cannot apply them twice.
-        ops.replace(&mut self.running_mean, &mean)?;
-        ops.replace(&mut self.running_var, &var)?;
+        self.running_mean.replace(&mean)?;
+        self.running_var.replace(&var)?;
         Ok(y)
     }
 

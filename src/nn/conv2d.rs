@@ -1,7 +1,7 @@
 use super::{Mode, Module, State, join};
 use crate::error::Error;
-use crate::ops::{self, Distribution};
-use crate::runtime::{Ops, Tensor};
+use crate::ops::{self, Distribution, Tensor};
+use crate::runtime::Runtime;
 
 /// A convolution of images `[n, inputs, h, w]`, without bias.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ impl Conv2d {
     /// # Errors
     /// If a size is absurd.
     pub fn new(
-        ops: &dyn Ops,
+        runtime: &Runtime,
         inputs: usize,
         outputs: usize,
         kernel: usize,
@@ -26,7 +26,7 @@ impl Conv2d {
     ) -> Result<Self, Error> {
         let std = (2.0 / (outputs * kernel * kernel).max(1) as f32).sqrt();
         Ok(Self {
-            weight: ops.random(
+            weight: runtime.random(
                 &[outputs, inputs, kernel, kernel],
                 Distribution::Normal { mean: 0.0, std },
             )?,
@@ -36,8 +36,8 @@ impl Conv2d {
 }
 
 impl Module for Conv2d {
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
-        ops.conv2d(x, &self.weight, self.conv)
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        x.conv2d(&self.weight, self.conv)
     }
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {

@@ -1,7 +1,7 @@
 use super::{Mode, Module, State, join};
 use crate::error::Error;
-use crate::ops::Distribution;
-use crate::runtime::{Ops, Tensor};
+use crate::ops::{Distribution, Tensor};
+use crate::runtime::Runtime;
 
 /// `y = x weight^T + bias`, for `x [n, inputs]`.
 #[derive(Debug)]
@@ -17,19 +17,19 @@ impl Linear {
     ///
     /// # Errors
     /// If a size is absurd.
-    pub fn new(ops: &dyn Ops, inputs: usize, outputs: usize) -> Result<Self, Error> {
+    pub fn new(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
         let distribution = Distribution::Uniform { low: -bound, high: bound };
         Ok(Self {
-            weight: ops.random(&[outputs, inputs], distribution)?,
-            bias: ops.random(&[outputs], distribution)?,
+            weight: runtime.random(&[outputs, inputs], distribution)?,
+            bias: runtime.random(&[outputs], distribution)?,
         })
     }
 }
 
 impl Module for Linear {
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
-        ops.add(&ops.matmul(x, &ops.transpose(&self.weight)?)?, &self.bias)
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        x.matmul(&self.weight.t()?)? + &self.bias
     }
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {

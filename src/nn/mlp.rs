@@ -1,27 +1,25 @@
 use super::{Linear, Sequential};
 use crate::error::Error;
-use crate::runtime::Ops;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
 
 /// Fully connected layers of the given widths with relu between, for inputs of any shape `[n, ..]`.
 ///
 /// # Errors
 /// If a size is absurd.
 pub fn mlp(
-    ops: &dyn Ops,
+    runtime: &Runtime,
     inputs: usize,
     hidden: &[usize],
     classes: usize,
 ) -> Result<Sequential, Error> {
-    let mut net = Sequential::new().then_apply("flatten", |ops, x, _| {
-        let rows = x.shape().first().copied().unwrap_or(1);
-        ops.reshape(x, &[rows, x.layout().elements().checked_div(rows).unwrap_or(0)])
-    });
+    let mut net = Sequential::new().then_fn("flatten", Tensor::flatten);
     let mut width = inputs;
     for (i, &next) in hidden.iter().enumerate() {
         net = net
-            .then(format!("fc{}", i + 1), Linear::new(ops, width, next)?)
-            .then_apply(format!("relu{}", i + 1), |ops, x, _| ops.relu(x));
+            .then(format!("fc{}", i + 1), Linear::new(runtime, width, next)?)
+            .then_fn(format!("relu{}", i + 1), Tensor::relu);
         width = next;
     }
-    Ok(net.then("out", Linear::new(ops, width, classes)?))
+    Ok(net.then("out", Linear::new(runtime, width, classes)?))
 }

@@ -1,7 +1,7 @@
 use super::{BatchNorm2d, Conv2d, Linear, Residual, Sequential};
 use crate::error::Error;
-use crate::ops::Pool2d;
-use crate::runtime::Ops;
+use crate::ops::{Pool2d, Tensor};
+use crate::runtime::Runtime;
 
 /// The residual networks of He et al. (CVPR 2016).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ const LARGE_IMAGE: usize = 64;
 /// # Errors
 /// If a size is absurd.
 pub fn resnet(
-    ops: &dyn Ops,
+    runtime: &Runtime,
     kind: ResNet,
     channels: usize,
     size: [usize; 2],
@@ -41,12 +41,12 @@ pub fn resnet(
     let large = stages.len() == 4 && size.iter().all(|&s| s >= LARGE_IMAGE);
     let (kernel, stride) = if large { (7, 2) } else { (3, 1) };
     let mut net = Sequential::new()
-        .then("conv1", Conv2d::new(ops, channels, width, kernel, stride)?)
-        .then("bn1", BatchNorm2d::new(ops, width)?)
-        .then_apply("relu", |ops, x, _| ops.relu(x));
+        .then("conv1", Conv2d::new(runtime, channels, width, kernel, stride)?)
+        .then("bn1", BatchNorm2d::new(runtime, width)?)
+        .then_fn("relu", Tensor::relu);
     if large {
-        net = net.then_apply("pool", |ops, x, _| {
-            ops.max_pool2d(x, Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] })
+        net = net.then_fn("pool", |x| {
+            x.max_pool2d(Pool2d { kernel: [3, 3], stride: [2, 2], padding: [1, 1] })
         });
     }
     let mut inputs = width;
@@ -55,9 +55,9 @@ pub fn resnet(
         for block in 0..blocks {
             let stride = if i > 0 && block == 0 { 2 } else { 1 };
             let residual = if bottleneck {
-                Residual::bottleneck(ops, inputs, width, stride)?
+                Residual::bottleneck(runtime, inputs, width, stride)?
             } else {
-                Residual::basic(ops, inputs, width, stride)?
+                Residual::basic(runtime, inputs, width, stride)?
             };
             inputs = if bottleneck { 4 * width } else { width };
             stage = stage.then(block.to_string(), residual);
@@ -65,6 +65,6 @@ pub fn resnet(
         net = net.then(format!("layer{}", i + 1), stage);
     }
     Ok(net
-        .then_apply("pool", |ops, x, _| ops.global_avg_pool(x))
-        .then("fc", Linear::new(ops, inputs, classes)?))
+        .then_fn("pool", Tensor::global_avg_pool)
+        .then("fc", Linear::new(runtime, inputs, classes)?))
 }

@@ -1,6 +1,6 @@
 use super::{Mode, Module, State, join};
 use crate::error::Error;
-use crate::runtime::{Ops, Tensor};
+use crate::ops::Tensor;
 
 /// Modules one after the other.
 #[derive(Default)]
@@ -22,11 +22,11 @@ impl Sequential {
         self
     }
 
-    /// Adds a function without state.
+    /// Adds a function without state, such as [`Tensor::relu`].
     #[must_use]
-    pub fn then_apply<F>(self, name: impl Into<String>, function: F) -> Self
+    pub fn then_fn<F>(self, name: impl Into<String>, function: F) -> Self
     where
-        F: Fn(&dyn Ops, &Tensor, Mode) -> Result<Tensor, Error> + Send + 'static,
+        F: Fn(&Tensor) -> Result<Tensor, Error> + Send + 'static,
     {
         self.then(name, Function(function))
     }
@@ -35,19 +35,19 @@ impl Sequential {
 /// A function without state, as a module.
 struct Function<F>(F);
 
-impl<F: Fn(&dyn Ops, &Tensor, Mode) -> Result<Tensor, Error> + Send> Module for Function<F> {
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
-        (self.0)(ops, x, mode)
+impl<F: Fn(&Tensor) -> Result<Tensor, Error> + Send> Module for Function<F> {
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        (self.0)(x)
     }
 
     fn state<'a>(&'a mut self, _prefix: &str, _found: &mut Vec<(String, State<'a>)>) {}
 }
 
 impl Module for Sequential {
-    fn forward(&mut self, ops: &dyn Ops, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
         let mut y = x.clone();
         for (_, module) in &mut self.modules {
-            y = module.forward(ops, &y, mode)?;
+            y = module.forward(&y, mode)?;
         }
         Ok(y)
     }

@@ -1,274 +1,336 @@
-//! Ops for tests.
+//! Samples of every op, for tests of devices: layouts of operands, and what is to be in them. No data.
+//!
+//! An op's module has its own: shapes that are worth a test, and a way to draw others by chance. So a test that
+//! goes through [`samples`] or draws of [`each`] covers every op that there is.
 
-use super::{Binary, Conv2d, Distribution, FLOAT, Op, Pool2d, Reduction, Unary};
+use super::Op;
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
-use crate::op::{Op as _, Output, Outputs};
-use std::collections::BTreeSet;
 
-/// One of each op.
-pub(crate) fn one_of_each() -> Vec<Op> {
-    use Binary as B;
-    use Unary as U;
-    let unary =
-        [U::Neg, U::Relu, U::Exp, U::Log, U::Sqrt, U::Recip, U::Square, U::Tanh, U::Sigmoid];
-    let binary = [
-        B::Add,
-        B::Sub,
-        B::Mul,
-        B::Div,
-        B::Maximum,
-        B::Greater,
-        B::ReluGrad,
-        B::TanhGrad,
-        B::SigmoidGrad,
-    ];
-    let shape = Dims::SCALAR;
-    let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
-    let pool = Pool2d { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
-    let reduce = |kind| Op::Reduce { kind, axes: shape, keep_dims: false };
-    let random = |distribution| Op::Random { distribution, shape, key: 1, counter: 2 };
-    let mut ops: Vec<Op> = unary.map(Op::Unary).into();
-    ops.extend(binary.map(Op::Binary));
-    ops.extend([
-        Op::Affine { scale: 2.0, shift: 1.0 },
-        Op::MatMul,
-        Op::Conv2d(conv),
-        Op::Conv2dGradInput { conv, input: [0, 0] },
-        Op::Conv2dGradWeight { conv, kernel: [0, 0] },
-        Op::BatchNorm { momentum: 0.1, eps: 0.1 },
-        Op::BatchNormGrad,
-        Op::BatchNormInfer { eps: 10.0 },
-        Op::MaxPool2d(pool),
-        Op::MaxPool2dGrad { pool, input: [0, 0] },
-        Op::AvgPool2d(pool),
-        Op::AvgPool2dGrad { pool, input: [0, 0] },
-        reduce(Reduction::Sum),
-        reduce(Reduction::Mean),
-        reduce(Reduction::Max),
-        Op::Softmax,
-        Op::SoftmaxGrad,
-        Op::LogSoftmax,
-        Op::LogSoftmaxGrad,
-        Op::CrossEntropy,
-        Op::CrossEntropyGrad,
-        Op::Contiguous,
-        Op::Reshape { shape },
-        Op::Permute { axes: shape },
-        Op::Slice { axis: 0, start: 0, len: 0 },
-        Op::Broadcast { shape },
-        Op::Pad { axis: 0, before: 0, after: 0 },
-        Op::Concat { axis: 0 },
-        Op::Gather { axis: 0 },
-        Op::ScatterAdd { axis: 0, size: 0 },
-        Op::Fill { shape, value: 1.5 },
-        random(Distribution::Uniform { low: 0.0, high: 1.0 }),
-        random(Distribution::Normal { mean: 0.0, std: 1.0 }),
-        random(Distribution::Bernoulli { p: 0.5 }),
-        Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0 },
-        Op::Accumulate,
-    ]);
-    let names: BTreeSet<&str> = ops.iter().map(|op| op.name()).collect();
-    assert_eq!(names, super::names().iter().copied().collect(), "ops that are missing here");
-    ops
+/// An op, and operands it may be given.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// What to run.
+    pub op: Op,
+    /// On what.
+    pub operands: Vec<Operand>,
 }
 
-const SIZES: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
+impl Sample {
+    /// An op on operands.
+    pub(super) fn new(op: impl Into<Op>, operands: impl Into<Vec<Operand>>) -> Self {
+        Self { op: op.into(), operands: operands.into() }
+    }
 
-/// Random layouts and parameters; sizes near overflow among them.
-pub(crate) struct Absurd {
+    /// The operands, as the op looks at them.
+    #[must_use]
+    pub fn layouts(&self) -> Vec<Layout> {
+        self.operands.iter().map(|operand| operand.seen).collect()
+    }
+}
+
+/// A tensor as it is stored, and as the op looks at it.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    /// Contiguous.
+    pub stored: Layout,
+    /// The same, or some view of it.
+    pub seen: Layout,
+    /// What its elements are.
+    pub values: Values,
+}
+
+/// What the elements of an operand are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Values {
+    /// Any numbers, such as between -2 and 2.
+    Real,
+    /// Numbers above 0, such as between 0.25 and 4.25.
+    Positive,
+    /// Integers from 0, below this. If it is 0, there are no elements.
+    Below(usize),
+}
+
+/// Contiguous floats.
+pub(super) fn floats(shape: &[usize]) -> Operand {
+    let stored = Layout::contiguous(DType::F32, Dims::new(shape));
+    Operand { stored, seen: stored, values: Values::Real }
+}
+
+/// Contiguous integers below `below`.
+pub(super) fn ints(shape: &[usize], below: usize) -> Operand {
+    let stored = Layout::contiguous(DType::I32, Dims::new(shape));
+    Operand { stored, seen: stored, values: Values::Below(below) }
+}
+
+/// Floats whose last two dimensions change places.
+pub(super) fn turned(shape: &[usize]) -> Operand {
+    let mut axes: Vec<usize> = (0..shape.len()).collect();
+    axes.swap(shape.len() - 2, shape.len() - 1);
+    let swapped: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
+    floats(&swapped).view(|x| x.permute(&axes))
+}
+
+/// Floats `from`, repeated to `to`.
+pub(super) fn repeated(from: &[usize], to: &[usize]) -> Operand {
+    floats(from).view(|x| x.broadcast_to(&Dims::new(to)))
+}
+
+/// All but the first and the last entry of each row of more.
+pub(super) fn inside(shape: &[usize]) -> Operand {
+    let (last, mut more) = (shape.len() - 1, shape.to_vec());
+    more[last] += 2;
+    floats(&more).view(|x| x.slice(last, 1, shape[last]))
+}
+
+/// Floats of one shape, in every arrangement.
+pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
+    let mut all = vec![floats(shape)];
+    if let Some(last) = shape.len().checked_sub(1) {
+        let mut one = shape.to_vec();
+        one[last] = 1;
+        all.extend([inside(shape), repeated(&one, shape), repeated(&shape[last..], shape)]);
+    }
+    if shape.len() > 1 {
+        all.push(turned(shape));
+    }
+    all
+}
+
+/// Shapes for ops that take any: short rows and long ones, few and many, odd sizes, none at all.
+pub(super) const SHAPES: [&[usize]; 12] = [
+    &[],
+    &[1],
+    &[0],
+    &[3, 0, 2],
+    &[7],
+    &[400_003],
+    &[2, 200_001],
+    &[200_001, 2],
+    &[1023, 512],
+    &[31, 33, 513],
+    &[5001, 1, 16, 7],
+    &[3, 1, 2, 5, 1, 20_000],
+];
+
+impl Operand {
+    /// Above 0.
+    pub(super) fn positive(mut self) -> Self {
+        self.values = Values::Positive;
+        self
+    }
+
+    /// The same elements seen otherwise.
+    ///
+    /// # Panics
+    /// If there is no such view.
+    #[must_use]
+    pub fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
+        self.seen = look(&self.seen).expect("a view");
+        self
+    }
+}
+
+/// One op of each name.
+#[must_use]
+pub fn each() -> Vec<Op> {
+    Op::each()
+}
+
+/// Samples of every op, some of them large: a few MiB.
+#[must_use]
+pub fn samples() -> Vec<Sample> {
+    each().iter().flat_map(|op| op.definition().samples()).collect()
+}
+
+/// The layouts of what [`infer`](crate::op::Operation::infer) said.
+#[cfg(test)]
+pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<Layout> {
+    use crate::op::Output;
+    let layout = |output: &Output| match *output {
+        Output::Fresh(layout) | Output::View { layout, .. } => layout,
+        Output::InPlace { input } => inputs[input],
+    };
+    outputs.iter().map(layout).collect()
+}
+
+/// How large what is drawn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// Often nothing: 0, 0, 0, 1, 2 or 5.
+    Few,
+    /// 1 to 4.
+    Small,
+}
+
+/// Draws attributes and operands by chance, the same for the same seed (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Draw {
     state: u64,
-    ops: Vec<Op>,
+    sizes: Sizes,
 }
 
-impl Absurd {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { state: seed, ops: one_of_each() }
+/// Sizes near overflow among small ones.
+const ABSURD: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
+
+impl Draw {
+    /// Draws sizes like these.
+    #[must_use]
+    pub const fn new(seed: u64, sizes: Sizes) -> Self {
+        Self { state: seed, sizes }
     }
 
-    fn below(&mut self, n: usize) -> usize {
-        self.state = self
-            .state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.state >> 33) as usize % n
+    /// An op like `op` with other attributes, and operands that fit.
+    pub fn sample(&mut self, op: &Op) -> Sample {
+        op.definition().draw(self)
     }
 
-    fn size(&mut self) -> usize {
-        let top = [6, 8, SIZES.len()][self.below(3)];
-        SIZES[self.below(top)]
-    }
-
-    fn pair(&mut self) -> [usize; 2] {
-        [self.size(), self.size()]
-    }
-
-    fn dims(&mut self) -> Dims {
-        let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 1)][self.below(7)];
-        Dims::new(&(0..rank).map(|_| self.size()).collect::<Vec<_>>())
-    }
-
-    fn layout(&mut self) -> Layout {
-        let dtype = [FLOAT, FLOAT, FLOAT, DType::I32, DType::U8][self.below(5)];
-        let layout = Layout::contiguous(dtype, self.dims());
-        match (self.below(4), layout.rank()) {
-            (0, rank @ 1..) => {
-                let mut axes: Vec<usize> = (0..rank).collect();
-                axes.rotate_left(self.below(rank));
-                layout.permute(&axes).unwrap()
-            }
-            (1, rank @ 1..) => layout.slice(self.below(rank), 0, 1).unwrap_or(layout),
-            (2, _) => layout.broadcast_to(&self.dims()).unwrap_or(layout),
-            _ => layout,
-        }
-    }
-
-    /// An op, and inputs that fit it as often as not.
-    pub(crate) fn op(&mut self) -> (Op, Vec<Layout>) {
-        let at = self.below(self.ops.len());
-        let op = self.ops[at].clone();
-        let (op, fitting) = self.like(&op);
-        let any = self.layout();
+    /// An op like `op` with any attributes at all, and inputs that fit but for their sizes, or do not fit.
+    pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
+        let (op, fitting) = op.definition().absurd(self);
+        let any = self.absurd_layout();
         let inputs = match self.below(4) {
-            0 => (0..self.below(6)).map(|_| self.layout()).collect(),
+            0 => (0..self.below(6)).map(|_| self.absurd_layout()).collect(),
             1 => vec![any; self.below(6)],
             _ => fitting,
         };
         (op, inputs)
     }
 
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// Yes or no.
+    pub fn flip(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    /// A float between -2 and 2.
+    pub fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 22) as f32 - 2.0
+    }
+
+    /// A size.
+    pub(super) fn size(&mut self) -> usize {
+        match self.sizes {
+            Sizes::Few => [0, 0, 0, 1, 2, 5][self.below(6)],
+            Sizes::Small => 1 + self.below(4),
+        }
+    }
+
+    /// As many sizes.
+    pub(super) fn sizes<const N: usize>(&mut self) -> [usize; N] {
+        std::array::from_fn(|_| self.size())
+    }
+
+    /// A shape of `least` to `most` dimensions.
+    pub(super) fn shape(&mut self, least: usize, most: usize) -> Dims {
+        let rank = least + self.below(most + 1 - least);
+        Dims::new(&(0..rank).map(|_| self.size()).collect::<Vec<_>>())
+    }
+
+    /// The axes `0..rank` in some order.
+    pub(super) fn axes(&mut self, rank: usize) -> Vec<usize> {
+        let mut axes: Vec<usize> = (0..rank).collect();
+        for i in (1..rank).rev() {
+            axes.swap(i, self.below(i + 1));
+        }
+        axes
+    }
+
+    /// Contiguous floats, at the front of their storage or further in.
+    pub(super) fn packed(&mut self, shape: impl Into<Dims>) -> Operand {
+        let shape = shape.into();
+        if self.flip() {
+            return floats(&shape);
+        }
+        let elements = shape.elements();
+        floats(&[elements + 1]).view(|l| l.slice(0, 1, elements)?.reshape(&shape))
+    }
+
+    /// Floats of this shape in one of many arrangements: packed, turned, a part of more, or repeated.
+    pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
+        let axes = self.axes(shape.len());
+        let (mut stored, mut back) = (*shape, *shape);
+        for (i, &axis) in axes.iter().enumerate() {
+            stored[i] = shape[axis];
+            back[axis] = i;
+        }
+        match self.below(4) {
+            0 => floats(shape),
+            1 => floats(&stored).view(|l| l.permute(&back)),
+            2 if !shape.is_empty() => {
+                let (axis, before, after) = (self.below(shape.len()), self.below(3), self.below(3));
+                let size = stored[axis];
+                let more = stored.with(axis, before + size + after);
+                floats(&more).view(|l| l.slice(axis, before, size)?.permute(&back))
+            }
+            _ => {
+                let mut fewer = *shape;
+                (0..fewer.len()).for_each(|axis| {
+                    if self.flip() {
+                        fewer[axis] = 1;
+                    }
+                });
+                floats(&fewer).view(|l| l.broadcast_to(shape))
+            }
+        }
+    }
+
+    /// Floats that broadcast to `shape`, in any arrangement.
+    pub(super) fn part(&mut self, shape: &[usize]) -> Operand {
+        let mut part = Dims::new(&shape[self.below(shape.len() + 1)..]);
+        for size in part.iter_mut() {
+            *size = if self.below(3) == 0 { 1 } else { *size };
+        }
+        self.arranged(&part)
+    }
+
+    /// A size, absurd more often than not.
+    pub(super) fn absurd_size(&mut self) -> usize {
+        let top = [6, 8, ABSURD.len()][self.below(3)];
+        ABSURD[self.below(top)]
+    }
+
     /// A number, sometimes of no use.
-    fn number(&mut self) -> f32 {
+    pub(super) fn absurd_number(&mut self) -> f32 {
         [0.0, 0.5, 0.5, 1.0, -1.0, 1e30, f32::NAN, f32::INFINITY][self.below(8)]
     }
 
-    /// An op with other parameters, and inputs that fit it but for their sizes.
-    fn like(&mut self, op: &Op) -> (Op, Vec<Layout>) {
-        let f = |shape: &[usize]| Layout::contiguous(FLOAT, Dims::new(shape));
-        let int = |shape: &[usize]| Layout::contiguous(DType::I32, Dims::new(shape));
-        let x = Layout::contiguous(FLOAT, self.dims());
-        let shape = *x.shape();
-        let (axis, size) = (self.below(shape.len() + 1), self.size());
-        let along = |size| if axis < shape.len() { shape.with(axis, size) } else { shape };
-        match *op {
-            Op::Unary(_) => (op.clone(), vec![self.layout()]),
-            Op::Affine { .. } => {
-                (Op::Affine { scale: self.number(), shift: self.number() }, vec![self.layout()])
+    /// Two absurd sizes.
+    pub(super) fn absurd_pair(&mut self) -> [usize; 2] {
+        [self.absurd_size(), self.absurd_size()]
+    }
+
+    /// An absurd shape.
+    pub(super) fn absurd_dims(&mut self) -> Dims {
+        let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 1)][self.below(7)];
+        Dims::new(&(0..rank).map(|_| self.absurd_size()).collect::<Vec<_>>())
+    }
+
+    /// Any layout, of an absurd shape.
+    pub(super) fn absurd_layout(&mut self) -> Layout {
+        let dtype = [DType::F32, DType::F32, DType::F32, DType::I32, DType::U8][self.below(5)];
+        let layout = Layout::contiguous(dtype, self.absurd_dims());
+        match (self.below(4), layout.rank()) {
+            (0, rank @ 1..) => {
+                let mut axes: Vec<usize> = (0..rank).collect();
+                axes.rotate_left(self.below(rank));
+                layout.permute(&axes).expect("some order of its axes")
             }
-            Op::Binary(_) => (op.clone(), vec![x, f(&shape[self.below(shape.len() + 1)..])]),
-            Op::MatMul => {
-                let ([m, k], n) = (self.pair(), self.size());
-                let lead = &shape[..shape.len().min(MAX_RANK - 2)];
-                (Op::MatMul, vec![f(&[lead, &[m, k]].concat()), f(&[k, n])])
-            }
-            Op::Conv2d(_) | Op::Conv2dGradInput { .. } | Op::Conv2dGradWeight { .. } => {
-                let [[n, c], [h, w], kernel] = [(); 3].map(|()| self.pair());
-                let conv = Conv2d { stride: self.pair(), padding: self.pair() };
-                let (x, weight) = (f(&[n, c, h, w]), f(&[self.size(), c, kernel[0], kernel[1]]));
-                let y = first(&Op::Conv2d(conv), &[x, weight]).unwrap_or(x);
-                match op {
-                    Op::Conv2d(_) => (Op::Conv2d(conv), vec![x, weight]),
-                    Op::Conv2dGradInput { .. } => {
-                        (Op::Conv2dGradInput { conv, input: [h, w] }, vec![y, weight])
-                    }
-                    _ => (Op::Conv2dGradWeight { conv, kernel }, vec![x, y]),
-                }
-            }
-            Op::BatchNorm { .. } | Op::BatchNormGrad | Op::BatchNormInfer { .. } => {
-                let c = f(&shape[shape.len().min(1)..shape.len().min(2)]);
-                let last = if *op == Op::BatchNormGrad { x } else { c };
-                let (momentum, eps) = (self.number(), self.number());
-                let op = match op {
-                    Op::BatchNorm { .. } => Op::BatchNorm { momentum, eps },
-                    Op::BatchNormGrad => Op::BatchNormGrad,
-                    _ => Op::BatchNormInfer { eps },
-                };
-                (op, vec![x, c, c, c, last])
-            }
-            Op::MaxPool2d(_)
-            | Op::MaxPool2dGrad { .. }
-            | Op::AvgPool2d(_)
-            | Op::AvgPool2dGrad { .. } => {
-                let ([n, c], input) = (self.pair(), self.pair());
-                let pool =
-                    Pool2d { kernel: self.pair(), stride: self.pair(), padding: self.pair() };
-                let x = f(&[n, c, input[0], input[1]]);
-                let y = first(&Op::AvgPool2d(pool), &[x]).unwrap_or(x);
-                match op {
-                    Op::MaxPool2d(_) => (Op::MaxPool2d(pool), vec![x]),
-                    Op::AvgPool2d(_) => (Op::AvgPool2d(pool), vec![x]),
-                    Op::AvgPool2dGrad { .. } => (Op::AvgPool2dGrad { pool, input }, vec![y]),
-                    _ => (Op::MaxPool2dGrad { pool, input }, vec![int(y.shape()), y]),
-                }
-            }
-            Op::Reduce { kind, .. } => {
-                let axes = if self.below(4) == 0 { self.dims() } else { Dims::new(&[axis]) };
-                (
-                    Op::Reduce { kind, axes, keep_dims: self.below(2) == 0 },
-                    vec![if self.below(2) == 0 { x } else { self.layout() }],
-                )
-            }
-            Op::Softmax | Op::LogSoftmax => (op.clone(), vec![x]),
-            Op::SoftmaxGrad | Op::LogSoftmaxGrad => (op.clone(), vec![x, x]),
-            Op::CrossEntropy | Op::CrossEntropyGrad => {
-                let [n, classes] = self.pair();
-                let inputs = [f(&[n, classes]), int(&[n]), f(&[])];
-                (op.clone(), inputs[..if *op == Op::CrossEntropy { 2 } else { 3 }].to_vec())
-            }
-            Op::Contiguous => (Op::Contiguous, vec![self.layout()]),
-            Op::Reshape { .. } => {
-                let mut shape = shape;
-                shape.reverse();
-                (Op::Reshape { shape }, vec![x])
-            }
-            Op::Permute { .. } => {
-                let axes: Vec<usize> = (0..shape.len()).rev().collect();
-                (Op::Permute { axes: Dims::new(&axes) }, vec![x])
-            }
-            Op::Slice { .. } => {
-                (Op::Slice { axis, start: size, len: self.size() }, vec![self.layout()])
-            }
-            Op::Broadcast { .. } => {
-                (Op::Broadcast { shape }, vec![f(&shape[self.below(shape.len() + 1)..])])
-            }
-            Op::Pad { .. } => (Op::Pad { axis, before: size, after: self.size() }, vec![x]),
-            Op::Concat { .. } => {
-                let other = Layout::contiguous(FLOAT, along(size));
-                (Op::Concat { axis }, vec![x, other, x, other])
-            }
-            Op::Gather { .. } => (Op::Gather { axis }, vec![x, int(&[size])]),
-            Op::ScatterAdd { .. } => {
-                let y = Layout::contiguous(FLOAT, along(size));
-                (Op::ScatterAdd { axis, size: self.size() }, vec![y, int(&[size])])
-            }
-            Op::Fill { .. } => (Op::Fill { shape, value: self.number() }, vec![]),
-            Op::Random { distribution, .. } => {
-                let [a, b] = [(); 2].map(|()| self.number());
-                let distribution = match distribution {
-                    Distribution::Uniform { .. } => Distribution::Uniform { low: a, high: b },
-                    Distribution::Normal { .. } => Distribution::Normal { mean: a, std: b },
-                    Distribution::Bernoulli { .. } => Distribution::Bernoulli { p: a },
-                };
-                (Op::Random { distribution, shape, key: u64::MAX, counter: u64::MAX }, vec![])
-            }
-            Op::SgdMomentum { .. } => {
-                let [lr, momentum, weight_decay] = [(); 3].map(|()| self.number());
-                (Op::SgdMomentum { lr, momentum, weight_decay }, vec![x, x, x])
-            }
-            Op::Accumulate => (Op::Accumulate, vec![x, x]),
+            (1, rank @ 1..) => layout.slice(self.below(rank), 0, 1).unwrap_or(layout),
+            (2, _) => layout.broadcast_to(&self.absurd_dims()).unwrap_or(layout),
+            _ => layout,
         }
     }
-}
-
-/// The first output of an op, if its inputs fit.
-fn first(op: &Op, inputs: &[Layout]) -> Option<Layout> {
-    layouts(inputs, &op.infer(inputs).ok()?).first().copied()
-}
-
-/// The layouts of what `infer` said.
-pub(crate) fn layouts(inputs: &[Layout], outputs: &Outputs) -> Vec<Layout> {
-    let layout = |output: &Output| match *output {
-        Output::Fresh(layout) | Output::View { layout, .. } => layout,
-        Output::InPlace { input } => inputs[input],
-    };
-    outputs.iter().map(layout).collect()
 }

@@ -1,7 +1,6 @@
 //! Describing and starting a runtime.
 
 use super::control::Control;
-use super::tensor::Trash;
 use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
@@ -10,10 +9,53 @@ use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::engine::{Dead, Engine, Settings, caught};
 use crate::error::Error;
 use crate::interpreter::Interpreter;
+use crate::ops::Home;
 use crate::policy::{Policy, PolicyKind};
 use crate::trace::Recorder;
 use std::fmt::Display;
 use std::sync::Arc;
+
+/// A policy of the crate, or one of your own.
+#[derive(Debug)]
+pub enum PolicyChoice {
+    /// One of the crate.
+    Kind(PolicyKind),
+    /// One of your own.
+    Own(Box<dyn Policy>),
+}
+
+impl From<PolicyKind> for PolicyChoice {
+    fn from(kind: PolicyKind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+impl<P: Policy + 'static> From<P> for PolicyChoice {
+    fn from(policy: P) -> Self {
+        Self::Own(Box::new(policy))
+    }
+}
+
+/// A cost model of the crate, or one of your own.
+#[derive(Debug)]
+pub enum CostModelChoice {
+    /// One of the crate.
+    Kind(CostModelKind),
+    /// One of your own.
+    Own(Box<dyn CostModel>),
+}
+
+impl From<CostModelKind> for CostModelChoice {
+    fn from(kind: CostModelKind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+impl<C: CostModel + 'static> From<C> for CostModelChoice {
+    fn from(costs: C) -> Self {
+        Self::Own(Box::new(costs))
+    }
+}
 
 /// Describes a [`Runtime`]. A value that makes no sense is reported when the runtime is started.
 #[derive(Debug)]
@@ -21,10 +63,8 @@ pub struct Builder {
     budget: Option<u64>,
     settings: Settings,
     min_evict_bytes: Option<u64>,
-    policy: PolicyKind,
-    custom_policy: Option<Box<dyn Policy>>,
-    cost_model: CostModelKind,
-    custom_cost_model: Option<Box<dyn CostModel>>,
+    policy: PolicyChoice,
+    cost_model: CostModelChoice,
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
     wrong: Option<String>,
@@ -36,10 +76,8 @@ impl Default for Builder {
             budget: None,
             settings: Settings::new(1),
             min_evict_bytes: None,
-            policy: PolicyKind::default(),
-            custom_policy: None,
-            cost_model: CostModelKind::default(),
-            custom_cost_model: None,
+            policy: PolicyKind::default().into(),
+            cost_model: CostModelKind::default().into(),
             threads: None,
             recorder: None,
             wrong: None,
@@ -75,31 +113,18 @@ impl Builder {
         self
     }
 
-    /// What to evict first. Default: [`PolicyKind::DtrEq`].
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::DtrEq`].
     #[must_use]
-    pub const fn policy(mut self, policy: PolicyKind) -> Self {
-        self.policy = policy;
+    pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
+        self.policy = policy.into();
         self
     }
 
-    /// A policy of your own; it takes the place of [`Builder::policy`].
+    /// How the cost of recomputing is estimated: a [`CostModelKind`], or a [`CostModel`] of your own. Default:
+    /// [`CostModelKind::Flops`].
     #[must_use]
-    pub fn custom_policy(mut self, policy: impl Policy + 'static) -> Self {
-        self.custom_policy = Some(Box::new(policy));
-        self
-    }
-
-    /// How the cost of recomputing is estimated. Default: [`CostModelKind::Flops`].
-    #[must_use]
-    pub const fn cost_model(mut self, cost_model: CostModelKind) -> Self {
-        self.cost_model = cost_model;
-        self
-    }
-
-    /// A cost model of your own; it takes the place of [`Builder::cost_model`].
-    #[must_use]
-    pub fn custom_cost_model(mut self, cost_model: impl CostModel + 'static) -> Self {
-        self.custom_cost_model = Some(Box::new(cost_model));
+    pub fn cost_model(mut self, cost_model: impl Into<CostModelChoice>) -> Self {
+        self.cost_model = cost_model.into();
         self
     }
 
@@ -200,7 +225,7 @@ impl Builder {
     /// # Errors
     /// If the description makes no sense.
     pub fn sim(self) -> Result<Runtime, Error> {
-        self.device(crate::device::sim::Sim::cpu)
+        self.device(crate::device::sim::Sim::<crate::ops::Op, _>::cpu)
     }
 
     /// Starts a runtime on a device of your own. `make` is called on the worker thread.
@@ -232,11 +257,17 @@ impl Builder {
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
         let (alive, ended) = crossbeam_channel::bounded(0);
-        let (control, trash) = (Arc::<Control>::default(), Arc::<Trash>::default());
-        let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&trash));
+        let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
+        let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
-            let policy = self.custom_policy.unwrap_or_else(|| self.policy.build(seed));
-            let costs = self.custom_cost_model.unwrap_or_else(|| self.cost_model.build());
+            let policy = match self.policy {
+                PolicyChoice::Kind(kind) => kind.build(seed),
+                PolicyChoice::Own(policy) => policy,
+            };
+            let costs = match self.cost_model {
+                CostModelChoice::Kind(kind) => kind.build(),
+                CostModelChoice::Own(costs) => costs,
+            };
             let opened = caught(
                 || "the device, or what it was given,".to_owned(),
                 || Engine::new(make(), self.settings, policy, costs),
@@ -263,7 +294,7 @@ impl Builder {
             })
             .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
         start.recv().map_err(|_| controlled.stopped())??;
-        let worker = Worker { sender, thread: worker, ended, control: controlled, trash };
+        let worker = Worker { sender, thread: worker, ended, control: controlled, home };
         Ok(Runtime::start(worker, seed, D::layout_of))
     }
 

@@ -2,16 +2,14 @@
 
 use crate::engine::Stats;
 use crate::error::Error;
-use crate::op::{Op, Outputs};
+use crate::op::{Operation, Outputs};
+use crate::ops::Ids;
 use crossbeam_channel::Sender;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Tensor numbers: counted up by the runtime, never used twice.
-pub(crate) type Ids = SmallVec<[u64; 4]>;
-
 /// A command, and the handles that went before it was given.
-pub(crate) struct Message<O: Op, H> {
+pub(crate) struct Message<O: Operation, H> {
     pub deleted: Ids,
     pub command: Command<O, H>,
 }
@@ -46,7 +44,7 @@ impl Consumed {
 }
 
 #[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
-pub(crate) enum Command<O: Op, H> {
+pub(crate) enum Command<O: Operation, H> {
     Put {
         id: u64,
         host: Arc<H>,
@@ -89,7 +87,7 @@ pub(crate) enum Command<O: Op, H> {
     },
 }
 
-impl<O: Op, H> Command<O, H> {
+impl<O: Operation, H> Command<O, H> {
     /// What it is, for people.
     pub const fn kind(&self) -> &'static str {
         match self {

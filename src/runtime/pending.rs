@@ -8,16 +8,16 @@ use std::sync::Arc;
 /// held up by it.
 ///
 /// ```
-/// use remat::{HostTensor, Ops, Runtime};
+/// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
 /// let x = runtime.put(HostTensor::scalar(3.0))?;
 /// let before = runtime.get_later(&x)?;
-/// let y = runtime.square(&x)?;
+/// let y = x.square()?;
 /// drop(x);
-/// assert_eq!(runtime.get(&y)?.as_f32(), Some(&[9.0][..]));
+/// assert_eq!(y.item()?, 9.0);
 /// assert_eq!(before.wait()?.as_f32(), Some(&[3.0][..]));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "an answer that nobody waits for takes its error with it"]

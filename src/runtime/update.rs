@@ -1,13 +1,14 @@
 //! Updates in place, one or several at once, and replacements.
 
-use super::{Call, Command, Consumed, Runtime, Tensor, Tensors};
+use super::{Call, Command, Consumed, Runtime, Shared};
 use crate::error::Error;
-use crate::op::{Op, OpError, Output};
+use crate::op::{OpError, Operation, Output};
+use crate::ops::{Tensor, Tensors};
 use smallvec::SmallVec;
 
 /// One of several updates in place; see [`Runtime::update_all`].
 #[derive(Debug)]
-pub struct Update<'a, O: Op> {
+pub struct Update<'a, O: Operation> {
     /// An op whose outputs are just its first inputs, in place.
     pub op: O,
     /// Those inputs. The handles stand for the new values afterwards.
@@ -16,7 +17,7 @@ pub struct Update<'a, O: Op> {
     pub others: Vec<&'a Tensor>,
 }
 
-impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
+impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Runs an op that updates in place. Its first inputs are `targets`, whose new values are its
     /// outputs; the handles in `targets` stand for the new values afterwards.
     ///
@@ -31,12 +32,12 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// Nothing has changed then.
     pub fn update(
         &self,
-        op: O,
+        op: impl Into<O>,
         targets: &mut [&mut Tensor],
         others: &[&Tensor],
     ) -> Result<(), Error> {
-        let (call, made) = self.update_call(op, targets, others)?;
-        self.send(Command::Apply(call))?;
+        let (call, made) = self.shared.update_call(op.into(), targets, others)?;
+        self.shared.send(Command::Apply(call))?;
         rename(targets, made);
         Ok(())
     }
@@ -54,11 +55,11 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
         let mut calls = Vec::with_capacity(updates.len());
         let mut renamed = Vec::with_capacity(updates.len());
         for Update { op, mut targets, others } in updates {
-            let (call, made) = self.update_call(op, &mut targets, &others)?;
+            let (call, made) = self.shared.update_call(op, &mut targets, &others)?;
             calls.push(call);
             renamed.push((targets, made));
         }
-        self.send(Command::UpdateAll(calls))?;
+        self.shared.send(Command::UpdateAll(calls))?;
         renamed.into_iter().for_each(|(mut targets, made)| rename(&mut targets, made));
         Ok(())
     }
@@ -74,6 +75,12 @@ impl<O: Op, H: Send + Sync + 'static> Runtime<O, H> {
     /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed
     /// then.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
+        self.shared.replace(target, value)
+    }
+}
+
+impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
+    pub(super) fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         let (old, new) = (self.own(target, "replace")?, self.own(value, "replace")?);
         let is_plain = target.layout().is_contiguous() && target.layout().offset() == 0;
         if target.layout() != value.layout() || !is_plain {

@@ -1,5 +1,9 @@
 //! The devices that run the built-in ops: one test body for all of them.
 
+#[cfg(feature = "cuda")]
+use remat::device::cuda::{Cuda, Options};
+#[cfg(feature = "cuda")]
+use remat::ops::Op;
 use remat::{Builder, Runtime};
 
 /// A device that is there.
@@ -20,8 +24,7 @@ pub fn targets() -> Vec<Target> {
 /// The GPU, if there is one. Says so if there is none.
 #[cfg(feature = "cuda")]
 pub fn gpu() -> Option<Target> {
-    use remat::device::cuda::{Cuda, Options};
-    match Cuda::open(Options::default()) {
+    match Cuda::<Op>::open(Options::default()) {
         Ok(_) => Some(Target::Cuda),
         Err(reason) => {
             println!("skipped on cuda: {reason}");
@@ -44,8 +47,7 @@ impl Target {
             Self::Cpu => builder.cpu(),
             #[cfg(feature = "cuda")]
             Self::Cuda => {
-                use remat::device::cuda::{Cuda, Options};
-                let device = Cuda::open(Options::default()).unwrap();
+                let device = Cuda::<Op>::open(Options::default()).unwrap();
                 builder.device(move || device)
             }
         };

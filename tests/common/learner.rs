@@ -3,9 +3,10 @@
 use super::faulty::{Faults, Faulty};
 use remat::autograd::Tape;
 use remat::device::cpu::Cpu;
-use remat::nn::{Mode, Module as _, ResNet, Sequential, State, mlp, parameters, resnet, state};
+use remat::nn::{Mode, Module as _, ResNet, Sequential, State, mlp, resnet, state};
+use remat::ops::Op;
 use remat::optim::Sgd;
-use remat::{Builder, Error, HostTensor, Ops as _, Runtime};
+use remat::{Builder, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
 /// What learns.
@@ -30,7 +31,7 @@ const CLASSES: usize = 4;
 /// A runtime on the cpu that fails when it is told to.
 pub fn faulty_cpu(builder: Builder, faults: &Arc<Faults>) -> Result<Runtime, Error> {
     let faults = Arc::clone(faults);
-    builder.device(move || Faulty::new(Cpu::new(Some(1)), faults))
+    builder.device(move || Faulty::new(Cpu::<Op>::new(Some(1)), faults))
 }
 
 /// Images and labels that are the same for the same seed. The first of a larger batch are those of a smaller one.
@@ -62,18 +63,16 @@ impl Learner {
     pub fn step(&mut self, (images, labels): (HostTensor, HostTensor)) -> Result<f32, Error> {
         let runtime = &self.runtime;
         let tape = Tape::new(runtime);
-        for (_, parameter) in parameters(&mut self.network) {
-            tape.watch(parameter);
-        }
+        tape.watch(&mut self.network);
         let x = runtime.put(images)?;
-        let logits = self.network.forward(&tape, &x, Mode::Train)?;
+        let logits = self.network.forward(&x, Mode::Train)?;
         let labels = runtime.put(labels)?;
-        let loss = tape.cross_entropy(&logits, &labels)?;
+        let loss = logits.cross_entropy(&labels)?;
         drop((x, logits, labels));
         self.optimizer.minimize(tape, &loss, &mut self.network)?;
-        let loss = runtime.get(&loss)?;
+        let loss = loss.item()?;
         runtime.step()?;
-        Ok(loss.as_f32().unwrap()[0])
+        Ok(loss)
     }
 
     /// All parameters and buffers, and the velocities, as bytes with names.

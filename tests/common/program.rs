@@ -7,7 +7,7 @@ pub mod draw;
 
 use super::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, Watch, compute, packed};
 use remat::engine::{Dead, Issue, TensorKey};
-use remat::op::Op as _;
+use remat::op::Operation as _;
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings, Stats};
 use std::sync::Arc;
 

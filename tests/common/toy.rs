@@ -5,7 +5,7 @@
 //! is told to read is still as it was written.
 
 use remat::device::{Call, Device, DeviceError, Place, Reading, Took};
-use remat::op::{Op, OpError, Output, Outputs};
+use remat::op::{OpError, Operation, Output, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -69,7 +69,7 @@ pub fn update(salt: u64) -> Toy {
     Toy::Update { targets: 1, fresh: None, salt }
 }
 
-impl Op for Toy {
+impl Operation for Toy {
     fn name(&self) -> &str {
         match self {
             Self::Draw { .. } => "draw",

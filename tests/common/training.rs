@@ -2,10 +2,10 @@
 //! take no longer than small ones.
 
 use remat::autograd::Tape;
-use remat::nn::{Mode, Module, ResNet, Sequential, mlp, parameters, resnet};
+use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};
 use remat::optim::Sgd;
 use remat::trace::JsonLines;
-use remat::{Builder, DType, HostTensor, Ops, Runtime};
+use remat::{Builder, DType, HostTensor, Runtime};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -39,11 +39,9 @@ fn train(runtime: &Runtime, model: Model, batch: usize, steps: usize) {
         let images = runtime.put(zeros(DType::F32, &[batch, 3, 16, 16])).unwrap();
         let labels = runtime.put(zeros(DType::I32, &[batch])).unwrap();
         let tape = Tape::new(runtime);
-        for (_, parameter) in parameters(&mut network) {
-            tape.watch(parameter);
-        }
-        let logits = network.forward(&tape, &images, Mode::Train).unwrap();
-        let loss = tape.cross_entropy(&logits, &labels).unwrap();
+        tape.watch(&mut network);
+        let logits = network.forward(&images, Mode::Train).unwrap();
+        let loss = logits.cross_entropy(&labels).unwrap();
         drop((images, labels, logits));
         sgd.minimize(tape, &loss, &mut network).unwrap();
         runtime.get(&loss).unwrap();

@@ -2,52 +2,34 @@ use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::{Dims, Layout, broadcast_shapes};
-use crate::ops::{Binary, Op, Unary};
+use crate::ops::samples::{Draw, Sizes, each};
+use crate::ops::{Affine, Binary, Op, Unary};
 
-type One = fn(f64) -> f64;
-type Two = fn(f64, f64) -> f64;
-
-const UNARY: [(Unary, One); 9] = [
-    (Unary::Neg, |x| -x),
-    (Unary::Relu, |x| if x > 0.0 { x } else { 0.0 }),
-    (Unary::Exp, f64::exp),
-    (Unary::Log, f64::ln),
-    (Unary::Sqrt, f64::sqrt),
-    (Unary::Recip, |x| 1.0 / x),
-    (Unary::Square, |x| x * x),
-    (Unary::Tanh, f64::tanh),
-    (Unary::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
-];
-
-const BINARY: [(Binary, Two); 9] = [
-    (Binary::Add, |a, b| a + b),
-    (Binary::Sub, |a, b| a - b),
-    (Binary::Mul, |a, b| a * b),
-    (Binary::Div, |a, b| a / b),
-    (Binary::Maximum, f64::max),
-    (Binary::Greater, |a, b| if a > b { 1.0 } else { 0.0 }),
-    (Binary::ReluGrad, |a, b| if a > 0.0 { b } else { 0.0 }),
-    (Binary::TanhGrad, |a, b| b * (1.0 - a * a)),
-    (Binary::SigmoidGrad, |a, b| b * a * (1.0 - a)),
-];
+/// Draws of few elements and of more, often none.
+fn draws(seed: u64) -> [Draw; 2] {
+    [Sizes::Few, Sizes::Small].map(|sizes| Draw::new(seed, sizes))
+}
 
 pub fn functions_of_one_element<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(1);
-    for _ in 0..40 {
-        for (f, reference) in UNARY {
-            let shape = rng.shape(5, 6);
-            let x = match f {
-                Unary::Log | Unary::Sqrt | Unary::Recip => rng.positive(shape),
-                _ => rng.arranged(&shape),
-            };
-            let expected: Vec<f64> = x.elements().into_iter().map(reference).collect();
-            rig.expect(&Op::Unary(f), std::slice::from_ref(&x), &shape, &expected, 1e-6);
+    for mut draw in draws(1) {
+        for op in each() {
+            let Op::Unary(f) = op else { continue };
+            for _ in 0..40 {
+                let x = rng.args(&draw.sample(&op)).swap_remove(0);
+                let expected: Vec<f64> = x.elements().into_iter().map(|x| f.exact(x)).collect();
+                let shape = *x.layout.shape();
+                rig.expect(&op, &[x], &shape, &expected, 1e-6);
+            }
         }
+    }
+    for _ in 0..40 {
         let x = rng.shape(4, 6);
         let x = rng.arranged(&x);
         let expected: Vec<f64> = x.elements().into_iter().map(|x| x * 1.5 - 0.25).collect();
         let shape = *x.layout.shape();
-        rig.expect(&Op::Affine { scale: 1.5, shift: -0.25 }, &[x], &shape, &expected, 1e-6);
+        let op = Affine { scale: 1.5, shift: -0.25 };
+        rig.expect(&op.into(), &[x], &shape, &expected, 1e-6);
     }
 }
 
@@ -60,21 +42,14 @@ fn binary(a: &Arg, b: &Arg, f: impl Fn(f64, f64) -> f64) -> (Dims, Vec<f64>) {
 
 pub fn functions_of_two_elements<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(2);
-    for _ in 0..60 {
-        for (f, reference) in BINARY {
-            let shape = rng.shape(4, 5);
-            let mut part = |shape: &Dims| {
-                let skip = rng.below(shape.len() + 1);
-                let mut part = Dims::new(&shape[skip..]);
-                (0..part.len()).for_each(|i| part[i] = if rng.below(3) == 0 { 1 } else { part[i] });
-                rng.arranged(&part)
-            };
-            let (a, mut b) = (part(&shape), part(&shape));
-            if f == Binary::Div {
-                b = rng.positive(*b.layout.shape());
+    for mut draw in draws(2) {
+        for op in each() {
+            let Op::Binary(f) = op else { continue };
+            for _ in 0..60 {
+                let args = rng.args(&draw.sample(&op));
+                let (shape, expected) = binary(&args[0], &args[1], |a, b| f.exact(a, b));
+                rig.expect(&op, &args, &shape, &expected, 1e-5);
             }
-            let (shape, expected) = binary(&a, &b, reference);
-            rig.expect(&Op::Binary(f), &[a, b], &shape, &expected, 1e-5);
         }
     }
 }
@@ -82,8 +57,8 @@ pub fn functions_of_two_elements<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
 pub fn nan_and_infinity<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let x = Arg::f32([6], vec![nan, inf, -inf, -0.0, 1.0, -1.0]);
-    let run = |rig: &mut Rig<D>, f, x: &Arg, expected: [f64; 6]| {
-        rig.expect(&Op::Unary(f), std::slice::from_ref(x), &[6], &expected, 0.0);
+    let run = |rig: &mut Rig<D>, f: Unary, x: &Arg, expected: [f64; 6]| {
+        rig.expect(&f.into(), std::slice::from_ref(x), &[6], &expected, 0.0);
     };
     let (wide_nan, wide) = (f64::NAN, f64::INFINITY);
     run(rig, Unary::Relu, &x, [wide_nan, wide, 0.0, 0.0, 1.0, 0.0]);
@@ -94,8 +69,8 @@ pub fn nan_and_infinity<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     run(rig, Unary::Sigmoid, &x, [wide_nan, 1.0, 0.0, 0.5, 1.0, 0.0]);
     let (a, b) = (Arg::f32([4], vec![nan, 1.0, nan, inf]), Arg::f32([4], vec![1.0, nan, nan, 2.0]));
     let expected = [wide_nan, wide_nan, wide_nan, wide];
-    rig.expect(&Op::Binary(Binary::Maximum), &[a.clone(), b.clone()], &[4], &expected, 0.0);
-    rig.expect(&Op::Binary(Binary::Greater), &[a, b], &[4], &[0.0, 0.0, 0.0, 1.0], 0.0);
+    rig.expect(&Binary::Maximum.into(), &[a.clone(), b.clone()], &[4], &expected, 0.0);
+    rig.expect(&Binary::Greater.into(), &[a, b], &[4], &[0.0, 0.0, 0.0, 1.0], 0.0);
 }
 
 pub fn large_broadcasts<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
@@ -106,14 +81,14 @@ pub fn large_broadcasts<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     for other in cases {
         let (a, b) = (rng.floats(whole), rng.floats(Dims::new(other)));
         let (shape, expected) = binary(&a, &b, |a, b| a - b);
-        rig.expect(&Op::Binary(Binary::Sub), &[a.clone(), b.clone()], &shape, &expected, 1e-6);
+        rig.expect(&Binary::Sub.into(), &[a.clone(), b.clone()], &shape, &expected, 1e-6);
         let (shape, expected) = binary(&b, &a, |a, b| a - b);
-        rig.expect(&Op::Binary(Binary::Sub), &[b, a], &shape, &expected, 1e-6);
+        rig.expect(&Binary::Sub.into(), &[b, a], &shape, &expected, 1e-6);
     }
     // A transpose too large for one piece.
     let x = rng.floats([300, 211]).view(|l: &Layout| l.permute(&[1, 0]));
     let stored = x.host.as_f32().unwrap().to_vec();
     let mut expected = Vec::new();
     each_index(&[211, 300], |i| expected.push(f64::from(-stored[i[1] * 211 + i[0]])));
-    rig.expect(&Op::Unary(Unary::Neg), &[x], &[211, 300], &expected, 0.0);
+    rig.expect(&Unary::Neg.into(), &[x], &[211, 300], &expected, 0.0);
 }

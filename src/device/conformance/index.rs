@@ -2,7 +2,7 @@ use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::Op;
+use crate::ops::{Concat, Contiguous, Gather, Op, Pad, ScatterAdd};
 
 /// Place of `index` in a packed tensor.
 fn place(shape: &[usize], index: &[usize]) -> usize {
@@ -35,14 +35,14 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
         (vec![2, 300, 3], 0, 3000),
     ]);
     for (shape, axis, n) in cases {
-        let (x, index) = (rng.floats(Dims::new(&shape)), rng.numbers(n, shape[axis]));
+        let (x, index) = (rng.floats(Dims::new(&shape)), rng.numbers([n], shape[axis]));
         let (elements, numbers) = (x.elements(), index.elements());
         let taken = with(&shape, axis, n);
         let mut expected = Vec::new();
         each_index(&taken, |i| {
             expected.push(elements[place(&shape, &with(i, axis, numbers[i[axis]] as usize))])
         });
-        rig.expect(&Op::Gather { axis }, &[x, index.clone()], &taken, &expected, 0.0);
+        rig.expect(&Gather { axis }.into(), &[x, index.clone()], &taken, &expected, 0.0);
 
         let y = rng.floats(Dims::new(&taken));
         let elements = y.elements();
@@ -53,7 +53,7 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
                 elements[place(&taken, i)] as f32;
         });
         let expected: Vec<f64> = sums.into_iter().map(f64::from).collect();
-        let op = Op::ScatterAdd { axis, size: shape[axis] };
+        let op: Op = ScatterAdd { axis, size: shape[axis] }.into();
         rig.expect(&op, &[y, index], &shape, &expected, 0.0);
     }
 }
@@ -64,10 +64,13 @@ pub fn numbers_out_of_range_are_refused<D: Device<Op = Op, Host = HostTensor>>(r
         let index = Arg::i32([4], vec![0, 2, bad, -7]);
         let message = format!("index {bad} at position 2 is out of range, expected 0..3");
         let args = [rng.floats([2, 3]), index.clone()];
-        assert_eq!(rig.try_run(&Op::Gather { axis: 1 }, &args).unwrap_err().to_string(), message);
+        assert_eq!(
+            rig.try_run(&Gather { axis: 1 }.into(), &args).unwrap_err().to_string(),
+            message
+        );
         let args = [rng.floats([2, 4]), index];
         assert_eq!(
-            rig.try_run(&Op::ScatterAdd { axis: 1, size: 3 }, &args).unwrap_err().to_string(),
+            rig.try_run(&ScatterAdd { axis: 1, size: 3 }.into(), &args).unwrap_err().to_string(),
             message
         );
     }
@@ -89,7 +92,7 @@ pub fn joining_padding_and_packing<D: Device<Op = Op, Host = HostTensor>>(rig: &
             let inside = i[axis].checked_sub(before).filter(|&j| j < shape[axis]);
             expected.push(inside.map_or(0.0, |j| elements[place(&shape, &with(i, axis, j))]));
         });
-        rig.expect(&Op::Pad { axis, before, after }, &[x], &padded, &expected, 0.0);
+        rig.expect(&Pad { axis, before, after }.into(), &[x], &padded, &expected, 0.0);
 
         let parts: Vec<Arg> = (0..1 + rng.below(4))
             .map(|_| {
@@ -110,16 +113,18 @@ pub fn joining_padding_and_packing<D: Device<Op = Op, Host = HostTensor>>(rig: &
             let part = part.unwrap();
             expected.push(part.elements()[place(part.shape(), &with(i, axis, along))]);
         });
-        rig.expect(&Op::Concat { axis }, &parts, &joined, &expected, 0.0);
+        rig.expect(&Concat { axis }.into(), &parts, &joined, &expected, 0.0);
 
         let x = rng.arranged(&Dims::new(&shape));
         let expected = x.elements();
-        rig.expect(&Op::Contiguous, &[x], &shape, &expected, 0.0);
+        rig.expect(&Contiguous.into(), &[x], &shape, &expected, 0.0);
     }
-    let numbers = rng.numbers(60, 1000).view(|l| l.reshape(&Dims::new(&[6, 10]))?.permute(&[1, 0]));
+    let numbers =
+        rng.numbers([60], 1000).view(|l| l.reshape(&Dims::new(&[6, 10]))?.permute(&[1, 0]));
     let expected: Vec<i32> = numbers.elements().into_iter().map(|x| x as i32).collect();
-    let found = rig.run(&Op::Contiguous, &[numbers]).remove(0);
+    let found = rig.run(&Contiguous.into(), &[numbers]).remove(0);
     assert_eq!(found.as_i32().unwrap(), expected);
-    let found = rig.run(&Op::Concat { axis: 0 }, &[found.clone().into(), found.into()]).remove(0);
+    let found =
+        rig.run(&Concat { axis: 0 }.into(), &[found.clone().into(), found.into()]).remove(0);
     assert_eq!(found.as_i32().unwrap(), [&expected[..], &expected].concat());
 }

@@ -2,7 +2,7 @@ use super::{Arg, Rig, Rng, close};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::Op;
+use crate::ops::{BatchNorm, BatchNormGrad, BatchNormInfer, Op};
 
 const EPS: f64 = 1e-3;
 
@@ -67,7 +67,7 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
         let [gamma, beta, old_mean] = [(); 3].map(|()| rng.floats([c]));
         let old_var = rng.positive([c]);
         let args = [x.clone(), gamma.clone(), beta.clone(), old_mean.clone(), old_var.clone()];
-        let found = rig.run(&Op::BatchNorm { momentum: 0.1, eps: EPS as f32 }, &args);
+        let found = rig.run(&BatchNorm { momentum: 0.1, eps: EPS as f32 }.into(), &args);
         let (y, mean, var) = forward(&x.elements(), &gamma.elements(), &beta.elements(), inner);
         // Coordinates relative to a large mean have fewer bits.
         let tolerance = 2e-5;
@@ -92,7 +92,7 @@ pub fn statistics_and_result<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Ri
             .map(|(i, x)| (i / inner % c, x))
             .map(|(c, x)| (x - mean[c]) / (var[c] + EPS).sqrt() * gamma[c] + beta[c])
             .collect();
-        rig.expect(&Op::BatchNormInfer { eps: EPS as f32 }, &args, shape, &expected, 2e-6);
+        rig.expect(&BatchNormInfer { eps: EPS as f32 }.into(), &args, shape, &expected, 2e-6);
     }
 }
 
@@ -137,7 +137,7 @@ pub fn gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             }
         }
         let float = |data: &[f64]| Arg::f32([c], data.iter().map(|&x| x as f32).collect());
-        let found = rig.run(&Op::BatchNormGrad, &[x, gamma, float(&mean), float(&inv_std), dy]);
+        let found = rig.run(&BatchNormGrad.into(), &[x, gamma, float(&mean), float(&inv_std), dy]);
         close(&found[0], shape, &dx, 1e-5, &format!("dx of {shape:?}"));
         close(&found[1], &[c], &dgamma, 1e-5, "dgamma");
         close(&found[2], &[c], &dbeta, 1e-5, "dbeta");
@@ -149,7 +149,7 @@ pub fn a_channel_of_one_element_and_a_constant_one<D: Device<Op = Op, Host = Hos
 ) {
     let vector = |a: f32, b: f32| Arg::f32([2], vec![a, b]);
     let rest = [vector(2.0, 2.0), vector(0.5, 0.5), vector(0.0, 0.0), vector(1.0, 1.0)];
-    let op = Op::BatchNorm { momentum: 0.5, eps: 0.25 };
+    let op: Op = BatchNorm { momentum: 0.5, eps: 0.25 }.into();
     for (n, inner) in [(1, 1), (1, 40), (30, 2)] {
         let x = (0..n * 2 * inner).map(|i| if i / inner % 2 == 0 { 3.3 } else { -7.7e6 }).collect();
         let args = [&[Arg::f32([n, 2, inner], x)], &rest[..]].concat();

@@ -1,7 +1,7 @@
 use super::{Arg, Rig, Rng, close};
 use crate::device::Device;
 use crate::host::HostTensor;
-use crate::ops::{Op, Pool2d};
+use crate::ops::{AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, Op, Pool2d};
 
 const HALF: usize = 1 << 20;
 
@@ -71,7 +71,7 @@ pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             y.push(f64::from(x[image + best]));
             argmax.push(best as i32);
         });
-        let found = rig.run(&Op::MaxPool2d(pool), &[Arg::f32(size, x)]);
+        let found = rig.run(&MaxPool2d(pool).into(), &[Arg::f32(size, x)]);
         let [rows, columns] = windows(size, pool);
         let shape = [size[0], size[1], rows, columns];
         close(&found[0], &shape, &y, 0.0, &format!("{pool:?}"));
@@ -85,7 +85,7 @@ pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             .iter()
             .enumerate()
             .for_each(|(i, &place)| dx[i / (rows * columns) * area + place as usize] += d[i]);
-        let op = Op::MaxPool2dGrad { pool, input: [size[2], size[3]] };
+        let op: Op = MaxPool2dGrad { pool, input: [size[2], size[3]] }.into();
         rig.expect(&op, &[found[1].clone().into(), dy], &size, &dx, 1e-5);
     }
 }
@@ -103,8 +103,14 @@ pub fn means<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             y.push(places.iter().map(|place| elements[image + place]).sum::<f64>() / count);
             places.iter().for_each(|place| dx[image + place] += d[window] / count);
         });
-        rig.expect(&Op::AvgPool2d(pool), &[x], &shape, &y, 1e-6);
-        rig.expect(&Op::AvgPool2dGrad { pool, input: [size[2], size[3]] }, &[dy], &size, &dx, 1e-5);
+        rig.expect(&AvgPool2d(pool).into(), &[x], &shape, &y, 1e-6);
+        rig.expect(
+            &AvgPool2dGrad { pool, input: [size[2], size[3]] }.into(),
+            &[dy],
+            &size,
+            &dx,
+            1e-5,
+        );
     }
 }
 
@@ -113,6 +119,6 @@ pub fn places_outside_the_image_are_refused<D: Device<Op = Op, Host = HostTensor
 ) {
     let args = [Arg::i32([1, 1, 2, 1], vec![0, 16]), Arg::f32([1, 1, 2, 1], vec![1.0; 2])];
     let pool = Pool2d { kernel: [2, 4], stride: [2, 4], padding: [0, 0] };
-    let error = rig.try_run(&Op::MaxPool2dGrad { pool, input: [4, 4] }, &args).unwrap_err();
+    let error = rig.try_run(&MaxPool2dGrad { pool, input: [4, 4] }.into(), &args).unwrap_err();
     assert_eq!(error.to_string(), "argmax 16 at position 1 is out of range, expected 0..16");
 }

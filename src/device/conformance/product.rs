@@ -2,7 +2,7 @@ use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::{Dims, Layout, broadcast_shapes};
-use crate::ops::{Conv2d, Op};
+use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
 pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(12);
@@ -40,7 +40,7 @@ pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut 
             };
             expected.push((0..k).map(term).sum::<f64>());
         });
-        rig.expect(&Op::MatMul, &[a.clone(), b.clone()], &shape, &expected, 1e-4);
+        rig.expect(&MatMul.into(), &[a.clone(), b.clone()], &shape, &expected, 1e-4);
     }
 }
 
@@ -86,9 +86,9 @@ pub(super) fn convolution(
         });
     });
     [
-        (Op::Conv2d(conv), vec![x.clone(), weight.clone()], shape_y, y),
-        (Op::Conv2dGradInput { conv, input }, vec![dy.clone(), weight], shape_x, dx),
-        (Op::Conv2dGradWeight { conv, kernel }, vec![x, dy], shape_w, dw),
+        (conv.into(), vec![x.clone(), weight.clone()], shape_y, y),
+        (Conv2dGradInput { conv, input }.into(), vec![dy.clone(), weight], shape_x, dx),
+        (Conv2dGradWeight { conv, kernel }.into(), vec![x, dy], shape_w, dw),
     ]
 }
 

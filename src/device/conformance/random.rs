@@ -2,7 +2,7 @@ use super::Rig;
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::{Distribution, Op};
+use crate::ops::{Distribution, Op, Random};
 
 fn draw<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
@@ -11,7 +11,7 @@ fn draw<D: Device<Op = Op, Host = HostTensor>>(
     key: u64,
     counter: u64,
 ) -> Vec<f32> {
-    let op = Op::Random { distribution, shape: Dims::new(&[n]), key, counter };
+    let op: Op = Random { distribution, shape: Dims::new(&[n]), key, counter }.into();
     rig.run(&op, &[])[0].as_f32().unwrap().to_vec()
 }
 

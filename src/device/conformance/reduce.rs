@@ -2,7 +2,7 @@ use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::{Op, Reduction};
+use crate::ops::{Op, Reduce, Reduction};
 
 /// Shape and elements of the result.
 fn reference(kind: Reduction, x: &Arg, axes: &[usize], keep_dims: bool) -> (Vec<usize>, Vec<f64>) {
@@ -47,7 +47,7 @@ fn check<D: Device<Op = Op, Host = HostTensor>>(
             // There is no largest of none.
             continue;
         }
-        let op = Op::Reduce { kind, axes: Dims::new(axes), keep_dims };
+        let op: Op = Reduce { kind, axes: Dims::new(axes), keep_dims }.into();
         let found = rig.run(&op, std::slice::from_ref(x));
         super::close(&found[0], &shape, &expected, 1e-6, &format!("{op:?} of {:?}", x.layout));
     }
@@ -86,13 +86,14 @@ pub fn large_reductions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     check(rig, &x.view(|l| l.permute(&[0, 2, 3, 1])?.slice(2, 1, 50)), &[0, 1], false);
     // Ten million equal numbers, in a few bytes: sums do not drift.
     let ones = Arg::f32([1], vec![0.1]).view(|l| l.broadcast_to(&Dims::new(&[10_000_000])));
-    let op = Op::Reduce { kind: Reduction::Mean, axes: Dims::new(&[0]), keep_dims: false };
+    let op: Op = Reduce { kind: Reduction::Mean, axes: Dims::new(&[0]), keep_dims: false }.into();
     rig.expect(&op, &[ones], &[], &[f64::from(0.1f32)], 1e-7);
 }
 
 pub fn nothing_to_join<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let empty = Arg::f32([3, 0], vec![]);
-    let op = |kind, axis| Op::Reduce { kind, axes: Dims::new(&[axis]), keep_dims: false };
+    let op =
+        |kind, axis| -> Op { Reduce { kind, axes: Dims::new(&[axis]), keep_dims: false }.into() };
     rig.expect(&op(Reduction::Sum, 1), std::slice::from_ref(&empty), &[3], &[0.0; 3], 0.0);
     rig.expect(&op(Reduction::Mean, 1), std::slice::from_ref(&empty), &[3], &[f64::NAN; 3], 0.0);
     rig.expect(&op(Reduction::Sum, 0), std::slice::from_ref(&empty), &[0], &[], 0.0);

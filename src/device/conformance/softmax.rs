@@ -2,7 +2,9 @@ use super::{Arg, Rig, Rng, close};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::Op;
+use crate::ops::{
+    CrossEntropy, CrossEntropyGrad, LogSoftmax, LogSoftmaxGrad, Op, Softmax, SoftmaxGrad,
+};
 
 fn log_softmax(x: &[f64], row: usize) -> Vec<f64> {
     let log_row = |x: &[f64]| {
@@ -33,8 +35,8 @@ pub fn rows_and_their_gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
         let row = *shape.last().unwrap();
         let logs = log_softmax(&x.elements(), row);
         let y: Vec<f64> = logs.iter().map(|x| x.exp()).collect();
-        rig.expect(&Op::Softmax, std::slice::from_ref(&x), shape, &y, 1e-6);
-        rig.expect(&Op::LogSoftmax, &[x], shape, &logs, 1e-6);
+        rig.expect(&Softmax.into(), std::slice::from_ref(&x), shape, &y, 1e-6);
+        rig.expect(&LogSoftmax.into(), &[x], shape, &logs, 1e-6);
         let d = dy.elements();
         let dx = |i: usize, of_row: &dyn Fn(f64, f64, f64) -> f64, terms: &dyn Fn(usize) -> f64| {
             let from = i / row * row;
@@ -44,10 +46,10 @@ pub fn rows_and_their_gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
             |data: &[f64]| Arg::f32(Dims::new(shape), data.iter().map(|&x| x as f32).collect());
         let expected: Vec<f64> =
             (0..y.len()).map(|i| dx(i, &|y, d, dot| y * (d - dot), &|j| y[j] * d[j])).collect();
-        rig.expect(&Op::SoftmaxGrad, &[float(&y), dy.clone()], shape, &expected, 1e-5);
+        rig.expect(&SoftmaxGrad.into(), &[float(&y), dy.clone()], shape, &expected, 1e-5);
         let expected: Vec<f64> =
             (0..y.len()).map(|i| dx(i, &|y, d, sum| d - y * sum, &|j| d[j])).collect();
-        rig.expect(&Op::LogSoftmaxGrad, &[float(&logs), dy], shape, &expected, 1e-5);
+        rig.expect(&LogSoftmaxGrad.into(), &[float(&logs), dy], shape, &expected, 1e-5);
     }
 }
 
@@ -55,20 +57,20 @@ pub fn large_logits_do_not_overflow<D: Device<Op = Op, Host = HostTensor>>(rig: 
     let x = Arg::f32([2, 3], vec![1e30, 1e30, -1e30, -500.0, -501.0, f32::NEG_INFINITY]);
     let e = (-1f64).exp();
     let expected = [0.5, 0.5, 0.0, 1.0 / (1.0 + e), e / (1.0 + e), 0.0];
-    rig.expect(&Op::Softmax, &[x], &[2, 3], &expected, 1e-6);
+    rig.expect(&Softmax.into(), &[x], &[2, 3], &expected, 1e-6);
     let with_nan =
         Arg::f32([1, 20], (0..20).map(|i| if i == 3 { f32::NAN } else { 1.0 }).collect());
-    rig.expect(&Op::Softmax, &[with_nan], &[1, 20], &[f64::NAN; 20], 0.0);
+    rig.expect(&Softmax.into(), &[with_nan], &[1, 20], &[f64::NAN; 20], 0.0);
 }
 
 pub fn cross_entropy_and_its_gradient<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(7);
     for (n, classes) in [(1, 1), (4, 10), (128, 10), (64, 1000), (0, 3), (0, 0)] {
-        let (logits, labels) = (rng.floats([n, classes]), rng.numbers(n, classes));
+        let (logits, labels) = (rng.floats([n, classes]), rng.numbers([n], classes));
         let logs = log_softmax(&logits.elements(), classes);
         let label: Vec<usize> = labels.elements().into_iter().map(|x| x as usize).collect();
         let loss = -(0..n).map(|i| logs[i * classes + label[i]]).sum::<f64>() / n as f64;
-        let found = rig.run(&Op::CrossEntropy, &[logits, labels.clone()]);
+        let found = rig.run(&CrossEntropy.into(), &[logits, labels.clone()]);
         close(&found[0], &[], &[loss], 1e-6, "loss");
         close(&found[1], &[n, classes], &logs, 1e-6, "log probabilities");
         let expected: Vec<f64> = (0..n * classes)
@@ -76,15 +78,15 @@ pub fn cross_entropy_and_its_gradient<D: Device<Op = Op, Host = HostTensor>>(rig
             .map(|x| x * 1.5 / n as f64)
             .collect();
         let args = [found[1].clone().into(), labels, Arg::f32([], vec![1.5])];
-        rig.expect(&Op::CrossEntropyGrad, &args, &[n, classes], &expected, 1e-7);
+        rig.expect(&CrossEntropyGrad.into(), &args, &[n, classes], &expected, 1e-7);
     }
     for bad in [-1, 10, i32::MIN] {
         let labels = Arg::i32([3], vec![9, bad, 0]);
         let logits = rng.floats([3, 10]);
         let message = format!("label {bad} at position 1 is out of range, expected 0..10");
         let args = [logits.clone(), labels.clone()];
-        assert_eq!(rig.try_run(&Op::CrossEntropy, &args).unwrap_err().to_string(), message);
+        assert_eq!(rig.try_run(&CrossEntropy.into(), &args).unwrap_err().to_string(), message);
         let args = [logits, labels, Arg::f32([], vec![1.0])];
-        assert_eq!(rig.try_run(&Op::CrossEntropyGrad, &args).unwrap_err().to_string(), message);
+        assert_eq!(rig.try_run(&CrossEntropyGrad.into(), &args).unwrap_err().to_string(), message);
     }
 }

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 /// use remat::device::cpu::{Cpu, Team};
 ///
 /// let team = Team::new(Some(2))?;
-/// let mut device = Cpu::of(&team);
+/// let mut device = Cpu::<remat::Op>::of(&team);
 /// team.run(|| device.reserve(1 << 20))?; // .. and all that is to be done with it
 /// # Ok::<(), remat::device::DeviceError>(())
 /// ```

@@ -1,29 +1,33 @@
 use super::*;
 use crate::device::conformance::Rig;
-use crate::device::conformance::samples::{assert_same_bits, results};
+use crate::device::conformance::samples::{assert_same_bits, tasks};
+use crate::ops::{Fill, Op};
 
 #[test]
 fn the_number_of_threads_does_not_change_a_bit() {
-    let with = |threads| {
+    let mut rigs = [1, 2, 3].map(|threads| {
         let team = Team::new(Some(threads)).unwrap();
-        team.run(|| results(&mut Rig::new(Cpu::of(&team))))
-    };
-    let one = with(1);
-    assert_same_bits(&one, &with(2));
-    assert_same_bits(&one, &with(3));
+        let rig = Rig::new(Cpu::of(&team));
+        (team, rig)
+    });
+    assert_same_bits(tasks(&rigs[0].1), rigs.len(), |way, op, args| {
+        let (team, rig) = &mut rigs[way];
+        team.run(|| rig.run(op, args))
+    });
 }
 
 #[test]
 fn devices_may_share_a_team_and_be_used_anywhere() {
-    let team = Team::new(Some(2)).unwrap();
-    let outside = results(&mut Rig::new(Cpu::of(&team)));
-    let other = Team::new(Some(3)).unwrap();
-    other.run(|| {
-        // On a thread of one team, devices of both.
-        let (mut own, mut foreign) = (Rig::new(Cpu::of(&other)), Rig::new(Cpu::of(&team)));
-        assert_same_bits(&outside, &results(&mut own));
-        assert_same_bits(&outside, &results(&mut foreign));
+    let [team, other] = [2, 3].map(|threads| Team::new(Some(threads)).unwrap());
+    let mut outside = Rig::new(Cpu::of(&team));
+    // On a thread of one team, devices of both.
+    let (mut own, mut foreign) = (Rig::new(Cpu::of(&other)), Rig::new(Cpu::of(&team)));
+    assert_same_bits(tasks(&outside), 3, |way, op, args| match way {
+        0 => outside.run(op, args),
+        1 => other.run(|| own.run(op, args)),
+        _ => other.run(|| foreign.run(op, args)),
     });
+    drop((outside, own, foreign));
     // The last one to hold a team may be one of its threads.
     let inside = other.clone();
     team.run(move || drop(inside));
@@ -48,7 +52,7 @@ fn threads_end_with_the_device() {
     for _ in 0..20 {
         let mut cpu = Cpu::new(Some(THREADS));
         cpu.reserve(1 << 20).unwrap();
-        let fill = Op::Fill { shape: crate::layout::Dims::new(&[1 << 18]), value: 1.0 };
+        let fill: Op = Fill { shape: crate::layout::Dims::new(&[1 << 18]), value: 1.0 }.into();
         let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, [1 << 18]) }];
         let call =
             Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };
@@ -68,7 +72,7 @@ fn threads_end_with_the_device() {
 #[test]
 fn absurd_numbers_of_threads_are_refused() {
     for threads in [0, MAX_THREADS + 1, 10_000, usize::MAX] {
-        let error = Cpu::new(Some(threads)).reserve(1 << 20).unwrap_err().to_string();
+        let error = Cpu::<Op>::new(Some(threads)).reserve(1 << 20).unwrap_err().to_string();
         assert_eq!(error, format!("cpu: {threads} threads, expected between 1 and 1024"));
     }
     assert!(Team::new(None).unwrap().threads() >= 1);
@@ -77,7 +81,7 @@ fn absurd_numbers_of_threads_are_refused() {
 #[test]
 fn nothing_runs_before_memory_is_reserved() {
     let mut cpu = Cpu::new(Some(1));
-    let fill = Op::Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 };
+    let fill: Op = Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 }.into();
     let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, []) }];
     let call = Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };
     assert!(cpu.execute(call).is_err());

@@ -23,7 +23,7 @@ use std::sync::Arc;
 const WORKSPACE: [u64; 2] = [64 << 10, 32 << 20];
 
 /// Largest size of a matrix.
-pub(super) const LARGEST: usize = c_int::MAX as usize;
+pub(crate) const LARGEST: usize = c_int::MAX as usize;
 
 /// Products at a time: cuBLAS 10 and 11 failed at 65536 on some devices (PyTorch issue 45724). Round, so
 /// that each lot begins where the first one might.
@@ -36,7 +36,7 @@ const PARTS: usize = 16;
 /// Bytes of workspace for products that write so many bytes, each a sum of `k` products. cuBLAS wants it to
 /// cut sums in parts, which are written there and added up later, where there is too little else to share
 /// among the processors. Small budgets feel it: no more than that.
-pub(super) fn workspace(output_bytes: u64, k: usize) -> u64 {
+pub(crate) fn workspace(output_bytes: u64, k: usize) -> u64 {
     let [least, most] = WORKSPACE;
     output_bytes.saturating_mul((k / PART).min(PARTS) as u64).clamp(least, most)
 }
@@ -63,7 +63,7 @@ impl Precision {
 
 /// How a matrix lies: one of its strides is 1, the other is `leading`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// Whether columns are runs, instead of rows.
     transposed: bool,
     /// Elements from one run to the next; at least a run's length.
@@ -72,7 +72,7 @@ pub(super) struct Form {
 
 impl Form {
     /// How a matrix of `rows` and `columns` with these strides lies. `None`: cuBLAS cannot read it.
-    pub(super) fn of(
+    pub(crate) fn of(
         [rows, columns]: [usize; 2],
         [row_stride, column_stride]: [usize; 2],
     ) -> Option<Self> {
@@ -89,18 +89,18 @@ impl Form {
     }
 
     /// How a matrix that is packed row by row lies.
-    pub(super) const fn packed(columns: usize) -> Self {
+    pub(crate) const fn packed(columns: usize) -> Self {
         Self { transposed: false, leading: columns }
     }
 
     /// How the transpose of a matrix that is packed row by row lies.
-    pub(super) const fn transposed(rows: usize) -> Self {
+    pub(crate) const fn transposed(rows: usize) -> Self {
         Self { transposed: true, leading: rows }
     }
 
     /// Where an element is.
     #[cfg(test)]
-    pub(super) const fn place(self, row: usize, column: usize) -> usize {
+    pub(crate) const fn place(self, row: usize, column: usize) -> usize {
         if self.transposed { column * self.leading + row } else { row * self.leading + column }
     }
 
@@ -116,7 +116,7 @@ impl Form {
 
 /// One side of a batch of products.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Side {
+pub(crate) struct Side {
     /// The first element of the first matrix.
     pub first: Ptr,
     /// How each of them lies.
@@ -127,7 +127,7 @@ pub(super) struct Side {
 
 /// `y[i] = a[i] * b[i]`, for `i` below `batch`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Products {
+pub(crate) struct Products {
     /// How many.
     pub batch: usize,
     /// Rows of `a`, columns of `a` and rows of `b`, columns of `b`; none of them 0.
@@ -145,7 +145,7 @@ pub(super) struct Products {
 }
 
 /// cuBLAS, for one stream.
-pub(super) struct Blas {
+pub(crate) struct Blas {
     /// The handle works on it.
     _stream: Arc<CudaStream>,
     handle: sys::cublasHandle_t,
@@ -157,7 +157,7 @@ unsafe impl Send for Blas {}
 
 impl Blas {
     /// A handle, in the context that is current.
-    pub(super) fn open(stream: Arc<CudaStream>, tf32: bool) -> Result<Self, DeviceError> {
+    pub(crate) fn open(stream: Arc<CudaStream>, tf32: bool) -> Result<Self, DeviceError> {
         let starting = |e| failed("starting", e);
         let handle = result::create_handle().map_err(starting)?;
         let precision = if tf32 { Precision::TF32 } else { Precision::F32 };
@@ -174,7 +174,11 @@ impl Blas {
     }
 
     /// Multiplies, once all that was given to the stream before is done.
-    pub(super) fn multiply(&mut self, products: &Products) -> Result<(), DeviceError> {
+    ///
+    /// # Safety
+    /// All elements that the products read and write, and the bytes of the workspace, are of the operands and the
+    /// workspace of the run at hand.
+    pub(crate) unsafe fn multiply(&mut self, products: &Products) -> Result<(), DeviceError> {
         let Products { batch, sizes: [m, k, n], a, b, y, add, workspace: scratch } = *products;
         let rows = size("rows on the left", m)?;
         let sum = size("columns on the left", k)?;
@@ -186,14 +190,14 @@ impl Blas {
             size("elements in a row", b.form.leading)?,
         ];
         let bytes = workspace((batch * m * n * element_bytes) as u64, k);
-        // SAFETY: so many bytes are the caller's, and nothing else is in them until the stream has come
-        // past this product.
+        // SAFETY: so many bytes are the run's, as the caller promises, and nothing else is in them until the
+        // stream has come past this product.
         unsafe { sys::cublasSetWorkspace_v2(self.handle, pointer(scratch), bytes as usize) }
             .result()
             .map_err(|e| failed("taking a workspace", e))?;
         let (alpha, beta) = (1.0f32, if add { 1.0f32 } else { 0.0 });
         for start in (0..batch).step_by(LOT) {
-            // SAFETY: the addresses are the caller's, with as many elements there as the sizes say; factors
+            // SAFETY: as many elements as the sizes say are of the run's operands, as the caller promises; factors
             // are read before this returns.
             unsafe {
                 result::gemm_strided_batched_ex(
@@ -245,7 +249,7 @@ fn size(what: &str, value: usize) -> Result<c_int, DeviceError> {
 }
 
 /// An address as C has it.
-pub(super) const fn pointer(at: Ptr) -> *mut c_void {
+pub(crate) const fn pointer(at: Ptr) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(at.0 as usize)
 }
 

@@ -76,7 +76,8 @@ impl Compiler {
         }
         let digits: String =
             hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{digits}-{}", source.name, self.architecture)
+        let wide = if source.wide { "_wide" } else { "" };
+        format!("{}{wide}-{digits}-{}", source.name, self.architecture)
     }
 }
 

@@ -8,12 +8,12 @@ use super::staging::Staging;
 use crate::device::DeviceError;
 
 /// Where the record is, beside the tensors.
-pub(super) const OFFSET: u64 = 0;
+pub(crate) const OFFSET: u64 = 0;
 
 /// What numbers a kernel is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Numbers {
+pub(crate) enum Numbers {
     /// Of entries.
     Index = 1,
     /// Of classes.
@@ -25,7 +25,7 @@ pub(super) enum Numbers {
 /// `Report` of `common.cuh`: where and how one launch reports numbers that are not in `0..limit`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Report {
+pub(crate) struct Report {
     pub fault: Ptr,
     pub limit: u64,
     pub numbers: Numbers,
@@ -39,7 +39,7 @@ unsafe impl Parameter for Report {}
 /// `Fault` of `common.cuh`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// 0: none.
     launch: u32,
     numbers: u32,
@@ -56,7 +56,7 @@ pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError>
 }
 
 /// What was found wrong, if anything, as an error; the device forgets it.
-pub(super) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
+pub(crate) fn tell(gpu: &Gpu, fault: &Fault) -> Result<(), DeviceError> {
     if fault.launch == 0 {
         return Ok(());
     }

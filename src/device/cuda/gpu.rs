@@ -19,17 +19,20 @@ use std::ffi::CString;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// See [`key`].
+type Key = (usize, bool);
+
 /// A device, and what was loaded there.
-pub(super) struct Gpu {
+pub struct Gpu {
     /// Of the calling thread, from `open` or `enter` on.
     context: Arc<CudaContext>,
     /// All work goes here, and so is done in order.
     stream: Arc<CudaStream>,
     compiler: Compiler,
-    /// By the name of the source.
-    modules: FxHashMap<&'static str, sys::CUmodule>,
-    /// By the names of source and kernel.
-    functions: FxHashMap<[&'static str; 2], Loaded>,
+    /// By their sources.
+    modules: FxHashMap<Key, sys::CUmodule>,
+    /// By their sources and names.
+    functions: FxHashMap<(Key, &'static str), Loaded>,
     libraries: Arc<Libraries>,
     /// How many launches could report a fault; starts again at 1.
     reports: u32,
@@ -43,7 +46,7 @@ unsafe impl Send for Gpu {}
 
 impl Gpu {
     /// Opens a device.
-    pub(super) fn open(ordinal: usize, tf32: bool, cudnn: bool) -> Result<Self, DeviceError> {
+    pub(crate) fn open(ordinal: usize, tf32: bool, cudnn: bool) -> Result<Self, DeviceError> {
         let context = driver::open(ordinal)?;
         let opened = || -> Result<_, DriverError> {
             let (major, minor) = context.compute_capability()?;
@@ -64,34 +67,34 @@ impl Gpu {
     }
 
     /// Makes the device that of the calling thread.
-    pub(super) fn enter(&self) -> Result<(), DeviceError> {
+    pub(crate) fn enter(&self) -> Result<(), DeviceError> {
         self.context.bind_to_thread().map_err(|e| failed("changing threads", e))
     }
 
     /// Takes memory for `bytes` bytes of tensors.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
         self.memory = None;
         self.memory = Some(Memory::new(self.stream.clone(), bytes)?);
         Ok(())
     }
 
     /// Its context.
-    pub(super) const fn context(&self) -> &Arc<CudaContext> {
+    pub(crate) const fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
     /// Its stream, to record events in.
-    pub(super) const fn events(&self) -> &Arc<CudaStream> {
+    pub(crate) const fn events(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
     /// Its stream, for the driver.
-    pub(super) fn stream(&self) -> sys::CUstream {
+    pub(crate) fn stream(&self) -> sys::CUstream {
         self.stream.cu_stream()
     }
 
     /// cuBLAS, and cuDNN if it is there.
-    pub(super) const fn libraries(&self) -> &Arc<Libraries> {
+    pub(crate) const fn libraries(&self) -> &Arc<Libraries> {
         &self.libraries
     }
 
@@ -99,12 +102,12 @@ impl Gpu {
     ///
     /// # Panics
     /// Before any was reserved.
-    pub(super) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("memory is reserved before anything is done with it")
     }
 
     /// The bytes from a tensor's first to its last element.
-    pub(super) fn range_of(&self, place: &Place) -> Result<Range<u64>, DeviceError> {
+    pub(crate) fn range_of(&self, place: &Place) -> Result<Range<u64>, DeviceError> {
         let Place { storage, layout } = place;
         let element = layout.dtype().bytes() as u64;
         if element != 4 {
@@ -131,7 +134,7 @@ impl Gpu {
     ///
     /// # Panics
     /// If the tensor reaches outside the memory.
-    pub(super) fn first(&self, place: &Place) -> Ptr {
+    pub(crate) fn first(&self, place: &Place) -> Ptr {
         let element = place.layout.dtype().bytes() as u64;
         let end = place.storage + place.layout.span() as u64 * element;
         self.memory().range(place.storage, end).plus(place.layout.offset() as u64 * element)
@@ -141,24 +144,24 @@ impl Gpu {
     ///
     /// # Panics
     /// If it is outside.
-    pub(super) fn at(&self, offset: u64) -> Ptr {
+    pub(crate) fn at(&self, offset: u64) -> Ptr {
         self.memory().range(offset, offset)
     }
 
     /// Where kernels say what was wrong with their input.
-    pub(super) fn fault(&self) -> Ptr {
+    pub(crate) fn fault(&self) -> Ptr {
         self.memory().aside(fault::OFFSET)
     }
 
     /// For the next launch to say so.
-    pub(super) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
+    pub(crate) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
         self.reports = self.reports.checked_add(1).unwrap_or(1);
         Report { fault: self.fault(), limit: limit as u64, numbers, launch: self.reports }
     }
 
     /// A kernel that can be launched. The first of a source loads all of it.
-    pub(super) fn function(&mut self, kernel: Kernel) -> Result<&Loaded, DeviceError> {
-        match self.functions.entry([kernel.source.name, kernel.name]) {
+    pub(crate) fn function(&mut self, kernel: Kernel) -> Result<&Loaded, DeviceError> {
+        match self.functions.entry((key(kernel.source), kernel.name)) {
             Entry::Occupied(found) => Ok(found.into_mut()),
             Entry::Vacant(place) => {
                 let module = module(&mut self.modules, &self.compiler, kernel.source)?;
@@ -173,32 +176,43 @@ impl Gpu {
     }
 }
 
+/// What a source is known by: where its text is, as names need not be unique.
+fn key(source: Source) -> Key {
+    (source.text.as_ptr().addr(), source.wide)
+}
+
 /// The module of a source, loaded if it is not yet.
 fn module(
-    modules: &mut FxHashMap<&'static str, sys::CUmodule>,
+    modules: &mut FxHashMap<Key, sys::CUmodule>,
     compiler: &Compiler,
-    source: &'static Source,
+    source: Source,
 ) -> Result<sys::CUmodule, DeviceError> {
-    if let Some(&module) = modules.get(source.name) {
+    if let Some(&module) = modules.get(&key(source)) {
         return Ok(module);
     }
     let load = |image: &Image| {
         // SAFETY: the image is code as NVRTC made it: a file that is not whole is not read.
         unsafe { result::module::load_data(image.bytes().as_ptr().cast()) }
     };
-    let module = load(&compiler.image(source)?).or_else(|error| match error.0 {
+    let module = load(&compiler.image(&source)?).or_else(|error| match error.0 {
         // What was kept on disk is of another driver.
         CUresult::CUDA_ERROR_INVALID_IMAGE
         | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
         | CUresult::CUDA_ERROR_INVALID_SOURCE
         | CUresult::CUDA_ERROR_INVALID_PTX => {
-            compiler.forget(source);
-            load(&compiler.image(source)?).map_err(|e| failed(source.name, e))
+            compiler.forget(&source);
+            load(&compiler.image(&source)?).map_err(|e| failed(source.name, e))
         }
         _ => Err(failed(source.name, error)),
     })?;
-    modules.insert(source.name, module);
+    modules.insert(key(source), module);
     Ok(module)
+}
+
+impl std::fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gpu").field("ordinal", &self.context.ordinal()).finish_non_exhaustive()
+    }
 }
 
 impl Drop for Gpu {

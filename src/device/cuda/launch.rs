@@ -13,16 +13,16 @@ use std::ffi::c_void;
 /// An address on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Ptr(pub(super) u64);
+pub struct Ptr(pub(crate) u64);
 
 impl Ptr {
     /// The address so many bytes further.
-    pub(super) const fn plus(self, bytes: u64) -> Self {
+    pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 
     /// Whether sixteen bytes may be loaded from there at once.
-    pub(super) const fn is_aligned(self) -> bool {
+    pub(crate) const fn is_aligned(self) -> bool {
         self.0.is_multiple_of(16)
     }
 }
@@ -32,7 +32,7 @@ impl Ptr {
 ///
 /// # Safety
 /// Of a type that C++ has as well: no padding that matters, no references.
-pub(super) unsafe trait Parameter {}
+pub unsafe trait Parameter {}
 
 // SAFETY: numbers, and an address.
 unsafe impl Parameter for Ptr {}
@@ -51,22 +51,22 @@ unsafe impl Parameter for f64 {}
 
 /// A kernel: an `extern "C" __global__` function.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kernel {
+pub struct Kernel {
     /// Where it is written.
-    pub source: &'static Source,
+    pub source: Source,
     /// Its name there.
     pub name: &'static str,
 }
 
 /// `THREADS` of `common.cuh`: those of a block, unless a kernel says otherwise.
-pub(super) const THREADS: u32 = 256;
+pub(crate) const THREADS: u32 = 256;
 
 /// `TILE` of `common.cuh`: elements of a block of packed elementwise kernels.
-pub(super) const TILE: u64 = 2048;
+pub(crate) const TILE: u64 = 2048;
 
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub struct Grid {
     /// Blocks, in up to three dimensions.
     pub blocks: [u32; 3],
     /// Threads in each.
@@ -75,12 +75,12 @@ pub(super) struct Grid {
 
 impl Grid {
     /// Enough blocks of the usual size for `threads` threads.
-    pub(super) fn of_threads(threads: u64) -> Self {
+    pub(crate) fn of_threads(threads: u64) -> Self {
         Self::of_blocks(threads.div_ceil(THREADS.into()))
     }
 
     /// So many blocks of the usual size.
-    pub(super) fn of_blocks(blocks: u64) -> Self {
+    pub(crate) fn of_blocks(blocks: u64) -> Self {
         let blocks = u32::try_from(blocks).expect("memory for fewer blocks than 2^32");
         Self { blocks: [blocks, 1, 1], threads: THREADS }
     }
@@ -88,7 +88,7 @@ impl Grid {
 
 /// A kernel that the driver has loaded.
 #[derive(Clone, Debug)]
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     handle: sys::CUfunction,
     /// Bytes of each parameter, if the driver can tell.
     sizes: Option<SmallVec<[usize; 12]>>,
@@ -96,7 +96,7 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Asks what its parameters are.
-    pub(super) fn new(handle: sys::CUfunction) -> Result<Self, DeviceError> {
+    pub(crate) fn new(handle: sys::CUfunction) -> Result<Self, DeviceError> {
         // Of CUDA 12.4; the driver's library has no such function before.
         if driver_version()? < (12, 4) {
             return Ok(Self { handle, sizes: None });
@@ -119,12 +119,19 @@ impl Loaded {
 }
 
 impl Gpu {
-    /// Runs a kernel once all that was given before is done. What its parameters point to must be as the
-    /// kernel expects.
+    /// Runs a kernel once all that was given before is done.
+    ///
+    /// # Safety
+    /// The parameters are as many as the kernel's, in its order, each of the type that it declares; and with
+    /// these parameters, this many threads of the kernel read and write nothing but the operands and the
+    /// workspace of the run at hand. Sizes are checked where the driver can tell them (CUDA 12.4), types are not.
+    ///
+    /// # Errors
+    /// If the kernel does not compile, or cannot be launched.
     ///
     /// # Panics
-    /// If the kernel has other parameters.
-    pub(super) fn launch(
+    /// If the kernel has parameters of other sizes.
+    pub unsafe fn launch(
         &mut self,
         kernel: Kernel,
         Grid { blocks: [x, y, z], threads }: Grid,
@@ -143,9 +150,8 @@ impl Gpu {
             .iter()
             .map(|&parameter| std::ptr::from_ref(parameter).cast_mut().cast::<c_void>())
             .collect();
-        // SAFETY: the function's module lives as long as `self`; the parameters are as many and as large
-        // as the kernel's, and mean what it expects, which is the callers' part; the driver copies them
-        // before it returns.
+        // SAFETY: the function's module lives as long as `self`; the parameters are the kernel's, as the
+        // caller promises; the driver copies them before it returns.
         unsafe {
             result::launch_kernel(
                 handle,
@@ -164,7 +170,6 @@ impl Gpu {
 mod tests {
     use super::*;
     use crate::device::cuda::for_tests;
-    use crate::device::cuda::kernels::COPY;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
@@ -172,7 +177,8 @@ mod tests {
         let Some(mut device) = for_tests() else { return };
         let gpu = &mut device.gpu;
         gpu.reserve(1 << 12).unwrap();
-        let fill = COPY.kernel("fill");
+        let copy = crate::ops::families().into_iter().find(|family| family.name() == "copy");
+        let fill = copy.unwrap().kernel("fill");
         if gpu.function(fill).unwrap().sizes.is_none() {
             println!("skipped: the driver is older than CUDA 12.4");
             return;
@@ -181,9 +187,11 @@ mod tests {
         let wrong: [&[&dyn Parameter]; 3] =
             [&[&out, &bits], &[&out, &count, &count], &[&out, &bits, &count, &count]];
         for parameters in wrong {
-            let launch = || gpu.launch(fill, Grid::of_blocks(1), parameters);
+            // SAFETY: never launched.
+            let launch = || unsafe { gpu.launch(fill, Grid::of_blocks(1), parameters) };
             assert!(catch_unwind(AssertUnwindSafe(launch)).is_err());
         }
-        gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]).unwrap();
+        // SAFETY: the kernel's parameters; it writes 1 KiB of the memory.
+        unsafe { gpu.launch(fill, Grid::of_blocks(1), &[&out, &bits, &count]) }.unwrap();
     }
 }

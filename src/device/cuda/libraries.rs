@@ -3,11 +3,12 @@
 #![allow(unsafe_code)]
 
 use super::blas::Blas;
-use super::convolution::Dnn;
+use super::dnn::Dnn;
 use super::driver::driver_version;
 use super::versions::{self, Version};
 use crate::device::DeviceError;
 use cudarc::driver::CudaStream;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Oldest cuBLAS whose functions are those of the bindings.
@@ -17,7 +18,7 @@ const OLDEST_CUBLAS: Version = Version(12, 0, 0);
 const OLDEST_CUDNN: Version = Version(9, 0, 0);
 
 /// Handles of the libraries, for one stream. The device has them, and so have its dry runs on other threads.
-pub(super) struct Libraries {
+pub struct Libraries {
     stream: Arc<CudaStream>,
     blas: Mutex<Blas>,
     dnn: Option<Mutex<Dnn>>,
@@ -25,7 +26,7 @@ pub(super) struct Libraries {
 
 impl Libraries {
     /// Handles for a stream, whose context is current. Without cuDNN if that is not wanted or not there.
-    pub(super) fn open(
+    pub(crate) fn open(
         stream: Arc<CudaStream>,
         tf32: bool,
         cudnn: bool,
@@ -51,15 +52,21 @@ impl Libraries {
     }
 
     /// cuBLAS.
-    pub(super) fn blas(&self) -> MutexGuard<'_, Blas> {
+    pub(crate) fn blas(&self) -> MutexGuard<'_, Blas> {
         // A panic leaves nothing behind: each product sets all that it depends on.
         self.blas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// cuDNN, if it is there.
-    pub(super) fn dnn(&self) -> Option<MutexGuard<'_, Dnn>> {
+    pub(crate) fn dnn(&self) -> Option<MutexGuard<'_, Dnn>> {
         // As above; choices are entered when they are complete.
         self.dnn.as_ref().map(|dnn| dnn.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Libraries").field("cudnn", &self.dnn.is_some()).finish_non_exhaustive()
     }
 }
 

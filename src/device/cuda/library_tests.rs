@@ -6,10 +6,11 @@ use crate::device::conformance::{Arg, Rig, Rng, close_sums, product};
 use crate::device::cpu::Cpu;
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
-use crate::ops::{Conv2d, Op};
+use crate::op::{Operation as _, Output};
+use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
 /// Runs `body` on a device with cuDNN, if there is such a thing, and on one without; or says that there is none.
-fn on_devices(body: impl Fn(Cuda)) {
+fn on_devices(body: impl Fn(Cuda<Op>)) {
     for cudnn in [true, false] {
         match Cuda::open(Options { cudnn, ..Options::default() }) {
             Ok(_) if cudnn && super::versions::cudnn().is_none() => println!("no cuDNN"),
@@ -31,9 +32,9 @@ fn tasks(rng: &mut Rng, x: [usize; 4], weight: [usize; 4], conv: Conv2d) -> [(Op
     let (kernel, input) = ([weight[2], weight[3]], [x[2], x[3]]);
     let [x, weight, dy] = [x, weight, y].map(|shape| rng.floats(shape));
     [
-        (Op::Conv2d(conv), [x.clone(), weight.clone()]),
-        (Op::Conv2dGradInput { conv, input }, [dy.clone(), weight]),
-        (Op::Conv2dGradWeight { conv, kernel }, [x, dy]),
+        (conv.into(), [x.clone(), weight.clone()]),
+        (Conv2dGradInput { conv, input }.into(), [dy.clone(), weight]),
+        (Conv2dGradWeight { conv, kernel }.into(), [x, dy]),
     ]
 }
 
@@ -107,7 +108,7 @@ fn tf32_is_near_and_the_same_each_time() {
     let rng = &mut Rng::new(34);
     let (mut cuda, mut cpu) = (Rig::new(device), Rig::new(Cpu::new(Some(2))));
     let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
-    let product = (Op::MatMul, [rng.floats([90, 130]), rng.floats([130, 70])]);
+    let product = (MatMul.into(), [rng.floats([90, 130]), rng.floats([130, 70])]);
     for (op, args) in tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])
     {
         let [first, second] = [(); 2].map(|()| cuda.run(&op, &args));
@@ -158,9 +159,9 @@ fn the_same_bits_elsewhere_and_on_another_device() {
     let rng = &mut Rng::new(35);
     let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
     let mut runs = tasks(rng, [10, 20, 14, 14], [30, 20, 3, 3], conv).to_vec();
-    runs.push((Op::MatMul, [rng.floats([70, 500]), rng.floats([500, 90])]));
+    runs.push((MatMul.into(), [rng.floats([70, 500]), rng.floats([500, 90])]));
     let turned = rng.floats([500, 70]).view(|layout| layout.permute(&[1, 0]));
-    runs.push((Op::MatMul, [turned, rng.floats([500, 1])]));
+    runs.push((MatMul.into(), [turned, rng.floats([500, 1])]));
     for cudnn in [true, false] {
         let open = || Cuda::open(Options { cudnn, ..Options::default() }).map(Rig::new);
         let (Ok(mut first), Ok(mut second)) = (open(), open()) else { return };
@@ -178,7 +179,7 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
         let sim = device.sim();
         let rng = &mut Rng::new(36);
         let conv = Conv2d { stride: [2, 1], padding: [1, 1] };
-        let product = (Op::MatMul, [rng.floats([90, 130]), rng.floats([130, 70])]);
+        let product = (MatMul.into(), [rng.floats([90, 130]), rng.floats([130, 70])]);
         for (op, args) in
             tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])
         {
@@ -192,12 +193,11 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
         drop(device);
         // The libraries outlive the device while a dry run has them.
         let layout = Layout::contiguous(DType::F32, [4, 4]);
-        assert_eq!(sim.workspace(&Op::MatMul, &[layout; 2], &[layout]), 64 << 10);
+        assert_eq!(sim.workspace(&MatMul.into(), &[layout; 2], &[layout]), 64 << 10);
     });
 }
 
 fn outputs(op: &Op, inputs: &[Layout]) -> Vec<Layout> {
-    use crate::op::{Op as _, Output};
     let outputs = op.infer(inputs).unwrap();
     let fresh = outputs.into_iter().map(|output| match output {
         Output::Fresh(layout) => layout,

@@ -37,7 +37,7 @@ impl Drop for Allocation {
 }
 
 /// Memory for tensors, addressed by offsets from 0.
-pub(super) struct Memory {
+pub(crate) struct Memory {
     tensors: Allocation,
     bytes: u64,
     aside: Allocation,
@@ -99,7 +99,7 @@ impl Memory {
     }
 
     /// Fills `bytes` bytes from `from` on with zeros.
-    pub(super) fn zero(&self, from: Ptr, bytes: u64) -> Result<(), DeviceError> {
+    pub(crate) fn zero(&self, from: Ptr, bytes: u64) -> Result<(), DeviceError> {
         if bytes == 0 {
             return Ok(());
         }

@@ -1,34 +1,34 @@
 //! The workspace of a call, given out in parts.
 
+use super::Operands;
 use super::gpu::Gpu;
 use super::launch::Ptr;
-use crate::device::{Call, DeviceError};
-use crate::ops::Op;
+use crate::device::DeviceError;
 
 /// Parts begin at multiples of this, as tensors do: cuBLAS wants it of its workspace.
 const ALIGNMENT: u64 = 256;
 
 /// Bytes that a part takes.
-pub(super) const fn padded(bytes: u64) -> u64 {
+pub(crate) const fn padded(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)
 }
 
 /// What is left of a workspace.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub struct Scratch {
     next: Ptr,
     left: u64,
 }
 
 impl Scratch {
-    /// All of a call's.
-    pub(super) fn of(gpu: &Gpu, call: &Call<'_, Op>) -> Self {
-        let bytes = call.workspace.end.saturating_sub(call.workspace.start);
-        Self { next: gpu.at(call.workspace.start), left: bytes }
+    /// All of a run's.
+    pub(crate) fn of(gpu: &Gpu, run: &Operands<'_>) -> Self {
+        let bytes = run.workspace.end.saturating_sub(run.workspace.start);
+        Self { next: gpu.at(run.workspace.start), left: bytes }
     }
 
     /// The next part. The last one may be as long as it is: workspaces need not end at a multiple.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<Ptr, DeviceError> {
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<Ptr, DeviceError> {
         if bytes > self.left {
             return Err(DeviceError::new(format!(
                 "cuda: {bytes} bytes of workspace are needed, and {} are left",

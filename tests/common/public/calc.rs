@@ -2,8 +2,11 @@
 
 use super::player::{Player, Slot};
 use super::program::{Calc, Data, Distribution, Pick, Window};
-use remat::ops::{Conv2d, Distribution as From, Op, Pool2d, Reduction};
-use remat::{DType, Dims, Error, HostTensor, Layout, MAX_RANK, Ops, Tensor, broadcast_shapes};
+use remat::ops::{
+    BatchNormParameters, Contiguous, Conv2d, CrossEntropy, Distribution as From, MaxPool2d,
+    MaxPool2dPick, Op, Pool2d, Random, Reduce, Reduction,
+};
+use remat::{DType, Dims, Error, HostTensor, Layout, MAX_RANK, Tensor, broadcast_shapes};
 
 /// Multiplications that a product of matrices may take.
 const MOST_WORK: usize = 40_000_000;
@@ -13,8 +16,8 @@ type Made = (Vec<Tensor>, Vec<usize>);
 
 impl Player<'_> {
     /// Calculates and holds what comes out. What would be too large is left out.
-    pub fn calc(&mut self, ops: &dyn Ops, calc: &Calc) {
-        let made = self.try_calc(ops, calc);
+    pub fn calc(&mut self, calc: &Calc) {
+        let made = self.try_calc(calc);
         if let Some(Some((made, sources))) = self.accept(made) {
             let unknown = self.is_unknown(&sources);
             made.into_iter().for_each(|tensor| self.hold(tensor, unknown));
@@ -44,47 +47,50 @@ impl Player<'_> {
         self.slots[i].tensor.clone()
     }
 
-    fn try_calc(&mut self, ops: &dyn Ops, calc: &Calc) -> Result<Option<Made>, Error> {
+    fn try_calc(&mut self, calc: &Calc) -> Result<Option<Made>, Error> {
         let one = |made: Result<Tensor, Error>, sources: &[usize]| {
             made.map(|tensor| Some((vec![tensor], sources.to_vec())))
         };
         match *calc {
             Calc::Unary(f, x) => {
                 let x = self.some(x);
-                one(ops.run1(Op::Unary(f), &[&self.tensor(x)]), &[x])
+                one(apply(f, &[&self.tensor(x)]), &[x])
             }
             Calc::Binary(f, a, b) => {
                 let a = self.some(a);
-                let of = *self.slots[a].tensor.shape();
+                let of = *self.slots[a].tensor.layout().shape();
                 let most = self.program.most_elements;
                 let fits = |layout: &Layout| {
                     let both = broadcast_shapes(&of, layout.shape());
                     both.is_some_and(|shape| shape.elements() <= most)
                 };
                 let b = self.float(b, fits, Vec::new);
-                one(ops.run1(Op::Binary(f), &[&self.tensor(a), &self.tensor(b)]), &[a, b])
+                one(apply(f, &[&self.tensor(a), &self.tensor(b)]), &[a, b])
             }
             Calc::Affine { x, scale, shift } => {
                 let x = self.some(x);
-                one(ops.affine(&self.tensor(x), scale, shift), &[x])
+                one(self.tensor(x).affine(scale, shift), &[x])
             }
-            Calc::MatMul { a, b, turned, columns } => self.matmul(ops, [a, b], turned, columns),
+            Calc::MatMul { a, b, turned, columns } => self.matmul([a, b], turned, columns),
             Calc::Conv { x, weight, channels, window, seed } => {
-                self.conv(ops, x, weight, (channels, window, seed))
+                self.conv(x, weight, (channels, window, seed))
             }
             Calc::BatchNorm { x, vectors, momentum, keeps } => {
                 let (x, parts) = self.for_batch_norm(x, vectors);
                 let tensors = parts.map(|i| self.tensor(i));
-                let made = ops.batch_norm(&self.tensor(x), tensors.each_ref(), momentum, 1e-3)?;
+                let new = self.tensor(x).batch_norm(&parameters(&tensors), momentum, 1e-3)?;
                 drop(tensors);
-                let mut made = Vec::from(made);
+                let mut made = vec![new.y, new.mean, new.inv_std];
+                let running = [new.running_mean, new.running_var];
                 let sources: Vec<usize> = parts.into_iter().chain([x]).collect();
                 if keeps {
                     let unknown = self.is_unknown(&sources);
-                    for (target, tensor) in parts[2..].iter().zip(made.split_off(3)) {
+                    for (target, tensor) in parts[2..].iter().zip(running) {
                         let value = Slot { tensor, others: Vec::new(), unknown };
-                        self.replace(ops, *target, &value);
+                        self.replace(*target, &value);
                     }
+                } else {
+                    made.extend(running);
                 }
                 Ok(Some((made, sources)))
             }
@@ -92,18 +98,19 @@ impl Player<'_> {
                 let (x, parts) = self.for_batch_norm(x, vectors);
                 let tensors = parts.map(|i| self.tensor(i));
                 let sources: Vec<usize> = parts.into_iter().chain([x]).collect();
-                one(ops.batch_norm_infer(&self.tensor(x), tensors.each_ref(), 1e-3), &sources)
+                one(self.tensor(x).batch_norm_infer(&parameters(&tensors), 1e-3), &sources)
             }
             Calc::MaxPool { x, window } => {
                 let x = self.image(x);
                 let pool = pool(&self.shape(x), window);
-                // The places of the largest ones as well.
-                let made = ops.run(Op::MaxPool2d(pool), &[&ops.contiguous(&self.tensor(x))?])?;
+                // The places of the largest ones as well, and what is there.
+                let mut made = Tensor::apply(MaxPool2d(pool), &[&self.tensor(x)])?;
+                made.push(apply(MaxPool2dPick { pool }, &[&made[1], &self.tensor(x)])?);
                 Ok(Some((made.into_vec(), vec![x])))
             }
             Calc::AvgPool { x, window } => {
                 let x = self.image(x);
-                one(ops.avg_pool2d(&self.tensor(x), pool(&self.shape(x), window)), &[x])
+                one(self.tensor(x).avg_pool2d(pool(&self.shape(x), window)), &[x])
             }
             Calc::Reduce { x, kind, axes, keep_dims } => {
                 let x = match kind {
@@ -112,26 +119,27 @@ impl Player<'_> {
                 };
                 let rank = self.shape(x).len();
                 let axes: Vec<usize> = (0..rank).filter(|axis| axes >> axis & 1 == 1).collect();
-                one(ops.reduce(&self.tensor(x), kind, &axes, keep_dims), &[x])
+                let op = Reduce { kind, axes: Dims::new(&axes), keep_dims };
+                one(apply(op, &[&self.tensor(x)]), &[x])
             }
             Calc::Softmax(x) => {
                 let x = self.rows(x);
-                one(ops.softmax(&self.tensor(x)), &[x])
+                one(self.tensor(x).softmax(), &[x])
             }
             Calc::LogSoftmax(x) => {
                 let x = self.rows(x);
-                one(ops.log_softmax(&self.tensor(x)), &[x])
+                one(self.tensor(x).log_softmax(), &[x])
             }
             Calc::CrossEntropy { logits, seed } => {
                 let fits = |layout: &Layout| layout.rank() == 2 && layout.shape()[1] > 0;
                 let x = self.float(logits, fits, || vec![4, 8]);
                 let [n, classes] = [0, 1].map(|axis| self.shape(x)[axis]);
                 let labels = self.indices(n, classes, seed);
-                let inputs = [&ops.contiguous(&self.tensor(x))?, &self.tensor(labels)];
+                let inputs = [&self.tensor(x), &self.tensor(labels)];
                 // The logarithms as well.
-                Ok(Some((ops.run(Op::CrossEntropy, &inputs)?.into_vec(), vec![x])))
+                Ok(Some((Tensor::apply(CrossEntropy, &inputs)?.into_vec(), vec![x])))
             }
-            Calc::Concat { ref parts, axis } => self.concat(ops, parts, axis),
+            Calc::Concat { ref parts, axis } => self.concat(parts, axis),
             Calc::Pad { x, axis, before, after } => {
                 let x = self.rows(x);
                 let shape = self.shape(x);
@@ -140,7 +148,7 @@ impl Player<'_> {
                 if !self.has_room_for(&room) {
                     return Ok(None);
                 }
-                one(ops.pad(&self.tensor(x), axis, before, after), &[x])
+                one(self.tensor(x).pad(axis, before, after), &[x])
             }
             Calc::Gather { x, axis, count, seed } => {
                 let x = self.rows(x);
@@ -151,7 +159,7 @@ impl Player<'_> {
                     return Ok(None);
                 }
                 let index = self.indices(count, shape[axis], seed);
-                one(ops.gather(&self.tensor(x), &self.tensor(index), axis), &[x])
+                one(self.tensor(x).gather(&self.tensor(index), axis), &[x])
             }
             Calc::ScatterAdd { x, axis, size, seed } => {
                 let x = self.rows(x);
@@ -161,16 +169,16 @@ impl Player<'_> {
                     return Ok(None);
                 }
                 let index = self.indices(shape[axis], size, seed);
-                one(ops.scatter_add(&self.tensor(x), &self.tensor(index), axis, size), &[x])
+                one(self.tensor(x).scatter_add(&self.tensor(index), axis, size), &[x])
             }
             Calc::Contiguous(x) => {
                 let x = self.anything(x);
-                one(ops.run1(Op::Contiguous, &[&self.tensor(x)]), &[x])
+                one(apply(Contiguous, &[&self.tensor(x)]), &[x])
             }
             Calc::Reshape { x, how } => {
                 let x = self.anything(x);
                 let shapes = shapes_of(self.shape(x).iter().product());
-                one(ops.reshape(&self.tensor(x), &shapes[how % shapes.len()]), &[x])
+                one(self.tensor(x).reshape(&shapes[how % shapes.len()]), &[x])
             }
             Calc::Permute { x, how } => {
                 let x = self.anything(x);
@@ -182,7 +190,7 @@ impl Player<'_> {
                         axes.reverse();
                     }
                 }
-                one(ops.permute(&self.tensor(x), &axes), &[x])
+                one(self.tensor(x).permute(&axes), &[x])
             }
             Calc::Slice { x, axis, start, len } => {
                 let x = self.anything(x);
@@ -195,7 +203,7 @@ impl Player<'_> {
                 let room = shape[axis] - start;
                 // Seldom nothing at all.
                 let len = if room == 0 || len % 16 == 15 { 0 } else { 1 + len % room };
-                one(ops.slice(&self.tensor(x), axis, start, len), &[x])
+                one(self.tensor(x).slice(axis, start..start + len), &[x])
             }
             Calc::Broadcast { x, times } => {
                 let x = self.anything(x);
@@ -208,13 +216,13 @@ impl Player<'_> {
                 if !self.has_room_for(&shape) {
                     return Ok(None);
                 }
-                one(ops.broadcast(&self.tensor(x), &shape), &[x])
+                one(self.tensor(x).broadcast(&shape), &[x])
             }
             Calc::Full { ref shape, value } => {
                 if !self.has_room_for(shape) {
                     return Ok(None);
                 }
-                one(ops.full(shape, value), &[])
+                one(self.runtime.full(shape, value), &[])
             }
             Calc::Random { ref shape, from } => {
                 if !self.has_room_for(shape) {
@@ -225,32 +233,32 @@ impl Player<'_> {
                     Distribution::Normal => From::Normal { mean: 0.5, std: 2.0 },
                     Distribution::Bernoulli => From::Bernoulli { p: 0.3 },
                 };
-                one(self.random(ops, shape, from), &[])
+                one(self.random(shape, from), &[])
             }
             Calc::Dropout { x, p } => {
                 let x = self.some(x);
                 if self.program.beside.is_empty() {
-                    return one(ops.dropout(&self.tensor(x), p), &[x]);
+                    return one(self.tensor(x).dropout(p), &[x]);
                 }
-                let kept = self.random(ops, &self.shape(x), From::Bernoulli { p })?;
-                one(ops.mul(&self.tensor(x), &kept), &[x])
+                let kept = self.random(&self.shape(x), From::Bernoulli { p })?;
+                one(self.tensor(x).mul(&kept), &[x])
             }
         }
     }
 
     /// Of two threads at once, each numbers its own: who comes first must not matter.
-    fn random(&self, ops: &dyn Ops, shape: &[usize], from: From) -> Result<Tensor, Error> {
+    fn random(&self, shape: &[usize], from: From) -> Result<Tensor, Error> {
         if self.program.beside.is_empty() {
-            return ops.random(shape, from);
+            return self.runtime.random(shape, from);
         }
         let counter = self.randoms.replace(self.randoms.get() + 1);
         let shape = Dims::new(shape);
-        ops.run1(Op::Random { distribution: from, shape, key: self.thread, counter }, &[])
+        let op = Random { distribution: from, shape, key: self.thread, counter };
+        Ok(self.runtime.apply(op, &[])?.swap_remove(0))
     }
 
     fn matmul(
         &mut self,
-        ops: &dyn Ops,
         picks: [Pick; 2],
         turned: [bool; 2],
         columns: usize,
@@ -281,15 +289,14 @@ impl Player<'_> {
             .float(picks[1], fits, || if turned[1] { vec![columns, k] } else { vec![k, columns] });
         let operand = |i: usize, turned: bool| {
             let tensor = self.tensor(i);
-            if turned { ops.transpose(&tensor) } else { Ok(tensor) }
+            if turned { tensor.transpose() } else { Ok(tensor) }
         };
-        let product = ops.matmul(&operand(a, turned[0])?, &operand(b, turned[1])?)?;
+        let product = operand(a, turned[0])?.matmul(&operand(b, turned[1])?)?;
         Ok(Some((vec![product], vec![a, b])))
     }
 
     fn conv(
         &mut self,
-        ops: &dyn Ops,
         x: Pick,
         weight: Option<Pick>,
         (channels, window, seed): (usize, Window, u64),
@@ -322,16 +329,11 @@ impl Player<'_> {
             return Ok(None);
         }
         let conv = Conv2d { stride, padding };
-        let y = ops.conv2d(&self.tensor(x), &self.tensor(weight), conv)?;
+        let y = self.tensor(x).conv2d(&self.tensor(weight), conv)?;
         Ok(Some((vec![y], vec![x, weight])))
     }
 
-    fn concat(
-        &mut self,
-        ops: &dyn Ops,
-        parts: &[Pick],
-        axis: usize,
-    ) -> Result<Option<Made>, Error> {
+    fn concat(&mut self, parts: &[Pick], axis: usize) -> Result<Option<Made>, Error> {
         let Some(first) = self.pick(parts[0], |layout| layout.rank() > 0) else { return Ok(None) };
         let of = *self.slots[first].tensor.layout();
         let axis = axis % of.rank();
@@ -347,7 +349,7 @@ impl Player<'_> {
             return Ok(None);
         }
         let tensors: Vec<Tensor> = sources.iter().map(|&i| self.tensor(i)).collect();
-        let y = ops.concat(&tensors.iter().collect::<Vec<_>>(), axis)?;
+        let y = Tensor::concat(&tensors.iter().collect::<Vec<_>>(), axis)?;
         Ok(Some((vec![y], sources)))
     }
 
@@ -388,6 +390,16 @@ impl Player<'_> {
         self.hold(tensor, false);
         self.slots.len() - 1
     }
+}
+
+/// The first output of an op.
+fn apply(op: impl Into<Op>, inputs: &[&Tensor]) -> Result<Tensor, Error> {
+    Ok(Tensor::apply(op, inputs)?.swap_remove(0))
+}
+
+/// Of a batch norm.
+fn parameters([gamma, beta, running_mean, running_var]: &[Tensor; 4]) -> BatchNormParameters<'_> {
+    BatchNormParameters { gamma, beta, running_mean, running_var }
 }
 
 /// A pooling that fits an image of this shape.

@@ -4,8 +4,8 @@ use super::journal::{Fate, Request};
 use super::player::{Player, Slot};
 use super::program::{Gradients, Pick, Segment, Update};
 use remat::autograd::Tape;
-use remat::ops::Op;
-use remat::{DType, Error, Layout, Ops, Tensor};
+use remat::ops::{Accumulate, Contiguous, Op, SgdMomentum};
+use remat::{DType, Error, Layout, Tensor};
 
 /// An update with all that it reads, out of the way of what it changes.
 struct Ready {
@@ -22,7 +22,7 @@ impl Player<'_> {
     }
 
     /// Lets a handle stand for another value.
-    pub fn replace(&mut self, ops: &dyn Ops, target: usize, value: &Slot) {
+    pub fn replace(&mut self, target: usize, value: &Slot) {
         let id = self.slots[target].tensor.id();
         let fate = self.fate();
         if fate == Some(Fate::Skipped) {
@@ -30,7 +30,7 @@ impl Player<'_> {
         }
         // Kept only where it is wanted: a second handle makes a difference to the engine.
         let old = (fate == Some(Fate::Either)).then(|| self.slots[target].clone());
-        let replaced = ops.replace(&mut self.slots[target].tensor, &value.tensor);
+        let replaced = self.runtime.replace(&mut self.slots[target].tensor, &value.tensor);
         let accepted = self.accept(replaced);
         let slot = &mut self.slots[target];
         let request = if accepted.is_some() {
@@ -114,7 +114,8 @@ impl Player<'_> {
     /// that was skipped. Gradients are known by their handles.
     fn rename(&mut self, target: usize) {
         let tensor = &mut self.slots[target].tensor;
-        *tensor = self.runtime.run1(Op::Contiguous, &[tensor]).expect("any tensor can be packed");
+        let packed = self.runtime.apply(Contiguous, &[tensor]);
+        *tensor = packed.expect("any tensor can be packed").swap_remove(0);
     }
 
     /// One after the other, or as one.
@@ -130,8 +131,8 @@ impl Player<'_> {
             self.slots.iter_mut().map(|slot| Some(&mut slot.tensor)).collect();
         let updates = ready.iter().map(|Ready { target, velocity, other }| {
             let op = match velocity {
-                None => Op::Accumulate,
-                Some(_) => Op::SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 },
+                None => Op::from(Accumulate),
+                Some(_) => SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 }.into(),
             };
             let targets = [Some(*target), *velocity].into_iter().flatten();
             let targets = targets.map(|i| tensors[i].take().expect("each is a target once"));
@@ -161,21 +162,20 @@ impl Player<'_> {
             let id = self.slots[i].tensor.id();
             if watched.iter().all(|&(_, other)| other != id) {
                 watched.push((i, id));
-                tape.watch(&self.slots[i].tensor);
+                tape.watch(&mut self.slots[i].tensor);
             }
         }
         // The newest ones, so that what is calculated depends on them.
         let clones = self.slots.len();
         watched.iter().for_each(|&(i, _)| self.slots.push(self.slots[i].clone()));
         let first = self.slots.len();
-        segment.calcs.iter().for_each(|calc| self.calc(&tape, calc));
+        segment.calcs.iter().for_each(|calc| self.calc(calc));
         let everything: Vec<usize> = (0..self.slots.len()).collect();
         let unknown = self.is_unknown(&everything);
         // All that was calculated counts.
         let floats =
             (first..self.slots.len()).filter(|&i| self.slots[i].tensor.dtype() == DType::F32);
-        let loss =
-            floats.map(|i| tape.mean(&self.slots[i].tensor)).reduce(|a, b| tape.add(&a?, &b?));
+        let loss = floats.map(|i| self.slots[i].tensor.mean()).reduce(|a, b| a?.add(&b?));
         let loss = loss.and_then(|loss| self.accept(loss));
         if segment.lets_go {
             self.slots.truncate(clones);
@@ -226,7 +226,7 @@ impl Player<'_> {
             if self.slots[*target].tensor.id() != *id {
                 continue;
             }
-            let tensor = self.runtime.contiguous(gradient)?;
+            let tensor = gradient.contiguous()?;
             let velocity = self.velocity(0, *target);
             let is_taken = |i: &usize| {
                 let others = gradients.iter().map(|&(target, ..)| target);

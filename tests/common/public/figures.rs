@@ -1,6 +1,8 @@
 //! Figures of many runs: they show that the programs did what they are meant to do.
 
 use super::verdict::Run;
+use remat::op::Operation as _;
+use remat::ops::Op;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -39,7 +41,8 @@ impl Figures {
         assert!(sum.read > 5 * sum.unread && sum.read > 10 * sum.unknown, "{self}");
         assert!(sum.finite as f64 > 0.9 * sum.elements as f64, "{self}");
         let ran: BTreeSet<&str> = sum.ops.keys().map(String::as_str).collect();
-        let missing: Vec<_> = remat::ops::names().iter().filter(|op| !ran.contains(**op)).collect();
+        let each = remat::ops::samples::each();
+        let missing: Vec<&str> = each.iter().map(Op::name).filter(|op| !ran.contains(op)).collect();
         assert!(missing.is_empty(), "these ops never ran: {missing:?}");
     }
 }

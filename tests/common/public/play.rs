@@ -3,7 +3,7 @@
 use super::journal::{Fate, Request};
 use super::player::Player;
 use super::program::Program;
-use remat::{Error, HostTensor, Ops as _, Runtime, Stats};
+use remat::{Error, HostTensor, Runtime, Stats};
 use std::collections::HashMap;
 
 /// What a run is for.
@@ -124,7 +124,7 @@ fn goes_on(runtime: &Runtime) {
     assert_eq!(tables, (0, 0, 0), "tensors, storages and paths outlive the handles");
     assert_eq!((left.used_bytes, left.host_bytes), (0, 0), "bytes outlive the handles");
     let x = runtime.put(HostTensor::f32([3], vec![1.0, -2.0, 3.0]).unwrap()).unwrap();
-    let y = runtime.square(&x).unwrap();
+    let y = x.square().unwrap();
     let value = runtime.get(&y).expect("the runtime goes on");
     assert_eq!(value.as_f32(), Some(&[1.0, 4.0, 9.0][..]));
     runtime.sync().expect("the runtime goes on");

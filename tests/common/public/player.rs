@@ -90,7 +90,7 @@ impl<'a> Player<'a> {
                     self.hold(tensor, false);
                 }
             }
-            Command::Calc(calc) => self.calc(self.runtime, calc),
+            Command::Calc(calc) => self.calc(calc),
             Command::Clone(pick) => {
                 if let Some(i) = self.any(*pick) {
                     self.slots.push(self.slots[i].clone());
@@ -157,7 +157,7 @@ impl<'a> Player<'a> {
                 let value = self.pick(*value, alike).expect("it is like itself");
                 if target != value {
                     let value = self.slots[value].clone();
-                    self.replace(self.runtime, target, &value);
+                    self.replace(target, &value);
                 }
             }
             Command::Tape(segment) => self.segment(segment),

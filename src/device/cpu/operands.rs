@@ -1,0 +1,104 @@
+//! The operands of a run, as slices.
+
+use super::region::{Exclusive, Region, Shared};
+use super::{Kernels, bytes_of};
+use crate::device::{Call, DeviceError, Place};
+use crate::layout::Layout;
+use bytemuck::Pod;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// What an op runs on. A slice starts with the first element of its tensor, and goes on to the last one, with whatever
+/// lies between if it is not contiguous; strides count from there. Outputs are packed, and are overwritten
+/// entirely.
+#[derive(Debug)]
+pub struct Operands<'a> {
+    inputs: &'a [Place],
+    outputs: &'a [Place],
+    read: Shared<'a>,
+    write: Exclusive<'a>,
+    workspace: &'a mut [u32],
+}
+
+impl<'a> Operands<'a> {
+    /// What a call runs on, lent by the memory.
+    pub(super) fn lend<O: Kernels>(
+        call: &'a Call<'_, O>,
+        region: &'a mut Region,
+    ) -> Result<Self, DeviceError> {
+        let ranges = |places: &[Place]| {
+            places.iter().map(bytes_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
+        };
+        // Old values of in-place outputs are found in the outputs.
+        let mut shared = ranges(call.inputs)?;
+        shared.iter_mut().take(call.op.updates()).for_each(|range| range.end = range.start);
+        let mut exclusive = ranges(call.outputs)?;
+        exclusive.push(call.workspace.clone());
+        let (read, mut write) = region.lend(&shared, &exclusive)?;
+        let workspace = write.pop().unwrap_or_default();
+        Ok(Self { inputs: call.inputs, outputs: call.outputs, read, write, workspace })
+    }
+
+    /// How an input lies.
+    ///
+    /// # Panics
+    /// If there are fewer inputs.
+    #[must_use]
+    pub fn input(&self, i: usize) -> &'a Layout {
+        &self.inputs[i].layout
+    }
+
+    /// How an output lies.
+    ///
+    /// # Panics
+    /// If there are fewer outputs.
+    #[must_use]
+    pub fn output(&self, i: usize) -> &'a Layout {
+        &self.outputs[i].layout
+    }
+
+    /// How many inputs there are.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The elements of an input. Empty for what is updated in place: its old value is in the output.
+    ///
+    /// # Panics
+    /// If there are fewer inputs.
+    #[must_use]
+    pub fn read<T: Pod>(&self, i: usize) -> &'a [T] {
+        bytemuck::cast_slice(self.read[i])
+    }
+
+    /// The elements of the first inputs, all floats.
+    ///
+    /// # Panics
+    /// If there are fewer inputs.
+    #[must_use]
+    pub fn floats<const N: usize>(&self) -> [&'a [f32]; N] {
+        std::array::from_fn(|i| self.read(i))
+    }
+
+    /// The elements of an output, once.
+    ///
+    /// # Panics
+    /// If there are fewer outputs.
+    pub fn write<T: Pod>(&mut self, i: usize) -> &'a mut [T] {
+        bytemuck::cast_slice_mut(std::mem::take(&mut self.write[i]))
+    }
+
+    /// The elements of the first outputs, all floats, once.
+    ///
+    /// # Panics
+    /// If there are fewer outputs.
+    pub fn outputs<const N: usize>(&mut self) -> [&'a mut [f32]; N] {
+        std::array::from_fn(|i| self.write(i))
+    }
+
+    /// The workspace, once: as many bytes as were asked for, with anything in them.
+    pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
+        bytemuck::cast_slice_mut(std::mem::take(&mut self.workspace))
+    }
+}

@@ -1,0 +1,477 @@
+//! Convolutions by cuDNN's legacy interface, which version 9 still has: packed NCHW, f32.
+//!
+//! Whether a convolution goes by cuDNN, and by which algorithm, is decided once for a shape and kept, so that
+//! running it again gives the same bits, and its workspace is known ahead.
+
+#![allow(unsafe_code)]
+
+mod choice;
+mod descriptors;
+
+use self::choice::{Math, Offer, candidates, choose, is_lasting, workspace_cap};
+use self::descriptors::{Descriptors, Failure, check, number, supported};
+use super::blas::pointer;
+use super::driver::failed;
+use super::launch::Ptr;
+use super::scratch::Scratch;
+use crate::device::DeviceError;
+use crate::device::conv_shape::ConvShape;
+use cudarc::cudnn::sys;
+use cudarc::driver::CudaStream;
+use rustc_hash::FxHashMap;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// Most offers that are looked at: cuDNN has up to 8 algorithms, each in up to 3 ways.
+const OFFERS: usize = 32;
+
+const _: () = assert!(
+    size_of::<Offer>() == size_of::<sys::cudnnConvolutionFwdAlgoPerf_t>()
+        && size_of::<Offer>() == size_of::<sys::cudnnConvolutionBwdDataAlgoPerf_t>()
+        && size_of::<Offer>() == size_of::<sys::cudnnConvolutionBwdFilterAlgoPerf_t>()
+);
+
+/// What of a convolution is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// `y` of `x` and `weight`.
+    Forward,
+    /// `dx` of `dy` and `weight`.
+    GradInput,
+    /// `dweight` of `x` and `dy`.
+    GradWeight,
+}
+
+/// A convolution to run, or one of its gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Task {
+    /// Which of them.
+    pub kind: Kind,
+    /// Its sizes.
+    pub shape: ConvShape,
+    /// Whether both inputs begin at multiples of 16 bytes, which cuDNN may want.
+    pub aligned: bool,
+}
+
+/// Where a task's two inputs are, in the order that [`Kind`] names them, and its result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    /// The inputs.
+    pub inputs: [Ptr; 2],
+    /// The result.
+    pub result: Ptr,
+}
+
+/// An algorithm, by what it computes.
+#[derive(Clone, Copy, Debug)]
+enum Algorithm {
+    Forward(sys::cudnnConvolutionFwdAlgo_t),
+    GradInput(sys::cudnnConvolutionBwdDataAlgo_t),
+    GradWeight(sys::cudnnConvolutionBwdFilterAlgo_t),
+}
+
+impl Algorithm {
+    /// The algorithm with cuDNN's number; `None` if it is newer than this.
+    fn of(kind: Kind, number: u32) -> Option<Self> {
+        use sys::cudnnConvolutionBwdDataAlgo_t::*;
+        use sys::cudnnConvolutionBwdFilterAlgo_t::*;
+        use sys::cudnnConvolutionFwdAlgo_t::*;
+        let forward = [
+            CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+            CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+            CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
+            CUDNN_CONVOLUTION_FWD_ALGO_DIRECT,
+            CUDNN_CONVOLUTION_FWD_ALGO_FFT,
+            CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING,
+            CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD,
+            CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED,
+        ];
+        let grad_input = [
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_1,
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT,
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT_TILING,
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD,
+            CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED,
+        ];
+        let grad_weight = [
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT,
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_3,
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD,
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED,
+            CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING,
+        ];
+        let number = number as usize;
+        match kind {
+            Kind::Forward => forward.get(number).copied().map(Self::Forward),
+            Kind::GradInput => grad_input.get(number).copied().map(Self::GradInput),
+            Kind::GradWeight => grad_weight.get(number).copied().map(Self::GradWeight),
+        }
+    }
+}
+
+/// How a task is run.
+struct Plan {
+    descriptors: Descriptors,
+    algorithm: Algorithm,
+    /// Its workspace.
+    bytes: usize,
+    /// Whether it ever did. From then on nothing else will do: bits would differ.
+    has_run: bool,
+}
+
+/// cuDNN, for one stream, and the plans of the shapes it was asked for.
+pub(crate) struct Dnn {
+    stream: Arc<CudaStream>,
+    handle: sys::cudnnHandle_t,
+    tf32: bool,
+    /// task -> how it is run, from the first time on; `None` if not by cuDNN. Errors stay until told.
+    plans: FxHashMap<Task, Result<Option<Plan>, DeviceError>>,
+}
+
+// SAFETY: handles and descriptors may be used from any thread, by one at a time.
+unsafe impl Send for Dnn {}
+
+impl Dnn {
+    /// A handle, in the context that is current.
+    pub(super) fn open(stream: Arc<CudaStream>, tf32: bool) -> Result<Self, DeviceError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: writes the handle to a place that outlives the call.
+        check("starting", unsafe { sys::cudnnCreate(&raw mut handle) })?;
+        let dnn = Self { stream, handle, tf32, plans: FxHashMap::default() };
+        // SAFETY: the handle was just made, and the stream lives as long as it. Both libraries mean the
+        // same by a stream.
+        let set = unsafe { sys::cudnnSetStream(handle, dnn.stream.cu_stream().cast()) };
+        check("starting", set)?;
+        Ok(dnn)
+    }
+
+    /// The workspace of a task, which takes `otherwise` bytes without cuDNN; `None` if it is not run by cuDNN.
+    /// From any thread.
+    ///
+    /// # Errors
+    /// If that cannot be found out just now, until [`Self::takes`] has reported it.
+    pub(crate) fn workspace(
+        &mut self,
+        task: &Task,
+        otherwise: u64,
+    ) -> Result<Option<u64>, DeviceError> {
+        if !self.plans.contains_key(task) {
+            let plan =
+                supported(self.plan(task, otherwise)).map(Option::flatten).map_err(|error| {
+                    DeviceError::new(format!(
+                        "{error} (for {task:?}; Options::cudnn(false) does without cuDNN)"
+                    ))
+                });
+            self.plans.insert(*task, plan);
+        }
+        let plan = self.plans[task].as_ref().map_err(DeviceError::clone)?;
+        Ok(plan.as_ref().map(|plan| plan.bytes as u64))
+    }
+
+    /// Whether a task, which takes `otherwise` bytes without cuDNN, is run by it.
+    ///
+    /// # Errors
+    /// If that could not be found out. The next time it is tried again.
+    pub(crate) fn takes(&mut self, task: &Task, otherwise: u64) -> Result<bool, DeviceError> {
+        let workspace = self.workspace(task, otherwise);
+        if workspace.is_err() {
+            self.plans.remove(task);
+        }
+        Ok(workspace?.is_some())
+    }
+
+    /// Runs a task that cuDNN takes. `false`: it was refused, though cuDNN had offered it, and will not be
+    /// taken again.
+    ///
+    /// # Safety
+    /// As many elements as the task says are at the addresses, which are of the operands of the run at hand, and the
+    /// scratch is its workspace.
+    pub(crate) unsafe fn run(
+        &mut self,
+        task: &Task,
+        Addresses { inputs: [a, b], result }: Addresses,
+        mut scratch: Scratch,
+    ) -> Result<bool, DeviceError> {
+        let Some(Ok(Some(plan))) = self.plans.get_mut(task) else {
+            unreachable!("only tasks that are taken are run");
+        };
+        let workspace = scratch.take(plan.bytes as u64)?;
+        let (Descriptors { x, weight, y, conv }, bytes) = (&plan.descriptors, plan.bytes);
+        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = ((&raw const one).cast(), (&raw const zero).cast());
+        let (a, b, result) = (pointer(a), pointer(b), pointer(result));
+        let workspace = pointer(workspace);
+        // SAFETY: as many elements as the descriptors say are at the addresses, as the caller promises, and the
+        // workspace is the run's; factors are read before this returns.
+        let status = unsafe {
+            match plan.algorithm {
+                Algorithm::Forward(algorithm) => sys::cudnnConvolutionForward(
+                    self.handle,
+                    one,
+                    *x,
+                    a,
+                    *weight,
+                    b,
+                    *conv,
+                    algorithm,
+                    workspace,
+                    bytes,
+                    zero,
+                    *y,
+                    result,
+                ),
+                Algorithm::GradInput(algorithm) => sys::cudnnConvolutionBackwardData(
+                    self.handle,
+                    one,
+                    *weight,
+                    b,
+                    *y,
+                    a,
+                    *conv,
+                    algorithm,
+                    workspace,
+                    bytes,
+                    zero,
+                    *x,
+                    result,
+                ),
+                Algorithm::GradWeight(algorithm) => sys::cudnnConvolutionBackwardFilter(
+                    self.handle,
+                    one,
+                    *x,
+                    a,
+                    *y,
+                    b,
+                    *conv,
+                    algorithm,
+                    workspace,
+                    bytes,
+                    zero,
+                    *weight,
+                    result,
+                ),
+            }
+        };
+        let Err(failure) = check(format_args!("{task:?} by {:?}", plan.algorithm), status) else {
+            plan.has_run = true;
+            return Ok(true);
+        };
+        let error = DeviceError::from(failure);
+        if plan.has_run || !is_lasting(number(status)) {
+            return Err(error);
+        }
+        tracing::warn!(target: "remat", %error, "cuDNN refused what it had offered; it goes without");
+        self.plans.insert(*task, Ok(None));
+        Ok(false)
+    }
+
+    /// How a task is to be run; `None` if cuDNN has no algorithm that may be used.
+    fn plan(&self, task: &Task, otherwise: u64) -> Result<Option<Plan>, Failure> {
+        let bound = self.stream.context().bind_to_thread();
+        bound.map_err(|error| failed("changing threads", error))?;
+        let descriptors = Descriptors::new(&task.shape)?;
+        descriptors.set_math(Math::wanted(self.tf32))?;
+        let mut room = [Offer::default(); OFFERS];
+        let offers = self.offers(task.kind, &descriptors, &mut room)?;
+        let offered = candidates(task.kind, offers, self.tf32).map_err(|status| {
+            DeviceError::new(format!("cudnn: an algorithm is offered with status {status}"))
+        })?;
+        let mut usable = Vec::new();
+        for mut candidate in offered {
+            let Some(algorithm) = Algorithm::of(task.kind, candidate.algorithm) else { continue };
+            // The size that counts is that of the algorithm multiplying as it will.
+            let set = descriptors.set_math(candidate.math);
+            if let Some(bytes) = supported(set.and_then(|()| self.bytes(algorithm, &descriptors)))?
+            {
+                candidate.bytes = bytes;
+                usable.push(candidate);
+            }
+        }
+        let shape = &task.shape;
+        let elements = shape.input_len() + shape.weight_len() + shape.output_len();
+        let cap = workspace_cap(elements * size_of::<f32>());
+        let otherwise = usize::try_from(otherwise).unwrap_or(usize::MAX);
+        let Some(chosen) = choose(&usable, cap, otherwise) else { return Ok(None) };
+        descriptors.set_math(chosen.math)?;
+        let algorithm = Algorithm::of(task.kind, chosen.algorithm);
+        Ok(algorithm.map(|algorithm| Plan {
+            descriptors,
+            algorithm,
+            bytes: chosen.bytes,
+            has_run: false,
+        }))
+    }
+
+    /// What cuDNN says of its algorithms, what it takes for the fastest first.
+    fn offers<'a>(
+        &self,
+        kind: Kind,
+        Descriptors { x, weight, y, conv }: &Descriptors,
+        room: &'a mut [Offer; OFFERS],
+    ) -> Result<&'a [Offer], Failure> {
+        let mut count = 0;
+        let (most, found, list) = (OFFERS as c_int, &raw mut count, room.as_mut_ptr());
+        let handle = self.handle;
+        // SAFETY: handle and descriptors are in order; cuDNN writes as many offers as there is room for,
+        // and how many they are.
+        let status = unsafe {
+            match kind {
+                Kind::Forward => sys::cudnnGetConvolutionForwardAlgorithm_v7(
+                    handle,
+                    *x,
+                    *weight,
+                    *conv,
+                    *y,
+                    most,
+                    found,
+                    list.cast(),
+                ),
+                Kind::GradInput => sys::cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                    handle,
+                    *weight,
+                    *y,
+                    *conv,
+                    *x,
+                    most,
+                    found,
+                    list.cast(),
+                ),
+                Kind::GradWeight => sys::cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                    handle,
+                    *x,
+                    *y,
+                    *conv,
+                    *weight,
+                    most,
+                    found,
+                    list.cast(),
+                ),
+            }
+        };
+        check("asking for algorithms", status)?;
+        Ok(&room[..usize::try_from(count).unwrap_or(0).min(OFFERS)])
+    }
+
+    /// The workspace of an algorithm, as the descriptors are now.
+    fn bytes(
+        &self,
+        algorithm: Algorithm,
+        Descriptors { x, weight, y, conv }: &Descriptors,
+    ) -> Result<usize, Failure> {
+        let mut bytes = 0;
+        let (handle, bytes_to) = (self.handle, &raw mut bytes);
+        // SAFETY: handle and descriptors are in order; cuDNN writes one number.
+        let status = unsafe {
+            match algorithm {
+                Algorithm::Forward(algorithm) => sys::cudnnGetConvolutionForwardWorkspaceSize(
+                    handle, *x, *weight, *conv, *y, algorithm, bytes_to,
+                ),
+                Algorithm::GradInput(algorithm) => {
+                    sys::cudnnGetConvolutionBackwardDataWorkspaceSize(
+                        handle, *weight, *y, *conv, *x, algorithm, bytes_to,
+                    )
+                }
+                Algorithm::GradWeight(algorithm) => {
+                    sys::cudnnGetConvolutionBackwardFilterWorkspaceSize(
+                        handle, *x, *y, *conv, *weight, algorithm, bytes_to,
+                    )
+                }
+            }
+        };
+        check("asking for a workspace", status)?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Dnn {
+    fn drop(&mut self) {
+        self.plans.clear();
+        // SAFETY: made in `open`, and used no more. It waits for what is still running.
+        let _ = unsafe { sys::cudnnDestroy(self.handle) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::cuda::{Cuda, Options, for_tests};
+    use crate::device::{Call, Device as _, Place};
+    use crate::layout::{DType, Layout};
+    use crate::ops::{Conv2d, Op};
+
+    /// Needs a device and cuDNN.
+    #[test]
+    fn what_failed_is_told_and_then_tried_again() {
+        let Some(mut device) = for_tests() else { return };
+        if device.gpu.libraries().dnn().is_none() {
+            println!("skipped: no cuDNN");
+            return;
+        }
+        device.reserve(64 << 20).unwrap();
+        let op = Op::from(Conv2d { stride: [1, 1], padding: [1, 1] });
+        let [x, weight, y] = [[2, 4, 8, 8], [4, 4, 3, 3], [2, 4, 8, 8]]
+            .map(|shape| Layout::contiguous(DType::F32, shape));
+        let (n, c_in, h, w, c_out, kh, kw) = (2, 4, 8, 8, 4, 3, 3);
+        let (stride, padding) = ([1, 1], [1, 1]);
+        let shape = ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding };
+        let task = Task { kind: Kind::Forward, shape, aligned: true };
+        let bytes = |device: &Cuda<Op>| device.workspace(&op, &[x, weight], &[y]);
+        let at = |i: u64, layout| Place { storage: i << 20, layout };
+        let run = |device: &mut Cuda<Op>| {
+            let (inputs, outputs) = ([at(0, x), at(1, weight)], [at(2, y)]);
+            let workspace = 3 << 20..64 << 20;
+            let call =
+                Call { op: &op, inputs: &inputs, outputs: &outputs, workspace, timed: false };
+            device.execute(call)
+        };
+        let without = Options { cudnn: false, ..Options::default() };
+        let by_columns = bytes(&Cuda::open(without).unwrap());
+        let before = bytes(&device);
+        let libraries = Arc::clone(device.gpu.libraries());
+        let by_cudnn = libraries.dnn().unwrap().workspace(&task, by_columns).unwrap();
+        assert_eq!(before, by_cudnn.unwrap_or(by_columns));
+        let set = |plan| {
+            let replaced = libraries.dnn().unwrap().plans.insert(task, plan);
+            assert!(replaced.is_some(), "the op has another task");
+        };
+        set(Err(DeviceError::new("no memory just now")));
+        assert_eq!(bytes(&device), 0);
+        assert_eq!(bytes(&device), 0);
+        assert_eq!(run(&mut device).unwrap_err().to_string(), "no memory just now");
+        assert_eq!(bytes(&device), before);
+        run(&mut device).unwrap();
+        // What never works goes by columns, and stays there: here an algorithm that cuDNN does not have.
+        let refused = |has_run| {
+            let direct = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
+            let descriptors = Descriptors::new(&shape).ok().unwrap();
+            Plan { descriptors, algorithm: Algorithm::Forward(direct), bytes: 0, has_run }
+        };
+        set(Ok(Some(refused(false))));
+        assert_eq!(bytes(&device), 0);
+        run(&mut device).unwrap();
+        assert_eq!(bytes(&device), by_columns);
+        run(&mut device).unwrap();
+        // But not once it worked: bits would differ.
+        set(Ok(Some(refused(true))));
+        assert!(run(&mut device).is_err());
+    }
+
+    /// The numbers are positions in the lists.
+    #[test]
+    fn algorithms_have_the_numbers_that_cudnn_gives_them() {
+        for (kind, count) in [(Kind::Forward, 8), (Kind::GradInput, 6), (Kind::GradWeight, 7)] {
+            for number in 0..count {
+                let found = match Algorithm::of(kind, number).unwrap() {
+                    Algorithm::Forward(algorithm) => algorithm as u32,
+                    Algorithm::GradInput(algorithm) => algorithm as u32,
+                    Algorithm::GradWeight(algorithm) => algorithm as u32,
+                };
+                assert_eq!(found, number, "{kind:?}");
+            }
+            assert!(Algorithm::of(kind, count).is_none());
+        }
+    }
+}

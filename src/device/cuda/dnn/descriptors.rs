@@ -1,0 +1,247 @@
+//! Descriptors of a convolution for cuDNN.
+
+#![allow(unsafe_code)]
+
+use super::choice::{Math, is_lasting};
+use crate::device::DeviceError;
+use crate::device::conv_shape::ConvShape;
+use cudarc::cudnn::sys;
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::ptr::null_mut;
+
+const DATA: sys::cudnnDataType_t = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+const PACKED: sys::cudnnTensorFormat_t = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+
+/// Why cuDNN did not do something.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It never does this: what was asked for goes without it.
+    Unsupported(DeviceError),
+    /// It does not work just now, for want of memory or for what else is the matter.
+    Broken(DeviceError),
+}
+
+impl Failure {
+    /// What a status means that is not 0.
+    const fn of(status: u32, error: DeviceError) -> Self {
+        if is_lasting(status) { Self::Unsupported(error) } else { Self::Broken(error) }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<Failure> for DeviceError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unsupported(error) | Failure::Broken(error) => error,
+        }
+    }
+}
+
+/// What was found, or `None` if cuDNN never does this.
+///
+/// # Errors
+/// If it does not work just now.
+pub(super) fn supported<T>(found: Result<T, Failure>) -> Result<Option<T>, DeviceError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Failure::Unsupported(error)) => {
+            tracing::debug!(target: "remat", %error, "not by cuDNN");
+            Ok(None)
+        }
+        Err(Failure::Broken(error)) => Err(error),
+    }
+}
+
+/// Descriptions of a convolution's tensors, and of itself.
+pub(super) struct Descriptors {
+    pub x: sys::cudnnTensorDescriptor_t,
+    pub weight: sys::cudnnFilterDescriptor_t,
+    pub y: sys::cudnnTensorDescriptor_t,
+    pub conv: sys::cudnnConvolutionDescriptor_t,
+}
+
+impl Descriptors {
+    /// Describes a convolution.
+    ///
+    /// # Errors
+    /// If cuDNN does not take sizes like these, or has no memory.
+    pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
+        let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding } = *shape;
+        let [n, c_in, h, w] = ints([n, c_in, h, w])?;
+        let [c_out, kh, kw] = ints([c_out, kh, kw])?;
+        let [h_out, w_out] = ints([shape.h_out(), shape.w_out()])?;
+        let [[down, right], [above, left]] = [ints(stride)?, ints(padding)?];
+        // What was made is destroyed with this, also if the rest fails.
+        let mut made = Self { x: null_mut(), weight: null_mut(), y: null_mut(), conv: null_mut() };
+        // SAFETY: descriptors are written to places that outlive the calls, and are set once they are made.
+        unsafe {
+            check("describing", sys::cudnnCreateTensorDescriptor(&raw mut made.x))?;
+            check("describing", sys::cudnnCreateFilterDescriptor(&raw mut made.weight))?;
+            check("describing", sys::cudnnCreateTensorDescriptor(&raw mut made.y))?;
+            check("describing", sys::cudnnCreateConvolutionDescriptor(&raw mut made.conv))?;
+            let Self { x, weight, y, conv } = made;
+            check("x", sys::cudnnSetTensor4dDescriptor(x, PACKED, DATA, n, c_in, h, w))?;
+            let set = sys::cudnnSetFilter4dDescriptor(weight, DATA, PACKED, c_out, c_in, kh, kw);
+            check("weight", set)?;
+            check("y", sys::cudnnSetTensor4dDescriptor(y, PACKED, DATA, n, c_out, h_out, w_out))?;
+            let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+            let set = sys::cudnnSetConvolution2dDescriptor(
+                conv, above, left, down, right, 1, 1, mode, DATA,
+            );
+            check("convolution", set)?;
+        }
+        Ok(made)
+    }
+
+    /// Changes how algorithms multiply.
+    pub(super) fn set_math(&self, math: Math) -> Result<(), Failure> {
+        let math = match math {
+            Math::Default => sys::cudnnMathType_t::CUDNN_DEFAULT_MATH,
+            Math::TensorOp => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
+            Math::Fma => sys::cudnnMathType_t::CUDNN_FMA_MATH,
+        };
+        // SAFETY: made in `new`.
+        check("math", unsafe { sys::cudnnSetConvolutionMathType(self.conv, math) })
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        let Self { x, weight, y, conv } = *self;
+        // SAFETY: made in `new` or null, and used no more.
+        unsafe {
+            for tensor in [x, y].into_iter().filter(|tensor| !tensor.is_null()) {
+                let _ = sys::cudnnDestroyTensorDescriptor(tensor);
+            }
+            if !weight.is_null() {
+                let _ = sys::cudnnDestroyFilterDescriptor(weight);
+            }
+            if !conv.is_null() {
+                let _ = sys::cudnnDestroyConvolutionDescriptor(conv);
+            }
+        }
+    }
+}
+
+/// Sizes as cuDNN takes them.
+fn ints<const N: usize>(sizes: [usize; N]) -> Result<[c_int; N], Failure> {
+    let mut ints = [0; N];
+    for (int, size) in ints.iter_mut().zip(sizes) {
+        *int = c_int::try_from(size).map_err(|_| {
+            let error = format!("cudnn: {size} is above {}", c_int::MAX);
+            Failure::Unsupported(DeviceError::new(error))
+        })?;
+    }
+    Ok(ints)
+}
+
+/// The number of a status.
+pub(super) const fn number(status: sys::cudnnStatus_t) -> u32 {
+    // SAFETY: the enum is a `u32`. Read as a number, as a newer cuDNN may have some that it lacks.
+    unsafe { (&raw const status).cast::<u32>().read() }
+}
+
+/// A call of cuDNN that may not have worked, in words.
+pub(super) fn check(what: impl fmt::Display, status: sys::cudnnStatus_t) -> Result<(), Failure> {
+    let number = number(status);
+    if number == 0 {
+        return Ok(());
+    }
+    // cuDNN's own word for it: a newer one may know more than the enum.
+    // SAFETY: answers with a text that lives as long as the library, whatever the number.
+    let text = unsafe { sys::cudnnGetErrorString(status) };
+    let text = if text.is_null() {
+        "unknown".into()
+    } else {
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy()
+    };
+    let error = DeviceError::new(format!("cudnn: {what}: {text} ({number})"));
+    Err(Failure::of(number, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: ConvShape = ConvShape {
+        n: 2,
+        c_in: 3,
+        h: 8,
+        w: 9,
+        c_out: 4,
+        kh: 3,
+        kw: 2,
+        stride: [2, 1],
+        padding: [1, 0],
+    };
+
+    /// Needs cuDNN, but no device.
+    #[test]
+    fn cudnn_sees_the_shape_that_was_described() {
+        type OutputDim = unsafe extern "C" fn(
+            sys::cudnnConvolutionDescriptor_t,
+            sys::cudnnTensorDescriptor_t,
+            sys::cudnnFilterDescriptor_t,
+            *mut c_int,
+            *mut c_int,
+            *mut c_int,
+            *mut c_int,
+        ) -> sys::cudnnStatus_t;
+        // SAFETY: loading cuDNN has no preconditions; the type is that of the function.
+        let output_dim = unsafe {
+            sys::is_culib_present().then(|| {
+                sys::culib().get::<OutputDim>(b"cudnnGetConvolution2dForwardOutputDim\0").ok()
+            })
+        };
+        let Some(Some(output_dim)) = output_dim else {
+            println!("skipped: no cuDNN, or a pretended one that tells no sizes");
+            return;
+        };
+        let made = Descriptors::new(&SHAPE).unwrap();
+        made.set_math(Math::Fma).unwrap();
+        let mut size = [0; 4];
+        let [n, c, h, w] = size.each_mut().map(std::ptr::from_mut);
+        // SAFETY: the descriptors were just made; four numbers go to places that outlive the call.
+        let status = unsafe { output_dim(made.conv, made.x, made.weight, n, c, h, w) };
+        check("asking for the size", status).unwrap();
+        let [n, c_out] = [SHAPE.n, SHAPE.c_out].map(|size| size as c_int);
+        assert_eq!(size, [n, c_out, SHAPE.h_out() as c_int, SHAPE.w_out() as c_int]);
+        // SAFETY: as above.
+        let refused = unsafe { sys::cudnnSetTensor4dDescriptor(made.x, PACKED, DATA, -1, 1, 1, 1) };
+        let Err(Failure::Unsupported(error)) = check("x", refused) else {
+            panic!("{refused:?} is about the shape");
+        };
+        let error = error.to_string();
+        assert!(error.starts_with("cudnn: x: CUDNN_STATUS_BAD_PARAM"), "{error}");
+    }
+
+    #[test]
+    fn sizes_beyond_an_int_are_refused() {
+        assert_eq!(ints([1, 2]).unwrap(), [1, 2]);
+        let Err(Failure::Unsupported(error)) = ints([1 << 31]) else {
+            panic!("such sizes never work")
+        };
+        assert!(error.to_string().contains("2147483648"), "{error}");
+    }
+
+    #[test]
+    fn only_what_never_works_goes_without_cudnn() {
+        let error = || DeviceError::new("why");
+        for status in [2000, 2008, 3000, 3010, 3999] {
+            let found = supported::<()>(Err(Failure::of(status, error())));
+            assert!(matches!(found, Ok(None)), "{status}");
+        }
+        for status in [1, 1001, 1008, 4000, 4003, 4004, 5003] {
+            let found = supported::<()>(Err(Failure::of(status, error())));
+            assert_eq!(found.unwrap_err().to_string(), "why", "{status}");
+        }
+        assert_eq!(supported(Ok(7)).unwrap(), Some(7));
+    }
+}

@@ -1,0 +1,418 @@
+//! Batch normalization: one pass for the statistics of each channel, one to apply them.
+//!
+//! The variance comes from one pass because elements are taken relative to the mean of the first run of
+//! their channel, which is near that of all: of the sum of squares, hardly anything cancels.
+//!
+//! Channels are shared among threads, and what is known of a channel before the second pass is two floats
+//! of workspace. A few channels are cut along the batch too; what is summed of each cut is workspace as
+//! well, and a small part of what is summed.
+
+mod sums;
+
+use self::sums::Adder;
+use crate::device::cpu::split::{PIECE, pieces, pieces_of, whole_rows};
+use crate::device::cpu::wide::widest;
+use std::ops::Range;
+
+/// Sizes of `x`, seen as `[n, c, inner]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Channels {
+    /// Entries of the batch.
+    pub n: usize,
+    /// Number of channels.
+    pub c: usize,
+    /// Elements of one channel that lie together.
+    pub inner: usize,
+}
+
+/// What is added up for each channel.
+type Sums = [f64; 2];
+
+/// Runs below this length are too short for lanes.
+const SHORT: usize = 16;
+/// Tasks that are enough to share among threads.
+const MANY: usize = 16;
+/// Channels of which something is at hand at a time.
+const BLOCK: usize = 256;
+/// Elements of a channel that are worth a partial sum, where runs are short.
+const LEAST: usize = 128;
+
+impl Channels {
+    /// Elements of all channels of one entry of the batch.
+    const fn whole(&self) -> usize {
+        self.c * self.inner
+    }
+
+    const fn elements(&self) -> usize {
+        self.n * self.whole()
+    }
+
+    /// Entries of the batch that are summed before their sums are joined. There are elements.
+    fn rows(&self) -> usize {
+        let (tasks, least) = if self.inner < SHORT {
+            (self.c.div_ceil(BLOCK), LEAST.div_ceil(self.inner))
+        } else {
+            (self.c, 1)
+        };
+        if tasks >= MANY {
+            return self.n;
+        }
+        self.n.div_ceil(MANY).max(PIECE / self.whole()).max(least)
+    }
+
+    /// Scratch bytes of [`train`] and [`grad`].
+    pub fn workspace(&self) -> u64 {
+        (self.workspace_len() as u64).saturating_mul(size_of::<u32>() as u64)
+    }
+
+    /// The same in words: what [`apply`] reads of each channel, and the sums of each part of a batch that is
+    /// cut.
+    fn workspace_len(&self) -> usize {
+        if self.elements() == 0 {
+            return 0;
+        }
+        let partial = match self.n.div_ceil(self.rows()) {
+            1 => 0,
+            // One more, for they must be aligned.
+            parts => 1 + parts * self.c * (size_of::<Sums>() / size_of::<u32>()),
+        };
+        2 * self.c + partial
+    }
+
+    /// The workspace: two floats for each channel, and the sums.
+    fn scratch<'a>(&self, workspace: &'a mut [u32]) -> ([&'a mut [f32]; 2], &'a mut [Sums]) {
+        let (terms, partial) = workspace.split_at_mut(2 * self.c);
+        let (first, second) = bytemuck::cast_slice_mut(terms).split_at_mut(self.c);
+        let (_, partial, _) = bytemuck::pod_align_to_mut(partial);
+        ([first, second], partial)
+    }
+}
+
+/// Per-channel inputs of [`train`].
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters<'a> {
+    /// Factor.
+    pub gamma: &'a [f32],
+    /// Summand.
+    pub beta: &'a [f32],
+    /// Mean to be updated, or to be used.
+    pub running_mean: &'a [f32],
+    /// Variance to be updated, or to be used.
+    pub running_var: &'a [f32],
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+/// Per-channel outputs of [`train`].
+#[derive(Debug)]
+pub struct Statistics<'a> {
+    /// Mean of this batch.
+    pub mean: &'a mut [f32],
+    /// `1 / sqrt(var + eps)` of this batch.
+    pub inv_std: &'a mut [f32],
+    /// Updated mean.
+    pub running_mean: &'a mut [f32],
+    /// Updated variance.
+    pub running_var: &'a mut [f32],
+}
+
+/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`. A channel of one element
+/// counts as having no variance.
+pub fn train(
+    y: &mut [f32],
+    out: Statistics<'_>,
+    x: &[f32],
+    with: Parameters<'_>,
+    momentum: f32,
+    of: Channels,
+    workspace: &mut [u32],
+) {
+    if x.is_empty() {
+        return;
+    }
+    let count = (x.len() / of.c) as f64;
+    let mix = |old: f32, new: f64| {
+        ((1.0 - f64::from(momentum)) * f64::from(old) + f64::from(momentum) * new) as f32
+    };
+    let ([scale, summand], partial) = of.scratch(workspace);
+    let Statistics { mean, inv_std, running_mean, running_var } = out;
+    sums(
+        [x, x],
+        of,
+        |channel| average(&x[channel * of.inner..][..of.inner]),
+        #[inline(always)]
+        |about, x, _| [x - about, (x - about) * (x - about)],
+        partial,
+        [&mut *mean, inv_std, running_mean, running_var, &mut *scale, &mut *summand],
+        |channel, about, [sum, squares]| {
+            let shift = sum / count;
+            let mean = f64::from(about) + shift;
+            // At least zero; NaN stays.
+            let spread = squares - sum * shift;
+            let spread = if spread < 0.0 { 0.0 } else { spread };
+            let inv_std = 1.0 / (spread / count + f64::from(with.eps)).sqrt();
+            let scale = inv_std * f64::from(with.gamma[channel]);
+            // What rounding took from the mean goes into the summand.
+            let lost = mean - f64::from(mean as f32);
+            [
+                mean as f32,
+                inv_std as f32,
+                mix(with.running_mean[channel], mean),
+                mix(with.running_var[channel], spread / (count - 1.0).max(1.0)),
+                scale as f32,
+                (f64::from(with.beta[channel]) - lost * scale) as f32,
+            ]
+        },
+    );
+    normalize(y, x, of, |channels, [means, scales, summands]| {
+        means.copy_from_slice(&mean[channels.clone()]);
+        scales.copy_from_slice(&scale[channels.clone()]);
+        summands.copy_from_slice(&summand[channels]);
+    });
+}
+
+/// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
+pub fn infer(y: &mut [f32], x: &[f32], with: Parameters<'_>, of: Channels) {
+    normalize(y, x, of, |channels, [means, scales, summands]| {
+        means.copy_from_slice(&with.running_mean[channels.clone()]);
+        summands.copy_from_slice(&with.beta[channels.clone()]);
+        let parameters = with.gamma[channels.clone()].iter().zip(&with.running_var[channels]);
+        widest(
+            #[inline(always)]
+            || {
+                for (scale, (gamma, var)) in scales.iter_mut().zip(parameters) {
+                    *scale = gamma / (var + with.eps).sqrt();
+                }
+            },
+        );
+    });
+}
+
+/// `y = (x - mean) * scale + summand`, these three being what `known` says of channels.
+fn normalize(
+    y: &mut [f32],
+    x: &[f32],
+    of: Channels,
+    known: impl Fn(Range<usize>, [&mut [f32]; 3]) + Sync,
+) {
+    apply(
+        y,
+        [x, x],
+        of,
+        known,
+        #[inline(always)]
+        |[mean, scale, summand], x, _| (x - mean) * scale + summand,
+    );
+}
+
+/// `dbeta = sum dy`, `dgamma = sum dy * x'` and `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`,
+/// where `x' = (x - mean) * inv_std` and `m` is the number of elements of a channel.
+pub fn grad(
+    [dx, dgamma, dbeta]: [&mut [f32]; 3],
+    [x, gamma, mean, inv_std, dy]: [&[f32]; 5],
+    of: Channels,
+    workspace: &mut [u32],
+) {
+    if x.is_empty() {
+        return [dgamma, dbeta].into_iter().for_each(|sums| sums.fill(0.0));
+    }
+    let count = (x.len() / of.c) as f64;
+    let ([plain, weighted], partial) = of.scratch(workspace);
+    sums(
+        [x, dy],
+        of,
+        |channel| mean[channel],
+        #[inline(always)]
+        |mean, x, dy| [dy, (x - mean) * dy],
+        partial,
+        [dgamma, dbeta, &mut *plain, &mut *weighted],
+        |channel, _, [plain, weighted]| {
+            let inv = f64::from(inv_std[channel]);
+            [
+                (weighted * inv) as f32,
+                plain as f32,
+                (plain / count) as f32,
+                (weighted * inv * inv / count) as f32,
+            ]
+        },
+    );
+    apply(
+        dx,
+        [x, dy],
+        of,
+        |channels, [means, scales, plains, weights]| {
+            means.copy_from_slice(&mean[channels.clone()]);
+            plains.copy_from_slice(&plain[channels.clone()]);
+            weights.copy_from_slice(&weighted[channels.clone()]);
+            let factors = gamma[channels.clone()].iter().zip(&inv_std[channels]);
+            scales.iter_mut().zip(factors).for_each(|(scale, (gamma, inv))| *scale = gamma * inv);
+        },
+        #[inline(always)]
+        |[mean, scale, plain, weighted], x, dy| scale * ((dy - plain) - (x - mean) * weighted),
+    );
+}
+
+/// The mean of a run.
+fn average(x: &[f32]) -> f32 {
+    (x.iter().map(|&x| f64::from(x)).sum::<f64>() / x.len() as f64) as f32
+}
+
+/// Adds up `terms(about(channel), x, dy)` over all elements of each channel, and writes what
+/// `finish(channel, about(channel), sums)` makes of it to the channel's places in `out`.
+fn sums<const N: usize>(
+    operands: [&[f32]; 2],
+    of: Channels,
+    about: impl Fn(usize) -> f32 + Sync,
+    terms: impl Fn(f32, f32, f32) -> [f32; 2] + Sync,
+    partial: &mut [Sums],
+    mut out: [&mut [f32]; N],
+    finish: impl Fn(usize, f32, Sums) -> [f32; N] + Sync,
+) {
+    let (n, rows) = (of.n, of.rows());
+    if n <= rows {
+        // As many channels a task as are a piece of work.
+        let len = match of.inner {
+            0..SHORT => of.c.div_ceil(of.c.div_ceil(BLOCK)),
+            inner => PIECE / (n * inner),
+        };
+        pieces_of(out, len, of.elements(), |first, mut out| {
+            let channels = first..first + out[0].len();
+            of_channels(operands, of, channels, 0..n, &about, &terms, |channel, about, sums| {
+                let values = finish(channel, about, sums);
+                out.iter_mut().zip(values).for_each(|(out, value)| out[channel - first] = value);
+            });
+        });
+        return;
+    }
+    // Known once, and kept where the first result will be.
+    out[0].iter_mut().enumerate().for_each(|(channel, kept)| *kept = about(channel));
+    let kept = &*out[0];
+    let partial = &mut partial[..n.div_ceil(rows) * of.c];
+    pieces(partial, of.c, of.elements(), |part, partial| {
+        let batch = part * rows..((part + 1) * rows).min(n);
+        let about = |channel: usize| kept[channel];
+        of_channels(operands, of, 0..of.c, batch, about, &terms, |channel, _, sums| {
+            partial[channel] = sums;
+        });
+    });
+    for channel in 0..of.c {
+        let all = partial[channel..].iter().step_by(of.c).copied().reduce(joined);
+        let values = finish(channel, out[0][channel], all.unwrap_or_default());
+        out.iter_mut().zip(values).for_each(|(out, value)| out[channel] = value);
+    }
+}
+
+fn joined(a: Sums, b: Sums) -> Sums {
+    [a[0] + b[0], a[1] + b[1]]
+}
+
+/// Adds up over entries `batch` of `channels`, and calls `emit(channel, about(channel), sums)` for each.
+fn of_channels(
+    [x, dy]: [&[f32]; 2],
+    of: Channels,
+    channels: Range<usize>,
+    batch: Range<usize>,
+    about: impl Fn(usize) -> f32,
+    terms: impl Fn(f32, f32, f32) -> [f32; 2],
+    mut emit: impl FnMut(usize, f32, Sums),
+) {
+    let inner = of.inner;
+    if inner >= SHORT {
+        for channel in channels {
+            let about = about(channel);
+            let mut adder = Adder::default();
+            for i in batch.clone() {
+                let at = i * of.whole() + channel * inner;
+                adder.add(
+                    &x[at..][..inner],
+                    &dy[at..][..inner],
+                    #[inline(always)]
+                    |x, dy| terms(about, x, dy),
+                );
+            }
+            emit(channel, about, adder.finish());
+        }
+        return;
+    }
+    for first in channels.clone().step_by(BLOCK) {
+        let len = BLOCK.min(channels.end - first);
+        let [mut firsts, mut seconds] = [[0.0; BLOCK]; 2];
+        let abouts: [f32; BLOCK] =
+            std::array::from_fn(|i| if i < len { about(first + i) } else { 0.0 });
+        for i in batch.clone() {
+            let at = i * of.whole() + first * inner;
+            let [x, dy] = [x, dy].map(|x| &x[at..][..len * inner]);
+            let sums = firsts.iter_mut().zip(&mut seconds).zip(&abouts);
+            let add = |first: &mut f64, second: &mut f64, about, x, dy| {
+                let [a, b] = terms(about, x, dy);
+                *first += f64::from(a);
+                *second += f64::from(b);
+            };
+            widest(
+                #[inline(always)]
+                || {
+                    if inner == 1 {
+                        let elements = x.iter().zip(dy);
+                        for (((first, second), &about), (&x, &dy)) in sums.zip(elements) {
+                            add(first, second, about, x, dy);
+                        }
+                        return;
+                    }
+                    let runs = x.chunks_exact(inner).zip(dy.chunks_exact(inner));
+                    for (((first, second), &about), (x, dy)) in sums.zip(runs) {
+                        x.iter().zip(dy).for_each(|(&x, &dy)| add(first, second, about, x, dy));
+                    }
+                },
+            );
+        }
+        for i in 0..len {
+            emit(first + i, abouts[i], [firsts[i], seconds[i]]);
+        }
+    }
+}
+
+/// `out = f(terms, x, dy)` for each element, with the terms of its channel: `known(channels, terms)` writes
+/// down those of neighbouring channels, each kind by itself.
+fn apply<const T: usize>(
+    out: &mut [f32],
+    [x, dy]: [&[f32]; 2],
+    Channels { c, inner, .. }: Channels,
+    known: impl Fn(Range<usize>, [&mut [f32]; T]) + Sync,
+    f: impl Fn([f32; T], f32, f32) -> f32 + Sync,
+) {
+    let (len, work) = (whole_rows(inner), out.len());
+    pieces(out, len, work, |i, mut part| {
+        let mut at = i * len;
+        let mut terms = [[0.0; BLOCK]; T];
+        while !part.is_empty() {
+            let first = at / inner % c;
+            let channels = BLOCK.min(c - first).min(part.len() / inner);
+            known(first..first + channels, terms.each_mut().map(|terms| &mut terms[..channels]));
+            let (out, rest) = part.split_at_mut(channels * inner);
+            let [x, dy] = [x, dy].map(|x| &x[at..][..out.len()]);
+            (at, part) = (at + out.len(), rest);
+            let terms = &terms;
+            widest(
+                #[inline(always)]
+                || {
+                    let of_channel = |i: usize| std::array::from_fn(|t| terms[t][i]);
+                    if inner == 1 {
+                        for (i, (out, (&x, &dy))) in
+                            out.iter_mut().zip(x.iter().zip(dy)).enumerate()
+                        {
+                            *out = f(of_channel(i), x, dy);
+                        }
+                        return;
+                    }
+                    let runs = x.chunks_exact(inner).zip(dy.chunks_exact(inner));
+                    for (i, (out, (x, dy))) in out.chunks_exact_mut(inner).zip(runs).enumerate() {
+                        let terms = of_channel(i);
+                        for (out, (&x, &dy)) in out.iter_mut().zip(x.iter().zip(dy)) {
+                            *out = f(terms, x, dy);
+                        }
+                    }
+                },
+            );
+        }
+    });
+}

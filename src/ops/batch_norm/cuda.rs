@@ -1,0 +1,292 @@
+//! Batch normalization.
+
+#![allow(unsafe_code)]
+
+use super::BatchNorm;
+use crate::device::cuda::launch::THREADS;
+use crate::device::cuda::scratch::padded;
+use crate::device::cuda::steps::Divider;
+use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
+use crate::device::{DeviceError, Place};
+use crate::layout::Layout;
+
+pub(super) static FAMILY: Family = Family::new("batch_norm", include_str!("batch_norm.cu"));
+
+/// `HELD` of `batch_norm.cu`, and the largest channel that is read once.
+const HELD: usize = 16;
+const WHOLE: usize = HELD * MOST_THREADS;
+/// The same for the gradient, which holds two tensors.
+const HELD_GRAD: usize = 8;
+const WHOLE_GRAD: usize = HELD_GRAD * MOST_THREADS;
+const MOST_THREADS: usize = 512;
+
+/// Blocks that keep any device busy. A number, not the device's: results must not depend on it.
+const BLOCKS: usize = 2048;
+
+/// Bytes of `Terms`, `Moments`, `GradTerms` and `Two` of `batch_norm.cu`.
+const TERMS: u64 = 12;
+const MOMENTS: u64 = 24;
+const GRAD_TERMS: u64 = 16;
+const TWO: u64 = 16;
+
+/// `x`, seen as `[n, c, inner]`.
+struct Shape {
+    c: usize,
+    inner: usize,
+    /// Elements of a channel.
+    elements: usize,
+}
+
+impl Shape {
+    fn new(x: &Layout) -> Self {
+        let c = x.shape()[1];
+        let inner = x.shape()[2..].iter().product();
+        Self { c, inner, elements: x.elements() / c.max(1) }
+    }
+
+    /// Elements of a channel that a block adds up. Few channels are cut more often, so that all of the
+    /// device has work; a thread never has many elements, which its sums rely on.
+    fn chunk(&self) -> usize {
+        let even = (self.c * self.elements / BLOCKS).clamp(4 * 1024, 64 * 1024);
+        // A grid has at most 65535 rows.
+        even.max(self.elements.div_ceil(32 * 1024)).next_multiple_of(1024)
+    }
+
+    fn chunks(&self) -> usize {
+        self.elements.div_ceil(self.chunk())
+    }
+
+    /// Bytes of what is known of all channels.
+    fn terms(&self, bytes: u64) -> u64 {
+        padded((self.c as u64).saturating_mul(bytes))
+    }
+
+    /// Bytes of what is known of all chunks.
+    fn partial(&self, bytes: u64) -> u64 {
+        (self.c * self.chunks()) as u64 * bytes
+    }
+
+    /// Room for both.
+    fn take(
+        &self,
+        scratch: &mut Scratch,
+        terms: u64,
+        partial: u64,
+    ) -> Result<[Ptr; 2], DeviceError> {
+        Ok([scratch.take(self.terms(terms))?, scratch.take(self.partial(partial))?])
+    }
+}
+
+/// `Channels` of `batch_norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Channels {
+    c: Divider,
+    inner: Divider,
+    count: u64,
+    chunk: u64,
+    elements: f64,
+    width: u32,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Channels {}
+
+impl Channels {
+    fn new(shape: &Shape, addresses: &[Ptr]) -> Self {
+        let fours = shape.inner.is_multiple_of(4) && addresses.iter().all(|p| p.is_aligned());
+        let width = if fours { 4 } else { 1 };
+        Self {
+            c: Divider::new(shape.c),
+            inner: Divider::new(shape.inner / width),
+            count: (shape.elements / width) as u64,
+            chunk: (shape.chunk() / width) as u64,
+            elements: shape.elements as f64,
+            width: width as u32,
+        }
+    }
+
+    /// A block for each channel, whose threads hold up to `held` elements each.
+    fn whole(&self, shape: &Shape, held: usize) -> Grid {
+        let units = self.count as usize;
+        let least = units.div_ceil(held / self.width as usize);
+        let threads = least.max(units.min(THREADS as usize)).next_multiple_of(32).max(32);
+        debug_assert!(threads <= MOST_THREADS);
+        Grid { threads: threads as u32, ..Grid::of_blocks(shape.c as u64) }
+    }
+
+    /// A block for each chunk of each channel.
+    fn chunks(shape: &Shape) -> Grid {
+        let mut grid = Grid::of_blocks(shape.c as u64);
+        grid.blocks[1] = shape.chunks() as u32;
+        grid
+    }
+
+    /// Units of the whole tensor.
+    const fn units(&self, shape: &Shape) -> u64 {
+        self.count * shape.c as u64
+    }
+}
+
+/// `Training` of `batch_norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Training {
+    gamma: Ptr,
+    beta: Ptr,
+    old_mean: Ptr,
+    old_var: Ptr,
+    mean: Ptr,
+    inv_std: Ptr,
+    new_mean: Ptr,
+    new_var: Ptr,
+    momentum: f64,
+    eps: f64,
+}
+
+// SAFETY: addresses and numbers.
+unsafe impl Parameter for Training {}
+
+/// `Grad` of `batch_norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Grad {
+    gamma: Ptr,
+    mean: Ptr,
+    inv_std: Ptr,
+    dgamma: Ptr,
+    dbeta: Ptr,
+}
+
+// SAFETY: addresses.
+unsafe impl Parameter for Grad {}
+
+/// Scratch bytes of [`train`].
+pub(super) fn workspace_of_train(x: &Layout) -> u64 {
+    let shape = Shape::new(x);
+    if shape.elements <= WHOLE { 0 } else { shape.terms(TERMS) + shape.partial(MOMENTS) }
+}
+
+/// Scratch bytes of [`grad`].
+pub(super) fn workspace_of_grad(x: &Layout) -> u64 {
+    let shape = Shape::new(x);
+    if shape.elements <= WHOLE_GRAD { 0 } else { shape.terms(GRAD_TERMS) + shape.partial(TWO) }
+}
+
+/// Scratch bytes of [`infer`].
+pub(super) fn workspace_of_infer(x: &Layout) -> u64 {
+    Shape::new(x).terms(TERMS)
+}
+
+/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of `x`, and what comes of these.
+pub(super) fn train(
+    gpu: &mut Gpu,
+    outputs: &[Place],
+    inputs: &[Place],
+    op: &BatchNorm,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let (shape, first) = (Shape::new(&inputs[0].layout), |place: &Place| gpu.first(place));
+    let [x, gamma, beta, old_mean, old_var] = std::array::from_fn(|i| first(&inputs[i]));
+    let [y, mean, inv_std, new_mean, new_var] = std::array::from_fn(|i| first(&outputs[i]));
+    let (momentum, eps) = (op.momentum.into(), op.eps.into());
+    let with = Training {
+        gamma,
+        beta,
+        old_mean,
+        old_var,
+        mean,
+        inv_std,
+        new_mean,
+        new_var,
+        momentum,
+        eps,
+    };
+    let of = Channels::new(&shape, &[x, y]);
+    if shape.elements <= WHOLE {
+        let grid = of.whole(&shape, HELD);
+        let kernel = FAMILY.kernel("batch_norm_whole");
+        // SAFETY: the kernel's parameters; it reads `x` and the vectors of `with`, which have an element for
+        // each channel, and writes `y` and the vectors of `with` that are outputs.
+        return unsafe { gpu.launch(kernel, grid, &[&y, &x, &of, &with]) };
+    }
+    let [terms, partial] = shape.take(&mut scratch, TERMS, MOMENTS)?;
+    let kernel = FAMILY.counting("batch_norm_chunks", of.count);
+    // SAFETY: the kernel's parameters; it reads `x`, and writes the moments of each chunk of each channel, for
+    // which `partial` has room.
+    unsafe { gpu.launch(kernel, Channels::chunks(&shape), &[&partial, &x, &of])? };
+    let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
+    let kernel = FAMILY.kernel("batch_norm_join");
+    let parameters: [&dyn Parameter; 5] = [&terms, &partial, &c, &chunks, &with];
+    // SAFETY: the kernel's parameters; it reads what was written there and the vectors of `with`, and writes the
+    // outputs among these, and the terms of each channel, for which `terms` has room.
+    unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
+    normalize(gpu, y, x, terms, &shape)
+}
+
+/// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`.
+pub(super) fn infer(
+    gpu: &mut Gpu,
+    y: &Place,
+    inputs: &[Place],
+    eps: f32,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let shape = Shape::new(&inputs[0].layout);
+    let [x, gamma, beta, mean, var] = std::array::from_fn(|i| gpu.first(&inputs[i]));
+    let terms = scratch.take(shape.terms(TERMS))?;
+    let (y, c) = (gpu.first(y), shape.c as u64);
+    let parameters: [&dyn Parameter; 7] = [&terms, &gamma, &beta, &mean, &var, &c, &eps];
+    let kernel = FAMILY.kernel("batch_norm_infer");
+    // SAFETY: the kernel's parameters; it reads four vectors of an element for each of the `c` channels, and
+    // writes their terms, for which `terms` has room.
+    unsafe { gpu.launch(kernel, Grid::of_threads(c), &parameters)? };
+    normalize(gpu, y, x, terms, &shape)
+}
+
+fn normalize(gpu: &mut Gpu, y: Ptr, x: Ptr, terms: Ptr, shape: &Shape) -> Result<(), DeviceError> {
+    let of = Channels::new(shape, &[x, y]);
+    let units = of.units(shape);
+    let kernel = FAMILY.counting("normalize", units);
+    // SAFETY: the kernel's parameters; it reads `x` and the terms of each channel, and writes `y`, `units` of
+    // them each.
+    unsafe { gpu.launch(kernel, Grid::of_threads(units), &[&y, &x, &terms, &units, &of]) }
+}
+
+/// Gradients of `x`, `gamma` and `beta`.
+pub(super) fn grad(
+    gpu: &mut Gpu,
+    outputs: &[Place],
+    inputs: &[Place],
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let shape = Shape::new(&inputs[0].layout);
+    let [x, gamma, mean, inv_std, dy] = std::array::from_fn(|i| gpu.first(&inputs[i]));
+    let [dx, dgamma, dbeta] = std::array::from_fn(|i| gpu.first(&outputs[i]));
+    let with = Grad { gamma, mean, inv_std, dgamma, dbeta };
+    let of = Channels::new(&shape, &[x, dy, dx]);
+    if shape.elements <= WHOLE_GRAD {
+        let grid = of.whole(&shape, HELD_GRAD);
+        let kernel = FAMILY.kernel("batch_norm_grad_whole");
+        // SAFETY: the kernel's parameters; it reads `x`, `dy` and the vectors of `with`, which have an element
+        // for each channel, and writes `dx` and the vectors of `with` that are outputs.
+        return unsafe { gpu.launch(kernel, grid, &[&dx, &x, &dy, &of, &with]) };
+    }
+    let [terms, partial] = shape.take(&mut scratch, GRAD_TERMS, TWO)?;
+    let kernel = FAMILY.counting("batch_norm_grad_chunks", of.count);
+    let parameters: [&dyn Parameter; 5] = [&partial, &x, &dy, &mean, &of];
+    // SAFETY: the kernel's parameters; it reads `x`, `dy` and `mean`, and writes the sums of each chunk of each
+    // channel, for which `partial` has room.
+    unsafe { gpu.launch(kernel, Channels::chunks(&shape), &parameters)? };
+    let (c, chunks) = (shape.c as u64, shape.chunks() as u32);
+    let kernel = FAMILY.kernel("batch_norm_grad_join");
+    let parameters: [&dyn Parameter; 6] = [&terms, &partial, &c, &chunks, &of.elements, &with];
+    // SAFETY: the kernel's parameters; it reads what was written there and the vectors of `with`, and writes the
+    // outputs among these, and the terms of each channel, for which `terms` has room.
+    unsafe { gpu.launch(kernel, Grid::of_threads(c * 32), &parameters)? };
+    let units = of.units(&shape);
+    let kernel = FAMILY.counting("batch_norm_grad_apply", units);
+    // SAFETY: the kernel's parameters; it reads `x`, `dy` and the terms of each channel, and writes `dx`,
+    // `units` of them each.
+    unsafe { gpu.launch(kernel, Grid::of_threads(units), &[&dx, &x, &dy, &terms, &units, &of]) }
+}

@@ -1,0 +1,243 @@
+use super::{SHAPES, absurd, beside, channels, cpu, draw_operands, operands, others, seen};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, shaped};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Operand, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+#[cfg(feature = "cuda")]
+use crate::device::cuda::{Gpu, Libraries, Scratch};
+
+/// `(x [n, c, ..], gamma [c], mean [c], inv_std [c], dy [n, c, ..]) -> (dx [n, c, ..], dgamma [c], dbeta [c])`,
+/// with `x' = (x - mean) * inv_std` and `m` elements in each channel:
+///
+/// - `dbeta = sum dy`, `dgamma = sum dy * x'`
+/// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
+///
+/// `mean` and `inv_std` are those of `x`. So its gradient with respect to `x` is the total one, with all that `x` does
+/// through them, and they have none themselves. Gradients of that gradient in turn take them as constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNormGrad;
+
+impl Definition for BatchNormGrad {
+    fn name(&self) -> &str {
+        "batch_norm_grad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(
+            const {
+                &[
+                    Input::packed("x"),
+                    Input::packed("gamma"),
+                    Input::packed("mean"),
+                    Input::packed("inv_std"),
+                    Input::packed("dy"),
+                ]
+            },
+        )
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        let c = channels(x, &["gamma", "mean", "inv_std"], &inputs[1..4])?;
+        shaped(&inputs[4], "dy", FLOAT, x.shape())?;
+        Ok(smallvec![fresh(FLOAT, *x.shape())?, fresh(FLOAT, [c])?, fresh(FLOAT, [c])?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64 * 10.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let [wants_x, wants_gamma, wants_dy] = [0, 1, 4].map(|i| of.wanted(i));
+        let [x, mean, inv_std] = [0, 2, 3].map(|i| of.input(i));
+        let gamma = (wants_x || wants_dy).then(|| of.input(1));
+        let dy = (wants_x || wants_gamma).then(|| of.input(4));
+        Gradient::of_all(move |cotangents| {
+            let normal = Normal::new(&x, &mean, &inv_std)?;
+            let channels = |t: Option<&Tensor>| t.map(|t| beside(t, x.rank())).transpose();
+            let (u, dy) = (cotangents[0].as_ref(), dy.as_ref());
+            let [v, w] = [channels(cotangents[1].as_ref())?, channels(cotangents[2].as_ref())?];
+            let scale = channels(gamma.as_ref())?.map(|gamma| gamma.mul(&normal.inv_std));
+            let second = Second { normal, scale: scale.transpose()?, dy, u, v, w };
+            let rest = second.rest()?;
+            let mut all: InputGradients = smallvec![None; 5];
+            if wants_x {
+                all[0] = second.of_x(rest.as_ref())?;
+            }
+            if wants_gamma {
+                all[1] = second.of_gamma(rest.as_ref())?;
+            }
+            if wants_dy {
+                all[4] = second.of_dy()?;
+            }
+            Ok(all)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        SHAPES
+            .iter()
+            .map(|shape| Sample::new(*self, with_dy(operands(shape), floats(shape))))
+            .collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(2, 4);
+        let operands = draw_operands(draw, shape);
+        Sample::new(*self, with_dy(operands, draw.packed(shape)))
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, c] = absurd(draw);
+        (Self.into(), vec![x, c, c, c, x])
+    }
+}
+
+/// The operands of [`BatchNormGrad`], from those of [`BatchNorm`](super::BatchNorm), where a variance is as positive as
+/// `inv_std`.
+fn with_dy([x, gamma, _, mean, inv_std]: [Operand; 5], dy: Operand) -> [Operand; 5] {
+    [x, gamma, mean, inv_std, dy]
+}
+
+impl Kernel for BatchNormGrad {
+    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        seen(&inputs[0]).workspace()
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        cpu::grad(run.outputs(), run.floats(), seen(run.input(0)), run.workspace());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(&self, _: &Libraries, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        super::cuda::workspace_of_grad(&inputs[0])
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &mut Gpu, run: &device::cuda::Operands<'_>) -> Result<(), DeviceError> {
+        let scratch = Scratch::of(gpu, run);
+        super::cuda::grad(gpu, run.outputs, run.inputs, scratch)
+    }
+}
+
+impl Registered for BatchNormGrad {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}
+
+/// `x' = (x - mean) * inv_std`, and `inv_std` to lie beside it.
+struct Normal {
+    value: Tensor,
+    inv_std: Tensor,
+}
+
+impl Normal {
+    fn new(x: &Tensor, mean: &Tensor, inv_std: &Tensor) -> Result<Self, Error> {
+        let inv_std = beside(inv_std, x.rank())?;
+        let value = x.sub(&beside(mean, x.rank())?)?.mul(&inv_std)?;
+        Ok(Self { value, inv_std })
+    }
+
+    /// The mean of `z` in each channel.
+    fn mean(&self, z: &Tensor) -> Result<Tensor, Error> {
+        z.mean_along(&others(z.rank()), true)
+    }
+
+    /// How much of `x'` is in `z`: the mean of `z x'` in each channel.
+    fn weight(&self, z: &Tensor) -> Result<Tensor, Error> {
+        self.mean(&z.mul(&self.value)?)
+    }
+
+    /// `z - mean(z) - x' weight(z)`. Times `inv_std`, it is the gradient of `sum(z x')` with respect to `x`, and `dx`
+    /// but for `gamma` if `z` is `dy`.
+    fn project(&self, z: &Tensor) -> Result<Tensor, Error> {
+        z.sub(&self.mean(z)?)?.sub(&self.value.mul(&self.weight(z)?)?)
+    }
+}
+
+/// The gradient of [`BatchNormGrad`], `u`, `v` and `w` being those of `dx`, `dgamma` and `dbeta`. Vectors lie beside
+/// `x`. Of the terms below, those with `rest` come of `inv_std`, whose own gradient is `-inv_std^2 x' / m`.
+struct Second<'a> {
+    normal: Normal,
+    /// `gamma * inv_std`, where the gradient of `x` or `dy` is wanted.
+    scale: Option<Tensor>,
+    /// Where the gradient of `x` or `gamma` is wanted.
+    dy: Option<&'a Tensor>,
+    u: Option<&'a Tensor>,
+    v: Option<Tensor>,
+    w: Option<Tensor>,
+}
+
+impl Second<'_> {
+    /// `sum(u project(dy))`
+    fn rest(&self) -> Result<Option<Tensor>, Error> {
+        let (Some(u), Some(dy)) = (self.u, self.dy) else { return Ok(None) };
+        let product = u.mul(&self.normal.project(dy)?)?;
+        product.sum_along(&others(u.rank()), true).map(Some)
+    }
+
+    /// `inv_std rest`
+    fn of_gamma(&self, rest: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
+        let Some(rest) = rest else { return Ok(None) };
+        rest.mul(&self.normal.inv_std)?.reshape(&rest.shape()[1..2]).map(Some)
+    }
+
+    /// `scale project(u) + v x' + w`
+    fn of_dy(&self) -> Result<Option<Tensor>, Error> {
+        let x = &self.normal.value;
+        let mut sum = None;
+        if let (Some(u), Some(scale)) = (self.u, &self.scale) {
+            sum = plus(sum, self.normal.project(u)?.mul(scale)?)?;
+        }
+        if let Some(v) = &self.v {
+            sum = plus(sum, x.mul(v)?)?;
+        }
+        if let Some(w) = &self.w {
+            sum = plus(sum, w.broadcast(x.shape())?)?;
+        }
+        Ok(sum)
+    }
+
+    /// `inv_std project(h) - scale inv_std rest / m x'`, where `h` is the gradient of `x'` itself:
+    /// `h = v dy - scale (weight(dy) u + weight(u) dy)`
+    fn of_x(&self, rest: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
+        let (Some(dy), Some(scale)) = (self.dy, &self.scale) else { return Ok(None) };
+        let normal = &self.normal;
+        let mut h = None;
+        if let Some(v) = &self.v {
+            h = plus(h, dy.mul(v)?)?;
+        }
+        if let Some(u) = self.u {
+            let both = u.mul(&normal.weight(dy)?)?.add(&dy.mul(&normal.weight(u)?)?)?;
+            h = plus(h, both.mul(&scale.neg()?)?)?;
+        }
+        let Some(h) = h else { return Ok(None) };
+        let dx = normal.project(&h)?.mul(&normal.inv_std)?;
+        let Some(rest) = rest else { return Ok(Some(dx)) };
+        let share = rest.shape()[1] as f32 / dy.layout().elements() as f32;
+        let factor = scale.mul(&normal.inv_std)?.mul(rest)?.affine(share, 0.0)?;
+        dx.sub(&normal.value.mul(&factor)?).map(Some)
+    }
+}
+
+fn plus(sum: Option<Tensor>, term: Tensor) -> Result<Option<Tensor>, Error> {
+    sum.map_or_else(|| Ok(term.clone()), |sum| sum.add(&term)).map(Some)
+}

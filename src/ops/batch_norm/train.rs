@@ -1,0 +1,179 @@
+use super::cpu::{self, Parameters, Statistics};
+use super::{
+    BatchNormGrad, BatchNormParameters, SHAPES, absurd, channels, draw_eps, draw_operands,
+    operands, seen,
+};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, number};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+#[cfg(feature = "cuda")]
+use crate::device::cuda::{Gpu, Libraries, Scratch};
+
+/// `(x [n, c, ..], gamma [c], beta [c], running_mean [c], running_var [c]) -> (y, mean [c], inv_std [c],
+/// new_running_mean [c], new_running_var [c])`:
+///
+/// - `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of the batch, channel
+///   by channel;
+/// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`, and the same for the running variance, which
+///   takes the unbiased variance of the batch.
+///
+/// Nothing is updated in place, so running it again is harmless. All outputs but `y` are constants to the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchNorm {
+    /// Weight of this batch in the running statistics.
+    pub momentum: f32,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+/// What [`Tensor::batch_norm`] gives.
+#[derive(Clone, Debug)]
+pub struct BatchNormOutput {
+    /// The normalized tensor.
+    pub y: Tensor,
+    /// Mean of each channel of the batch.
+    pub mean: Tensor,
+    /// `1 / sqrt(var + eps)` of each channel of the batch.
+    pub inv_std: Tensor,
+    /// The running mean, with this batch in it.
+    pub running_mean: Tensor,
+    /// The running variance, with this batch in it.
+    pub running_var: Tensor,
+}
+
+impl Tensor {
+    /// Batch normalization of `[n, c, ..]` by the statistics of the batch. `momentum` is the weight of this batch in
+    /// the running statistics, and `eps` is added to the variance. See [`BatchNorm`].
+    ///
+    /// # Errors
+    /// If it does not hold floats, has no elements, or the parameters do not have one for each channel.
+    pub fn batch_norm(
+        &self,
+        with: &BatchNormParameters<'_>,
+        momentum: f32,
+        eps: f32,
+    ) -> Result<BatchNormOutput, Error> {
+        let outputs = Self::call(BatchNorm { momentum, eps }, &with.beside(self))?;
+        let [y, mean, inv_std, running_mean, running_var] =
+            std::array::from_fn(|i| outputs[i].clone());
+        Ok(BatchNormOutput { y, mean, inv_std, running_mean, running_var })
+    }
+}
+
+impl Definition for BatchNorm {
+    fn name(&self) -> &str {
+        "batch_norm"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(
+            const {
+                &[
+                    Input::packed("x"),
+                    Input::packed("gamma"),
+                    Input::packed("beta"),
+                    Input::packed("running_mean"),
+                    Input::packed("running_var"),
+                ]
+            },
+        )
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        let roles = ["gamma", "beta", "running_mean", "running_var"];
+        let c = channels(x, &roles, &inputs[1..])?;
+        number(self.momentum, "momentum", f32::NEG_INFINITY)?;
+        number(self.eps, "eps", 0.0)?;
+        if c > 0 && x.elements() == 0 {
+            return Err(format!("x is {x}, expected at least one element per channel"));
+        }
+        let statistic = fresh(FLOAT, [c])?;
+        Ok(smallvec![fresh(FLOAT, *x.shape())?, statistic, statistic, statistic, statistic])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // Sum, sum of squares (4), then subtract, multiply, multiply, add.
+        outputs[0].elements() as f64 * 8.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let wanted = [0, 1, 2].map(|i| of.wanted(i));
+        let [x, gamma] = [0, 1].map(|i| of.input(i));
+        let [mean, inv_std] = [1, 2].map(|i| of.output(i));
+        Gradient::of_first(move |dy| {
+            let all = Tensor::call(BatchNormGrad, &[&x, &gamma, &mean, &inv_std, dy])?;
+            Ok(all.into_iter().zip(wanted).map(|(dx, wanted)| wanted.then_some(dx)).collect())
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        // A channel must have elements to have a mean.
+        let fit = SHAPES.iter().filter(|shape| shape[1] == 0 || !shape.contains(&0));
+        fit.map(|shape| Sample::new(*self, operands(shape))).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let mut shape = draw.shape(2, 4);
+        if shape.elements() == 0 {
+            shape[1] = 0;
+        }
+        let op = Self { momentum: [0.0, 0.1, 1.0][draw.below(3)], eps: draw_eps(draw) };
+        Sample::new(op, draw_operands(draw, shape))
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, c] = absurd(draw);
+        let op = Self { momentum: draw.absurd_number(), eps: draw.absurd_number() };
+        (op.into(), vec![x, c, c, c, c])
+    }
+}
+
+impl Kernel for BatchNorm {
+    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        seen(&inputs[0]).workspace()
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let [x, gamma, beta, running_mean, running_var] = run.floats();
+        let with = Parameters { gamma, beta, running_mean, running_var, eps: self.eps };
+        let [y, mean, inv_std, running_mean, running_var] = run.outputs();
+        let statistics = Statistics { mean, inv_std, running_mean, running_var };
+        cpu::train(y, statistics, x, with, self.momentum, seen(run.input(0)), run.workspace());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(&self, _: &Libraries, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        super::cuda::workspace_of_train(&inputs[0])
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(&self, gpu: &mut Gpu, run: &device::cuda::Operands<'_>) -> Result<(), DeviceError> {
+        let scratch = Scratch::of(gpu, run);
+        super::cuda::train(gpu, run.outputs, run.inputs, self, scratch)
+    }
+}
+
+impl Registered for BatchNorm {
+    fn each() -> Vec<Self> {
+        vec![Self { momentum: 0.1, eps: 1e-5 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

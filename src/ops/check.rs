@@ -1,0 +1,100 @@
+//! Checks of inputs. Every message says what was found and what was expected.
+
+use crate::layout::{DType, Dims, Layout};
+use crate::op::Output;
+
+/// What is wrong with the inputs, for people.
+pub(super) type Fault = String;
+
+/// Fails unless `x` holds elements of type `dtype`.
+pub(super) fn typed(x: &Layout, role: &str, dtype: DType) -> Result<(), Fault> {
+    if x.dtype() == dtype { Ok(()) } else { Err(format!("{role} is {x}, expected {dtype}")) }
+}
+
+/// Fails unless `x` lies packed.
+pub(super) fn contiguous(x: &Layout, role: &str) -> Result<(), Fault> {
+    if x.is_contiguous() {
+        Ok(())
+    } else {
+        Err(format!("{role} {x} has strides {}, expected contiguous", x.strides()))
+    }
+}
+
+/// Fails unless `x` is of type `dtype` and shape `shape`.
+pub(super) fn shaped(x: &Layout, role: &str, dtype: DType, shape: &[usize]) -> Result<(), Fault> {
+    if x.dtype() == dtype && **x.shape() == *shape {
+        Ok(())
+    } else {
+        Err(format!("{role} is {x}, expected {dtype}{shape:?}"))
+    }
+}
+
+/// The sizes of `x`, if it has `N` dimensions.
+pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N], Fault> {
+    let shape: &[usize] = x.shape();
+    shape.try_into().map_err(|_| format!("{role} is {x} of rank {}, expected rank {N}", x.rank()))
+}
+
+/// Fails unless `axis` is a dimension of `x`.
+pub(super) fn axis_of(x: &Layout, role: &str, axis: usize) -> Result<(), Fault> {
+    if axis < x.rank() {
+        Ok(())
+    } else {
+        Err(format!("axis {axis} is out of range for {role} {x}, expected below {}", x.rank()))
+    }
+}
+
+/// Fails unless `value` is an ordinary number, not below `low`.
+pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
+    if value.is_finite() && value >= low {
+        Ok(())
+    } else if low == f32::NEG_INFINITY {
+        Err(format!("{what} is {value}, expected a finite number"))
+    } else {
+        Err(format!("{what} is {value}, expected a finite number of at least {low}"))
+    }
+}
+
+/// Fails if the elements of a packed tensor could not be counted in bytes. Dimensions of size 0
+/// excuse nothing: the strides must be countable too.
+pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
+    let fits = shape
+        .iter()
+        .filter(|&&size| size != 0)
+        .try_fold(dtype.bytes(), |bytes, &size| bytes.checked_mul(size))
+        .is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if fits { Ok(()) } else { Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX)) }
+}
+
+/// A new tensor, if it can exist.
+pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Output, Fault> {
+    let shape = shape.into();
+    countable(dtype, &shape)?;
+    Ok(Output::Fresh(Layout::contiguous(dtype, shape)))
+}
+
+/// The number of windows of a convolution or pooling along height and width.
+pub(super) fn windows(
+    size: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [usize; 2],
+) -> Result<[usize; 2], Fault> {
+    let mut count = [0; 2];
+    for (i, side) in ["height", "width"].into_iter().enumerate() {
+        if kernel[i] == 0 || stride[i] == 0 {
+            let (k, s) = (kernel[i], stride[i]);
+            return Err(format!("kernel {side} {k} and stride {s}, expected at least 1 each"));
+        }
+        let (n, p, k) = (size[i], padding[i], kernel[i]);
+        let padded = p.checked_mul(2).and_then(|p| p.checked_add(n));
+        let Some(padded) = padded.filter(|&padded| isize::try_from(padded).is_ok()) else {
+            return Err(format!("{side} {n} with padding {p} is more than {}", isize::MAX));
+        };
+        let Some(room) = padded.checked_sub(k) else {
+            return Err(format!("{side} {n} with padding {p} does not hold a kernel of {k}"));
+        };
+        count[i] = room / stride[i] + 1;
+    }
+    Ok(count)
+}

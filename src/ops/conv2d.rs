@@ -1,0 +1,51 @@
+//! 2-D convolutions and their gradients: of `x`, `weight` and `y`, each from the other two.
+//!
+//! All three are linear in each of their inputs, so the gradients of each are the other two.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod forward;
+mod grad_input;
+mod grad_weight;
+mod samples;
+mod shape;
+
+pub use forward::Conv2d;
+pub use grad_input::Conv2dGradInput;
+pub use grad_weight::Conv2dGradWeight;
+
+use super::check::{Fault, windows};
+use crate::layout::{Dims, Layout};
+
+/// Fails unless `dy` has a row and a column for each window.
+fn expect_windows(
+    dy: &Layout,
+    found: [usize; 2],
+    input: [usize; 2],
+    kernel: [usize; 2],
+    conv: Conv2d,
+) -> Result<(), Fault> {
+    let expected = windows(input, kernel, conv.stride, conv.padding)?;
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("dy is {dy}, expected height and width {expected:?}"))
+    }
+}
+
+/// Height and width of images, or of a kernel.
+fn sides(shape: Dims) -> [usize; 2] {
+    [shape[2], shape[3]]
+}
+
+/// Multiplications and additions for so many sums over a weight's windows and channels but the first.
+fn flops(sums: usize, weight: &Layout) -> f64 {
+    let [channels, kh, kw] = [1, 2, 3].map(|axis| weight.shape()[axis] as f64);
+    2.0 * sums as f64 * channels * kh * kw
+}
+
+/// Bytes of this many floats; saturates.
+const fn bytes(floats: usize) -> u64 {
+    (floats as u64).saturating_mul(size_of::<f32>() as u64)
+}

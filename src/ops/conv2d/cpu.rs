@@ -1,0 +1,126 @@
+//! 2-D convolution and its gradients on the cpu.
+//!
+//! All three functions have one trick in common: they copy the image so that what a kernel element meets, at all
+//! outputs of a strip of rows, is one contiguous run. Per channel and kernel *column* there is a copy (a plane) of
+//! the rows, shifted by that column and cut to the width of the output; the kernel *rows* need no copy of their own,
+//! they read the same plane from a row further down. A 3x3 kernel, padding 1, image 4 wide:
+//!
+//! ```text
+//!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
+//!                  0 0 0 0  <- k.row 0 reads from here  0 0 0 0
+//!   a b c d        0 a b c  <- k.row 1    a b c d       b c d 0
+//!   e f g h        0 e f g  <- k.row 2    e f g h       f g h 0
+//!   i j k l        0 i j k                i j k l       j k l 0
+//!                  0 0 0 0                0 0 0 0       0 0 0 0
+//!
+//!   left element of the middle kernel row, at all 12 outputs:  0 a b c 0 e f g 0 i j k
+//! ```
+//!
+//! So a convolution is a matrix product, weights times windows, whose right-hand rows are runs of a buffer that is
+//! only as many times larger than the image as the kernel is wide, and fits in the cache: images are packed one by
+//! one, or strip by strip. No outputs are computed only to be dropped, and if rows are a multiple of a cache line
+//! long, no vector load straddles two. With a stride, planes take every second (third, ...) column, and rows that
+//! lie a stride apart become neighbours.
+//!
+//! - [`forward`] multiplies weights and windows of the input.
+//! - [`grad_input`] does the same with `dy` as the image and the kernel turned around; `correlate.rs` has both.
+//! - [`grad_weight()`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
+//!
+//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and as plain Rust, and are chosen when called.
+//!
+//! Results are the same, bit for bit, for any number of threads: work is cut by the shape alone, and what is cut
+//! along a sum is added up in a fixed order. Padding is multiplied as zeros, so an infinite or NaN gradient or weight
+//! that meets padding gives NaN.
+
+mod correlate;
+mod grad_weight;
+#[allow(
+    unsafe_code,
+    reason = "vector loads and stores, and code compiled for a detected processor"
+)]
+mod simd;
+mod strided;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use crate::device::conv_shape::ConvShape;
+
+use correlate::Correlation;
+use grad_weight::WeightGradient;
+use simd::Level;
+
+/// Floats of scratch that [`forward`] needs.
+#[must_use]
+pub fn workspace_len_forward(shape: &ConvShape) -> usize {
+    if shape.is_empty() { 0 } else { Correlation::forward(shape).workspace_len() }
+}
+
+/// Floats of scratch that [`grad_input`] needs.
+#[must_use]
+pub fn workspace_len_grad_input(shape: &ConvShape) -> usize {
+    if shape.is_empty() { 0 } else { Correlation::grad_input(shape).workspace_len() }
+}
+
+/// Floats of scratch that [`grad_weight()`] needs.
+#[must_use]
+pub fn workspace_len_grad_weight(shape: &ConvShape) -> usize {
+    if shape.is_empty() { 0 } else { WeightGradient::new(shape).workspace_len() }
+}
+
+/// `y[n][o] = sum over i, kh, kw of weight[o][i][kh][kw] * x[n][i]` at the window of each output.
+///
+/// # Panics
+/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
+/// [`workspace_len_forward`].
+pub fn forward(shape: &ConvShape, x: &[f32], weight: &[f32], y: &mut [f32], workspace: &mut [f32]) {
+    assert_eq!(x.len(), shape.input_len(), "length of x");
+    assert_eq!(weight.len(), shape.weight_len(), "length of weight");
+    assert_eq!(y.len(), shape.output_len(), "length of y");
+    if shape.is_empty() {
+        return y.fill(0.0);
+    }
+    Correlation::forward(shape).run(Level::detect(), x, weight, y, workspace);
+}
+
+/// The gradient of [`forward`] with respect to `x`, given the gradient `dy` of its output.
+///
+/// # Panics
+/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
+/// [`workspace_len_grad_input`].
+pub fn grad_input(
+    shape: &ConvShape,
+    dy: &[f32],
+    weight: &[f32],
+    dx: &mut [f32],
+    workspace: &mut [f32],
+) {
+    assert_eq!(dy.len(), shape.output_len(), "length of dy");
+    assert_eq!(weight.len(), shape.weight_len(), "length of weight");
+    assert_eq!(dx.len(), shape.input_len(), "length of dx");
+    if shape.is_empty() {
+        return dx.fill(0.0);
+    }
+    Correlation::grad_input(shape).run(Level::detect(), dy, weight, dx, workspace);
+}
+
+/// The gradient of [`forward`] with respect to `weight`, given the gradient `dy` of its output.
+///
+/// # Panics
+/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
+/// [`workspace_len_grad_weight`].
+pub fn grad_weight(
+    shape: &ConvShape,
+    x: &[f32],
+    dy: &[f32],
+    dw: &mut [f32],
+    workspace: &mut [f32],
+) {
+    assert_eq!(x.len(), shape.input_len(), "length of x");
+    assert_eq!(dy.len(), shape.output_len(), "length of dy");
+    assert_eq!(dw.len(), shape.weight_len(), "length of dw");
+    if shape.is_empty() {
+        return dw.fill(0.0);
+    }
+    WeightGradient::new(shape).run(Level::detect(), x, dy, dw, workspace);
+}

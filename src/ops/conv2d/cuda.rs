@@ -1,0 +1,94 @@
+//! Convolutions: by cuDNN where it is there and has a deterministic algorithm, else by columns and cuBLAS.
+
+#![allow(unsafe_code)]
+
+mod columns;
+mod im2col;
+
+pub(super) use crate::device::cuda::dnn::Kind;
+
+use crate::device::DeviceError;
+use crate::device::conv_shape::ConvShape;
+use crate::device::cuda::dnn::{Addresses, Dnn, Task};
+use crate::device::cuda::{Family, Gpu, Libraries, Operands, Scratch};
+use crate::layout::Layout;
+use std::sync::{Arc, MutexGuard};
+
+pub(super) static FAMILY: Family = Family::new("columns", include_str!("columns.cu"));
+
+/// What an op on such inputs asks for.
+fn task(kind: Kind, shape: ConvShape, inputs: [&Layout; 2]) -> Task {
+    // Tensors begin at multiples of 256 bytes, and views of them at any element.
+    let aligned = inputs.iter().all(|input| input.offset().is_multiple_of(4));
+    Task { kind, shape, aligned }
+}
+
+/// cuDNN, if it is there and may be asked for a task.
+fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>> {
+    libraries.dnn().filter(|_| task.aligned)
+}
+
+/// Scratch bytes a run needs: those of the algorithm that it will take. 0 if that cannot be found out just
+/// now, as [`run`] will say.
+pub(super) fn workspace(
+    libraries: &Libraries,
+    kind: Kind,
+    shape: ConvShape,
+    inputs: &[Layout],
+) -> u64 {
+    if shape.is_empty() {
+        return 0;
+    }
+    let task = task(kind, shape, [&inputs[0], &inputs[1]]);
+    let by_columns = columns::workspace(&task);
+    match dnn(libraries, &task).map_or(Ok(None), |mut dnn| dnn.workspace(&task, by_columns)) {
+        Ok(by_cudnn) => by_cudnn.unwrap_or(by_columns),
+        Err(_) => 0,
+    }
+}
+
+/// Runs a convolution, once all that was given before is done.
+pub(super) fn run(
+    gpu: &mut Gpu,
+    kind: Kind,
+    shape: ConvShape,
+    run: &Operands<'_>,
+) -> Result<(), DeviceError> {
+    let [a, b, result] = [&run.inputs[0], &run.inputs[1], &run.outputs[0]];
+    let task = task(kind, shape, [&a.layout, &b.layout]);
+    let at = Addresses { inputs: [gpu.first(a), gpu.first(b)], result: gpu.first(result) };
+    if shape.is_empty() {
+        return gpu.memory().zero(at.result, result.layout.bytes());
+    }
+    let libraries = Arc::clone(gpu.libraries());
+    if let Some(mut dnn) = dnn(&libraries, &task)
+        && dnn.takes(&task, columns::workspace(&task))?
+        // SAFETY: the operands of the run, which are packed and of the task's sizes, and its workspace.
+        && unsafe { dnn.run(&task, at, Scratch::of(gpu, run)) }?
+    {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    unsafe { columns::run(gpu, &task, at, Scratch::of(gpu, run)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::DType;
+    use crate::ops::Conv2d;
+
+    #[test]
+    fn inputs_that_begin_at_multiples_of_four_floats_are_aligned() {
+        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        // 18 floats an image, 2 an output channel of the weight.
+        let [x, weight] = [[5, 2, 3, 3], [9, 2, 1, 1]].map(|s| Layout::contiguous(DType::F32, s));
+        let aligned = |x_from, weight_from| {
+            let [x, weight] =
+                [x.slice(0, x_from, 1), weight.slice(0, weight_from, 1)].map(Option::unwrap);
+            task(Kind::Forward, conv.shape(&x, &weight), [&x, &weight]).aligned
+        };
+        assert!(aligned(0, 0) && aligned(2, 2) && aligned(4, 8));
+        assert!(!aligned(1, 0) && !aligned(0, 1) && !aligned(3, 3));
+    }
+}

@@ -1,0 +1,283 @@
+//! Convolutions as matrix products, without cuDNN.
+//!
+//! The windows of an image are the columns of a matrix, `[c * kh * kw, h_out * w_out]`. Then, image by image,
+//!
+//! ```text
+//! y       = weight * columns            weight is [o, c * kh * kw], y and dy are [o, h_out * w_out]
+//! columns = weight^T * dy               and each pixel of dx is the sum of what columns have of it
+//! dweight = sum of dy * columns^T       one image after the other
+//! ```
+//!
+//! Columns of several images are made at once, of so many as keep the device busy: they are many times larger
+//! than the images, and come out of the budget. Windows of one pixel each are the image itself.
+
+#![allow(unsafe_code)]
+
+use super::im2col::{col2im, im2col};
+use crate::device::DeviceError;
+use crate::device::conv_shape::ConvShape;
+use crate::device::cuda::blas::{self, Form, Products, Side};
+use crate::device::cuda::dnn::{Addresses, Kind, Task};
+use crate::device::cuda::scratch::padded;
+use crate::device::cuda::{Gpu, Ptr, Scratch};
+use crate::ops::conv2d::bytes;
+use std::ops::Range;
+
+/// Bytes of columns at a time: as many as the operands have, but in these bounds. One image's may be more.
+/// To be tuned on a GPU.
+const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
+
+/// How a task is cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    /// Floats of an image, of its result or that result's gradient, and of its columns.
+    image: usize,
+    result: usize,
+    columns: usize,
+    /// Images at a time.
+    images: usize,
+    /// Whether columns are the image itself.
+    direct: bool,
+}
+
+impl Plan {
+    fn new(task: &Task) -> Self {
+        let shape = &task.shape;
+        let windows = shape.h_out() * shape.w_out();
+        let columns = (shape.c_in * shape.kh * shape.kw).saturating_mul(windows);
+        let direct =
+            [shape.kh, shape.kw] == [1, 1] && shape.stride == [1, 1] && shape.padding == [0, 0];
+        let [least, most] = CHUNK;
+        let chunk = bytes(shape.input_len() + shape.output_len()).clamp(least, most);
+        let fit = if direct { shape.n } else { (chunk / bytes(columns)).max(1) as usize };
+        // Chunks of about the same size, rather than a small one at the end.
+        let chunks = shape.n.div_ceil(fit);
+        Self {
+            image: shape.c_in * shape.h * shape.w,
+            result: shape.c_out * windows,
+            columns,
+            images: shape.n.div_ceil(chunks),
+            direct,
+        }
+    }
+
+    /// Bytes of the columns of a chunk.
+    const fn columns_bytes(&self) -> u64 {
+        if self.direct { 0 } else { bytes(self.images.saturating_mul(self.columns)) }
+    }
+
+    /// Bytes of cuBLAS's workspace: that of the largest product.
+    fn blas_bytes(&self, task: &Task) -> u64 {
+        let shape = &task.shape;
+        let (floats, sum) = match task.kind {
+            Kind::Forward => (self.images * self.result, shape.c_in * shape.kh * shape.kw),
+            Kind::GradInput => (self.images.saturating_mul(self.columns), shape.c_out),
+            Kind::GradWeight => (shape.weight_len(), shape.h_out() * shape.w_out()),
+        };
+        blas::workspace(bytes(floats), sum)
+    }
+
+    /// The images of each chunk.
+    fn chunks(&self, n: usize) -> impl Iterator<Item = Range<usize>> {
+        let images = self.images;
+        (0..n).step_by(images).map(move |from| from..(from + images).min(n))
+    }
+}
+
+/// Scratch bytes a run needs. The task is not empty.
+pub(super) fn workspace(task: &Task) -> u64 {
+    let plan = Plan::new(task);
+    padded(plan.columns_bytes()).saturating_add(plan.blas_bytes(task))
+}
+
+/// Runs a task that is not empty.
+///
+/// # Safety
+/// As many elements as the task says are at the addresses, which are of the operands of the run at hand, and the
+/// scratch is its workspace.
+pub(super) unsafe fn run(
+    gpu: &mut Gpu,
+    task: &Task,
+    addresses: Addresses,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let plan = Plan::new(task);
+    let columns = scratch.take(plan.columns_bytes())?;
+    let blas = scratch.take(plan.blas_bytes(task))?;
+    let run = Run { shape: &task.shape, plan, addresses, columns, blas };
+    for images in plan.chunks(task.shape.n) {
+        match task.kind {
+            Kind::Forward => run.forward(gpu, images)?,
+            Kind::GradInput => run.grad_input(gpu, images)?,
+            Kind::GradWeight => run.grad_weight(gpu, images)?,
+        }
+    }
+    Ok(())
+}
+
+/// A task being run.
+struct Run<'a> {
+    shape: &'a ConvShape,
+    plan: Plan,
+    /// As [`run`] was promised.
+    addresses: Addresses,
+    /// Where columns of a chunk go: in the workspace, as many bytes as the plan says.
+    columns: Ptr,
+    /// Where cuBLAS's workspace is: the same.
+    blas: Ptr,
+}
+
+impl Run<'_> {
+    fn forward(&self, gpu: &mut Gpu, images: Range<usize>) -> Result<(), DeviceError> {
+        let Plan { image, result, columns, .. } = self.plan;
+        let Addresses { inputs: [x, weight], result: y } = self.addresses;
+        let [o, taps, windows] = self.sizes();
+        let (x, y) = (at(x, images.start * image), at(y, images.start * result));
+        let read = self.columns_of(gpu, x, images.len())?;
+        let products = Products {
+            batch: images.len(),
+            sizes: [o, taps, windows],
+            a: Side { first: weight, form: Form::packed(taps), step: 0 },
+            b: Side { first: read, form: Form::packed(windows), step: columns },
+            y,
+            add: false,
+            workspace: self.blas,
+        };
+        // SAFETY: all of the weight, the columns of these images, and their results.
+        unsafe { gpu.libraries().blas().multiply(&products) }
+    }
+
+    fn grad_input(&self, gpu: &mut Gpu, images: Range<usize>) -> Result<(), DeviceError> {
+        let Plan { image, result, direct, .. } = self.plan;
+        let Addresses { inputs: [dy, weight], result: dx } = self.addresses;
+        let [o, taps, windows] = self.sizes();
+        let (dy, dx) = (at(dy, images.start * result), at(dx, images.start * image));
+        let columns = if direct { dx } else { self.columns };
+        let products = Products {
+            batch: images.len(),
+            sizes: [taps, o, windows],
+            a: Side { first: weight, form: Form::transposed(taps), step: 0 },
+            b: Side { first: dy, form: Form::packed(windows), step: result },
+            y: columns,
+            add: false,
+            workspace: self.blas,
+        };
+        // SAFETY: all of the weight, the results of these images, and the images or their columns.
+        unsafe { gpu.libraries().blas().multiply(&products) }?;
+        if direct {
+            return Ok(());
+        }
+        // SAFETY: these images and their columns.
+        unsafe { col2im(gpu, dx, columns, self.shape, images.len()) }
+    }
+
+    fn grad_weight(&self, gpu: &mut Gpu, images: Range<usize>) -> Result<(), DeviceError> {
+        let Plan { image, result, columns, .. } = self.plan;
+        let Addresses { inputs: [x, dy], result: dweight } = self.addresses;
+        let [o, taps, windows] = self.sizes();
+        let read = self.columns_of(gpu, at(x, images.start * image), images.len())?;
+        for (i, n) in images.enumerate() {
+            let products = Products {
+                batch: 1,
+                sizes: [o, windows, taps],
+                a: Side { first: at(dy, n * result), form: Form::packed(windows), step: 0 },
+                b: Side { first: at(read, i * columns), form: Form::transposed(windows), step: 0 },
+                y: dweight,
+                add: n > 0,
+                workspace: self.blas,
+            };
+            // SAFETY: the columns of an image, its result, and all of the weight.
+            unsafe { gpu.libraries().blas().multiply(&products) }?;
+        }
+        Ok(())
+    }
+
+    /// Channels of the result, rows of columns, windows.
+    fn sizes(&self) -> [usize; 3] {
+        let ConvShape { c_in, c_out, kh, kw, .. } = *self.shape;
+        [c_out, c_in * kh * kw, self.shape.h_out() * self.shape.w_out()]
+    }
+
+    /// Columns of `images` images of a chunk, from `x` on.
+    fn columns_of(&self, gpu: &mut Gpu, x: Ptr, images: usize) -> Result<Ptr, DeviceError> {
+        if self.plan.direct {
+            return Ok(x);
+        }
+        // SAFETY: these images and their columns.
+        unsafe { im2col(gpu, self.columns, x, self.shape, images) }?;
+        Ok(self.columns)
+    }
+}
+
+/// The address so many floats further.
+const fn at(first: Ptr, floats: usize) -> Ptr {
+    first.plus(bytes(floats))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(kind: Kind, [n, c_in, size, c_out, kernel]: [usize; 5]) -> Task {
+        let shape = ConvShape {
+            n,
+            c_in,
+            h: size,
+            w: size,
+            c_out,
+            kh: kernel,
+            kw: kernel,
+            stride: [1, 1],
+            padding: [kernel / 2, kernel / 2],
+        };
+        Task { kind, shape, aligned: true }
+    }
+
+    #[test]
+    fn chunks_hold_all_images_once_and_are_no_larger_than_they_may() {
+        for n in [1, 2, 17, 200, 1000] {
+            let task = task(Kind::Forward, [n, 64, 32, 64, 3]);
+            let (plan, shape) = (Plan::new(&task), task.shape);
+            let operands = bytes(shape.input_len() + shape.output_len());
+            assert!(plan.columns_bytes() <= operands.clamp(bytes(plan.columns), 64 << 20));
+            let images: Vec<usize> = plan.chunks(n).flatten().collect();
+            assert_eq!(images, (0..n).collect::<Vec<_>>());
+            let smallest = plan.chunks(n).map(|chunk| chunk.len()).min().unwrap();
+            assert!(plan.images - smallest < plan.chunks(n).count());
+        }
+        // One image's columns are more than a chunk.
+        let large = Plan::new(&task(Kind::Forward, [3, 512, 256, 1, 3]));
+        assert_eq!((large.images, large.chunks(3).count()), (1, 3));
+        assert!(large.columns_bytes() > CHUNK[1]);
+        // A small batch is done at once.
+        let small = Plan::new(&task(Kind::Forward, [64, 1, 28, 2, 3]));
+        assert_eq!(small.images, 32);
+    }
+
+    #[test]
+    fn windows_of_one_pixel_need_no_columns() {
+        let plain = task(Kind::GradInput, [8, 64, 32, 64, 1]);
+        assert_eq!(workspace(&plain), blas::workspace(8 * 64 * 32 * 32 * 4, 64));
+        let mut strided = plain;
+        strided.shape.stride = [2, 2];
+        assert!(!Plan::new(&strided).direct);
+        let mut wide = plain;
+        wide.shape.padding = [0, 1];
+        assert!(!Plan::new(&wide).direct);
+    }
+
+    #[test]
+    fn workspaces_hold_columns_and_cublas() {
+        // One image at a time.
+        let columns = (300 * 9) * (20 * 20) * 4;
+        let bytes = |kind| workspace(&task(kind, [2, 300, 20, 500, 3]));
+        let [forward, grad_input, grad_weight] = [
+            blas::workspace(500 * 400 * 4, 2700),
+            blas::workspace(columns, 500),
+            blas::workspace(500 * 2700 * 4, 400),
+        ];
+        assert_eq!(bytes(Kind::Forward), padded(columns) + forward);
+        assert_eq!(bytes(Kind::GradInput), padded(columns) + grad_input);
+        assert_eq!(bytes(Kind::GradWeight), padded(columns) + grad_weight);
+    }
+}

@@ -1,0 +1,141 @@
+use super::{Conv2dGradInput, Conv2dGradWeight, bytes, cpu, flops, samples, sides};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, rank, windows};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Sample};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x [n, c, h, w], weight [o, c, kh, kw]) -> (y [n, o, h', w'])`, with
+/// `h' = (h + 2 * padding - kh) / stride + 1`, and `w'` alike:
+/// `y[n][o] = sum over c, kh, kw of weight[o][c][kh][kw] * x[n][c]` at the window of each element.
+///
+/// Stride and zero padding are height first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2d {
+    /// Step between windows.
+    pub stride: [usize; 2],
+    /// Rows and columns of zeros on each side.
+    pub padding: [usize; 2],
+}
+
+impl Tensor {
+    /// Convolution of images with a weight `[out, in, height, width]`; see [`Conv2d`].
+    ///
+    /// # Errors
+    /// If one of them does not hold floats or is not of rank 4, their channels differ, or the kernel does not fit into
+    /// the padded images.
+    pub fn conv2d(&self, weight: &Self, conv: Conv2d) -> Result<Self, Error> {
+        Self::call1(conv, &[self, weight])
+    }
+}
+
+impl Definition for Conv2d {
+    fn name(&self) -> &str {
+        "conv2d"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x"), Input::packed("weight")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [x, weight] = [&inputs[0], &inputs[1]];
+        let [n, c, h, w] = rank(x, "x")?;
+        let [o, c_weight, kh, kw] = rank(weight, "weight")?;
+        if c != c_weight {
+            return Err(format!("x {x} has {c} channels but weight {weight} takes {c_weight}"));
+        }
+        let [rows, columns] = windows([h, w], [kh, kw], self.stride, self.padding)?;
+        Ok(smallvec![fresh(FLOAT, [n, o, rows, columns])?])
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        flops(outputs[0].elements(), &inputs[1])
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let to_x = Conv2dGradInput { conv: *self, input: sides(of.shape(0)) };
+        let to_weight = Conv2dGradWeight { conv: *self, kernel: sides(of.shape(1)) };
+        let weight = of.wanted(0).then(|| of.input(1));
+        let x = of.wanted(1).then(|| of.input(0));
+        Gradient::of_first(move |dy| {
+            let dy = &dy.contiguous()?;
+            let mut gradients: InputGradients = smallvec![None, None];
+            if let Some(weight) = &weight {
+                gradients[0] = Some(Tensor::call1(to_x, &[dy, weight])?);
+            }
+            if let Some(x) = &x {
+                gradients[1] = Some(Tensor::call1(to_weight, &[x, dy])?);
+            }
+            Ok(gradients)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        samples::all().map(|(conv, [x, weight, _])| Sample::new(conv, [x, weight])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (conv, [x, weight, _]) = samples::drawn(draw);
+        Sample::new(conv, [x, weight])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (conv, [x, weight, _]) = samples::absurd(draw);
+        (conv.into(), vec![x, weight])
+    }
+}
+
+impl Kernel for Conv2d {
+    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        bytes(cpu::workspace_len_forward(&self.shape(&inputs[0], &inputs[1])))
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let shape = self.shape(run.input(0), run.input(1));
+        let ([x, weight], [y]) = (run.floats(), run.outputs());
+        cpu::forward(&shape, x, weight, y, run.workspace());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        _outputs: &[Layout],
+    ) -> u64 {
+        use super::cuda::{Kind, workspace};
+        workspace(libraries, Kind::Forward, self.shape(&inputs[0], &inputs[1]), inputs)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let shape = self.shape(&run.inputs[0].layout, &run.inputs[1].layout);
+        super::cuda::run(gpu, super::cuda::Kind::Forward, shape, run)
+    }
+}
+
+impl Registered for Conv2d {
+    fn each() -> Vec<Self> {
+        vec![Self { stride: [1, 1], padding: [0, 0] }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

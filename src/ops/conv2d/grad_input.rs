@@ -1,0 +1,133 @@
+use super::{Conv2d, Conv2dGradWeight, bytes, cpu, expect_windows, flops, samples, sides};
+use crate::device::{self, DeviceError};
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, rank};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Operand, Sample};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`: the gradient of `x` in [`Conv2d`],
+/// `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p - q's corner]` over `o` and the windows `q` that `p` is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2dGradInput {
+    /// The convolution.
+    pub conv: Conv2d,
+    /// Height and width of `x`.
+    pub input: [usize; 2],
+}
+
+impl Definition for Conv2dGradInput {
+    fn name(&self) -> &str {
+        "conv2d_grad_input"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("dy"), Input::packed("weight")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [dy, weight] = [&inputs[0], &inputs[1]];
+        let [n, o, rows, columns] = rank(dy, "dy")?;
+        let [o_weight, c, kh, kw] = rank(weight, "weight")?;
+        if o != o_weight {
+            return Err(format!("dy {dy} has {o} channels but weight {weight} gives {o_weight}"));
+        }
+        expect_windows(dy, [rows, columns], self.input, [kh, kw], self.conv)?;
+        Ok(smallvec![fresh(FLOAT, [n, c, self.input[0], self.input[1]])?])
+    }
+
+    fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        flops(inputs[0].elements(), &inputs[1])
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let conv = self.conv;
+        let to_weight = Conv2dGradWeight { conv, kernel: sides(of.shape(1)) };
+        let weight = of.wanted(0).then(|| of.input(1));
+        let dy = of.wanted(1).then(|| of.input(0));
+        Gradient::of_first(move |ddx| {
+            let ddx = &ddx.contiguous()?;
+            let mut gradients: InputGradients = smallvec![None, None];
+            if let Some(weight) = &weight {
+                gradients[0] = Some(ddx.conv2d(weight, conv)?);
+            }
+            if let Some(dy) = &dy {
+                gradients[1] = Some(Tensor::call1(to_weight, &[ddx, dy])?);
+            }
+            Ok(gradients)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(conv, [x, weight, dy]): (_, [Operand; 3])| {
+            let input = sides(*x.seen.shape());
+            Sample::new(Self { conv, input }, [dy, weight])
+        };
+        samples::all().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (conv, [x, weight, dy]) = samples::drawn(draw);
+        let input = sides(*x.seen.shape());
+        Sample::new(Self { conv, input }, [dy, weight])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (conv, [x, weight, dy]) = samples::absurd(draw);
+        let input = sides(*x.shape());
+        (Self { conv, input }.into(), vec![dy, weight])
+    }
+}
+
+impl Kernel for Conv2dGradInput {
+    fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        bytes(cpu::workspace_len_grad_input(&self.shape(&outputs[0], &inputs[1])))
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let shape = self.shape(run.output(0), run.input(1));
+        let ([dy, weight], [dx]) = (run.floats(), run.outputs());
+        cpu::grad_input(&shape, dy, weight, dx, run.workspace());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> u64 {
+        use super::cuda::{Kind, workspace};
+        workspace(libraries, Kind::GradInput, self.shape(&outputs[0], &inputs[1]), inputs)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let shape = self.shape(&run.outputs[0].layout, &run.inputs[1].layout);
+        super::cuda::run(gpu, super::cuda::Kind::GradInput, shape, run)
+    }
+}
+
+impl Registered for Conv2dGradInput {
+    fn each() -> Vec<Self> {
+        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        vec![Self { conv, input: [0, 0] }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

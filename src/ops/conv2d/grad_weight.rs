@@ -1,0 +1,133 @@
+use super::{Conv2d, Conv2dGradInput, bytes, cpu, expect_windows, flops, samples, sides};
+use crate::device::{self, DeviceError};
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, rank};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Operand, Sample};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c, kh, kw])`: the gradient of `weight` in [`Conv2d`],
+/// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q's corner + k]` over `n` and all windows `q`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2dGradWeight {
+    /// The convolution.
+    pub conv: Conv2d,
+    /// Height and width of the kernel.
+    pub kernel: [usize; 2],
+}
+
+impl Definition for Conv2dGradWeight {
+    fn name(&self) -> &str {
+        "conv2d_grad_weight"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x"), Input::packed("dy")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [x, dy] = [&inputs[0], &inputs[1]];
+        let [n, c, h, w] = rank(x, "x")?;
+        let [n_dy, o, rows, columns] = rank(dy, "dy")?;
+        if n != n_dy {
+            return Err(format!("x {x} is a batch of {n} but dy {dy} one of {n_dy}"));
+        }
+        expect_windows(dy, [rows, columns], [h, w], self.kernel, self.conv)?;
+        Ok(smallvec![fresh(FLOAT, [o, c, self.kernel[0], self.kernel[1]])?])
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        flops(inputs[1].elements(), &outputs[0])
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let conv = self.conv;
+        let to_x = Conv2dGradInput { conv, input: sides(of.shape(0)) };
+        let dy = of.wanted(0).then(|| of.input(1));
+        let x = of.wanted(1).then(|| of.input(0));
+        Gradient::of_first(move |ddweight| {
+            let ddweight = &ddweight.contiguous()?;
+            let mut gradients: InputGradients = smallvec![None, None];
+            if let Some(dy) = &dy {
+                gradients[0] = Some(Tensor::call1(to_x, &[dy, ddweight])?);
+            }
+            if let Some(x) = &x {
+                gradients[1] = Some(x.conv2d(ddweight, conv)?);
+            }
+            Ok(gradients)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(conv, [x, weight, dy]): (_, [Operand; 3])| {
+            let kernel = sides(*weight.seen.shape());
+            Sample::new(Self { conv, kernel }, [x, dy])
+        };
+        samples::all().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (conv, [x, weight, dy]) = samples::drawn(draw);
+        let kernel = sides(*weight.seen.shape());
+        Sample::new(Self { conv, kernel }, [x, dy])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (conv, [x, weight, dy]) = samples::absurd(draw);
+        let kernel = sides(*weight.shape());
+        (Self { conv, kernel }.into(), vec![x, dy])
+    }
+}
+
+impl Kernel for Conv2dGradWeight {
+    fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
+        bytes(cpu::workspace_len_grad_weight(&self.shape(&inputs[0], &outputs[0])))
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let shape = self.shape(run.input(0), run.output(0));
+        let ([x, dy], [dweight]) = (run.floats(), run.outputs());
+        cpu::grad_weight(&shape, x, dy, dweight, run.workspace());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> u64 {
+        use super::cuda::{Kind, workspace};
+        workspace(libraries, Kind::GradWeight, self.shape(&inputs[0], &outputs[0]), inputs)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let shape = self.shape(&run.inputs[0].layout, &run.outputs[0].layout);
+        super::cuda::run(gpu, super::cuda::Kind::GradWeight, shape, run)
+    }
+}
+
+impl Registered for Conv2dGradWeight {
+    fn each() -> Vec<Self> {
+        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        vec![Self { conv, kernel: [0, 0] }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,68 @@
+//! Operands of a convolution and its gradients: `x`, the weight, and `y`, which is of the shape of `dy`.
+
+use super::Conv2d;
+use crate::layout::Layout;
+use crate::op::Output;
+use crate::ops::FLOAT;
+use crate::ops::definition::Definition as _;
+use crate::ops::samples::{Draw, Operand, floats};
+
+/// How many windows there are along each side. All are wide enough for one.
+fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
+    [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1)
+}
+
+/// Shapes that are worth a test: few and many images, large and odd kernels, steps and paddings, nothing.
+pub(super) fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
+    [
+        ([1, 1, 1, 1], [1, 1, 1], [1, 1], [0, 0]),
+        ([8, 16, 32, 32], [16, 3, 3], [1, 1], [1, 1]),
+        ([10, 9, 33, 31], [12, 3, 3], [1, 1], [1, 1]),
+        ([8, 16, 31, 33], [17, 3, 3], [2, 2], [1, 1]),
+        ([3, 3, 65, 64], [13, 7, 7], [2, 2], [3, 3]),
+        ([2, 3, 128, 128], [24, 16, 16], [16, 16], [0, 0]),
+        // As many phases as there are places in a window.
+        ([2, 2, 128, 128], [3, 64, 64], [64, 64], [0, 0]),
+        ([300, 5, 6, 4], [3, 1, 1], [1, 1], [0, 0]),
+        ([40, 40, 9, 9], [40, 1, 1], [2, 2], [0, 0]),
+        ([1, 2, 1, 20_001], [2, 1, 5], [1, 1], [0, 2]),
+        ([1, 2, 20_001, 1], [2, 5, 1], [3, 1], [2, 0]),
+        ([2, 1, 3, 3], [1, 9, 9], [1, 1], [8, 8]),
+        ([2, 2, 5, 5], [2, 3, 3], [1000, 999], [500, 499]),
+        ([0, 3, 8, 8], [4, 3, 3], [1, 1], [1, 1]),
+        ([2, 0, 8, 8], [4, 3, 3], [1, 1], [1, 1]),
+        ([2, 3, 8, 8], [0, 3, 3], [1, 1], [1, 1]),
+        ([2, 3, 0, 8], [4, 3, 3], [1, 1], [2, 1]),
+    ]
+    .into_iter()
+    .map(|([n, c, h, w], [o, kh, kw], stride, padding)| {
+        let conv = Conv2d { stride, padding };
+        let [rows, columns] = windows(conv, [h, w], [kh, kw]);
+        (conv, [[n, c, h, w], [o, c, kh, kw], [n, o, rows, columns]].map(|shape| floats(&shape)))
+    })
+}
+
+/// Any convolution.
+pub(super) fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
+    let [n, c, o, h, w] = draw.sizes();
+    let [kernel, stride] = [(); 2].map(|()| [1 + draw.below(3), 1 + draw.below(3)]);
+    // Wide enough for a window.
+    let padding = kernel.map(|k| k.div_ceil(2) + draw.below(2));
+    let conv = Conv2d { stride, padding };
+    let [rows, columns] = windows(conv, [h, w], kernel);
+    let shapes = [[n, c, h, w], [o, c, kernel[0], kernel[1]], [n, o, rows, columns]];
+    (conv, shapes.map(|shape| draw.packed(shape)))
+}
+
+/// One of absurd sizes. If there is no such convolution, `y` is as `x`.
+pub(super) fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
+    let [[n, c], [h, w], [kh, kw]] = [(); 3].map(|()| draw.absurd_pair());
+    let conv = Conv2d { stride: draw.absurd_pair(), padding: draw.absurd_pair() };
+    let shapes = [[n, c, h, w], [draw.absurd_size(), c, kh, kw]];
+    let [x, weight] = shapes.map(|shape| Layout::contiguous(FLOAT, shape));
+    let y = match conv.infer(&[x, weight]).as_deref() {
+        Ok([Output::Fresh(y)]) => *y,
+        _ => x,
+    };
+    (conv, [x, weight, y])
+}

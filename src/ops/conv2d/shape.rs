@@ -1,0 +1,67 @@
+//! From how operands lie to the sizes of a convolution.
+
+use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use crate::device::conv_shape::ConvShape;
+use crate::layout::Layout;
+
+impl Conv2d {
+    /// Of a convolution of `x`.
+    pub(super) fn shape(&self, x: &Layout, weight: &Layout) -> ConvShape {
+        let [n, c_in, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
+        let [c_out, kh, kw] = [0, 2, 3].map(|axis| weight.shape()[axis]);
+        let Self { stride, padding } = *self;
+        // Beyond the padded image there is no window, however far.
+        let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
+            .map(|(stride, size, padding)| stride.min(size + 2 * padding));
+        ConvShape { n, c_in, h, w, c_out, kh, kw, stride: [down, across], padding }
+    }
+}
+
+impl Conv2dGradInput {
+    /// Of the convolution whose input has the gradient `dx`.
+    pub(super) fn shape(&self, dx: &Layout, weight: &Layout) -> ConvShape {
+        self.conv.shape(dx, weight)
+    }
+}
+
+impl Conv2dGradWeight {
+    /// Of the convolution of `x` whose weight has the gradient `dweight`.
+    pub(super) fn shape(&self, x: &Layout, dweight: &Layout) -> ConvShape {
+        self.conv.shape(x, dweight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::DType;
+
+    fn shape(conv: Conv2d, shapes: [[usize; 4]; 2]) -> ConvShape {
+        let [x, weight] = shapes.map(|shape| Layout::contiguous(DType::F32, shape));
+        conv.shape(&x, &weight)
+    }
+
+    #[test]
+    fn a_convolution_has_the_sizes_of_its_operands() {
+        let conv = Conv2d { stride: [2, 1], padding: [1, 0] };
+        let (n, c_in, h, w, c_out, kh, kw) = (5, 3, 8, 9, 4, 3, 2);
+        let Conv2d { stride, padding } = conv;
+        let expected = ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding };
+        assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 3, 2]]), expected);
+        assert_eq!([expected.h_out(), expected.w_out()], [4, 8]);
+        // A step that leads out of the image leads nowhere, however long it is.
+        let far = Conv2d { stride: [usize::MAX, 11], ..conv };
+        assert_eq!(shape(far, [[5, 3, 8, 9], [4, 3, 3, 2]]).stride, [10, 9]);
+    }
+
+    #[test]
+    fn a_convolution_without_an_operand_is_empty() {
+        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        let empty = |x, weight| shape(conv, [x, weight]).is_empty();
+        assert!(!empty([1, 1, 3, 3], [1, 1, 3, 3]));
+        assert!(empty([0, 1, 3, 3], [1, 1, 3, 3]));
+        assert!(empty([1, 0, 3, 3], [1, 0, 3, 3]));
+        assert!(empty([1, 1, 3, 3], [0, 1, 3, 3]));
+        assert!(empty([1, 1, 2, 3], [1, 1, 3, 3]));
+    }
+}

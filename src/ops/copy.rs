@@ -1,0 +1,21 @@
+//! Elements moved as they are: packed, put between zeros, joined; and one value everywhere.
+
+mod concat;
+mod contiguous;
+mod cpu;
+#[cfg(feature = "cuda")]
+pub(in crate::ops) mod cuda;
+mod fill;
+mod pad;
+
+pub use concat::Concat;
+pub use contiguous::Contiguous;
+pub use fill::Fill;
+pub use pad::Pad;
+
+use crate::layout::Layout;
+
+/// Elements of all dimensions from `axis` on.
+fn row(layout: &Layout, axis: usize) -> usize {
+    layout.shape()[axis..].iter().product()
+}

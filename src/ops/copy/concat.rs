@@ -1,0 +1,142 @@
+use super::{cpu, row};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{OpError, Outputs};
+use crate::ops::check::{Fault, axis_of, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::{SmallVec, smallvec};
+
+/// `(x0, x1, ..) -> (y)`: one after the other along `axis`. All are contiguous, and of one dtype, which may be any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Concat {
+    /// Which dimension.
+    pub axis: usize,
+}
+
+impl Tensor {
+    /// One after the other along `axis`.
+    ///
+    /// # Errors
+    /// If there are none, or they differ in more than their size along `axis`.
+    pub fn concat(parts: &[&Self], axis: usize) -> Result<Self, Error> {
+        if parts.is_empty() {
+            return Err(OpError::new("concat", "takes at least 1 input, 0 were given").into());
+        }
+        Self::call1(Concat { axis }, parts)
+    }
+}
+
+impl Definition for Concat {
+    fn name(&self) -> &str {
+        "concat"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Many(const { Input::any_packed("x") })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (first, axis) = (&inputs[0], self.axis);
+        axis_of(first, "x0", axis)?;
+        let mut size = first.shape()[axis];
+        for (i, x) in inputs.iter().enumerate().skip(1) {
+            if x.dtype() != first.dtype()
+                || x.rank() != first.rank()
+                || x.shape().with(axis, 0) != first.shape().with(axis, 0)
+            {
+                return Err(format!("x{i} is {x}, expected {first} but for axis {axis}"));
+            }
+            size = size
+                .checked_add(x.shape()[axis])
+                .ok_or_else(|| format!("axis {axis} is too large from x{i} {x} on"))?;
+        }
+        Ok(smallvec![fresh(first.dtype(), first.shape().with(axis, size))?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let axis = self.axis;
+        let parts: Vec<_> = (0..of.inputs()).map(|i| (of.wanted(i), of.shape(i)[axis])).collect();
+        Gradient::of_first(move |dy| {
+            let mut start = 0;
+            let part = |&(wanted, len): &(bool, usize)| {
+                let range = start..start + len;
+                start = range.end;
+                wanted.then(|| dy.slice(axis, range)).transpose()
+            };
+            parts.iter().map(part).collect()
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        for shape in SHAPES {
+            let three = |axis| Sample::new(Self { axis }, vec![floats(shape); 3]);
+            all.extend((0..shape.len()).map(three));
+        }
+        let parts: Vec<_> = (0..100).map(|i| floats(&[1000, i % 7])).collect();
+        all.push(Sample::new(Self { axis: 1 }, parts));
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let axis = draw.below(shape.len());
+        let parts: Vec<_> = (0..1 + draw.below(4))
+            .map(|_| {
+                let size = draw.size();
+                draw.packed(shape.with(axis, size))
+            })
+            .collect();
+        Sample::new(Self { axis }, parts)
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let shape = draw.absurd_dims();
+        let (axis, size) = (draw.below(shape.len() + 1), draw.absurd_size());
+        let other = if axis < shape.len() { shape.with(axis, size) } else { shape };
+        let [x, other] = [shape, other].map(|shape| Layout::contiguous(FLOAT, shape));
+        (Self { axis }.into(), vec![x, other, x, other])
+    }
+}
+
+impl Kernel for Concat {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        // Words, whatever they stand for.
+        let part = |i| (run.read::<u32>(i), row(run.input(i), self.axis));
+        let parts: SmallVec<[_; 8]> = (0..run.inputs()).map(part).collect();
+        cpu::concat(run.write(0), &parts);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::concat(gpu, &run.outputs[0], run.inputs, self.axis)
+    }
+}
+
+impl Registered for Concat {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,99 @@
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
+use crate::ops::{Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x) -> (y)`: the same elements, packed. Any strides, any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contiguous;
+
+impl Tensor {
+    /// The same tensor if it is contiguous, else a packed copy.
+    ///
+    /// # Errors
+    /// If its runtime has stopped.
+    pub fn contiguous(&self) -> Result<Self, Error> {
+        if self.layout().is_contiguous() {
+            Ok(self.clone())
+        } else {
+            Self::call1(Contiguous, &[self])
+        }
+    }
+}
+
+impl Definition for Contiguous {
+    fn name(&self) -> &str {
+        "contiguous"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        Ok(smallvec![fresh(x.dtype(), *x.shape())?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::of_one(|dy| Ok(dy.clone()))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all: Vec<_> = SHAPES.iter().flat_map(|shape| arranged(shape)).collect();
+        all.push(floats(&[10, 9, 33, 31]).view(|x| x.permute(&[0, 2, 3, 1])));
+        all.into_iter().map(|x| Sample::new(*self, [x])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(0, 4);
+        Sample::new(*self, [draw.arranged(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        ((*self).into(), vec![draw.absurd_layout()])
+    }
+}
+
+impl Kernel for Contiguous {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        // Words, whatever they stand for.
+        device::cpu::copy::strided(run.write::<u32>(0), run.read(0), run.input(0));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let (y, x) = (&run.outputs[0], &run.inputs[0]);
+        super::cuda::copy(gpu, gpu.first(y), gpu.first(x), &x.layout)
+    }
+}
+
+impl Registered for Contiguous {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,34 @@
+//! Moving elements.
+
+use crate::device::cpu::split::{PIECE, pieces};
+
+/// Puts zeros around: every `row` elements of `x` get `before` zeros in front and `after` behind.
+pub fn pad(out: &mut [f32], x: &[f32], row: usize, before: usize, after: usize) {
+    let whole = before + row + after;
+    let work = out.len();
+    pieces(out, whole, work, |i, out| {
+        out[..before].fill(0.0);
+        out[before..before + row].copy_from_slice(&x[i * row..][..row]);
+        out[before + row..].fill(0.0);
+    });
+}
+
+/// Joins rows: row `i` of the result is row `i` of each of `parts`, one after the other. A part is given
+/// with the length of its rows.
+pub fn concat<T: Copy + Send + Sync>(out: &mut [T], parts: &[(&[T], usize)]) {
+    let whole = parts.iter().map(|(_, row)| row).sum::<usize>();
+    let work = out.len();
+    pieces(out, whole, work, |i, mut out| {
+        for (part, row) in parts {
+            let (front, rest) = out.split_at_mut(*row);
+            front.copy_from_slice(&part[i * row..][..*row]);
+            out = rest;
+        }
+    });
+}
+
+/// One value everywhere.
+pub fn fill(out: &mut [f32], value: f32) {
+    let work = out.len();
+    pieces(out, PIECE, work, |_, part| part.fill(value));
+}

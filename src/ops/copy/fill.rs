@@ -1,0 +1,86 @@
+use super::cpu;
+use crate::device::{self, DeviceError};
+use crate::layout::{Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh};
+use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample};
+use crate::ops::{FLOAT, Op};
+use smallvec::smallvec;
+
+/// `() -> (y)`: one value everywhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fill {
+    /// Shape of the result.
+    pub shape: Dims,
+    /// The value.
+    pub value: f32,
+}
+
+impl Definition for Fill {
+    fn name(&self) -> &str {
+        "fill"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(&[])
+    }
+
+    fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, Fault> {
+        Ok(smallvec![fresh(FLOAT, self.shape)?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::zero()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |shape: &&[usize]| Sample::new(Self { shape: Dims::new(shape), ..*self }, []);
+        SHAPES.iter().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        Sample::new(Self { shape: draw.shape(0, 4), value: draw.float() }, [])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let op = Self { shape: draw.absurd_dims(), value: draw.absurd_number() };
+        (op.into(), Vec::new())
+    }
+}
+
+impl Kernel for Fill {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        cpu::fill(run.write(0), self.value);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::fill(gpu, &run.outputs[0], self.value)
+    }
+}
+
+impl Registered for Fill {
+    fn each() -> Vec<Self> {
+        vec![Self { shape: Dims::SCALAR, value: 1.5 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,115 @@
+use super::{cpu, row};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, axis_of, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x) -> (y)`: zeros before and after along `axis`. `x` must be contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pad {
+    /// Which dimension.
+    pub axis: usize,
+    /// Entries in front.
+    pub before: usize,
+    /// Entries behind.
+    pub after: usize,
+}
+
+impl Tensor {
+    /// Zeros before and after along `axis`.
+    ///
+    /// # Errors
+    /// If there is no such axis, or it does not hold floats.
+    pub fn pad(&self, axis: usize, before: usize, after: usize) -> Result<Self, Error> {
+        Self::call1(Pad { axis, before, after }, &[self])
+    }
+}
+
+impl Definition for Pad {
+    fn name(&self) -> &str {
+        "pad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, Self { axis, before, after }) = (&inputs[0], *self);
+        axis_of(x, "x", axis)?;
+        let size = before.checked_add(x.shape()[axis]).and_then(|size| size.checked_add(after));
+        let size =
+            size.ok_or_else(|| format!("x {x} padded by {before} and {after} is too large"))?;
+        Ok(smallvec![fresh(FLOAT, x.shape().with(axis, size))?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let (axis, inside) = (self.axis, self.before..self.before + of.shape(0)[self.axis]);
+        Gradient::of_one(move |dy| dy.slice(axis, inside.clone()))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        for shape in SHAPES {
+            let padded = |axis| Sample::new(Self { axis, before: 1, after: 2 }, [floats(shape)]);
+            all.extend((0..shape.len()).map(padded));
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let (axis, before, after) = (draw.below(shape.len()), draw.size(), draw.size());
+        Sample::new(Self { axis, before, after }, [draw.packed(shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        let axis = draw.below(x.rank() + 1);
+        let [before, after] = draw.absurd_pair();
+        (Self { axis, before, after }.into(), vec![x])
+    }
+}
+
+impl Kernel for Pad {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], [y], layout) = (run.floats(), run.outputs(), run.input(0));
+        let inner = row(layout, self.axis + 1);
+        cpu::pad(y, x, row(layout, self.axis), self.before * inner, self.after * inner);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::pad(gpu, &run.outputs[0], &run.inputs[0], self.axis, self.before)
+    }
+}
+
+impl Registered for Pad {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0, before: 0, after: 0 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,35 @@
+//! Functions of each element: of one tensor, of two with broadcasting, and sums in place. Any strides.
+//!
+//! A function is a row of the table in `unary.rs` or `binary.rs`; there is nothing to add elsewhere.
+
+mod accumulate;
+mod affine;
+mod binary;
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod unary;
+
+pub use accumulate::Accumulate;
+pub use affine::Affine;
+pub use binary::Binary;
+pub use unary::Unary;
+
+use super::FLOAT;
+use super::check::{Fault, fresh};
+use crate::layout::{Layout, broadcast_shapes};
+use crate::op::Outputs;
+use smallvec::smallvec;
+
+/// A fresh tensor of the shape of the only input.
+fn like_input(inputs: &[Layout]) -> Result<Outputs, Fault> {
+    Ok(smallvec![fresh(FLOAT, *inputs[0].shape())?])
+}
+
+/// A fresh tensor of the shape that both inputs broadcast to.
+fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
+    let [a, b] = [&inputs[0], &inputs[1]];
+    let shape = broadcast_shapes(a.shape(), b.shape())
+        .ok_or_else(|| format!("a {} and b {} do not broadcast", a.shape(), b.shape()))?;
+    Ok(smallvec![fresh(FLOAT, shape)?])
+}

@@ -1,0 +1,104 @@
+use super::cpu;
+use crate::device::{self, DeviceError};
+use crate::layout::Layout;
+use crate::op::{Output, Outputs};
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
+use crate::ops::{FLOAT, Op};
+use smallvec::smallvec;
+
+/// `(acc, x) -> (acc)`, in place: `acc += x`, same shapes; `x` of any strides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accumulate;
+
+impl Definition for Accumulate {
+    fn name(&self) -> &str {
+        "accumulate"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("acc"), Input::floats("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [acc, x] = [&inputs[0], &inputs[1]];
+        if x.shape() != acc.shape() {
+            return Err(format!("x is {x}, expected {acc} like acc"));
+        }
+        Ok(smallvec![Output::InPlace { input: 0 }])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::missing()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |shape: &[usize]| {
+            arranged(shape).into_iter().map(|x| (shape.to_vec(), x)).collect::<Vec<_>>()
+        };
+        let all = SHAPES.iter().flat_map(|shape| of(shape));
+        all.map(|(shape, x)| Sample::new(*self, [floats(&shape), x])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(0, 4);
+        let acc = draw.packed(shape);
+        Sample::new(*self, [acc, draw.arranged(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        ((*self).into(), vec![x, x])
+    }
+}
+
+impl Kernel for Accumulate {
+    fn updates(&self) -> usize {
+        1
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let (x, [acc]) = (run.read(1), run.outputs());
+        cpu::update(
+            acc,
+            x,
+            run.input(1),
+            #[inline(always)]
+            |acc, x| *acc += x,
+        );
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        use super::binary::FAMILY;
+        use super::cuda::{map, names};
+        let acc = &run.outputs[0];
+        map(&FAMILY, gpu, names!(add), acc, [acc, &run.inputs[1]], None)
+    }
+}
+
+impl Registered for Accumulate {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,68 @@
+//! Functions of one and of two elements.
+
+#![allow(unsafe_code)]
+
+use crate::device::cuda::gpu::Gpu;
+use crate::device::cuda::kernels::Family;
+use crate::device::cuda::launch::{Grid, Parameter, TILE};
+use crate::device::cuda::steps::{Steps, in_fours};
+use crate::device::walk::Walk;
+use crate::device::{DeviceError, Place};
+use crate::layout::Layout;
+use smallvec::SmallVec;
+
+/// The kernels of a function: for packed operands, and for operands of any strides.
+pub(super) type Names = [&'static str; 2];
+
+macro_rules! names {
+    ($name:ident) => {
+        [concat!(stringify!($name), "_packed"), concat!(stringify!($name), "_strided")]
+    };
+}
+pub(super) use names;
+
+/// `Affine` of `affine.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Scale {
+    pub scale: f32,
+    pub shift: f32,
+}
+
+// SAFETY: two numbers.
+unsafe impl Parameter for Scale {}
+
+/// `y = f(operands)`, with what else the kernels take. `y` is packed.
+pub(super) fn map<const K: usize>(
+    family: &'static Family,
+    gpu: &mut Gpu,
+    [packed, strided]: Names,
+    y: &Place,
+    operands: [&Place; K],
+    more: Option<&dyn Parameter>,
+) -> Result<(), DeviceError> {
+    let layouts: [Layout; K] = operands.map(|x| {
+        x.layout.broadcast_to(y.layout.shape()).expect("an operand that broadcasts to the output")
+    });
+    let addresses = operands.map(|x| gpu.first(x));
+    let (out, count) = (gpu.first(y), y.layout.elements() as u64);
+    let strides: [_; K] = std::array::from_fn(|k| layouts[k].strides());
+    let walk = Walk::new(y.layout.shape(), strides);
+    let width = if out.is_aligned() && in_fours(&walk, addresses) { 4 } else { 1 };
+    let (units, steps) = (count / width as u64, Steps::new(&walk, width));
+    let mut parameters: SmallVec<[&dyn Parameter; 6]> = SmallVec::new();
+    parameters.push(&out);
+    parameters.extend(addresses.iter().map(|address| address as &dyn Parameter));
+    let (kernel, grid) = if layouts.iter().all(Layout::is_contiguous) {
+        parameters.push(&count);
+        (family.kernel(packed), Grid::of_blocks(count.div_ceil(TILE)))
+    } else {
+        parameters.extend([&units as &dyn Parameter, &steps]);
+        (family.counting(strided, units), Grid::of_threads(units))
+    };
+    parameters.extend(more);
+    // SAFETY: the kernels take the result, the operands, how many elements or units there are, with strides if there
+    // are any, and what else the function takes, which is the caller's part; they write `count` elements of `y`, and
+    // read each operand as its layout says.
+    unsafe { gpu.launch(kernel, grid, &parameters) }
+}

@@ -1,0 +1,246 @@
+//! Functions of one element.
+
+use super::{cpu, like_input};
+use crate::device::cpu::math;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, Values, arranged, floats, turned};
+use crate::ops::{Op, Tensor};
+
+/// One row: what it is; its name and method; flops an element; the function on the cpu, in CUDA C++ of `x`, and
+/// exactly, in f64, for tests; the numbers it takes; and its gradient, of `dy`, reading `x`, `y` or neither.
+macro_rules! unary {
+    ($(
+        $(#[$doc:meta])*
+        $function:ident $name:ident: $flops:expr,
+            $cpu:expr,
+            $cuda:literal,
+            $exact:expr,
+            $values:ident,
+            |$dy:ident $(, $read:ident)?| $gradient:expr;
+    )*) => {
+        /// A function of one element: `(x) -> (y)`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Unary {
+            $($(#[$doc])* $function,)*
+        }
+
+        impl Unary {
+            /// What it makes of a number, exactly but for the rounding of f64. For tests.
+            #[must_use]
+            pub fn exact(self, x: f64) -> f64 {
+                let f: fn(f64) -> f64 = match self {
+                    $(Self::$function => $exact,)*
+                };
+                f(x)
+            }
+
+            /// What numbers it takes.
+            const fn values(self) -> Values {
+                match self {
+                    $(Self::$function => Values::$values,)*
+                }
+            }
+
+            #[cfg(feature = "cuda")]
+            const fn kernels(self) -> super::cuda::Names {
+                match self {
+                    $(Self::$function => super::cuda::names!($name),)*
+                }
+            }
+        }
+
+        impl Definition for Unary {
+            fn name(&self) -> &str {
+                match self {
+                    $(Self::$function => stringify!($name),)*
+                }
+            }
+
+            fn inputs(&self) -> Inputs {
+                Inputs::Each(const { &[Input::floats("x")] })
+            }
+
+            fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+                like_input(inputs)
+            }
+
+            fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+                let flops: f64 = match self {
+                    $(Self::$function => $flops,)*
+                };
+                outputs[0].elements() as f64 * flops
+            }
+
+            fn kernel(&self) -> Option<&dyn Kernel> {
+                Some(self)
+            }
+
+            fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+                match self {
+                    $(Self::$function => {
+                        $(let $read = read!(of, $read);)?
+                        Gradient::of_one(move |$dy| $gradient)
+                    })*
+                }
+            }
+
+            fn samples(&self) -> Vec<Sample> {
+                let large = [1023, 512];
+                let with = |mut x: crate::ops::samples::Operand| {
+                    x.values = self.values();
+                    Sample::new(*self, [x])
+                };
+                let mut all: Vec<Sample> = [floats(&large), turned(&large)].map(with).into();
+                if *self == Self::Relu {
+                    all.extend(SHAPES.iter().flat_map(|shape| arranged(shape)).map(with));
+                }
+                all
+            }
+
+            fn draw(&self, draw: &mut Draw) -> Sample {
+                let shape = draw.shape(0, 4);
+                let mut x = draw.arranged(&shape);
+                x.values = self.values();
+                Sample::new(*self, [x])
+            }
+
+            fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+                ((*self).into(), vec![draw.absurd_layout()])
+            }
+        }
+
+        impl Kernel for Unary {
+            fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+                let ([x], [y], layout) = (run.floats(), run.outputs(), run.input(0));
+                match self {
+                    $(Self::$function => cpu::map(y, x, layout, $cpu),)*
+                }
+                Ok(())
+            }
+
+            #[cfg(feature = "cuda")]
+            fn cuda(
+                &self,
+                gpu: &mut device::cuda::Gpu,
+                run: &device::cuda::Operands<'_>,
+            ) -> Result<(), DeviceError> {
+                super::cuda::map(&FAMILY, gpu, self.kernels(), &run.outputs[0], [&run.inputs[0]], None)
+            }
+        }
+
+        impl Registered for Unary {
+            fn each() -> Vec<Self> {
+                vec![$(Self::$function),*]
+            }
+
+            #[cfg(all(test, feature = "cuda"))]
+            fn families() -> Vec<&'static crate::device::cuda::Family> {
+                vec![&FAMILY]
+            }
+        }
+
+        #[cfg(feature = "cuda")]
+        static FAMILY: device::cuda::Family = device::cuda::Family::new(
+            "unary",
+            concat!(
+                include_str!("elementwise.cu"),
+                $("UNARY(", stringify!($name), ", ", $cuda, ")\n",)*
+            ),
+        );
+
+        impl Tensor {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// If it does not hold floats.
+                pub fn $name(&self) -> Result<Tensor, Error> {
+                    Self::call1(Unary::$function, &[self])
+                }
+            )*
+        }
+    };
+}
+
+/// What a gradient reads: the input, or the output.
+macro_rules! read {
+    ($of:ident, x) => {
+        $of.input(0)
+    };
+    ($of:ident, y) => {
+        $of.output(0)
+    };
+}
+
+unary! {
+    /// `-x`
+    Neg neg: 1.0,
+        #[inline(always)] |x| -x,
+        "-x",
+        |x| -x,
+        Real,
+        |dy| dy.neg();
+    /// `max(x, 0)`; NaN stays NaN
+    Relu relu: 1.0,
+        math::relu,
+        "x < 0.0f ? 0.0f : x",
+        |x| if x > 0.0 { x } else { 0.0 },
+        Real,
+        |dy, y| y.relu_grad(dy);
+    /// `e^x`
+    Exp exp: TRANSCENDENTAL,
+        math::exp,
+        "expf(x)",
+        f64::exp,
+        Real,
+        |dy, y| dy.mul(&y);
+    /// natural logarithm
+    Log log: TRANSCENDENTAL,
+        f32::ln,
+        "logf(x)",
+        f64::ln,
+        Positive,
+        |dy, x| dy.div(&x);
+    /// square root
+    Sqrt sqrt: 1.0,
+        f32::sqrt,
+        "sqrtf(x)",
+        f64::sqrt,
+        Positive,
+        |dy, y| dy.div(&y)?.affine(0.5, 0.0);
+    /// `1 / x`
+    Recip recip: 1.0,
+        f32::recip,
+        "1.0f / x",
+        |x| 1.0 / x,
+        Positive,
+        |dy, y| dy.mul(&y.square()?)?.neg();
+    /// `x * x`
+    Square square: 1.0,
+        #[inline(always)] |x| x * x,
+        "x * x",
+        |x| x * x,
+        Real,
+        |dy, x| dy.mul(&x)?.affine(2.0, 0.0);
+    /// hyperbolic tangent
+    Tanh tanh: TRANSCENDENTAL,
+        math::tanh,
+        "tanhf(x)",
+        f64::tanh,
+        Real,
+        |dy, y| y.tanh_grad(dy);
+    /// `1 / (1 + e^-x)`
+    Sigmoid sigmoid: TRANSCENDENTAL,
+        math::sigmoid,
+        "1.0f / (1.0f + expf(-x))",
+        |x| 1.0 / (1.0 + (-x).exp()),
+        Real,
+        |dy, y| y.sigmoid_grad(dy);
+}

@@ -1,0 +1,235 @@
+//! How gradients flow back through an op, and what a tape writes down of it.
+
+use super::Op;
+use super::tensor::Tensor;
+use crate::error::Error;
+use crate::layout::{DType, Dims};
+use crate::op::OpError;
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Gradients of an op's inputs, in order. `None`, and what is missing at the end: not wanted, or zero.
+pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
+
+type Rule = Box<dyn Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync>;
+
+/// How the gradients of an op's inputs follow from those of its outputs.
+pub struct Gradient(Kind);
+
+enum Kind {
+    /// There is none.
+    Missing,
+    /// It is zero everywhere.
+    Zero,
+    Rule(Rule),
+}
+
+impl Gradient {
+    /// The op has none: on a tape it is an error.
+    #[must_use]
+    pub fn missing() -> Self {
+        Self(Kind::Missing)
+    }
+
+    /// The outputs are constants to the gradient.
+    #[must_use]
+    pub fn zero() -> Self {
+        Self(Kind::Zero)
+    }
+
+    /// By a rule that is given the gradients of all outputs, at least one of which is there. What it captures is
+    /// what it reads.
+    #[must_use]
+    pub fn of_all(
+        rule: impl Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Kind::Rule(Box::new(rule)))
+    }
+
+    /// By a rule that is given the gradient of the first output. Those of others are left out: they are
+    /// constants to the gradient.
+    #[must_use]
+    pub fn of_first(
+        rule: impl Fn(&Tensor) -> Result<InputGradients, Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of_all(move |dys| match &dys[0] {
+            Some(dy) => rule(dy),
+            None => Ok(InputGradients::new()),
+        })
+    }
+
+    /// The same for the first input alone: all others, if there are any, have none.
+    #[must_use]
+    pub fn of_one(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Self {
+        Self::of_first(move |dy| Ok([Some(rule(dy)?)].into_iter().collect()))
+    }
+}
+
+impl fmt::Debug for Gradient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Missing => "Gradient(missing)",
+            Kind::Zero => "Gradient(zero)",
+            Kind::Rule(_) => "Gradient(..)",
+        })
+    }
+}
+
+/// One run of an op, as its gradient sees it.
+#[derive(Debug)]
+pub struct Recorded<'a> {
+    inputs: &'a [&'a Tensor],
+    outputs: &'a [Tensor],
+    wanted: &'a [bool],
+}
+
+impl Recorded<'_> {
+    /// The value of an input, for the rule to read.
+    #[must_use]
+    pub fn input(&self, i: usize) -> Tensor {
+        self.inputs[i].clone()
+    }
+
+    /// The value of an output, for the rule to read.
+    #[must_use]
+    pub fn output(&self, i: usize) -> Tensor {
+        self.outputs[i].clone()
+    }
+
+    /// The sizes of an input.
+    #[must_use]
+    pub fn shape(&self, i: usize) -> Dims {
+        *self.inputs[i].layout().shape()
+    }
+
+    /// Whether the gradient of an input is wanted: whether it depends on a watched tensor.
+    #[must_use]
+    pub fn wanted(&self, i: usize) -> bool {
+        self.wanted[i]
+    }
+
+    /// How many inputs there are.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+}
+
+/// The gradient of an operand that was broadcast: summed over the dimensions it was repeated along.
+pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
+    if dy.layout().shape() == shape {
+        return Ok(dy.clone());
+    }
+    let of = dy.layout().shape();
+    let extra = of.len() - shape.len();
+    let repeated = |axis: usize| axis < extra || (shape[axis - extra] == 1 && of[axis] != 1);
+    let axes: Vec<usize> = (0..of.len()).filter(|&axis| repeated(axis)).collect();
+    dy.sum_along(&axes, true)?.reshape(shape)
+}
+
+/// One op on a tape.
+pub(crate) struct Node {
+    /// Numbers of its inputs.
+    pub inputs: SmallVec<[u64; 3]>,
+    /// Numbers of its outputs.
+    pub outputs: SmallVec<[u64; 2]>,
+    rule: Rule,
+}
+
+impl Node {
+    /// Gradients of the inputs, of those of the outputs.
+    pub fn gradients(&self, dys: &[Option<Tensor>]) -> Result<InputGradients, Error> {
+        (self.rule)(dys)
+    }
+}
+
+/// What a tape writes down: the ops that depend on watched tensors, in order. Tensors that depend on watched ones
+/// know it, and so the ops they are given to are written down.
+#[derive(Default)]
+pub(crate) struct Log {
+    nodes: Mutex<Vec<Option<Node>>>,
+    /// Nothing is written down any more.
+    ended: AtomicBool,
+}
+
+impl Log {
+    /// The nodes; `None`: played and let go.
+    pub fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, nothing is written down.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The one that runs of ops on these inputs are written down in, if any.
+    ///
+    /// # Errors
+    /// If they are watched by different tapes.
+    pub fn of(op: &str, inputs: &[&Tensor]) -> Result<Option<Arc<Self>>, OpError> {
+        let mut found: Option<Arc<Self>> = None;
+        for log in inputs.iter().filter_map(|input| input.tape()) {
+            match &found {
+                None => found = Some(log),
+                Some(other) if Arc::ptr_eq(other, &log) => {}
+                Some(_) => {
+                    let message =
+                        "its inputs are watched by different tapes; detach() some of them";
+                    return Err(OpError::new(op, message));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether it still writes.
+    pub fn is_open(&self) -> bool {
+        !self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Writes down a run of `op`. Its outputs depend on watched tensors from now on.
+    ///
+    /// # Errors
+    /// If the op has no gradient.
+    pub fn record(
+        self: &Arc<Self>,
+        op: &Op,
+        inputs: &[&Tensor],
+        outputs: &mut [Tensor],
+    ) -> Result<(), Error> {
+        let wanted: SmallVec<[bool; 4]> = inputs.iter().map(|x| x.tape().is_some()).collect();
+        let plain: SmallVec<[Option<Weak<Self>>; 2]> = outputs
+            .iter()
+            .map(|y| (y.dtype() == DType::F32).then(|| Arc::downgrade(self)))
+            .collect();
+        outputs.iter_mut().zip(plain).for_each(|(y, log)| y.follow(log));
+        let definition = op.definition();
+        let gradient = definition.gradient(&Recorded { inputs, outputs, wanted: &wanted });
+        let rule = match gradient.0 {
+            Kind::Rule(rule) => rule,
+            Kind::Zero => {
+                outputs.iter_mut().for_each(|y| y.follow(None));
+                return Ok(());
+            }
+            Kind::Missing => {
+                let message = "has no gradient; detach() what it is given";
+                return Err(OpError::new(definition.name(), message).into());
+            }
+        };
+        self.nodes().push(Some(Node {
+            inputs: inputs.iter().map(|x| x.id()).collect(),
+            outputs: outputs.iter().map(Tensor::id).collect(),
+            rule,
+        }));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("nodes", &self.nodes().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! Taking and adding entries by number.
+
+use crate::device::DeviceError;
+use crate::device::cpu::numbers::check_all_below;
+use crate::device::cpu::split::{PIECE, pieces, whole_rows};
+use crate::layout::Layout;
+
+/// A tensor seen as `[outer, size, inner]`, entries being numbered along the middle.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries {
+    /// Number of entries.
+    pub size: usize,
+    /// Elements of one entry that lie together.
+    pub inner: usize,
+}
+
+impl Entries {
+    /// Those along `axis`.
+    pub fn along(layout: &Layout, axis: usize) -> Self {
+        let shape = layout.shape();
+        Self { size: shape[axis], inner: shape[axis + 1..].iter().product() }
+    }
+}
+
+/// `out [outer, n, inner] = x [outer, size, inner]` at the entries `index`.
+pub fn gather(
+    out: &mut [f32],
+    x: &[f32],
+    index: &[i32],
+    Entries { size, inner }: Entries,
+) -> Result<(), DeviceError> {
+    check_all_below(index, size, "index")?;
+    let (n, len, work) = (index.len(), whole_rows(inner), out.len());
+    if out.is_empty() {
+        return Ok(());
+    }
+    pieces(out, len, work, |i, part| {
+        let first = i * len / inner;
+        for (row, out) in part.chunks_mut(inner).enumerate() {
+            let (outer, entry) = ((first + row) / n, index[(first + row) % n] as usize);
+            out.copy_from_slice(&x[(outer * size + entry) * inner..][..inner]);
+        }
+    });
+    Ok(())
+}
+
+/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in order.
+pub fn scatter_add(
+    x: &mut [f32],
+    y: &[f32],
+    index: &[i32],
+    Entries { size, inner }: Entries,
+) -> Result<(), DeviceError> {
+    check_all_below(index, size, "index")?;
+    let (n, work) = (index.len(), x.len() + y.len());
+    if x.is_empty() {
+        return Ok(());
+    }
+    // Each part has some entries of one outer place, and looks for them through the whole index; so there are
+    // few parts. Outer places that are smaller than a piece share one.
+    let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
+    let places = whole_rows(whole) / whole;
+    pieces(x, places * whole, work, |i, x| {
+        for (j, x) in x.chunks_exact_mut(whole).enumerate() {
+            let y = &y[(i * places + j) * n * inner..][..n * inner];
+            pieces(x, entries * inner, work, |part, x| {
+                x.fill(0.0);
+                for (&entry, y) in index.iter().zip(y.chunks_exact(inner)) {
+                    let entry = (entry as usize).wrapping_sub(part * entries);
+                    let Some(x) = x.chunks_exact_mut(inner).nth(entry) else { continue };
+                    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+                }
+            });
+        }
+    });
+    Ok(())
+}

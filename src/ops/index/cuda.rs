@@ -1,0 +1,93 @@
+//! Taking and adding entries by number.
+
+#![allow(unsafe_code)]
+
+use crate::device::cuda::fault::Numbers;
+use crate::device::cuda::launch::THREADS;
+use crate::device::cuda::steps::{Divider, inner, width};
+use crate::device::cuda::{Family, Gpu, Grid, Parameter};
+use crate::device::{DeviceError, Place};
+
+pub(super) static FAMILY: Family = Family::new("index", include_str!("index.cu"));
+
+/// `y [outer, n, inner] = x [outer, size, inner]` at the entries `index`.
+pub(super) fn gather(
+    gpu: &mut Gpu,
+    y: &Place,
+    x: &Place,
+    index: &Place,
+    axis: usize,
+) -> Result<(), DeviceError> {
+    let (size, n) = (x.layout.shape()[axis], y.layout.shape()[axis]);
+    let (inner, count) = (inner(&x.layout, axis), y.layout.elements());
+    let report = gpu.report(Numbers::Index, size);
+    let (out, x, index) = (gpu.first(y), gpu.first(x), gpu.first(index));
+    let width = width([out, x], [inner]);
+    let units = count as u64 / width;
+    let parameters: [&dyn Parameter; 9] = [
+        &out,
+        &x,
+        &index,
+        &units,
+        &Divider::new(n),
+        &Divider::new(inner / width as usize),
+        &(size as u64),
+        &(width as u32),
+        &report,
+    ];
+    let kernel = FAMILY.counting("gather", units);
+    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads `n` numbers of `index` and those entries
+    // of `x` whose numbers are below `size`.
+    unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
+}
+
+/// Blocks that keep any device busy. A number, not the device's, though results would not depend on it.
+const BLOCKS: usize = 1024;
+
+/// `Scatter` of `index.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Scatter {
+    n: u64,
+    size: u64,
+    inner: u64,
+    entries: u64,
+    columns: u32,
+    across: u32,
+    along: u64,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Scatter {}
+
+/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in order.
+pub(super) fn scatter_add(
+    gpu: &mut Gpu,
+    x: &Place,
+    y: &Place,
+    index: &Place,
+    axis: usize,
+) -> Result<(), DeviceError> {
+    let (size, n) = (x.layout.shape()[axis], y.layout.shape()[axis]);
+    let inner = inner(&x.layout, axis);
+    let outer = x.layout.elements() / (size * inner);
+    let columns = inner.min(THREADS as usize).next_power_of_two();
+    let across = inner.div_ceil(columns);
+    let entries = size.div_ceil((BLOCKS / (outer * across).min(BLOCKS)).min(size));
+    let along = size.div_ceil(entries);
+    let of = Scatter {
+        n: n as u64,
+        size: size as u64,
+        inner: inner as u64,
+        entries: entries as u64,
+        columns: columns as u32,
+        across: across as u32,
+        along: along as u64,
+    };
+    let report = gpu.report(Numbers::Index, size);
+    let (x, y, index) = (gpu.first(x), gpu.first(y), gpu.first(index));
+    let grid = Grid::of_blocks((outer * across * along) as u64);
+    // SAFETY: the kernel's parameters; it writes `[outer, size, inner]` elements of `x`, where numbers are below `size`,
+    // and reads `[outer, n, inner]` of `y` and `n` numbers of `index`.
+    unsafe { gpu.launch(FAMILY.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report]) }
+}

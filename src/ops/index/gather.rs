@@ -1,0 +1,105 @@
+use super::cpu::{self, Entries};
+use super::numbers;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats, ints};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both are contiguous. An index out of range is
+/// an error of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// Which dimension.
+    pub axis: usize,
+}
+
+impl Tensor {
+    /// The entries with the numbers `index` along `axis`, in that order.
+    ///
+    /// # Errors
+    /// If there is no such axis, or `index` is not a list of integers. A number out of range is an error of the run.
+    pub fn gather(&self, index: &Self, axis: usize) -> Result<Self, Error> {
+        Self::call1(Gather { axis }, &[self, index])
+    }
+}
+
+impl Definition for Gather {
+    fn name(&self) -> &str {
+        "gather"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x"), Input::packed_ints("index")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [x, index] = [&inputs[0], &inputs[1]];
+        let n = numbers(x, "x", self.axis, index)?;
+        Ok(smallvec![fresh(FLOAT, x.shape().with(self.axis, n))?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let (axis, size, index) = (self.axis, of.shape(0)[self.axis], of.input(1));
+        Gradient::of_one(move |dy| dy.scatter_add(&index, axis, size))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(shape, axis, n): (&[usize], usize, usize)| {
+            Sample::new(Self { axis }, [floats(shape), ints(&[n], shape[axis])])
+        };
+        super::samples().into_iter().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (shape, axis, n) = super::draw(draw);
+        Sample::new(Self { axis }, [draw.packed(shape), ints(&[n], shape[axis])])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        let (axis, n) = (draw.below(x.rank() + 1), draw.absurd_size());
+        (Self { axis }.into(), vec![x, Layout::contiguous(DType::I32, [n])])
+    }
+}
+
+impl Kernel for Gather {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], index, [y]) = (run.floats(), run.read(1), run.outputs());
+        cpu::gather(y, x, index, Entries::along(run.input(0), self.axis))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let [x, index] = [&run.inputs[0], &run.inputs[1]];
+        super::cuda::gather(gpu, &run.outputs[0], x, index, self.axis)
+    }
+}
+
+impl Registered for Gather {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,116 @@
+use super::cpu::{self, Entries};
+use super::numbers;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats, ints};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` added at its index along `axis`, in the order of
+/// `index`. Both are contiguous. An index out of range is an error of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScatterAdd {
+    /// Which dimension.
+    pub axis: usize,
+    /// Its size in the result.
+    pub size: usize,
+}
+
+impl Tensor {
+    /// Zeros of size `size` along `axis`, with each entry of this added at its number in `index`, in order.
+    ///
+    /// # Errors
+    /// If there is no such axis, or `index` is not a list of as many integers as there are entries. A number out of
+    /// range is an error of the run.
+    pub fn scatter_add(&self, index: &Self, axis: usize, size: usize) -> Result<Self, Error> {
+        Self::call1(ScatterAdd { axis, size }, &[self, index])
+    }
+}
+
+impl Definition for ScatterAdd {
+    fn name(&self) -> &str {
+        "scatter_add"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("y"), Input::packed_ints("index")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let ([y, index], Self { axis, size }) = ([&inputs[0], &inputs[1]], *self);
+        let n = numbers(y, "y", axis, index)?;
+        let entries = y.shape()[axis];
+        if entries != n {
+            return Err(format!("y {y} has {entries} entries along axis {axis} but index has {n}"));
+        }
+        Ok(smallvec![fresh(FLOAT, y.shape().with(axis, size))?])
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        inputs[0].elements().max(outputs[0].elements()) as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let (axis, index) = (self.axis, of.input(1));
+        Gradient::of_one(move |dx| dx.gather(&index, axis))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(shape, axis, n): (&[usize], usize, usize)| {
+            let (size, taken) = (shape[axis], Dims::new(shape).with(axis, n));
+            Sample::new(Self { axis, size }, [floats(&taken), ints(&[n], size)])
+        };
+        super::samples().into_iter().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (shape, axis, n) = super::draw(draw);
+        let size = shape[axis];
+        Sample::new(Self { axis, size }, [draw.packed(shape.with(axis, n)), ints(&[n], size)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let shape = draw.absurd_dims();
+        let (axis, [n, size]) = (draw.below(shape.len() + 1), draw.absurd_pair());
+        let shape = if axis < shape.len() { shape.with(axis, n) } else { shape };
+        let inputs = [Layout::contiguous(FLOAT, shape), Layout::contiguous(DType::I32, [n])];
+        (Self { axis, size }.into(), inputs.into())
+    }
+}
+
+impl Kernel for ScatterAdd {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([y], index, [x]) = (run.floats(), run.read(1), run.outputs());
+        cpu::scatter_add(x, y, index, Entries::along(run.output(0), self.axis))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let [y, index] = [&run.inputs[0], &run.inputs[1]];
+        super::cuda::scatter_add(gpu, &run.outputs[0], y, index, self.axis)
+    }
+}
+
+impl Registered for ScatterAdd {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0, size: 0 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

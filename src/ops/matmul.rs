@@ -1,0 +1,187 @@
+//! Matrix products.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+use super::check::{Fault, fresh};
+use super::definition::{Definition, Input, Inputs, Kernel, Registered};
+use super::gradient::{Gradient, InputGradients, Recorded, sum_to};
+use super::samples::{Draw, Operand, Sample, floats, inside, repeated, turned};
+use super::{FLOAT, Op, Tensor};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{Dims, Layout, MAX_RANK, broadcast_shapes};
+use crate::op::Outputs;
+use smallvec::smallvec;
+
+/// `(a [.., m, k], b [.., k, n]) -> (y [.., m, n])`: `y[i][j] = sum over l of a[i][l] * b[l][j]`.
+///
+/// Leading dimensions broadcast. Transposed operands are views ([`Permute`](super::Permute)), so all transposes
+/// are this one op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatMul;
+
+impl Tensor {
+    /// Matrix product; see [`MatMul`].
+    ///
+    /// # Errors
+    /// If one of them does not hold floats or is no matrix, it has other than as many columns as `other` has rows, or
+    /// leading dimensions do not broadcast.
+    pub fn matmul(&self, other: &Self) -> Result<Self, Error> {
+        Self::call1(MatMul, &[self, other])
+    }
+}
+
+/// Leading dimensions, rows and columns.
+fn matrix(x: &Layout, role: &str) -> Result<(Dims, usize, usize), Fault> {
+    match **x.shape() {
+        [ref lead @ .., rows, columns] => Ok((Dims::new(lead), rows, columns)),
+        _ => Err(format!("{role} is {x} of rank {}, expected at least 2", x.rank())),
+    }
+}
+
+/// The shape of matrices.
+fn stacked(lead: &[usize], rows: usize, columns: usize) -> Dims {
+    Dims::new(&[lead, &[rows, columns]].concat())
+}
+
+impl Definition for MatMul {
+    fn name(&self) -> &str {
+        "matmul"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::floats("a"), Input::floats("b")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [a, b] = [&inputs[0], &inputs[1]];
+        let (lead_a, m, k) = matrix(a, "a")?;
+        let (lead_b, k_b, n) = matrix(b, "b")?;
+        if k != k_b {
+            return Err(format!(
+                "a {} has {k} columns but b {} has {k_b} rows",
+                a.shape(),
+                b.shape()
+            ));
+        }
+        let lead = broadcast_shapes(&lead_a, &lead_b).ok_or_else(|| {
+            format!("leading dimensions of a {} and b {} do not broadcast", a.shape(), b.shape())
+        })?;
+        let mut shape = [m; MAX_RANK];
+        let rank = lead.len() + 2;
+        shape[..lead.len()].copy_from_slice(&lead);
+        shape[rank - 1] = n;
+        Ok(smallvec![fresh(FLOAT, Dims::new(&shape[..rank]))?])
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        let k = inputs[0].shape()[inputs[0].rank() - 1];
+        2.0 * outputs[0].elements() as f64 * k as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let reads = [of.wanted(1).then(|| of.input(0)), of.wanted(0).then(|| of.input(1))];
+        let shapes = [of.shape(0), of.shape(1)];
+        Gradient::of_first(move |dy| {
+            let [a, b] = &reads;
+            let mut gradients: InputGradients = smallvec![None, None];
+            if let Some(b) = b {
+                gradients[0] = Some(sum_to(&dy.matmul(&b.transpose()?)?, &shapes[0])?);
+            }
+            if let Some(a) = a {
+                gradients[1] = Some(sum_to(&a.transpose()?.matmul(dy)?, &shapes[1])?);
+            }
+            Ok(gradients)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |a: &Operand, b: &Operand| Sample::new(*self, [a.clone(), b.clone()]);
+        let mut all = vec![
+            of(&floats(&[300, 70]), &turned(&[70, 300])),
+            of(&floats(&[3, 2, 90, 50]), &floats(&[2, 50, 80])),
+        ];
+        for ([m, k, n], batch, shared) in [
+            ([1, 1, 1], 1, false),
+            ([700, 800, 900], 1, false),
+            ([1, 300_001, 1], 1, false),
+            ([300_001, 1, 3], 1, false),
+            ([3, 5, 200_001], 1, false),
+            ([257, 64, 33], 40, false),
+            ([2, 3, 2], 30_001, true),
+            ([0, 3, 4], 5, false),
+            ([3, 0, 4], 5, true),
+            ([300, 0, 1001], 1, false),
+            ([3, 4, 0], 5, false),
+            ([3, 4, 5], 0, false),
+        ] {
+            let (a, b) = ([batch, m, k], [if shared { 1 } else { batch }, k, n]);
+            for a in [floats(&a), turned(&a), inside(&a)] {
+                all.extend([floats(&b), turned(&b)].map(|b| of(&a, &b)));
+            }
+            all.push(of(&repeated(&[1, k], &[m, k]), &repeated(&[k, 1], &[k, n])));
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let [m, k, n] = draw.sizes();
+        let lead = draw.shape(0, 3);
+        let operands = [[m, k], [k, n]].map(|[rows, columns]| {
+            let lead = *draw.part(&lead).seen.shape();
+            draw.arranged(&stacked(&lead, rows, columns))
+        });
+        Sample::new(*self, operands)
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let ([m, k], n, shape) = (draw.absurd_pair(), draw.absurd_size(), draw.absurd_dims());
+        let a = stacked(&shape[..shape.len().min(MAX_RANK - 2)], m, k);
+        let inputs = [a, stacked(&[], k, n)].map(|shape| Layout::contiguous(FLOAT, shape));
+        ((*self).into(), inputs.into())
+    }
+}
+
+impl Kernel for MatMul {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([a, b], [y]) = (run.floats(), run.outputs());
+        cpu::product((y, run.output(0)), (a, run.input(0)), (b, run.input(1)));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        _libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        outputs: &[Layout],
+    ) -> u64 {
+        cuda::workspace(&inputs[0], &inputs[1], &outputs[0])
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        cuda::product(gpu, run)
+    }
+}
+
+impl Registered for MatMul {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}

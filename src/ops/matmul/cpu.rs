@@ -1,0 +1,61 @@
+//! Matrix products of tensors: leading dimensions broadcast, strides are arbitrary.
+
+mod matrixmultiply;
+
+use self::matrixmultiply::{Operand, matmul_batched};
+use crate::device::walk::Walk;
+use crate::layout::{Dims, Layout};
+
+/// `y [.., m, n] = a [.., m, k] * b [.., k, n]`.
+pub fn product(
+    (out, y): (&mut [f32], &Layout),
+    (a, layout_a): (&[f32], &Layout),
+    (b, layout_b): (&[f32], &Layout),
+) {
+    let outer = y.rank() - 2;
+    let [m, n] = [y.shape()[outer], y.shape()[outer + 1]];
+    let k = layout_a.shape()[layout_a.rank() - 1];
+    // With nothing to add up, operands have no elements, wherever their strides would lead.
+    if out.is_empty() || k == 0 {
+        return out.fill(0.0);
+    }
+    let lead = Dims::new(&y.shape()[..outer]);
+    // The two last strides of an operand, and those of its leading dimensions as often as `y` has them.
+    let strides = |layout: &Layout| {
+        let own = layout.rank() - 2;
+        let shape = layout.shape();
+        let mut full = Dims::new(y.shape());
+        full[outer..].copy_from_slice(&shape[own..]);
+        let layout = layout.broadcast_to(&full).expect("leading dimensions that broadcast");
+        (
+            layout.strides()[outer],
+            layout.strides()[outer + 1],
+            Dims::new(&layout.strides()[..outer]),
+        )
+    };
+    let (row_a, column_a, lead_a) = strides(layout_a);
+    let (row_b, column_b, lead_b) = strides(layout_b);
+    let walk = Walk::new(&lead, [&lead_a, &lead_b]);
+    let [step_a, step_b] = walk.steps();
+    walk.runs(0, lead.elements(), |i, len, at| {
+        let a = Operand {
+            data: &a[at[0]..],
+            batch_stride: step_a,
+            row_stride: row_a,
+            column_stride: column_a,
+        };
+        let b = Operand {
+            data: &b[at[1]..],
+            batch_stride: step_b,
+            row_stride: row_b,
+            column_stride: column_b,
+        };
+        let out = &mut out[i * m * n..][..len * m * n];
+        if step_b == 0 && step_a == m * row_a {
+            // One matrix on the right, and the rows on the left go on from one matrix to the next.
+            matmul_batched(1, [len * m, k, n], a, b, out);
+        } else {
+            matmul_batched(len, [m, k, n], a, b, out);
+        }
+    });
+}

@@ -1,0 +1,203 @@
+use super::{Case, Pool2d, absurd, cpu, image};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, rank};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with
+/// `h' = (h + 2 * padding - kernel) / stride + 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPool2d(
+    /// The windows.
+    pub Pool2d,
+);
+
+/// `(dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to all elements of its window, in equal
+/// shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPool2dGrad {
+    /// The pooling.
+    pub pool: Pool2d,
+    /// Height and width of `x`.
+    pub input: [usize; 2],
+}
+
+impl Tensor {
+    /// Mean of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
+    /// `h' = (h + 2 * padding - kernel) / stride + 1`.
+    ///
+    /// # Errors
+    /// If these are no images of floats, or they hold no window.
+    pub fn avg_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
+        Self::call1(AvgPool2d(pool), &[self])
+    }
+
+    /// Mean over height and width: `[n, c, h, w]` to `[n, c]`.
+    ///
+    /// # Errors
+    /// If these are no images of floats.
+    pub fn global_avg_pool(&self) -> Result<Self, Error> {
+        self.mean_along(&[2, 3], false)
+    }
+}
+
+impl Definition for AvgPool2d {
+    fn name(&self) -> &str {
+        "avg_pool2d"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [n, c, h, w] = rank(&inputs[0], "x")?;
+        let [rows, columns] = self.0.windows([h, w])?;
+        Ok(smallvec![fresh(FLOAT, [n, c, rows, columns])?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64 * self.0.area()
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let shape = of.shape(0);
+        let op = AvgPool2dGrad { pool: self.0, input: [shape[2], shape[3]] };
+        Gradient::of_one(move |dy| Tensor::call1(op, &[dy]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        Case::all().iter().map(|case| Sample::new(Self(case.pool), [floats(&case.x)])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let case = Case::draw(draw);
+        Sample::new(Self(case.pool), [draw.packed(case.x)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (pool, [x, _]) = absurd(draw);
+        (Self(pool).into(), vec![x])
+    }
+}
+
+impl Kernel for AvgPool2d {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let windows =
+            cpu::Windows { pool: self.0, size: image(run.input(0)), windows: image(run.output(0)) };
+        cpu::avg(run.write(0), run.read(0), windows);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::avg(gpu, &run.outputs[0], &run.inputs[0], &self.0)
+    }
+}
+
+impl Registered for AvgPool2d {
+    fn each() -> Vec<Self> {
+        vec![Self(Pool2d::EACH)]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}
+
+impl Definition for AvgPool2dGrad {
+    fn name(&self) -> &str {
+        "avg_pool2d_grad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("dy")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [n, c, _, _] = rank(&inputs[0], "dy")?;
+        self.pool.expect_windows(&inputs[0], self.input)?;
+        Ok(smallvec![fresh(FLOAT, [n, c, self.input[0], self.input[1]])?])
+    }
+
+    fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        inputs[0].elements() as f64 * self.pool.area()
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        let pool = self.pool;
+        Gradient::of_one(move |g| g.avg_pool2d(pool))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |case: &Case| Sample::new(Self::of(case), [floats(&case.y)]);
+        Case::all().iter().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let case = Case::draw(draw);
+        Sample::new(Self::of(&case), [draw.packed(case.y)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (pool, [x, y]) = absurd(draw);
+        (Self { pool, input: image(&x) }.into(), vec![y])
+    }
+}
+
+impl AvgPool2dGrad {
+    const fn of(case: &Case) -> Self {
+        Self { pool: case.pool, input: [case.x[2], case.x[3]] }
+    }
+}
+
+impl Kernel for AvgPool2dGrad {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let windows = cpu::Windows {
+            pool: self.pool,
+            size: image(run.output(0)),
+            windows: image(run.input(0)),
+        };
+        cpu::avg_grad(run.write(0), run.read(0), windows);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::avg_grad(gpu, &run.outputs[0], &run.inputs[0], &self.pool)
+    }
+}
+
+impl Registered for AvgPool2dGrad {
+    fn each() -> Vec<Self> {
+        vec![Self { pool: Pool2d::EACH, input: [1, 1] }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,108 @@
+use super::{Case, MaxPool2dGrad, Pool2d, absurd, countable_in_i32, cpu, image};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, rank};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each window,
+/// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is the place `h * width + w` of the first
+/// largest element of each window, NaN counting as the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPool2d(
+    /// The windows.
+    pub Pool2d,
+);
+
+impl Tensor {
+    /// Largest element of each window: `[n, c, h, w]` to `[n, c, h', w']`, with
+    /// `h' = (h + 2 * padding - kernel) / stride + 1`. See [`MaxPool2d`].
+    ///
+    /// # Errors
+    /// If these are no images of floats, or they hold no window.
+    pub fn max_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
+        Self::call1(MaxPool2d(pool), &[self])
+    }
+}
+
+impl Definition for MaxPool2d {
+    fn name(&self) -> &str {
+        "max_pool2d"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [n, c, h, w] = rank(&inputs[0], "x")?;
+        let [rows, columns] = self.0.windows([h, w])?;
+        let y = fresh(FLOAT, [n, c, rows, columns])?;
+        countable_in_i32([h, w])?;
+        Ok(smallvec![y, fresh(DType::I32, [n, c, rows, columns])?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64 * self.0.area()
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let shape = of.shape(0);
+        let op = MaxPool2dGrad { pool: self.0, input: [shape[2], shape[3]] };
+        let argmax = of.output(1);
+        Gradient::of_one(move |dy| Tensor::call1(op, &[&argmax, dy]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        Case::all().iter().map(|case| Sample::new(Self(case.pool), [floats(&case.x)])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let case = Case::draw(draw);
+        Sample::new(Self(case.pool), [draw.packed(case.x)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (pool, [x, _]) = absurd(draw);
+        (Self(pool).into(), vec![x])
+    }
+}
+
+impl Kernel for MaxPool2d {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let windows =
+            cpu::Windows { pool: self.0, size: image(run.input(0)), windows: image(run.output(0)) };
+        cpu::max(run.write(0), run.write(1), run.read(0), windows);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let [y, argmax] = [&run.outputs[0], &run.outputs[1]];
+        super::cuda::max(gpu, y, argmax, &run.inputs[0], &self.0)
+    }
+}
+
+impl Registered for MaxPool2d {
+    fn each() -> Vec<Self> {
+        vec![Self(Pool2d::EACH)]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,205 @@
+//! From windows to the places of their largest elements, and back: each is the gradient of the other.
+
+use super::{Case, Pool2d, absurd, countable_in_i32, cpu, image};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, rank, shaped};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Sample, floats, ints};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to its
+/// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
+/// its own window is not allowed, and its effect differs between devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPool2dGrad {
+    /// The pooling.
+    pub pool: Pool2d,
+    /// Height and width of `x`.
+    pub input: [usize; 2],
+}
+
+/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: `y` is the element of `x` at the place
+/// `h * width + w` of its image that `argmax` says. A place outside the image is an error of the run; one inside the
+/// image but outside its own window is not allowed.
+///
+/// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`; its own, with respect to `x`, is [`MaxPool2dGrad`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPool2dPick {
+    /// The pooling.
+    pub pool: Pool2d,
+}
+
+impl Definition for MaxPool2dGrad {
+    fn name(&self) -> &str {
+        "max_pool2d_grad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed_ints("argmax"), Input::packed("dy")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let ([argmax, dy], input) = ([&inputs[0], &inputs[1]], self.input);
+        let [n, c, _, _] = rank(argmax, "argmax")?;
+        shaped(dy, "dy", FLOAT, argmax.shape())?;
+        countable_in_i32(input)?;
+        self.pool.expect_windows(dy, input)?;
+        Ok(smallvec![fresh(FLOAT, [n, c, input[0], input[1]])?])
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        inputs[0].elements().max(outputs[0].elements()) as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let (op, argmax) = (MaxPool2dPick { pool: self.pool }, of.input(0));
+        of_second(move |g| Tensor::call1(op, &[&argmax, g]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |case: &Case| {
+            // Places may be outside their windows, but no device minds.
+            let argmax = ints(&case.y, case.pixels());
+            Sample::new(Self::of(case), [argmax, floats(&case.y)])
+        };
+        Case::all().iter().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let case = Case::draw_overlapping(draw);
+        let argmax = ints(&case.y, case.pixels());
+        Sample::new(Self::of(&case), [argmax, draw.packed(case.y)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (pool, [x, y]) = absurd(draw);
+        let argmax = Layout::contiguous(DType::I32, *y.shape());
+        (Self { pool, input: image(&x) }.into(), vec![argmax, y])
+    }
+}
+
+impl MaxPool2dGrad {
+    const fn of(case: &Case) -> Self {
+        Self { pool: case.pool, input: [case.x[2], case.x[3]] }
+    }
+}
+
+impl Kernel for MaxPool2dGrad {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let [area, small] = [run.output(0), run.input(0)].map(|l| image(l).iter().product());
+        cpu::max_grad(run.write(0), run.read(0), run.read(1), area, small)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::max_grad(gpu, &run.outputs[0], &run.inputs[0], &run.inputs[1], &self.pool)
+    }
+}
+
+impl Registered for MaxPool2dGrad {
+    fn each() -> Vec<Self> {
+        vec![Self { pool: Pool2d::EACH, input: [1, 1] }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}
+
+impl Definition for MaxPool2dPick {
+    fn name(&self) -> &str {
+        "max_pool2d_pick"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed_ints("argmax"), Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [n, c, h, w] = rank(&inputs[1], "x")?;
+        let [rows, columns] = self.pool.windows([h, w])?;
+        countable_in_i32([h, w])?;
+        shaped(&inputs[0], "argmax", DType::I32, &[n, c, rows, columns])?;
+        Ok(smallvec![fresh(FLOAT, [n, c, rows, columns])?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let (shape, argmax) = (of.shape(1), of.input(0));
+        let op = MaxPool2dGrad { pool: self.pool, input: [shape[2], shape[3]] };
+        of_second(move |g| Tensor::call1(op, &[&argmax, g]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |case: &Case| {
+            let argmax = ints(&case.y, case.pixels());
+            Sample::new(Self { pool: case.pool }, [argmax, floats(&case.x)])
+        };
+        Case::all().iter().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let case = Case::draw_overlapping(draw);
+        let argmax = ints(&case.y, case.pixels());
+        Sample::new(Self { pool: case.pool }, [argmax, draw.packed(case.x)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (pool, [x, y]) = absurd(draw);
+        let argmax = Layout::contiguous(DType::I32, *y.shape());
+        (Self { pool }.into(), vec![argmax, x])
+    }
+}
+
+impl Kernel for MaxPool2dPick {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let [area, small] = [run.input(1), run.input(0)].map(|l| image(l).iter().product());
+        cpu::max_pick(run.write(0), run.read(0), run.read(1), area, small)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::max_pick(gpu, &run.outputs[0], &run.inputs[0], &run.inputs[1], &self.pool)
+    }
+}
+
+impl Registered for MaxPool2dPick {
+    fn each() -> Vec<Self> {
+        vec![Self { pool: Pool2d::EACH }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}
+
+/// Of the second input alone: places have none.
+fn of_second(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Gradient {
+    Gradient::of_first(move |g| Ok(InputGradients::from_iter([None, Some(rule(g)?)])))
+}

@@ -1,0 +1,201 @@
+//! Random numbers, and dropout by them.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+use super::check::{Fault, fresh, number};
+use super::definition::{Definition, Inputs, Kernel, Registered, TRANSCENDENTAL};
+use super::gradient::{Gradient, Recorded};
+use super::samples::{Draw, SHAPES, Sample};
+use super::{FLOAT, Op, Tensor};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{Dims, Layout};
+use crate::op::{OpError, Outputs};
+use smallvec::smallvec;
+
+/// What random numbers are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Distribution {
+    /// Evenly from `low` (included) to `high` (excluded).
+    Uniform {
+        /// Smallest value.
+        low: f32,
+        /// Just above the largest value.
+        high: f32,
+    },
+    /// Gaussian.
+    Normal {
+        /// Mean.
+        mean: f32,
+        /// Standard deviation.
+        std: f32,
+    },
+    /// 1 with probability `p`, else 0.
+    Bernoulli {
+        /// Probability of a 1.
+        p: f32,
+    },
+}
+
+/// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are part of the op, so
+/// running it again draws the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Random {
+    /// What from.
+    pub distribution: Distribution,
+    /// Shape of the result.
+    pub shape: Dims,
+    /// Which stream: the seed.
+    pub key: u64,
+    /// Where in the stream this tensor starts: the tensor's number.
+    pub counter: u64,
+}
+
+impl Tensor {
+    /// Zeroes each element with probability `p`, and scales the others by `1 / (1 - p)`.
+    ///
+    /// # Errors
+    /// If `p` is not a probability, or it does not hold floats.
+    pub fn dropout(&self, p: f32) -> Result<Self, Error> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(OpError::new("dropout", format!("p is {p}, not a probability")).into());
+        }
+        let runs = self.runs()?;
+        let (key, counter) = runs.next_random();
+        let (distribution, shape) =
+            (Distribution::Bernoulli { p: 1.0 - p }, *self.layout().shape());
+        let draw = Random { distribution, shape, key, counter };
+        let kept = runs.apply(draw.into(), &[])?.swap_remove(0);
+        let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
+        self.mul(&kept.affine(scale, 0.0)?)
+    }
+}
+
+impl Distribution {
+    /// Fails if there are no such numbers.
+    fn check(self) -> Result<(), Fault> {
+        match self {
+            Self::Uniform { low, high } => {
+                number(low, "low", f32::NEG_INFINITY)?;
+                number(high, "high", low)?;
+                number(high - low, "high - low", 0.0)
+            }
+            Self::Normal { mean, std } => {
+                number(mean, "mean", f32::NEG_INFINITY)?;
+                number(std, "std", 0.0)
+            }
+            Self::Bernoulli { p } => {
+                if (0.0..=1.0).contains(&p) {
+                    Ok(())
+                } else {
+                    Err(format!("p is {p}, expected between 0 and 1"))
+                }
+            }
+        }
+    }
+
+    /// The same with other parameters.
+    const fn with(self, a: f32, b: f32) -> Self {
+        match self {
+            Self::Uniform { .. } => Self::Uniform { low: a, high: b },
+            Self::Normal { .. } => Self::Normal { mean: a, std: b },
+            Self::Bernoulli { .. } => Self::Bernoulli { p: a },
+        }
+    }
+}
+
+impl Definition for Random {
+    fn name(&self) -> &str {
+        match self.distribution {
+            Distribution::Uniform { .. } => "uniform",
+            Distribution::Normal { .. } => "normal",
+            Distribution::Bernoulli { .. } => "bernoulli",
+        }
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(&[])
+    }
+
+    fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, Fault> {
+        self.distribution.check()?;
+        Ok(smallvec![fresh(FLOAT, self.shape)?])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // A quarter of ten rounds, and the transform.
+        outputs[0].elements() as f64 * (2.0 * TRANSCENDENTAL)
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::zero()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |shape: &[usize]| Sample::new(Self { shape: Dims::new(shape), ..*self }, []);
+        let mut all: Vec<Sample> = SHAPES.into_iter().map(of).collect();
+        let distribution = match self.distribution {
+            Distribution::Uniform { .. } => Distribution::Uniform { low: -1.0, high: 2.0 },
+            other @ (Distribution::Normal { .. } | Distribution::Bernoulli { .. }) => other,
+        };
+        let shape = Dims::new(&[100_001]);
+        all.push(Sample::new(Self { distribution, shape, key: 3, counter: 4 }, []));
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(0, 4);
+        let [a, b] = [(); 2].map(|()| draw.float().abs() / 2.0);
+        let [key, counter] = [(); 2].map(|()| draw.below(usize::MAX) as u64);
+        let distribution = self.distribution.with(a, a + b);
+        Sample::new(Self { distribution, shape, key, counter }, [])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let shape = draw.absurd_dims();
+        let [a, b] = [(); 2].map(|()| draw.absurd_number());
+        let distribution = self.distribution.with(a, b);
+        (Self { distribution, shape, key: u64::MAX, counter: u64::MAX }.into(), Vec::new())
+    }
+}
+
+impl Kernel for Random {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let [y] = run.outputs();
+        cpu::random(y, self.distribution, self.key, self.counter);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        cuda::random(gpu, &run.outputs[0], self.distribution, self.key, self.counter)
+    }
+}
+
+impl Registered for Random {
+    fn each() -> Vec<Self> {
+        let of = |distribution| Self { distribution, shape: Dims::SCALAR, key: 1, counter: 2 };
+        let all = [
+            Distribution::Uniform { low: 0.0, high: 1.0 },
+            Distribution::Normal { mean: 0.0, std: 1.0 },
+            Distribution::Bernoulli { p: 0.5 },
+        ];
+        all.map(of).into()
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

@@ -1,0 +1,55 @@
+//! Random numbers.
+
+#![allow(unsafe_code)]
+
+use super::Distribution;
+use crate::device::cuda::{Family, Gpu, Grid, Parameter};
+use crate::device::{DeviceError, Place};
+
+pub(super) static FAMILY: Family = Family::new("random", include_str!("random.cu"));
+
+/// `Stream` of `random.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Stream {
+    key: u64,
+    counter: u64,
+}
+
+// SAFETY: two numbers.
+unsafe impl Parameter for Stream {}
+
+/// `Uniform`, `Normal` or `Bernoulli` of `random.cu`: so many numbers.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+struct Draw<const N: usize>([f32; N]);
+
+// SAFETY: numbers.
+unsafe impl<const N: usize> Parameter for Draw<N> {}
+
+/// Draws all of `y` from one stream.
+pub(super) fn random(
+    gpu: &mut Gpu,
+    y: &Place,
+    distribution: Distribution,
+    key: u64,
+    counter: u64,
+) -> Result<(), DeviceError> {
+    let (out, count) = (gpu.first(y), y.layout.elements() as u64);
+    let mut draw = |name: &'static str, draw: &dyn Parameter| {
+        let grid = Grid::of_threads(count.div_ceil(4));
+        let of = Stream { key, counter };
+        // SAFETY: the kernels take the result, its number of elements, the stream, and the parameters of their own
+        // distribution, which are given below; they write `count` elements of `y`.
+        unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &count, &of, draw]) }
+    };
+    match distribution {
+        Distribution::Uniform { low, high } => {
+            // Rounding could reach `high`, which is excluded; nothing else is left where it is `low`.
+            let below = if low < high { high.next_down() } else { low };
+            draw("random_uniform", &Draw([low, high - low, below]))
+        }
+        Distribution::Normal { mean, std } => draw("random_normal", &Draw([mean, std])),
+        Distribution::Bernoulli { p } => draw("random_bernoulli", &p),
+    }
+}

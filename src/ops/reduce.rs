@@ -1,0 +1,289 @@
+//! Sums, means and maxima over any dimensions. Any strides.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+use super::check::{Fault, axis_of, fresh};
+use super::definition::{Definition, Input, Inputs, Kernel, Registered};
+use super::gradient::{Gradient, Recorded};
+use super::samples::{Draw, SHAPES, Sample, arranged, floats, turned};
+use super::{FLOAT, Op, Tensor, dims};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{Dims, Layout, MAX_RANK};
+use crate::op::Outputs;
+use smallvec::smallvec;
+
+/// How a reduction joins elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reduction {
+    /// Sum.
+    Sum,
+    /// Sum divided by the number of elements joined.
+    Mean,
+    /// Largest; NaN if any is.
+    Max,
+}
+
+/// `(x) -> (y)`: joins all elements along `axes`. The result has a size of 1 for each of these if `keep_dims`, else
+/// no such dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduce {
+    /// How.
+    pub kind: Reduction,
+    /// Which dimensions.
+    pub axes: Dims,
+    /// Whether the result keeps them.
+    pub keep_dims: bool,
+}
+
+impl Tensor {
+    /// Sum of all elements, as a scalar.
+    ///
+    /// # Errors
+    /// If it does not hold floats.
+    pub fn sum(&self) -> Result<Self, Error> {
+        self.reduce_all(Reduction::Sum)
+    }
+
+    /// Mean of all elements, as a scalar; NaN if there are none.
+    ///
+    /// # Errors
+    /// If it does not hold floats.
+    pub fn mean(&self) -> Result<Self, Error> {
+        self.reduce_all(Reduction::Mean)
+    }
+
+    /// The largest element, as a scalar; NaN if any is. Each that is the largest gets the gradient.
+    ///
+    /// # Errors
+    /// If it does not hold floats, or there are no elements.
+    pub fn max(&self) -> Result<Self, Error> {
+        self.reduce_all(Reduction::Max)
+    }
+
+    /// Sums along `axes`, which stay as size 1 if `keep_dims`.
+    ///
+    /// # Errors
+    /// If it does not hold floats, or an axis is not there or given twice.
+    pub fn sum_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
+        self.reduce(Reduction::Sum, axes, keep_dims)
+    }
+
+    /// Means along `axes`, which stay as size 1 if `keep_dims`; NaN if there are no elements.
+    ///
+    /// # Errors
+    /// As for [`Tensor::sum_along`].
+    pub fn mean_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
+        self.reduce(Reduction::Mean, axes, keep_dims)
+    }
+
+    /// The largest elements along `axes`, which stay as size 1 if `keep_dims`; NaN if any is. Each that is the
+    /// largest gets the gradient.
+    ///
+    /// # Errors
+    /// As for [`Tensor::sum_along`], or if there are no elements along `axes`.
+    pub fn max_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
+        self.reduce(Reduction::Max, axes, keep_dims)
+    }
+
+    fn reduce_all(&self, kind: Reduction) -> Result<Self, Error> {
+        let axes: [usize; MAX_RANK] = std::array::from_fn(|axis| axis);
+        self.reduce(kind, &axes[..self.rank()], false)
+    }
+
+    fn reduce(&self, kind: Reduction, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
+        let axes = dims("reduce", axes)?;
+        Self::call1(Reduce { kind, axes, keep_dims }, &[self])
+    }
+}
+
+impl Definition for Reduce {
+    fn name(&self) -> &str {
+        match self.kind {
+            Reduction::Sum => "sum",
+            Reduction::Mean => "mean",
+            Reduction::Max => "max",
+        }
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::floats("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, Self { kind, axes, keep_dims }) = (&inputs[0], *self);
+        let mut joined = [false; MAX_RANK];
+        for &axis in axes.iter() {
+            axis_of(x, "x", axis)?;
+            if std::mem::replace(&mut joined[axis], true) {
+                return Err(format!("axis {axis} is given twice in {axes}"));
+            }
+        }
+        let mut sizes = [1; MAX_RANK];
+        let mut rank = 0;
+        let mut nothing_joined = false;
+        for (&size, joined) in x.shape().iter().zip(joined) {
+            nothing_joined |= joined && size == 0;
+            if !joined {
+                sizes[rank] = size;
+            }
+            rank += usize::from(!joined || keep_dims);
+        }
+        let shape = Dims::new(&sizes[..rank]);
+        if kind == Reduction::Max && nothing_joined && shape.elements() > 0 {
+            return Err(format!("x {x} has no elements along {axes} to take the largest of"));
+        }
+        Ok(smallvec![fresh(FLOAT, shape)?])
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        inputs[0].elements().max(outputs[0].elements()) as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let shape = of.shape(0);
+        let kept = self.axes.iter().fold(shape, |kept, &axis| kept.with(axis, 1));
+        let spread = move |dy: &Tensor| dy.reshape(&kept)?.broadcast(&shape);
+        match self.kind {
+            Reduction::Sum => Gradient::of_one(spread),
+            Reduction::Mean => {
+                let joined: usize = self.axes.iter().map(|&axis| shape[axis]).product();
+                Gradient::of_one(move |dy| spread(&dy.affine(1.0 / joined as f32, 0.0)?))
+            }
+            // Every element that equals the largest gets the gradient.
+            Reduction::Max => {
+                let (x, y) = (of.input(0), of.output(0));
+                Gradient::of_one(move |dy| {
+                    let below = y.reshape(&kept)?.greater(&x)?;
+                    spread(dy)?.mul(&below.affine(-1.0, 1.0)?)
+                })
+            }
+        }
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        let mut add = |x, axes: &[usize], keep_dims| {
+            all.push(Sample::new(Self { axes: Dims::new(axes), keep_dims, ..*self }, [x]));
+        };
+        // There is no largest of none.
+        let fits = |shape: &[usize], axes: &[usize]| {
+            self.kind != Reduction::Max || axes.iter().all(|&axis| shape[axis] > 0)
+        };
+        for (i, shape) in SHAPES.into_iter().enumerate() {
+            for axes in axes_of(shape.len()).iter().filter(|axes| fits(shape, axes)) {
+                arranged(shape).into_iter().for_each(|x| add(x, axes, i % 2 == 0));
+            }
+        }
+        for shape in [
+            [4096, 1023],
+            [1024, 4095],
+            [300, 4097],
+            [200_001, 9],
+            [63, 70_001],
+            [1, 1 << 21],
+            [300_000, 1],
+            [100_000, 3],
+            [3, 100_000],
+            [900, 600],
+        ] {
+            for axes in [&[0][..], &[1], &[0, 1]] {
+                add(floats(&shape), axes, false);
+                add(turned(&shape), axes, true);
+            }
+        }
+        for axes in [&[0][..], &[1], &[3], &[0, 2, 3], &[0, 1, 2, 3]] {
+            add(floats(&[10, 9, 33, 31]), axes, false);
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let mut shape = draw.shape(0, 4);
+        let mut axes = draw.axes(shape.len());
+        axes.truncate(draw.below(shape.len() + 1));
+        let op = Self { axes: Dims::new(&axes), keep_dims: draw.flip(), ..*self };
+        let x = match self.kind {
+            Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
+            // There is no largest of none. What is repeated would be the largest more than once: no gradient there.
+            Reduction::Max => {
+                axes.iter().for_each(|&axis| shape[axis] = shape[axis].max(1));
+                draw.packed(shape)
+            }
+        };
+        Sample::new(op, [x])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let shape = draw.absurd_dims();
+        let axes = match draw.below(4) {
+            0 => draw.absurd_dims(),
+            _ => Dims::new(&[draw.below(shape.len() + 1)]),
+        };
+        let op = Self { axes, keep_dims: draw.flip(), ..*self };
+        let x = if draw.flip() { Layout::contiguous(FLOAT, shape) } else { draw.absurd_layout() };
+        (op.into(), vec![x])
+    }
+}
+
+/// Axes joined in every way of note.
+fn axes_of(rank: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![(0..rank).collect(), vec![]];
+    all.extend((0..rank).map(|axis| vec![axis]));
+    if rank > 2 {
+        all.push((0..rank).filter(|axis| axis % 2 == 0).collect());
+    }
+    all
+}
+
+impl Kernel for Reduce {
+    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        let words = cpu::workspace_len(&inputs[0], &self.axes);
+        (words as u64).saturating_mul(size_of::<u32>() as u64)
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], [y], workspace) = (run.floats(), run.outputs(), run.workspace());
+        cpu::reduce(self.kind, y, x, run.input(0), &self.axes, workspace);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        _libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        _outputs: &[Layout],
+    ) -> u64 {
+        cuda::workspace(&inputs[0], &self.axes)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let scratch = device::cuda::Scratch::of(gpu, run);
+        cuda::reduce(gpu, self.kind, &run.outputs[0], &run.inputs[0], &self.axes, scratch)
+    }
+}
+
+impl Registered for Reduce {
+    fn each() -> Vec<Self> {
+        let of = |kind| Self { kind, axes: Dims::SCALAR, keep_dims: false };
+        [Reduction::Sum, Reduction::Mean, Reduction::Max].map(of).into()
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

@@ -1,0 +1,211 @@
+//! Sums, means and maxima over any dimensions.
+//!
+//! Few results of many elements are cut into chunks, which are joined in order. Their number and their size
+//! depend on the shape alone. What is joined of each chunk is workspace, a small part of what is read.
+
+use super::Reduction;
+use crate::device::cpu::lanes::Lanes;
+use crate::device::cpu::math::larger;
+use crate::device::cpu::split::{PIECE, pieces};
+use crate::device::cpu::wide::widest;
+use crate::device::walk::Walk;
+use crate::layout::{Dims, Layout};
+use std::ops::Range;
+
+/// Elements of a chunk, about.
+const CHUNK: usize = 64 * 1024;
+/// Chunks, at most.
+const CHUNKS: usize = 64;
+/// Elements of each output that a chunk has at least, where outputs are summed side by side.
+const LEAST: usize = 128;
+/// Neighbouring outputs summed side by side.
+const BLOCK: usize = 256;
+
+/// How a reduction is cut.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Over the outputs.
+    kept: Walk<1>,
+    /// Over the elements of an output.
+    joined: Walk<1>,
+    outputs: usize,
+    /// Elements of an output.
+    count: usize,
+    /// Outputs beside each other are summed side by side, unless elements to join are neighbours.
+    side_by_side: bool,
+    /// Elements of an output that are joined first.
+    chunk: usize,
+}
+
+impl Plan {
+    fn new(layout: &Layout, axes: &[usize]) -> Self {
+        // Sizes and strides of the dimensions that are joined, or of those that are kept.
+        let only = |joined: bool| {
+            let (mut sizes, mut strides, mut rank) = (*layout.shape(), *layout.strides(), 0);
+            for axis in (0..layout.rank()).filter(|axis| axes.contains(axis) == joined) {
+                (sizes[rank], strides[rank]) = (layout.shape()[axis], layout.strides()[axis]);
+                rank += 1;
+            }
+            let sizes = Dims::new(&sizes[..rank]);
+            (Walk::new(&sizes, [&Dims::new(&strides[..rank])]), sizes.elements())
+        };
+        let ((kept, outputs), (joined, count)) = (only(false), only(true));
+        let side_by_side = kept.steps() == [1] && joined.steps() != [1];
+        // Enough outputs to share are not worth cutting further.
+        let (enough, chunk) = if side_by_side {
+            (16 * BLOCK, (CHUNK / outputs.max(1)).max(LEAST))
+        } else {
+            (64, CHUNK)
+        };
+        let chunk = if outputs >= enough { count } else { chunk.max(count.div_ceil(CHUNKS)) };
+        Self { kept, joined, outputs, count, side_by_side, chunk: chunk.max(1) }
+    }
+
+    /// One if there are no elements.
+    fn chunks(&self) -> usize {
+        self.count.div_ceil(self.chunk).max(1)
+    }
+}
+
+/// Words of scratch that [`reduce`] needs: a double for each chunk of each output.
+pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
+    let plan = Plan::new(layout, axes);
+    match plan.chunks() {
+        1 => 0,
+        // One more, for they must be aligned.
+        chunks => 1 + chunks * plan.outputs * (size_of::<f64>() / size_of::<u32>()),
+    }
+}
+
+/// Joins the elements along `axes`.
+pub fn reduce(
+    kind: Reduction,
+    out: &mut [f32],
+    x: &[f32],
+    layout: &Layout,
+    axes: &[usize],
+    workspace: &mut [u32],
+) {
+    if out.is_empty() {
+        return;
+    }
+    let plan = Plan::new(layout, axes);
+    let (_, partial, _) = bytemuck::pod_align_to_mut(workspace);
+    match kind {
+        Reduction::Sum => {
+            Job { x, plan, start: 0.0, join: plus }.run(out, partial, |sum| sum as f32);
+        }
+        Reduction::Mean => {
+            let count = plan.count as f64;
+            Job { x, plan, start: 0.0, join: plus }.run(out, partial, |sum| (sum / count) as f32);
+        }
+        Reduction::Max => {
+            Job { x, plan, start: f64::NEG_INFINITY, join: larger }
+                .run(out, partial, |max| max as f32);
+        }
+    }
+}
+
+#[inline(always)]
+fn plus(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+struct Job<'a, J> {
+    x: &'a [f32],
+    plan: Plan,
+    start: f64,
+    join: J,
+}
+
+impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
+    fn run(&self, out: &mut [f32], partial: &mut [f64], finish: impl Fn(f64) -> f32 + Sync) {
+        let Plan { outputs, count, chunk, side_by_side, .. } = self.plan;
+        let work = outputs.saturating_mul(count);
+        // Outputs that are a piece of work, of so many elements each.
+        let len =
+            |elements: usize| (PIECE / elements.max(1)).max(if side_by_side { BLOCK } else { 1 });
+        let chunks = self.plan.chunks();
+        if chunks == 1 {
+            let len = len(count);
+            pieces(out, len, work, |i, part| {
+                self.part(i * len, part.len(), 0..count, |j, value| part[j] = finish(value));
+            });
+            return;
+        }
+        let partial = &mut partial[..chunks * outputs];
+        pieces(partial, outputs, work, |i, values| {
+            let elements = i * chunk..((i + 1) * chunk).min(count);
+            let len = len(elements.len());
+            pieces(values, len, outputs * elements.len(), |i, part| {
+                self.part(i * len, part.len(), elements.clone(), |j, value| part[j] = value);
+            });
+        });
+        let (all, later) = partial.split_at_mut(outputs);
+        for chunk in later.chunks_exact(outputs) {
+            all.iter_mut().zip(chunk).for_each(|(all, &chunk)| *all = (self.join)(*all, chunk));
+        }
+        out.iter_mut().zip(all).for_each(|(out, all)| *out = finish(*all));
+    }
+
+    /// Joins `elements` of each of `len` outputs from `first` on; `emit` gets their numbers from 0 on.
+    fn part(
+        &self,
+        first: usize,
+        len: usize,
+        elements: Range<usize>,
+        mut emit: impl FnMut(usize, f64),
+    ) {
+        let Plan { kept, joined, side_by_side, .. } = &self.plan;
+        let ([kept_step], [step]) = (kept.steps(), joined.steps());
+        kept.runs(first, first + len, |i, len, [at]| {
+            if *side_by_side {
+                for from in (0..len).step_by(BLOCK) {
+                    let block = self.block(at + from, BLOCK.min(len - from), &elements);
+                    (i - first + from..i - first + len)
+                        .zip(block)
+                        .for_each(|(j, value)| emit(j, value));
+                }
+            } else {
+                for j in 0..len {
+                    let mut lanes = Lanes::new(self.start);
+                    joined.runs(elements.start, elements.end, |_, len, [row]| {
+                        let x = &self.x[at + j * kept_step + row..];
+                        match step {
+                            1 => lanes.add(
+                                &x[..len],
+                                #[inline(always)]
+                                |all, x| (self.join)(all, f64::from(x)),
+                            ),
+                            _ => lanes.add_each((0..len).map(|k| x[k * step]), |all, x| {
+                                (self.join)(all, f64::from(x))
+                            }),
+                        }
+                    });
+                    emit(i - first + j, lanes.join(self.join));
+                }
+            }
+        });
+    }
+
+    /// Joins `elements` of `width` neighbouring outputs, the first of whose first element is at `at`.
+    fn block(&self, at: usize, width: usize, elements: &Range<usize>) -> [f64; BLOCK] {
+        let mut block = [self.start; BLOCK];
+        let joined = &self.plan.joined;
+        let [step] = joined.steps();
+        joined.runs(elements.start, elements.end, |_, len, [row]| {
+            widest(
+                #[inline(always)]
+                || {
+                    for k in 0..len {
+                        let x = &self.x[at + row + k * step..][..width];
+                        for (all, &x) in block.iter_mut().zip(x) {
+                            *all = (self.join)(*all, f64::from(x));
+                        }
+                    }
+                },
+            );
+        });
+        block
+    }
+}

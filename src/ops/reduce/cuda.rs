@@ -1,0 +1,185 @@
+//! Sums, means and maxima over any dimensions.
+
+#![allow(unsafe_code)]
+
+use super::Reduction;
+use crate::device::cuda::launch::THREADS;
+use crate::device::cuda::steps::{Steps, in_fours};
+use crate::device::cuda::{Family, Gpu, Grid, Parameter, Scratch};
+use crate::device::walk::Walk;
+use crate::device::{DeviceError, Place};
+use crate::layout::{Dims, Layout};
+
+pub(super) static FAMILY: Family = Family::new("reduce", include_str!("reduce.cu"));
+
+/// Blocks that keep any device busy. A number, not the device's: results must not depend on it.
+const BLOCKS: usize = 1024;
+/// Blocks of a grid at most; they go on with the next results.
+const MOST_BLOCKS: u64 = 1 << 20;
+
+/// The kernels of a reduction.
+struct Names {
+    by_thread: &'static str,
+    by_warp: &'static str,
+    by_block: &'static str,
+    columns: &'static str,
+    chunks: &'static str,
+}
+
+macro_rules! names {
+    ($kind:literal) => {
+        Names {
+            by_thread: concat!($kind, "_by_thread"),
+            by_warp: concat!($kind, "_by_warp"),
+            by_block: concat!($kind, "_by_block"),
+            columns: concat!($kind, "_columns"),
+            chunks: concat!($kind, "_chunks"),
+        }
+    };
+}
+
+/// How a reduction is shared among threads. Follows from the layout and the axes alone.
+struct Plan {
+    /// Over the results.
+    kept: Walk<1>,
+    /// Over the elements of a result, in the order they lie in memory.
+    joined: Walk<1>,
+    results: usize,
+    count: usize,
+    /// Neighbouring threads have neighbouring results, not neighbouring elements of one.
+    columns: bool,
+    /// Elements of a result that are joined first, if not all.
+    chunk: usize,
+}
+
+impl Plan {
+    fn new(layout: &Layout, axes: &Dims) -> Self {
+        let (sizes, strides) = (layout.shape(), layout.strides());
+        let walk = |axes: &[usize]| {
+            let only =
+                |of: &Dims| Dims::new(&axes.iter().map(|&axis| of[axis]).collect::<Vec<_>>());
+            let (sizes, strides) = (only(sizes), only(strides));
+            (Walk::new(&sizes, [&strides]), sizes.elements())
+        };
+        let kept: Vec<usize> = (0..layout.rank()).filter(|axis| !axes.contains(axis)).collect();
+        let mut joined = axes.to_vec();
+        // Farthest apart first; what is repeated may come in any order.
+        joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
+        let ((kept, results), (joined, count)) = (walk(&kept), walk(&joined));
+        let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
+        // Blocks without cutting, and the least that is worth a block more.
+        let (blocks, least) =
+            if columns { (results.div_ceil(128), 64) } else { (results, 8 * 1024) };
+        let wanted = if blocks < BLOCKS / 2 { BLOCKS / blocks.max(1) } else { 1 };
+        let chunks = wanted.min(count.div_ceil(least)).max(1);
+        // In fours, so that chunks begin where fours begin.
+        let chunk = count.div_ceil(chunks).next_multiple_of(4).max(4);
+        Self { kept, joined, results, count, columns, chunk }
+    }
+
+    fn chunks(&self) -> usize {
+        self.count.div_ceil(self.chunk).max(1)
+    }
+}
+
+/// Scratch bytes: a double for each chunk of each result.
+pub(super) fn workspace(layout: &Layout, axes: &Dims) -> u64 {
+    let plan = Plan::new(layout, axes);
+    match plan.chunks() {
+        1 => 0,
+        chunks => (plan.results * chunks * size_of::<f64>()) as u64,
+    }
+}
+
+/// `Reduction` of `reduce.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Parameters {
+    kept: Steps<1>,
+    joined: Steps<1>,
+    results: u64,
+    count: u64,
+    chunk: u64,
+    divisor: f64,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Parameters {}
+
+/// Joins the elements along `axes`.
+pub(super) fn reduce(
+    gpu: &mut Gpu,
+    kind: Reduction,
+    y: &Place,
+    x: &Place,
+    axes: &Dims,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let names = match kind {
+        Reduction::Sum | Reduction::Mean => names!("sum"),
+        Reduction::Max => names!("max"),
+    };
+    let plan = Plan::new(&x.layout, axes);
+    let divisor = if kind == Reduction::Mean { plan.count as f64 } else { 1.0 };
+    let partial = scratch.take(workspace(&x.layout, axes))?;
+    let (out, x) = (gpu.first(y), gpu.first(x));
+    let chunks = plan.chunks() as u32;
+    let (results, rows) = (plan.results as u64, [plan.kept, plan.joined]);
+    let [kept, joined] = rows;
+    let whole_steps =
+        |walk: &Walk<1>| walk.loops().all(|(size, [step])| size == 1 || step % 4 == 0);
+    let outer_steps = |walk: &Walk<1>| {
+        walk.loops().rev().skip(1).all(|(size, [step])| size == 1 || step % 4 == 0)
+    };
+    if plan.columns {
+        let fours = in_fours(&kept, [x]) && whole_steps(&joined) && outer_steps(&kept);
+        let width = if fours { 4 } else { 1 };
+        let units = results / width as u64;
+        let of = Parameters {
+            kept: Steps::new(&kept, width),
+            joined: Steps::new(&joined, 1),
+            results: units,
+            count: plan.count as u64,
+            chunk: plan.chunk as u64,
+            divisor,
+        };
+        // Rows of threads that share results help where there are few.
+        let enough = plan.count <= 8 || units >= (BLOCKS * THREADS as usize) as u64;
+        let lanes = if enough { THREADS } else { 32 };
+        let mut grid = Grid::of_blocks(units.div_ceil(lanes.into()).min(MOST_BLOCKS));
+        grid.blocks[1] = chunks;
+        let kernel = FAMILY.counting(names.columns, units.max(plan.count as u64));
+        // SAFETY: the kernel's parameters; it writes each result, or a value for each chunk of each to scratch, and
+        // reads `x` as its layout says.
+        unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of, &lanes])? };
+    } else {
+        let fours = joined.steps() == [1] && in_fours(&joined, [x]) && whole_steps(&kept);
+        let width = if fours { 4 } else { 1 };
+        let units = plan.count / width;
+        let of = Parameters {
+            kept: Steps::new(&kept, 1),
+            joined: Steps::new(&joined, width),
+            results,
+            count: units as u64,
+            chunk: (plan.chunk / width) as u64,
+            divisor,
+        };
+        let (name, lanes) = match plan.count {
+            0..=16 => (names.by_thread, 1),
+            ..=1024 if plan.results > BLOCKS => (names.by_warp, 32),
+            _ => (names.by_block, THREADS),
+        };
+        let mut grid = Grid::of_blocks(results.div_ceil((THREADS / lanes).into()).min(MOST_BLOCKS));
+        grid.blocks[1] = chunks;
+        let kernel = FAMILY.counting(name, results.max(units as u64));
+        // SAFETY: as above.
+        unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of])? };
+    }
+    if chunks > 1 {
+        let grid = Grid::of_threads(results * 32);
+        let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
+        // SAFETY: the kernel's parameters; it writes each result, and reads what the chunks of each left in scratch.
+        unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Softmax, its logarithm and cross entropy, of rows: along the last dimension.
+
+mod cpu;
+mod cross_entropy;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod log;
+
+pub use cross_entropy::{CrossEntropy, CrossEntropyGrad};
+pub use log::{LogSoftmax, LogSoftmaxGrad};
+
+use super::check::{Fault, fresh, shaped};
+use super::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
+use super::gradient::{Gradient, Recorded};
+use super::samples::{Draw, Sample, floats};
+use super::{FLOAT, Op, Tensor};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use smallvec::smallvec;
+
+/// `(x) -> (y)`, of one shape: `y = e^x / sum e^x` along the last dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax;
+
+/// `(y, dy) -> (dx)`, of one shape: the gradient `dx = y (dy - sum y dy)` of a softmax whose output was `y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SoftmaxGrad;
+
+impl Tensor {
+    /// Softmax along the last dimension.
+    ///
+    /// # Errors
+    /// If it is a scalar, or does not hold floats.
+    pub fn softmax(&self) -> Result<Self, Error> {
+        Self::call1(Softmax, &[self])
+    }
+}
+
+impl Definition for Softmax {
+    fn name(&self) -> &str {
+        "softmax"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        like(&inputs[0], "x")
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64 * (TRANSCENDENTAL + 4.0)
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let y = of.output(0);
+        Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        samples(*self, 1)
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        drawn(*self, 1, draw)
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        absurd(*self, 1, draw)
+    }
+}
+
+impl Kernel for Softmax {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], [y]) = (run.floats(), run.outputs());
+        cpu::softmax(y, x, length(run.input(0)));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        cuda::forward(gpu, cuda::SOFTMAX, &run.outputs[0], &run.inputs[0])
+    }
+}
+
+impl Registered for Softmax {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}
+
+impl Definition for SoftmaxGrad {
+    fn name(&self) -> &str {
+        "softmax_grad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("y"), Input::packed("dy")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        like_both(inputs)
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64 * 4.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let y = of.input(0);
+        let dy = of.wanted(0).then(|| of.input(1));
+        let dy_wanted = of.wanted(1);
+        Gradient::of_first(move |g| {
+            let of_y = dy.as_ref().map(|dy| {
+                // g (dy - sum y dy) - dy sum g y
+                let first = g.mul(&dy.sub(&sums(&y.mul(dy)?)?)?)?;
+                first.sub(&dy.mul(&sums(&g.mul(&y)?)?)?)
+            });
+            let of_dy = dy_wanted.then(|| Tensor::call1(Self, &[&y, g]));
+            Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        samples(*self, 2)
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        drawn(*self, 2, draw)
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        absurd(*self, 2, draw)
+    }
+}
+
+impl Kernel for SoftmaxGrad {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([y, dy], [dx]) = (run.floats(), run.outputs());
+        cpu::softmax_grad(dx, y, dy, length(run.input(0)));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let [y, dy] = [&run.inputs[0], &run.inputs[1]];
+        cuda::gradient(gpu, cuda::SOFTMAX_GRAD, &run.outputs[0], y, dy)
+    }
+}
+
+impl Registered for SoftmaxGrad {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}
+
+/// A fresh tensor of the shape of `x`, which has a last dimension.
+fn like(x: &Layout, role: &str) -> Result<Outputs, Fault> {
+    if x.rank() == 0 {
+        return Err(format!("{role} is {x} of rank 0, expected at least 1"));
+    }
+    Ok(smallvec![fresh(FLOAT, *x.shape())?])
+}
+
+/// A fresh tensor of the shape of an output and its gradient.
+fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
+    let [y, dy] = [&inputs[0], &inputs[1]];
+    let outputs = like(y, "y")?;
+    shaped(dy, "dy", FLOAT, y.shape())?;
+    Ok(outputs)
+}
+
+/// The sum of each row, to be repeated along it.
+fn sums(x: &Tensor) -> Result<Tensor, Error> {
+    x.sum_along(&[x.rank() - 1], true)
+}
+
+/// Elements of a row.
+fn length(x: &Layout) -> usize {
+    x.shape().last().copied().unwrap_or(1)
+}
+
+/// So many rows of so many elements: short and long, few and many.
+const ROWS: [[usize; 2]; 10] = [
+    [1, 1],
+    [1000, 1001],
+    [3, 300_001],
+    [300_001, 3],
+    [1, 1 << 20],
+    [1 << 19, 1],
+    [0, 5],
+    [5, 0],
+    [9000, 10],
+    [90, 1000],
+];
+
+/// An op on so many operands of one shape.
+fn samples(op: impl Into<Op> + Copy, operands: usize) -> Vec<Sample> {
+    ROWS.iter().map(|shape| Sample::new(op, vec![floats(shape); operands])).collect()
+}
+
+/// The same, of a shape that is drawn.
+fn drawn(op: impl Into<Op>, operands: usize, draw: &mut Draw) -> Sample {
+    let shape = draw.shape(1, 4);
+    Sample::new(op, (0..operands).map(|_| draw.packed(shape)).collect::<Vec<_>>())
+}
+
+/// The same, of an absurd shape.
+fn absurd(op: impl Into<Op>, operands: usize, draw: &mut Draw) -> (Op, Vec<Layout>) {
+    (op.into(), vec![Layout::contiguous(FLOAT, draw.absurd_dims()); operands])
+}

@@ -1,0 +1,157 @@
+//! Softmax and cross entropy over rows.
+
+#![allow(unsafe_code)]
+
+use crate::device::cuda::fault::Numbers;
+use crate::device::cuda::launch::THREADS;
+use crate::device::cuda::steps::{Divider, width};
+use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
+use crate::device::{DeviceError, Place};
+use crate::layout::{DType, Layout};
+
+pub(super) static FAMILY: Family = Family::new("softmax", include_str!("softmax.cu"));
+
+/// The kernels of a function: for rows that lanes of a warp share, and for rows of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Names([&'static str; 2]);
+
+pub(super) const SOFTMAX: Names = Names(["softmax_lanes", "softmax_block"]);
+pub(super) const LOG_SOFTMAX: Names = Names(["log_softmax_lanes", "log_softmax_block"]);
+pub(super) const SOFTMAX_GRAD: Names = Names(["softmax_grad_lanes", "softmax_grad_block"]);
+pub(super) const LOG_SOFTMAX_GRAD: Names =
+    Names(["log_softmax_grad_lanes", "log_softmax_grad_block"]);
+const CROSS_ENTROPY: Names = Names(["cross_entropy_lanes", "cross_entropy_block"]);
+
+/// Elements of a row up to which a warp is enough.
+const SHORT: usize = 1024;
+/// From so many on, a row gets a large block.
+const LONG: usize = 8 * 1024;
+/// Blocks of a grid at most; they go on with the next rows.
+const MOST_BLOCKS: u64 = 1 << 20;
+
+/// `Rows` of `softmax.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Rows {
+    rows: u64,
+    length: u64,
+    lanes: u32,
+    width: u32,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Rows {}
+
+impl Rows {
+    /// The rows of `x`, and where they are shared out to.
+    fn new(
+        Names([lanes, block]): Names,
+        x: &Layout,
+        addresses: &[Ptr],
+    ) -> (Self, &'static str, Grid) {
+        let length = x.shape().last().copied().unwrap_or(1);
+        let rows: usize = x.shape()[..x.rank().saturating_sub(1)].iter().product();
+        let fours = length % 4 == 0 && addresses.iter().all(|p| p.is_aligned());
+        let width = if fours { 4 } else { 1 };
+        let sharing = (length / width).clamp(1, 32).next_power_of_two() as u32;
+        let all =
+            Self { rows: rows as u64, length: length as u64, lanes: sharing, width: width as u32 };
+        if length <= SHORT {
+            let blocks = all.rows.div_ceil((THREADS / sharing).into());
+            (all, lanes, Grid::of_blocks(blocks.min(MOST_BLOCKS)))
+        } else {
+            let threads = if length < LONG { THREADS } else { 4 * THREADS };
+            (all, block, Grid { threads, ..Grid::of_blocks(all.rows.min(MOST_BLOCKS)) })
+        }
+    }
+}
+
+/// `y` of `x`.
+pub(super) fn forward(
+    gpu: &mut Gpu,
+    names: Names,
+    y: &Place,
+    x: &Place,
+) -> Result<(), DeviceError> {
+    let (out, from) = (gpu.first(y), gpu.first(x));
+    let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
+    // SAFETY: the kernel's parameters; it writes as many elements of `y` as the rows have, and reads as many of `x`.
+    unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
+}
+
+/// `dx` of `y` and `dy`.
+pub(super) fn gradient(
+    gpu: &mut Gpu,
+    names: Names,
+    dx: &Place,
+    y: &Place,
+    dy: &Place,
+) -> Result<(), DeviceError> {
+    let (out, from, dy) = (gpu.first(dx), gpu.first(y), gpu.first(dy));
+    let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
+    // SAFETY: the kernel's parameters; it writes as many elements of `dx` as the rows have, and reads as many of `y`
+    // and `dy`.
+    unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
+}
+
+/// Scratch bytes of [`cross_entropy`]: the loss of each row.
+pub(super) fn workspace(logits: &Layout) -> u64 {
+    (logits.shape()[0] * DType::F32.bytes()) as u64
+}
+
+/// `log_probs` of each row, and the mean over rows of minus the one at the row's label.
+pub(super) fn cross_entropy(
+    gpu: &mut Gpu,
+    loss: &Place,
+    log_probs: &Place,
+    logits: &Place,
+    labels: &Place,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let losses = scratch.take(workspace(&logits.layout))?;
+    let (out, x) = (gpu.first(log_probs), gpu.first(logits));
+    let (labels, loss) = (gpu.first(labels), gpu.first(loss));
+    let (rows, name, grid) = Rows::new(CROSS_ENTROPY, &logits.layout, &[out, x]);
+    if rows.rows > 0 {
+        let report = gpu.report(Numbers::Label, rows.length as usize);
+        let parameters: [&dyn Parameter; 6] = [&out, &x, &rows, &losses, &labels, &report];
+        // SAFETY: the kernel's parameters; it writes as many elements of `log_probs` as the rows have, and a loss for
+        // each row to scratch; it reads as many of `logits`, and a label for each row, which indexes a row only if it
+        // is among its classes.
+        unsafe { gpu.launch(FAMILY.kernel(name), grid, &parameters)? };
+    }
+    let (mean, grid) =
+        (FAMILY.kernel("mean_loss"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
+    // SAFETY: the kernel's parameters; it writes the loss, and reads those of the rows from scratch.
+    unsafe { gpu.launch(mean, grid, &[&loss, &losses, &rows.rows]) }
+}
+
+/// `(e^log_probs - 1 at the label) * dloss / rows`.
+pub(super) fn cross_entropy_grad(
+    gpu: &mut Gpu,
+    dx: &Place,
+    log_probs: &Place,
+    labels: &Place,
+    dloss: &Place,
+) -> Result<(), DeviceError> {
+    let [rows, classes] = [0, 1].map(|axis| log_probs.layout.shape()[axis]);
+    let report = gpu.report(Numbers::Label, classes);
+    let (out, log_probs) = (gpu.first(dx), gpu.first(log_probs));
+    let width = width([out, log_probs], [classes]);
+    let units = (rows * classes) as u64 / width;
+    let parameters: [&dyn Parameter; 9] = [
+        &out,
+        &log_probs,
+        &gpu.first(labels),
+        &gpu.first(dloss),
+        &(rows as u64),
+        &units,
+        &Divider::new(classes / width as usize),
+        &(width as u32),
+        &report,
+    ];
+    let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
+    // SAFETY: the kernel's parameters; it writes `units` of `width` elements of `dx`, and reads as many of `log_probs`,
+    // a label for each row, and `dloss`.
+    unsafe { gpu.launch(kernel, grid, &parameters) }
+}

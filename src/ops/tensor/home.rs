@@ -1,0 +1,120 @@
+//! What a handle knows of its runtime, without keeping it alive.
+
+use super::{Tensor, Tensors};
+use crate::error::Error;
+use crate::host::HostTensor;
+use crate::ops::Op;
+use crossbeam_channel::{Receiver, Sender};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// Tensor numbers: counted up by the runtime, never used twice.
+pub(crate) type Ids = SmallVec<[u64; 4]>;
+
+/// What runs the methods of tensors: a runtime of the crate's ops.
+pub(crate) trait Runs: Send + Sync {
+    /// What its tensors know of it.
+    fn home(&self) -> &Home;
+    /// See [`Runtime::apply`](crate::Runtime::apply).
+    fn apply(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error>;
+    /// See [`Runtime::get`](crate::Runtime::get).
+    fn get(&self, x: &Tensor) -> Result<HostTensor, Error>;
+    /// See [`Runtime::replace`](crate::Runtime::replace).
+    fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error>;
+    /// See [`Runtime::next_random`](crate::Runtime::next_random).
+    fn next_random(&self) -> (u64, u64);
+}
+
+/// The runtime of a tensor, as the tensor knows it.
+pub(crate) struct Home {
+    /// Unique in the process.
+    number: u64,
+    /// Handles that went. The next command takes them along, so a drop is a push under an uncontended
+    /// lock, and deletions stay in order with commands. An idle worker is woken.
+    dropped: Mutex<Dropped>,
+    wake: Sender<()>,
+    woken: Receiver<()>,
+    /// `None` for a runtime of other ops than the crate's.
+    runs: OnceLock<Weak<dyn Runs>>,
+}
+
+#[derive(Default)]
+struct Dropped {
+    ids: Ids,
+    /// The worker waits for a command, or to be woken.
+    sleeps: bool,
+}
+
+impl Default for Home {
+    fn default() -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let (wake, woken) = crossbeam_channel::bounded(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Self { number, dropped: Mutex::default(), wake, woken, runs: OnceLock::new() }
+    }
+}
+
+impl Home {
+    /// Tells it from all others of the process.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Lets the methods of tensors run there.
+    pub fn set_runs(&self, runs: Weak<dyn Runs>) {
+        let _ = self.runs.set(runs);
+    }
+
+    /// What runs the methods of tensors.
+    pub(super) fn runs(&self) -> Result<Arc<dyn Runs>, Error> {
+        let runs = self.runs.get().ok_or_else(|| {
+            Error::Settings(
+                "this runtime has ops of its own: call Runtime::apply instead of a method of the tensor".to_owned(),
+            )
+        })?;
+        runs.upgrade()
+            .ok_or_else(|| Error::Stopped { why: "it was dropped before this tensor".into() })
+    }
+
+    pub(super) fn push(&self, id: u64) {
+        let mut dropped = self.lock();
+        dropped.ids.push(id);
+        if std::mem::take(&mut dropped.sleeps) {
+            drop(dropped);
+            // Full: it is being woken already.
+            let _ = self.wake.try_send(());
+        }
+    }
+
+    /// Handles that went since the last time.
+    pub fn take(&self) -> Ids {
+        std::mem::take(&mut self.lock().ids)
+    }
+
+    /// For the worker. `None`: there is nothing, and the next handle that goes will wake it.
+    pub fn take_or_sleep(&self) -> Option<Ids> {
+        let mut dropped = self.lock();
+        if dropped.ids.is_empty() {
+            dropped.sleeps = true;
+            return None;
+        }
+        Some(std::mem::take(&mut dropped.ids))
+    }
+
+    /// Where the worker is woken.
+    pub const fn woken(&self) -> &Receiver<()> {
+        &self.woken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Dropped> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home").field("number", &self.number).finish_non_exhaustive()
+    }
+}

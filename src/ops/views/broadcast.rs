@@ -1,0 +1,83 @@
+use super::seen_as;
+use crate::error::Error;
+use crate::layout::{Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, countable};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded, sum_to};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor, dims};
+
+/// `(x) -> (view)`: repeats dimensions of size 1, and adds some in front. Any strides, any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broadcast {
+    /// New shape.
+    pub shape: Dims,
+}
+
+impl Tensor {
+    /// A view that repeats dimensions of size 1, and adds some in front.
+    ///
+    /// # Errors
+    /// If another dimension would have to change, or there would be too many of them.
+    pub fn broadcast(&self, shape: &[usize]) -> Result<Self, Error> {
+        Self::call1(Broadcast { shape: dims("broadcast", shape)? }, &[self])
+    }
+}
+
+impl Definition for Broadcast {
+    fn name(&self) -> &str {
+        "broadcast"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, shape) = (&inputs[0], &self.shape);
+        countable(x.dtype(), shape)?;
+        let view =
+            x.broadcast_to(shape).ok_or_else(|| format!("x {x} does not broadcast to {shape}"))?;
+        Ok(seen_as(view))
+    }
+
+    fn flops(&self, _inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        0.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        None
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let shape = of.shape(0);
+        Gradient::of_one(move |dy| sum_to(dy, &shape))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        vec![Sample::new(Self { shape: Dims::new(&[3, 4, 6]) }, [floats(&[4, 6])])]
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(0, 4);
+        Sample::new(Self { shape }, [draw.part(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let shape = draw.absurd_dims();
+        let part = Dims::new(&shape[draw.below(shape.len() + 1)..]);
+        (Self { shape }.into(), vec![Layout::contiguous(FLOAT, part)])
+    }
+}
+
+impl Registered for Broadcast {
+    fn each() -> Vec<Self> {
+        vec![Self { shape: Dims::SCALAR }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,107 @@
+use super::seen_as;
+use crate::error::Error;
+use crate::layout::{Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor, dims};
+
+/// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. Any strides, any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permute {
+    /// Order of dimensions.
+    pub axes: Dims,
+}
+
+impl Tensor {
+    /// A view whose dimension `i` is dimension `axes[i]` of this.
+    ///
+    /// # Errors
+    /// If `axes` does not list every dimension once.
+    pub fn permute(&self, axes: &[usize]) -> Result<Self, Error> {
+        Self::call1(Permute { axes: dims("permute", axes)? }, &[self])
+    }
+
+    /// A view with the last two dimensions swapped. With fewer than two, there is nothing to swap.
+    ///
+    /// # Errors
+    /// If its runtime has stopped.
+    pub fn transpose(&self) -> Result<Self, Error> {
+        let mut axes: Vec<usize> = (0..self.rank()).collect();
+        if let [.., rows, columns] = &mut axes[..] {
+            std::mem::swap(rows, columns);
+        }
+        self.permute(&axes)
+    }
+
+    /// Short for [`Tensor::transpose`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn t(&self) -> Result<Self, Error> {
+        self.transpose()
+    }
+}
+
+impl Definition for Permute {
+    fn name(&self) -> &str {
+        "permute"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, axes) = (&inputs[0], &self.axes);
+        let view = x.permute(axes).ok_or_else(|| {
+            format!("axes {axes} are not an order of the {} dimensions of x {x}", x.rank())
+        })?;
+        Ok(seen_as(view))
+    }
+
+    fn flops(&self, _inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        0.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        None
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        let mut inverse = self.axes;
+        for (i, &axis) in self.axes.iter().enumerate() {
+            inverse[axis] = i;
+        }
+        Gradient::of_one(move |dy| dy.permute(&inverse))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        vec![Sample::new(Self { axes: Dims::new(&[1, 0]) }, [floats(&[4, 6])])]
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(0, 4);
+        let axes = Dims::new(&draw.axes(shape.len()));
+        Sample::new(Self { axes }, [draw.arranged(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        let axes: Vec<usize> = (0..x.rank()).rev().collect();
+        (Self { axes: Dims::new(&axes) }.into(), vec![x])
+    }
+}
+
+impl Registered for Permute {
+    fn each() -> Vec<Self> {
+        vec![Self { axes: Dims::SCALAR }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,99 @@
+use super::seen_as;
+use crate::error::Error;
+use crate::layout::{Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, countable};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor, dims};
+
+/// `(x) -> (view)`: the same elements in the same order under another shape. `x` must be contiguous; any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reshape {
+    /// New shape.
+    pub shape: Dims,
+}
+
+impl Tensor {
+    /// The same elements under another shape: a view if it is contiguous, of a packed copy otherwise.
+    ///
+    /// # Errors
+    /// If the shape has another number of elements, or too many dimensions.
+    pub fn reshape(&self, shape: &[usize]) -> Result<Self, Error> {
+        Self::call1(Reshape { shape: dims("reshape", shape)? }, &[self])
+    }
+
+    /// All but the first dimension as one: `[n, ..]` to `[n, rest]`.
+    ///
+    /// # Errors
+    /// If its runtime has stopped.
+    pub fn flatten(&self) -> Result<Self, Error> {
+        let rows = self.shape().first().copied().unwrap_or(1);
+        self.reshape(&[rows, self.layout().elements().checked_div(rows).unwrap_or(0)])
+    }
+}
+
+impl Definition for Reshape {
+    fn name(&self) -> &str {
+        "reshape"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any_packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, shape) = (&inputs[0], &self.shape);
+        countable(x.dtype(), shape)?;
+        let view = x.reshape(shape).ok_or_else(|| {
+            format!("x {x} has {} elements, {shape} has {}", x.elements(), shape.elements())
+        })?;
+        Ok(seen_as(view))
+    }
+
+    fn flops(&self, _inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        0.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        None
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let shape = of.shape(0);
+        Gradient::of_one(move |dy| dy.reshape(&shape))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        vec![Sample::new(Self { shape: Dims::new(&[24]) }, [floats(&[4, 6])])]
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let from = draw.shape(0, 4);
+        let mut shape = from;
+        shape.reverse();
+        if draw.flip() {
+            shape = Dims::new(&[from.elements()]);
+        }
+        Sample::new(Self { shape }, [draw.packed(from)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let mut shape = draw.absurd_dims();
+        let x = Layout::contiguous(FLOAT, shape);
+        shape.reverse();
+        (Self { shape }.into(), vec![x])
+    }
+}
+
+impl Registered for Reshape {
+    fn each() -> Vec<Self> {
+        vec![Self { shape: Dims::SCALAR }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,118 @@
+use super::seen_as;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{OpError, Outputs};
+use crate::ops::check::{Fault, axis_of};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{Op, Tensor};
+use std::ops::{Bound, RangeBounds};
+
+/// `(x) -> (view)`: entries `start..start + len` along `axis`. Any strides, any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Which dimension.
+    pub axis: usize,
+    /// First entry.
+    pub start: usize,
+    /// Number of entries.
+    pub len: usize,
+}
+
+impl Tensor {
+    /// A view of some entries along `axis`: `x.slice(1, 2..5)`. `2..` goes on to the last one, `..5` begins with the
+    /// first.
+    ///
+    /// # Errors
+    /// If there is no such axis, or the entries are not all there, or the range ends before it starts.
+    pub fn slice(&self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self, Error> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            // Without such an axis it makes no difference.
+            Bound::Unbounded => self.shape().get(axis).copied().unwrap_or(start),
+        };
+        let len = end.checked_sub(start).ok_or_else(|| {
+            let x = self.layout();
+            OpError::new("slice", format!("entries {start}..{end} are not in axis {axis} of x {x}"))
+        })?;
+        Self::call1(Slice { axis, start, len }, &[self])
+    }
+}
+
+impl Definition for Slice {
+    fn name(&self) -> &str {
+        "slice"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, Self { axis, start, len }) = (&inputs[0], *self);
+        axis_of(x, "x", axis)?;
+        // The new offset is asked for here because the strides of a layout may be absurd.
+        let view = start
+            .checked_mul(x.strides()[axis])
+            .and_then(|distance| distance.checked_add(x.offset()))
+            .and_then(|_| x.slice(axis, start, len))
+            .ok_or_else(|| {
+                format!("{len} entries from {start} on are not all in axis {axis} of x {x}")
+            })?;
+        Ok(seen_as(view))
+    }
+
+    fn flops(&self, _inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        0.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        None
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let Self { axis, start, len } = *self;
+        let after = of.shape(0)[axis] - start - len;
+        Gradient::of_one(move |dy| dy.pad(axis, start, after))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let x = || floats(&[4, 6]);
+        let of = |(axis, start, len)| Sample::new(Self { axis, start, len }, [x()]);
+        [(0, 1, 2), (1, 6, 0), (1, 0, 6)].map(of).into()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let axis = draw.below(shape.len());
+        let size = shape[axis];
+        let start = draw.below(size.max(1));
+        let len = if size == 0 { 0 } else { 1 + draw.below(size - start) };
+        Sample::new(Self { axis, start, len }, [draw.arranged(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = draw.absurd_layout();
+        let axis = draw.below(x.rank() + 1);
+        let [start, len] = draw.absurd_pair();
+        (Self { axis, start, len }.into(), vec![x])
+    }
+}
+
+impl Registered for Slice {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0, start: 0, len: 0 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}

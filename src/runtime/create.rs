@@ -1,0 +1,62 @@
+//! New tensors, of values that are not computed from others.
+
+use super::Runtime;
+use crate::error::Error;
+use crate::host::{Element, HostTensor};
+use crate::layout::Dims;
+use crate::ops::{Distribution, Fill, Op, Random, Tensor, dims};
+
+impl Runtime<Op, HostTensor> {
+    /// A tensor of these elements, in row-major order; see [`Runtime::put`].
+    ///
+    /// # Errors
+    /// If the number of elements does not match the shape.
+    pub fn tensor<T: Element>(
+        &self,
+        shape: impl Into<Dims>,
+        elements: Vec<T>,
+    ) -> Result<Tensor, Error> {
+        self.put(HostTensor::new(shape, elements)?)
+    }
+}
+
+impl<H: Send + Sync + 'static> Runtime<Op, H> {
+    /// One value everywhere.
+    ///
+    /// # Errors
+    /// If the shape is absurd.
+    pub fn full(&self, shape: &[usize], value: f32) -> Result<Tensor, Error> {
+        let shape = dims("fill", shape)?;
+        self.first(Fill { shape, value })
+    }
+
+    /// Zeros.
+    ///
+    /// # Errors
+    /// If the shape is absurd.
+    pub fn zeros(&self, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(shape, 0.0)
+    }
+
+    /// Ones.
+    ///
+    /// # Errors
+    /// If the shape is absurd.
+    pub fn ones(&self, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(shape, 1.0)
+    }
+
+    /// Random numbers, by the seed of the runtime. They can be evicted, and come back the same.
+    ///
+    /// # Errors
+    /// If the shape or the distribution is absurd.
+    pub fn random(&self, shape: &[usize], distribution: Distribution) -> Result<Tensor, Error> {
+        let shape = dims("random", shape)?;
+        let (key, counter) = self.next_random();
+        self.first(Random { distribution, shape, key, counter })
+    }
+
+    fn first(&self, op: impl Into<Op>) -> Result<Tensor, Error> {
+        Ok(self.apply(op, &[])?.swap_remove(0))
+    }
+}
