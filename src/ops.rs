@@ -2,7 +2,7 @@
 //!
 //! Each op, or small family, is a module: what it takes and gives with its formula, how much work it is, how it runs
 //! on each device, its gradient and what that reads, its method on [`Tensor`], and samples for tests. The registry
-//! below has a line for each; there is no other list of ops. Ops of one's own are [`Op::Custom`].
+//! below has a line for each module; there is no other list of ops. Ops of one's own are [`Op::Custom`].
 //!
 //! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise.
 
@@ -49,32 +49,32 @@ use crate::device::cuda::{self, Gpu, Libraries};
 pub(crate) const FLOAT: DType = DType::F32;
 
 macro_rules! registry {
-    ($($op:ident from $family:ident),* $(,)?) => {
-        $(pub use $family::$op;)*
+    ($($family:ident: $($op:ident),*;)*) => {
+        $(pub use $family::{$($op),*};)*
 
         /// An op. What each takes and gives is said at its type.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Op {
-            $(
+            $($(
                 #[doc = concat!("See [`", stringify!($op), "`].")]
                 $op($op),
-            )*
+            )*)*
             /// See [`CustomOp`].
             Custom(Custom),
         }
 
-        $(impl From<$op> for Op {
+        $($(impl From<$op> for Op {
             fn from(op: $op) -> Self {
                 Self::$op(op)
             }
-        })*
+        })*)*
 
         impl Op {
             /// What there is to know about it.
             fn definition(&self) -> &dyn Definition {
                 match self {
-                    $(Self::$op(op) => op,)*
+                    $($(Self::$op(op) => op,)*)*
                     Self::Custom(op) => op,
                 }
             }
@@ -82,7 +82,7 @@ macro_rules! registry {
             /// One of each name.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
-                $(all.extend(<$op as Registered>::each().into_iter().map(Self::$op));)*
+                $($(all.extend(<$op as Registered>::each().into_iter().map(Self::$op));)*)*
                 all
             }
         }
@@ -91,7 +91,7 @@ macro_rules! registry {
         #[cfg(all(test, feature = "cuda"))]
         pub(crate) fn families() -> Vec<&'static cuda::Family> {
             let mut all: Vec<&'static cuda::Family> = Vec::new();
-            $(all.extend(<$op as Registered>::families());)*
+            $($(all.extend(<$op as Registered>::families());)*)*
             all.sort_unstable_by_key(|family| family.name());
             all.dedup_by_key(|family| family.name());
             all
@@ -99,42 +99,20 @@ macro_rules! registry {
     };
 }
 
+// A line for each module.
 registry! {
-    Unary from elementwise,
-    Binary from elementwise,
-    Affine from elementwise,
-    Accumulate from elementwise,
-    MatMul from matmul,
-    Conv2d from conv2d,
-    Conv2dGradInput from conv2d,
-    Conv2dGradWeight from conv2d,
-    BatchNorm from batch_norm,
-    BatchNormGrad from batch_norm,
-    BatchNormInfer from batch_norm,
-    MaxPool2d from pool,
-    MaxPool2dGrad from pool,
-    MaxPool2dPick from pool,
-    AvgPool2d from pool,
-    AvgPool2dGrad from pool,
-    Reduce from reduce,
-    Softmax from softmax,
-    SoftmaxGrad from softmax,
-    LogSoftmax from softmax,
-    LogSoftmaxGrad from softmax,
-    CrossEntropy from softmax,
-    CrossEntropyGrad from softmax,
-    Contiguous from copy,
-    Pad from copy,
-    Concat from copy,
-    Fill from copy,
-    Reshape from views,
-    Permute from views,
-    Slice from views,
-    Broadcast from views,
-    Gather from index,
-    ScatterAdd from index,
-    Random from random,
-    SgdMomentum from sgd,
+    elementwise: Unary, Binary, Affine, Accumulate;
+    matmul: MatMul;
+    conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
+    batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
+    pool: MaxPool2d, MaxPool2dGrad, MaxPool2dPick, AvgPool2d, AvgPool2dGrad;
+    reduce: Reduce;
+    softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;
+    copy: Contiguous, Pad, Concat, Fill;
+    views: Reshape, Permute, Slice, Broadcast;
+    index: Gather, ScatterAdd;
+    random: Random;
+    sgd: SgdMomentum;
 }
 
 impl Operation for Op {
