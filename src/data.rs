@@ -1,4 +1,15 @@
 //! Labelled images, from files or made up.
+//!
+//! ```
+//! use remat::data::{Batches, Dataset};
+//!
+//! // 8x8 handwritten digits, which come with the crate.
+//! let digits = Dataset::digits().train;
+//! let mut batches = Batches::new(digits.len(), 128, 0);
+//! let (images, labels) = digits.batch(batches.next_batch());
+//! assert_eq!(&**images.shape(), [128, 1, 8, 8]);
+//! assert!(labels.as_i32().unwrap().iter().all(|&label| (0..10).contains(&label)));
+//! ```
 
 mod batches;
 mod digits;

@@ -5,6 +5,26 @@
 //! below has a line for each module; there is no other list of ops. Ops of one's own are [`Op::Custom`].
 //!
 //! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise.
+//!
+//! Most ops have a method on tensors. The others are values, which a runtime applies:
+//!
+//! ```
+//! use remat::ops::{Conv2d, MaxPool2d, Pool2d};
+//! use remat::prelude::*;
+//!
+//! let runtime = Runtime::builder().budget("64KiB").cpu()?;
+//! let image = runtime.tensor([1, 1, 4, 4], (0..16).map(|i| i as f32).collect())?;
+//! let edges = runtime.tensor([1, 1, 1, 2], vec![-1.0, 1.0])?;
+//! let y = image.conv2d(&edges, Conv2d { stride: [1, 1], padding: [0, 0] })?;
+//! assert_eq!(y.shape(), [1, 1, 4, 3]);
+//!
+//! // The places of the largest elements as well, which `Tensor::max_pool2d` leaves out.
+//! let pool = Pool2d { kernel: [2, 2], stride: [2, 2], padding: [0, 0] };
+//! let largest = runtime.apply(MaxPool2d(pool), &[&image])?;
+//! assert_eq!(largest[0].to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
+//! assert_eq!(largest[1].to_vec::<i32>()?, [5, 7, 13, 15]);
+//! # Ok::<(), Error>(())
+//! ```
 
 mod batch_norm;
 mod check;

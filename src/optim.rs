@@ -1,4 +1,29 @@
 //! Optimizers.
+//!
+//! [`Sgd::minimize`] plays the tape backwards and updates each parameter as soon as its gradient is there, so that
+//! gradients are never all in memory. The parts can be had one by one:
+//!
+//! ```
+//! use remat::nn::Linear;
+//! use remat::optim::Sgd;
+//! use remat::prelude::*;
+//!
+//! let runtime = Runtime::builder().budget("64KiB").cpu()?;
+//! let mut layer = Linear::new(&runtime, 2, 1)?;
+//! let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+//! let x = runtime.tensor([2, 2], vec![1.0, 0.0, 0.0, 1.0])?;
+//!
+//! let tape = Tape::new(&runtime);
+//! tape.watch(&mut layer);
+//! let loss = layer.forward(&x, Mode::Train)?.square()?.mean()?;
+//! let before = loss.item()?;
+//! let mut gradients = tape.backward(&loss)?;
+//! sgd.step(&runtime, &mut layer, &mut gradients)?;
+//!
+//! let after = layer.forward(&x, Mode::Infer)?.square()?.mean()?.item()?;
+//! assert!(after < before);
+//! # Ok::<(), Error>(())
+//! ```
 
 use crate::autograd::{Gradients, Tape};
 use crate::error::Error;

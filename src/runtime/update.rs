@@ -21,6 +21,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Runs an op that updates in place. Its first inputs are `targets`, whose new values are its
     /// outputs; the handles in `targets` stand for the new values afterwards.
     ///
+    /// ```
+    /// use remat::ops::Accumulate;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let mut sum = runtime.zeros(&[2])?;
+    /// runtime.update(Accumulate, &mut [&mut sum], &[&runtime.ones(&[2])?])?;
+    /// assert_eq!(sum.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
     /// Other handles to the old values keep them, at the price of a copy: without any, the update works
     /// in the storage itself.
     ///
