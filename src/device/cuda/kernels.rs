@@ -64,7 +64,7 @@ mod tests {
     fn kernels_for_a_lot_of_work_give_the_same_bits() {
         let Some(device) = for_tests() else { return };
         let mut rig = Rig::new(device);
-        assert_same_bits(tasks(&rig), 2, |way, op, args| {
+        assert_same_bits(tasks(&rig, 4), 2, |way, op, args| {
             ALL_WIDE.set(way == 1);
             rig.run(op, args)
         });

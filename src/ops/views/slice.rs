@@ -21,8 +21,20 @@ pub struct Slice {
 }
 
 impl Tensor {
-    /// A view of some entries along `axis`: `x.slice(1, 2..5)`. `2..` goes on to the last one, `..5` begins with the
-    /// first.
+    /// A view of some entries along `axis`. `2..` goes on to the last one, `..5` begins with the first.
+    ///
+    /// ```
+    /// # use remat::prelude::*;
+    /// # let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let x = runtime.zeros(&[2, 8])?;
+    /// assert_eq!(x.slice(1, 2..5)?.shape(), [2, 3]);
+    /// assert_eq!(x.slice(1, 2..)?.shape(), [2, 6]);
+    /// assert_eq!(x.slice(0, ..=0)?.shape(), [1, 8]);
+    /// let (start, end) = (5, 2);
+    /// let error = x.slice(1, start..end).unwrap_err();
+    /// assert_eq!(error.to_string(), "slice: entries 5..2 are not in axis 1 of x f32[2, 8]");
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// If there is no such axis, or the entries are not all there, or the range ends before it starts.
