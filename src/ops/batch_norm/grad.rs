@@ -19,8 +19,8 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `dbeta = sum dy`, `dgamma = sum dy * x'`
 /// - `dx = gamma * inv_std * (dy - (dbeta + x' * dgamma) / m)`
 ///
-/// `mean` and `inv_std` are those of `x`. So its gradient with respect to `x` is the total one, with all that `x` does
-/// through them, and they have none themselves. Gradients of that gradient in turn take them as constants.
+/// With `mean` and `inv_std` of `x`, it is the gradient of [`BatchNorm`](super::BatchNorm); but they are inputs like any
+/// other, with gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchNormGrad;
 
@@ -59,24 +59,34 @@ impl Definition for BatchNormGrad {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let [wants_x, wants_gamma, wants_dy] = [0, 1, 4].map(|i| of.wanted(i));
+        let [wants_x, wants_gamma, wants_mean, wants_inv_std, wants_dy] =
+            std::array::from_fn(|i| of.wanted(i));
+        let wants_normal = wants_x || wants_mean || wants_inv_std;
         let [x, mean, inv_std] = [0, 2, 3].map(|i| of.input(i));
-        let gamma = (wants_x || wants_dy).then(|| of.input(1));
-        let dy = (wants_x || wants_gamma).then(|| of.input(4));
+        let gamma = (wants_normal || wants_dy).then(|| of.input(1));
+        let dy = (wants_normal || wants_gamma).then(|| of.input(4));
         Gradient::of_all(move |cotangents| {
             let normal = Normal::new(&x, &mean, &inv_std)?;
             let channels = |t: Option<&Tensor>| t.map(|t| beside(t, x.rank())).transpose();
             let (u, dy) = (cotangents[0].as_ref(), dy.as_ref());
             let [v, w] = [channels(cotangents[1].as_ref())?, channels(cotangents[2].as_ref())?];
-            let scale = channels(gamma.as_ref())?.map(|gamma| gamma.mul(&normal.inv_std));
-            let second = Second { normal, scale: scale.transpose()?, dy, u, v, w };
-            let rest = second.rest()?;
+            let gamma = channels(gamma.as_ref())?;
+            let scale = gamma.as_ref().map(|gamma| gamma.mul(&normal.inv_std)).transpose()?;
+            let second = Second { normal, gamma, scale, dy, u, v, w };
+            let rest = if wants_gamma || wants_inv_std { second.rest()? } else { None };
+            let h = if wants_normal { second.of_normal()? } else { None };
             let mut all: InputGradients = smallvec![None; 5];
-            if wants_x {
-                all[0] = second.of_x(rest.as_ref())?;
+            if let (Some(h), true) = (&h, wants_x) {
+                all[0] = Some(h.mul(&second.normal.inv_std)?);
             }
             if wants_gamma {
                 all[1] = second.of_gamma(rest.as_ref())?;
+            }
+            if let (Some(h), true) = (&h, wants_mean) {
+                all[2] = Some(second.of_mean(h)?);
+            }
+            if wants_inv_std {
+                all[3] = second.of_inv_std(h.as_ref(), rest.as_ref())?;
             }
             if wants_dy {
                 all[4] = second.of_dy()?;
@@ -145,6 +155,7 @@ impl Registered for BatchNormGrad {
 
 /// `x' = (x - mean) * inv_std`, and `inv_std` to lie beside it.
 struct Normal {
+    centered: Tensor,
     value: Tensor,
     inv_std: Tensor,
 }
@@ -152,8 +163,9 @@ struct Normal {
 impl Normal {
     fn new(x: &Tensor, mean: &Tensor, inv_std: &Tensor) -> Result<Self, Error> {
         let inv_std = beside(inv_std, x.rank())?;
-        let value = x.sub(&beside(mean, x.rank())?)?.mul(&inv_std)?;
-        Ok(Self { value, inv_std })
+        let centered = x.sub(&beside(mean, x.rank())?)?;
+        let value = centered.mul(&inv_std)?;
+        Ok(Self { centered, value, inv_std })
     }
 
     /// The mean of `z` in each channel.
@@ -166,20 +178,20 @@ impl Normal {
         self.mean(&z.mul(&self.value)?)
     }
 
-    /// `z - mean(z) - x' weight(z)`. Times `inv_std`, it is the gradient of `sum(z x')` with respect to `x`, and `dx`
-    /// but for `gamma` if `z` is `dy`.
+    /// `z - mean(z) - x' weight(z)`: `dx` but for `gamma * inv_std`, if `z` is `dy`.
     fn project(&self, z: &Tensor) -> Result<Tensor, Error> {
         z.sub(&self.mean(z)?)?.sub(&self.value.mul(&self.weight(z)?)?)
     }
 }
 
 /// The gradient of [`BatchNormGrad`], `u`, `v` and `w` being those of `dx`, `dgamma` and `dbeta`. Vectors lie beside
-/// `x`. Of the terms below, those with `rest` come of `inv_std`, whose own gradient is `-inv_std^2 x' / m`.
+/// `x`.
 struct Second<'a> {
     normal: Normal,
-    /// `gamma * inv_std`, where the gradient of `x` or `dy` is wanted.
+    gamma: Option<Tensor>,
+    /// `gamma * inv_std`. Both are there unless the gradient of `gamma` alone is wanted.
     scale: Option<Tensor>,
-    /// Where the gradient of `x` or `gamma` is wanted.
+    /// There unless the gradient of `dy` alone is wanted.
     dy: Option<&'a Tensor>,
     u: Option<&'a Tensor>,
     v: Option<Tensor>,
@@ -187,17 +199,54 @@ struct Second<'a> {
 }
 
 impl Second<'_> {
-    /// `sum(u project(dy))`
+    /// `sum(u project(dy))`, the gradient of `scale`
     fn rest(&self) -> Result<Option<Tensor>, Error> {
         let (Some(u), Some(dy)) = (self.u, self.dy) else { return Ok(None) };
         let product = u.mul(&self.normal.project(dy)?)?;
         product.sum_along(&others(u.rank()), true).map(Some)
     }
 
+    /// `v dy - scale (weight(dy) u + weight(u) dy)`, the gradient of `x'`
+    fn of_normal(&self) -> Result<Option<Tensor>, Error> {
+        let (Some(dy), Some(scale)) = (self.dy, &self.scale) else { return Ok(None) };
+        let mut h = None;
+        if let Some(v) = &self.v {
+            h = plus(h, dy.mul(v)?)?;
+        }
+        if let Some(u) = self.u {
+            let normal = &self.normal;
+            let both = u.mul(&normal.weight(dy)?)?.add(&dy.mul(&normal.weight(u)?)?)?;
+            h = plus(h, both.mul(&scale.neg()?)?)?;
+        }
+        Ok(h)
+    }
+
     /// `inv_std rest`
     fn of_gamma(&self, rest: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
-        let Some(rest) = rest else { return Ok(None) };
-        rest.mul(&self.normal.inv_std)?.reshape(&rest.shape()[1..2]).map(Some)
+        rest.map(|rest| vector(&rest.mul(&self.normal.inv_std)?)).transpose()
+    }
+
+    /// `-inv_std sum(h)`
+    fn of_mean(&self, h: &Tensor) -> Result<Tensor, Error> {
+        let sum = h.sum_along(&others(h.rank()), true)?;
+        vector(&sum.mul(&self.normal.inv_std)?.neg()?)
+    }
+
+    /// `sum(h (x - mean)) + gamma rest`
+    fn of_inv_std(
+        &self,
+        h: Option<&Tensor>,
+        rest: Option<&Tensor>,
+    ) -> Result<Option<Tensor>, Error> {
+        let mut sum = None;
+        if let Some(h) = h {
+            let product = h.mul(&self.normal.centered)?;
+            sum = plus(sum, product.sum_along(&others(h.rank()), true)?)?;
+        }
+        if let (Some(rest), Some(gamma)) = (rest, &self.gamma) {
+            sum = plus(sum, rest.mul(gamma)?)?;
+        }
+        sum.as_ref().map(vector).transpose()
     }
 
     /// `scale project(u) + v x' + w`
@@ -215,27 +264,11 @@ impl Second<'_> {
         }
         Ok(sum)
     }
+}
 
-    /// `inv_std project(h) - scale inv_std rest / m x'`, where `h` is the gradient of `x'` itself:
-    /// `h = v dy - scale (weight(dy) u + weight(u) dy)`
-    fn of_x(&self, rest: Option<&Tensor>) -> Result<Option<Tensor>, Error> {
-        let (Some(dy), Some(scale)) = (self.dy, &self.scale) else { return Ok(None) };
-        let normal = &self.normal;
-        let mut h = None;
-        if let Some(v) = &self.v {
-            h = plus(h, dy.mul(v)?)?;
-        }
-        if let Some(u) = self.u {
-            let both = u.mul(&normal.weight(dy)?)?.add(&dy.mul(&normal.weight(u)?)?)?;
-            h = plus(h, both.mul(&scale.neg()?)?)?;
-        }
-        let Some(h) = h else { return Ok(None) };
-        let dx = normal.project(&h)?.mul(&normal.inv_std)?;
-        let Some(rest) = rest else { return Ok(Some(dx)) };
-        let share = rest.shape()[1] as f32 / dy.layout().elements() as f32;
-        let factor = scale.mul(&normal.inv_std)?.mul(rest)?.affine(share, 0.0)?;
-        dx.sub(&normal.value.mul(&factor)?).map(Some)
-    }
+/// `[1, c, 1, ..]` as `[c]`.
+fn vector(beside: &Tensor) -> Result<Tensor, Error> {
+    beside.reshape(&beside.shape()[1..2])
 }
 
 fn plus(sum: Option<Tensor>, term: Tensor) -> Result<Option<Tensor>, Error> {

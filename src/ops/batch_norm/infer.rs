@@ -76,9 +76,11 @@ impl Definition for BatchNormInfer {
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (rank, eps) = (of.shape(0).len(), self.eps);
-        let var = (of.wanted(0) || of.wanted(1)).then(|| of.input(4));
+        // Constants, also to the gradient of this gradient.
+        let statistic = |i| of.input(i).detach();
+        let var = (of.wanted(0) || of.wanted(1)).then(|| statistic(4));
         let gamma = of.wanted(0).then(|| of.input(1));
-        let centered = of.wanted(1).then(|| [of.input(0), of.input(3)]);
+        let centered = of.wanted(1).then(|| [of.input(0), statistic(3)]);
         let wants_beta = of.wanted(2);
         Gradient::of_first(move |dy| {
             let mut dx: InputGradients = smallvec![None; 3];

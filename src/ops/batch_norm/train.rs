@@ -1,6 +1,6 @@
 use super::cpu::{self, Parameters, Statistics};
 use super::{
-    BatchNormGrad, BatchNormParameters, SHAPES, absurd, channels, draw_eps, draw_operands,
+    BatchNormGrad, BatchNormParameters, SHAPES, absurd, beside, channels, draw_eps, draw_operands,
     operands, seen,
 };
 use crate::device::{self, DeviceError};
@@ -9,10 +9,10 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh, number};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
-use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::samples::{Draw, Sample};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{Gpu, Libraries, Scratch};
@@ -25,7 +25,7 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// - `new_running_mean = (1 - momentum) * running_mean + momentum * mean`, and the same for the running variance, which
 ///   takes the unbiased variance of the batch.
 ///
-/// Nothing is updated in place, so running it again is harmless. All outputs but `y` are constants to the gradient.
+/// Nothing is updated in place, so running it again is harmless. The running statistics are constants to the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchNorm {
     /// Weight of this batch in the running statistics.
@@ -113,9 +113,21 @@ impl Definition for BatchNorm {
         let wanted = [0, 1, 2].map(|i| of.wanted(i));
         let [x, gamma] = [0, 1].map(|i| of.input(i));
         let [mean, inv_std] = [1, 2].map(|i| of.output(i));
-        Gradient::of_first(move |dy| {
-            let all = Tensor::call(BatchNormGrad, &[&x, &gamma, &mean, &inv_std, dy])?;
-            Ok(all.into_iter().zip(wanted).map(|(dx, wanted)| wanted.then_some(dx)).collect())
+        Gradient::of_all(move |dys| {
+            let mut all: InputGradients = smallvec![None; 3];
+            if let Some(dy) = &dys[0] {
+                let found = Tensor::call(BatchNormGrad, &[&x, &gamma, &mean, &inv_std, dy])?;
+                all = found.into_iter().zip(wanted).map(|(dx, w)| w.then_some(dx)).collect();
+            }
+            if wanted[0] {
+                for more in of_statistics([&x, &mean, &inv_std], [&dys[1], &dys[2]])? {
+                    all[0] = Some(match &all[0] {
+                        Some(dx) => dx.add(&more)?,
+                        None => more,
+                    });
+                }
+            }
+            Ok(all)
         })
     }
 
@@ -139,6 +151,25 @@ impl Definition for BatchNorm {
         let op = Self { momentum: draw.absurd_number(), eps: draw.absurd_number() };
         (op.into(), vec![x, c, c, c, c])
     }
+}
+
+/// What gradients of `mean` and `inv_std` add to that of `x`, with `m` elements in each channel: `dmean / m` and
+/// `-inv_std^3 (x - mean) dinv_std / m`.
+fn of_statistics(
+    [x, mean, inv_std]: [&Tensor; 3],
+    [dmean, dinv_std]: [&Option<Tensor>; 2],
+) -> Result<SmallVec<[Tensor; 2]>, Error> {
+    let share = x.shape()[1] as f32 / x.layout().elements() as f32;
+    let mut all = SmallVec::new();
+    if let Some(dmean) = dmean {
+        all.push(beside(&dmean.affine(share, 0.0)?, x.rank())?.broadcast(x.shape())?);
+    }
+    if let Some(dinv_std) = dinv_std {
+        let factor = inv_std.square()?.mul(inv_std)?.mul(dinv_std)?.affine(-share, 0.0)?;
+        let centered = x.sub(&beside(mean, x.rank())?)?;
+        all.push(centered.mul(&beside(&factor, x.rank())?)?);
+    }
+    Ok(all)
 }
 
 impl Kernel for BatchNorm {
