@@ -243,4 +243,17 @@ unary! {
         |x| 1.0 / (1.0 + (-x).exp()),
         Real,
         |dy, y| y.sigmoid_grad(dy);
+    /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation of GELU
+    /// (Hendrycks and Gimpel, 2016)
+    Gelu gelu: TRANSCENDENTAL + 5.0,
+        #[inline(always)] |x| x * math::sigmoid(x * (1.595_769_2 + 0.071_354_814 * x * x)),
+        "x / (1.0f + expf(-x * (1.5957692f + 0.071354814f * x * x)))",
+        |x| x / (1.0 + (-x * (1.595_769_121_605_730_8 + 0.071_354_816_272_600_25 * x * x)).exp()),
+        Real,
+        |dy, x| {
+            let xx = x.square()?;
+            let gate = xx.affine(0.071_354_814, 1.595_769_2)?.mul(&x)?.sigmoid()?;
+            let slope = xx.affine(3.0 * 0.071_354_814, 1.595_769_2)?.mul(&x)?;
+            dy.mul(&gate.add(&gate.sigmoid_grad(&slope)?)?)
+        };
 }
