@@ -8,7 +8,7 @@ use remat::prelude::*;
 
 /// Sixty-four tensors of 1 MiB, each made from the one before, all kept.
 fn work(runtime: &Runtime) -> Result<Stats, Error> {
-    let mut kept = vec![runtime.tensor([1 << 18], vec![0.5; 1 << 18])?];
+    let mut kept = vec![runtime.tensor(&[1 << 18], vec![0.5; 1 << 18])?];
     for i in 0..63 {
         kept.push((&kept[i] + 1.0)?);
     }

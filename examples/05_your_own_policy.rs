@@ -19,7 +19,7 @@ impl Policy for CheapestBytes {
 
 /// Matrix products (dear) and scalings (cheap), all kept. Returns the share of the work done twice.
 fn work(runtime: &Runtime) -> Result<f64, Error> {
-    let mut x = runtime.tensor([256, 256], vec![1.0 / 256.0; 1 << 16])?;
+    let mut x = runtime.tensor(&[256, 256], vec![1.0 / 256.0; 1 << 16])?;
     let mut kept = Vec::new();
     for _ in 0..16 {
         let product = x.matmul(&x)?;

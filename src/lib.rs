@@ -7,7 +7,7 @@
 //! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("1MiB").cpu()?;
-//! let mut x = runtime.tensor([2], vec![1.0, 2.0])?;
+//! let mut x = runtime.tensor(&[2], vec![1.0, 2.0])?;
 //! let tape = Tape::new(&runtime);
 //! tape.watch(&mut x);
 //! let loss = (x.square()? + 1.0)?.mean()?;

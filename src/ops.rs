@@ -13,8 +13,8 @@
 //! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("64KiB").cpu()?;
-//! let image = runtime.tensor([1, 1, 4, 4], (0..16).map(|i| i as f32).collect())?;
-//! let edges = runtime.tensor([1, 1, 1, 2], vec![-1.0, 1.0])?;
+//! let image = runtime.tensor(&[1, 1, 4, 4], (0..16).map(|i| i as f32).collect())?;
+//! let edges = runtime.tensor(&[1, 1, 1, 2], vec![-1.0, 1.0])?;
 //! let y = image.conv2d(&edges, Conv2d { stride: [1, 1], padding: [0, 0] })?;
 //! assert_eq!(y.shape(), [1, 1, 4, 3]);
 //!

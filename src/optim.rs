@@ -11,7 +11,7 @@
 //! let runtime = Runtime::builder().budget("64KiB").cpu()?;
 //! let mut layer = Linear::new(&runtime, 2, 1)?;
 //! let mut sgd = Sgd::new(0.1, 0.9, 0.0);
-//! let x = runtime.tensor([2, 2], vec![1.0, 0.0, 0.0, 1.0])?;
+//! let x = runtime.tensor(&[2, 2], vec![1.0, 0.0, 0.0, 1.0])?;
 //!
 //! let tape = Tape::new(&runtime);
 //! tape.watch(&mut layer);

@@ -45,7 +45,7 @@ const QUEUE: usize = 1024;
 /// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-/// let x = runtime.tensor([2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+/// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
 /// let y = x.matmul(&x)?;
 /// drop(x);
 /// assert_eq!(y.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);

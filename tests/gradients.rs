@@ -11,7 +11,7 @@ use remat::autograd::Tape;
 use remat::op::Operation;
 use remat::ops::samples::each;
 use remat::ops::{Accumulate, BatchNormParameters, CrossEntropy, Distribution, Op, Random};
-use remat::{Dims, Error, HostTensor, PolicyKind, Runtime, Stats, Tensor};
+use remat::{Error, HostTensor, PolicyKind, Runtime, Stats, Tensor};
 use std::collections::BTreeSet;
 use walk::{Case, H, Pass, constant_inputs};
 
@@ -187,9 +187,7 @@ fn running_statistics_are_constants_to_the_gradient() {
             }
         }
     }
-    let put = |shape: &[usize], values: &[f32]| {
-        runtime.tensor(Dims::new(shape), values.to_vec()).unwrap()
-    };
+    let put = |shape: &[usize], values: &[f32]| runtime.tensor(shape, values.to_vec()).unwrap();
     let mut x = put(&[3, 1], &[1.0, 2.0, 4.0]);
     let [gamma, beta, mean, var] = [(); 4].map(|()| put(&[1], &[1.0]));
     let tape = Tape::new(&runtime);
@@ -225,7 +223,7 @@ fn tensors_used_twice_add_up() {
             Tensor::concat(&[&x[0], &x[1], &x[2].transpose()?, &x[0]], 0)?.square()
         }),
         Case::of("cross entropy, both outputs", &[&[3, 4]], |runtime, x| {
-            let labels = runtime.tensor([3], vec![1, 1, 0])?;
+            let labels = runtime.tensor(&[3], vec![1, 1, 0])?;
             let both = Tensor::apply(CrossEntropy, &[&x[0], &labels])?;
             both[0].mul(&both[1])
         }),
@@ -260,7 +258,7 @@ fn tensors_used_twice_add_up() {
 fn the_second_derivative_of_a_cube_is_six_times_its_root() {
     for target in targets() {
         let runtime = start(target);
-        let mut x = runtime.tensor([4], vec![-2.0, 0.0, 0.5, 3.0]).unwrap();
+        let mut x = runtime.tensor(&[4], vec![-2.0, 0.0, 0.5, 3.0]).unwrap();
         let tape = Tape::new(&runtime);
         tape.watch(&mut x);
         let cube = x.mul(&x).unwrap().mul(&x).unwrap().sum().unwrap();

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-/// let mut x = runtime.tensor([3], vec![1.0, 2.0, 3.0])?;
+/// let mut x = runtime.tensor(&[3], vec![1.0, 2.0, 3.0])?;
 /// let tape = Tape::new(&runtime);
 /// tape.watch(&mut x);
 /// let y = x.square()?.sum()?;
@@ -119,7 +119,7 @@ impl Tape {
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-    /// let mut x = runtime.tensor([2], vec![2.0, 3.0])?;
+    /// let mut x = runtime.tensor(&[2], vec![2.0, 3.0])?;
     /// let tape = Tape::new(&runtime);
     /// tape.watch(&mut x);
     /// let cube = (x.square()? * &x)?.sum()?;

@@ -32,8 +32,8 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 /// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-/// let x = runtime.tensor([2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
-/// let b = runtime.tensor([2], vec![10.0, 20.0])?;
+/// let x = runtime.tensor(&[2, 2], vec![1.0, 2.0, 3.0, 4.0])?;
+/// let b = runtime.tensor(&[2], vec![10.0, 20.0])?;
 /// let y = (x.matmul(&x)? + &b)?.relu()?;
 /// assert_eq!(y.shape(), [2, 2]);
 /// assert_eq!(y.to_vec::<f32>()?, [17.0, 30.0, 25.0, 42.0]);

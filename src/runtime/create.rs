@@ -3,7 +3,6 @@
 use super::Runtime;
 use crate::error::Error;
 use crate::host::{Element, HostTensor};
-use crate::layout::Dims;
 use crate::ops::{Distribution, Fill, Op, Random, Tensor, dims};
 
 impl Runtime<Op, HostTensor> {
@@ -11,12 +10,8 @@ impl Runtime<Op, HostTensor> {
     ///
     /// # Errors
     /// If the number of elements does not match the shape.
-    pub fn tensor<T: Element>(
-        &self,
-        shape: impl Into<Dims>,
-        elements: Vec<T>,
-    ) -> Result<Tensor, Error> {
-        self.put(HostTensor::new(shape, elements)?)
+    pub fn tensor<T: Element>(&self, shape: &[usize], elements: Vec<T>) -> Result<Tensor, Error> {
+        self.put(HostTensor::new(dims("put", shape)?, elements)?)
     }
 }
 
