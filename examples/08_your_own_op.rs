@@ -5,7 +5,7 @@
 
 use remat::Layout;
 use remat::device::{DeviceError, cpu};
-use remat::ops::{CudaKernel, CustomOp, Distribution, Gradient, Recorded};
+use remat::ops::{CudaKernel, CustomOp, Gradient, Recorded};
 use remat::prelude::*;
 
 /// `(x) -> (x * sigmoid(beta * x))`: swish (Ramachandran et al., 2017).
@@ -62,11 +62,10 @@ fn swish(x: &Tensor, beta: f32) -> Result<Tensor, Error> {
 
 /// The gradient of thirty-two layers.
 fn work(runtime: &Runtime) -> Result<Vec<f32>, Error> {
-    let normal = |std| Distribution::Normal { mean: 0.0, std };
-    let mut w = runtime.random(&[64, 64], normal(0.2))?;
+    let mut w = runtime.normal(&[64, 64], 0.0, 0.2)?;
     let tape = Tape::new(runtime);
     tape.watch(&mut w);
-    let mut y = runtime.random(&[256, 64], normal(1.0))?;
+    let mut y = runtime.normal(&[256, 64], 0.0, 1.0)?;
     for _ in 0..32 {
         y = swish(&y.matmul(&w)?, 1.5)?;
     }

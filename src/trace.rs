@@ -1,6 +1,6 @@
 //! Recording a run: every command with its sizes and costs, so that the lab can replay it.
 //!
-//! With the feature `serde`, [`JsonLines`] writes one JSON object a line, to a file or to anything else.
+//! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 use super::{Mode, Module, State, join};
 use crate::error::Error;
-use crate::ops::{self, Distribution, Tensor};
+use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
 /// A convolution of images `[n, inputs, h, w]`, without bias.
@@ -26,10 +26,7 @@ impl Conv2d {
     ) -> Result<Self, Error> {
         let std = (2.0 / (outputs * kernel * kernel).max(1) as f32).sqrt();
         Ok(Self {
-            weight: runtime.random(
-                &[outputs, inputs, kernel, kernel],
-                Distribution::Normal { mean: 0.0, std },
-            )?,
+            weight: runtime.normal(&[outputs, inputs, kernel, kernel], 0.0, std)?,
             conv: ops::Conv2d { stride: [stride; 2], padding: [kernel / 2; 2] },
         })
     }

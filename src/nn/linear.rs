@@ -1,6 +1,6 @@
 use super::{Mode, Module, State, join};
 use crate::error::Error;
-use crate::ops::{Distribution, Tensor};
+use crate::ops::Tensor;
 use crate::runtime::Runtime;
 
 /// `y = x weight^T + bias`, for `x [n, inputs]`.
@@ -19,10 +19,9 @@ impl Linear {
     /// If a size is absurd.
     pub fn new(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
         let bound = 1.0 / (inputs.max(1) as f32).sqrt();
-        let distribution = Distribution::Uniform { low: -bound, high: bound };
         Ok(Self {
-            weight: runtime.random(&[outputs, inputs], distribution)?,
-            bias: runtime.random(&[outputs], distribution)?,
+            weight: runtime.uniform(&[outputs, inputs], -bound..bound)?,
+            bias: runtime.uniform(&[outputs], -bound..bound)?,
         })
     }
 }

@@ -4,6 +4,7 @@ use super::Runtime;
 use crate::error::Error;
 use crate::host::{Element, HostTensor};
 use crate::ops::{Distribution, Fill, Op, Random, Tensor, dims};
+use std::ops::Range;
 
 impl Runtime<Op, HostTensor> {
     /// A tensor of these elements, in row-major order; see [`Runtime::put`].
@@ -49,6 +50,22 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
         let shape = dims("random", shape)?;
         let (key, counter) = self.next_random();
         self.first(Random { distribution, shape, key, counter })
+    }
+
+    /// Random numbers of a normal distribution; see [`Runtime::random`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn normal(&self, shape: &[usize], mean: f32, std: f32) -> Result<Tensor, Error> {
+        self.random(shape, Distribution::Normal { mean, std })
+    }
+
+    /// Random numbers evenly from a range; see [`Runtime::random`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn uniform(&self, shape: &[usize], range: Range<f32>) -> Result<Tensor, Error> {
+        self.random(shape, Distribution::Uniform { low: range.start, high: range.end })
     }
 
     fn first(&self, op: impl Into<Op>) -> Result<Tensor, Error> {
