@@ -35,13 +35,13 @@ pub use out_of_memory::OutOfMemory;
 pub use settings::{Dead, Placement, Settings};
 pub use stats::Stats;
 pub use table::{
-    ComputePath, Edge, PathKey, Residence, Storage, StorageKey, Table, Tensor, TensorKey, Use,
+    ComputePath, Edge, PathKey, Residence, Storage, StorageKey, Table, TensorInfo, TensorKey, Use,
 };
 pub use update_all::Issue;
 
 use crate::cost::CostModel;
 use crate::device::{Device, Place};
-use crate::error::Error;
+use crate::error::{DeviceFault, Error, HandleError, RuntimeError};
 use crate::layout::Layout;
 use crate::memory::{Arena, Space};
 use crate::policy::{Aging, Lowered, Policy};
@@ -185,12 +185,13 @@ impl<D: Device> Engine<D> {
     ) -> Result<Self, Error> {
         settings.check()?;
         if settings.placement == Placement::Counted && device.has_memory() {
-            return Err(Error::Settings(format!(
+            return Err(RuntimeError::Settings(format!(
                 "bytes without places are for devices without memory, and {} has some; choose Placement::Arena",
                 device.name()
-            )));
+            ))
+            .into());
         }
-        device.reserve(settings.budget).map_err(|e| Error::device("reserving the budget", &e))?;
+        device.reserve(settings.budget).map_err(|e| DeviceFault::of("reserving the budget", &e))?;
         Ok(Self {
             device,
             space: settings.space(),
@@ -234,7 +235,7 @@ impl<D: Device> Engine<D> {
     /// The layout of a tensor.
     ///
     /// # Errors
-    /// [`Error::UnknownTensor`] if the key is stale.
+    /// [`HandleError::Unknown`] if the key is stale.
     pub fn layout(&self, key: TensorKey) -> Result<Layout, Error> {
         self.tensor(key).map(|t| t.layout)
     }
@@ -246,7 +247,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Asks `wanted` before each run of a regeneration whether to give it up. If so,
-    /// the command fails with [`Error::Cancelled`], and all else is as it was.
+    /// the command fails with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and all else is as it was.
     pub fn interrupt_when(&mut self, wanted: impl Fn() -> bool + Send + 'static) {
         self.interrupt = Some(Box::new(wanted));
     }
@@ -286,7 +287,7 @@ impl<D: Device> Engine<D> {
     /// # Errors
     /// If the key is stale.
     pub fn alias(&mut self, key: TensorKey) -> Result<TensorKey, Error> {
-        let Tensor { storage, layout } = self.tensor(key)?;
+        let TensorInfo { storage, layout } = self.tensor(key)?;
         Ok(self.table.add_tensor(storage, layout))
     }
 
@@ -326,8 +327,8 @@ impl<D: Device> Engine<D> {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
-    fn tensor(&self, key: TensorKey) -> Result<Tensor, Error> {
-        self.table.tensor(key).copied().ok_or(Error::UnknownTensor)
+    fn tensor(&self, key: TensorKey) -> Result<TensorInfo, Error> {
+        self.table.tensor(key).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
     /// What a storage is called in reports.

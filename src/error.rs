@@ -1,133 +1,125 @@
-//! What can go wrong, and what to do about it.
+//! What can go wrong, by what can be done about it.
+//!
+//! [`Error`] has a variant for each family. What went wrong in particular is the family's own error, wrapped in a
+//! [`Failure`]: it gives the failure a key, by which clones of one failure are told from failures that look alike.
 
-use crate::device::DeviceError;
+mod failure;
+mod kinds;
+
+pub use failure::{Failure, FailureKey};
+pub use kinds::{CallbackError, DeviceFault, HandleError, RegenerationError, RuntimeError};
+
 use crate::engine::OutOfMemory;
-use crate::host::ElementCountError;
+use crate::host::HostError;
 use crate::op::OpError;
-use std::sync::Arc;
 
-/// An error of the engine or the runtime. Cheap to clone: one failed op can be the reason of many failed tensors.
+/// An error of the engine or the runtime. Cheap to clone: one failed op can be why many tensors are lost.
+///
+/// ```
+/// use remat::Error;
+/// use remat::error::RegenerationError;
+///
+/// fn advice(error: &Error) -> &str {
+///     match error {
+///         Error::OutOfMemory(_) => "take a smaller batch, or a larger budget",
+///         Error::Regeneration(e) if **e == RegenerationError::Cancelled => "as you wish",
+///         _ => "see the message",
+///     }
+/// }
+/// assert_eq!(advice(&RegenerationError::Cancelled.into()), "as you wish");
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Inputs that do not fit the op. Nothing was done.
+    /// Inputs that do not fit an op. Nothing was done.
     #[error(transparent)]
-    Op(#[from] OpError),
-    /// Host data whose shape and number of elements do not agree.
+    Op(Failure<OpError>),
+    /// Data that cannot be in host memory as asked.
     #[error(transparent)]
-    ElementCount(#[from] ElementCountError),
-    /// An op, an upload or a read needs more memory than can be freed.
+    Host(Failure<HostError>),
+    /// An op, an upload or a read needs more memory than can be freed: with a larger budget or a smaller batch it
+    /// may pass.
     #[error(transparent)]
-    OutOfMemory(Arc<OutOfMemory>),
-    /// The device failed while running an op, or a kernel panicked.
-    #[error("{op} failed on the device: {message}")]
-    Device {
-        /// What was running.
-        op: Arc<str>,
-        /// What the device said.
-        message: Arc<str>,
-    },
-    /// A callback panicked: a method of an op, a cost model or a policy.
-    #[error("{what} panicked: {message}")]
-    Panicked {
-        /// Which callback.
-        what: Arc<str>,
-        /// What the panic said.
-        message: Arc<str>,
-    },
-    /// A cost model returned an invalid cost.
-    #[error(
-        "the cost model `{model}` says that {op} costs {cost}; a finite number from 0 up was expected"
-    )]
-    Cost {
-        /// The cost model.
-        model: Arc<str>,
-        /// What was run.
-        op: Arc<str>,
-        /// Its answer.
-        cost: f64,
-    },
-    /// A device that could not be opened.
+    OutOfMemory(Failure<OutOfMemory>),
+    /// The device failed, or a kernel panicked.
     #[error(transparent)]
-    NoDevice(DeviceError),
-    /// Recomputing costs more than the limit that was set.
-    #[error(
-        "recomputing costs {ratio:.2} times the work itself, above the recompute limit of {limit}: \
-         raise the budget, or the limit"
-    )]
-    RecomputeLimit {
-        /// Recomputed cost over first-time cost.
-        ratio: f64,
-        /// The limit.
-        limit: f64,
-    },
-    /// Regenerating what one command reads takes far more runs than there are ops to run.
-    #[error(
-        "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \
-         regeneration limit of {limit} times running each once; raise the budget or the limit, or keep or \
-         commit a value on the way"
-    )]
-    RegenerationLimit {
-        /// Runs until it was given up.
-        runs: usize,
-        /// Different ops among them, and those that were still to run.
-        paths: usize,
-        /// The limit.
-        limit: f64,
-    },
-    /// A regeneration was cancelled.
-    #[error("cancelled while regenerating evicted tensors")]
-    Cancelled,
-    /// A key whose tensor is gone, or that belongs to another engine.
-    #[error("no such tensor: it was deleted, or belongs to another engine")]
-    UnknownTensor,
-    /// A handle from another runtime.
-    #[error("{op}: input {input} is a tensor of another runtime; get() it there and put() it here")]
-    ForeignTensor {
-        /// What it was given to.
-        op: String,
-        /// Position among its inputs.
-        input: usize,
-    },
-    /// A recording could not be written.
-    #[error("the recording could not be written: {0}")]
-    Recording(Arc<std::io::Error>),
-    /// The runtime's worker thread is gone.
-    #[error("the runtime has stopped: {why}")]
-    Stopped {
-        /// What ended it.
-        why: Arc<str>,
-    },
-    /// Settings that make no sense.
-    #[error("{0}")]
-    Settings(String),
+    Device(Failure<DeviceFault>),
+    /// Code that a user gave to the runtime panicked, or returned nonsense.
+    #[error(transparent)]
+    Callback(Failure<CallbackError>),
+    /// Regenerating evicted tensors was given up.
+    #[error(transparent)]
+    Regeneration(Failure<RegenerationError>),
+    /// A handle or key that cannot be used here.
+    #[error(transparent)]
+    Handle(Failure<HandleError>),
+    /// The runtime cannot be started, has stopped, or could not write its recording.
+    #[error(transparent)]
+    Runtime(Failure<RuntimeError>),
 }
 
 impl Error {
-    /// Whether both are clones of one failure.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::OutOfMemory(a), Self::OutOfMemory(b)) => Arc::ptr_eq(a, b),
-            (Self::Device { message: a, .. }, Self::Device { message: b, .. })
-            | (Self::Panicked { message: a, .. }, Self::Panicked { message: b, .. })
-            | (Self::Cost { op: a, .. }, Self::Cost { op: b, .. }) => Arc::ptr_eq(a, b),
-            (Self::RecomputeLimit { ratio: a, .. }, Self::RecomputeLimit { ratio: b, .. }) => {
-                a.to_bits() == b.to_bits()
-            }
-            (
-                Self::RegenerationLimit { runs: a, paths: b, .. },
-                Self::RegenerationLimit { runs: c, paths: d, .. },
-            ) => (a, b) == (c, d),
-            (Self::Cancelled, Self::Cancelled) => true,
-            _ => false,
+    /// Which failure this error reports. All that is lost to one failure is lost with the same key; two failures never
+    /// share one, however alike they look.
+    #[must_use]
+    pub fn key(&self) -> FailureKey {
+        match self {
+            Self::Op(e) => e.key(),
+            Self::Host(e) => e.key(),
+            Self::OutOfMemory(e) => e.key(),
+            Self::Device(e) => e.key(),
+            Self::Callback(e) => e.key(),
+            Self::Regeneration(e) => e.key(),
+            Self::Handle(e) => e.key(),
+            Self::Runtime(e) => e.key(),
         }
     }
+}
 
-    pub(crate) fn panicked(what: String, message: String) -> Self {
-        Self::Panicked { what: what.into(), message: message.into() }
-    }
+macro_rules! families {
+    ($($variant:ident: $error:ty),* $(,)?) => {$(
+        /// A new failure.
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::$variant(Failure::new(error))
+            }
+        }
+    )*};
+}
 
-    pub(crate) fn device(op: &str, error: &DeviceError) -> Self {
-        Self::Device { op: op.into(), message: Arc::clone(&error.0) }
+families! {
+    Op: OpError,
+    Host: HostError,
+    OutOfMemory: OutOfMemory,
+    Device: DeviceFault,
+    Callback: CallbackError,
+    Regeneration: RegenerationError,
+    Handle: HandleError,
+    Runtime: RuntimeError,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two that were cancelled, or gave up after as many runs, were taken for one.
+    #[test]
+    fn clones_are_one_failure_and_those_that_look_alike_are_two() {
+        let limit = || RegenerationError::RegenerationLimit { runs: 3, paths: 1, limit: 2.0 };
+        let errors: [fn() -> Error; 3] = [
+            || RegenerationError::Cancelled.into(),
+            || OpError::new("add", "no").into(),
+            || HandleError::Unknown.into(),
+        ];
+        for error in errors
+            .into_iter()
+            .map(|make| [make(), make()])
+            .chain([[limit().into(), limit().into()]])
+        {
+            let [a, b] = error;
+            assert_eq!(a.to_string(), b.to_string());
+            assert_eq!(a.key(), a.clone().key());
+            assert_ne!(a.key(), b.key());
+        }
     }
 }

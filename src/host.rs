@@ -66,30 +66,32 @@ macro_rules! elements {
 
 elements! { f32: F32, i32: I32 }
 
-/// A shape that does not match its number of elements.
+/// Why there is no such [`HostTensor`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shape {shape} has {expected} elements, but {found} were given")]
-pub struct ElementCountError {
-    /// The requested shape.
-    pub shape: Dims,
-    /// How many elements it has.
-    pub expected: usize,
-    /// How many there were.
-    pub found: usize,
-}
-
-/// More elements than the host has memory for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this machine has no room for {elements} elements of {dtype} (shape {shape}) in host memory"
-)]
-pub struct HostMemoryError {
-    /// The requested type.
-    pub dtype: DType,
-    /// The requested shape.
-    pub shape: Dims,
-    /// How many elements it has; `usize::MAX` stands for any number above.
-    pub elements: usize,
+#[non_exhaustive]
+pub enum HostError {
+    /// A shape that does not match the number of elements.
+    #[error("shape {shape} has {expected} elements, but {found} were given")]
+    ElementCount {
+        /// The requested shape.
+        shape: Dims,
+        /// How many elements it has; `usize::MAX` stands for any number above.
+        expected: usize,
+        /// How many there were.
+        found: usize,
+    },
+    /// More elements than the host has memory for.
+    #[error(
+        "this machine has no room for {elements} elements of {dtype} (shape {shape}) in host memory"
+    )]
+    Memory {
+        /// The requested type.
+        dtype: DType,
+        /// The requested shape.
+        shape: Dims,
+        /// How many elements it has; `usize::MAX` stands for any number above.
+        elements: usize,
+    },
 }
 
 impl HostTensor {
@@ -97,24 +99,21 @@ impl HostTensor {
     ///
     /// # Errors
     /// If their number does not match the shape.
-    pub fn new<T: Element>(
-        shape: impl Into<Dims>,
-        elements: Vec<T>,
-    ) -> Result<Self, ElementCountError> {
+    pub fn new<T: Element>(shape: impl Into<Dims>, elements: Vec<T>) -> Result<Self, HostError> {
         let shape = check(shape.into(), elements.len())?;
         Ok(Self { shape, data: T::data(elements) })
     }
 
     /// # Errors
     /// If the number of elements does not match the shape.
-    pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, ElementCountError> {
+    pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, HostError> {
         let shape = check(shape.into(), data.len())?;
         Ok(Self { shape, data: HostData::F32(data) })
     }
 
     /// # Errors
     /// If the number of elements does not match the shape.
-    pub fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Result<Self, ElementCountError> {
+    pub fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Result<Self, HostError> {
         let shape = check(shape.into(), data.len())?;
         Ok(Self { shape, data: HostData::I32(data) })
     }
@@ -134,16 +133,16 @@ impl HostTensor {
     /// use remat::{DType, HostTensor};
     /// assert_eq!(HostTensor::zeros(DType::F32, [2, 3])?.as_f32(), Some(&[0.0; 6][..]));
     /// assert!(HostTensor::zeros(DType::F32, [usize::MAX, 2]).is_err());
-    /// # Ok::<(), remat::HostMemoryError>(())
+    /// # Ok::<(), remat::HostError>(())
     /// ```
-    pub fn zeros(dtype: DType, shape: impl Into<Dims>) -> Result<Self, HostMemoryError> {
+    pub fn zeros(dtype: DType, shape: impl Into<Dims>) -> Result<Self, HostError> {
         let shape = shape.into();
         let elements = shape.elements();
         let data = match dtype {
             DType::I32 => try_zeroed_vec(elements).map(HostData::I32),
             DType::F32 | DType::U8 => try_zeroed_vec(elements).map(HostData::F32),
         };
-        let data = data.map_err(|()| HostMemoryError { dtype, shape, elements })?;
+        let data = data.map_err(|()| HostError::Memory { dtype, shape, elements })?;
         Ok(Self { shape, data })
     }
 
@@ -202,9 +201,13 @@ impl HostTensor {
     }
 }
 
-fn check(shape: Dims, found: usize) -> Result<Dims, ElementCountError> {
+fn check(shape: Dims, found: usize) -> Result<Dims, HostError> {
     let expected = shape.elements();
-    if expected == found { Ok(shape) } else { Err(ElementCountError { shape, expected, found }) }
+    if expected == found {
+        Ok(shape)
+    } else {
+        Err(HostError::ElementCount { shape, expected, found })
+    }
 }
 
 impl fmt::Debug for HostTensor {
@@ -233,7 +236,8 @@ mod tests {
         ] {
             for dtype in [DType::F32, DType::I32, DType::U8] {
                 let error = HostTensor::zeros(dtype, shape).unwrap_err();
-                assert_eq!((error.shape, error.dtype), (shape, dtype));
+                let elements = shape.elements();
+                assert_eq!(error, HostError::Memory { dtype, shape, elements });
                 assert!(error.to_string().contains(&shape.to_string()), "{error}");
             }
         }

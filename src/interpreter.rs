@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Reading};
 use crate::engine::{Engine, Issue, Keys, LastRun, TensorKey, caught, words};
-use crate::error::Error;
+use crate::error::{Error, HandleError, RuntimeError};
 use crate::op::{Operation as _, Output, Outputs};
 use crate::ops::{Home, Ids};
 use crate::runtime::{Call, Command, Consumed, Control, Message};
@@ -427,7 +427,7 @@ impl<D: Device> Interpreter<D> {
     }
 
     fn key(&self, id: u64) -> Result<TensorKey, Error> {
-        self.tensors.get(&id).copied().ok_or(Error::UnknownTensor)
+        self.tensors.get(&id).copied().ok_or_else(|| HandleError::Unknown.into())
     }
 
     /// Keeps the failure of a command that nobody waits for.
@@ -449,7 +449,7 @@ struct Given<'a> {
 }
 
 fn recording(error: io::Error) -> Error {
-    Error::Recording(Arc::new(error))
+    RuntimeError::Recording(error).into()
 }
 
 #[cfg(test)]
@@ -463,7 +463,8 @@ mod tests {
     use crate::ops::{Accumulate, Contiguous, Op};
     use crate::policy::PolicyKind;
 
-    /// The handle made for the engine to consume stayed when the engine refused the update.
+    /// The handle made for the engine to consume stayed when the engine refused the update, and the refusal was told
+    /// again and again.
     #[test]
     fn an_update_that_the_engine_refuses_leaves_no_handle() {
         let costs = CostModelKind::Flops.build();
@@ -484,10 +485,11 @@ mod tests {
         interpreter.execute(Command::Apply(call(Contiguous.into(), 0, view, 1)));
         // Another handle keeps the old value, and what is not contiguous is not updated.
         let update = |made| call(Accumulate.into(), 1, Output::InPlace { input: 0 }, made);
-        interpreter.execute(Command::Apply(update(2)));
-        assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
-        interpreter.execute(Command::UpdateAll(vec![update(3)]));
-        assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
+        for command in [Command::Apply(update(2)), Command::UpdateAll(vec![update(3)])] {
+            interpreter.execute(command);
+            assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
+            assert!(interpreter.engine.take_failure().is_none(), "it is told once");
+        }
         assert_eq!(interpreter.engine.stats().tensors, 4, "two of them are names of the view");
         interpreter.delete((0..4).collect());
         assert_eq!(interpreter.engine.stats().tensors, 0);

@@ -16,7 +16,9 @@ mod unbudgeted;
 mod unit;
 
 pub use feasibility::{Feasibility, feasibility};
-pub use program::{Instruction, Made, Op, OpInfo, Program, ProgramError, RepeatError, TensorId};
+pub use program::{
+    Instruction, Made, OpInfo, Program, ProgramError, ProgramOp, RepeatError, TensorId,
+};
 pub use replay::{Costs, Outcome, Replay, Status};
 pub use spread::Spread;
 pub use sweep::{Grid, Job, Row, Verdict, sweep};

@@ -32,6 +32,7 @@
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
+//! | [`error`] | what can go wrong, by family |
 //!
 //! The feature `data` adds data sets, `serde` traces and snapshots as text, `lab` the lab, `cuda` NVIDIA GPUs, and
 //! `cli`, a default, the program.
@@ -39,7 +40,7 @@
 //! # Errors
 //!
 //! Ops return at once. Operands that do not fit are an error there. A failure on the device is reported by the next read
-//! of a tensor that depends on it, or by the next [`Runtime::sync`]; see [`Error`].
+//! of a tensor that depends on it, or by the next [`Runtime::sync`]. [`Error`] has a variant per family of errors.
 
 #![forbid(clippy::undocumented_unsafe_blocks)]
 #![deny(unsafe_code)]
@@ -52,7 +53,7 @@ mod cost;
 pub mod data;
 pub mod device;
 pub mod engine;
-mod error;
+pub mod error;
 mod host;
 mod interpreter;
 #[cfg(feature = "lab")]
@@ -72,7 +73,7 @@ pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
 pub use engine::{Dead, Engine, OutOfMemory, Placement, Settings, Stats};
 pub use error::Error;
-pub use host::{Element, ElementCountError, HostData, HostMemoryError, HostTensor};
+pub use host::{Element, HostData, HostError, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
 pub use policy::PolicyKind;

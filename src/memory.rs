@@ -38,7 +38,7 @@
 //!
 //! # Regions
 //!
-//! Usually there is one region, the budget. A [`Pool`] takes them one by one from a [`Source`] instead,
+//! Usually there is one region, the budget. A [`Pool`] takes them one by one from a [`RegionSource`] instead,
 //! each twice as long as the one before, and gives those back that hold no block. Between two regions
 //! the ring has a *wall*, a record of no bytes that counts as a block, so nothing merges across it and
 //! no look-up has to ask.
@@ -89,7 +89,7 @@ mod tests;
 pub use arena::Arena;
 pub use compact::Move;
 pub use place::End;
-pub use pool::{Growth, Pool, Source};
+pub use pool::{Growth, Pool, RegionSource};
 pub use region::Region;
 pub use report::{Holder, Report, SizeClass};
 pub use slab::Block;
@@ -97,7 +97,7 @@ pub use snapshot::{MappedChunk, MappedHolder, Snapshot};
 pub use space::Held;
 pub(crate) use space::Space;
 pub use split::SplitRule;
-pub use stats::Stats;
+pub use stats::ArenaStats;
 pub use walk::{Chunk, Chunks, Content, FreeNeighbors};
 
 /// What offsets and sizes are multiples of, in bytes, unless said otherwise: enough for any

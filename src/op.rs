@@ -1,33 +1,33 @@
 //! The contract between the engine and the operations it runs.
 //!
-//! The engine is generic over its op type: it never looks inside one. It asks what the outputs look
-//! like, how much work they are, and whether running it again is allowed.
+//! The engine is generic over its op type and never looks inside an op. It asks for the layouts of the outputs, for
+//! the work, and whether the op may run again.
 
 use crate::layout::Layout;
 use std::fmt;
 
-/// What one output of an op is made of.
+/// Where an output of an op gets its storage from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A storage of its own, packed in row-major order. The layout must be contiguous with offset 0.
     Fresh(Layout),
-    /// Another look at the storage of input `input`: no bytes, no kernel, no cost.
+    /// A view of the storage of input `input`: no bytes, no kernel, no cost.
     View {
         /// Position in the input list.
         input: usize,
         /// Layout within that input's storage.
         layout: Layout,
     },
-    /// The updated value of input `input`, which is consumed. It takes over the input's storage
-    /// where nothing else needs the old value; otherwise the engine copies the old value first.
-    /// Either way the kernel finds the old value in the output and overwrites it.
+    /// The updated value of input `input`, whose handle is consumed. It takes over the input's storage if nothing else
+    /// needs the old value; otherwise the engine copies the old value first. Either way the kernel finds the old value
+    /// in the output and overwrites it.
     InPlace {
         /// Position in the input list; that input must be contiguous.
         input: usize,
     },
 }
 
-/// Lists of outputs are of this type; re-exported so that they can be written down with `smallvec!`.
+/// Re-exported, so that [`Outputs`] can be written with `smallvec!`.
 pub use smallvec::{SmallVec, smallvec};
 
 /// The outputs of an op, in order.
@@ -36,29 +36,28 @@ pub type Outputs = SmallVec<[Output; 2]>;
 /// An operation on tensors.
 ///
 /// # Contract
-/// Running an op again on the same input bits must give the same output bits: that is what makes
-/// evicting and recomputing invisible. Random ops carry their key and counter.
+/// Running an op again on the same input bits must give the same output bits. This makes eviction and
+/// rematerialization invisible. Random ops carry their key and counter.
 ///
-/// Either all outputs are views or none is. An op with an in-place output is never run again: all
-/// of its outputs become leaves.
+/// Either all outputs are views, or none is. An op with an in-place output is never run again: all of its outputs
+/// become leaves.
 pub trait Operation: fmt::Debug + Send + 'static {
-    /// Short name, for events, traces and error messages.
+    /// A short name, for events, traces and error messages.
     fn name(&self) -> &str;
 
-    /// Shapes, types and placement of the outputs.
+    /// The layouts of the outputs, and where each gets its storage from.
     ///
     /// # Errors
     /// If the inputs do not fit the op; the message says which and why.
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError>;
 
-    /// Floating-point operations of one run, for the `flops` cost model. Defaults to one per output
-    /// element.
+    /// Floating-point operations of one run, for the `flops` cost model. Default: one per output element.
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
         outputs.iter().map(|o| o.elements() as f64).sum()
     }
 
-    /// Whether running it again gives the same bits. Ops with effects outside the device (reading a
-    /// file, a collective) say no, and their outputs become leaves.
+    /// Whether it may run again and gives the same bits then. An op with effects outside the device (reading a file, a
+    /// collective) returns false, and its outputs become leaves.
     fn rematerializable(&self) -> bool {
         true
     }
@@ -82,7 +81,7 @@ impl OpError {
     }
 }
 
-/// The part of the contract that shapes can tell. `inputs` gives the layout of an input, if it is there.
+/// Checks the part of the contract that layouts can tell. `inputs` gives the layout of an input, if it exists.
 pub(crate) fn check_outputs<'a>(
     op: &impl Operation,
     inputs: impl Fn(usize) -> Option<&'a Layout>,

@@ -1,8 +1,8 @@
-//! The ops that come with the crate, and tensors to write with them.
+//! The ops of the crate, and the handle [`Tensor`] whose methods they are.
 //!
-//! Each op, or small family, is a module: what it takes and gives with its formula, how much work it is, how it runs
-//! on each device, its gradient and what that reads, its method on [`Tensor`], and samples for tests. The registry
-//! below has a line for each module; there is no other list of ops. Ops of one's own are [`Op::Custom`].
+//! Each op, or small family of ops, is a module with all there is to know about it: inputs, outputs and formula, work,
+//! kernels for each device, gradient, method on [`Tensor`], and samples for tests. The registry below has one line per
+//! module; there is no other list of ops. Your own ops are [`Op::Custom`].
 //!
 //! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise.
 //!
@@ -72,7 +72,7 @@ macro_rules! registry {
     ($($family:ident: $($op:ident),*;)*) => {
         $(pub use $family::{$($op),*};)*
 
-        /// An op. What each takes and gives is said at its type.
+        /// An op. Its type documents its inputs and outputs.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Op {
@@ -91,7 +91,7 @@ macro_rules! registry {
         })*)*
 
         impl Op {
-            /// What there is to know about it.
+            /// The op's own module.
             fn definition(&self) -> &dyn Definition {
                 match self {
                     $($(Self::$op(op) => op,)*)*
@@ -99,7 +99,7 @@ macro_rules! registry {
                 }
             }
 
-            /// One of each name.
+            /// One op of each name.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
                 $($(all.extend(<$op as Registered>::each().into_iter().map(Self::$op));)*)*
@@ -107,7 +107,7 @@ macro_rules! registry {
             }
         }
 
-        /// The files of all CUDA kernels, each once.
+        /// All files of CUDA kernels, each once.
         #[cfg(all(test, feature = "cuda"))]
         pub(crate) fn families() -> Vec<&'static cuda::Family> {
             let mut all: Vec<&'static cuda::Family> = Vec::new();
@@ -153,7 +153,7 @@ impl Operation for Op {
 }
 
 impl Op {
-    /// What runs it.
+    /// Its kernels.
     fn kernel(&self) -> Result<&dyn Kernel, DeviceError> {
         self.definition().kernel().ok_or_else(|| {
             DeviceError::new(format!("{} is a view: there is nothing to run", self.name()))

@@ -1,8 +1,8 @@
-//! What a program holds: a [`Runtime`] to give commands to, and [`Tensor`] handles.
+//! What a program holds: a [`Runtime`], which takes commands, and [`Tensor`] handles.
 //!
-//! Commands are sent to a worker thread and executed there in order; see `interpreter.rs`. All but
-//! `get` and `sync` return at once. Shapes are inferred here, on the caller's thread, so a question
-//! about a shape never waits, and a shape that does not fit is an error at the call that made it.
+//! Commands are sent to a worker thread, which executes them in order; see `interpreter.rs`. All but `get` and `sync`
+//! return at once. Shapes are inferred here, on the caller's thread. So asking for a shape never waits, and operands
+//! that do not fit are an error at once.
 
 mod builder;
 mod command;
@@ -18,7 +18,7 @@ pub use pending::Pending;
 pub use update::Update;
 
 use crate::engine::{Stats, inferred};
-use crate::error::Error;
+use crate::error::{Error, HandleError};
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::{Operation, Output, Outputs, check_outputs};
@@ -31,15 +31,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// Commands that may wait for the worker. A caller that is further ahead waits, too.
+/// Most commands that wait for the worker. A caller that is further ahead blocks.
 const QUEUE: usize = 1024;
 
 /// A runtime: tensors under a hard memory budget.
 ///
-/// Generic over the op type and the host data, which default to those of the crate. Cheap to clone;
-/// all clones give commands to the same worker. Dropping the last one finishes what was sent, ends
-/// the worker and frees everything; tensors that outlive it are useless. Regenerations are abandoned
-/// if no [`Pending`] answer is left that could be read.
+/// Generic over the type of ops and of host data, with the crate's own as defaults. Cheap to clone; all clones send
+/// commands to the same worker. Dropping the last clone waits until all commands are done, ends the worker and frees
+/// everything; tensors that outlive it are useless. Regenerations are abandoned then if no [`Pending`] answer is left
+/// to read.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -68,7 +68,7 @@ struct Shared<O: Operation, H> {
     layout_of: fn(&H) -> Layout,
 }
 
-/// A worker, as the runtime has it.
+/// The runtime's end of a worker.
 struct Worker<O: Operation, H> {
     sender: Sender<Message<O, H>>,
     thread: JoinHandle<()>,
@@ -78,7 +78,7 @@ struct Worker<O: Operation, H> {
 }
 
 impl Runtime {
-    /// Describes a runtime, to be started.
+    /// A description of a runtime, to set options on and start.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -98,7 +98,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             seed,
             layout_of,
         });
-        // Methods of tensors are for the crate's ops.
+        // Methods of tensors work with the crate's ops only.
         let any: Arc<dyn Any + Send + Sync> = Arc::clone(&shared) as _;
         if let Ok(shared) = any.downcast::<Shared<Op, HostTensor>>() {
             let runs: Arc<dyn Runs> = shared;
@@ -107,22 +107,22 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Self { shared }
     }
 
-    /// Uploads a value from the host. The host copy is shared, and kept as long as it may be needed again, so
-    /// that the tensor can be evicted; [`Stats::host_bytes`] counts these copies, which are not part of the
-    /// budget. [`Runtime::put_leaf`] keeps none.
+    /// Uploads a value from the host. The host copy is shared, and kept as long as it may be needed, so that the tensor
+    /// can be evicted. Host copies do not count against the budget; [`Stats::host_bytes`] counts them.
+    /// [`Runtime::put_leaf`] keeps none.
     ///
-    /// If there is no room on the device, the value is uploaded later, when an op or a `get` reads it.
+    /// If there is no room on the device, the value is uploaded when an op or a `get` reads it.
     ///
     /// Waits while more than 64 MiB of earlier values are on their way to the worker.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn put(&self, host: impl Into<Arc<H>>) -> Result<Tensor, Error> {
         self.upload(host.into(), false)
     }
 
-    /// Uploads a value that is never evicted, so that no host copy is kept. If there is no room on the device, it is
-    /// uploaded later, as with [`Runtime::put`].
+    /// Uploads a value that is never evicted, so that no host copy is kept once it is on the device. If there is no
+    /// room, it is uploaded later, as with [`Runtime::put`].
     ///
     /// # Errors
     /// As for [`Runtime::put`].
@@ -137,13 +137,12 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(tensor)
     }
 
-    /// Runs an op. All inputs keep their values: an op that updates in place works on copies here; see
-    /// [`Runtime::update`].
+    /// Runs an op. All inputs keep their values: an op that updates in place works on a copy. See [`Runtime::update`].
     ///
     /// # Errors
-    /// If the inputs do not fit the op or belong to another runtime, or it has no gradient and one of them is
-    /// watched. What happens on the device is reported by the next `get` of a tensor that depends on it, or the
-    /// next `sync`.
+    /// If the inputs do not fit the op or belong to another runtime, or the op has no gradient and a tape watches one
+    /// of them. A failure on the device is reported by the next `get` of a tensor that depends on it, or the next
+    /// `sync`.
     pub fn apply(&self, op: impl Into<O>, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         self.shared.apply(op.into(), inputs)
     }
@@ -151,9 +150,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// The value of a tensor. Waits for the commands before it.
     ///
     /// # Errors
-    /// The failure that the tensor depends on, wherever it happened first; or that regenerating it
-    /// does not fit, takes too many runs or was cancelled; or that it belongs to another runtime. Or else the failure
-    /// for which an update was skipped, if nobody was told: the next `get` returns the value.
+    /// - The failure to which the tensor was lost.
+    /// - The failure that made an update be skipped, if it was not reported yet. The next `get` returns the value.
+    /// - If regenerating the tensor does not fit, takes too many runs or was cancelled.
+    /// - If the tensor belongs to another runtime.
     pub fn get(&self, tensor: &Tensor) -> Result<H, Error> {
         self.get_later(tensor)?.wait()
     }
@@ -161,7 +161,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Asks for the value of a tensor as it is now, without waiting for it.
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime; all else is reported by [`Pending::wait`].
+    /// If the tensor belongs to another runtime. [`Pending::wait`] reports all other errors.
     pub fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
         self.shared.get_later(tensor)
     }
@@ -175,25 +175,24 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.send(Command::Drop { id })
     }
 
-    /// Cancels regenerations for the commands sent so far: before the next op runs again, the command that needs
-    /// it fails with [`Error::Cancelled`], and so do the commands after it that would have to regenerate something.
-    /// Everything else stays as it is, and commands sent from now on are not affected. Call it from any thread, for
-    /// example from a Ctrl-C handler.
+    /// Cancels regenerations for the commands sent so far. Before the next op runs again, the command that needs it
+    /// fails with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and so do the commands
+    /// after it that would have to regenerate something. Everything else stays as it is, and commands sent from now on
+    /// are not affected. Call it from any thread, for example from a Ctrl-C handler.
     pub fn cancel(&self) {
         self.shared.control.cancel();
     }
 
-    /// A handle that cancels like [`Runtime::cancel`], and does not keep the runtime alive.
+    /// A handle to cancel with, like [`Runtime::cancel`], that does not keep the runtime alive.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.shared.control))
     }
 
-    /// Makes a tensor a leaf: resident for good, its history free to go, and its host copy given up.
+    /// Makes a tensor a leaf: it stays resident, and its history and its host copy are freed.
     ///
     /// # Errors
-    /// If the tensor belongs to another runtime. That it cannot be regenerated is reported by the next
-    /// `sync`.
+    /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync` reports that.
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
         self.shared.send(Command::Commit { id })
@@ -208,46 +207,46 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.send(Command::Label { id, label: label.into() })
     }
 
-    /// Marks the end of a step of the training loop. A held tensor that was made from a value of an earlier step
-    /// becomes a leaf if that value is no longer held, so that history stays bounded.
+    /// Marks the end of a step of the training loop. A tensor that was computed from a value of an earlier step becomes
+    /// a leaf if that value has no handle any more. This keeps history bounded.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn step(&self) -> Result<(), Error> {
         self.shared.send(Command::Step)
     }
 
-    /// What [`Runtime::replace`] replaced so far stays.
+    /// Makes all [`Runtime::replace`] so far final.
     pub(crate) fn confirm(&self) -> Result<(), Error> {
         self.shared.send(Command::Confirm)
     }
 
-    /// Waits until everything sent so far is done.
+    /// Waits until all commands sent so far are done.
     ///
     /// # Errors
-    /// The first failure that was not returned before.
+    /// The first failure that was not reported before.
     pub fn sync(&self) -> Result<(), Error> {
         self.shared.ask(|reply| Command::Sync { reply })?.wait()
     }
 
-    /// The counters, after everything sent so far.
+    /// The counters, after all commands sent so far.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn stats(&self) -> Result<Stats, Error> {
         self.stats_later()?.wait()
     }
 
-    /// Asks for the counters as they will be after everything sent so far, without waiting for them.
+    /// Asks for the counters after all commands sent so far, without waiting for them.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn stats_later(&self) -> Result<Pending<Stats>, Error> {
         self.shared.ask(|reply| Command::Stats { reply })
     }
 
-    /// Ends the recording and writes out the rest of it. Without this, it ends when the runtime is dropped, and
-    /// errors are only logged.
+    /// Ends the recording and writes out the rest of it. Otherwise it ends when the runtime is dropped, and errors are
+    /// only logged.
     ///
     /// # Errors
     /// If it could not be written.
@@ -255,7 +254,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Command::FinishRecording { reply })?.wait()
     }
 
-    /// Key and counter of the next random op: the runtime's seed, and a number never used before.
+    /// Key and counter for the next random op: the runtime's seed, and a number that was not used before.
     #[must_use]
     pub fn next_random(&self) -> (u64, u64) {
         self.shared.next_random()
@@ -266,7 +265,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     fn apply(&self, op: O, inputs: &[&Tensor]) -> Result<Tensors, Error> {
         let outputs = self.infer(&op, inputs)?;
         let log = Log::of(op.name(), inputs)?;
-        // Gradients are known of the crate's ops.
+        // Only the crate's ops have gradients.
         let recorded =
             log.and_then(|log| Some((log, (&op as &dyn Any).downcast_ref::<Op>()?.clone())));
         let (call, mut made) = self.call(op, inputs, Consumed::default(), outputs);
@@ -282,10 +281,10 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         self.ask(|reply| Command::Get { id, reply })
     }
 
-    /// Outputs of `op`, by the shapes alone.
+    /// The outputs of `op`, from the layouts of its inputs.
     fn infer(&self, op: &O, inputs: &[&Tensor]) -> Result<Outputs, Error> {
         if let Some(input) = inputs.iter().position(|t| t.runtime() != self.home.number()) {
-            return Err(Error::ForeignTensor { op: op.name().to_owned(), input });
+            return Err(HandleError::Foreign { op: op.name().to_owned(), input }.into());
         }
         let layouts: SmallVec<[Layout; 3]> = inputs.iter().map(|t| *t.layout()).collect();
         let outputs = inferred(op, &layouts)??;
@@ -293,7 +292,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         Ok(outputs)
     }
 
-    /// An op as a command, and handles to what it will make.
+    /// An op as a command, and handles to its outputs.
     fn call(
         &self,
         op: O,
@@ -314,7 +313,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     }
 
     fn new_tensor(&self, layout: Layout) -> Tensor {
-        // Unique in the process, so that a tape or gradients never mistake another runtime's tensor.
+        // Unique in the process, so that tapes and gradients do not confuse tensors of different runtimes.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Tensor::new(id, layout, Arc::clone(&self.home))
@@ -324,12 +323,12 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         if tensor.runtime() == self.home.number() {
             Ok(tensor.id())
         } else {
-            Err(Error::ForeignTensor { op: what.to_owned(), input: 0 })
+            Err(HandleError::Foreign { op: what.to_owned(), input: 0 }.into())
         }
     }
 
-    /// Sends a command, and with it the handles that went since the last one. Whatever used them was
-    /// sent before they went, so the order is right.
+    /// Sends a command, with the handles that were dropped since the last one. Commands that use them were sent before
+    /// they were dropped, so the order is right.
     fn send(&self, command: Command<O, H>) -> Result<(), Error> {
         let deleted = self.home.take();
         let sender = self.sender.as_ref().expect("there until dropped");
@@ -343,7 +342,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     ) -> Result<Pending<R>, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
         let Self { ended, control, .. } = self;
-        // Before it is sent: from then on somebody waits.
+        // Before the command is sent, so that the answer counts as awaited.
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
         self.send(command(reply))?;
         Ok(pending)
@@ -403,7 +402,7 @@ impl<O: Operation, H> std::fmt::Debug for Runtime<O, H> {
 
 impl<O: Operation, H> Drop for Shared<O, H> {
     fn drop(&mut self) {
-        // Without a sender the worker finishes what was sent and ends.
+        // Without a sender, the worker finishes the commands in the queue and ends.
         self.control.close();
         drop(self.sender.take());
         if let Some(thread) = self.thread.take() {

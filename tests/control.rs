@@ -9,6 +9,7 @@ use common::log::Log;
 use remat::autograd::Tape;
 use remat::device::cpu::Cpu;
 use remat::engine::{Engine, Placement};
+use remat::error::{RegenerationError, RuntimeError};
 use remat::nn::parameters;
 use remat::ops::Op;
 use remat::optim::Sgd;
@@ -63,8 +64,10 @@ fn cancelling_ends_what_is_being_brought_back_and_nothing_else() {
     reached.wait();
     runtime.cancel();
     cancelled.wait();
-    assert!(matches!(waiting.wait(), Err(Error::Cancelled)));
-    assert!(matches!(behind.wait(), Err(Error::Cancelled)));
+    for pending in [waiting, behind] {
+        let Err(Error::Regeneration(error)) = pending.wait() else { panic!("not cancelled") };
+        assert_eq!(*error, RegenerationError::Cancelled);
+    }
     let stats = runtime.stats().unwrap();
     assert!(stats.recomputed_ops - before <= 51, "{}", stats.recomputed_ops - before);
     runtime.sync().expect("whoever waited was told");
@@ -231,8 +234,8 @@ fn counting_bytes_is_for_devices_without_memory() {
     let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Flops.build());
     let error =
         Engine::new(Cpu::<Op>::new(Some(1)), settings, policy, costs).map(drop).unwrap_err();
-    let text = error.to_string();
-    assert!(matches!(error, Error::Settings(_)) && text.contains("cpu"), "{text}");
+    let Error::Runtime(error) = error else { panic!("{error}") };
+    assert!(matches!(&*error, RuntimeError::Settings(text) if text.contains("cpu")), "{error}");
 }
 
 #[derive(Debug)]
@@ -277,7 +280,7 @@ fn a_cost_model_of_ones_own_is_recorded_under_its_name() {
 #[test]
 fn absurd_settings_are_refused_with_what_is_allowed() {
     let refused = |builder: remat::Builder| match builder.cpu() {
-        Err(Error::Settings(text)) => text,
+        Err(Error::Runtime(e)) if matches!(*e, RuntimeError::Settings(_)) => e.to_string(),
         other => panic!("not refused: {other:?}"),
     };
     for threads in [0, 1025, 10_000, usize::MAX] {

@@ -179,16 +179,17 @@ fn a_gpu_trains_with_the_same_bits_under_every_budget() {
 #[cfg(feature = "cuda")]
 mod library {
     use remat::device::cuda::{self, Options};
+    use remat::error::RuntimeError;
     use remat::{Error, Runtime};
 
     #[test]
     fn a_device_that_is_not_there_is_told_on_the_callers_thread() {
         let far = Runtime::builder().cuda(Options::default().ordinal(1 << 40));
         match (cuda::devices(), far) {
-            (Err(reason), Err(Error::NoDevice(told))) => {
+            (Err(reason), Err(told @ Error::Runtime(_))) => {
                 assert_eq!(reason.to_string(), told.to_string());
             }
-            (Ok(devices), Err(Error::NoDevice(told))) => {
+            (Ok(devices), Err(told @ Error::Runtime(_))) => {
                 assert!(told.to_string().starts_with("there is no CUDA device 1099511627776; "));
                 assert!(devices[0].free_bytes <= Some(devices[0].memory_bytes));
             }
@@ -199,6 +200,7 @@ mod library {
     #[test]
     fn settings_are_looked_at_before_the_device() {
         let runtime = Runtime::builder().budget("much").cuda(Options::default());
-        assert!(matches!(runtime, Err(Error::Settings(_))), "{runtime:?}");
+        let Err(Error::Runtime(error)) = runtime else { panic!("{runtime:?}") };
+        assert!(matches!(*error, RuntimeError::Settings(_)), "{error}");
     }
 }

@@ -22,7 +22,7 @@ fn a_run_that_fails_does_not_damage_the_siblings_it_found_in_place() {
         let before = made.iter().map(|&y| engine.get(y).unwrap()).collect::<Vec<_>>();
         assert!(engine.drop_now(made[1]).unwrap());
         let error = engine.get(made[1]).unwrap_err();
-        assert!(matches!(&error, Error::Device { op, .. } if &**op == "break"), "{error}");
+        assert!(matches!(&error, Error::Device(e) if e.op == "break"), "{error}");
         engine.check();
         for (&y, before) in made.iter().zip(before) {
             assert_eq!(engine.get(y).unwrap(), before);
@@ -60,7 +60,7 @@ fn an_update_whose_input_is_lost_to_a_failed_run_is_not_made() {
     let read = [made[0], made[1]].map(|key| engine.get(key).unwrap());
     assert!(engine.drop_now(y).unwrap() && engine.drop_now(made[1]).unwrap());
     let error = engine.apply(update(2), &[x, made[0]]).unwrap_err();
-    assert!(matches!(&error, Error::Device { op, .. } if &**op == "break"), "{error}");
+    assert!(matches!(&error, Error::Device(e) if e.op == "break"), "{error}");
     assert_eq!(engine.get(x).unwrap(), *Bytes::of(64, 1), "the old value is still there");
     engine.check();
     engine.device().watch.check();
@@ -78,6 +78,49 @@ fn a_failure_waits_until_somebody_is_told() {
     engine.issue(broken, &[], &outputs).unwrap();
     engine.apply(mix(8, 2), &[x]).unwrap();
     assert!(matches!(engine.apply(Toy::Liar, &[x]), Err(Error::Op(_))));
-    assert!(matches!(engine.take_failure(), Some(Error::Device { .. })));
+    assert!(matches!(engine.take_failure(), Some(Error::Device(_))));
     assert!(engine.take_failure().is_none());
+}
+
+/// A command that was cancelled was taken for one that had been cancelled before it, and nobody was told.
+#[test]
+fn a_failure_that_looks_like_an_earlier_one_is_told_all_the_same() {
+    let mut engine = engine(1 << 16);
+    let x = engine.put(Bytes::of(64, 1));
+    let y = engine.apply(mix(64, 2), &[x]).unwrap()[0];
+    assert!(engine.drop_now(y).unwrap());
+    engine.interrupt_when(|| true);
+    let op = mix(64, 3);
+    let outputs = remat::op::Operation::infer(&op, &[engine.layout(y).unwrap()]).unwrap();
+    let lost = engine.issue(op, &[y], &outputs).unwrap()[0];
+    let first = engine.take_failure().unwrap();
+    let error = engine.commit(y).unwrap_err();
+    engine.fail(error.clone());
+    let second = engine.take_failure().expect("it is another one");
+    assert_eq!((first.to_string(), error.key()), (second.to_string(), second.key()));
+    assert_ne!(first.key(), second.key());
+    // What is lost to the first is no news, whoever comes upon it.
+    let known = engine.commit(lost).unwrap_err();
+    assert_eq!(known.key(), first.key());
+    engine.fail(known);
+    assert!(engine.take_failure().is_none());
+}
+
+/// Users can tell whether they have heard of a failure before.
+#[test]
+fn what_is_lost_to_one_failure_is_lost_with_one_key() {
+    let mut engine = engine(1 << 16);
+    let x = engine.put(Bytes::of(64, 1));
+    let mut lost = |run| {
+        let broken = split(run, Broken::Fails);
+        let outputs = remat::op::Operation::infer(&broken, &[]).unwrap();
+        let made = engine.issue(broken, &[x], &outputs).unwrap();
+        let [a, b, _] = made[..] else { panic!("three outputs") };
+        let [a, b] = [a, b].map(|key| engine.get(key).unwrap_err());
+        assert_eq!(a.key(), b.key());
+        a
+    };
+    let (first, second) = (lost(1), lost(2));
+    assert_eq!(first.to_string(), second.to_string());
+    assert_ne!(first.key(), second.key());
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::toy::{Broken, Bytes, Toy, Watch, compute, mix, runtime, update};
-use remat::op::OpError;
+use remat::error::HandleError;
 use remat::{Error, HostTensor, Runtime, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn a_failure_poisons_what_depends_on_it_and_nothing_else() {
         // The first one is told because the update of `state` was skipped.
         for lost in [&unharmed, &view, &worse, &bad[0]] {
             let error = runtime.get(lost).unwrap_err();
-            assert!(matches!(&error, Error::Device { op, .. } if &**op == "break"), "{error}");
+            assert!(matches!(&error, Error::Device(e) if e.op == "break"), "{error}");
             assert!(error.to_string().contains("broken on purpose"), "{error}");
         }
         assert_eq!(runtime.get(&state).unwrap(), *Bytes::of(64, 4), "as it was before the update");
@@ -143,7 +143,7 @@ fn what_does_not_fit_is_an_error_at_the_call() {
     let a = runtime.put(HostTensor::f32([2, 3], vec![0.0; 6]).unwrap()).unwrap();
     let b = runtime.put(HostTensor::i32([3], vec![0; 3]).unwrap()).unwrap();
     let message = |result: Result<Tensor, Error>| match result {
-        Err(Error::Op(OpError { op, message })) => format!("{op}: {message}"),
+        Err(Error::Op(error)) => error.to_string(),
         other => panic!("not an error of the op: {other:?}"),
     };
     let text = message(a.matmul(&a));
@@ -165,7 +165,9 @@ fn tensors_of_another_runtime_are_told_apart() {
     let x = here.put(Bytes::of(8, 1)).unwrap();
     let mut y = there.put(Bytes::of(8, 1)).unwrap();
     let foreign = |result: Result<(), Error>, expected: usize| match result {
-        Err(Error::ForeignTensor { input, .. }) => assert_eq!(input, expected),
+        Err(Error::Handle(e)) => {
+            assert!(matches!(*e, HandleError::Foreign { input, .. } if input == expected), "{e}");
+        }
         other => panic!("not foreign: {other:?}"),
     };
     foreign(here.apply(mix(8, 1), &[&x, &y]).map(drop), 1);

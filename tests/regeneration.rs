@@ -6,6 +6,7 @@ mod common;
 use common::history::{Evicted, History};
 
 use remat::engine::Dead;
+use remat::error::RegenerationError;
 use remat::{CostModel, Error, PolicyKind, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,7 +124,7 @@ fn with_little_room_it_comes_back_or_ends_with_an_error() {
                         // Costs differ by bytes, so runs are not just in proportion.
                         Ok(runs) => assert!(runs <= 9 * most, "{runs} runs, {most} at most"),
                         Err((Error::OutOfMemory(_), _)) => {}
-                        Err((Error::RegenerationLimit { .. }, runs)) => {
+                        Err((Error::Regeneration(_), runs)) => {
                             assert!(runs <= 9 * most, "{runs} runs, {most} at most")
                         }
                         Err((error, _)) => panic!("{error}"),
@@ -141,7 +142,8 @@ fn the_limit_says_what_was_done_and_what_to_do() {
         Evicted::new(&history, 20, PolicyKind::default(), |s| s.regeneration_limit = 1.1);
     let (error, _) = evicted.read().expect_err("twice the work is above the limit");
     let text = error.to_string();
-    assert!(matches!(error, Error::RegenerationLimit { paths: 401, .. }), "{text}");
+    let Error::Regeneration(error) = error else { panic!("{text}") };
+    assert!(matches!(*error, RegenerationError::RegenerationLimit { paths: 401, .. }), "{text}");
     assert!(text.contains("raise the budget or the limit") && text.contains("1.1 times"), "{text}");
     assert!(evicted.read().is_err(), "as often as it is asked");
 }
@@ -205,7 +207,9 @@ fn a_regeneration_that_is_interrupted_leaves_all_as_it_was() {
             let count = Arc::clone(&asked);
             evicted.engine.interrupt_when(move || count.fetch_add(1, Ordering::Relaxed) >= after);
             match evicted.read() {
-                Err((Error::Cancelled, runs)) => assert_eq!(runs, after),
+                Err((Error::Regeneration(e), runs)) => {
+                    assert_eq!((*e, runs), (RegenerationError::Cancelled, after));
+                }
                 Ok(runs) => assert!(runs <= after, "{runs} runs"),
                 Err((error, _)) => panic!("{error}"),
             }

@@ -5,6 +5,7 @@ mod common;
 
 use common::toy::{Bytes, GRANULE, Toy, ToyEngine, engine, engine_with, mix, settings};
 use remat::engine::TensorKey;
+use remat::error::{Failure, RegenerationError};
 use remat::{CostModelKind, Error, OutOfMemory, PolicyKind};
 use std::sync::atomic::Ordering;
 
@@ -20,7 +21,7 @@ fn leaf(engine: &mut ToyEngine, bytes: usize, salt: u64) -> TensorKey {
     key
 }
 
-fn out_of_memory(error: Error) -> std::sync::Arc<OutOfMemory> {
+fn out_of_memory(error: Error) -> Failure<OutOfMemory> {
     match error {
         Error::OutOfMemory(report) => report,
         other => panic!("not for memory: {other}"),
@@ -159,7 +160,7 @@ fn a_move_that_fails_leaves_all_values_readable() {
         }
         engine.device().watch.fail_copy.store(broken, Ordering::Relaxed);
         let error = engine.apply(mix(3 * BLOCK, 20), &[]).unwrap_err();
-        assert!(matches!(error, Error::Device { .. }), "{error}");
+        assert!(matches!(error, Error::Device(_)), "{error}");
         engine.device().watch.fail_copy.store(0, Ordering::Relaxed);
         for _ in 0..2 {
             engine.check();
@@ -200,7 +201,8 @@ fn recomputing_beyond_the_limit_is_an_error() {
     }
     // Backwards through a chain of which three fit: without a limit this goes on for a while.
     let error = chain.iter().rev().find_map(|&key| engine.get(key).err()).expect("it thrashes");
-    let Error::RecomputeLimit { ratio, limit } = error else { panic!("{error}") };
+    let Error::Regeneration(error) = error else { panic!("{error}") };
+    let RegenerationError::RecomputeLimit { ratio, limit } = *error else { panic!("{error}") };
     assert!(ratio > limit && ratio < limit + 0.5, "{ratio}");
     engine.check();
 }

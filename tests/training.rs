@@ -286,7 +286,7 @@ fn compare(target: Target, training: &Training, setup: &Setup) -> Result<f64, Te
                 continue;
             }
             // So little memory that it would go round in circles.
-            Err(Error::RegenerationLimit { .. }) if budget < all.peak_bytes => {
+            Err(Error::Regeneration(_)) if budget < all.peak_bytes => {
                 budget += budget / 20;
                 continue;
             }

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use remat::memory::{
-    Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, Source, SplitRule,
+    Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource, SplitRule,
 };
 
 #[path = "../../src/memory/model.rs"]

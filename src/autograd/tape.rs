@@ -6,10 +6,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Writes down the ops that depend on watched tensors, as they are run, for backward passes.
+/// Records the ops that depend on watched tensors, for backward passes.
 ///
-/// A watched tensor knows its tape: whatever is computed from it, anywhere, is written down as long as the tape
-/// is there. [`Tensor::detach`] gives a handle that is not watched.
+/// A watched tensor refers to its tape. All ops that depend on it are recorded, wherever they are called, as long as
+/// the tape exists. [`Tensor::detach`] gives a handle without a tape.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -55,8 +55,8 @@ impl Gradients {
         self.0.get(&tensor.id())
     }
 
-    /// The gradient of a watched tensor, if the result depends on it. Taken out, so that it is freed
-    /// when the caller is done with it.
+    /// Removes and returns the gradient of a watched tensor, if the result depends on it. It is freed when the caller
+    /// drops it.
     pub fn take(&mut self, tensor: &Tensor) -> Option<Tensor> {
         self.0.remove(&tensor.id())
     }
@@ -69,14 +69,13 @@ impl Tape {
         Self { runtime: runtime.clone(), log: Arc::default(), watched: Mutex::default() }
     }
 
-    /// The runtime that runs the ops.
+    /// The runtime.
     #[must_use]
     pub const fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Watches a tensor, or all parameters of a network: gradients are computed through all ops from now on that
-    /// are given this handle or clones of it.
+    /// Watches a tensor, or all parameters of a network: from now on, ops on this handle and its clones are recorded.
     pub fn watch(&self, what: &mut (impl Watch + ?Sized)) {
         let mut watched = self.watched();
         what.each(&mut |tensor| {
@@ -95,13 +94,12 @@ impl Tape {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gradients of a scalar with respect to the watched tensors. The tape is played backwards, and
-    /// each op's tensors are let go as soon as they were used.
+    /// Gradients of a scalar with respect to the watched tensors. The tape releases the tensors of each op as soon as
+    /// the backward pass has used them.
     ///
-    /// The result and the gradients are committed: all history behind them can go, and none of them is
-    /// ever recomputed from a pass long gone. What [`Runtime::replace`] replaced before, such as running
-    /// statistics, stays replaced even if an update after this fails; [`Sgd::minimize`](crate::optim::Sgd::minimize)
-    /// can take that back as well.
+    /// The result and the gradients are committed, so that their history is freed and they are never recomputed. What
+    /// [`Runtime::replace`] replaced before, such as running statistics, stays replaced even if a later update fails;
+    /// [`Sgd::minimize`](crate::optim::Sgd::minimize) can undo that as well.
     ///
     /// # Errors
     /// If `result` is not a scalar, or depends on no watched tensor.
@@ -112,8 +110,8 @@ impl Tape {
         Ok(gradients)
     }
 
-    /// Gradients that are written down themselves, for gradients of gradients: the tape and all history are kept,
-    /// and nothing is committed.
+    /// Gradients whose ops are recorded in turn, for gradients of gradients. The tape and all history are kept, and
+    /// nothing is committed.
     ///
     /// ```
     /// use remat::prelude::*;
@@ -131,7 +129,7 @@ impl Tape {
     /// ```
     ///
     /// # Errors
-    /// As for [`Tape::backward`], and if the gradient of an op on the way has none itself.
+    /// As for [`Tape::backward`], and if an op that computes a gradient has no gradient itself.
     pub fn backward_with_graph(&self, result: &Tensor) -> Result<Gradients, Error> {
         let mut gradients = FxHashMap::default();
         self.play(result, Graph::Kept, |id, gradient| {
@@ -141,7 +139,7 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// [`Tape::backward`], after which what the forward pass replaced can still be taken back.
+    /// Like [`Tape::backward`], but what the forward pass replaced can still be undone.
     pub(crate) fn gradients(self, result: &Tensor) -> Result<Gradients, Error> {
         let mut gradients = FxHashMap::default();
         self.play(result, Graph::LetGo, |id, gradient| {
@@ -152,11 +150,11 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// Like [`Tape::backward`], but hands over each gradient, with the number of the watched tensor, as
-    /// soon as it is complete. Nothing is committed but the result.
+    /// Like [`Tape::backward`], but calls `complete` with each gradient as soon as it is complete, and with the number
+    /// of the watched tensor. Only the result is committed.
     ///
     /// # Errors
-    /// If `result` is not a scalar, or depends on no watched tensor; and what `complete` returns.
+    /// As for [`Tape::backward`], and those of `complete`.
     pub fn backward_with(
         self,
         result: &Tensor,
@@ -174,13 +172,13 @@ impl Tape {
     ) -> Result<(), Error> {
         self.check(result)?;
         if graph == Graph::LetGo {
-            // Parameters are updated meanwhile, and gradients are not written down.
+            // Neither the gradients nor updates of parameters in between are recorded.
             self.log.end();
             self.runtime.commit(result)?;
         }
         let mut gradients: FxHashMap<u64, Tensor> = FxHashMap::default();
         gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
-        // Watched tensor -> ops that are still to add to its gradient.
+        // Watched tensor -> number of ops that have yet to contribute to its gradient.
         let mut uses: FxHashMap<u64, usize> = self.watched().iter().map(|&id| (id, 0)).collect();
         let (count, watched_outputs) = {
             let nodes = self.log.nodes();
@@ -194,15 +192,15 @@ impl Tape {
             complete(result.id(), gradients[&result.id()].clone())?;
         }
         for at in (0..count).rev() {
-            // Not under the lock: ops of its gradient are written down, too.
+            // The lock is released: ops of the gradient may be recorded in the same log.
             let Some(node) = self.log.nodes()[at].take() else { continue };
             let dys: SmallVec<[Option<Tensor>; 2]> =
                 node.outputs.iter().map(|id| gradients.remove(id)).collect();
             let is_reached = dys.iter().any(Option::is_some);
             let dx = if is_reached { node.gradients(&dys)? } else { InputGradients::new() };
             let inputs = node.inputs.clone();
-            // Nothing of this op is read again; a parameter must have no other handle to be updated in
-            // place.
+            // The op's tensors are released now: a parameter is updated in place only if there is no other handle to
+            // it.
             match graph {
                 Graph::Kept => self.log.nodes()[at] = Some(node),
                 Graph::LetGo => drop(node),
@@ -254,7 +252,7 @@ impl Tape {
     }
 }
 
-/// What becomes of what a tape holds.
+/// What a backward pass does with the tape's nodes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Graph {
     Kept,

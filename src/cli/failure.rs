@@ -4,6 +4,7 @@ use super::output::is_standard;
 use super::terminal::{fail, say};
 use remat::data::DataError;
 use remat::device::DeviceError;
+use remat::error::{RegenerationError, RuntimeError};
 use remat::{ByteSize, Error};
 use std::path::Path;
 use std::process::ExitCode;
@@ -52,12 +53,11 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        let message = error.to_string();
         match error {
-            Error::OutOfMemory(_)
-            | Error::RecomputeLimit { .. }
-            | Error::RegenerationLimit { .. }
-            | Error::Settings(_) => Self::usage(error.to_string()),
-            _ => Self::new(error.to_string()),
+            Error::Runtime(e) if matches!(*e, RuntimeError::Settings(_)) => Self::usage(message),
+            error if is_of_memory(&error) => Self::usage(message),
+            _ => Self::new(message),
         }
     }
 }
@@ -74,6 +74,15 @@ impl From<DataError> for Failure {
             DataError::Description(_) => Self::usage(error.to_string()),
             _ => Self::new(format!("data: {error}")),
         }
+    }
+}
+
+/// Whether a larger budget may help.
+pub fn is_of_memory(error: &Error) -> bool {
+    match error {
+        Error::OutOfMemory(_) => true,
+        Error::Regeneration(e) => **e != RegenerationError::Cancelled,
+        _ => false,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Rehearsals: the commands of a run, on a simulated device.
 
 use super::args::MemoryArgs;
-use super::failure::{Failure, batch_too_large};
+use super::failure::{Failure, batch_too_large, is_of_memory};
 use super::interrupt;
 use super::session::{Session, Setup};
 use super::terminal;
 use remat::device::sim::Sim;
+use remat::error::RegenerationError;
 use remat::ops::Op;
 use remat::{Builder, DType, Dims, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
@@ -119,7 +120,8 @@ impl<'a> Rehearsal<'a> {
         // The limit holds for the whole run, and the first step recomputes the least.
         Ok(verdict.and_then(|rehearsed| match recompute_limit {
             Some(limit) if rehearsed.recompute_ratio > limit => {
-                Err(Error::RecomputeLimit { ratio: rehearsed.recompute_ratio, limit })
+                let ratio = rehearsed.recompute_ratio;
+                Err(RegenerationError::RecomputeLimit { ratio, limit }.into())
             }
             _ => Ok(rehearsed),
         }))
@@ -194,14 +196,6 @@ fn is_settled(stats: &[Stats]) -> bool {
 fn is_still(stats: &[Stats]) -> bool {
     let last = stats.last().map(|stats| stats.compactions);
     stats.len() > STEPS_TO_SETTLE && stats.get(STEPS).map(|stats| stats.compactions) == last
-}
-
-/// Whether a larger budget may help.
-pub const fn is_of_memory(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::OutOfMemory(_) | Error::RecomputeLimit { .. } | Error::RegenerationLimit { .. }
-    )
 }
 
 #[cfg(test)]
@@ -315,6 +309,7 @@ mod tests {
         assert!(short.under(budget, None, limit).unwrap().is_ok());
         let long = Rehearsal { steps: 1000, ..short };
         let error = long.under(budget, None, limit).unwrap().unwrap_err();
-        assert!(matches!(error, Error::RecomputeLimit { .. }), "{error}");
+        let Error::Regeneration(error) = error else { panic!("{error}") };
+        assert!(matches!(*error, RegenerationError::RecomputeLimit { .. }), "{error}");
     }
 }

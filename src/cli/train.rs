@@ -1,13 +1,13 @@
 //! `remat train`
 
 use super::args::{LearningArgs, OutputArgs, TrainArgs};
-use super::failure::Failure;
+use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::learn::{Course, Ending, Outcome, learn};
 use super::output::{Output, check_distinct, is_standard};
 use super::plan::Plan;
 use super::recording::{Done, Recording};
-use super::rehearsal::{Rehearsal, is_of_memory};
+use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report};
 use super::schedule::Schedule;
 use super::session::Setup;

@@ -7,7 +7,6 @@ use crate::device::Device;
 use crate::layout::Layout;
 use crate::memory::{Held, Move, Snapshot};
 use slotmap::Key as _;
-use std::sync::Arc;
 
 /// Moving this many times the bytes wanted is taken to be worth an eviction: each byte moved is read and
 /// written once, and bringing a storage back reads and writes several times its size.
@@ -118,7 +117,7 @@ impl<D: Device> Engine<D> {
         error.holders = holders
             .map(|holder| (self.owner_name(holder.owner), holder.bytes, self.reason(holder.owner)))
             .collect();
-        Error::OutOfMemory(Arc::new(error))
+        error.into()
     }
 
     /// Every chunk of the arena, with what the storages in it are called: a memory map for tools.

@@ -4,6 +4,7 @@ use super::guard::inferred;
 use super::table::StorageKeys;
 use super::{Body, Engine, Error, Keys, LastRun, TensorKey, Work};
 use crate::device::Device;
+use crate::error::HandleError;
 use crate::layout::Layout;
 use crate::op::{Operation as _, Output, Outputs, check_outputs};
 use smallvec::SmallVec;
@@ -94,7 +95,7 @@ impl<D: Device> Engine<D> {
             layouts: Vec::with_capacity(keys.len() + outputs.len()),
         };
         for &key in keys {
-            let tensor = self.table.tensor(key).ok_or(Error::UnknownTensor)?;
+            let tensor = self.table.tensor(key).ok_or(HandleError::Unknown)?;
             inputs.storages.push(tensor.storage);
             inputs.layouts.push(tensor.layout);
         }

@@ -8,6 +8,7 @@
 
 use super::{Engine, Error, Residence, StorageKey};
 use crate::device::Device;
+use crate::error::{FailureKey, HandleError, RegenerationError};
 use std::collections::VecDeque;
 
 /// Of a flood of failures, the first ones tell what went wrong.
@@ -48,14 +49,14 @@ impl Failures {
 
     /// An update was skipped for a failure. Of one that was reported nothing more is said.
     pub fn skip(&mut self, error: &Error) {
-        if let Some(step) = self.step_of(error) {
+        if let Some(step) = self.step_of(error.key()) {
             self.skipped.get_or_insert_with(|| (step, error.clone()));
         }
     }
 
     /// Somebody gets this failure now.
     pub fn report(&mut self, error: &Error) {
-        let Some(step) = self.step_of(error) else { return };
+        let Some(step) = self.step_of(error.key()) else { return };
         self.unreported.retain(|(other, _)| *other != step);
         self.skipped.take_if(|(other, _)| *other == step);
         if step == self.step {
@@ -64,11 +65,11 @@ impl Failures {
     }
 
     /// The step of a failure that is not reported.
-    fn step_of(&self, error: &Error) -> Option<u64> {
+    fn step_of(&self, key: FailureKey) -> Option<u64> {
         let of_step = self.of_step.iter().map(|failure| (self.step, failure));
         let all =
             self.unreported.iter().chain(&self.skipped).map(|(step, failure)| (*step, failure));
-        all.chain(of_step).find(|(_, failure)| failure.is(error)).map(|(step, _)| step)
+        all.chain(of_step).find(|(_, failure)| failure.key() == key).map(|(step, _)| step)
     }
 }
 
@@ -89,7 +90,7 @@ impl<D: Device> Engine<D> {
 
     /// Keeps a failure for [`Engine::take_failure`], unless it is the known reason of a lost tensor.
     pub fn fail(&mut self, error: Error) {
-        if !self.reasons.values().any(|reason| reason.is(&error)) {
+        if !self.reasons.values().any(|reason| reason.key() == error.key()) {
             self.keep_failure(&error);
         }
     }
@@ -98,7 +99,9 @@ impl<D: Device> Engine<D> {
     pub(super) fn keep_failure(&mut self, error: &Error) {
         match error {
             // As it was asked to.
-            Error::Cancelled => tracing::debug!(target: "remat", %error, "op failed"),
+            Error::Regeneration(e) if **e == RegenerationError::Cancelled => {
+                tracing::debug!(target: "remat", %error, "op failed")
+            }
             _ => tracing::error!(target: "remat", %error, "op failed"),
         }
         self.failures.keep(error.clone());
@@ -112,7 +115,7 @@ impl<D: Device> Engine<D> {
 
     /// Why a storage cannot be brought back.
     pub(super) fn lost(&self, key: StorageKey) -> Error {
-        self.reasons.get(key).cloned().unwrap_or(Error::UnknownTensor)
+        self.reasons.get(key).cloned().unwrap_or_else(|| HandleError::Unknown.into())
     }
 
     /// Marks storages as lost to a failure, which is kept for whoever asks first.

@@ -1,7 +1,7 @@
 //! Panics of devices, ops, cost models and policies, taken for errors.
 
 use crate::device::DeviceError;
-use crate::error::Error;
+use crate::error::{CallbackError, DeviceFault, Error};
 use crate::layout::Layout;
 use crate::op::{OpError, Operation, Outputs};
 use std::any::Any;
@@ -16,7 +16,7 @@ pub(super) fn guarded<T>(
     // The device may be left with half an output; the engine gives that output up.
     let result = catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(DeviceError::new(format!("panicked: {}", words(&*panic)))));
-    result.map_err(|error| Error::device(op, &error))
+    result.map_err(|error| DeviceFault::of(op, &error).into())
 }
 
 /// Calls what a user may have written, which changes nothing of the engine: `what` names it if it panics.
@@ -24,7 +24,8 @@ pub(crate) fn caught<T>(
     what: impl FnOnce() -> String,
     call: impl FnOnce() -> T,
 ) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| Error::panicked(what(), words(&*panic)))
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|panic| CallbackError::Panicked { what: what(), message: words(&*panic) }.into())
 }
 
 /// The outputs of `op`, by its own account.

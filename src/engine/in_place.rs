@@ -146,7 +146,7 @@ impl<D: Device> Engine<D> {
             // It was made, whatever it cost.
             Ok(Err(error)) => self.failures.keep(error),
             Err(error) => {
-                let was_run = is_placed && matches!(error, Error::Device { .. });
+                let was_run = is_placed && matches!(error, Error::Device(_));
                 let mut skipped = Skipped::new(error);
                 for (output, &(target, _)) in outputs.iter().zip(&targets) {
                     match *output {

@@ -12,6 +12,7 @@ use super::settings::Dead;
 use super::table::StorageKeys;
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
+use crate::error::RegenerationError;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -268,7 +269,9 @@ impl<D: Device> Engine<D> {
         let paths = cascade.paths.len();
         let too_many = spent_runs as f64 > RUNS_PER_COST * limit * paths as f64;
         if spent_cost > limit * needed_cost || too_many {
-            return Err(Error::RegenerationLimit { runs: spent_runs, paths, limit });
+            return Err(
+                RegenerationError::RegenerationLimit { runs: spent_runs, paths, limit }.into()
+            );
         }
         Ok(())
     }
@@ -276,7 +279,7 @@ impl<D: Device> Engine<D> {
     /// Fails if somebody wants it to end.
     pub(super) fn check_interrupt(&self) -> Result<(), Error> {
         if self.interrupt.as_ref().is_some_and(|wanted| wanted()) {
-            return Err(Error::Cancelled);
+            return Err(RegenerationError::Cancelled.into());
         }
         Ok(())
     }

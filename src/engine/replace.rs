@@ -1,7 +1,7 @@
 //! Replacing a value by another one that was computed beside it, such as the running statistics of a batch
 //! norm; and taking that back when the step fails.
 
-use super::{Engine, Error, Tensor, TensorKey};
+use super::{Engine, Error, TensorInfo, TensorKey};
 use crate::device::Device;
 use crate::layout::Layout;
 use crate::op::OpError;
@@ -61,7 +61,7 @@ impl<D: Device> Engine<D> {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };
             if let Some(tensor) = self.table.tensors.get_mut(key) {
-                let Tensor { storage, .. } = std::mem::replace(tensor, before);
+                let TensorInfo { storage, .. } = std::mem::replace(tensor, before);
                 self.table.storages[before.storage].handles += 1;
                 self.table.storages[storage].handles -= 1;
                 self.settle(storage);

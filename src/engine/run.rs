@@ -5,6 +5,7 @@ use super::guard::{caught, guarded};
 use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
 use crate::cost::Run;
 use crate::device::{Call, Device, Place, Took};
+use crate::error::CallbackError;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
@@ -291,7 +292,8 @@ impl<D: Device> Engine<D> {
         if cost.is_finite() && cost >= 0.0 {
             return Ok(cost);
         }
-        Err(Error::Cost { model: self.costs.name().into(), op: run.op.into(), cost })
+        let (model, op) = (self.costs.name().to_owned(), run.op.to_owned());
+        Err(CallbackError::Cost { model, op, cost }.into())
     }
 
     fn account(&mut self, run: Run<'_>, cost: f64, again: bool) {

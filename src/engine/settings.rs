@@ -1,7 +1,7 @@
 //! Settings of an engine.
 
 use crate::bytes::ByteSize;
-use crate::error::Error;
+use crate::error::{Error, RuntimeError};
 use crate::memory::{Arena, Space};
 
 /// What becomes of a storage that was regenerated only as a step on the way, once nothing pins it.
@@ -85,7 +85,7 @@ impl Settings {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let wrong = |message: String| Err(Error::Settings(message));
+        let wrong = |message: String| Err(RuntimeError::Settings(message).into());
         if self.budget == 0 {
             return wrong(
                 "a budget of 0 bytes holds no tensor; give at least a few KiB".to_owned(),

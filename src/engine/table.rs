@@ -31,9 +31,9 @@ new_key_type! {
     pub struct PathKey;
 }
 
-/// A tensor: a layout over a storage.
+/// What the engine knows of a tensor: a layout over a storage.
 #[derive(Clone, Copy, Debug)]
-pub struct Tensor {
+pub struct TensorInfo {
     /// Whose bytes it looks at.
     pub storage: StorageKey,
     /// How it looks at them.
@@ -149,7 +149,7 @@ pub struct ComputePath {
 /// All tables. Slots are reached by key; a stale key finds nothing.
 #[derive(Debug, Default)]
 pub struct Table {
-    pub(super) tensors: SlotMap<TensorKey, Tensor>,
+    pub(super) tensors: SlotMap<TensorKey, TensorInfo>,
     pub(super) storages: SlotMap<StorageKey, Storage>,
     pub(super) paths: SlotMap<PathKey, ComputePath>,
     /// Exactly the storages that are resident and have a producer, pinned or not.
@@ -176,7 +176,7 @@ impl Table {
 
     /// The tensor behind a key.
     #[must_use]
-    pub fn tensor(&self, key: TensorKey) -> Option<&Tensor> {
+    pub fn tensor(&self, key: TensorKey) -> Option<&TensorInfo> {
         self.tensors.get(key)
     }
 
@@ -294,7 +294,7 @@ impl Table {
     /// One more look at a storage.
     pub(super) fn add_tensor(&mut self, storage: StorageKey, layout: Layout) -> TensorKey {
         self.storages[storage].handles += 1;
-        self.tensors.insert(Tensor { storage, layout })
+        self.tensors.insert(TensorInfo { storage, layout })
     }
 
     /// What a path reads, repeats included.

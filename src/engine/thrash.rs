@@ -2,6 +2,7 @@
 
 use super::{Engine, Error};
 use crate::device::Device;
+use crate::error::RegenerationError;
 
 /// A step thrashes once it has recomputed this many times the cost of its own work, or of the step
 /// before if that was more.
@@ -76,7 +77,7 @@ impl<D: Device> Engine<D> {
         let work = self.settings.work.unwrap_or(self.stats.base_cost);
         if self.stats.recompute_cost > limit * work {
             let ratio = self.stats.recompute_cost / work;
-            return Err(Error::RecomputeLimit { ratio, limit });
+            return Err(RegenerationError::RecomputeLimit { ratio, limit }.into());
         }
         Ok(())
     }

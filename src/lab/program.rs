@@ -77,7 +77,7 @@ pub enum Made {
 
 /// An op of a program.
 #[derive(Clone, Copy, Debug)]
-pub struct Op<'a> {
+pub struct ProgramOp<'a> {
     /// Its name.
     pub name: &'a Arc<str>,
     /// What it reads, repeats included.
@@ -96,7 +96,7 @@ pub struct Op<'a> {
     pub rematerializable: bool,
 }
 
-impl Op<'_> {
+impl ProgramOp<'_> {
     /// The numbers of its outputs.
     #[must_use]
     pub const fn outputs(&self) -> Range<TensorId> {
@@ -115,13 +115,13 @@ impl Op<'_> {
 pub struct OpInfo<'a> {
     /// Its name.
     pub name: &'a str,
-    /// See [`Op::cost`].
+    /// See [`ProgramOp::cost`].
     pub cost: f64,
-    /// See [`Op::flops`].
+    /// See [`ProgramOp::flops`].
     pub flops: Option<f64>,
-    /// See [`Op::workspace`].
+    /// See [`ProgramOp::workspace`].
     pub workspace: u64,
-    /// See [`Op::rematerializable`].
+    /// See [`ProgramOp::rematerializable`].
     pub rematerializable: bool,
 }
 
@@ -212,9 +212,9 @@ impl Program {
     /// # Panics
     /// If there is no such op.
     #[must_use]
-    pub fn op(&self, index: u32) -> Op<'_> {
+    pub fn op(&self, index: u32) -> ProgramOp<'_> {
         let op = &self.ops[index as usize];
-        Op {
+        ProgramOp {
             name: &self.names[op.name as usize],
             inputs: &self.inputs[op.inputs.start as usize..op.inputs.end as usize],
             made: &self.made[op.made.start as usize..op.made.end as usize],

@@ -1,7 +1,7 @@
 //! One run of a program on the engine.
 
 use super::device::{Recorded, TraceDevice, TraceOp, Upload};
-use super::program::{Instruction, Made, Op, Program, TensorId};
+use super::program::{Instruction, Made, Program, ProgramOp, TensorId};
 use super::unit::CostUnit;
 use crate::cost::{CostModel, CostModelKind};
 use crate::engine::{Dead, Engine, Keys, Placement, Settings, Stats, TensorKey};
@@ -216,7 +216,7 @@ impl<'a> Machine<'a> {
         self.keys[tensor as usize]
     }
 
-    fn apply(&mut self, op: &Op<'_>) -> Result<(), Error> {
+    fn apply(&mut self, op: &ProgramOp<'_>) -> Result<(), Error> {
         self.inputs.clear();
         self.inputs.extend(op.inputs.iter().map(|&tensor| self.keys[tensor as usize]));
         self.outputs.clear();
@@ -252,7 +252,7 @@ impl<'a> Machine<'a> {
         self.engine.take_failure().map_or(Ok(()), Err)
     }
 
-    fn issue(&mut self, op: &Op<'_>) -> Result<Keys, Error> {
+    fn issue(&mut self, op: &ProgramOp<'_>) -> Result<Keys, Error> {
         let trace_op = TraceOp {
             name: Arc::clone(op.name),
             cost: op.cost,

@@ -4,7 +4,7 @@ use super::program::Program;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::engine::{Dead, Settings};
-use crate::error::Error;
+use crate::error::{Error, RegenerationError, RuntimeError};
 use crate::policy::PolicyKind;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
@@ -130,7 +130,11 @@ impl Verdict {
         match status {
             Status::Done => Self::Ok,
             Status::Failed { error: Error::OutOfMemory(_), .. } => Self::Oom,
-            Status::Failed { error: Error::RecomputeLimit { .. }, .. } => Self::RecomputeLimit,
+            Status::Failed { error: Error::Regeneration(e), .. }
+                if matches!(**e, RegenerationError::RecomputeLimit { .. }) =>
+            {
+                Self::RecomputeLimit
+            }
             Status::Failed { .. } => Self::Failed,
         }
     }
@@ -175,7 +179,7 @@ pub fn sweep(
     done: impl Fn(&Row) + Sync,
 ) -> Result<Vec<Row>, Error> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|e| Error::Settings(format!("{threads} threads: {e}")))?;
+    let pool = pool.map_err(|e| RuntimeError::Settings(format!("{threads} threads: {e}")))?;
     pool.install(|| {
         // One at a time: how long jobs take differs by orders of magnitude.
         let rows = jobs.par_iter().with_max_len(1).map(|job| {

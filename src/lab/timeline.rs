@@ -5,7 +5,7 @@ use super::program::Program;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::engine::Residence;
-use crate::error::Error;
+use crate::error::{Error, RegenerationError};
 
 /// More samples than this show nothing more.
 const SAMPLES: usize = 20_000;
@@ -62,7 +62,9 @@ fn failure(status: &Status) -> Option<String> {
         Status::Failed { error: Error::OutOfMemory(error), .. } => {
             Some(format!("out of memory: {}", error.op))
         }
-        Status::Failed { error: Error::RecomputeLimit { .. }, .. } => {
+        Status::Failed { error: Error::Regeneration(e), .. }
+            if matches!(**e, RegenerationError::RecomputeLimit { .. }) =>
+        {
             Some("recomputed more than the limit".to_owned())
         }
         Status::Failed { .. } => Some("failed".to_owned()),

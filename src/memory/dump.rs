@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Arena, Content, Pool, Source};
+use super::{Arena, Content, Pool, RegionSource};
 use crate::bytes::ByteSize;
 
 /// TensorFlow's bins: the n-th is for chunks of at least 2^n granules, the last for all larger ones.
@@ -149,7 +149,7 @@ impl Arena {
     }
 }
 
-impl<S: Source> Pool<S> {
+impl<S: RegionSource> Pool<S> {
     /// As [`Arena::dump`], and what the pool may still take from its source.
     #[must_use]
     pub fn dump(&self, wanted: u64, name: impl Fn(u64) -> String) -> String {

@@ -7,7 +7,9 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, Source, SplitRule};
+use super::{
+    Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource, SplitRule,
+};
 
 /// What kind of arena is tested.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +197,7 @@ impl Land {
 #[derive(Debug)]
 struct Lender(Rc<RefCell<Land>>);
 
-impl Source for Lender {
+impl RegionSource for Lender {
     fn take(&mut self, bytes: u64) -> Option<Region> {
         let mut land = self.0.borrow_mut();
         let given = land.find(bytes);

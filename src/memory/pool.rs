@@ -8,7 +8,7 @@ use super::{Arena, Block, Region, SplitRule};
 const FIRST_REGION: u64 = 2 << 20;
 
 /// Where the memory behind offsets comes from.
-pub trait Source {
+pub trait RegionSource {
     /// Takes at least `bytes` bytes, a multiple of the granularity. Where they start, and how many
     /// more there are, is up to the source, in multiples of the granularity; they must not overlap
     /// what it gave before and did not get back. `None` if it has no such piece; the pool then asks
@@ -38,7 +38,7 @@ pub struct Growth {
     pub garbage_collection: bool,
 }
 
-/// An [`Arena`] that takes regions from a [`Source`] when a block does not fit, and gives those
+/// An [`Arena`] that takes regions from a [`RegionSource`] when a block does not fit, and gives those
 /// without blocks back. Whatever does not need more memory is asked of [`Pool::arena`] itself. All
 /// regions go back to the source when the pool is dropped.
 ///
@@ -48,12 +48,12 @@ pub struct Growth {
 /// block's bytes. (TensorFlow gives up when nine tenths would be less than those.)
 ///
 /// ```
-/// use remat::memory::{Growth, Pool, Region, Source, SplitRule};
+/// use remat::memory::{Growth, Pool, Region, RegionSource, SplitRule};
 ///
 /// /// Address space that is reserved in one piece, so that regions may join.
 /// struct Upward(u64);
 ///
-/// impl Source for Upward {
+/// impl RegionSource for Upward {
 ///     fn take(&mut self, bytes: u64) -> Option<Region> {
 ///         let region = Region { start: self.0, bytes };
 ///         self.0 += bytes;
@@ -75,7 +75,7 @@ pub struct Growth {
 /// pool.free(b);
 /// assert_eq!(pool.release_free_regions(), 12 << 20);
 /// ```
-pub struct Pool<S: Source> {
+pub struct Pool<S: RegionSource> {
     arena: Arena,
     source: S,
     growth: Growth,
@@ -83,7 +83,7 @@ pub struct Pool<S: Source> {
     next_region: u64,
 }
 
-impl<S: Source> Pool<S> {
+impl<S: RegionSource> Pool<S> {
     /// A pool that has taken nothing yet.
     ///
     /// # Panics
@@ -237,7 +237,7 @@ impl<S: Source> Pool<S> {
     }
 }
 
-impl<S: Source> Drop for Pool<S> {
+impl<S: RegionSource> Drop for Pool<S> {
     fn drop(&mut self) {
         for region in self.arena.regions() {
             self.source.give_back(region);
@@ -245,7 +245,7 @@ impl<S: Source> Drop for Pool<S> {
     }
 }
 
-impl<S: Source> fmt::Debug for Pool<S> {
+impl<S: RegionSource> fmt::Debug for Pool<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("arena", &self.arena)

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Arena, Content, Stats};
+use super::{Arena, ArenaStats, Content};
 use crate::bytes::ByteSize;
 
 /// How many owners a report names.
@@ -13,7 +13,7 @@ const HOLDERS: usize = 5;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Report {
     /// The whole in numbers.
-    pub stats: Stats,
+    pub stats: ArenaStats,
     /// In blocks, exactly as much as was asked for.
     pub requested: u64,
     /// Chunks by power of two, smallest first; empty classes are left out.

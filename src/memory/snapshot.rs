@@ -1,6 +1,6 @@
 //! A memory map for tools.
 
-use super::{Arena, Content, Region, Stats};
+use super::{Arena, ArenaStats, Content, Region};
 
 /// Every chunk of an arena at one moment, with the names of those who hold them.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,7 +9,7 @@ pub struct Snapshot {
     /// Offsets and sizes are multiples of this many bytes.
     pub granularity: u64,
     /// The whole in numbers.
-    pub stats: Stats,
+    pub stats: ArenaStats,
     /// What the chunks tile, lowest first.
     pub regions: Vec<Region>,
     /// In address order, without gaps inside a region.

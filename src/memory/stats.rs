@@ -5,7 +5,7 @@ use super::{Arena, Region};
 /// An arena in numbers. All sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Stats {
+pub struct ArenaStats {
     /// In blocks, as much as they take.
     pub used: u64,
     /// In blocks, as much as was asked for, rounded up to the granularity.
@@ -102,10 +102,10 @@ impl Counts {
 impl Arena {
     /// All figures at once. O(1), as [`Arena::largest_free`].
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ArenaStats {
         let Counts { used, tails, reserved, peak, peak_live, peak_reserved, .. } = self.counts;
         let Counts { high_water, largest_allocation, allocations, frees, moves, .. } = self.counts;
-        Stats {
+        ArenaStats {
             used,
             live: used - tails,
             free: self.free_bytes(),

@@ -1,6 +1,6 @@
 use super::model::{MODES, Model, Operation};
 use super::{
-    ALIGNMENT, Arena, Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, Source,
+    ALIGNMENT, Arena, Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource,
     SplitRule,
 };
 
@@ -365,7 +365,7 @@ struct Upward {
     joins: bool,
 }
 
-impl Source for Upward {
+impl RegionSource for Upward {
     fn take(&mut self, bytes: u64) -> Option<Region> {
         let region = Region { start: self.next, bytes };
         (region.end() <= self.limit).then(|| {
@@ -425,7 +425,7 @@ fn regions_may_come_and_go_for_ever() {
 fn a_source_that_runs_short_is_asked_for_nine_tenths_until_it_gives() {
     /// Counts how often it is asked, and gives nothing above a limit.
     struct Stingy(Vec<u64>, u64);
-    impl Source for Stingy {
+    impl RegionSource for Stingy {
         fn take(&mut self, bytes: u64) -> Option<Region> {
             self.0.push(bytes);
             (bytes <= self.1).then_some(Region { start: 0, bytes })

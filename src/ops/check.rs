@@ -3,7 +3,7 @@
 use crate::layout::{DType, Dims, Layout};
 use crate::op::Output;
 
-/// What is wrong with the inputs, for people.
+/// What is wrong with the inputs, as a message.
 pub(super) type Fault = String;
 
 /// Fails unless `x` holds elements of type `dtype`.
@@ -11,7 +11,7 @@ pub(super) fn typed(x: &Layout, role: &str, dtype: DType) -> Result<(), Fault> {
     if x.dtype() == dtype { Ok(()) } else { Err(format!("{role} is {x}, expected {dtype}")) }
 }
 
-/// Fails unless `x` lies packed.
+/// Fails unless `x` is contiguous.
 pub(super) fn contiguous(x: &Layout, role: &str) -> Result<(), Fault> {
     if x.is_contiguous() {
         Ok(())
@@ -55,8 +55,8 @@ pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
     }
 }
 
-/// Fails if the elements of a packed tensor could not be counted in bytes. Dimensions of size 0
-/// excuse nothing: the strides must be countable too.
+/// Fails if the size in bytes of a packed tensor overflows `isize`. Dimensions of size 0 are left out, since the
+/// strides of the others must not overflow either.
 pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     let fits = shape
         .iter()
@@ -66,7 +66,7 @@ pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     if fits { Ok(()) } else { Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX)) }
 }
 
-/// A new tensor, if it can exist.
+/// A fresh output, unless it is too large.
 pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Output, Fault> {
     let shape = shape.into();
     countable(dtype, &shape)?;

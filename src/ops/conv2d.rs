@@ -1,6 +1,7 @@
-//! 2-D convolutions and their gradients: of `x`, `weight` and `y`, each from the other two.
+//! 2-D convolution and its two gradients. Of `x`, `weight` and `y`, or their gradients, each op computes one from the
+//! other two.
 //!
-//! All three are linear in each of their inputs, so the gradients of each are the other two.
+//! All three are linear in each of their inputs, so the gradients of each op are the other two ops.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -18,7 +19,7 @@ pub use grad_weight::Conv2dGradWeight;
 use super::check::{Fault, windows};
 use crate::layout::{Dims, Layout};
 
-/// Fails unless `dy` has a row and a column for each window.
+/// Fails unless `dy` has an element per window.
 fn expect_windows(
     dy: &Layout,
     found: [usize; 2],
@@ -39,7 +40,7 @@ fn sides(shape: Dims) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 
-/// Multiplications and additions for so many sums over a weight's windows and channels but the first.
+/// Multiplications and additions of `sums` sums, each over the window and input channels of `weight`.
 fn flops(sums: usize, weight: &Layout) -> f64 {
     let [channels, kh, kw] = [1, 2, 3].map(|axis| weight.shape()[axis] as f64);
     2.0 * sums as f64 * channels * kh * kw

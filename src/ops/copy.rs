@@ -1,4 +1,4 @@
-//! Elements moved as they are: packed, put between zeros, joined; and one value everywhere.
+//! Copies: packing, padding, concatenation; and filling.
 
 mod concat;
 mod contiguous;
@@ -15,7 +15,7 @@ pub use pad::Pad;
 
 use crate::layout::Layout;
 
-/// Elements of all dimensions from `axis` on.
+/// Number of elements of a row: of all dimensions from `axis` on.
 fn row(layout: &Layout, axis: usize) -> usize {
     layout.shape()[axis..].iter().product()
 }

@@ -1,4 +1,4 @@
-//! Ops of one's own, with kernels of one's own, on the crate's devices.
+//! Ops of users, with their own kernels, on the crate's devices.
 
 use super::check::{Fault, countable};
 use super::definition::{Definition, Inputs, Kernel};
@@ -12,19 +12,20 @@ use crate::op::{Output, Outputs};
 use std::fmt;
 use std::sync::Arc;
 
-/// An op of one's own. Its fields are its attributes. It runs wherever the crate's ops do: on the cpu, on a GPU if
-/// it has a kernel for it, simulated, on a tape, and again after an eviction. See `examples/08_your_own_op.rs`.
+/// An op of your own. Its fields are its attributes. It runs wherever the crate's ops do: on the CPU, on a GPU if it
+/// has a kernel for one, in the simulator and on a tape, and it is rematerialized like them. See
+/// `examples/08_your_own_op.rs`.
 ///
 /// Inputs are contiguous when it runs; [`Tensor::apply`] packs those that are not. Outputs are fresh tensors.
 ///
 /// # Contract
-/// A run on the same bits must give the same bits, whatever was in the outputs and the workspace before, and with
-/// any number of threads: that is what makes evicting and recomputing invisible.
+/// The same input bits must give the same output bits, whatever was in the outputs and the workspace before, and with
+/// any number of threads. This makes eviction and rematerialization invisible.
 pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
-    /// For events, recordings, cost models and messages. Ops that do different work need different names.
+    /// Its name in events, recordings, cost models and messages. Ops that do different work need different names.
     fn name(&self) -> &str;
 
-    /// Types and shapes of the outputs, contiguous and with offset 0, of these contiguous inputs.
+    /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
     ///
     /// # Errors
     /// If the inputs do not fit; the message says which and why.
@@ -35,23 +36,23 @@ pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
         outputs.iter().map(|output| output.elements() as f64).sum()
     }
 
-    /// Scratch bytes of a run on the cpu. Default: none.
+    /// Workspace of a run on the CPU, in bytes. Default: 0.
     fn cpu_workspace(&self, _inputs: &[Layout], _outputs: &[Layout]) -> u64 {
         0
     }
 
-    /// Runs it on the cpu: outputs are overwritten entirely.
+    /// Runs it on the CPU. It must write every element of every output.
     ///
     /// # Errors
     /// If it cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Its kernel on a GPU, if it has one.
+    /// Its kernel for a GPU. Default: none, so that it cannot run on one.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
 
-    /// Its gradient. Default: none; on a tape it is an error.
+    /// Its gradient. Default: none, so that using it on a tape is an error.
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
     }
@@ -59,13 +60,13 @@ pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
 
 /// A kernel of a [`CustomOp`]: an `extern "C" __global__` function with the parameters
 ///
-/// 1. `const float *` or `const int *`: the first element of each input,
-/// 2. `float *` or `int *`: the first element of each output,
-/// 3. `u64`: the number of elements of the largest output, which is how many threads there are at least
-///    (in blocks of 256, one-dimensional),
-/// 4. `float`: each of `numbers`.
+/// 1. `const float *` or `const int *`, for each input: its first element,
+/// 2. `float *` or `int *`, for each output: its first element,
+/// 3. `u64`: the number of elements of the largest output. At least as many threads are launched, in one-dimensional
+///    blocks of 256,
+/// 4. `float`, for each of `numbers`.
 ///
-/// In front of the source is put what the crate's own kernels share; it has `u64`.
+/// The source is compiled after a prelude that the crate's own kernels share; it defines `u64`.
 #[derive(Clone, Debug)]
 pub struct CudaKernel {
     source: &'static str,
@@ -74,18 +75,18 @@ pub struct CudaKernel {
 }
 
 impl CudaKernel {
-    /// The function `name` of CUDA C++, which is compiled when it first runs.
+    /// The function `name` of this CUDA C++ `source`, which is compiled when it first runs.
     ///
     /// # Safety
-    /// The function has the parameters that are said above, and whatever the shapes that [`CustomOp::infer`] lets
-    /// pass, its threads read nothing but elements of the inputs, and write nothing but elements of the outputs.
+    /// The function must have the parameters listed at [`CudaKernel`]. For all shapes that [`CustomOp::infer`] accepts,
+    /// its threads must read elements of the inputs only, and write elements of the outputs only.
     #[must_use]
     #[allow(unsafe_code)]
     pub const unsafe fn new(source: &'static str, name: &'static str, numbers: Vec<f32>) -> Self {
         Self { source, name, numbers }
     }
 
-    /// CUDA C++.
+    /// The CUDA C++ source.
     #[must_use]
     pub const fn source(&self) -> &'static str {
         self.source
@@ -97,14 +98,14 @@ impl CudaKernel {
         self.name
     }
 
-    /// What it is given at the end.
+    /// Its last parameters.
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
     }
 }
 
-/// A [`CustomOp`]. Two of them are equal if their names and attributes print the same.
+/// A [`CustomOp`]. Two are equal if their names and their `Debug` output are.
 #[derive(Clone)]
 pub struct Custom(Arc<dyn CustomOp>);
 
@@ -128,10 +129,11 @@ impl fmt::Debug for Custom {
 }
 
 impl Tensor {
-    /// Runs an op, such as a [`CustomOp`], on one or more tensors. What it wants contiguous is packed where it is not.
+    /// Runs an op, such as a [`CustomOp`], on one or more tensors. Where it requires contiguous inputs, others are
+    /// packed first.
     ///
     /// # Errors
-    /// If there are no inputs, or they do not fit.
+    /// If there are no inputs, or they do not fit the op.
     pub fn apply(op: impl Into<Op>, inputs: &[&Self]) -> Result<Tensors, Error> {
         let op = op.into();
         if inputs.is_empty() {
@@ -215,7 +217,7 @@ impl Kernel for Custom {
         parameters.push(&count);
         parameters.extend(numbers.iter().map(|number| number as &dyn Parameter));
         let kernel = Family::new(name, source).kernel(name);
-        // SAFETY: the parameters that `CudaKernel::new` demands, whose caller answers for the rest.
+        // SAFETY: these are the parameters listed at `CudaKernel`; the caller of `CudaKernel::new` promised the rest.
         unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) }
     }
 }

@@ -1,5 +1,5 @@
-//! What there is to know about an op, all in one place: its module has one `impl Definition`, and one
-//! `impl Kernel` unless it only looks at its input otherwise. What is missing does not compile.
+//! What an op must define. Its module has one `impl Definition` and, unless the op is a view, one `impl Kernel`. A
+//! missing part is a compile error.
 
 use super::check::{Fault, contiguous, typed};
 use super::gradient::{Gradient, Recorded};
@@ -13,7 +13,7 @@ use std::fmt;
 #[cfg(feature = "cuda")]
 use crate::device::cuda::{self, Gpu, Libraries};
 
-/// What `exp`, `ln` and their like count as in [`Definition::flops`]: a polynomial and the steps around it.
+/// Flops that `exp`, `ln` and the like count as in [`Definition::flops`]: a polynomial and the steps around it.
 pub(super) const TRANSCENDENTAL: f64 = 10.0;
 
 /// An op.
@@ -21,10 +21,10 @@ pub(super) trait Definition: fmt::Debug {
     /// Unique among ops; for events, recordings, cost models and messages.
     fn name(&self) -> &str;
 
-    /// What it wants of its inputs.
+    /// What it requires of its inputs.
     fn inputs(&self) -> Inputs;
 
-    /// Its outputs, of inputs that are as [`Definition::inputs`] wants them.
+    /// Its outputs, for inputs that meet [`Definition::inputs`].
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault>;
 
     /// Floating-point operations of one run:
@@ -33,30 +33,30 @@ pub(super) trait Definition: fmt::Debug {
     /// - elementwise ops, normalizations and softmaxes: a fixed number per element, [`TRANSCENDENTAL`] for
     ///   each exponential or logarithm in them;
     /// - poolings: one per element of each window; reductions: one per element;
-    /// - ops that only move or fill: one per element, so that nothing that takes time counts as free;
+    /// - ops that only copy or fill: one per element, so that nothing that takes time is free;
     /// - views: none.
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64;
 
-    /// What runs it; `None` if its outputs are views.
+    /// Its kernels; `None` if its outputs are views.
     fn kernel(&self) -> Option<&dyn Kernel>;
 
-    /// How gradients of its inputs follow from those of its outputs. What the closure captures is what the
-    /// gradient reads: the tape keeps that, and lets everything else go.
+    /// How to compute the gradients of its inputs from those of its outputs. The tape keeps the tensors that the
+    /// closure captures, and no others.
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
 
-    /// Shapes that are worth a test of their own: large ones, odd ones, some without elements.
+    /// Cases that deserve a test: large and odd shapes, and shapes without elements.
     fn samples(&self) -> Vec<Sample>;
 
-    /// The op with other attributes, and operands that fit, of sizes as `draw` gives them.
+    /// The op with random attributes, and operands that fit it, of sizes drawn from `draw`.
     fn draw(&self, draw: &mut Draw) -> Sample;
 
-    /// The op with any attributes at all, such as would overflow, and inputs that fit it but for their sizes.
+    /// The op with arbitrary attributes, such as overflow a size, and inputs that fit it except for their sizes.
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
-/// What only the type of an op knows.
+/// What the type of an op knows, without a value.
 pub(super) trait Registered: Definition + Sized {
-    /// One of each name.
+    /// One op of each name.
     fn each() -> Vec<Self>;
 
     /// The files of its CUDA kernels.
@@ -64,9 +64,9 @@ pub(super) trait Registered: Definition + Sized {
     fn families() -> Vec<&'static crate::device::cuda::Family>;
 }
 
-/// How an op runs. Workspaces are bytes, and depend on nothing but the arguments.
+/// How an op runs. Workspaces are in bytes, and depend only on the arguments.
 pub(super) trait Kernel {
-    /// How many of the first inputs it updates in place; its outputs are these.
+    /// How many of its first inputs it updates in place. If any, they are its outputs.
     fn updates(&self) -> usize {
         0
     }
@@ -76,7 +76,7 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs it on the processor.
+    /// Runs it on the CPU.
     fn cpu(&self, run: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
     /// Scratch bytes of [`Kernel::cuda`].
@@ -90,26 +90,26 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs it on a GPU. Some output has elements.
+    /// Runs it on a GPU. At least one output has elements.
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }
 
-/// What an op wants of its inputs, said once: errors, and copies of what is not packed, follow from it.
+/// What an op requires of its inputs. Both the checks and the packing of inputs that are not contiguous follow from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Inputs {
-    /// These.
+    /// As many inputs as listed, each as stated.
     Each(&'static [Input]),
-    /// At least one, all like this; messages number them.
+    /// At least one input, each as stated. Messages number them.
     Many(Input),
-    /// Any number, all packed; the op checks the rest.
+    /// Any number of contiguous inputs; the op checks the rest.
     Packed,
 }
 
-/// What an op wants of one input.
+/// What an op requires of one input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Input {
-    /// What messages call it.
+    /// Its name in messages.
     role: &'static str,
     /// `None`: any.
     dtype: Option<DType>,
@@ -117,7 +117,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Floats of any strides.
+    /// Floats with any strides.
     pub const fn floats(role: &'static str) -> Self {
         Self { role, dtype: Some(FLOAT), packed: false }
     }
@@ -132,12 +132,12 @@ impl Input {
         Self { role, dtype: Some(DType::I32), packed: true }
     }
 
-    /// Of any type, and any strides.
+    /// Any type, any strides.
     pub const fn any(role: &'static str) -> Self {
         Self { role, dtype: None, packed: false }
     }
 
-    /// Of any type, contiguous.
+    /// Any type, contiguous.
     pub const fn any_packed(role: &'static str) -> Self {
         Self { role, dtype: None, packed: true }
     }
@@ -160,7 +160,7 @@ impl Inputs {
         }
     }
 
-    /// Fails unless the inputs are as many, of the types and as contiguous as wanted.
+    /// Checks the number of inputs, their types, and that they are contiguous where required.
     pub fn check(&self, inputs: &[Layout]) -> Result<(), Fault> {
         match self {
             Self::Each(wanted) if wanted.len() != inputs.len() => {

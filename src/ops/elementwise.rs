@@ -1,6 +1,6 @@
-//! Functions of each element: of one tensor, of two with broadcasting, and sums in place. Any strides.
+//! Elementwise ops: of one tensor, of two with broadcasting, and accumulation in place. Any strides.
 //!
-//! A function is a row of the table in `unary.rs` or `binary.rs`; there is nothing to add elsewhere.
+//! A function is a row of the table in `unary.rs` or `binary.rs`; nothing is added elsewhere.
 
 mod accumulate;
 mod affine;
@@ -21,12 +21,12 @@ use crate::layout::{Layout, broadcast_shapes};
 use crate::op::Outputs;
 use smallvec::smallvec;
 
-/// A fresh tensor of the shape of the only input.
+/// A fresh output of the input's shape.
 fn like_input(inputs: &[Layout]) -> Result<Outputs, Fault> {
     Ok(smallvec![fresh(FLOAT, *inputs[0].shape())?])
 }
 
-/// A fresh tensor of the shape that both inputs broadcast to.
+/// A fresh output of the shape that both inputs broadcast to.
 fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let [a, b] = [&inputs[0], &inputs[1]];
     let shape = broadcast_shapes(a.shape(), b.shape())

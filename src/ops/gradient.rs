@@ -1,4 +1,4 @@
-//! How gradients flow back through an op, and what a tape writes down of it.
+//! How gradients flow back through an op, and what a tape records of it.
 
 use super::Op;
 use super::tensor::Tensor;
@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Gradients of an op's inputs, in order. `None`, and what is missing at the end: not wanted, or zero.
+/// Gradients of an op's inputs, in order. One that is `None`, or missing at the end, is not wanted or zero.
 pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
 
 type Rule = Box<dyn Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync>;
 
-/// How the gradients of an op's inputs follow from those of its outputs.
+/// How to compute the gradients of an op's inputs from those of its outputs.
 pub struct Gradient(Kind);
 
 enum Kind {
@@ -27,20 +27,20 @@ enum Kind {
 }
 
 impl Gradient {
-    /// The op has none: on a tape it is an error.
+    /// The op has no gradient: using it on a tape is an error.
     #[must_use]
     pub fn missing() -> Self {
         Self(Kind::Missing)
     }
 
-    /// The outputs are constants to the gradient.
+    /// The gradient is zero everywhere.
     #[must_use]
     pub fn zero() -> Self {
         Self(Kind::Zero)
     }
 
-    /// By a rule that is given the gradients of all outputs, at least one of which is there. What it captures is
-    /// what it reads.
+    /// A rule that is given the gradients of all outputs, at least one of which is `Some`. The tape keeps the tensors
+    /// that it captures.
     #[must_use]
     pub fn of_all(
         rule: impl Fn(&[Option<Tensor>]) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -48,8 +48,7 @@ impl Gradient {
         Self(Kind::Rule(Box::new(rule)))
     }
 
-    /// By a rule that is given the gradient of the first output. Those of others are left out: they are
-    /// constants to the gradient.
+    /// A rule that is given the gradient of the first output. Other outputs count as constants.
     #[must_use]
     pub fn of_first(
         rule: impl Fn(&Tensor) -> Result<InputGradients, Error> + Send + Sync + 'static,
@@ -60,7 +59,7 @@ impl Gradient {
         })
     }
 
-    /// The same for the first input alone: all others, if there are any, have none.
+    /// A rule for the gradient of the first input, given that of the first output. Other inputs have no gradient.
     #[must_use]
     pub fn of_one(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Self {
         Self::of_first(move |dy| Ok([Some(rule(dy)?)].into_iter().collect()))
@@ -77,7 +76,7 @@ impl fmt::Debug for Gradient {
     }
 }
 
-/// One run of an op, as its gradient sees it.
+/// A run of an op, as [`CustomOp::gradient`](super::CustomOp::gradient) sees it.
 #[derive(Debug)]
 pub struct Recorded<'a> {
     inputs: &'a [&'a Tensor],
@@ -98,7 +97,7 @@ impl Recorded<'_> {
         self.outputs[i].clone()
     }
 
-    /// The sizes of an input.
+    /// The shape of an input.
     #[must_use]
     pub fn shape(&self, i: usize) -> Dims {
         *self.inputs[i].layout().shape()
@@ -117,7 +116,7 @@ impl Recorded<'_> {
     }
 }
 
-/// The gradient of an operand that was broadcast: summed over the dimensions it was repeated along.
+/// The gradient of an operand that was broadcast: `dy`, summed over the dimensions that were repeated.
 pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
     if dy.layout().shape() == shape {
         return Ok(dy.clone());
@@ -139,33 +138,33 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Gradients of the inputs, of those of the outputs.
+    /// Gradients of the inputs, from those of the outputs.
     pub fn gradients(&self, dys: &[Option<Tensor>]) -> Result<InputGradients, Error> {
         (self.rule)(dys)
     }
 }
 
-/// What a tape writes down: the ops that depend on watched tensors, in order. Tensors that depend on watched ones
-/// know it, and so the ops they are given to are written down.
+/// What a tape records: the ops that depend on watched tensors, in order. A tensor that depends on a watched one refers
+/// to the log, and ops that read it are recorded there.
 #[derive(Default)]
 pub(crate) struct Log {
     nodes: Mutex<Vec<Option<Node>>>,
-    /// Nothing is written down any more.
+    /// Nothing is recorded any more.
     ended: AtomicBool,
 }
 
 impl Log {
-    /// The nodes; `None`: played and let go.
+    /// The nodes; `None` once it was used by a backward pass.
     pub fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, nothing is written down.
+    /// Stops recording.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// The one that runs of ops on these inputs are written down in, if any.
+    /// The log that records an op with these inputs, if any.
     ///
     /// # Errors
     /// If they are watched by different tapes.
@@ -185,12 +184,12 @@ impl Log {
         Ok(found)
     }
 
-    /// Whether it still writes.
+    /// Whether it still records.
     pub fn is_open(&self) -> bool {
         !self.ended.load(Ordering::Relaxed)
     }
 
-    /// Writes down a run of `op`. Its outputs depend on watched tensors from now on.
+    /// Records a run of `op`. Its outputs refer to this log from now on.
     ///
     /// # Errors
     /// If the op has no gradient.

@@ -1,4 +1,4 @@
-//! Entries taken and added by number.
+//! Gather and scatter-add of entries by index.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -13,14 +13,14 @@ use super::check::{Fault, axis_of, rank};
 use super::samples::{Draw, SHAPES};
 use crate::layout::{Dims, Layout};
 
-/// How many entries `index` numbers, along an `axis` that `x` has.
+/// The length of `index`, if it is a list and `x` has that axis.
 fn numbers(x: &Layout, role: &str, axis: usize, index: &Layout) -> Result<usize, Fault> {
     axis_of(x, role, axis)?;
     let [n] = rank(index, "index")?;
     Ok(n)
 }
 
-/// Shapes with an axis, and how many of its entries to number: none where there are none.
+/// Shapes, an axis of each, and lengths of the index: 0 where there are no entries.
 fn samples() -> Vec<(&'static [usize], usize, usize)> {
     let mut all: Vec<(&'static [usize], usize, usize)> = vec![(&[700, 100], 0, 1000)];
     for shape in SHAPES {
@@ -33,7 +33,7 @@ fn samples() -> Vec<(&'static [usize], usize, usize)> {
     all
 }
 
-/// The same by chance.
+/// The same at random.
 fn draw(draw: &mut Draw) -> (Dims, usize, usize) {
     let shape = draw.shape(1, 4);
     let axis = draw.below(shape.len());

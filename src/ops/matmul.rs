@@ -17,8 +17,8 @@ use smallvec::smallvec;
 
 /// `(a [.., m, k], b [.., k, n]) -> (y [.., m, n])`: `y[i][j] = sum over l of a[i][l] * b[l][j]`.
 ///
-/// Leading dimensions broadcast. Transposed operands are views ([`Permute`](super::Permute)), so all transposes
-/// are this one op.
+/// Leading dimensions broadcast. A transposed operand is a view ([`Permute`](super::Permute)), so that this op covers
+/// products with transposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatMul;
 
@@ -26,8 +26,8 @@ impl Tensor {
     /// Matrix product; see [`MatMul`].
     ///
     /// # Errors
-    /// If one of them does not hold floats or is no matrix, it has other than as many columns as `other` has rows, or
-    /// leading dimensions do not broadcast.
+    /// If either does not hold floats or has fewer than two dimensions, the columns of this are not as many as the rows
+    /// of `other`, or leading dimensions do not broadcast.
     pub fn matmul(&self, other: &Self) -> Result<Self, Error> {
         Self::call1(MatMul, &[self, other])
     }
@@ -41,7 +41,7 @@ fn matrix(x: &Layout, role: &str) -> Result<(Dims, usize, usize), Fault> {
     }
 }
 
-/// The shape of matrices.
+/// The shape of a stack of matrices.
 fn stacked(lead: &[usize], rows: usize, columns: usize) -> Dims {
     Dims::new(&[lead, &[rows, columns]].concat())
 }

@@ -1,4 +1,4 @@
-//! Maxima and means of the windows of images.
+//! Max and average pooling of images.
 
 mod avg;
 mod cpu;
@@ -16,8 +16,8 @@ use super::check::{Fault, windows};
 use super::samples::Draw;
 use crate::layout::Layout;
 
-/// Windows of a pooling op, height first. Padding holds no elements: it never wins a maximum and does
-/// not count in an average.
+/// Windows of a pooling op, height first. Padding holds no elements: it is never the maximum and does not count in an
+/// average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pool2d {
     /// Window size.
@@ -29,7 +29,7 @@ pub struct Pool2d {
 }
 
 impl Pool2d {
-    /// Each element is a window.
+    /// Windows of one element.
     const EACH: Self = Self { kernel: [1, 1], stride: [1, 1], padding: [0, 0] };
 
     /// The number of windows, each of which has at least one element.
@@ -91,7 +91,7 @@ impl Case {
         Self { pool: Pool2d { kernel, stride, padding }, x, y: [n, c, rows, columns] }
     }
 
-    /// Worth a test.
+    /// Cases that deserve a test.
     fn all() -> [Self; 11] {
         [
             Self::new([1, 1, 1, 1], [1, 1], [1, 1], [0, 0]),
@@ -102,14 +102,14 @@ impl Case {
             Self::new([1, 2, 3, 6001], [2, 5001], [1, 7], [1, 2500]),
             Self::new([1, 2, 6001, 3], [5001, 2], [7, 1], [2500, 1]),
             Self::new([30_001, 3, 2, 2], [2, 2], [2, 2], [1, 1]),
-            // Windows far larger than what they see.
+            // Windows far larger than the image.
             Self::new([2, 3, 2, 1], [1 << 20, 1 << 20], [1, 1], [1 << 19, 1 << 19]),
             Self::new([0, 3, 8, 8], [2, 2], [2, 2], [0, 0]),
             Self::new([3, 0, 8, 8], [2, 2], [2, 2], [0, 0]),
         ]
     }
 
-    /// By chance.
+    /// A random one.
     fn draw(draw: &mut Draw) -> Self {
         let ([n, c], [h, w]) = (draw.sizes(), [(); 2].map(|()| 1 + draw.below(4)));
         let kernel = [h, w].map(|n| 1 + draw.below(n));
@@ -118,7 +118,7 @@ impl Case {
         Self::new([n, c, h, w], kernel, stride, padding)
     }
 
-    /// By chance, with all of an image in each of its windows: any place may be a window's largest.
+    /// A random one, with windows that each cover the whole image, so that the maximum may be at any pixel.
     fn draw_overlapping(draw: &mut Draw) -> Self {
         let ([n, c], [h, w]) = (draw.sizes(), [(); 2].map(|()| 1 + draw.below(4)));
         let padding = [h, w].map(|n| draw.below(n));
@@ -132,7 +132,7 @@ impl Case {
     }
 }
 
-/// Any pooling at all, and layouts of `x` and, if there is one, of `y`.
+/// Arbitrary windows, and layouts of `x` and `y`. If no window fits, `y` is like `x`.
 fn absurd(draw: &mut Draw) -> (Pool2d, [Layout; 2]) {
     let ([n, c], [h, w]) = (draw.absurd_pair(), draw.absurd_pair());
     let [kernel, stride, padding] = [(); 3].map(|()| draw.absurd_pair());

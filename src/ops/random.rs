@@ -1,4 +1,4 @@
-//! Random numbers, and dropout by them.
+//! Random numbers, and dropout.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -15,15 +15,15 @@ use crate::layout::{Dims, Layout};
 use crate::op::{OpError, Outputs};
 use smallvec::smallvec;
 
-/// What random numbers are drawn from.
+/// A distribution of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Distribution {
-    /// Evenly from `low` (included) to `high` (excluded).
+    /// Uniform in `[low, high)`.
     Uniform {
         /// Smallest value.
         low: f32,
-        /// Just above the largest value.
+        /// Above all values.
         high: f32,
     },
     /// Gaussian.
@@ -44,13 +44,13 @@ pub enum Distribution {
 /// running it again draws the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Random {
-    /// What from.
+    /// The distribution.
     pub distribution: Distribution,
     /// Shape of the result.
     pub shape: Dims,
-    /// Which stream: the seed.
+    /// The key of the stream: the seed.
     pub key: u64,
-    /// Where in the stream this tensor starts: the tensor's number.
+    /// Distinguishes tensors with the same key: the number of the tensor.
     pub counter: u64,
 }
 
@@ -58,7 +58,7 @@ impl Tensor {
     /// Zeroes each element with probability `p`, and scales the others by `1 / (1 - p)`.
     ///
     /// # Errors
-    /// If `p` is not a probability, or it does not hold floats.
+    /// If `p` is not in `[0, 1]`, or it does not hold floats.
     pub fn dropout(&self, p: f32) -> Result<Self, Error> {
         if !(0.0..=1.0).contains(&p) {
             return Err(OpError::new("dropout", format!("p is {p}, not a probability")).into());
@@ -75,7 +75,7 @@ impl Tensor {
 }
 
 impl Distribution {
-    /// Fails if there are no such numbers.
+    /// Fails unless the parameters make sense.
     fn check(self) -> Result<(), Fault> {
         match self {
             Self::Uniform { low, high } => {
@@ -97,7 +97,7 @@ impl Distribution {
         }
     }
 
-    /// The same with other parameters.
+    /// The same kind of distribution with other parameters.
     const fn with(self, a: f32, b: f32) -> Self {
         match self {
             Self::Uniform { .. } => Self::Uniform { low: a, high: b },
@@ -126,7 +126,7 @@ impl Definition for Random {
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        // A quarter of ten rounds, and the transform.
+        // A quarter of ten rounds of Philox, and the transform to the distribution.
         outputs[0].elements() as f64 * (2.0 * TRANSCENDENTAL)
     }
 

@@ -15,27 +15,26 @@ use crate::layout::{Dims, Layout, MAX_RANK};
 use crate::op::Outputs;
 use smallvec::smallvec;
 
-/// How a reduction joins elements.
+/// How elements are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reduction {
     /// Sum.
     Sum,
-    /// Sum divided by the number of elements joined.
+    /// Arithmetic mean.
     Mean,
-    /// Largest; NaN if any is.
+    /// Maximum; NaN if any element is NaN.
     Max,
 }
 
-/// `(x) -> (y)`: joins all elements along `axes`. The result has a size of 1 for each of these if `keep_dims`, else
-/// no such dimensions.
+/// `(x) -> (y)`: reduces `x` along `axes`. These have size 1 in the result if `keep_dims`, and are removed otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce {
-    /// How.
+    /// Sum, mean or maximum.
     pub kind: Reduction,
-    /// Which dimensions.
+    /// The dimensions to reduce.
     pub axes: Dims,
-    /// Whether the result keeps them.
+    /// Whether the result keeps them, with size 1.
     pub keep_dims: bool,
 }
 
@@ -56,7 +55,7 @@ impl Tensor {
         self.reduce_all(Reduction::Mean)
     }
 
-    /// The largest element, as a scalar; NaN if any is. Each that is the largest gets the gradient.
+    /// Maximum of all elements, as a scalar; NaN if any is NaN. All elements that equal it receive the gradient.
     ///
     /// # Errors
     /// If it does not hold floats, or there are no elements.
@@ -64,15 +63,15 @@ impl Tensor {
         self.reduce_all(Reduction::Max)
     }
 
-    /// Sums along `axes`, which stay as size 1 if `keep_dims`.
+    /// Sums along `axes`. These are kept with size 1 if `keep_dims`, and removed otherwise.
     ///
     /// # Errors
-    /// If it does not hold floats, or an axis is not there or given twice.
+    /// If it does not hold floats, or an axis does not exist or is given twice.
     pub fn sum_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
         self.reduce(Reduction::Sum, axes, keep_dims)
     }
 
-    /// Means along `axes`, which stay as size 1 if `keep_dims`; NaN if there are no elements.
+    /// Means along `axes`, as for [`Tensor::sum_along`]; NaN where there are no elements.
     ///
     /// # Errors
     /// As for [`Tensor::sum_along`].
@@ -80,8 +79,8 @@ impl Tensor {
         self.reduce(Reduction::Mean, axes, keep_dims)
     }
 
-    /// The largest elements along `axes`, which stay as size 1 if `keep_dims`; NaN if any is. Each that is the
-    /// largest gets the gradient.
+    /// Maxima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. All elements that equal their
+    /// maximum receive its gradient.
     ///
     /// # Errors
     /// As for [`Tensor::sum_along`], or if there are no elements along `axes`.
@@ -157,7 +156,7 @@ impl Definition for Reduce {
                 let joined: usize = self.axes.iter().map(|&axis| shape[axis]).product();
                 Gradient::of_one(move |dy| spread(&dy.affine(1.0 / joined as f32, 0.0)?))
             }
-            // Every element that equals the largest gets the gradient.
+            // Every element that equals the maximum receives the gradient.
             Reduction::Max => {
                 let (x, y) = (of.input(0), of.output(0));
                 Gradient::of_one(move |dy| {
@@ -173,7 +172,7 @@ impl Definition for Reduce {
         let mut add = |x, axes: &[usize], keep_dims| {
             all.push(Sample::new(Self { axes: Dims::new(axes), keep_dims, ..*self }, [x]));
         };
-        // There is no largest of none.
+        // There is no maximum of no elements.
         let fits = |shape: &[usize], axes: &[usize]| {
             self.kind != Reduction::Max || axes.iter().all(|&axis| shape[axis] > 0)
         };
@@ -212,7 +211,7 @@ impl Definition for Reduce {
         let op = Self { axes: Dims::new(&axes), keep_dims: draw.flip(), ..*self };
         let x = match self.kind {
             Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
-            // There is no largest of none. What is repeated would be the largest more than once: no gradient there.
+            // At least one element; and none repeated: ties have no unique gradient.
             Reduction::Max => {
                 axes.iter().for_each(|&axis| shape[axis] = shape[axis].max(1));
                 draw.packed(shape)
@@ -233,7 +232,7 @@ impl Definition for Reduce {
     }
 }
 
-/// Axes joined in every way of note.
+/// Sets of axes that differ in how they are reduced.
 fn axes_of(rank: usize) -> Vec<Vec<usize>> {
     let mut all = vec![(0..rank).collect(), vec![]];
     all.extend((0..rank).map(|axis| vec![axis]));

@@ -1,17 +1,17 @@
-//! Samples of every op, for tests of devices: layouts of operands, and what is to be in them. No data.
+//! Samples of every op, for tests of devices: layouts of operands, and the range of their values. No data.
 //!
-//! An op's module has its own: shapes that are worth a test, and a way to draw others by chance. So a test that
-//! goes through [`samples`] or draws of [`each`] covers every op that there is.
+//! An op's module defines its own: cases that deserve a test, and a way to draw random ones. So a test over
+//! [`samples`], or over draws for [`each`], covers every op.
 
 use super::Op;
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 
-/// An op, and operands it may be given.
+/// An op, and operands that fit it.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// What to run.
+    /// The op.
     pub op: Op,
-    /// On what.
+    /// Its operands.
     pub operands: Vec<Operand>,
 }
 
@@ -21,33 +21,33 @@ impl Sample {
         Self { op: op.into(), operands: operands.into() }
     }
 
-    /// The operands, as the op looks at them.
+    /// The operands' layouts, as the op sees them.
     #[must_use]
     pub fn layouts(&self) -> Vec<Layout> {
         self.operands.iter().map(|operand| operand.seen).collect()
     }
 }
 
-/// A tensor as it is stored, and as the op looks at it.
+/// A tensor as it is stored, and as the op sees it.
 #[derive(Clone, Debug)]
 pub struct Operand {
     /// Contiguous.
     pub stored: Layout,
-    /// The same, or some view of it.
+    /// The same layout, or that of a view.
     pub seen: Layout,
-    /// What its elements are.
+    /// The range of its elements.
     pub values: Values,
 }
 
-/// What the elements of an operand are.
+/// The range of an operand's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Values {
-    /// Any numbers, such as between -2 and 2.
+    /// Floats, such as from -2 to 2.
     Real,
-    /// Numbers above 0, such as between 0.25 and 4.25.
+    /// Positive floats, such as from 0.25 to 4.25.
     Positive,
-    /// Integers from 0, below this. If it is 0, there are no elements.
+    /// Integers from 0 to below this. If it is 0, there are no elements.
     Below(usize),
 }
 
@@ -63,7 +63,7 @@ pub(super) fn ints(shape: &[usize], below: usize) -> Operand {
     Operand { stored, seen: stored, values: Values::Below(below) }
 }
 
-/// Floats whose last two dimensions change places.
+/// Floats with the last two dimensions transposed.
 pub(super) fn turned(shape: &[usize]) -> Operand {
     let mut axes: Vec<usize> = (0..shape.len()).collect();
     axes.swap(shape.len() - 2, shape.len() - 1);
@@ -71,19 +71,19 @@ pub(super) fn turned(shape: &[usize]) -> Operand {
     floats(&swapped).view(|x| x.permute(&axes))
 }
 
-/// Floats `from`, repeated to `to`.
+/// Floats of shape `from`, broadcast to `to`.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Operand {
     floats(from).view(|x| x.broadcast_to(&Dims::new(to)))
 }
 
-/// All but the first and the last entry of each row of more.
+/// Floats, cut out of a tensor with one more element at either end of each row.
 pub(super) fn inside(shape: &[usize]) -> Operand {
     let (last, mut more) = (shape.len() - 1, shape.to_vec());
     more[last] += 2;
     floats(&more).view(|x| x.slice(last, 1, shape[last]))
 }
 
-/// Floats of one shape, in every arrangement.
+/// Floats of one shape: packed, transposed, cut out of more, broadcast.
 pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     let mut all = vec![floats(shape)];
     if let Some(last) = shape.len().checked_sub(1) {
@@ -97,7 +97,7 @@ pub(super) fn arranged(shape: &[usize]) -> Vec<Operand> {
     all
 }
 
-/// Shapes for ops that take any: short rows and long ones, few and many, odd sizes, none at all.
+/// Shapes for ops that take any: few and many rows, short and long ones, odd sizes, no elements.
 pub(super) const SHAPES: [&[usize]; 12] = [
     &[],
     &[1],
@@ -114,13 +114,13 @@ pub(super) const SHAPES: [&[usize]; 12] = [
 ];
 
 impl Operand {
-    /// Above 0.
+    /// With positive elements.
     pub(super) fn positive(mut self) -> Self {
         self.values = Values::Positive;
         self
     }
 
-    /// The same elements seen otherwise.
+    /// The same tensor, seen through the view that `look` returns.
     ///
     /// # Panics
     /// If there is no such view.
@@ -143,7 +143,7 @@ pub fn samples() -> Vec<Sample> {
     each().iter().flat_map(|op| op.definition().samples()).collect()
 }
 
-/// The layouts of what [`infer`](crate::op::Operation::infer) said.
+/// The layouts of the outputs.
 #[cfg(test)]
 pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<Layout> {
     use crate::op::Output;
@@ -154,38 +154,38 @@ pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<La
     outputs.iter().map(layout).collect()
 }
 
-/// How large what is drawn is.
+/// How large drawn sizes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// Often nothing: 0, 0, 0, 1, 2 or 5.
+    /// 0, 0, 0, 1, 2 or 5: often no elements.
     Few,
     /// 1 to 4.
     Small,
 }
 
-/// Draws attributes and operands by chance, the same for the same seed (SplitMix64).
+/// Draws attributes and operands at random, the same for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw {
     state: u64,
     sizes: Sizes,
 }
 
-/// Sizes near overflow among small ones.
+/// Small sizes, and sizes near overflow.
 const ABSURD: [usize; 12] = [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, 1 << 62, usize::MAX - 1, usize::MAX];
 
 impl Draw {
-    /// Draws sizes like these.
+    /// Draws sizes of this range.
     #[must_use]
     pub const fn new(seed: u64, sizes: Sizes) -> Self {
         Self { state: seed, sizes }
     }
 
-    /// An op like `op` with other attributes, and operands that fit.
+    /// An op of the same name with random attributes, and operands that fit it.
     pub fn sample(&mut self, op: &Op) -> Sample {
         op.definition().draw(self)
     }
 
-    /// An op like `op` with any attributes at all, and inputs that fit but for their sizes, or do not fit.
+    /// An op of the same name with arbitrary attributes, and inputs that fit except for their sizes, or not at all.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
         let (op, fitting) = op.definition().absurd(self);
         let any = self.absurd_layout();
@@ -210,7 +210,7 @@ impl Draw {
         (self.next() % n as u64) as usize
     }
 
-    /// Yes or no.
+    /// True half of the time.
     pub fn flip(&mut self) -> bool {
         self.below(2) == 0
     }
@@ -228,18 +228,18 @@ impl Draw {
         }
     }
 
-    /// As many sizes.
+    /// `N` sizes.
     pub(super) fn sizes<const N: usize>(&mut self) -> [usize; N] {
         std::array::from_fn(|_| self.size())
     }
 
-    /// A shape of `least` to `most` dimensions.
+    /// A shape with `least` to `most` dimensions.
     pub(super) fn shape(&mut self, least: usize, most: usize) -> Dims {
         let rank = least + self.below(most + 1 - least);
         Dims::new(&(0..rank).map(|_| self.size()).collect::<Vec<_>>())
     }
 
-    /// The axes `0..rank` in some order.
+    /// The axes `0..rank` in a random order.
     pub(super) fn axes(&mut self, rank: usize) -> Vec<usize> {
         let mut axes: Vec<usize> = (0..rank).collect();
         for i in (1..rank).rev() {
@@ -248,7 +248,7 @@ impl Draw {
         axes
     }
 
-    /// Contiguous floats, at the front of their storage or further in.
+    /// Contiguous floats, at the front of their storage or at an offset.
     pub(super) fn packed(&mut self, shape: impl Into<Dims>) -> Operand {
         let shape = shape.into();
         if self.flip() {
@@ -258,7 +258,7 @@ impl Draw {
         floats(&[elements + 1]).view(|l| l.slice(0, 1, elements)?.reshape(&shape))
     }
 
-    /// Floats of this shape in one of many arrangements: packed, turned, a part of more, or repeated.
+    /// Floats of this shape: packed, permuted, cut out of more, or broadcast.
     pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
         let axes = self.axes(shape.len());
         let (mut stored, mut back) = (*shape, *shape);
@@ -287,7 +287,7 @@ impl Draw {
         }
     }
 
-    /// Floats that broadcast to `shape`, in any arrangement.
+    /// Floats that broadcast to `shape`, with any strides.
     pub(super) fn part(&mut self, shape: &[usize]) -> Operand {
         let mut part = Dims::new(&shape[self.below(shape.len() + 1)..]);
         for size in part.iter_mut() {
@@ -296,13 +296,13 @@ impl Draw {
         self.arranged(&part)
     }
 
-    /// A size, absurd more often than not.
+    /// A size, mostly absurd.
     pub(super) fn absurd_size(&mut self) -> usize {
         let top = [6, 8, ABSURD.len()][self.below(3)];
         ABSURD[self.below(top)]
     }
 
-    /// A number, sometimes of no use.
+    /// A number, sometimes infinite or NaN.
     pub(super) fn absurd_number(&mut self) -> f32 {
         [0.0, 0.5, 0.5, 1.0, -1.0, 1e30, f32::NAN, f32::INFINITY][self.below(8)]
     }

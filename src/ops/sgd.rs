@@ -19,9 +19,9 @@ use crate::op::{Output, Outputs};
 pub struct SgdMomentum {
     /// Learning rate.
     pub lr: f32,
-    /// How much of the velocity is kept.
+    /// Factor of the old velocity.
     pub momentum: f32,
-    /// L2 penalty.
+    /// Factor of the L2 penalty's gradient.
     pub weight_decay: f32,
 }
 

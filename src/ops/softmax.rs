@@ -1,4 +1,4 @@
-//! Softmax, its logarithm and cross entropy, of rows: along the last dimension.
+//! Softmax, log-softmax and cross entropy, along the last dimension.
 
 mod cpu;
 mod cross_entropy;
@@ -20,11 +20,11 @@ use crate::layout::Layout;
 use crate::op::Outputs;
 use smallvec::smallvec;
 
-/// `(x) -> (y)`, of one shape: `y = e^x / sum e^x` along the last dimension.
+/// `(x) -> (y)`, of the same shape: `y = e^x / sum e^x` along the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Softmax;
 
-/// `(y, dy) -> (dx)`, of one shape: the gradient `dx = y (dy - sum y dy)` of a softmax whose output was `y`.
+/// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`] with output `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SoftmaxGrad;
 
@@ -183,7 +183,7 @@ impl Registered for SoftmaxGrad {
     }
 }
 
-/// A fresh tensor of the shape of `x`, which has a last dimension.
+/// A fresh output of the shape of `x`, unless `x` is a scalar.
 fn like(x: &Layout, role: &str) -> Result<Outputs, Fault> {
     if x.rank() == 0 {
         return Err(format!("{role} is {x} of rank 0, expected at least 1"));
@@ -191,7 +191,7 @@ fn like(x: &Layout, role: &str) -> Result<Outputs, Fault> {
     Ok(smallvec![fresh(FLOAT, *x.shape())?])
 }
 
-/// A fresh tensor of the shape of an output and its gradient.
+/// A fresh output of the shape that both inputs have.
 fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let [y, dy] = [&inputs[0], &inputs[1]];
     let outputs = like(y, "y")?;
@@ -199,17 +199,17 @@ fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     Ok(outputs)
 }
 
-/// The sum of each row, to be repeated along it.
+/// The sum of each row, with the last dimension kept for broadcasting.
 fn sums(x: &Tensor) -> Result<Tensor, Error> {
     x.sum_along(&[x.rank() - 1], true)
 }
 
-/// Elements of a row.
+/// Number of elements of a row.
 fn length(x: &Layout) -> usize {
     x.shape().last().copied().unwrap_or(1)
 }
 
-/// So many rows of so many elements: short and long, few and many.
+/// Numbers of rows and of elements of a row: few and many, short and long.
 const ROWS: [[usize; 2]; 10] = [
     [1, 1],
     [1000, 1001],
@@ -223,18 +223,18 @@ const ROWS: [[usize; 2]; 10] = [
     [90, 1000],
 ];
 
-/// An op on so many operands of one shape.
+/// Samples of an op that takes `operands` operands of one shape.
 fn samples(op: impl Into<Op> + Copy, operands: usize) -> Vec<Sample> {
     ROWS.iter().map(|shape| Sample::new(op, vec![floats(shape); operands])).collect()
 }
 
-/// The same, of a shape that is drawn.
+/// The same with a random shape.
 fn drawn(op: impl Into<Op>, operands: usize, draw: &mut Draw) -> Sample {
     let shape = draw.shape(1, 4);
     Sample::new(op, (0..operands).map(|_| draw.packed(shape)).collect::<Vec<_>>())
 }
 
-/// The same, of an absurd shape.
+/// The same with an absurd shape.
 fn absurd(op: impl Into<Op>, operands: usize, draw: &mut Draw) -> (Op, Vec<Layout>) {
     (op.into(), vec![Layout::contiguous(FLOAT, draw.absurd_dims()); operands])
 }

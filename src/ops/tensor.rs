@@ -1,4 +1,4 @@
-//! Handles, and what can be done with one beside ops: each op adds its own method, in its own module.
+//! The handle, and its methods other than ops, which are in the ops' own modules.
 
 mod home;
 mod operators;
@@ -18,15 +18,14 @@ use std::sync::{Arc, Weak};
 /// The outputs of an op, in order.
 pub type Tensors = SmallVec<[Tensor; 2]>;
 
-/// A handle to a tensor. Its value never changes: an op that updates in place consumes a handle and
-/// gives a new one.
+/// A handle to a tensor. Its value never changes: an update in place consumes a handle and returns a new one.
 ///
-/// Cheap to clone. When the last clone goes, the tensor is deleted in order: after all commands given
-/// before. Dropping it never blocks and never panics. A handle does not keep its runtime alive: once that is
-/// gone, its methods return [`Error::Stopped`].
+/// Cheap to clone. When the last clone is dropped, the tensor is deleted after all commands sent before. Dropping never
+/// blocks and never panics. A handle does not keep its runtime alive: once the runtime is gone, methods return
+/// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
 ///
-/// Ops are methods, which return at once; operators are `+`, `-`, `*`, `/` with tensors and numbers. What an op
-/// wants contiguous is packed where it is not.
+/// Ops are methods, and return at once. The operators `+`, `-`, `*` and `/` take tensors and numbers. Where an op
+/// requires contiguous inputs, others are packed first.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -42,12 +41,12 @@ pub type Tensors = SmallVec<[Tensor; 2]>;
 /// ```
 ///
 /// # Errors
-/// Each method fails if its operands do not fit, at once and with a message that names them. Failures
-/// on the device are reported where a value is next read or the runtime waited for.
+/// A method fails at once if its operands do not fit, with a message that names them. A failure on the device is
+/// reported by the next read of a tensor that depends on it, or by the next [`Runtime::sync`](crate::Runtime::sync).
 #[derive(Clone)]
 pub struct Tensor {
     handle: Arc<Handle>,
-    /// Where ops that read it are written down, if it is watched or depends on what is.
+    /// Records the ops that read it. `Some` iff it is watched or depends on a watched tensor.
     log: Option<Weak<Log>>,
 }
 
@@ -68,7 +67,7 @@ impl Tensor {
         Self { handle: Arc::new(Handle { id, layout, home }), log: None }
     }
 
-    /// Number of the tensor, unique within the process.
+    /// The number of the tensor, unique in the process.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.handle.id
@@ -98,7 +97,7 @@ impl Tensor {
         self.handle.layout.dtype()
     }
 
-    /// The same tensor, but no tape writes down what is done with it.
+    /// The same tensor, without a tape: ops on the new handle are not recorded.
     #[must_use]
     pub fn detach(&self) -> Self {
         Self { handle: Arc::clone(&self.handle), log: None }
@@ -115,7 +114,7 @@ impl Tensor {
     /// The elements in row-major order: `to_vec::<f32>()`. Waits for the commands before it.
     ///
     /// # Errors
-    /// If they are of another type; else as for [`Runtime::get`](crate::Runtime::get).
+    /// If they are of another type; otherwise as for [`Runtime::get`](crate::Runtime::get).
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         let host = self.to_host()?;
         T::take(host).map_err(|host| {
@@ -124,10 +123,11 @@ impl Tensor {
         })
     }
 
-    /// The only element, as a loss is. Waits for the commands before it.
+    /// The element of a tensor with one element, such as a loss. Waits for the commands before it.
     ///
     /// # Errors
-    /// If there are more or fewer elements, or they are no floats; else as for [`Runtime::get`](crate::Runtime::get).
+    /// If there is not exactly one element, or it is not a float; otherwise as for
+    /// [`Runtime::get`](crate::Runtime::get).
     pub fn item(&self) -> Result<f32, Error> {
         if self.layout().elements() != 1 {
             let message = format!("{} has {} elements", self.layout(), self.layout().elements());
@@ -136,15 +136,15 @@ impl Tensor {
         Ok(self.to_vec::<f32>()?[0])
     }
 
-    /// From now on this handle stands for `value`; see [`Runtime::replace`](crate::Runtime::replace).
+    /// Lets this handle stand for `value` from now on; see [`Runtime::replace`](crate::Runtime::replace).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Runtime::replace`](crate::Runtime::replace).
     pub fn replace(&mut self, value: &Self) -> Result<(), Error> {
         self.runs()?.replace(self, value)
     }
 
-    /// Runs an op on several tensors, the first of which has the runtime, packing what the op wants packed.
+    /// Runs an op in the runtime of the first input. Inputs that must be contiguous and are not are packed first.
     ///
     /// # Panics
     /// If there are no inputs.
@@ -165,7 +165,7 @@ impl Tensor {
         runs.apply(op, &packed.iter().collect::<SmallVec<[&Self; 4]>>())
     }
 
-    /// The same, for the first output.
+    /// Like [`Tensor::call`], for an op with one output, or whose first output alone is wanted.
     pub(super) fn call1(op: impl Into<Op>, inputs: &[&Self]) -> Result<Self, Error> {
         Ok(Self::call(op, inputs)?.swap_remove(0))
     }
@@ -180,24 +180,24 @@ impl Tensor {
         self.handle.home.number()
     }
 
-    /// Whether this is the only handle. If so, whatever other threads sent with handles that they
-    /// dropped since is in the queue already.
+    /// Whether this is the only handle. If so, all commands that other threads sent with clones of it are in the queue
+    /// already.
     pub(crate) fn is_last_handle(&mut self) -> bool {
         Arc::get_mut(&mut self.handle).is_some()
     }
 
-    /// Where ops that read it are to be written down, if anywhere.
+    /// The log that records ops that read it, if any.
     pub(crate) fn tape(&self) -> Option<Arc<Log>> {
         self.log.as_ref()?.upgrade().filter(|log| log.is_open())
     }
 
-    /// Lets ops that read it be written down, or not.
+    /// Sets the log that records ops that read it.
     pub(crate) fn follow(&mut self, log: Option<Weak<Log>>) {
         self.log = log;
     }
 }
 
-/// A shape or a list of axes, if it is not too long.
+/// A shape or a list of axes, unless it is too long.
 pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
         let message = format!(

@@ -323,7 +323,7 @@ fn sizes_beyond_memory_are_errors() {
     }
 }
 
-/// An answer or an error, and work that can be counted. Arithmetic is checked for overflow in tests.
+/// Inference returns outputs or an error, and a finite number of flops. In tests, an overflow is a panic.
 #[test]
 fn nothing_panics_whatever_the_inputs() {
     let (ops, mut draw) = (samples::each(), Draw::new(1, Sizes::Few));

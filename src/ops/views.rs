@@ -1,4 +1,4 @@
-//! Other looks at the same elements: no bytes, no kernel, no cost.
+//! Views: the same elements with another layout. No bytes, no kernel, no cost.
 
 mod broadcast;
 mod permute;
@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::op::{Output, Outputs};
 use smallvec::smallvec;
 
-/// The only input, seen as `layout`.
+/// A view of the only input with this layout.
 fn seen_as(layout: Layout) -> Outputs {
     smallvec![Output::View { input: 0, layout }]
 }

@@ -7,7 +7,7 @@ use crate::cost::{CostModel, CostModelKind};
 use crate::device::Device;
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::engine::{Dead, Engine, Settings, caught};
-use crate::error::Error;
+use crate::error::{Error, RuntimeError};
 use crate::interpreter::Interpreter;
 use crate::ops::Home;
 use crate::policy::{Policy, PolicyKind};
@@ -57,7 +57,7 @@ impl<C: CostModel + 'static> From<C> for CostModelChoice {
     }
 }
 
-/// Describes a [`Runtime`]. A value that makes no sense is reported when the runtime is started.
+/// A description of a [`Runtime`]. Invalid values are reported when the runtime is started.
 #[derive(Debug)]
 pub struct Builder {
     budget: Option<u64>,
@@ -95,8 +95,8 @@ impl Builder {
         self
     }
 
-    /// Before each op, evict until at most this much is in use: a soft limit below the budget, in bytes or as
-    /// text. Default: none, so tensors are evicted only when an allocation does not fit.
+    /// Before each op, evict until at most this much memory is used: a soft limit below the budget, in bytes or as
+    /// text. Default: none, so that tensors are evicted only when an allocation does not fit.
     #[must_use]
     pub fn eviction_threshold<B: TryInto<ByteSize, Error: Display>>(
         mut self,
@@ -128,7 +128,7 @@ impl Builder {
         self
     }
 
-    /// Score about `2 * sqrt(n)` of `n` candidates at each eviction instead of all. Default: off.
+    /// At each eviction, score about `2 * sqrt(n)` of `n` candidates instead of all. Default: off.
     #[must_use]
     pub const fn sqrt_sampling(mut self, on: bool) -> Self {
         self.settings.sqrt_sampling = on;
@@ -142,7 +142,7 @@ impl Builder {
         self
     }
 
-    /// Fail when all recomputing together costs more than this multiple of the work itself. Default: never.
+    /// Fail when recomputing has cost more in total than this multiple of the work itself. Default: never.
     #[must_use]
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
         self.settings.recompute_limit = Some(limit);
@@ -164,7 +164,7 @@ impl Builder {
         self
     }
 
-    /// Threads that run kernels on the cpu. Results do not depend on it. Default: one per core.
+    /// Threads that run kernels on the CPU. Results do not depend on it. Default: one per core.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
@@ -178,19 +178,18 @@ impl Builder {
         self
     }
 
-    /// Starts a runtime on the cpu.
+    /// Starts a runtime on the CPU.
     ///
     /// # Errors
-    /// If the description makes no sense, or the budget cannot be reserved.
+    /// If an option is invalid, or the budget cannot be reserved.
     pub fn cpu(self) -> Result<Runtime, Error> {
         if let Some(threads) = self.threads.filter(|n| !(1..=MAX_THREADS).contains(n)) {
-            return Err(Error::Settings(format!(
-                "{threads} threads: give a number from 1 to {MAX_THREADS}"
-            )));
+            let wrong = format!("{threads} threads: give a number from 1 to {MAX_THREADS}");
+            return Err(RuntimeError::Settings(wrong).into());
         }
-        let team = Team::new(self.threads).map_err(Error::NoDevice)?;
+        let team = Team::new(self.threads).map_err(RuntimeError::NoDevice)?;
         let device = Cpu::of(&team);
-        // The worker is a thread of the team, so that small ops start without a hand-over.
+        // The worker is a thread of the team, so that small ops run without a hand-over between threads.
         self.start(move || device, team)
     }
 
@@ -205,25 +204,25 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if there is no driver, no such device, or no cuBLAS. If the description makes no
-    /// sense, or the budget cannot be reserved.
+    /// [`RuntimeError::NoDevice`] if there is no driver, no such device, or no cuBLAS. If an option is invalid, or the
+    /// budget cannot be reserved.
     #[cfg(feature = "cuda")]
     pub fn cuda(mut self, options: crate::device::cuda::Options) -> Result<Runtime, Error> {
         if let Some(wrong) = self.wrong.take() {
-            return Err(Error::Settings(wrong));
+            return Err(RuntimeError::Settings(wrong).into());
         }
-        // On the caller's thread, for it is the caller who can do something about a missing driver.
-        let device = crate::device::cuda::Cuda::open(options).map_err(Error::NoDevice)?;
+        // On the caller's thread, so that a missing driver is an error before a worker is started.
+        let device = crate::device::cuda::Cuda::open(options).map_err(RuntimeError::NoDevice)?;
         if self.budget.is_none() {
-            self.budget = Some(device.available_bytes().map_err(Error::NoDevice)?);
+            self.budget = Some(device.available_bytes().map_err(RuntimeError::NoDevice)?);
         }
         self.device(move || device)
     }
 
-    /// Starts a runtime that only counts bytes and cost: no data, no kernels; `get` gives zeros.
+    /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get` returns zeros.
     ///
     /// # Errors
-    /// If the description makes no sense.
+    /// If an option is invalid.
     pub fn sim(self) -> Result<Runtime, Error> {
         self.device(crate::device::sim::Sim::<crate::ops::Op, _>::cpu)
     }
@@ -231,7 +230,7 @@ impl Builder {
     /// Starts a runtime on a device of your own. `make` is called on the worker thread.
     ///
     /// # Errors
-    /// If the description makes no sense, or the budget cannot be reserved.
+    /// If an option is invalid, or the budget cannot be reserved.
     pub fn device<D: Device>(
         self,
         make: impl FnOnce() -> D + Send + 'static,
@@ -239,14 +238,14 @@ impl Builder {
         self.start(make, OwnThread)
     }
 
-    /// The same, with a say in which thread does it.
+    /// Like [`Builder::device`], with a choice of the thread to run on.
     fn start<D: Device>(
         mut self,
         make: impl FnOnce() -> D + Send + 'static,
         thread: impl Thread,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
         if let Some(wrong) = self.wrong.take() {
-            return Err(Error::Settings(wrong));
+            return Err(RuntimeError::Settings(wrong).into());
         }
         let budget = self.budget.unwrap_or_else(machine_memory);
         self.settings.budget = budget;
@@ -277,7 +276,7 @@ impl Builder {
                     let _ = started.send(Ok(()));
                     let worker =
                         Interpreter::new(engine, Arc::clone(&control), emptied, self.recorder);
-                    // A device may panic when it goes, too.
+                    // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
                     control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
                 }
@@ -292,7 +291,9 @@ impl Builder {
                 let _alive = alive;
                 thread.run(work);
             })
-            .map_err(|e| Error::Settings(format!("the worker thread could not be started: {e}")))?;
+            .map_err(|e| {
+                RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
+            })?;
         start.recv().map_err(|_| controlled.stopped())??;
         let worker = Worker { sender, thread: worker, ended, control: controlled, home };
         Ok(Runtime::start(worker, seed, D::layout_of))
@@ -309,13 +310,13 @@ impl Builder {
     }
 }
 
-/// Who does all that a runtime's thread has to do. Known when compiled: a call through a pointer would cost small
-/// ops some percent.
+/// Where the work of a runtime's thread is done. A type parameter, because dynamic dispatch would cost small ops a few
+/// percent.
 trait Thread: Send + 'static {
     fn run(self, work: impl FnOnce() + Send);
 }
 
-/// That thread itself.
+/// On that thread itself.
 struct OwnThread;
 
 impl Thread for OwnThread {
@@ -324,14 +325,14 @@ impl Thread for OwnThread {
     }
 }
 
-/// A thread of the team, while the runtime's waits.
+/// On a thread of the team, while the runtime's own thread waits.
 impl Thread for Team {
     fn run(self, work: impl FnOnce() + Send) {
         Self::run(&self, work);
     }
 }
 
-/// The memory of the machine, if known; otherwise a lot, as pages are only touched when used.
+/// The memory of the machine, or 64 GiB if that is unknown: pages are only touched when used.
 fn machine_memory() -> u64 {
     let kibibytes = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

@@ -1,4 +1,4 @@
-//! Commands to the worker.
+//! Commands for the worker.
 
 use crate::engine::Stats;
 use crate::error::Error;
@@ -8,13 +8,13 @@ use crossbeam_channel::Sender;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A command, and the handles that went before it was given.
+/// A command, and the handles that were dropped before it was sent.
 pub(crate) struct Message<O: Operation, H> {
     pub deleted: Ids,
     pub command: Command<O, H>,
 }
 
-/// An op, on tensors by their numbers.
+/// An op, with its tensors by number.
 pub(crate) struct Call<O> {
     pub op: O,
     pub inputs: Ids,
@@ -23,12 +23,12 @@ pub(crate) struct Call<O> {
     pub made: SmallVec<[u64; 2]>,
 }
 
-/// Which inputs may be updated in place, for their last handles were given away.
+/// The inputs that may be updated in place, because their last handles were given away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Consumed(SmallVec<[u64; 1]>);
 
 impl Consumed {
-    /// Input number `input` is one of them.
+    /// Adds input number `input`.
     pub fn insert(&mut self, input: usize) {
         let word = input / u64::BITS as usize;
         if word >= self.0.len() {
@@ -48,7 +48,7 @@ pub(crate) enum Command<O: Operation, H> {
     Put {
         id: u64,
         host: Arc<H>,
-        /// Whether it is never to be evicted.
+        /// Whether it must never be evicted.
         leaf: bool,
     },
     Apply(Call<O>),
@@ -88,7 +88,7 @@ pub(crate) enum Command<O: Operation, H> {
 }
 
 impl<O: Operation, H> Command<O, H> {
-    /// What it is, for people.
+    /// What it is, for messages.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Put { .. } => "a put",
@@ -101,7 +101,7 @@ impl<O: Operation, H> Command<O, H> {
             Self::Label { .. } => "a label",
             Self::Step => "the end of a step",
             Self::Sync { .. } => "a sync",
-            Self::Stats { .. } => "a question for the counters",
+            Self::Stats { .. } => "a query of the counters",
             Self::FinishRecording { .. } => "the end of a recording",
         }
     }

@@ -1,36 +1,36 @@
-//! State that a runtime and its worker share, besides the queue of commands.
+//! State that a runtime and its worker share, beside the queue of commands.
 
-use crate::error::Error;
+use crate::error::{Error, RuntimeError};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-/// Bytes of host values that may be on their way to the worker. More wait where they are put, unless nothing
-/// else is on its way.
+/// Most bytes of host values on their way to the worker. Further values wait where they are put, unless nothing else is
+/// on its way.
 pub(super) const MOST_IN_FLIGHT: u64 = 64 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     /// Number of commands sent so far.
     sent: CachePadded<AtomicU64>,
-    /// Number of the command that the worker is at: commands are executed in the order they were sent.
+    /// Number of the worker's current command. Commands are executed in the order in which they were sent.
     at: CachePadded<AtomicU64>,
-    /// Regenerations for commands up to this number are to be given up.
+    /// Regenerations for commands up to this number are cancelled.
     cancelled: AtomicU64,
     /// The last handle of the runtime is gone.
     closing: AtomicBool,
-    /// Answers that somebody still holds on to.
+    /// Number of [`Pending`](super::Pending) answers.
     readers: AtomicUsize,
     in_flight: Mutex<InFlight>,
     landed: Condvar,
-    /// Why the worker ended, if it did so before its time.
+    /// Why the worker ended, if it ended early.
     why_stopped: OnceLock<String>,
 }
 
 #[derive(Debug, Default)]
 struct InFlight {
     bytes: u64,
-    /// The worker is gone: nothing will land any more.
+    /// The worker is gone: no value will arrive any more.
     ended: bool,
 }
 
@@ -42,22 +42,22 @@ impl Control {
 
     /// The worker begins the next command.
     pub fn next_command(&self) {
-        // Nobody else writes it.
+        // Only the worker writes it.
         self.at.store(self.at.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Regenerations for all commands sent so far are to be given up.
+    /// Cancels regenerations for all commands sent so far.
     pub fn cancel(&self) {
         self.cancelled.fetch_max(self.sent.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The last handle of the runtime goes.
+    /// The last handle of the runtime is dropped.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a regeneration for the command at hand should be given up: somebody wishes so, or nobody is
-    /// left who could read anything.
+    /// Whether to abandon a regeneration for the current command: it was cancelled, or the runtime is closing and no
+    /// answer can be read any more.
     pub fn is_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         (cancelled > 0 && cancelled >= self.at.load(Ordering::Relaxed))
@@ -72,7 +72,7 @@ impl Control {
         self.readers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits until so many more bytes may be on their way, and books them.
+    /// Waits until `bytes` more bytes may be on their way, and counts them.
     ///
     /// # Errors
     /// If the worker is gone.
@@ -91,7 +91,7 @@ impl Control {
         Ok(())
     }
 
-    /// So many bytes arrived.
+    /// `bytes` bytes have arrived.
     pub fn land(&self, bytes: u64) {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
         in_flight.bytes = in_flight.bytes.saturating_sub(bytes);
@@ -99,7 +99,7 @@ impl Control {
         self.landed.notify_all();
     }
 
-    /// The worker ends, before its time if there is a reason.
+    /// The worker ends, early if there is a reason.
     pub fn end(&self, why: Option<String>) {
         if let Some(why) = why {
             let _ = self.why_stopped.set(why);
@@ -108,10 +108,10 @@ impl Control {
         self.landed.notify_all();
     }
 
-    /// What is said to those who come after that.
+    /// The error of commands after that.
     pub fn stopped(&self) -> Error {
         let why = self.why_stopped.get().map_or("its worker thread ended", String::as_str);
-        Error::Stopped { why: why.into() }
+        RuntimeError::Stopped { why: why.to_owned() }.into()
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
         assert!(!control.is_cancelled());
     }
 
-    /// Nobody could read what is being brought back, and dropping the runtime waited for it.
+    /// Dropping a runtime waited for regenerations whose results nobody could read.
     #[test]
     fn without_readers_nothing_is_brought_back_for_a_runtime_that_goes() {
         let control = control(1, 1);

@@ -1,4 +1,4 @@
-//! New tensors, of values that are not computed from others.
+//! New tensors: from host data, filled, and random.
 
 use super::Runtime;
 use crate::error::Error;
@@ -17,10 +17,10 @@ impl Runtime<Op, HostTensor> {
 }
 
 impl<H: Send + Sync + 'static> Runtime<Op, H> {
-    /// One value everywhere.
+    /// A tensor whose elements are all `value`.
     ///
     /// # Errors
-    /// If the shape is absurd.
+    /// If the shape has too many dimensions or too many elements.
     pub fn full(&self, shape: &[usize], value: f32) -> Result<Tensor, Error> {
         let shape = dims("fill", shape)?;
         self.first(Fill { shape, value })
@@ -29,7 +29,7 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// Zeros.
     ///
     /// # Errors
-    /// If the shape is absurd.
+    /// If the shape has too many dimensions or too many elements.
     pub fn zeros(&self, shape: &[usize]) -> Result<Tensor, Error> {
         self.full(shape, 0.0)
     }
@@ -37,15 +37,16 @@ impl<H: Send + Sync + 'static> Runtime<Op, H> {
     /// Ones.
     ///
     /// # Errors
-    /// If the shape is absurd.
+    /// If the shape has too many dimensions or too many elements.
     pub fn ones(&self, shape: &[usize]) -> Result<Tensor, Error> {
         self.full(shape, 1.0)
     }
 
-    /// Random numbers, by the seed of the runtime. They can be evicted, and come back the same.
+    /// Random numbers, which depend on the seed of the runtime. Regenerating them after an eviction gives the same
+    /// numbers.
     ///
     /// # Errors
-    /// If the shape or the distribution is absurd.
+    /// If the shape has too many dimensions or too many elements, or the parameters of the distribution make no sense.
     pub fn random(&self, shape: &[usize], distribution: Distribution) -> Result<Tensor, Error> {
         let shape = dims("random", shape)?;
         let (key, counter) = self.next_random();

@@ -4,8 +4,7 @@ use crossbeam_channel::{Receiver, select};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// An answer on its way: asked for now, waited for when it is needed. Commands given in between are not
-/// held up by it.
+/// An answer on its way: asked for now, and waited for when it is needed. Commands sent in between do not wait for it.
 ///
 /// ```
 /// use remat::prelude::*;
@@ -23,10 +22,10 @@ use std::sync::Arc;
 #[must_use = "an answer that nobody waits for takes its error with it"]
 pub struct Pending<R> {
     answer: Receiver<Result<R, Error>>,
-    /// Disconnected once the worker is gone. A question it has not read stays in the queue, and the
-    /// sender for its answer with it, so `answer` alone would not tell.
+    /// Disconnected once the worker is gone. A command that it has not read stays in the queue with the sender for its
+    /// answer, so `answer` alone would not tell.
     ended: Receiver<Infallible>,
-    /// Knows that somebody holds on to this.
+    /// Counts this answer.
     control: Arc<Control>,
 }
 
@@ -40,16 +39,16 @@ impl<R> Pending<R> {
         Self { answer, ended, control }
     }
 
-    /// The answer, once it is there.
+    /// Waits for the answer.
     ///
     /// # Errors
-    /// Those of the question, and [`Error::Stopped`].
+    /// Those of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn wait(self) -> Result<R, Error> {
         let stopped = || self.control.stopped();
         select! {
             recv(self.answer) -> answer => match answer {
                 Ok(answer) => answer,
-                // The worker ended with the question in its hands. It is about to say why.
+                // The worker ended during the command, and is about to say why.
                 Err(_) => {
                     let _ = self.ended.recv();
                     Err(stopped())

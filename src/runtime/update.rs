@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 /// One of several updates in place; see [`Runtime::update_all`].
 #[derive(Debug)]
 pub struct Update<'a, O: Operation> {
-    /// An op whose outputs are just its first inputs, in place.
+    /// An op whose outputs are its first inputs in place, and no others.
     pub op: O,
     /// Those inputs. The handles stand for the new values afterwards.
     pub targets: Vec<&'a mut Tensor>,
@@ -32,15 +32,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// Other handles to the old values keep them, at the price of a copy: without any, the update works
-    /// in the storage itself.
+    /// If there are other handles to an old value, they keep it, and the update works on a copy. Otherwise it works in
+    /// the storage itself.
     ///
-    /// An update that cannot be made, because another input is lost to a failure or there is no room, is
-    /// skipped: the handles go on naming the old values. The next `get` or `sync` returns the reason, once.
+    /// An update that cannot be made, because another input is lost to a failure or there is no room, is skipped: the
+    /// handles keep the old values. The next `get` or `sync` returns the reason, once.
     ///
     /// # Errors
-    /// As for [`Runtime::apply`], and if the outputs of the op are not just its first inputs in place.
-    /// Nothing has changed then.
+    /// As for [`Runtime::apply`], and if the outputs of the op are not exactly its first inputs in place. Nothing has
+    /// changed then.
     pub fn update(
         &self,
         op: impl Into<O>,
@@ -53,12 +53,12 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// Several updates, all or none: if anything failed since the last [`Runtime::step`], or memory does not hold
-    /// all their inputs and workspaces together, none is made, and all handles go on naming the old
-    /// values. The next `get` or `sync` returns the reason, once.
+    /// Several updates, all or none. If anything failed since the last [`Runtime::step`], or memory does not hold all
+    /// inputs and workspaces together, none is made, and all handles keep the old values. The next `get` or `sync`
+    /// returns the reason, once.
     ///
-    /// It takes the memory of all inputs at once. Only a device that fails halfway, or a panic of a cost model or of
-    /// an op that is asked for its flops, can leave some updates made.
+    /// Only if the device fails halfway, or a cost model or an op's `flops` panics, may some updates be made and others
+    /// not.
     ///
     /// # Errors
     /// As for [`Runtime::update`]. Nothing has changed then.
@@ -75,16 +75,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         Ok(())
     }
 
-    /// From now on `target` stands for `value`, which becomes a leaf: for state that is computed anew instead of
+    /// Lets `target` stand for `value` from now on, which becomes a leaf. For state that is computed anew instead of
     /// being updated in place, such as the running statistics of a batch norm.
     ///
-    /// If `value` is lost to a failure, or something else failed since the last [`Runtime::step`], `target` goes on
-    /// naming the old value. If something fails before the next one, or before a [`Tape`](crate::autograd::Tape) has
-    /// been played backwards, it names the old value again.
+    /// If `value` is lost to a failure, or anything failed since the last [`Runtime::step`], `target` keeps the old
+    /// value. If anything fails before the next step, or before the next backward pass of a
+    /// [`Tape`](crate::autograd::Tape), it gets the old value back.
     ///
     /// # Errors
-    /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed
-    /// then.
+    /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed then.
     pub fn replace(&self, target: &mut Tensor, value: &Tensor) -> Result<(), Error> {
         self.shared.replace(target, value)
     }

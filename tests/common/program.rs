@@ -7,6 +7,7 @@ pub mod draw;
 
 use super::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, Watch, compute, packed};
 use remat::engine::{Dead, Issue, TensorKey};
+use remat::error::RegenerationError;
 use remat::op::Operation as _;
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings, Stats};
 use std::sync::Arc;
@@ -305,7 +306,7 @@ impl Play<'_> {
                 if let Some(&i) = self.pick(&[*input]).first() {
                     let key = self.held.swap_remove(i).key;
                     self.engine.del(key);
-                    assert!(matches!(self.engine.get(key), Err(Error::UnknownTensor)));
+                    assert!(matches!(self.engine.get(key), Err(Error::Handle(_))));
                     self.engine.del(key);
                 }
             }
@@ -547,7 +548,7 @@ impl Play<'_> {
     /// Fails unless an error is one that may be. Running out of memory may, if it is true.
     fn excuse(&mut self, error: &Error) {
         match error {
-            Error::Device { message, .. } if message.contains("broken on purpose") => {}
+            Error::Device(e) if e.message.contains("broken on purpose") => {}
             Error::OutOfMemory(e) => {
                 self.failures += 1;
                 let wanted = e.wanted.max(1).next_multiple_of(GRANULE);
@@ -560,10 +561,13 @@ impl Play<'_> {
                 assert_eq!(e.used + e.free, usable, "{e}");
                 assert_eq!(e.used, e.pinned + e.leaves + e.evictable, "{e}");
             }
-            Error::RegenerationLimit { runs, paths, limit } => {
+            Error::Regeneration(e) => {
                 self.failures += 1;
-                assert_eq!(*limit, self.setup.regeneration_limit);
-                assert!(*runs > 1 && *paths > 0, "{error}");
+                let RegenerationError::RegenerationLimit { runs, paths, limit } = **e else {
+                    panic!("no reason for this: {e}")
+                };
+                assert_eq!(limit, self.setup.regeneration_limit);
+                assert!(runs > 1 && paths > 0, "{e}");
             }
             other => panic!("no reason for this: {other}"),
         }
@@ -571,10 +575,7 @@ impl Play<'_> {
 
     /// An op may fail for another that could not be run again.
     fn elsewhere(&self, error: &Error) -> bool {
-        matches!(
-            error,
-            Error::OutOfMemory(_) | Error::RegenerationLimit { .. } | Error::Device { .. }
-        )
+        matches!(error, Error::OutOfMemory(_) | Error::Regeneration(_) | Error::Device(_))
     }
 
     /// Reads a tensor. False if it could not be read this time.

@@ -1,10 +1,10 @@
-// Images as matrices, for convolutions by matrix products: of each image, column `q` of `columns [c * kh * kw, h' * w']`
-// is what window `q` sees. One image's columns follow the other's, and so the columns of each channel are together.
+// Images as matrices, for convolutions by matrix products: of each image, column `q` of
+// `columns [c * kh * kw, h' * w']` is window `q`. Images follow each other, so that the columns of each channel are contiguous.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
-// A thread does a window of one channel: its column of `kh * kw` elements. Neighbouring threads write
-// neighbours.
+// A thread copies a window of one channel: its column of `kh * kw` elements. Neighbouring threads write neighbouring
+// elements.
 KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -12,7 +12,7 @@ KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
     Index left = (Index)i;
     int column = (int)take_remainder(left, of.columns) * of.stride[1] - of.padding[1];
     int row = (int)take_remainder(left, of.rows) * of.stride[0] - of.padding[0];
-    u64 channel = left;  // Of this image and those before.
+    u64 channel = left;  // Counted over all images.
     u64 length = of.rows.divisor * of.columns.divisor;
     const float *from = x + channel * of.image[0] * of.image[1];
     float *to = columns + channel * of.kernel[0] * of.kernel[1] * length + (i - channel * length);
@@ -24,8 +24,8 @@ KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
         }
 }
 
-// A thread does an element of an image: the sum of what all windows say of it, in the order of the kernel's
-// places.
+// A thread computes an element of an image: the sum of its occurrences in all windows, in the order of the kernel's
+// elements.
 KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -33,10 +33,10 @@ KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
     Index left = (Index)i;
     int column = (int)take_remainder(left, of.columns) + of.padding[1];
     int row = (int)take_remainder(left, of.rows) + of.padding[0];
-    u64 channel = left;  // Of this image and those before.
+    u64 channel = left;  // Counted over all images.
     u64 length = (u64)of.windows[0] * of.windows[1];
     const float *from = columns + channel * of.kernel[0] * of.kernel[1] * length;
-    // The last window that begins at or before this row or column, and where in it we are.
+    // The last window that begins at or before this row or column, and the position in it.
     int last[2] = {row / of.stride[0], column / of.stride[1]};
     int first[2] = {row - last[0] * of.stride[0], column - last[1] * of.stride[1]};
     float sum = 0.0f;

@@ -1,9 +1,9 @@
-//! 2-D convolution and its gradients on the cpu.
+//! 2-D convolution and its gradients on the CPU.
 //!
-//! All three functions have one trick in common: they copy the image so that what a kernel element meets, at all
-//! outputs of a strip of rows, is one contiguous run. Per channel and kernel *column* there is a copy (a plane) of
-//! the rows, shifted by that column and cut to the width of the output; the kernel *rows* need no copy of their own,
-//! they read the same plane from a row further down. A 3x3 kernel, padding 1, image 4 wide:
+//! All three functions copy the image so that the pixels which one kernel element is multiplied with, for all outputs
+//! of a strip of rows, are contiguous. For each channel and kernel *column* there is a copy of the rows (a plane),
+//! shifted by that column and cropped to the width of the output. Kernel *rows* need no copy of their own: they read
+//! the same plane from a row further down. For a 3x3 kernel, padding 1 and an image 4 wide:
 //!
 //! ```text
 //!   image          plane 0 (left)    plane 1 (middle)   plane 2 (right)
@@ -16,21 +16,21 @@
 //!   left element of the middle kernel row, at all 12 outputs:  0 a b c 0 e f g 0 i j k
 //! ```
 //!
-//! So a convolution is a matrix product, weights times windows, whose right-hand rows are runs of a buffer that is
-//! only as many times larger than the image as the kernel is wide, and fits in the cache: images are packed one by
-//! one, or strip by strip. No outputs are computed only to be dropped, and if rows are a multiple of a cache line
-//! long, no vector load straddles two. With a stride, planes take every second (third, ...) column, and rows that
-//! lie a stride apart become neighbours.
+//! So a convolution is a matrix product, weights times windows, where each row of windows is contiguous in a buffer.
+//! The buffer is larger than the image only by the width of the kernel, and it fits in the cache, because images are
+//! packed one by one, or strip by strip. No output is computed and thrown away, and if the length of rows is a multiple
+//! of a cache line, no vector load straddles two lines. With a stride, planes take every second (third, ...) column,
+//! and rows a stride apart become neighbours.
 //!
 //! - [`forward`] multiplies weights and windows of the input.
-//! - [`grad_input`] does the same with `dy` as the image and the kernel turned around; `correlate.rs` has both.
+//! - [`grad_input`] does the same with `dy` as the image and the kernel rotated by 180 degrees; `correlate.rs` has
+//!   both.
 //! - [`grad_weight()`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
 //!
-//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and as plain Rust, and are chosen when called.
+//! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at run time.
 //!
-//! Results are the same, bit for bit, for any number of threads: work is cut by the shape alone, and what is cut
-//! along a sum is added up in a fixed order. Padding is multiplied as zeros, so an infinite or NaN gradient or weight
-//! that meets padding gives NaN.
+//! Results have the same bits for any number of threads: work is split by the shape alone, and partial sums are added
+//! in a fixed order. Padding is multiplied as zeros, so that an infinite or NaN gradient or weight gives NaN there.
 
 mod correlate;
 mod grad_weight;
@@ -68,7 +68,7 @@ pub fn workspace_len_grad_weight(shape: &ConvShape) -> usize {
     if shape.is_empty() { 0 } else { WeightGradient::new(shape).workspace_len() }
 }
 
-/// `y[n][o] = sum over i, kh, kw of weight[o][i][kh][kw] * x[n][i]` at the window of each output.
+/// `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q * stride - padding + k]` over channels `i` and kernel elements `k`.
 ///
 /// # Panics
 /// If a slice does not have the length that `shape` says, or `workspace` is shorter than

@@ -1,4 +1,4 @@
-//! Convolutions: by cuDNN where it is there and has a deterministic algorithm, else by columns and cuBLAS.
+//! Convolutions: with cuDNN if it is installed and has a deterministic algorithm, otherwise with im2col and cuBLAS.
 
 #![allow(unsafe_code)]
 
@@ -16,20 +16,20 @@ use std::sync::{Arc, MutexGuard};
 
 pub(super) static FAMILY: Family = Family::new("columns", include_str!("columns.cu"));
 
-/// What an op on such inputs asks for.
+/// The task of an op with these inputs.
 fn task(kind: Kind, shape: ConvShape, inputs: [&Layout; 2]) -> Task {
-    // Tensors begin at multiples of 256 bytes, and views of them at any element.
+    // Storages begin at multiples of 256 bytes, and views at any element.
     let aligned = inputs.iter().all(|input| input.offset().is_multiple_of(4));
     Task { kind, shape, aligned }
 }
 
-/// cuDNN, if it is there and may be asked for a task.
+/// cuDNN, if it is installed and may be used for a task.
 fn dnn<'a>(libraries: &'a Libraries, task: &Task) -> Option<MutexGuard<'a, Dnn>> {
     libraries.dnn().filter(|_| task.aligned)
 }
 
-/// Scratch bytes a run needs: those of the algorithm that it will take. 0 if that cannot be found out just
-/// now, as [`run`] will say.
+/// Workspace of a run, in bytes: that of the algorithm it will use. 0 if the algorithm cannot be determined now;
+/// [`run`] fails with the reason then.
 pub(super) fn workspace(
     libraries: &Libraries,
     kind: Kind,
@@ -47,7 +47,7 @@ pub(super) fn workspace(
     }
 }
 
-/// Runs a convolution, once all that was given before is done.
+/// Runs a convolution, in order after all work given to the GPU before.
 pub(super) fn run(
     gpu: &mut Gpu,
     kind: Kind,
@@ -63,7 +63,7 @@ pub(super) fn run(
     let libraries = Arc::clone(gpu.libraries());
     if let Some(mut dnn) = dnn(&libraries, &task)
         && dnn.takes(&task, columns::workspace(&task))?
-        // SAFETY: the operands of the run, which are packed and of the task's sizes, and its workspace.
+        // SAFETY: these are the operands of the run, which are packed and have the task's sizes, and its workspace.
         && unsafe { dnn.run(&task, at, Scratch::of(gpu, run)) }?
     {
         return Ok(());
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn inputs_that_begin_at_multiples_of_four_floats_are_aligned() {
         let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
-        // 18 floats an image, 2 an output channel of the weight.
+        // 18 floats per image, 2 per output channel of the weight.
         let [x, weight] = [[5, 2, 3, 3], [9, 2, 1, 1]].map(|s| Layout::contiguous(DType::F32, s));
         let aligned = |x_from, weight_from| {
             let [x, weight] =

@@ -11,8 +11,8 @@ use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
 /// `(x [n, c, h, w], weight [o, c, kh, kw]) -> (y [n, o, h', w'])`, with
-/// `h' = (h + 2 * padding - kh) / stride + 1`, and `w'` alike:
-/// `y[n][o] = sum over c, kh, kw of weight[o][c][kh][kw] * x[n][c]` at the window of each element.
+/// `h' = (h + 2 * padding - kh) / stride + 1`, and `w'` likewise:
+/// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k]` over channels `c` and kernel elements `k`.
 ///
 /// Stride and zero padding are height first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,8 +27,8 @@ impl Tensor {
     /// Convolution of images with a weight `[out, in, height, width]`; see [`Conv2d`].
     ///
     /// # Errors
-    /// If one of them does not hold floats or is not of rank 4, their channels differ, or the kernel does not fit into
-    /// the padded images.
+    /// If either does not hold floats or is not of rank 4, their channels differ, or the kernel does not fit into the
+    /// padded images.
     pub fn conv2d(&self, weight: &Self, conv: Conv2d) -> Result<Self, Error> {
         Self::call1(conv, &[self, weight])
     }

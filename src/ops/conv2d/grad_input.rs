@@ -10,7 +10,7 @@ use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
 /// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`: the gradient of `x` in [`Conv2d`],
-/// `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p - q's corner]` over `o` and the windows `q` that `p` is in.
+/// `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p + padding - q * stride]` over `o` and the windows `q` around `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv2dGradInput {
     /// The convolution.

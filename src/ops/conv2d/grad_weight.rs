@@ -10,7 +10,7 @@ use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
 /// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c, kh, kw])`: the gradient of `weight` in [`Conv2d`],
-/// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q's corner + k]` over `n` and all windows `q`.
+/// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q * stride - padding + k]` over images `n` and windows `q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv2dGradWeight {
     /// The convolution.

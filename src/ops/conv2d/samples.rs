@@ -1,4 +1,4 @@
-//! Operands of a convolution and its gradients: `x`, the weight, and `y`, which is of the shape of `dy`.
+//! Operands of a convolution and its gradients: `x`, the weight, and `y`, which has the shape of `dy`.
 
 use super::Conv2d;
 use crate::layout::Layout;
@@ -7,12 +7,12 @@ use crate::ops::FLOAT;
 use crate::ops::definition::Definition as _;
 use crate::ops::samples::{Draw, Operand, floats};
 
-/// How many windows there are along each side. All are wide enough for one.
+/// Windows along height and width. There is at least one.
 fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
     [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1)
 }
 
-/// Shapes that are worth a test: few and many images, large and odd kernels, steps and paddings, nothing.
+/// Cases that deserve a test: few and many images, large and odd kernels, strides and paddings, no elements.
 pub(super) fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     [
         ([1, 1, 1, 1], [1, 1, 1], [1, 1], [0, 0]),
@@ -21,7 +21,7 @@ pub(super) fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
         ([8, 16, 31, 33], [17, 3, 3], [2, 2], [1, 1]),
         ([3, 3, 65, 64], [13, 7, 7], [2, 2], [3, 3]),
         ([2, 3, 128, 128], [24, 16, 16], [16, 16], [0, 0]),
-        // As many phases as there are places in a window.
+        // As many phases as elements of the kernel.
         ([2, 2, 128, 128], [3, 64, 64], [64, 64], [0, 0]),
         ([300, 5, 6, 4], [3, 1, 1], [1, 1], [0, 0]),
         ([40, 40, 9, 9], [40, 1, 1], [2, 2], [0, 0]),
@@ -42,11 +42,11 @@ pub(super) fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     })
 }
 
-/// Any convolution.
+/// A random convolution.
 pub(super) fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     let [n, c, o, h, w] = draw.sizes();
     let [kernel, stride] = [(); 2].map(|()| [1 + draw.below(3), 1 + draw.below(3)]);
-    // Wide enough for a window.
+    // At least one window fits.
     let padding = kernel.map(|k| k.div_ceil(2) + draw.below(2));
     let conv = Conv2d { stride, padding };
     let [rows, columns] = windows(conv, [h, w], kernel);
@@ -54,7 +54,7 @@ pub(super) fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     (conv, shapes.map(|shape| draw.packed(shape)))
 }
 
-/// One of absurd sizes. If there is no such convolution, `y` is as `x`.
+/// One of absurd sizes. If no window fits, `y` is like `x`.
 pub(super) fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
     let [[n, c], [h, w], [kh, kw]] = [(); 3].map(|()| draw.absurd_pair());
     let conv = Conv2d { stride: draw.absurd_pair(), padding: draw.absurd_pair() };

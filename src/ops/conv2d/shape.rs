@@ -1,16 +1,16 @@
-//! From how operands lie to the sizes of a convolution.
+//! The sizes of a convolution, from the layouts of its operands.
 
 use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
 use crate::device::conv_shape::ConvShape;
 use crate::layout::Layout;
 
 impl Conv2d {
-    /// Of a convolution of `x`.
+    /// Of the convolution of `x`.
     pub(super) fn shape(&self, x: &Layout, weight: &Layout) -> ConvShape {
         let [n, c_in, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
         let [c_out, kh, kw] = [0, 2, 3].map(|axis| weight.shape()[axis]);
         let Self { stride, padding } = *self;
-        // Beyond the padded image there is no window, however far.
+        // No window starts beyond the padded image: a longer stride makes no difference.
         let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
             .map(|(stride, size, padding)| stride.min(size + 2 * padding));
         ConvShape { n, c_in, h, w, c_out, kh, kw, stride: [down, across], padding }
@@ -49,7 +49,7 @@ mod tests {
         let expected = ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding };
         assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 3, 2]]), expected);
         assert_eq!([expected.h_out(), expected.w_out()], [4, 8]);
-        // A step that leads out of the image leads nowhere, however long it is.
+        // There is one window, whatever a stride that is longer than the image.
         let far = Conv2d { stride: [usize::MAX, 11], ..conv };
         assert_eq!(shape(far, [[5, 3, 8, 9], [4, 3, 3, 2]]).stride, [10, 9]);
     }

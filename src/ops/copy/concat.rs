@@ -10,7 +10,7 @@ use crate::ops::samples::{Draw, SHAPES, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::{SmallVec, smallvec};
 
-/// `(x0, x1, ..) -> (y)`: one after the other along `axis`. All are contiguous, and of one dtype, which may be any.
+/// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All must be contiguous, and of the same dtype, whichever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concat {
     /// Which dimension.
@@ -18,10 +18,10 @@ pub struct Concat {
 }
 
 impl Tensor {
-    /// One after the other along `axis`.
+    /// Concatenates tensors along `axis`.
     ///
     /// # Errors
-    /// If there are none, or they differ in more than their size along `axis`.
+    /// If there are none, or they differ in anything but their size along `axis`.
     pub fn concat(parts: &[&Self], axis: usize) -> Result<Self, Error> {
         if parts.is_empty() {
             return Err(OpError::new("concat", "takes at least 1 input, 0 were given").into());
@@ -113,7 +113,7 @@ impl Definition for Concat {
 
 impl Kernel for Concat {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        // Words, whatever they stand for.
+        // As 32-bit words, whatever the dtype.
         let part = |i| (run.read::<u32>(i), row(run.input(i), self.axis));
         let parts: SmallVec<[_; 8]> = (0..run.inputs()).map(part).collect();
         cpu::concat(run.write(0), &parts);

@@ -14,7 +14,7 @@ use smallvec::smallvec;
 pub struct Contiguous;
 
 impl Tensor {
-    /// The same tensor if it is contiguous, else a packed copy.
+    /// This tensor if it is contiguous, or else a packed copy.
     ///
     /// # Errors
     /// If its runtime has stopped.
@@ -71,7 +71,7 @@ impl Definition for Contiguous {
 
 impl Kernel for Contiguous {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        // Words, whatever they stand for.
+        // As 32-bit words, whatever the dtype.
         device::cpu::copy::strided(run.write::<u32>(0), run.read(0), run.input(0));
         Ok(())
     }

@@ -1,4 +1,4 @@
-// Moving elements. All are of four bytes, and are words here: copying changes no bit.
+// Copying elements. All have four bytes and are copied as words, so that no bit changes.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -6,7 +6,7 @@ struct Same {
     __device__ u32 operator()(const u32 (&v)[1]) const { return v[0]; }
 };
 
-// `y` are the elements of `x`, packed.
+// `y` has the elements of `x`, packed.
 KERNEL copy_packed(u32 *y, const u32 *x, u64 count) { map_packed(y, Inputs<1, u32>{{x}}, count, Same()); }
 
 KERNEL copy_strided(u32 *y, const u32 *x, u64 units, Walk<1> walk)
@@ -14,20 +14,20 @@ KERNEL copy_strided(u32 *y, const u32 *x, u64 units, Walk<1> walk)
     map_strided(y, Inputs<1, u32>{{x}}, walk, units, Same());
 }
 
-// Side of the tiles that transposes go in.
+// Rows and columns of the tiles of a transposition.
 #define SIDE 32
 
 struct Turn {
     Divider tiles[2];  // Along the columns and the rows of the result.
-    u64 rows;          // Of the result: neighbours in `x`.
-    u64 columns;       // Of the result, where they are neighbours.
+    u64 rows;          // Of the result; contiguous in `x`.
+    u64 columns;       // Of the result; contiguous there.
     u64 pitch;         // From column to column in `x`.
     u64 row;           // From row to row in the result.
     Walk<2> outer;     // Over the matrices, in `x` and in the result.
 };
 
-// The same for matrices that `x` has the other way round: tiles pass through shared memory, so that neighbouring
-// threads both read and write neighbours.
+// The same for matrices that are transposed in `x`. Tiles pass through shared memory, so that neighbouring threads both
+// read and write neighbouring elements.
 KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
 {
     __shared__ u32 tile[SIDE][SIDE + 1];
@@ -48,7 +48,7 @@ KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
             y[at[1] + (rows + i) * of.row + columns + lane] = tile[lane][i];
 }
 
-// Rows of `x` go to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of `width`.
+// Copies rows of `x` to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of `width`.
 KERNEL copy_rows(u32 *y, const u32 *x, u64 units, Divider length, u64 pitch, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -62,13 +62,13 @@ KERNEL copy_rows(u32 *y, const u32 *x, u64 units, Divider length, u64 pitch, u32
     }
 }
 
-// Every `length` units of `x` get `before` units of zeros in front, and some behind: `whole` in all.
+// Pads every `length` units of `x` with `before` units of zeros in front, and more behind: `whole` in all.
 KERNEL pad(u32 *y, const u32 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
     Index row = (Index)i;
-    // Wraps around in front of the row.
+    // Wraps around before the row, and so is above its length.
     u64 along = take_remainder(row, whole) - before;
     bool inside = along < length;
     if (width == 4) {
@@ -80,7 +80,7 @@ KERNEL pad(u32 *y, const u32 *x, u64 units, Divider whole, u64 before, u64 lengt
     }
 }
 
-// `count` words of one value.
+// Sets `count` words to one value.
 KERNEL fill(u32 *y, u32 value, u64 count)
 {
     u64 i = ((u64)blockIdx.x * THREADS + threadIdx.x) * 4;

@@ -1,8 +1,8 @@
-//! Moving elements.
+//! Copying elements.
 
 use crate::device::cpu::split::{PIECE, pieces};
 
-/// Puts zeros around: every `row` elements of `x` get `before` zeros in front and `after` behind.
+/// Pads every `row` elements of `x` with `before` zeros in front and `after` behind.
 pub fn pad(out: &mut [f32], x: &[f32], row: usize, before: usize, after: usize) {
     let whole = before + row + after;
     let work = out.len();
@@ -13,8 +13,7 @@ pub fn pad(out: &mut [f32], x: &[f32], row: usize, before: usize, after: usize) 
     });
 }
 
-/// Joins rows: row `i` of the result is row `i` of each of `parts`, one after the other. A part is given
-/// with the length of its rows.
+/// Concatenates rows: row `i` of the result is made of row `i` of each part. A part comes with the length of its rows.
 pub fn concat<T: Copy + Send + Sync>(out: &mut [T], parts: &[(&[T], usize)]) {
     let whole = parts.iter().map(|(_, row)| row).sum::<usize>();
     let work = out.len();
@@ -27,7 +26,7 @@ pub fn concat<T: Copy + Send + Sync>(out: &mut [T], parts: &[(&[T], usize)]) {
     });
 }
 
-/// One value everywhere.
+/// Sets all elements to `value`.
 pub fn fill(out: &mut [f32], value: f32) {
     let work = out.len();
     pieces(out, PIECE, work, |_, part| part.fill(value));

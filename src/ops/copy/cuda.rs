@@ -1,4 +1,4 @@
-//! Moving elements.
+//! Copying elements.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::layout::{DType, Dims, Layout};
 
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 
-/// Packs the elements of `layout`, the first of which is at `x`, in row-major order.
+/// Copies the elements of `layout` to `out`, packed in row-major order. The first is at `x`.
 pub(in crate::ops) fn copy(
     gpu: &mut Gpu,
     out: Ptr,
@@ -31,7 +31,7 @@ pub(in crate::ops) fn copy(
     if let Some((turn, tiles)) = Turn::new(layout) {
         let grid = Grid::of_blocks(tiles);
         let kernel = FAMILY.counting("copy_turned", tiles);
-        // SAFETY: the kernel's parameters; `turn` goes through the elements of `layout`, each of which it writes once.
+        // SAFETY: the kernel's parameters; `turn` visits each element of `layout` once.
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &turn]) };
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
@@ -39,11 +39,11 @@ pub(in crate::ops) fn copy(
     let units = count / width as u64;
     let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(&walk, width)];
     let kernel = FAMILY.counting("copy_strided", units);
-    // SAFETY: the kernel's parameters; it writes `count` elements, and reads them as `layout` says.
+    // SAFETY: the kernel's parameters; it writes `count` elements, and reads them within `layout`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// `SIDE` of `copy.cu`: that of the tiles that transposes go in.
+/// `SIDE` of `copy.cu`: rows and columns of the tiles of a transposition.
 const SIDE: usize = 32;
 
 /// `Turn` of `copy.cu`.
@@ -62,8 +62,8 @@ struct Turn {
 unsafe impl Parameter for Turn {}
 
 impl Turn {
-    /// How to copy in tiles, and how many there are. `None` if neighbours of `layout` are neighbours in memory
-    /// anyway, or there are too few of either.
+    /// How to transpose in tiles, and the number of tiles. `None` if neighbouring elements of `layout` are neighbours
+    /// in memory already, or there are too few of them in either direction.
     fn new(layout: &Layout) -> Option<(Self, u64)> {
         let packed = Layout::contiguous(layout.dtype(), *layout.shape());
         let walk = Walk::new(layout.shape(), [layout.strides(), packed.strides()]);
@@ -92,7 +92,7 @@ impl Turn {
     }
 }
 
-/// `y` is `x` with zeros around: `before` entries in front along `axis`, and some behind.
+/// `y` is `x` padded with zeros: `before` entries in front along `axis`, and the rest behind.
 pub(super) fn pad(
     gpu: &mut Gpu,
     y: &Place,
@@ -116,11 +116,12 @@ pub(super) fn pad(
         &(width as u32),
     ];
     let kernel = FAMILY.counting("pad", units);
-    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads rows of `length` units, as many as `x` has.
+    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads rows of `length` units, as many as `x`
+    // has.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// `y` are `parts`, one after the other along `axis`.
+/// `y` is the concatenation of `parts` along `axis`.
 pub(super) fn concat(
     gpu: &mut Gpu,
     y: &Place,
@@ -143,8 +144,8 @@ pub(super) fn concat(
                 &(width as u32),
             ];
             let kernel = FAMILY.counting("copy_rows", units);
-            // SAFETY: the kernel's parameters; it reads all `units` of the part, and writes them to rows of `y`, in each
-            // of which there is room for `length` elements from `out` on.
+            // SAFETY: the kernel's parameters; it reads all `units` of the part, and writes them to the rows of `y`,
+            // each of which has room for `length` elements from `out` on.
             unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters)? };
         }
         out = out.plus((length * DType::F32.bytes()) as u64);
@@ -152,7 +153,7 @@ pub(super) fn concat(
     Ok(())
 }
 
-/// One value everywhere.
+/// Sets all elements to `value`.
 pub(super) fn fill(gpu: &mut Gpu, y: &Place, value: f32) -> Result<(), DeviceError> {
     let (out, count) = (gpu.first(y), y.layout.elements() as u64);
     let parameters: [&dyn Parameter; 3] = [&out, &value.to_bits(), &count];

@@ -9,7 +9,7 @@ use crate::ops::samples::{Draw, SHAPES, Sample};
 use crate::ops::{FLOAT, Op};
 use smallvec::smallvec;
 
-/// `() -> (y)`: one value everywhere.
+/// `() -> (y)`: all elements are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fill {
     /// Shape of the result.

@@ -10,19 +10,19 @@ use crate::ops::samples::{Draw, SHAPES, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(x) -> (y)`: zeros before and after along `axis`. `x` must be contiguous.
+/// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pad {
     /// Which dimension.
     pub axis: usize,
-    /// Entries in front.
+    /// Zeros in front.
     pub before: usize,
-    /// Entries behind.
+    /// Zeros behind.
     pub after: usize,
 }
 
 impl Tensor {
-    /// Zeros before and after along `axis`.
+    /// Pads with zeros along `axis`, before and after.
     ///
     /// # Errors
     /// If there is no such axis, or it does not hold floats.

@@ -9,7 +9,7 @@ use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
 use crate::ops::{FLOAT, Op};
 use smallvec::smallvec;
 
-/// `(acc, x) -> (acc)`, in place: `acc += x`, same shapes; `x` of any strides.
+/// `(acc, x) -> (acc)`, in place: `acc += x`. Both have the same shape; `x` may have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accumulate;
 

@@ -1,4 +1,4 @@
-//! Functions of two elements, with broadcasting.
+//! Elementwise functions of two tensors, with broadcasting.
 
 use super::{cpu, like_both};
 use crate::device::cpu::math;
@@ -13,9 +13,9 @@ use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats, turned};
 use crate::ops::{Op, Tensor};
 use smallvec::smallvec;
 
-/// One row: what it is; its name and method; flops an element; the function on the cpu, in CUDA C++ of `a` and `b`, and
-/// exactly, in f64, for tests; and its gradients with respect to `a` and `b`, of `dy`, reading any of `a`, `b` and
-/// `y`. `zero` in their place: it is flat.
+/// A row of the table: formula; variant and method; flops per element; the function of `a` and `b` on the CPU, in CUDA
+/// C++, and in f64 for tests; and the gradients with respect to `a` and `b`, given `dy`, with those of `a`, `b` and `y`
+/// that they read. `zero` instead: the gradient is zero everywhere.
 macro_rules! binary {
     ($(
         $(#[$doc:meta])*
@@ -25,7 +25,7 @@ macro_rules! binary {
             $exact:expr,
             [$($gradient:tt)*];
     )*) => {
-        /// A function of two elements, with broadcasting: `(a, b) -> (y)`.
+        /// `(a, b) -> (y)`: an elementwise function of two tensors, with broadcasting.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Binary {
@@ -33,7 +33,7 @@ macro_rules! binary {
         }
 
         impl Binary {
-            /// What it makes of two numbers, exactly but for the rounding of f64. For tests.
+            /// The function in f64, for tests.
             #[must_use]
             pub fn exact(self, a: f64, b: f64) -> f64 {
                 let f: fn(f64, f64) -> f64 = match self {
@@ -160,7 +160,7 @@ macro_rules! binary {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// If one of them does not hold floats, or they do not broadcast to one shape.
+                /// If either does not hold floats, or they do not broadcast to one shape.
                 pub fn $name(&self, other: &Tensor) -> Result<Tensor, Error> {
                     Self::call1(Binary::$function, &[self, other])
                 }
@@ -169,7 +169,7 @@ macro_rules! binary {
     };
 }
 
-/// A gradient with respect to each operand, summed to its shape, if it is wanted.
+/// The gradient with respect to each operand for which it is wanted, summed to the operand's shape.
 macro_rules! gradient {
     ($of:ident, zero) => {
         Gradient::zero()
@@ -232,7 +232,7 @@ binary! {
         "a / b",
         |a, b| a / b,
         [(|dy, b| dy.div(b)), (|dy, y, b| dy.mul(y)?.div(b)?.neg())];
-    /// the larger of the two; NaN if either is. The first wins ties
+    /// the larger of `a` and `b`, NaN if either is; where they are equal, `a` receives the gradient
     Maximum maximum: 1.0,
         math::larger,
         "Larger()(a, b)",
@@ -247,19 +247,19 @@ binary! {
         "a > b ? 1.0f : 0.0f",
         |a, b| if a > b { 1.0 } else { 0.0 },
         [zero];
-    /// `b` where `a > 0`, else 0: the gradient `b` of a relu whose output was `a`
+    /// `b` where `a > 0`, else 0: the gradient of a relu, for its output `a` and the output's gradient `b`
     ReluGrad relu_grad: 1.0,
         #[inline(always)] |a, b| if a > 0.0 { b } else { 0.0 },
         "a > 0.0f ? b : 0.0f",
         |a, b| if a > 0.0 { b } else { 0.0 },
         [zero, (|dy, a| a.relu_grad(dy))];
-    /// `b * (1 - a^2)`: the gradient `b` of a tanh whose output was `a`
+    /// `b * (1 - a^2)`: the gradient of a tanh, for its output `a` and the output's gradient `b`
     TanhGrad tanh_grad: 3.0,
         #[inline(always)] |a, b| b * (1.0 - a * a),
         "b * (1.0f - a * a)",
         |a, b| b * (1.0 - a * a),
         [(|dy, a, b| dy.mul(b)?.mul(a)?.affine(-2.0, 0.0)), (|dy, a| a.tanh_grad(dy))];
-    /// `b * a * (1 - a)`: the gradient `b` of a sigmoid whose output was `a`
+    /// `b * a * (1 - a)`: the gradient of a sigmoid, for its output `a` and the output's gradient `b`
     SigmoidGrad sigmoid_grad: 3.0,
         #[inline(always)] |a, b| b * a * (1.0 - a),
         "b * a * (1.0f - a)",

@@ -1,4 +1,4 @@
-//! Functions of one and of two elements.
+//! Elementwise functions of one and of two tensors.
 
 use crate::device::cpu::split::{PIECE, pieces};
 use crate::device::cpu::wide::widest;

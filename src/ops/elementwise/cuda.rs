@@ -1,4 +1,4 @@
-//! Functions of one and of two elements.
+//! Elementwise functions of one and of two tensors.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use crate::device::{DeviceError, Place};
 use crate::layout::Layout;
 use smallvec::SmallVec;
 
-/// The kernels of a function: for packed operands, and for operands of any strides.
+/// The kernels of a function: for packed operands, and for operands with any strides.
 pub(super) type Names = [&'static str; 2];
 
 macro_rules! names {
@@ -32,7 +32,7 @@ pub(super) struct Scale {
 // SAFETY: two numbers.
 unsafe impl Parameter for Scale {}
 
-/// `y = f(operands)`, with what else the kernels take. `y` is packed.
+/// `y = f(operands)`, with further parameters of the kernels. `y` is packed.
 pub(super) fn map<const K: usize>(
     family: &'static Family,
     gpu: &mut Gpu,
@@ -61,8 +61,8 @@ pub(super) fn map<const K: usize>(
         (family.counting(strided, units), Grid::of_threads(units))
     };
     parameters.extend(more);
-    // SAFETY: the kernels take the result, the operands, how many elements or units there are, with strides if there
-    // are any, and what else the function takes, which is the caller's part; they write `count` elements of `y`, and
-    // read each operand as its layout says.
+    // SAFETY: the kernels take the result, the operands, the number of elements or units, strides where operands are
+    // strided, and the function's own parameters, which the caller gives. They write `count` elements of `y`, and read
+    // each operand within its layout.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

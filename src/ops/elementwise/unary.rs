@@ -1,4 +1,4 @@
-//! Functions of one element.
+//! Elementwise functions of one tensor.
 
 use super::{cpu, like_input};
 use crate::device::cpu::math;
@@ -12,8 +12,8 @@ use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample, Values, arranged, floats, turned};
 use crate::ops::{Op, Tensor};
 
-/// One row: what it is; its name and method; flops an element; the function on the cpu, in CUDA C++ of `x`, and
-/// exactly, in f64, for tests; the numbers it takes; and its gradient, of `dy`, reading `x`, `y` or neither.
+/// A row of the table: formula; variant and method; flops per element; the function of `x` on the CPU, in CUDA C++, and
+/// in f64 for tests; the range of its inputs in tests; and the gradient, given `dy`, with `x` or `y` if it reads one.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*
@@ -24,7 +24,7 @@ macro_rules! unary {
             $values:ident,
             |$dy:ident $(, $read:ident)?| $gradient:expr;
     )*) => {
-        /// A function of one element: `(x) -> (y)`.
+        /// `(x) -> (y)`: an elementwise function.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Unary {
@@ -32,7 +32,7 @@ macro_rules! unary {
         }
 
         impl Unary {
-            /// What it makes of a number, exactly but for the rounding of f64. For tests.
+            /// The function in f64, for tests.
             #[must_use]
             pub fn exact(self, x: f64) -> f64 {
                 let f: fn(f64) -> f64 = match self {
@@ -41,7 +41,7 @@ macro_rules! unary {
                 f(x)
             }
 
-            /// What numbers it takes.
+            /// The range of its inputs in tests.
             const fn values(self) -> Values {
                 match self {
                     $(Self::$function => Values::$values,)*

@@ -1,21 +1,21 @@
-//! Taking and adding entries by number.
+//! Gather and scatter-add of entries by index.
 
 use crate::device::DeviceError;
 use crate::device::cpu::numbers::check_all_below;
 use crate::device::cpu::split::{PIECE, pieces, whole_rows};
 use crate::layout::Layout;
 
-/// A tensor seen as `[outer, size, inner]`, entries being numbered along the middle.
+/// A tensor seen as `[outer, size, inner]`. The index runs over the middle dimension.
 #[derive(Clone, Copy, Debug)]
 pub struct Entries {
     /// Number of entries.
     pub size: usize,
-    /// Elements of one entry that lie together.
+    /// Contiguous elements of an entry.
     pub inner: usize,
 }
 
 impl Entries {
-    /// Those along `axis`.
+    /// Entries along `axis`.
     pub fn along(layout: &Layout, axis: usize) -> Self {
         let shape = layout.shape();
         Self { size: shape[axis], inner: shape[axis + 1..].iter().product() }
@@ -44,7 +44,7 @@ pub fn gather(
     Ok(())
 }
 
-/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in order.
+/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the order of the index.
 pub fn scatter_add(
     x: &mut [f32],
     y: &[f32],
@@ -56,8 +56,8 @@ pub fn scatter_add(
     if x.is_empty() {
         return Ok(());
     }
-    // Each part has some entries of one outer place, and looks for them through the whole index; so there are
-    // few parts. Outer places that are smaller than a piece share one.
+    // Each part owns some entries for one position of the outer dimension, and searches the whole index for them, so
+    // there are few parts. Positions that are smaller than a piece share one.
     let (whole, entries) = (size * inner, (PIECE / inner).max(size / 16).clamp(1, size));
     let places = whole_rows(whole) / whole;
     pieces(x, places * whole, work, |i, x| {

@@ -1,4 +1,4 @@
-//! Taking and adding entries by number.
+//! Gather and scatter-add of entries by index.
 
 #![allow(unsafe_code)]
 
@@ -36,12 +36,12 @@ pub(super) fn gather(
         &report,
     ];
     let kernel = FAMILY.counting("gather", units);
-    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads `n` numbers of `index` and those entries
-    // of `x` whose numbers are below `size`.
+    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads the `n` elements of `index` and the
+    // entries of `x` whose index is below `size`.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
-/// Blocks that keep any device busy. A number, not the device's, though results would not depend on it.
+/// Blocks that keep any GPU busy.
 const BLOCKS: usize = 1024;
 
 /// `Scatter` of `index.cu`.
@@ -60,7 +60,7 @@ struct Scatter {
 // SAFETY: numbers.
 unsafe impl Parameter for Scatter {}
 
-/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in order.
+/// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the order of the index.
 pub(super) fn scatter_add(
     gpu: &mut Gpu,
     x: &Place,
@@ -87,7 +87,7 @@ pub(super) fn scatter_add(
     let report = gpu.report(Numbers::Index, size);
     let (x, y, index) = (gpu.first(x), gpu.first(y), gpu.first(index));
     let grid = Grid::of_blocks((outer * across * along) as u64);
-    // SAFETY: the kernel's parameters; it writes `[outer, size, inner]` elements of `x`, where numbers are below `size`,
-    // and reads `[outer, n, inner]` of `y` and `n` numbers of `index`.
+    // SAFETY: the kernel's parameters; it writes the `[outer, size, inner]` elements of `x`, and reads
+    // `[outer, n, inner]` of `y` and the `n` elements of `index`. An index that is not below `size` is skipped and reported.
     unsafe { gpu.launch(FAMILY.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report]) }
 }

@@ -11,8 +11,8 @@ use crate::ops::samples::{Draw, Sample, floats, ints};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both are contiguous. An index out of range is
-/// an error of the run.
+/// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both must be contiguous. The run fails if an index
+/// is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     /// Which dimension.
@@ -20,10 +20,10 @@ pub struct Gather {
 }
 
 impl Tensor {
-    /// The entries with the numbers `index` along `axis`, in that order.
+    /// The entries `index` along `axis`, in that order.
     ///
     /// # Errors
-    /// If there is no such axis, or `index` is not a list of integers. A number out of range is an error of the run.
+    /// If there is no such axis, or `index` is not a list of integers. If an index is out of range, the run fails.
     pub fn gather(&self, index: &Self, axis: usize) -> Result<Self, Error> {
         Self::call1(Gather { axis }, &[self, index])
     }

@@ -1,5 +1,5 @@
-// Taking and adding entries by number. Tensors are seen as `[outer, size, inner]`, entries being numbered along
-// the middle.
+// Gather and scatter-add of entries by index. Tensors are seen as `[outer, size, inner]`; the index runs over the
+// middle dimension.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -24,26 +24,25 @@ KERNEL gather(float *y, const float *x, const int *index, u64 units, Divider n, 
     }
 }
 
-// Entries that wait to be added.
+// Capacity of the list of entries that wait to be added.
 #define WAITING 1024
 
 struct Scatter {
     u64 n;        // Length of the index.
     u64 size;     // Entries of the result.
     u64 inner;
-    u64 entries;  // Of a block.
-    u32 columns;  // Of a block: a power of two, at most THREADS.
-    u32 across;   // Blocks beside each other, for all columns,
-    u64 along;    // and one after the other, for all entries.
+    u64 entries;  // Per block.
+    u32 columns;  // Per block: a power of two, at most THREADS.
+    u32 across;   // Number of blocks across, for all columns,
+    u64 along;    // and along, for all entries.
 };
 
-// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in order.
+// `x [outer, size, inner]` is zero, plus each entry of `y [outer, n, inner]` at its index, in the order of the index.
 //
-// A block owns some entries and columns of `x`: it goes through the whole index, collects what is for it, and
-// its threads, each of which owns some entries and one column, add that in order. So the index is read once by
-// each block, n * 4 bytes from the cache; the host makes about a thousand blocks, or one for each entry if these
-// are fewer. Memory is read and written once, but where many numbers are the same, their entries are
-// added one after the other.
+// A block owns some entries and columns of `x`. It scans the whole index and collects the entries of `y` for it. Its
+// threads, each of which owns some entries and one column, add these in order. So each block reads the whole index, n *
+// 4 bytes from the cache; the host launches about a thousand blocks, or one per entry if there are fewer. `y` is read
+// and `x` is written once, but entries of `y` with the same index are added one after the other.
 KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Report report)
 {
     __shared__ u64 positions[WAITING];
@@ -70,7 +69,7 @@ KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Repor
             }
             bool mine = target < entries;
             u32 votes = __ballot_sync(ALL_LANES, mine);
-            // Two rows of counts, so that nobody writes what another still reads.
+            // Two rows of counts, so that no thread overwrites what another has yet to read.
             u32 *count = counts[round / THREADS % 2];
             if (threadIdx.x % 32 == 0) count[threadIdx.x / 32] = __popc(votes);
             __syncthreads();
@@ -88,7 +87,7 @@ KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Repor
         if (last || waiting + THREADS > WAITING) {
             __syncthreads();
             if (works) {
-                // Sums stay in a register while the same entry comes again.
+                // The sum stays in a register while the same entry repeats.
                 float *held = x;
                 float sum = 0.0f;
                 bool any = false;

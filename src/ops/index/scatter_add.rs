@@ -11,8 +11,8 @@ use crate::ops::samples::{Draw, Sample, floats, ints};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` added at its index along `axis`, in the order of
-/// `index`. Both are contiguous. An index out of range is an error of the run.
+/// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in the order of `index`.
+/// Both must be contiguous. The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScatterAdd {
     /// Which dimension.
@@ -22,11 +22,11 @@ pub struct ScatterAdd {
 }
 
 impl Tensor {
-    /// Zeros of size `size` along `axis`, with each entry of this added at its number in `index`, in order.
+    /// Zeros of size `size` along `axis`, plus each entry of this tensor at its index, added in the order of `index`.
     ///
     /// # Errors
-    /// If there is no such axis, or `index` is not a list of as many integers as there are entries. A number out of
-    /// range is an error of the run.
+    /// If there is no such axis, or `index` is not a list with an integer per entry. If an index is out of range, the
+    /// run fails.
     pub fn scatter_add(&self, index: &Self, axis: usize, size: usize) -> Result<Self, Error> {
         Self::call1(ScatterAdd { axis, size }, &[self, index])
     }

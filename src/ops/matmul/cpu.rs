@@ -1,4 +1,4 @@
-//! Matrix products of tensors: leading dimensions broadcast, strides are arbitrary.
+//! Matrix products of tensors, with broadcasting of leading dimensions and any strides.
 
 mod matrixmultiply;
 
@@ -15,12 +15,12 @@ pub fn product(
     let outer = y.rank() - 2;
     let [m, n] = [y.shape()[outer], y.shape()[outer + 1]];
     let k = layout_a.shape()[layout_a.rank() - 1];
-    // With nothing to add up, operands have no elements, wherever their strides would lead.
+    // If `k` is 0, operands have no elements, and their strides must not be followed.
     if out.is_empty() || k == 0 {
         return out.fill(0.0);
     }
     let lead = Dims::new(&y.shape()[..outer]);
-    // The two last strides of an operand, and those of its leading dimensions as often as `y` has them.
+    // The strides of an operand's rows and columns, and those of its leading dimensions when broadcast to those of `y`.
     let strides = |layout: &Layout| {
         let own = layout.rank() - 2;
         let shape = layout.shape();
@@ -52,7 +52,7 @@ pub fn product(
         };
         let out = &mut out[i * m * n..][..len * m * n];
         if step_b == 0 && step_a == m * row_a {
-            // One matrix on the right, and the rows on the left go on from one matrix to the next.
+            // One matrix on the right, and evenly spaced rows on the left across matrices: one tall product.
             matmul_batched(1, [len * m, k, n], a, b, out);
         } else {
             matmul_batched(len, [m, k, n], a, b, out);

@@ -1,7 +1,7 @@
-//! Products of tensors: from layouts to batches that cuBLAS can read.
+//! Matrix products of tensors: from layouts to batches that cuBLAS can read.
 //!
-//! An operand whose matrices have rows or columns without gaps is read where it is, transposed or not. Any
-//! other is packed first. Leading dimensions that lie evenly become one batch; the rest are loops.
+//! An operand whose matrices have contiguous rows or columns is read in place, transposed or not. Any other is packed
+//! first. Evenly spaced leading dimensions become one batch; the others are loops.
 
 #![allow(unsafe_code)]
 
@@ -14,13 +14,13 @@ use crate::layout::{Dims, Layout};
 use crate::ops::copy::cuda::copy;
 use std::sync::Arc;
 
-/// Scratch bytes of `y = a * b`: packed operands, and cuBLAS's own.
+/// Workspace of `y = a * b`, in bytes: packed operands, and cuBLAS's own.
 pub(super) fn workspace(a: &Layout, b: &Layout, y: &Layout) -> u64 {
     let Some(plan) = Plan::new(a, b, y) else { return 0 };
     plan.packed_bytes().into_iter().map(padded).sum::<u64>() + plan.blas_bytes(y)
 }
 
-/// Runs a matrix product, once all that was given before is done.
+/// Runs a matrix product, in order after all work given to the GPU before.
 pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError> {
     let [a, b, y] = [&run.inputs[0], &run.inputs[1], &run.outputs[0]];
     let [mut first_a, mut first_b, first_y] = [gpu.first(a), gpu.first(b), gpu.first(y)];
@@ -51,24 +51,25 @@ pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceErr
                 add: false,
                 workspace,
             };
-            // SAFETY: a batch of the plan, which reads the operands as they lie, or as they were packed into the
-            // workspace, and writes its own part of `y`; what is left of the workspace is for all of `y`.
+            // SAFETY: a batch of the plan reads the operands in place, or as packed into the workspace, and writes its
+            // own part of `y`. The rest of the workspace has room for cuBLAS, which `blas_bytes` computed for all of
+            // `y`.
             outcome = unsafe { blas.multiply(&products) };
         }
     });
     outcome
 }
 
-/// One operand, as it is multiplied.
+/// One operand of a product.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
-    /// How it lies before it is packed; `None`: it is read where it is.
+    /// Its layout before it is packed; `None` if it is read in place.
     packed_from: Option<Layout>,
-    /// How each of its matrices lies.
+    /// How each of its matrices is stored.
     form: Form,
-    /// Between rows, and between columns.
+    /// Strides of rows and of columns.
     strides: [usize; 2],
-    /// Along the leading dimensions of `y`.
+    /// Strides of the leading dimensions of `y`.
     lead: Dims,
 }
 
@@ -99,32 +100,32 @@ impl Operand {
     }
 }
 
-/// Some products that cuBLAS makes in one go.
+/// Products that one call of cuBLAS computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Batch {
-    /// Elements from the first of each tensor.
+    /// Offsets of the first matrices, in elements of each tensor.
     y: usize,
     a: usize,
     b: usize,
     count: usize,
     sizes: [usize; 3],
     forms: [Form; 2],
-    /// Elements from one matrix to the next.
+    /// Distances between matrices of an operand, in elements.
     steps: [usize; 2],
 }
 
-/// How a product is made.
+/// How a product is computed.
 struct Plan {
     sizes: [usize; 3],
     a: Operand,
     b: Operand,
-    /// How many matrices.
+    /// Number of matrices.
     count: usize,
     walk: Walk<2>,
 }
 
 impl Plan {
-    /// How `y = a * b` is made; `None` if nothing is multiplied: `y`, if it has any elements, is zeros.
+    /// The plan of `y = a * b`. `None` if there is nothing to multiply: then `y` is zero, if it has elements.
     fn new(a: &Layout, b: &Layout, y: &Layout) -> Option<Self> {
         let outer = y.rank() - 2;
         let sizes = [y.shape()[outer], a.shape()[a.rank() - 1], y.shape()[outer + 1]];
@@ -137,7 +138,7 @@ impl Plan {
         Some(Self { sizes, a, b, count: lead.elements(), walk })
     }
 
-    /// Bytes of each operand that is packed.
+    /// Bytes of the packed copy of each operand, 0 if it is not packed.
     fn packed_bytes(&self) -> [u64; 2] {
         [&self.a, &self.b].map(|operand| operand.packed_from.map_or(0, |layout| layout.bytes()))
     }
@@ -163,8 +164,8 @@ impl Plan {
         });
     }
 
-    /// With one matrix on the right, and rows on the left that go on from one matrix to the next, so many
-    /// products are one: how its left side lies.
+    /// If there is one matrix on the right, and rows on the left are evenly spaced across matrices, `count` products
+    /// are one. Returns how its left side is stored.
     fn as_one(&self, count: usize) -> Option<Form> {
         let [m, k, _] = self.sizes;
         let ([step_a, step_b], [row, column]) = (self.walk.steps(), self.a.strides);
@@ -181,7 +182,7 @@ mod tests {
     use crate::layout::{DType, broadcast_shapes};
     use proptest::prelude::*;
 
-    /// Where the elements of a layout are, in row-major order, from the first on.
+    /// Offsets of the elements of a layout, in row-major order, relative to the first.
     fn places(layout: &Layout) -> Vec<usize> {
         let sizes = layout.shape().iter().zip(layout.strides().iter());
         sizes.fold(vec![0], |places, (&size, &stride)| {
@@ -190,7 +191,7 @@ mod tests {
         })
     }
 
-    /// What cuBLAS would make of a plan, from packed operands if that is what is planned.
+    /// What cuBLAS would compute for a plan, from packed operands where the plan packs them.
     fn made(plan: &Plan, [a, b]: [&[i64]; 2], len: usize) -> Vec<i64> {
         let read = |operand: &Operand, data: &[i64]| match &operand.packed_from {
             Some(layout) => places(layout).into_iter().map(|at| data[at]).collect(),
@@ -270,10 +271,10 @@ mod tests {
         let (plan, batches) = check(&packed(&[2, 6, 3, 4]), &packed(&[4, 5]));
         assert_eq!((plan.packed_bytes(), batches), ([0, 0], 1));
         plan.batches(|batch| assert_eq!((batch.count, batch.sizes), (1, [36, 4, 5])));
-        // One row each.
+        // Matrices of one row.
         let rows = packed(&[6, 2, 4]).slice(1, 1, 1).unwrap();
         check(&rows, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.sizes, [6, 4, 5]));
-        // Columns on the left do not go on.
+        // Transposed on the left: rows are not evenly spaced across matrices.
         let turned = packed(&[6, 4, 3]).permute(&[0, 2, 1]).unwrap();
         check(&turned, &packed(&[4, 5])).0.batches(|batch| assert_eq!(batch.count, 6));
     }
@@ -282,7 +283,7 @@ mod tests {
     fn leading_dimensions_that_lie_evenly_are_one_batch() {
         let (a, b) = (packed(&[7, 2, 3, 4]), packed(&[7, 2, 4, 5]));
         assert_eq!(check(&a, &b).1, 1);
-        // Heads of attention: batch and head change places.
+        // Attention heads: batch and head are transposed.
         let heads = packed(&[7, 3, 2, 4]).permute(&[0, 2, 1, 3]).unwrap();
         let (plan, batches) = check(&heads, &b);
         assert_eq!((plan.packed_bytes(), batches), ([0, 0], 7));
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(workspace(&a, &b, &output(&a, &b)), 0);
     }
 
-    /// A matrix of this shape, its dimensions stored in some order, part of more or repeated.
+    /// Layouts of this shape: permuted, cut out of more, or broadcast.
     fn arranged(sizes: Vec<usize>) -> impl Strategy<Value = Layout> {
         let rank = sizes.len();
         let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();

@@ -18,8 +18,8 @@ pub struct AvgPool2d(
     pub Pool2d,
 );
 
-/// `(dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to all elements of its window, in equal
-/// shares.
+/// `(dy [n, c, h', w']) -> (dx [n, c, h, w])`: the gradient of [`AvgPool2d`]. Each element of `dy` is shared equally
+/// among the elements of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPool2dGrad {
     /// The pooling.
@@ -33,7 +33,7 @@ impl Tensor {
     /// `h' = (h + 2 * padding - kernel) / stride + 1`.
     ///
     /// # Errors
-    /// If these are no images of floats, or they hold no window.
+    /// If it is not `[n, c, h, w]` of floats, or no window fits.
     pub fn avg_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
         Self::call1(AvgPool2d(pool), &[self])
     }
@@ -41,7 +41,7 @@ impl Tensor {
     /// Mean over height and width: `[n, c, h, w]` to `[n, c]`.
     ///
     /// # Errors
-    /// If these are no images of floats.
+    /// If it is not `[n, c, h, w]` of floats, or images have no pixels.
     pub fn global_avg_pool(&self) -> Result<Self, Error> {
         self.mean_along(&[2, 3], false)
     }

@@ -1,4 +1,4 @@
-//! Maxima and means of windows, and their gradients. An image is one channel of one batch entry.
+//! Max and average pooling, and their gradients. An image is one channel of one batch entry.
 
 use super::Pool2d;
 use crate::device::DeviceError;
@@ -32,7 +32,7 @@ impl Windows {
         from.saturating_sub(padding[side])..to
     }
 
-    /// Calls `body(i, rows, columns)` for window `i` of an image, in order.
+    /// Calls `body(i, rows, columns)` for each window `i` of an image, in order.
     fn each(&self, mut body: impl FnMut(usize, Range<usize>, Range<usize>)) {
         let mut i = 0;
         for row in 0..self.windows[0] {
@@ -44,7 +44,7 @@ impl Windows {
         }
     }
 
-    /// The columns of a window that any window has inside the image, as far as that goes.
+    /// The columns of a window that are inside the image for any of the windows, or a few more.
     fn columns(&self) -> Range<usize> {
         let Pool2d { kernel: [_, kernel], stride: [_, stride], padding: [_, padding] } = self.pool;
         // The last window begins within the padded image.
@@ -52,8 +52,8 @@ impl Windows {
         padding.saturating_sub(last)..kernel.min(padding + self.size[1])
     }
 
-    /// Of each of the columns `first..first + KNOWN` of a window, the windows of a row of windows that have it
-    /// inside the image.
+    /// For each of the columns `first..first + KNOWN` of a window: the windows of a row for which it is inside the
+    /// image.
     fn with_columns(&self, first: usize) -> [Range<usize>; KNOWN] {
         let ([_, stride], [_, padding]) = (self.pool.stride, self.pool.padding);
         std::array::from_fn(|j| {
@@ -65,16 +65,16 @@ impl Windows {
     }
 }
 
-/// Columns of a window that are compared in one go.
+/// Columns of a window whose [`Windows::with_columns`] are known at a time.
 const KNOWN: usize = 16;
 
-/// The largest element of each window, and its place. NaN counts as the largest.
+/// The largest element of each window, and its index in the image. NaN counts as the largest.
 pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     let (area, small) = windows.areas();
     let len = whole_rows(small);
     let columns = windows.columns();
     let known = windows.with_columns(columns.start);
-    // Few columns are the same ones for all rows.
+    // If there are few columns, they are the same for all rows of windows.
     let known = if columns.len() <= KNOWN { &known[..columns.len()] } else { &[] };
     pieces_of_two((y, len), (argmax, len), x.len(), |i, y, argmax| {
         let images = x[i * len / small * area..].chunks_exact(area);
@@ -82,7 +82,7 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
             y.chunks_exact_mut(small).zip(argmax.chunks_exact_mut(small)).zip(images)
         {
             match windows.pool.stride[1] {
-                // Known strides, for the compiler.
+                // With a constant stride the compiler vectorizes the loop.
                 1 => widest(
                     #[inline(always)]
                     || max_of_image(y, argmax, x, &windows, known, 1),
@@ -100,8 +100,8 @@ pub fn max(y: &mut [f32], argmax: &mut [i32], x: &[f32], windows: Windows) {
     });
 }
 
-/// All windows of a row at once, one row of theirs after the other. `known` are the windows that have each of
-/// the columns inside the image, if these are few.
+/// A row of windows at a time, one image row after the other. If a window has few columns, `known` gives for each of
+/// them the windows for which it is inside the image.
 #[inline(always)]
 fn max_of_image(
     y: &mut [f32],
@@ -134,8 +134,8 @@ fn max_of_image(
     }
 }
 
-/// One column of windows after the other, from the one that is at `first - padding` in window 0 on. `reached`
-/// are the windows that have each of them inside the image.
+/// Some columns of a row of windows, one after the other; the first of window 0 is at `first - padding`. `reached`
+/// gives for each column the windows for which it is inside the image.
 #[inline(always)]
 fn compare(
     y: &mut [f32],
@@ -152,7 +152,7 @@ fn compare(
         let x = &x[at..at + (reached.len() - 1) * stride + 1];
         for (i, ((y, argmax), x)) in y.iter_mut().zip(argmax).zip(x.chunks(stride)).enumerate() {
             let wins = (x[0] > *y) | (x[0].is_nan() & !y.is_nan());
-            // All ones or all zeros: selecting by it needs no branch.
+            // All ones or all zeros, to select without a branch.
             let mask = -i32::from(wins);
             let (old, new) = (y.to_bits() as i32, x[0].to_bits() as i32);
             *y = f32::from_bits((old ^ ((old ^ new) & mask)) as u32);
@@ -161,8 +161,8 @@ fn compare(
     }
 }
 
-/// Zeros, plus each element of `dy` at its place. `area` and `small` are elements of an image of `dx`
-/// and of `dy`.
+/// Zeros, plus each element of `dy` at the pixel that `argmax` gives. `area` and `small` are the numbers of pixels of
+/// an image of `dx` and of `dy`.
 pub fn max_grad(
     dx: &mut [f32],
     argmax: &[i32],
@@ -183,7 +183,7 @@ pub fn max_grad(
     Ok(())
 }
 
-/// The element of `x` at each place. `area` and `small` are elements of an image of `x` and of `y`.
+/// The pixels of `x` that `argmax` gives. `area` and `small` are the numbers of pixels of an image of `x` and of `y`.
 pub fn max_pick(
     y: &mut [f32],
     argmax: &[i32],
@@ -203,7 +203,7 @@ pub fn max_pick(
     Ok(())
 }
 
-/// The mean of each window's elements inside the image.
+/// The mean of the elements of each window that are inside the image.
 pub fn avg(y: &mut [f32], x: &[f32], windows: Windows) {
     let ((area, small), width) = (windows.areas(), windows.size[1]);
     let len = whole_rows(small);

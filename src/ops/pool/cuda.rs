@@ -1,4 +1,4 @@
-//! Maxima and means of windows, and their gradients.
+//! Max and average pooling, and their gradients.
 
 #![allow(unsafe_code)]
 
@@ -11,10 +11,10 @@ use crate::layout::Layout;
 
 pub(super) static FAMILY: Family = Family::new("pool", include_str!("pool.cu"));
 
-/// Elements of a window from which on the lanes of a warp share it.
+/// Windows of at least this many elements are shared by the lanes of a warp.
 const LARGE: usize = 32;
 
-/// `large` are the images, `small` the windows; threads belong to elements of `threads`.
+/// `large` has the images, `small` an element per window. There is a thread per element of `threads`.
 fn windows(
     pool: &Pool2d,
     large: &Layout,
@@ -26,7 +26,7 @@ fn windows(
     Windows::new(&shape, image(threads))
 }
 
-/// The largest element of each window, and its place.
+/// The largest element of each window, and its index in the image.
 pub(super) fn max(
     gpu: &mut Gpu,
     y: &Place,
@@ -38,12 +38,12 @@ pub(super) fn max(
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool", count);
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y` and of `argmax`, and reads the windows
-    // of `x` that `of` says, cut to its images.
+    // SAFETY: the kernel's parameters; it writes `count` elements of `y` and of `argmax`, and reads the windows that
+    // `of` describes, cropped to the images of `x`.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of]) }
 }
 
-/// Zeros, plus each element of `dy` at its place.
+/// Zeros, plus each element of `dy` at the pixel that `argmax` gives.
 pub(super) fn max_grad(
     gpu: &mut Gpu,
     dx: &Place,
@@ -57,13 +57,13 @@ pub(super) fn max_grad(
     let (dx, argmax, dy) = (gpu.first(dx), gpu.first(argmax), gpu.first(dy));
     let kernel = FAMILY.counting("max_pool_grad", count);
     // SAFETY: the kernel's parameters; it writes `count` elements of `dx`, and reads `argmax` and `dy`, which
-    // have an element for each window of `of`. Places are compared only.
+    // have an element for each window of `of`. It only compares the values of `argmax`.
     unsafe {
         gpu.launch(kernel, Grid::of_threads(count), &[&dx, &argmax, &dy, &count, &of, &report])
     }
 }
 
-/// The element of `x` at each place.
+/// The pixels of `x` that `argmax` gives.
 pub(super) fn max_pick(
     gpu: &mut Gpu,
     y: &Place,
@@ -76,12 +76,12 @@ pub(super) fn max_pick(
     let count = y.layout.elements() as u64;
     let (y, argmax, x) = (gpu.first(y), gpu.first(argmax), gpu.first(x));
     let kernel = FAMILY.counting("max_pool_pick", count);
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y`, reads as many of `argmax`, and of the
-    // images of `x` only places that `report` allows, which are inside.
+    // SAFETY: the kernel's parameters; it writes `count` elements of `y`, reads as many of `argmax`, and reads only
+    // those pixels of `x` that it has checked to be inside the image.
     unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&y, &argmax, &x, &count, &of, &report]) }
 }
 
-/// The mean of each window's elements inside the image.
+/// The mean of the elements of each window that are inside the image.
 pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<(), DeviceError> {
     let of = windows(pool, &x.layout, &y.layout, &y.layout)?;
     let count = y.layout.elements() as u64;
@@ -89,8 +89,8 @@ pub(super) fn avg(gpu: &mut Gpu, y: &Place, x: &Place, pool: &Pool2d) -> Result<
     let (name, lanes) = if large { ("avg_pool_large", 32) } else { ("avg_pool", 1) };
     let (y, x) = (gpu.first(y), gpu.first(x));
     let (kernel, grid) = (FAMILY.counting(name, count), Grid::of_threads(count * lanes));
-    // SAFETY: the kernel's parameters; it writes `count` elements of `y`, and reads the windows of `x` that `of`
-    // says, cut to its images.
+    // SAFETY: the kernel's parameters; it writes `count` elements of `y`, and reads the windows that `of` describes,
+    // cropped to the images of `x`.
     unsafe { gpu.launch(kernel, grid, &[&y, &x, &count, &of]) }
 }
 

@@ -11,8 +11,8 @@ use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each window,
-/// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is the place `h * width + w` of the first
-/// largest element of each window, NaN counting as the largest.
+/// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is its index in the image,
+/// `h * width + w`. Of equal elements, the first is taken; NaN counts as the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool2d(
     /// The windows.
@@ -24,7 +24,7 @@ impl Tensor {
     /// `h' = (h + 2 * padding - kernel) / stride + 1`. See [`MaxPool2d`].
     ///
     /// # Errors
-    /// If these are no images of floats, or they hold no window.
+    /// If it is not `[n, c, h, w]` of floats, or no window fits.
     pub fn max_pool2d(&self, pool: Pool2d) -> Result<Self, Error> {
         Self::call1(MaxPool2d(pool), &[self])
     }

@@ -1,4 +1,4 @@
-//! From windows to the places of their largest elements, and back: each is the gradient of the other.
+//! From windows to the pixels of their maxima, and back: each is the gradient of the other.
 
 use super::{Case, Pool2d, absurd, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
@@ -12,9 +12,10 @@ use crate::ops::samples::{Draw, Sample, floats, ints};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to its
-/// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
-/// its own window is not allowed, and its effect differs between devices.
+/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: the gradient of
+/// [`MaxPool2d`](super::MaxPool2d). Each element of `dy` is added to the pixel `h * width + w` that `argmax` gives. The
+/// run fails if that is outside the image. It must not be outside the element's window: the result then differs between
+/// devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool2dGrad {
     /// The pooling.
@@ -23,11 +24,10 @@ pub struct MaxPool2dGrad {
     pub input: [usize; 2],
 }
 
-/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: `y` is the element of `x` at the place
-/// `h * width + w` of its image that `argmax` says. A place outside the image is an error of the run; one inside the
-/// image but outside its own window is not allowed.
+/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: `y` is the pixel `h * width + w` of `x` that
+/// `argmax` gives. The run fails if that is outside the image. It must not be outside the element's window.
 ///
-/// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`; its own, with respect to `x`, is [`MaxPool2dGrad`].
+/// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`, and [`MaxPool2dGrad`] is its own with respect to `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool2dPick {
     /// The pooling.
@@ -67,7 +67,7 @@ impl Definition for MaxPool2dGrad {
 
     fn samples(&self) -> Vec<Sample> {
         let of = |case: &Case| {
-            // Places may be outside their windows, but no device minds.
+            // Some are outside their windows, where devices differ. Tests compare a device with itself here.
             let argmax = ints(&case.y, case.pixels());
             Sample::new(Self::of(case), [argmax, floats(&case.y)])
         };
@@ -199,7 +199,7 @@ impl Registered for MaxPool2dPick {
     }
 }
 
-/// Of the second input alone: places have none.
+/// A rule for the second input alone: `argmax` has no gradient.
 fn of_second(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Gradient {
     Gradient::of_first(move |g| Ok(InputGradients::from_iter([None, Some(rule(g)?)])))
 }

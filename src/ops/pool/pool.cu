@@ -1,7 +1,7 @@
-// Maxima and means of windows, and their gradients. An image is one channel of one batch entry.
+// Max and average pooling, and their gradients. An image is one channel of one batch entry.
 //
-// Gradients gather: a thread of `dx` looks at the windows that have its place, in their order. So nothing is
-// added by two threads.
+// Gradients gather: a thread of `dx` adds up the windows that cover its pixel, in their order. So no two threads add to
+// one element.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -18,7 +18,7 @@ __device__ inline Span inside(const Windows &of, int side, int i)
     return Span{from < 0 ? 0 : from, to > of.image[side] ? of.image[side] : to};
 }
 
-// The windows that have row or column `i` of the image.
+// The windows that cover row or column `i` of the image.
 __device__ inline Span covering(const Windows &of, int side, int i)
 {
     int beyond = i + of.padding[side] - of.kernel[side] + 1;
@@ -27,7 +27,7 @@ __device__ inline Span covering(const Windows &of, int side, int i)
     return Span{from, to > of.windows[side] ? of.windows[side] : to};
 }
 
-// The element that a thread does: image, row and column.
+// The element of a thread: image, row and column.
 struct Element {
     u64 i;
     u64 image;
@@ -46,7 +46,8 @@ struct Element {
 
 __device__ inline u64 area(const int (&sides)[2]) { return (u64)sides[0] * sides[1]; }
 
-// The first largest element of each window, NaN counting as the largest, and its place.
+// The largest element of each window and its index in the image. Of equal elements the first; NaN counts as the
+// largest.
 KERNEL max_pool(float *y, int *argmax, const float *x, u64 count, Windows of)
 {
     Element at(of, count);
@@ -67,7 +68,7 @@ KERNEL max_pool(float *y, int *argmax, const float *x, u64 count, Windows of)
     argmax[at.i] = place;
 }
 
-// Zeros, plus each element of `dy` at its place.
+// Zeros, plus each element of `dy` at the pixel that `argmax` gives.
 KERNEL max_pool_grad(float *dx, const int *argmax, const float *dy, u64 count, Windows of, Report report)
 {
     Element at(of, count);
@@ -92,7 +93,7 @@ KERNEL max_pool_grad(float *dx, const int *argmax, const float *dy, u64 count, W
     dx[at.i] = sum;
 }
 
-// The element of `x` at each place.
+// The pixels of `x` that `argmax` gives.
 KERNEL max_pool_pick(float *y, const int *argmax, const float *x, u64 count, Windows of, Report report)
 {
     Element at(of, count);
@@ -101,11 +102,11 @@ KERNEL max_pool_pick(float *y, const int *argmax, const float *x, u64 count, Win
     y[at.i] = report.allows(place, at.i) ? x[at.image * area(of.image) + place] : NOT_A_NUMBER;
 }
 
-// The mean of each window's elements inside the image. Large windows are shared by the lanes of a warp.
+// The mean of the elements of each window that are inside the image. The lanes of a warp share a large window.
 template <int Lanes> __device__ inline void means(float *y, const float *x, u64 count, const Windows &of)
 {
     Element at(of, count, Lanes);
-    // Whole warps go.
+    // Whole warps return.
     if (!at.there) return;
     Span rows = inside(of, 0, at.row), columns = inside(of, 1, at.column);
     const float *image = x + at.image * area(of.image);

@@ -1,8 +1,8 @@
 //! Random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
 //! 1, 2, 3", SC 2011.
 //!
-//! Element `i` of a tensor comes from word `i % 4` of block `i / 4`, whose counter is the block's number
-//! and the tensor's. So it depends on nothing but key, counter and `i`.
+//! Element `i` of a tensor comes from word `i % 4` of block `i / 4`. The block's counter is made of its number and that
+//! of the tensor, so that an element depends only on key, counter and `i`.
 
 use super::Distribution;
 use crate::device::cpu::split::{PIECE, pieces};
@@ -13,7 +13,7 @@ use std::f32::consts::TAU;
 pub fn random(out: &mut [f32], distribution: Distribution, key: u64, counter: u64) {
     match distribution {
         Distribution::Uniform { low, high } => {
-            // Rounding could reach `high`, which is excluded; nothing else is left where it is `low`.
+            // Rounding could give `high`, which is excluded, unless the interval is empty.
             let below = if low < high { high.next_down() } else { low };
             blocks(
                 out,
@@ -53,7 +53,7 @@ pub fn random(out: &mut [f32], distribution: Distribution, key: u64, counter: u6
     }
 }
 
-/// Evenly in `[0, 1)`, in steps of 2^-24.
+/// Uniform in `[0, 1)`, in steps of 2^-24.
 #[inline(always)]
 fn unit(word: u32) -> f32 {
     (word >> 8) as f32 * (1.0 / 16_777_216.0)

@@ -19,7 +19,7 @@ struct Stream {
 // SAFETY: two numbers.
 unsafe impl Parameter for Stream {}
 
-/// `Uniform`, `Normal` or `Bernoulli` of `random.cu`: so many numbers.
+/// `Uniform`, `Normal` or `Bernoulli` of `random.cu`, which have `N` numbers each.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 struct Draw<const N: usize>([f32; N]);
@@ -39,13 +39,13 @@ pub(super) fn random(
     let mut draw = |name: &'static str, draw: &dyn Parameter| {
         let grid = Grid::of_threads(count.div_ceil(4));
         let of = Stream { key, counter };
-        // SAFETY: the kernels take the result, its number of elements, the stream, and the parameters of their own
-        // distribution, which are given below; they write `count` elements of `y`.
+        // SAFETY: the kernels take the result, its number of elements, the stream, and the parameters of their
+        // distribution, which the calls below give. They write `count` elements of `y`.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &count, &of, draw]) }
     };
     match distribution {
         Distribution::Uniform { low, high } => {
-            // Rounding could reach `high`, which is excluded; nothing else is left where it is `low`.
+            // Rounding could give `high`, which is excluded, unless the interval is empty.
             let below = if low < high { high.next_down() } else { low };
             draw("random_uniform", &Draw([low, high - low, below]))
         }

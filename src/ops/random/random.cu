@@ -1,5 +1,5 @@
 // Random numbers: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011. A thread draws a block of four, whose counter is the block's number and the tensor's.
+// SC 2011. A thread draws a block of four. The block's counter is made of its number and that of the tensor.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -29,11 +29,11 @@ __device__ inline void philox(const Stream &of, u64 block, u32 (&words)[4])
     }
 }
 
-// Evenly in `[0, 1)`, in steps of 2^-24.
+// Uniform in `[0, 1)`, in steps of 2^-24.
 __device__ inline float unit(u32 word) { return (word >> 8) * (1.0f / 16777216.0f); }
 
 struct Uniform {
-    // `below` is the largest number that may come out: rounding could reach `high`.
+    // `below` is the largest number allowed: rounding could give `high`.
     float low, range, below;
     __device__ void operator()(const u32 (&words)[4], float (&v)[4]) const
     {

@@ -1,7 +1,8 @@
 //! Sums, means and maxima over any dimensions.
 //!
-//! Few results of many elements are cut into chunks, which are joined in order. Their number and their size
-//! depend on the shape alone. What is joined of each chunk is workspace, a small part of what is read.
+//! If there are few results of many elements each, these are cut into chunks, whose partial results are reduced in
+//! order. Number and size of chunks depend on the shape alone. Partial results are in the workspace, and are far
+//! smaller than the input.
 
 use super::Reduction;
 use crate::device::cpu::lanes::Lanes;
@@ -12,16 +13,16 @@ use crate::device::walk::Walk;
 use crate::layout::{Dims, Layout};
 use std::ops::Range;
 
-/// Elements of a chunk, about.
+/// Elements of a chunk, approximately.
 const CHUNK: usize = 64 * 1024;
-/// Chunks, at most.
+/// Most chunks per output.
 const CHUNKS: usize = 64;
-/// Elements of each output that a chunk has at least, where outputs are summed side by side.
+/// Fewest elements of each output in a chunk, where outputs are summed side by side.
 const LEAST: usize = 128;
 /// Neighbouring outputs summed side by side.
 const BLOCK: usize = 256;
 
-/// How a reduction is cut.
+/// How a reduction is split up.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     /// Over the outputs.
@@ -31,15 +32,15 @@ struct Plan {
     outputs: usize,
     /// Elements of an output.
     count: usize,
-    /// Outputs beside each other are summed side by side, unless elements to join are neighbours.
+    /// Neighbouring outputs are summed side by side, unless the elements of one output are neighbours.
     side_by_side: bool,
-    /// Elements of an output that are joined first.
+    /// Elements of an output per chunk.
     chunk: usize,
 }
 
 impl Plan {
     fn new(layout: &Layout, axes: &[usize]) -> Self {
-        // Sizes and strides of the dimensions that are joined, or of those that are kept.
+        // Sizes and strides of the dimensions that are reduced, or of those that are kept.
         let only = |joined: bool| {
             let (mut sizes, mut strides, mut rank) = (*layout.shape(), *layout.strides(), 0);
             for axis in (0..layout.rank()).filter(|axis| axes.contains(axis) == joined) {
@@ -51,7 +52,7 @@ impl Plan {
         };
         let ((kept, outputs), (joined, count)) = (only(false), only(true));
         let side_by_side = kept.steps() == [1] && joined.steps() != [1];
-        // Enough outputs to share are not worth cutting further.
+        // If there are enough outputs to share, they are not cut into chunks.
         let (enough, chunk) = if side_by_side {
             (16 * BLOCK, (CHUNK / outputs.max(1)).max(LEAST))
         } else {
@@ -61,7 +62,7 @@ impl Plan {
         Self { kept, joined, outputs, count, side_by_side, chunk: chunk.max(1) }
     }
 
-    /// One if there are no elements.
+    /// Number of chunks; 1 if there are no elements.
     fn chunks(&self) -> usize {
         self.count.div_ceil(self.chunk).max(1)
     }
@@ -72,12 +73,12 @@ pub fn workspace_len(layout: &Layout, axes: &[usize]) -> usize {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
         1 => 0,
-        // One more, for they must be aligned.
+        // One more, to align them.
         chunks => 1 + chunks * plan.outputs * (size_of::<f64>() / size_of::<u32>()),
     }
 }
 
-/// Joins the elements along `axes`.
+/// Reduces along `axes`.
 pub fn reduce(
     kind: Reduction,
     out: &mut [f32],
@@ -122,7 +123,7 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
     fn run(&self, out: &mut [f32], partial: &mut [f64], finish: impl Fn(f64) -> f32 + Sync) {
         let Plan { outputs, count, chunk, side_by_side, .. } = self.plan;
         let work = outputs.saturating_mul(count);
-        // Outputs that are a piece of work, of so many elements each.
+        // Outputs per piece of work.
         let len =
             |elements: usize| (PIECE / elements.max(1)).max(if side_by_side { BLOCK } else { 1 });
         let chunks = self.plan.chunks();
@@ -148,7 +149,8 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         out.iter_mut().zip(all).for_each(|(out, all)| *out = finish(*all));
     }
 
-    /// Joins `elements` of each of `len` outputs from `first` on; `emit` gets their numbers from 0 on.
+    /// Reduces `elements` of each of `len` outputs from `first` on. Calls `emit` with the number of the output, counted
+    /// from `first`, and its result.
     fn part(
         &self,
         first: usize,
@@ -188,7 +190,7 @@ impl<J: Fn(f64, f64) -> f64 + Copy + Sync> Job<'_, J> {
         });
     }
 
-    /// Joins `elements` of `width` neighbouring outputs, the first of whose first element is at `at`.
+    /// Reduces `elements` of `width` neighbouring outputs. The first element of the first output is at `at`.
     fn block(&self, at: usize, width: usize, elements: &Range<usize>) -> [f64; BLOCK] {
         let mut block = [self.start; BLOCK];
         let joined = &self.plan.joined;

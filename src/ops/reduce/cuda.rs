@@ -12,9 +12,9 @@ use crate::layout::{Dims, Layout};
 
 pub(super) static FAMILY: Family = Family::new("reduce", include_str!("reduce.cu"));
 
-/// Blocks that keep any device busy. A number, not the device's: results must not depend on it.
+/// Blocks that keep any GPU busy. A constant, because results must not depend on the GPU.
 const BLOCKS: usize = 1024;
-/// Blocks of a grid at most; they go on with the next results.
+/// Most blocks of a grid. They loop over further results.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// The kernels of a reduction.
@@ -38,7 +38,7 @@ macro_rules! names {
     };
 }
 
-/// How a reduction is shared among threads. Follows from the layout and the axes alone.
+/// How a reduction is shared among threads. Depends on the layout and the axes alone.
 struct Plan {
     /// Over the results.
     kept: Walk<1>,
@@ -46,9 +46,9 @@ struct Plan {
     joined: Walk<1>,
     results: usize,
     count: usize,
-    /// Neighbouring threads have neighbouring results, not neighbouring elements of one.
+    /// Neighbouring threads compute neighbouring results, instead of sharing one.
     columns: bool,
-    /// Elements of a result that are joined first, if not all.
+    /// Elements of a result per chunk.
     chunk: usize,
 }
 
@@ -63,16 +63,16 @@ impl Plan {
         };
         let kept: Vec<usize> = (0..layout.rank()).filter(|axis| !axes.contains(axis)).collect();
         let mut joined = axes.to_vec();
-        // Farthest apart first; what is repeated may come in any order.
+        // By descending stride. Stride 0 comes first: the order of repeated elements does not matter.
         joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
         let ((kept, results), (joined, count)) = (walk(&kept), walk(&joined));
         let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
-        // Blocks without cutting, and the least that is worth a block more.
+        // Blocks without chunks, and the fewest elements that are worth another block.
         let (blocks, least) =
             if columns { (results.div_ceil(128), 64) } else { (results, 8 * 1024) };
         let wanted = if blocks < BLOCKS / 2 { BLOCKS / blocks.max(1) } else { 1 };
         let chunks = wanted.min(count.div_ceil(least)).max(1);
-        // In fours, so that chunks begin where fours begin.
+        // A multiple of 4, so that chunks keep the alignment of vector loads.
         let chunk = count.div_ceil(chunks).next_multiple_of(4).max(4);
         Self { kept, joined, results, count, columns, chunk }
     }
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// Scratch bytes: a double for each chunk of each result.
+/// Workspace in bytes: a double for each chunk of each result.
 pub(super) fn workspace(layout: &Layout, axes: &Dims) -> u64 {
     let plan = Plan::new(layout, axes);
     match plan.chunks() {
@@ -106,7 +106,7 @@ struct Parameters {
 // SAFETY: numbers.
 unsafe impl Parameter for Parameters {}
 
-/// Joins the elements along `axes`.
+/// Reduces along `axes`.
 pub(super) fn reduce(
     gpu: &mut Gpu,
     kind: Reduction,
@@ -143,14 +143,14 @@ pub(super) fn reduce(
             chunk: plan.chunk as u64,
             divisor,
         };
-        // Rows of threads that share results help where there are few.
+        // If there are few results, several rows of threads share them.
         let enough = plan.count <= 8 || units >= (BLOCKS * THREADS as usize) as u64;
         let lanes = if enough { THREADS } else { 32 };
         let mut grid = Grid::of_blocks(units.div_ceil(lanes.into()).min(MOST_BLOCKS));
         grid.blocks[1] = chunks;
         let kernel = FAMILY.counting(names.columns, units.max(plan.count as u64));
-        // SAFETY: the kernel's parameters; it writes each result, or a value for each chunk of each to scratch, and
-        // reads `x` as its layout says.
+        // SAFETY: the kernel's parameters; it writes each result, or the partial result of each chunk to the workspace,
+        // and reads `x` within its layout.
         unsafe { gpu.launch(kernel, grid, &[&out, &partial, &x, &of, &lanes])? };
     } else {
         let fours = joined.steps() == [1] && in_fours(&joined, [x]) && whole_steps(&kept);
@@ -178,7 +178,7 @@ pub(super) fn reduce(
     if chunks > 1 {
         let grid = Grid::of_threads(results * 32);
         let parameters: [&dyn Parameter; 5] = [&out, &partial, &results, &chunks, &divisor];
-        // SAFETY: the kernel's parameters; it writes each result, and reads what the chunks of each left in scratch.
+        // SAFETY: the kernel's parameters; it writes each result, and reads its partial results in the workspace.
         unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
     }
     Ok(())

@@ -1,16 +1,16 @@
-// Sums and maxima over any dimensions. Sums are in double precision: they do not drift, and memory is
-// slower than the additions.
+// Sums and maxima over any dimensions. Sums are in double precision: they do not drift, and memory is slower than the
+// additions.
 //
-// What is joined may be cut into chunks, so that few results keep all of the device busy. Then each chunk's
-// result goes to the workspace, and a second kernel joins the chunks of each result.
+// The elements of a result may be cut into chunks, so that a few results keep the whole GPU busy. Then partial results
+// go to the workspace, and a second kernel reduces those of each result.
 
 struct Reduction {
     Walk<1> kept;    // Over the results.
     Walk<1> joined;  // Over the elements of a result, in units.
     u64 results;     // In units of the first walk.
     u64 count;       // Units of the second walk.
-    u64 chunk;       // So many of them go to each row of the grid.
-    double divisor;  // What sums are divided by in the end.
+    u64 chunk;       // Of these, per row of the grid.
+    double divisor;  // Divides the final sums.
 };
 
 struct Sum {
@@ -25,7 +25,7 @@ struct Max {
     __device__ static float finish(float value, double) { return value; }
 };
 
-// The last step of a result, or a chunk on its way.
+// The last step for a result, or the partial result of a chunk.
 template <class Kind>
 __device__ inline void put(float *y, typename Kind::Value *partial, const Reduction &of, u64 results, u64 i,
                            typename Kind::Value value)
@@ -55,7 +55,7 @@ __device__ inline void each_unit(const Walk<1> &walk, u64 from, u64 to, u32 step
     }
 }
 
-// Joins units `from`, `from + step`, .. below `to` of one result.
+// Reduces units `from`, `from + step`, .. below `to` of one result.
 template <class Kind, int Width>
 __device__ inline typename Kind::Value join_some(const float *x, const Walk<1> &joined, u64 from, u64 to, u32 step)
 {
@@ -71,7 +71,7 @@ __device__ inline typename Kind::Value join_some(const float *x, const Walk<1> &
     return all;
 }
 
-// Neighbouring lanes share a result: what they join lies together, or nothing does.
+// Neighbouring lanes share a result: its elements are contiguous, or results are not contiguous either.
 template <class Kind, int Lanes>
 __device__ inline void rows(float *y, typename Kind::Value *partial, const float *x, const Reduction &of)
 {
@@ -79,7 +79,7 @@ __device__ inline void rows(float *y, typename Kind::Value *partial, const float
     const u32 Together = THREADS / Lanes;
     u64 from = blockIdx.y * of.chunk + threadIdx.x % Lanes;
     u64 to = of.count < (blockIdx.y + 1) * of.chunk ? of.count : (blockIdx.y + 1) * of.chunk;
-    // All threads of a block stay together, as they join.
+    // All threads of a block loop equally often, because they synchronize.
     for (u64 first = (u64)blockIdx.x * Together; first < of.results; first += (u64)gridDim.x * Together) {
         u64 i = first + threadIdx.x / Lanes;
         bool inside = i < of.results;
@@ -97,7 +97,7 @@ __device__ inline void rows(float *y, typename Kind::Value *partial, const float
     }
 }
 
-// Neighbouring lanes have neighbouring results, in units of `Width`. If there are few, several rows of the
+// Neighbouring lanes have neighbouring results, in units of `Width`. If there are few results, several rows of the
 // block share them.
 template <class Kind, int Width>
 __device__ inline void columns(float *y, typename Kind::Value *partial, const float *x, const Reduction &of, u32 lanes)
@@ -123,7 +123,7 @@ __device__ inline void columns(float *y, typename Kind::Value *partial, const fl
             for (int j = 0; j < Width; ++j) all[j] = join(all[j], (Value)v[j]);
         });
         if (lanes < THREADS) {
-            __syncthreads();  // The sums of the last round may still be read.
+            __syncthreads();  // The sums of the last iteration may still be read.
 #pragma unroll
             for (int j = 0; j < Width; ++j) shared[j * THREADS + threadIdx.x] = all[j];
             __syncthreads();
@@ -138,7 +138,7 @@ __device__ inline void columns(float *y, typename Kind::Value *partial, const fl
     }
 }
 
-// Joins the chunks of each result, a warp for each.
+// Reduces the chunks of each result, with a warp per result.
 template <class Kind>
 __device__ inline void chunks(float *y, const typename Kind::Value *partial, u64 results, u32 count, double divisor)
 {

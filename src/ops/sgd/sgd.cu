@@ -10,7 +10,7 @@ __device__ inline void step(const Step &by, float &param, float &velocity, float
     param -= by.lr * velocity;
 }
 
-// `v = momentum * v + grad + weight_decay * p; p -= lr * v`, in one pass. Four elements a thread.
+// `v = momentum * v + grad + weight_decay * p; p -= lr * v`, in one pass. Four elements per thread.
 extern "C" __global__ void __launch_bounds__(THREADS)
 sgd_momentum(float *param, float *velocity, const float *grad, u64 count, Step by)
 {

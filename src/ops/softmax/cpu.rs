@@ -30,7 +30,7 @@ pub fn log_softmax(y: &mut [f32], x: &[f32], row: usize) {
 pub fn softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
     rows(dx, row, |i, dx| {
         let (y, dy) = (&y[i * row..][..row], &dy[i * row..][..row]);
-        // The products pass through `dx` to be summed in lanes.
+        // `dx` holds the products, to be summed in lanes.
         dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * dy);
         let dot = sum(dx) as f32;
         dx.iter_mut().zip(y.iter().zip(dy)).for_each(|(dx, (y, dy))| *dx = y * (dy - dot));
@@ -54,7 +54,7 @@ pub fn log_softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
     });
 }
 
-/// `log_probs` of each row, and the mean over rows of minus the one at the row's label.
+/// Log-softmax of each row; returns the mean over rows of minus the log-probability of the label.
 pub fn cross_entropy(
     loss: &mut f32,
     log_probs: &mut [f32],

@@ -20,16 +20,16 @@ use super::cuda;
 pub struct CrossEntropy;
 
 /// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: the gradient
-/// `(e^log_probs - [j == labels[i]]) dloss / n` of a [`CrossEntropy`] whose second output was `log_probs`.
+/// `(e^log_probs - [j == labels[i]]) dloss / n` of a [`CrossEntropy`] with second output `log_probs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossEntropyGrad;
 
 impl Tensor {
-    /// Mean cross entropy of these logits `[n, c]` against labels `[n]`, as a scalar.
+    /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar.
     ///
     /// # Errors
-    /// If it is not a matrix of floats, or the labels are not as many integers as it has rows. Labels out of
-    /// `0..c` are found on the device.
+    /// If it is not a matrix of floats, or `labels` does not have an integer per row. A label outside `0..c` makes the
+    /// run fail.
     pub fn cross_entropy(&self, labels: &Self) -> Result<Self, Error> {
         Self::call1(CrossEntropy, &[self, labels])
     }
@@ -168,7 +168,7 @@ impl Definition for CrossEntropyGrad {
                 let scale = dloss.affine(1.0 / rows as f32, 0.0)?;
                 log_probs.exp()?.mul(g)?.mul(&scale)
             });
-            // It is linear in dloss: the sum of g times what 1 gives.
+            // It is linear in dloss: sum the product of g and the gradient for a dloss of 1.
             let of_dloss = labels.as_ref().map(|labels| {
                 let fill = Fill { shape: Dims::SCALAR, value: 1.0 };
                 let one = log_probs.runs()?.apply(fill.into(), &[])?.swap_remove(0);
@@ -223,20 +223,20 @@ impl Registered for CrossEntropyGrad {
     }
 }
 
-/// Logits and labels. There is no label among no classes.
+/// Samples with logits and labels. Without classes there are no labels.
 fn samples(sample: impl Fn(Operand, Operand) -> Sample) -> Vec<Sample> {
     let with_classes = ROWS.iter().filter(|[_, classes]| *classes > 0);
     with_classes.map(|&[n, classes]| sample(floats(&[n, classes]), ints(&[n], classes))).collect()
 }
 
-/// The same, of sizes that are drawn.
+/// Logits and labels of random sizes.
 fn drawn(draw: &mut Draw) -> (Operand, Operand) {
     let classes = draw.size();
     let n = if classes == 0 { 0 } else { draw.size() };
     (draw.packed([n, classes]), ints(&[n], classes))
 }
 
-/// The same, of absurd sizes.
+/// Logits and labels of absurd sizes.
 fn absurd(draw: &mut Draw) -> [Layout; 2] {
     let [n, classes] = draw.absurd_pair();
     [Layout::contiguous(FLOAT, [n, classes]), Layout::contiguous(DType::I32, [n])]

@@ -11,7 +11,7 @@ use crate::layout::{DType, Layout};
 
 pub(super) static FAMILY: Family = Family::new("softmax", include_str!("softmax.cu"));
 
-/// The kernels of a function: for rows that lanes of a warp share, and for rows of a block.
+/// The kernels of a function: one shares a row among lanes of a warp, the other among a block.
 #[derive(Clone, Copy)]
 pub(super) struct Names([&'static str; 2]);
 
@@ -22,11 +22,11 @@ pub(super) const LOG_SOFTMAX_GRAD: Names =
     Names(["log_softmax_grad_lanes", "log_softmax_grad_block"]);
 const CROSS_ENTROPY: Names = Names(["cross_entropy_lanes", "cross_entropy_block"]);
 
-/// Elements of a row up to which a warp is enough.
+/// Rows of up to this many elements are left to lanes of a warp.
 const SHORT: usize = 1024;
-/// From so many on, a row gets a large block.
+/// Rows of at least this many elements get a large block.
 const LONG: usize = 8 * 1024;
-/// Blocks of a grid at most; they go on with the next rows.
+/// Most blocks of a grid. They loop over further rows.
 const MOST_BLOCKS: u64 = 1 << 20;
 
 /// `Rows` of `softmax.cu`.
@@ -43,7 +43,7 @@ struct Rows {
 unsafe impl Parameter for Rows {}
 
 impl Rows {
-    /// The rows of `x`, and where they are shared out to.
+    /// The rows of `x`, with the kernel and grid for them.
     fn new(
         Names([lanes, block]): Names,
         x: &Layout,
@@ -75,7 +75,7 @@ pub(super) fn forward(
 ) -> Result<(), DeviceError> {
     let (out, from) = (gpu.first(y), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
-    // SAFETY: the kernel's parameters; it writes as many elements of `y` as the rows have, and reads as many of `x`.
+    // SAFETY: the kernel's parameters; it writes all elements of `y`, and reads as many of `x`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
@@ -89,17 +89,16 @@ pub(super) fn gradient(
 ) -> Result<(), DeviceError> {
     let (out, from, dy) = (gpu.first(dx), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
-    // SAFETY: the kernel's parameters; it writes as many elements of `dx` as the rows have, and reads as many of `y`
-    // and `dy`.
+    // SAFETY: the kernel's parameters; it writes all elements of `dx`, and reads as many of `y` and `dy`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
 }
 
-/// Scratch bytes of [`cross_entropy`]: the loss of each row.
+/// Workspace of [`cross_entropy`], in bytes: the loss of each row.
 pub(super) fn workspace(logits: &Layout) -> u64 {
     (logits.shape()[0] * DType::F32.bytes()) as u64
 }
 
-/// `log_probs` of each row, and the mean over rows of minus the one at the row's label.
+/// Log-softmax of each row, and the mean over rows of minus the log-probability of the label.
 pub(super) fn cross_entropy(
     gpu: &mut Gpu,
     loss: &Place,
@@ -115,14 +114,14 @@ pub(super) fn cross_entropy(
     if rows.rows > 0 {
         let report = gpu.report(Numbers::Label, rows.length as usize);
         let parameters: [&dyn Parameter; 6] = [&out, &x, &rows, &losses, &labels, &report];
-        // SAFETY: the kernel's parameters; it writes as many elements of `log_probs` as the rows have, and a loss for
-        // each row to scratch; it reads as many of `logits`, and a label for each row, which indexes a row only if it
-        // is among its classes.
+        // SAFETY: the kernel's parameters; it writes all elements of `log_probs`, and the loss of each row to the
+        // workspace. It reads as many elements of `logits`, and a label per row, which it checks before it indexes the
+        // row.
         unsafe { gpu.launch(FAMILY.kernel(name), grid, &parameters)? };
     }
     let (mean, grid) =
         (FAMILY.kernel("mean_loss"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
-    // SAFETY: the kernel's parameters; it writes the loss, and reads those of the rows from scratch.
+    // SAFETY: the kernel's parameters; it writes the loss, and reads the losses of the rows from the workspace.
     unsafe { gpu.launch(mean, grid, &[&loss, &losses, &rows.rows]) }
 }
 

@@ -13,11 +13,11 @@ use smallvec::smallvec;
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(x) -> (y)`, of one shape: `y = x - ln sum e^x` along the last dimension.
+/// `(x) -> (y)`, of the same shape: `y = x - ln sum e^x` along the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSoftmax;
 
-/// `(y, dy) -> (dx)`, of one shape: the gradient `dx = dy - e^y sum dy` of a logarithm of a softmax that was `y`.
+/// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = dy - e^y sum dy` of a [`LogSoftmax`] with output `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSoftmaxGrad;
 

@@ -1,15 +1,15 @@
-// Softmax and cross entropy over rows. A row belongs to neighbouring lanes of a warp (`.._lanes`), as many as it
-// is long, or to a block (`.._block`). It is read two or three times, from memory once.
+// Softmax and cross entropy over rows. A row belongs to neighbouring lanes of a warp (`.._lanes`), at most as many as
+// it has elements, or to a block (`.._block`). It is read two or three times, but only once from memory.
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-// Of blocks of any size.
+// In blocks of any size.
 #define BLOCK_KERNEL extern "C" __global__ void __launch_bounds__(1024)
 
 struct Rows {
     u64 rows;
     u64 length;
-    u32 lanes;  // Of a row; not used where a block has it.
-    u32 width;  // Elements that are loaded at once.
+    u32 lanes;  // Per row; not used where a block has the row.
+    u32 width;  // Elements per load.
 };
 
 // The threads that share a row.
@@ -20,7 +20,7 @@ template <bool Block> struct Team {
         size = Block ? blockDim.x : of.lanes;
         rank = threadIdx.x % size;
     }
-    // All threads of the block take part; all of the team get the result.
+    // All threads of the block must call it; all of the team get the result.
     template <class T, class Join> __device__ T join(T value, Join join) const
     {
         if (Block) return join_block(value, join);
@@ -29,7 +29,7 @@ template <bool Block> struct Team {
     }
 };
 
-// Calls `body(team, row, length)` for each row. Where rows are out, `length` is 0: no thread stays behind.
+// Calls `body(team, row, length)` for each row. All threads loop equally often: past the last row, `length` is 0.
 template <bool Block, class Body> __device__ inline void each_row(const Rows &of, Body body)
 {
     Team<Block> team(of);
@@ -108,7 +108,7 @@ template <bool Block, int Width> struct LogSoftmax {
     }
 };
 
-// `log_probs` of each row, and minus the one at its label.
+// `log_probs` of each row, and minus the log-probability of its label.
 template <bool Block, int Width> struct CrossEntropy {
     __device__ static void run(float *y, const float *x, const Rows &of, float *losses, const int *labels, Report report)
     {

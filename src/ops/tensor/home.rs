@@ -1,7 +1,7 @@
-//! What a handle knows of its runtime, without keeping it alive.
+//! What a handle knows of its runtime. It does not keep the runtime alive.
 
 use super::{Tensor, Tensors};
-use crate::error::Error;
+use crate::error::{Error, RuntimeError};
 use crate::host::HostTensor;
 use crate::ops::Op;
 use crossbeam_channel::{Receiver, Sender};
@@ -10,12 +10,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Tensor numbers: counted up by the runtime, never used twice.
+/// Numbers of tensors: counted up, never reused.
 pub(crate) type Ids = SmallVec<[u64; 4]>;
 
-/// What runs the methods of tensors: a runtime of the crate's ops.
+/// Runs the methods of tensors: a runtime of the crate's ops.
 pub(crate) trait Runs: Send + Sync {
-    /// What its tensors know of it.
+    /// Where its tensors find it.
     fn home(&self) -> &Home;
     /// See [`Runtime::apply`](crate::Runtime::apply).
     fn apply(&self, op: Op, inputs: &[&Tensor]) -> Result<Tensors, Error>;
@@ -27,23 +27,23 @@ pub(crate) trait Runs: Send + Sync {
     fn next_random(&self) -> (u64, u64);
 }
 
-/// The runtime of a tensor, as the tensor knows it.
+/// What a tensor knows of its runtime.
 pub(crate) struct Home {
     /// Unique in the process.
     number: u64,
-    /// Handles that went. The next command takes them along, so a drop is a push under an uncontended
-    /// lock, and deletions stay in order with commands. An idle worker is woken.
+    /// Dropped handles. They are sent with the next command, so that dropping is a push under an uncontended lock, and
+    /// deletions stay in order with commands. An idle worker is woken for them.
     dropped: Mutex<Dropped>,
     wake: Sender<()>,
     woken: Receiver<()>,
-    /// `None` for a runtime of other ops than the crate's.
+    /// Not set for a runtime with ops other than the crate's.
     runs: OnceLock<Weak<dyn Runs>>,
 }
 
 #[derive(Default)]
 struct Dropped {
     ids: Ids,
-    /// The worker waits for a command, or to be woken.
+    /// The worker waits for a command or to be woken.
     sleeps: bool,
 }
 
@@ -57,12 +57,12 @@ impl Default for Home {
 }
 
 impl Home {
-    /// Tells it from all others of the process.
+    /// The number of the runtime.
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Lets the methods of tensors run there.
+    /// Lets the methods of its tensors run on `runs`.
     pub fn set_runs(&self, runs: Weak<dyn Runs>) {
         let _ = self.runs.set(runs);
     }
@@ -70,12 +70,13 @@ impl Home {
     /// What runs the methods of tensors.
     pub(super) fn runs(&self) -> Result<Arc<dyn Runs>, Error> {
         let runs = self.runs.get().ok_or_else(|| {
-            Error::Settings(
+            RuntimeError::Settings(
                 "this runtime has ops of its own: call Runtime::apply instead of a method of the tensor".to_owned(),
             )
         })?;
-        runs.upgrade()
-            .ok_or_else(|| Error::Stopped { why: "it was dropped before this tensor".into() })
+        runs.upgrade().ok_or_else(|| {
+            RuntimeError::Stopped { why: "it was dropped before this tensor".to_owned() }.into()
+        })
     }
 
     pub(super) fn push(&self, id: u64) {
@@ -83,17 +84,18 @@ impl Home {
         dropped.ids.push(id);
         if std::mem::take(&mut dropped.sleeps) {
             drop(dropped);
-            // Full: it is being woken already.
+            // If it is full, the worker is being woken already.
             let _ = self.wake.try_send(());
         }
     }
 
-    /// Handles that went since the last time.
+    /// The handles dropped since the last call.
     pub fn take(&self) -> Ids {
         std::mem::take(&mut self.lock().ids)
     }
 
-    /// For the worker. `None`: there is nothing, and the next handle that goes will wake it.
+    /// For the worker: the handles dropped since the last call. If there are none, returns `None`, and the next dropped
+    /// handle wakes the worker.
     pub fn take_or_sleep(&self) -> Option<Ids> {
         let mut dropped = self.lock();
         if dropped.ids.is_empty() {
@@ -103,7 +105,7 @@ impl Home {
         Some(std::mem::take(&mut dropped.ids))
     }
 
-    /// Where the worker is woken.
+    /// Receives a message when the worker is woken.
     pub const fn woken(&self) -> &Receiver<()> {
         &self.woken
     }

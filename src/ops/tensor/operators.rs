@@ -1,5 +1,4 @@
-//! `+`, `-`, `*`, `/` and `-x`. They return a `Result`, as methods do, and take one on their right:
-//! `a + b.relu()`.
+//! `+`, `-`, `*`, `/` and `-x`. They return a `Result` like methods, and the right operand may be one: `a + b.relu()`.
 
 use super::Tensor;
 use crate::error::Error;

@@ -8,7 +8,7 @@ use crate::ops::gradient::{Gradient, Recorded, sum_to};
 use crate::ops::samples::{Draw, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor, dims};
 
-/// `(x) -> (view)`: repeats dimensions of size 1, and adds some in front. Any strides, any dtype.
+/// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broadcast {
     /// New shape.
@@ -16,10 +16,10 @@ pub struct Broadcast {
 }
 
 impl Tensor {
-    /// A view that repeats dimensions of size 1, and adds some in front.
+    /// A view that repeats dimensions of size 1, and has more dimensions in front.
     ///
     /// # Errors
-    /// If another dimension would have to change, or there would be too many of them.
+    /// If a dimension of another size would change, or there are too many dimensions.
     pub fn broadcast(&self, shape: &[usize]) -> Result<Self, Error> {
         Self::call1(Broadcast { shape: dims("broadcast", shape)? }, &[self])
     }

@@ -16,7 +16,7 @@ pub struct Permute {
 }
 
 impl Tensor {
-    /// A view whose dimension `i` is dimension `axes[i]` of this.
+    /// A view whose dimension `i` is dimension `axes[i]` of this tensor.
     ///
     /// # Errors
     /// If `axes` does not list every dimension once.
@@ -39,7 +39,7 @@ impl Tensor {
     /// Short for [`Tensor::transpose`].
     ///
     /// # Errors
-    /// As there.
+    /// If its runtime has stopped.
     pub fn t(&self) -> Result<Self, Error> {
         self.transpose()
     }

@@ -8,7 +8,7 @@ use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor, dims};
 
-/// `(x) -> (view)`: the same elements in the same order under another shape. `x` must be contiguous; any dtype.
+/// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous; any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reshape {
     /// New shape.
@@ -16,7 +16,7 @@ pub struct Reshape {
 }
 
 impl Tensor {
-    /// The same elements under another shape: a view if it is contiguous, of a packed copy otherwise.
+    /// The same elements with another shape: a view of this tensor if it is contiguous, or else of a packed copy.
     ///
     /// # Errors
     /// If the shape has another number of elements, or too many dimensions.
@@ -24,7 +24,7 @@ impl Tensor {
         Self::call1(Reshape { shape: dims("reshape", shape)? }, &[self])
     }
 
-    /// All but the first dimension as one: `[n, ..]` to `[n, rest]`.
+    /// Merges all dimensions but the first: `[n, a, b, ..]` to `[n, a * b * ..]`.
     ///
     /// # Errors
     /// If its runtime has stopped.

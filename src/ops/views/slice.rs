@@ -21,7 +21,7 @@ pub struct Slice {
 }
 
 impl Tensor {
-    /// A view of some entries along `axis`. `2..` goes on to the last one, `..5` begins with the first.
+    /// A view of the entries `range` along `axis`.
     ///
     /// ```
     /// # use remat::prelude::*;
@@ -37,7 +37,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If there is no such axis, or the entries are not all there, or the range ends before it starts.
+    /// If there is no such axis, or the range is not within it, or ends before it starts.
     pub fn slice(&self, axis: usize, range: impl RangeBounds<usize>) -> Result<Self, Error> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -47,7 +47,7 @@ impl Tensor {
         let end = match range.end_bound() {
             Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
-            // Without such an axis it makes no difference.
+            // If there is no such axis, this is an error below.
             Bound::Unbounded => self.shape().get(axis).copied().unwrap_or(start),
         };
         let len = end.checked_sub(start).ok_or_else(|| {
@@ -70,7 +70,7 @@ impl Definition for Slice {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (x, Self { axis, start, len }) = (&inputs[0], *self);
         axis_of(x, "x", axis)?;
-        // The new offset is asked for here because the strides of a layout may be absurd.
+        // Checked for overflow here, because the strides of a layout may be absurd.
         let view = start
             .checked_mul(x.strides()[axis])
             .and_then(|distance| distance.checked_add(x.offset()))

@@ -132,6 +132,6 @@ fn goes_on(runtime: &Runtime) {
 
 /// An error that a worker that is still there gives.
 pub(super) fn alive(error: Error) -> Error {
-    assert!(!matches!(error, Error::Stopped { .. }), "the worker is gone: {error}");
+    assert!(!matches!(error, Error::Runtime(_)), "the worker is gone: {error}");
     error
 }

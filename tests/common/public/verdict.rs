@@ -4,10 +4,10 @@ use super::journal::{Entry, Fate, Journal, Request, fates, lost};
 use super::play::{Failure, Heard, Moment, Observed, Part, Played, Value, play};
 use super::program::Program;
 use super::setup::Setup;
+use remat::error::RegenerationError;
 use remat::trace::{Event, Source};
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 /// A program, with what it reads where nothing is evicted and nothing fails.
 pub struct Case<'a> {
@@ -147,15 +147,18 @@ impl<'a> Case<'a> {
                 let never = setup.policy == remat::PolicyKind::None;
                 assert!(never || e.free + e.evictable < e.wanted, "it could have evicted: {text}");
             }
-            Error::RegenerationLimit { runs, paths, limit } if may.run_out => {
-                assert!(*runs > 1 && *paths > 0, "{text}");
-                assert!(setup.regeneration_limit.is_none_or(|set| set == *limit), "{text}");
-            }
-            Error::RecomputeLimit { ratio, limit } if may.run_out => {
-                assert!(setup.recompute_limit == Some(*limit) && ratio > limit, "{text}");
-            }
-            Error::Cancelled if self.program.cancels => {}
-            Error::Device { .. } | Error::Panicked { .. } if may.break_down => {
+            Error::Regeneration(e) => match **e {
+                RegenerationError::RegenerationLimit { runs, paths, limit } if may.run_out => {
+                    assert!(runs > 1 && paths > 0, "{text}");
+                    assert!(setup.regeneration_limit.is_none_or(|set| set == limit), "{text}");
+                }
+                RegenerationError::RecomputeLimit { ratio, limit } if may.run_out => {
+                    assert!(setup.recompute_limit == Some(limit) && ratio > limit, "{text}");
+                }
+                RegenerationError::Cancelled if self.program.cancels => {}
+                _ => panic!("no reason for this: {text}"),
+            },
+            Error::Device(_) | Error::Callback(_) if may.break_down => {
                 assert!(text.contains("on purpose"), "{text}");
             }
             _ => panic!("no reason for this: {text}"),
@@ -218,7 +221,7 @@ fn all_or_none(requests: &[Request], fates: &[Fate], may: May) {
 fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<u64>, may: May) {
     for (i, id) in observed.held.iter().enumerate() {
         if let Err(error) = &observed.read[&Moment::AtLast(i)] {
-            let for_room = !matches!(error, Error::Device { .. } | Error::Panicked { .. });
+            let for_room = !matches!(error, Error::Device(_) | Error::Callback(_));
             assert!(
                 lost.contains(id) || (for_room && may.run_out),
                 "number {i} of those held was lost for no reason: {error}"
@@ -237,21 +240,9 @@ fn heard_once(failures: &[Failure], lost: &HashSet<u64>) {
     for (i, failure) in failures.iter().enumerate().filter(|(_, failure)| is_news(failure)) {
         let is_late = matches!(failure.heard, Heard::GetLater(_));
         let before = |earlier: &Failure| {
-            is_same(&earlier.error, &failure.error) && (is_news(earlier) || !is_late)
+            earlier.error.key() == failure.error.key() && (is_news(earlier) || !is_late)
         };
         assert!(!failures[..i].iter().any(before), "heard of again: {failure:?}");
-    }
-}
-
-/// Whether both are one failure, not just alike.
-fn is_same(a: &Error, b: &Error) -> bool {
-    match (a, b) {
-        (Error::OutOfMemory(a), Error::OutOfMemory(b)) => Arc::ptr_eq(a, b),
-        (Error::Device { message: a, .. }, Error::Device { message: b, .. })
-        | (Error::Panicked { message: a, .. }, Error::Panicked { message: b, .. }) => {
-            Arc::ptr_eq(a, b)
-        }
-        _ => false,
     }
 }
 

@@ -1,15 +1,15 @@
-//! Forward and gradient of the input: both slide a kernel over padded images.
+//! The forward pass and the gradient of the input: both slide a kernel over padded images.
 //!
-//! The gradient of the input slides the kernel, turned by half a turn and with its channels exchanged, over `dy`.
-//! With a stride, input rows that differ by less than the stride meet different kernel rows, so the gradient is cut
-//! into phases. In each phase the input rows are a stride apart and meet the same kernel rows, and the phase is a
-//! convolution of stride 1:
+//! The gradient of the input slides the kernel over `dy`, rotated by 180 degrees and with input and output channels
+//! swapped. With a stride, input rows that differ by less than the stride depend on different kernel rows. So the
+//! gradient is split into phases. The input rows of a phase are a stride apart and depend on the same kernel rows, and
+//! the phase is a convolution with stride 1:
 //!
 //! ```text
 //! stride 2, padding 1, kernel rows 0 1 2:     input row 0 1 2 3 4 5
 //!                                             phase     0 1 0 1 0 1
-//!   phase 0 meets kernel row 1:         dx[2q]     =                 dy[q] * w[1]
-//!   phase 1 meets kernel rows 2 and 0:  dx[2q + 1] = dy[q] * w[2] + dy[q + 1] * w[0]
+//!   phase 0, kernel row 1:         dx[2q]     =                 dy[q] * w[1]
+//!   phase 1, kernel rows 2 and 0:  dx[2q + 1] = dy[q] * w[2] + dy[q + 1] * w[0]
 //! ```
 //!
 //! All phases read the same packed strip of `dy`.
@@ -22,42 +22,42 @@ use super::strided::spread_every;
 use super::windows::{ALIGN, SLACK, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Packed images at hand, in floats: this and the outputs they go to should stay in the level-2 cache.
+/// Size of a packed strip, in floats. It and its outputs should stay in the level-2 cache.
 const STRIP_FLOATS: usize = 64 * 1024;
 
-/// At most this many tasks, each with its own scratch; never the number of threads, on which nothing may depend.
+/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// Outputs that meet the same kernel elements.
+/// The outputs that depend on the same kernel elements.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// A phase of rows and one of columns.
+    /// Its phase of rows, and of columns.
     phase: [Phase; 2],
 }
 
-/// A sum over windows of images, for each output and each image of a batch.
+/// A convolution, for each image of a batch: each output is a sum over a window of the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correlation {
     images: usize,
-    /// What any part reads of a source image.
+    /// What the parts read of a source image.
     windows: Windows,
     /// Channels, rows and columns of the destination.
     to: [usize; 3],
     /// Distance between neighbouring outputs of a part.
     to_step: [usize; 2],
-    /// Of rows and of columns. Any two phases are a part.
+    /// Phases of rows and of columns. Each pair is a part.
     phases: [Phases; 2],
-    /// Distance in the weights between kernels of neighbouring destination channels, source channels, and rows.
+    /// Strides of the weights along destination channels, source channels, and kernel rows.
     weight_strides: [usize; 3],
 }
 
-/// Floats that a packed strip may take.
+/// Most floats of a packed strip.
 fn strip_floats(images: usize, windows: &Windows) -> usize {
     scratch_share(images * windows.image_len(), TASKS).min(STRIP_FLOATS)
 }
 
 impl Correlation {
-    /// Of a shape that is not empty.
+    /// The forward pass of a shape that is not empty.
     pub fn forward(shape: &ConvShape) -> Self {
         let windows = Windows {
             channels: shape.c_in,
@@ -79,7 +79,7 @@ impl Correlation {
         }
     }
 
-    /// The same.
+    /// The gradient of the input of a shape that is not empty.
     pub fn grad_input(shape: &ConvShape) -> Self {
         let turned = [
             Turned::new(shape.h, shape.kh, shape.stride[0], shape.padding[0]),
@@ -105,8 +105,8 @@ impl Correlation {
         }
     }
 
-    /// Destination channels per task: all of them, unless there are few images. Every task packs all of its image,
-    /// which costs little only against many channels.
+    /// Destination channels per task: all of them, unless there are few images. Each task packs its whole image, which
+    /// is cheap only beside the work for many channels.
     fn group(&self) -> usize {
         let groups = (TASKS / self.images).clamp(1, self.to[0].div_ceil(2 * MAX_TILE_ROWS));
         self.to[0].div_ceil(groups).next_multiple_of(MAX_TILE_ROWS)
@@ -116,20 +116,20 @@ impl Correlation {
         self.images.div_ceil(TASKS)
     }
 
-    /// Each output belongs to one part, or meets no kernel element and is zero.
+    /// Each output belongs to one part, or depends on no kernel element and is zero.
     fn parts(&self) -> impl Iterator<Item = Part> {
         let [rows, columns] = self.phases;
         rows.each()
             .flat_map(move |row| columns.each().map(move |column| Part { phase: [row, column] }))
     }
 
-    /// [`depth`](Self::depth) of all parts together.
+    /// The sum of the [`depth`](Self::depth) of all parts.
     fn depths(&self) -> usize {
         let [rows, columns] = self.phases.map(Phases::taps);
         self.windows.channels.saturating_mul(rows).saturating_mul(columns)
     }
 
-    /// Products summed into one output of a part.
+    /// Number of products summed into one output of a part.
     fn depth(&self, part: &Part) -> usize {
         self.windows.channels * part.phase[0].taps * part.phase[1].taps
     }
@@ -139,7 +139,7 @@ impl Correlation {
         self.to[0].next_multiple_of(MAX_TILE_ROWS)
     }
 
-    /// Outputs go through a stage unless they lie as the kernel writes them.
+    /// Whether outputs are stored in the order in which the inner loop writes them. Otherwise they go through a stage.
     fn is_direct(&self) -> bool {
         self.to_step == [1, 1]
     }
@@ -159,7 +159,7 @@ impl Correlation {
         tasks.saturating_mul(self.scratch_len()).saturating_add(weights).saturating_add(ALIGN)
     }
 
-    /// Computes all of `to`. No operand is empty.
+    /// Computes `to`. No operand is empty.
     pub fn run(
         &self,
         level: Level,
@@ -247,7 +247,7 @@ impl Correlation {
         }
     }
 
-    /// Computes the destination channels from `channel` on that `to` holds, of one image.
+    /// Computes the destination channels of one image from `channel` on, as many as `to` has room for.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_image(
         &self,
@@ -263,7 +263,7 @@ impl Correlation {
         let plane = self.to[1] * self.to[2];
         let tile_rows = level.tile_rows(self.to[0]);
         if !self.phases.iter().all(Phases::cover_all) {
-            // Some outputs meet no kernel element.
+            // Some outputs depend on no kernel element.
             to.fill(0.0);
         }
         let (packed, stage) = scratch.split_at_mut(windows.packed_len() + SLACK);
@@ -305,7 +305,7 @@ impl Correlation {
         }
     }
 
-    /// Moves rows of one channel from the stage to their places; the last row and column may have none.
+    /// Copies rows of one channel from the stage to `to`. The last row and column may be outside.
     fn spread(&self, part: &Part, out_row: usize, stage: &[f32], to: &mut [f32]) {
         let [first_row, first_column] = part.phase.map(|phase| phase.origin);
         let rows = to
@@ -318,15 +318,15 @@ impl Correlation {
     }
 }
 
-/// In one dimension, the outputs `origin + q * step`, which meet the same kernel elements.
+/// In one dimension, the outputs `origin + q * step`, which depend on the same kernel elements.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     origin: usize,
-    /// Kernel elements they meet, at least 1.
+    /// Number of these kernel elements, at least 1.
     taps: usize,
-    /// Kernel element behind tap 0 and the distance to that of the next tap.
+    /// Kernel element of tap 0, and the distance to that of the next tap.
     kernel: (usize, isize),
-    /// Source coordinate that output 0 meets at tap 0.
+    /// Source coordinate that output 0 reads at tap 0.
     first: isize,
 }
 
@@ -340,9 +340,9 @@ impl Phase {
 /// All phases of one dimension.
 #[derive(Clone, Copy, Debug)]
 enum Phases {
-    /// One, of the whole kernel; `first` is that of [`Phase`].
+    /// One phase with the whole kernel; `first` is that of [`Phase`].
     Whole { taps: usize, first: isize },
-    /// Those of a gradient.
+    /// The phases of a gradient.
     Turned(Turned),
 }
 
@@ -357,7 +357,7 @@ impl Phases {
         whole.into_iter().chain(turned.into_iter().flat_map(Turned::each))
     }
 
-    /// Taps of all phases together.
+    /// Number of taps of all phases.
     fn taps(self) -> usize {
         match self {
             Self::Whole { taps, .. } => taps,
@@ -374,10 +374,11 @@ impl Phases {
     }
 }
 
-/// The phases of a gradient: input `i` meets output `o` at kernel element `k` if `i + padding = o * stride + k`.
+/// The phases of a gradient. Input `i` depends on output `o` through kernel element `k`, or *meets* `k`, iff
+/// `i + padding = o * stride + k`.
 #[derive(Clone, Copy, Debug)]
 struct Turned {
-    /// Of the input.
+    /// Size of the input.
     len: usize,
     kernel: usize,
     stride: usize,
@@ -389,12 +390,12 @@ impl Turned {
         Self { len, kernel, stride, padding }
     }
 
-    /// The first input that meets kernel element `k`, were there inputs up to the stride.
+    /// The first input that meets kernel element `k`, if there were at least as many inputs as the stride.
     fn origin(&self, k: usize) -> usize {
         (k % self.stride + self.stride - self.padding % self.stride) % self.stride
     }
 
-    /// By the smallest kernel element that is met.
+    /// In the order of the smallest kernel element that a phase meets.
     fn each(self) -> impl Iterator<Item = Phase> + Clone {
         let Self { len, kernel, stride, padding } = self;
         (0..stride.min(kernel)).filter_map(move |smallest| {
@@ -409,14 +410,15 @@ impl Turned {
         })
     }
 
-    /// How many phases there are.
+    /// Number of phases.
     fn count(&self) -> usize {
         self.met_within(self.kernel.min(self.stride))
     }
 
-    /// How many of the first `elements` kernel elements are met by any input.
+    /// How many of the first `elements` kernel elements any input meets.
     fn met_within(&self, elements: usize) -> usize {
-        // Inputs repeat after a stride. Of `n` elements from one on that the first input meets.
+        // Inputs a stride apart meet the same elements. `met` counts those among `n` elements that start with one that
+        // input 0 meets.
         let met = |n: usize| {
             n / self.stride * self.len.min(self.stride) + (n % self.stride).min(self.len)
         };
@@ -424,8 +426,8 @@ impl Turned {
         met(skipped + elements) - met(skipped)
     }
 
-    /// The first output that inputs before the first stride meet, and the number of outputs to the last; at
-    /// least one, even if they meet none.
+    /// The first output that the inputs of the first stride depend on, and the number of outputs up to the last. At
+    /// least one, even if they depend on none.
     fn met(&self) -> (isize, usize) {
         let Self { len, kernel, stride, padding } = *self;
         if self.count() == 0 {

@@ -1,4 +1,4 @@
-//! Gradient of the weight: every weight is a dot product of an output channel of `dy` and a window of `x`.
+//! Gradient of the weight: each element is a dot product of an output channel of `dy` and a window of `x`.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
@@ -7,28 +7,28 @@ use super::simd::{Dots, Level};
 use super::windows::{ALIGN, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
-/// Packed inputs at hand, in floats: these and as much of `dy` should stay in the level-2 cache.
+/// Size of the packed inputs in use, in floats. They and as much of `dy` should stay in the level-2 cache.
 const BLOCK_FLOATS: usize = 64 * 1024;
 
-/// Products summed in registers before they are added to the weights: enough to make that addition cheap.
+/// Products that are summed in registers before they are added to the result: enough to make that addition cheap.
 const POSITIONS: usize = 1024;
 
-/// Positions of the small images that are packed together. Four times as many are 3 % faster over all
-/// layers of ResNet-20, but take scratch of twice the input's size, out of the same budget.
+/// Positions of small images that are packed together. Four times as many would be 3 % faster over all layers of
+/// ResNet-20, but need a workspace of twice the input's size, which counts against the budget.
 const GROUP_POSITIONS: usize = 256;
 
-/// Partial sums of all chunks, in floats, beyond the one copy that is always there.
+/// Most floats in the partial sums of all chunks, beyond the first chunk's.
 const PARTIAL_FLOATS: usize = 512 * 1024;
 
-/// At most this many tasks, each with its own scratch; never the number of threads, on which nothing may depend.
+/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// How the work is cut: the batch into chunks with a partial sum each, the input channels into blocks.
+/// How the work is split: the batch into chunks with a partial sum each, the input channels into blocks.
 ///
 /// ```text
 ///             channels 0..16    16..32    32..48
-///   chunk 0   [ task 0        ] [ task 1 ] ...       a task goes through its chunk group by group and, for each
-///   chunk 1   [ task 3        ] ...                  group of images, through its blocks
+///   chunk 0   [ task 0        ] [ task 1 ] ...       a task loops over the groups of images of its chunk
+///   chunk 1   [ task 3        ] ...                  and, for each group, over its blocks
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WeightGradient {
@@ -39,14 +39,14 @@ pub(super) struct WeightGradient {
     windows: Windows,
     /// Images per chunk.
     chunk: usize,
-    /// Images whose packed form is at hand at a time.
+    /// Images that are packed at a time.
     group: usize,
     blocks: usize,
     blocks_per_task: usize,
 }
 
 impl WeightGradient {
-    /// Of a shape that is not empty.
+    /// The plan of a shape that is not empty.
     pub fn new(shape: &ConvShape) -> Self {
         let out = [shape.h_out(), shape.w_out()];
         let positions = out[0] * out[1];
@@ -150,7 +150,8 @@ impl WeightGradient {
         self.add_chunks(partials, dw);
     }
 
-    /// Computes the blocks of channels from `first_block` on that `sums` holds, over the images of one chunk.
+    /// Computes the blocks of channels from `first_block` on, as many as `sums` has room for, over the images of one
+    /// chunk.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_task(
         &self,
@@ -203,7 +204,7 @@ impl WeightGradient {
         }
     }
 
-    /// Adds the partial sums of all chunks in their order.
+    /// Adds the partial sums of all chunks in order.
     fn add_chunks(&self, partials: &[f32], dw: &mut [f32]) {
         let taps = self.windows.taps[0] * self.windows.taps[1];
         let block = self.windows.channels;

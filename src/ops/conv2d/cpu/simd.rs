@@ -1,4 +1,4 @@
-//! Picks the inner loops for the processor at hand.
+//! Picks the inner loops for the processor.
 
 #[macro_use]
 mod kernels;
@@ -13,33 +13,33 @@ mod portable;
 /// Rows of packed weights are padded to a multiple of this, whatever the instruction set.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
-/// `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`: a matrix product whose right-hand rows are
-/// windows, possibly overlapping, of one buffer.
+/// `y[i][p] = sum over taps t of a[i][t] * x[offsets[t] + p]`: a matrix product where the rows of the right-hand side
+/// are windows of one buffer, which may overlap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product<'a> {
-    /// Left-hand side, in tiles of `tile_rows` rows; within a tile, tap by tap. The last tile is filled with zeros.
+    /// Left-hand side, in tiles of `tile_rows` rows; within a tile, tap by tap. The last tile is padded with zeros.
     pub a: &'a [f32],
     /// Rows per tile: what [`Level::tile_rows`] said.
     pub tile_rows: usize,
     /// Where each window of `x` starts; not empty.
     pub offsets: &'a [u32],
-    /// The buffer; must go on for [`SLACK`](super::windows::SLACK) floats after the last window.
+    /// The buffer, with at least [`SLACK`](super::windows::SLACK) floats after the last window.
     pub x: &'a [f32],
     /// Length of each window.
     pub positions: usize,
-    /// Distance between output rows; the last one may end right after its positions.
+    /// Distance between output rows. The last row may end after its positions.
     pub y_stride: usize,
 }
 
 /// `sums[i][t] += sum over images and p of dy[i][p] * x[offsets[t] + p]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dots<'a> {
-    /// Left-hand rows, `dy_stride` apart; the next image is `dy_image` further on.
+    /// Left-hand rows, `dy_stride` apart; images are `dy_image` apart.
     pub dy: &'a [f32],
     pub rows: usize,
     pub dy_stride: usize,
     pub dy_image: usize,
-    /// The buffer with the windows; the next image is `x_image` further on.
+    /// The buffer of the windows; images are `x_image` apart.
     pub x: &'a [f32],
     pub x_image: usize,
     /// Where each window starts; not empty.
@@ -50,7 +50,7 @@ pub(super) struct Dots<'a> {
 }
 
 impl Dots<'_> {
-    /// Scratch for a few rows of `dy`, in floats, whatever the instruction set.
+    /// Scratch for a few rows of `dy`, in floats: enough for every instruction set.
     pub const fn tile_len(images: usize, positions: usize) -> usize {
         const MAX_LANES: usize = 16;
         const MAX_ROWS: usize = 4;
@@ -100,10 +100,10 @@ impl Level {
         Self::available().next().unwrap_or(Self(Isa::Portable))
     }
 
-    /// How many rows a tile of packed weights should have for a product with `rows` rows; divides [`MAX_TILE_ROWS`].
+    /// Rows per tile of packed weights, for a product with `rows` rows. Divides [`MAX_TILE_ROWS`].
     pub fn tile_rows(self, rows: usize) -> usize {
         match self.0 {
-            // Wider tiles of 4 rows are as fast, when half a tile of 8 would be filled with zeros.
+            // Tiles of 4 rows are wider and as fast, if half of the last tile of 8 would be zeros.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,
             #[cfg(target_arch = "aarch64")]

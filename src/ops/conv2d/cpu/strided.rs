@@ -1,7 +1,7 @@
-//! Copies between elements that lie a step apart and elements that lie side by side.
+//! Copies between elements that are a step apart and contiguous elements.
 //!
-//! Step 2 is common enough to be worth vector instructions: pairs of floats are seen as 64-bit integers, of which
-//! compilers turn the halves into shuffles.
+//! Step 2 is common enough to deserve vector instructions: pairs of floats are treated as 64-bit integers, because
+//! compilers turn the selection of halves into shuffles.
 
 const BLOCK: usize = 8;
 
@@ -22,8 +22,8 @@ pub(super) fn copy_every(step: usize, from: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Fills elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to` with `from`, and leaves the others. What
-/// `to` is too short for is dropped; `origin` is below `step` and inside `to`.
+/// Writes `from` to elements `origin`, `origin + step`, `origin + 2 * step`, ... of `to`, and leaves the others.
+/// Elements beyond the end of `to` are dropped; `origin` is below `step` and inside `to`.
 #[inline]
 pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f32]) {
     let from = &from[..from.len().min((to.len() - origin).div_ceil(step))];
@@ -41,7 +41,8 @@ pub(super) fn spread_every(step: usize, origin: usize, from: &[f32], to: &mut [f
     }
 }
 
-/// Where blocks start that cover `len` elements; the last one is moved back to fit, and so overlaps the one before.
+/// Starts of blocks that cover `len` elements. The last block is moved back to fit, so that it may overlap the one
+/// before.
 fn blocks(len: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(BLOCK).map(move |block| block.min(len.saturating_sub(BLOCK)))
 }
@@ -74,7 +75,7 @@ fn with_half_of_pairs(
     bytemuck::cast(pairs)
 }
 
-/// Place of the first or second 32 bits in memory within a 64-bit integer.
+/// Bits to shift a 64-bit integer by to get the first or second 32 bits in memory.
 fn shift_of_half(half: usize) -> u32 {
     if (half == 0) == cfg!(target_endian = "little") { 0 } else { 32 }
 }

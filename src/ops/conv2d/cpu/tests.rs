@@ -1,4 +1,4 @@
-//! Checks all three functions against loops in `f64`, on every instruction set the machine has.
+//! Checks all three functions against loops in `f64`, with every instruction set of the machine.
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ impl Function {
         let mut out = vec![f32::NAN; len];
         let mut workspace = vec![f32::NAN; self.workspace_len(shape)];
         let [a, b] = self.inputs(o);
-        // What is empty gets to no level.
+        // Empty shapes do not reach the inner loops.
         match (self, level.filter(|_| !shape.is_empty())) {
             (Self::Forward, None) => forward(shape, a, b, &mut out, &mut workspace),
             (Self::GradInput, None) => grad_input(shape, a, b, &mut out, &mut workspace),
@@ -187,7 +187,7 @@ fn common_shapes() {
     }
 }
 
-/// Enough rows, channels and images that strips, groups, blocks and chunks all come in several pieces.
+/// Enough rows, channels and images for several strips, groups, blocks and chunks.
 #[test]
 fn shapes_cut_into_pieces() {
     check(&shape(1, [24, 10], [120, 112], [3, 3], [1, 1], [1, 1]));
@@ -205,7 +205,7 @@ fn empty_and_tiny_shapes() {
     check(&shape(2, [3, 4], [2, 8], [5, 3], [1, 1], [1, 1]));
     // No input, but padding enough for outputs.
     check(&shape(2, [3, 4], [0, 5], [3, 3], [1, 1], [2, 2]));
-    // Left-over rows and columns, and phases that meet no kernel element.
+    // Rows and columns outside all windows, and phases without kernel elements.
     check(&shape(2, [3, 4], [10, 11], [2, 1], [4, 5], [0, 0]));
     // Padding larger than the kernel: outputs that see only zeros.
     check(&shape(2, [3, 4], [3, 4], [2, 3], [1, 2], [5, 4]));
@@ -251,7 +251,7 @@ fn bits_do_not_depend_on_threads() {
     }
 }
 
-/// An infinity in an image reaches exactly the results that read it: nothing leaks through unused vector lanes.
+/// An infinity in an image affects exactly the results that read it: nothing leaks through unused vector lanes.
 #[test]
 fn infinities_stay_local() {
     let s = shape(2, [3, 5], [7, 7], [3, 3], [1, 1], [1, 1]);

@@ -1,17 +1,17 @@
-//! Lays an image out so that every kernel tap reads one contiguous run of it.
+//! Packs an image so that what each kernel tap reads is contiguous.
 
 use std::ops::Range;
 
 use super::strided::copy_every;
 
-/// The packed forms of all tasks together take at most about this part of what is read: scratch comes out
-/// of the same budget as tensors. Smaller pieces pack rows at their seams twice.
+/// The packed forms of all tasks together take at most about a quarter of the operand: scratch counts against the
+/// budget. They are not smaller, because rows at the seams of strips are packed twice.
 const SCRATCH_SHARE: usize = 4;
 
-/// Floats of scratch below which a share is not worth keeping.
+/// Tasks get at least this many floats of scratch.
 const MIN_SCRATCH: usize = 16 * 1024;
 
-/// Floats of scratch that each of `tasks` may take for an operand of `len` floats.
+/// Floats of scratch that each of `tasks` tasks may take, for an operand of `len` floats.
 pub(super) fn scratch_share(len: usize, tasks: usize) -> usize {
     (len / (SCRATCH_SHARE * tasks)).max(MIN_SCRATCH)
 }
@@ -24,13 +24,13 @@ pub(super) fn align(floats: usize) -> usize {
     floats.div_ceil(ALIGN).saturating_mul(ALIGN)
 }
 
-/// Vector loads may run this many floats past the last output of a strip.
+/// Vector loads may read this many floats past the last output of a strip.
 pub(super) const SLACK: usize = 16;
 
 /// Which source element each tap of each output reads.
 ///
-/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t + first`; what lies outside
-/// the source reads as zero. A convolution is this with `first = -padding`; so is each phase of its gradient.
+/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t + first`, and zero outside the
+/// source. A convolution has `first = -padding`; each phase of its gradient is of this form, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
     /// Channels of the source.
@@ -69,8 +69,7 @@ impl Windows {
         self.strip + (self.taps[0] - 1) / self.step[0]
     }
 
-    /// Length of the packed form of one channel of a strip. It may be more than there can be, as all lengths of
-    /// scratch: these saturate.
+    /// Length of the packed form of one channel of a strip. Saturates, like all lengths of scratch.
     pub fn channel_len(&self) -> usize {
         let planes = self.taps[1].saturating_mul(self.row_phases());
         planes.saturating_mul(self.plane_rows()).saturating_mul(self.out[1])
@@ -81,12 +80,12 @@ impl Windows {
         self.channels.saturating_mul(self.channel_len())
     }
 
-    /// Elements of one image that is read.
+    /// Elements of one source image.
     pub fn image_len(&self) -> usize {
         self.channels * self.src[0] * self.src[1]
     }
 
-    /// Takes as many rows per strip as fit in `floats`, but at least one.
+    /// With as many rows per strip as fit in `floats`, but at least one.
     pub fn with_strip_in(mut self, floats: usize) -> Self {
         self.strip = 1;
         let overlap = self.plane_rows() - 1;
@@ -97,8 +96,8 @@ impl Windows {
         self
     }
 
-    /// Where in the packed form the run of each tap starts, for the kernel rows and columns named, in the order of the
-    /// weights: channel, row, column.
+    /// Writes where the run of each tap starts in the packed form, for these kernel rows and columns, in the order of
+    /// the weights: channel, row, column.
     pub fn write_offsets(&self, rows: Range<usize>, columns: Range<usize>, offsets: &mut [u32]) {
         let (phases, width) = (self.row_phases(), self.out[1]);
         let plane = self.plane_rows() * width;
@@ -114,7 +113,7 @@ impl Windows {
         }
     }
 
-    /// Packs what `rows` output rows from `out_row` on read of `image` (the channels of one image).
+    /// Packs the part of `image` (all channels of one image) that `rows` output rows from `out_row` on read.
     pub fn pack(&self, image: &[f32], out_row: usize, rows: usize, packed: &mut [f32]) {
         let width = self.out[1];
         let plane_len = self.plane_rows() * width;
@@ -142,10 +141,10 @@ struct Plane {
     /// Columns of the source and of the outputs.
     widths: [usize; 2],
     step: [usize; 2],
-    /// Rows and columns that see the source; the others see padding.
+    /// Rows and columns that read the source; the others read padding.
     rows: Range<usize>,
     columns: Range<usize>,
-    /// Source element behind the first of these.
+    /// The source element that the first of these reads.
     first: usize,
 }
 
@@ -155,7 +154,7 @@ impl Plane {
         let column = column as isize + windows.first[1];
         let rows = coordinates_inside(row, windows.step[0], height, rows);
         let columns = coordinates_inside(column, windows.step[1], width, windows.out[1]);
-        // If nothing is seen, there is no first.
+        // There is none if nothing reads the source.
         let first = if rows.is_empty() || columns.is_empty() {
             0
         } else {
@@ -203,7 +202,7 @@ fn coordinates_inside(first: isize, step: usize, len: usize, count: usize) -> Ra
     before(0).div_ceil(step).min(end)..end
 }
 
-/// The part of `workspace` that starts on a cache line; `len` counts the floats lost to that.
+/// The part of `workspace` from the first cache line on. `len` includes the floats lost to alignment.
 ///
 /// # Panics
 /// If `workspace` is shorter than `len`.

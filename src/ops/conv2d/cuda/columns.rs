@@ -4,12 +4,12 @@
 //!
 //! ```text
 //! y       = weight * columns            weight is [o, c * kh * kw], y and dy are [o, h_out * w_out]
-//! columns = weight^T * dy               and each pixel of dx is the sum of what columns have of it
+//! columns = weight^T * dy               each pixel of dx is the sum of its occurrences in columns
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
-//! Columns of several images are made at once, of so many as keep the device busy: they are many times larger
-//! than the images, and come out of the budget. Windows of one pixel each are the image itself.
+//! Columns are many times larger than the images and count against the budget. So they are made in chunks, of as many
+//! images as keep the GPU busy. If windows have one pixel each, the columns are the image itself.
 
 #![allow(unsafe_code)]
 
@@ -23,20 +23,20 @@ use crate::device::cuda::{Gpu, Ptr, Scratch};
 use crate::ops::conv2d::bytes;
 use std::ops::Range;
 
-/// Bytes of columns at a time: as many as the operands have, but in these bounds. One image's may be more.
-/// To be tuned on a GPU.
+/// Bounds of a chunk's columns in bytes, which are as many as those of the operands otherwise. A chunk has at least one
+/// image, whatever its size. Not tuned on a GPU.
 const CHUNK: [u64; 2] = [1 << 20, 64 << 20];
 
-/// How a task is cut up.
+/// How a task is split up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
-    /// Floats of an image, of its result or that result's gradient, and of its columns.
+    /// Numbers of floats of an image, of its result or the result's gradient, and of its columns.
     image: usize,
     result: usize,
     columns: usize,
-    /// Images at a time.
+    /// Images per chunk.
     images: usize,
-    /// Whether columns are the image itself.
+    /// Whether the columns are the image itself.
     direct: bool,
 }
 
@@ -84,7 +84,7 @@ impl Plan {
     }
 }
 
-/// Scratch bytes a run needs. The task is not empty.
+/// Workspace of a run, in bytes. The task is not empty.
 pub(super) fn workspace(task: &Task) -> u64 {
     let plan = Plan::new(task);
     padded(plan.columns_bytes()).saturating_add(plan.blas_bytes(task))
@@ -93,8 +93,8 @@ pub(super) fn workspace(task: &Task) -> u64 {
 /// Runs a task that is not empty.
 ///
 /// # Safety
-/// As many elements as the task says are at the addresses, which are of the operands of the run at hand, and the
-/// scratch is its workspace.
+/// The addresses must be those of the current run's operands, which have the sizes of the task, and the scratch its
+/// workspace.
 pub(super) unsafe fn run(
     gpu: &mut Gpu,
     task: &Task,
@@ -115,15 +115,15 @@ pub(super) unsafe fn run(
     Ok(())
 }
 
-/// A task being run.
+/// A running task.
 struct Run<'a> {
     shape: &'a ConvShape,
     plan: Plan,
-    /// As [`run`] was promised.
+    /// As promised to [`run`].
     addresses: Addresses,
-    /// Where columns of a chunk go: in the workspace, as many bytes as the plan says.
+    /// Columns of a chunk, in the workspace: [`Plan::columns_bytes`].
     columns: Ptr,
-    /// Where cuBLAS's workspace is: the same.
+    /// Workspace of cuBLAS, in that of the run: [`Plan::blas_bytes`].
     blas: Ptr,
 }
 
@@ -198,7 +198,7 @@ impl Run<'_> {
         [c_out, c_in * kh * kw, self.shape.h_out() * self.shape.w_out()]
     }
 
-    /// Columns of `images` images of a chunk, from `x` on.
+    /// The columns of the `images` images at `x`.
     fn columns_of(&self, gpu: &mut Gpu, x: Ptr, images: usize) -> Result<Ptr, DeviceError> {
         if self.plan.direct {
             return Ok(x);
@@ -209,7 +209,7 @@ impl Run<'_> {
     }
 }
 
-/// The address so many floats further.
+/// The address `floats` floats after `first`.
 const fn at(first: Ptr, floats: usize) -> Ptr {
     first.plus(bytes(floats))
 }

@@ -1,7 +1,7 @@
-//! Products of matrices, dense or strided, on the cpu.
+//! Products of matrices, dense or strided, on the CPU.
 //!
-//! The result is cut into tiles, and each tile is one single-threaded call into the `matrixmultiply` crate. How a
-//! product is cut depends on its sizes only, so its bits do not depend on the number of threads:
+//! The result is cut into tiles, each computed by one single-threaded call of the `matrixmultiply` crate. Tiles depend
+//! only on the sizes of the product, so the bits do not depend on the number of threads:
 //!
 //! ```text
 //!                columns
@@ -17,17 +17,17 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rayon::prelude::*;
 
-/// Tiles have at least about this many multiplications: below, waking a thread costs more than it gains.
+/// Tiles have at least about this many multiplications: with fewer, waking a thread costs more than it gains.
 const MIN_TILE: usize = 512 * 1024;
 
-/// Tiles have at most this many rows and columns: enough that reading the operands costs little.
+/// Tiles have at most this many rows and columns, which is enough to make reading the operands cheap.
 const MAX_TILE: [usize; 2] = [512, 512];
 
-/// A tile of this many results is worth halving even if there is another: smaller halves would spend their time on
-/// reading the operands.
+/// Tiles of at least this many results are halved even if there are two already. Halves of smaller tiles would spend
+/// their time reading the operands.
 const LARGE_TILE: usize = 256 * 256;
 
-/// Rows and columns of tiles are multiples of these, which the inner loops of `matrixmultiply` like.
+/// Rows and columns of tiles are multiples of these, which suit the inner loops of `matrixmultiply`.
 const TILE_STEP: [usize; 2] = [32, 64];
 
 /// One side of a product: elements of `data` seen as a batch of matrices. Any stride may be 0.
@@ -35,7 +35,7 @@ const TILE_STEP: [usize; 2] = [32, 64];
 pub struct Operand<'a> {
     /// Element `[i][r][c]` is at `i * batch_stride + r * row_stride + c * column_stride`.
     pub data: &'a [f32],
-    /// Distance between matrices; 0 uses one matrix for the whole batch.
+    /// Distance between matrices; 0 if all products share one matrix.
     pub batch_stride: usize,
     /// Distance between rows.
     pub row_stride: usize,
@@ -44,7 +44,7 @@ pub struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// Whether all elements of `batch` matrices of these sizes, which are not zero, are inside `data`.
+    /// Whether all elements of `batch` matrices are inside `data`. No size is 0.
     fn holds(&self, batch: usize, rows: usize, columns: usize) -> bool {
         let last = |count: usize, stride: usize| (count - 1).checked_mul(stride);
         let sum = || {

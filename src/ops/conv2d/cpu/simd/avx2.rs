@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 type V = __m256;
 const LANES: usize = 8;
-/// Vectors of a product tile of 4 rows: 8 sums, 2 inputs and a weight; 3 vectors no longer fit. Tiles of 8 rows are
-/// not used.
+/// Vectors per row of a product tile of 4 rows: 8 sums, 2 inputs and a weight in registers; with 3 vectors they do not
+/// fit. Tiles of 8 rows are not used.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 3;
 const DOT_TAPS: usize = 4;
@@ -23,7 +23,7 @@ fn load(from: &[f32; LANES]) -> V {
     unsafe { _mm256_loadu_ps(from.as_ptr()) }
 }
 
-/// Fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats; the other lanes are zero.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn load_first(from: &[f32]) -> V {
@@ -39,7 +39,7 @@ fn store(to: &mut [f32; LANES], x: V) {
     unsafe { _mm256_storeu_ps(to.as_mut_ptr(), x) }
 }
 
-/// As many lanes as `to` has floats.
+/// Stores as many lanes as `to` has floats.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn store_first(to: &mut [f32], x: V) {
@@ -54,7 +54,7 @@ fn fma(a: V, b: V, c: V) -> V {
     _mm256_fmadd_ps(a, b, c)
 }
 
-/// The sum of the lanes of each.
+/// The sum of the lanes of each vector.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {

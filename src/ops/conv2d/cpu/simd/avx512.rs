@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 type V = __m512;
 const LANES: usize = 16;
-/// Vectors of a product tile of 4 rows, and of 8: 24 sums, 3 to 6 inputs and a weight.
+/// Vectors per row of product tiles of 4 and of 8 rows: 24 sums, 3 or 6 inputs and a weight in registers.
 const TILE_VECTORS: [usize; 2] = [6, 3];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 6;
@@ -22,7 +22,7 @@ fn load(from: &[f32; LANES]) -> V {
     unsafe { _mm512_loadu_ps(from.as_ptr()) }
 }
 
-/// Fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats; the other lanes are zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn load_first(from: &[f32]) -> V {
@@ -38,7 +38,7 @@ fn store(to: &mut [f32; LANES], x: V) {
     unsafe { _mm512_storeu_ps(to.as_mut_ptr(), x) }
 }
 
-/// As many lanes as `to` has floats.
+/// Stores as many lanes as `to` has floats.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn store_first(to: &mut [f32], x: V) {
@@ -53,18 +53,19 @@ fn fma(a: V, b: V, c: V) -> V {
     _mm512_fmadd_ps(a, b, c)
 }
 
-/// The sum of the lanes of each: four at a time, transposed on the way, at half the price of one by one.
+/// The sum of the lanes of each vector. Four vectors are transposed and added at a time, at half the cost of one by
+/// one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
-    // Within each 128 bits: a, b, a, b of these, then a, b, c, d.
+    // Within each 128 bits: sums of vectors a, b, a, b; then of a, b, c, d.
     let ab = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
     let cd = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
     let abcd = _mm512_add_ps(
         _mm512_shuffle_ps::<0b01_00_01_00>(ab, cd),
         _mm512_shuffle_ps::<0b11_10_11_10>(ab, cd),
     );
-    // The upper half is added to the lower, then the upper half of that.
+    // Add the upper half to the lower half, twice.
     let abcd = _mm512_add_ps(abcd, _mm512_shuffle_f32x4::<0b11_10_11_10>(abcd, abcd));
     let abcd = _mm_add_ps(_mm512_castps512_ps128(abcd), _mm512_extractf32x4_ps::<1>(abcd));
     let mut out = [0.0; DOT_ROWS];

@@ -4,7 +4,7 @@
 /// `TILE_VECTORS`, `DOT_ROWS` and `DOT_TAPS`, and the functions `splat`, `load`, `load_first`, `store`, `store_first`,
 /// `fma` and `sums`.
 ///
-/// Loops over the vectors of a tile go by index, and unroll: the sums must stay in registers.
+/// Loops over the vectors of a tile use indices, so that they are unrolled and the sums stay in registers.
 macro_rules! kernels {
     ($(#[$feature:meta])*) => {
         /// See [`Level::gather_product`](super::Level::gather_product).
@@ -94,7 +94,7 @@ macro_rules! kernels {
             }
         }
 
-        /// Copies `DOT_ROWS` rows from `row` on, vector by vector; what rows and vectors lack is zero.
+        /// Copies `DOT_ROWS` rows from `row` on, vector by vector. Missing rows, and the ends of vectors, are zero.
         #[inline]
         $(#[$feature])*
         fn pack_dots_tile(m: &super::Dots<'_>, row: usize, tile: &mut [[[f32; LANES]; DOT_ROWS]]) {
@@ -127,8 +127,8 @@ macro_rules! kernels {
             out: &mut [f32],
         ) {
             let taps = m.offsets.len();
-            // Slices of one length, so that one check covers all loads at the same place. A tile at the edge repeats
-            // its last window.
+            // Slices of one length, so that one bounds check covers all loads at the same index. A tile at the edge
+            // repeats its last window.
             let x_len = (m.images - 1) * m.x_image + m.positions;
             let mut xs = [&m.x[..0]; DOT_TAPS];
             for (j, xs) in xs.iter_mut().enumerate() {

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 type V = float32x4_t;
 const LANES: usize = 4;
-/// Vectors of a product tile of 4 rows, and of 8: 16 sums, 2 to 4 inputs and a weight.
+/// Vectors per row of product tiles of 4 and of 8 rows: 16 sums, 2 or 4 inputs and a weight in registers.
 const TILE_VECTORS: [usize; 2] = [4, 2];
 const DOT_ROWS: usize = 4;
 const DOT_TAPS: usize = 4;
@@ -22,7 +22,7 @@ fn load(from: &[f32; LANES]) -> V {
     unsafe { vld1q_f32(from.as_ptr()) }
 }
 
-/// Fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats; the other lanes are zero.
 #[inline]
 #[target_feature(enable = "neon")]
 fn load_first(from: &[f32]) -> V {
@@ -38,7 +38,7 @@ fn store(to: &mut [f32; LANES], x: V) {
     unsafe { vst1q_f32(to.as_mut_ptr(), x) }
 }
 
-/// As many lanes as `to` has floats.
+/// Stores as many lanes as `to` has floats.
 #[inline]
 #[target_feature(enable = "neon")]
 fn store_first(to: &mut [f32], x: V) {
@@ -53,7 +53,7 @@ fn fma(a: V, b: V, c: V) -> V {
     vfmaq_f32(c, a, b)
 }
 
-/// The sum of the lanes of each.
+/// The sum of the lanes of each vector.
 #[inline]
 #[target_feature(enable = "neon")]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {

@@ -1,8 +1,8 @@
-//! Vectors of 4 floats in plain Rust, for processors that the other modules do not know.
+//! Vectors of 4 floats in plain Rust, for processors without the other instruction sets.
 
 type V = [f32; LANES];
 const LANES: usize = 4;
-/// Vectors of a product tile of 4 rows. Tiles of 8 rows are not used.
+/// Vectors per row of a product tile of 4 rows. Tiles of 8 rows are not used.
 const TILE_VECTORS: [usize; 2] = [2, 0];
 const DOT_ROWS: usize = 2;
 const DOT_TAPS: usize = 4;
@@ -17,7 +17,7 @@ fn load(from: &[f32; LANES]) -> V {
     *from
 }
 
-/// Fewer than [`LANES`] floats; the other lanes are zero.
+/// Loads fewer than [`LANES`] floats; the other lanes are zero.
 #[inline]
 fn load_first(from: &[f32]) -> V {
     let mut lanes = [0.0; LANES];
@@ -30,19 +30,19 @@ fn store(to: &mut [f32; LANES], x: V) {
     *to = x;
 }
 
-/// As many lanes as `to` has floats.
+/// Stores as many lanes as `to` has floats.
 #[inline]
 fn store_first(to: &mut [f32], x: V) {
     to.copy_from_slice(&x[..to.len()]);
 }
 
-/// `a * b + c` in two roundings: without the instruction, `mul_add` is a slow library call.
+/// `a * b + c` with two roundings: without an instruction for it, `mul_add` is a slow library call.
 #[inline]
 fn fma(a: V, b: V, c: V) -> V {
     std::array::from_fn(|i| a[i] * b[i] + c[i])
 }
 
-/// The sum of the lanes of each.
+/// The sum of the lanes of each vector.
 #[inline]
 fn sums(x: [V; DOT_ROWS]) -> [f32; DOT_ROWS] {
     x.map(|x| (x[0] + x[2]) + (x[1] + x[3]))

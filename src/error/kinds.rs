@@ -1,0 +1,115 @@
+use crate::device::DeviceError;
+
+/// The device failed while it ran an op or moved bytes, or a kernel panicked. What the op makes is lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{op} failed on the device: {message}")]
+pub struct DeviceFault {
+    /// What was running.
+    pub op: String,
+    /// What the device said.
+    pub message: String,
+}
+
+impl DeviceFault {
+    pub(crate) fn of(op: &str, error: &DeviceError) -> Self {
+        Self { op: op.to_owned(), message: error.to_string() }
+    }
+}
+
+/// Code that a user gave to the runtime: ops, cost models, policies, recorders, devices.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallbackError {
+    /// It panicked.
+    #[error("{what} panicked: {message}")]
+    Panicked {
+        /// What was called.
+        what: String,
+        /// What the panic said.
+        message: String,
+    },
+    /// A cost model returned an invalid cost.
+    #[error(
+        "the cost model `{model}` says that {op} costs {cost}; a finite number from 0 up was expected"
+    )]
+    Cost {
+        /// The cost model.
+        model: String,
+        /// What was run.
+        op: String,
+        /// Its answer.
+        cost: f64,
+    },
+}
+
+/// Why evicted tensors were not regenerated.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegenerationError {
+    /// Recomputing costs more than the limit that was set.
+    #[error(
+        "recomputing costs {ratio:.2} times the work itself, above the recompute limit of {limit}: \
+         raise the budget, or the limit"
+    )]
+    RecomputeLimit {
+        /// Recomputed cost over first-time cost.
+        ratio: f64,
+        /// The limit.
+        limit: f64,
+    },
+    /// Regenerating what one command reads takes far more runs than there are ops to run.
+    #[error(
+        "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \
+         regeneration limit of {limit} times running each once; raise the budget or the limit, or keep or \
+         commit a value on the way"
+    )]
+    RegenerationLimit {
+        /// Runs until it was given up.
+        runs: usize,
+        /// Different ops among them, and those that were still to run.
+        paths: usize,
+        /// The limit.
+        limit: f64,
+    },
+    /// It was cancelled.
+    #[error("cancelled while regenerating evicted tensors")]
+    Cancelled,
+}
+
+/// A handle or key that cannot be used here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// A key whose tensor is gone, or that belongs to another engine.
+    #[error("no such tensor: it was deleted, or belongs to another engine")]
+    Unknown,
+    /// A handle from another runtime.
+    #[error("{op}: input {input} is a tensor of another runtime; get() it there and put() it here")]
+    Foreign {
+        /// What it was given to.
+        op: String,
+        /// Position among its inputs.
+        input: usize,
+    },
+}
+
+/// What is wrong with a runtime as a whole.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// Settings that make no sense.
+    #[error("{0}")]
+    Settings(String),
+    /// A device that could not be opened.
+    #[error(transparent)]
+    NoDevice(DeviceError),
+    /// The worker thread is gone.
+    #[error("the runtime has stopped: {why}")]
+    Stopped {
+        /// What ended it.
+        why: String,
+    },
+    /// A recording could not be written.
+    #[error("the recording could not be written: {0}")]
+    Recording(std::io::Error),
+}
