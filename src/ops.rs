@@ -35,6 +35,7 @@ mod definition;
 mod elementwise;
 mod gradient;
 mod index;
+mod layer_norm;
 mod matmul;
 mod pool;
 mod random;
@@ -125,6 +126,7 @@ registry! {
     matmul: MatMul;
     conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
+    layer_norm: LayerNorm, LayerNormGrad;
     pool: MaxPool2d, MaxPool2dGrad, MaxPool2dPick, AvgPool2d, AvgPool2dGrad;
     reduce: Reduce;
     softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;

@@ -1,0 +1,211 @@
+//! Layer normalization of rows, which are gone through a few times while they are in the cache.
+//!
+//! The gradients of `gamma` and `beta` are sums over rows. Parts of many rows leave theirs in the workspace, where
+//! they are joined in order. How many rows that are depends on the shape alone, and what they leave is a small
+//! part of them.
+
+use crate::device::cpu::lanes::Lanes;
+use crate::device::cpu::split::{PIECE, pieces, pieces_of, pieces_of_two, whole_rows};
+use crate::device::cpu::wide::widest;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// What is added up for each element of a row: `dy x'` and `dy`.
+type Sums = [f64; 2];
+
+/// Rows of a part, at least.
+const LEAST: usize = 32;
+/// Neighbouring elements of rows whose sums are at hand at a time.
+const BLOCK: usize = 256;
+
+/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row.
+pub fn forward([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3], eps: f32) {
+    let n = gamma.len().max(1);
+    let rows = whole_rows(n) / n;
+    let statistics = mean.par_chunks_mut(rows).zip(inv_std.par_chunks_mut(rows));
+    let parts = y.par_chunks_mut(rows * n).zip(x.par_chunks(rows * n)).zip(statistics);
+    parts.for_each(|((y, x), (mean, inv_std))| {
+        let statistics = mean.iter_mut().zip(inv_std);
+        let rows = y.chunks_exact_mut(n).zip(x.chunks_exact(n)).zip(statistics);
+        rows.for_each(|((y, x), (mean, inv_std))| {
+            [*mean, *inv_std] = normalize(y, x, gamma, beta, eps);
+        });
+    });
+}
+
+/// One row. Returns its mean and `1 / sqrt(var + eps)`.
+fn normalize(y: &mut [f32], x: &[f32], gamma: &[f32], beta: &[f32], eps: f32) -> [f32; 2] {
+    let count = x.len() as f64;
+    let mean = sum(x, f64::from) / count;
+    let squares = sum(
+        x,
+        #[inline(always)]
+        |x| (f64::from(x) - mean) * (f64::from(x) - mean),
+    );
+    let inv_std = (1.0 / (squares / count + f64::from(eps)).sqrt()) as f32;
+    let about = mean as f32;
+    // What rounding took from the mean.
+    let lost = (mean - f64::from(about)) as f32;
+    widest(
+        #[inline(always)]
+        || {
+            for ((y, x), (gamma, beta)) in y.iter_mut().zip(x).zip(gamma.iter().zip(beta)) {
+                *y = ((x - about) - lost) * inv_std * gamma + beta;
+            }
+        },
+    );
+    [about, inv_std]
+}
+
+/// The sum of `of` each element.
+#[inline(always)]
+fn sum(x: &[f32], of: impl Fn(f32) -> f64) -> f64 {
+    let mut lanes = Lanes::new(0.0);
+    lanes.add(
+        x,
+        #[inline(always)]
+        |all, x: f32| all + of(x),
+    );
+    lanes.join(|a, b| a + b)
+}
+
+/// Rows of a part.
+fn part(n: usize) -> usize {
+    LEAST.max(PIECE / n.max(1))
+}
+
+/// Scratch bytes of [`grad`] of so many rows of `n` elements: the sums of each part, unless there is one part.
+pub fn workspace_of_grad(rows: usize, n: usize) -> u64 {
+    match rows.div_ceil(part(n)) {
+        0 | 1 => 0,
+        // One word more, for they must be aligned.
+        parts => (size_of::<u32>() + parts * n * size_of::<Sums>()) as u64,
+    }
+}
+
+/// `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and `dbeta = sum dy`, where
+/// `x' = (x - mean) * inv_std` and `z = gamma * dy`.
+pub fn grad(
+    [dx, dgamma, dbeta]: [&mut [f32]; 3],
+    [x, gamma, mean, inv_std, dy]: [&[f32]; 5],
+    workspace: &mut [u32],
+) {
+    let of = Rows { x, gamma, mean, inv_std, dy };
+    let (rows, n, part) = (mean.len(), gamma.len(), part(gamma.len()));
+    let parts = rows.div_ceil(part);
+    if parts <= 1 {
+        of.dx(dx, 0);
+        pieces_of([dgamma, dbeta], BLOCK, x.len(), |first, [dgamma, dbeta]| {
+            of.sums(0..rows, first..first + dgamma.len(), |i, sums| {
+                [dgamma[i], dbeta[i]] = sums.map(|sum| sum as f32);
+            });
+        });
+        return;
+    }
+    let (_, partial, _) = bytemuck::pod_align_to_mut::<u32, Sums>(workspace);
+    let partial = &mut partial[..parts * n];
+    pieces_of_two((dx, part * n), (&mut *partial, n), x.len(), |i, dx, partial| {
+        let (first, work) = (i * part, dx.len());
+        of.dx(dx, first);
+        pieces(partial, BLOCK, work, |block, partial| {
+            let elements = block * BLOCK..block * BLOCK + partial.len();
+            of.sums(first..rows.min(first + part), elements, |i, sums| partial[i] = sums);
+        });
+    });
+    let (partial, work) = (&*partial, partial.len());
+    pieces_of([dgamma, dbeta], BLOCK, work, |first, [dgamma, dbeta]| {
+        for (i, (dgamma, dbeta)) in dgamma.iter_mut().zip(dbeta).enumerate() {
+            let parts = partial[first + i..].iter().step_by(n);
+            let all = parts.fold([0.0; 2], |all: Sums, part| [all[0] + part[0], all[1] + part[1]]);
+            [*dgamma, *dbeta] = all.map(|sum| sum as f32);
+        }
+    });
+}
+
+/// What gradients are made of.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    x: &'a [f32],
+    gamma: &'a [f32],
+    mean: &'a [f32],
+    inv_std: &'a [f32],
+    dy: &'a [f32],
+}
+
+impl Rows<'_> {
+    /// `dx` of the rows from `first` on.
+    fn dx(&self, dx: &mut [f32], first: usize) {
+        let (n, len, work) = (self.gamma.len(), whole_rows(self.gamma.len()), dx.len());
+        pieces(dx, len, work, |piece, dx| {
+            let first = first + piece * len / n;
+            dx.chunks_exact_mut(n).enumerate().for_each(|(i, dx)| self.dx_of_row(dx, first + i));
+        });
+    }
+
+    fn dx_of_row(&self, dx: &mut [f32], row: usize) {
+        let n = dx.len();
+        let [x, dy] = [self.x, self.dy].map(|all| &all[row * n..][..n]);
+        let (mean, inv_std) = (self.mean[row], self.inv_std[row]);
+        // `z` and `z x'` pass through `dx` to be summed in lanes.
+        write(
+            dx,
+            [x, self.gamma, dy],
+            #[inline(always)]
+            |_, [_, gamma, dy]| gamma * dy,
+        );
+        let plain = (sum(dx, f64::from) / n as f64) as f32;
+        write(
+            dx,
+            [x, self.gamma, dy],
+            #[inline(always)]
+            |z, [x, _, _]| z * ((x - mean) * inv_std),
+        );
+        let weight = (sum(dx, f64::from) / n as f64) as f32;
+        write(
+            dx,
+            [x, self.gamma, dy],
+            #[inline(always)]
+            |_, [x, gamma, dy]| inv_std * ((gamma * dy - plain) - (x - mean) * inv_std * weight),
+        );
+    }
+
+    /// Adds up over `rows`, and calls `emit` with each of these `elements` of a row, from 0 on, and its sums.
+    fn sums(&self, rows: Range<usize>, elements: Range<usize>, mut emit: impl FnMut(usize, Sums)) {
+        let n = self.gamma.len();
+        for first in elements.clone().step_by(BLOCK) {
+            let len = BLOCK.min(elements.end - first);
+            let [mut weighted, mut plain] = [[0.0; BLOCK]; 2];
+            widest(
+                #[inline(always)]
+                || {
+                    for row in rows.clone() {
+                        let [x, dy] = [self.x, self.dy].map(|all| &all[row * n + first..][..len]);
+                        let (mean, inv_std) = (self.mean[row], self.inv_std[row]);
+                        let sums = weighted.iter_mut().zip(&mut plain);
+                        for ((weighted, plain), (x, &dy)) in sums.zip(x.iter().zip(dy)) {
+                            *weighted += f64::from(dy * ((x - mean) * inv_std));
+                            *plain += f64::from(dy);
+                        }
+                    }
+                },
+            );
+            for i in 0..len {
+                emit(first - elements.start + i, [weighted[i], plain[i]]);
+            }
+        }
+    }
+}
+
+/// `out = f(out, operands)` for each element of a row.
+#[inline(always)]
+fn write(out: &mut [f32], [x, gamma, dy]: [&[f32]; 3], f: impl Fn(f32, [f32; 3]) -> f32) {
+    widest(
+        #[inline(always)]
+        || {
+            let operands = x.iter().zip(gamma).zip(dy);
+            for (out, ((&x, &gamma), &dy)) in out.iter_mut().zip(operands) {
+                *out = f(*out, [x, gamma, dy]);
+            }
+        },
+    );
+}

@@ -1,0 +1,159 @@
+use super::{LayerNormGrad, SHAPES, absurd, add, beside, cpu, draw_operands, operands, rows};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, number, shaped};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Sample};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+#[cfg(feature = "cuda")]
+use super::cuda;
+
+/// `(x [.., n], gamma [n], beta [n]) -> (y [.., n], mean [..], inv_std [..])`, of rows along the last dimension:
+/// `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of each row, the variance
+/// being the biased one (Ba, Kiros and Hinton, 2016).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerNorm {
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+impl Tensor {
+    /// Layer normalization along the last dimension: `(x - mean) / sqrt(var + eps) * gamma + beta`, with `gamma` and
+    /// `beta` of one element for each of a row. See [`LayerNorm`].
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let x = runtime.tensor([2, 2], vec![1.0, 3.0, 5.0, 1.0])?;
+    /// let y = x.layer_norm(&runtime.ones(&[2])?, &runtime.zeros(&[2])?, 0.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, 1.0, -1.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it is a scalar, does not hold floats, or has rows without elements; if the parameters do not have one for
+    /// each element of a row; or if `eps` is negative or no number.
+    pub fn layer_norm(&self, gamma: &Self, beta: &Self, eps: f32) -> Result<Self, Error> {
+        Self::call1(LayerNorm { eps }, &[self, gamma, beta])
+    }
+}
+
+impl Definition for LayerNorm {
+    fn name(&self) -> &str {
+        "layer_norm"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x"), Input::packed("gamma"), Input::packed("beta")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let [x, gamma, beta] = [&inputs[0], &inputs[1], &inputs[2]];
+        let (rows, n) = rows(x)?;
+        shaped(gamma, "gamma", FLOAT, &[n])?;
+        shaped(beta, "beta", FLOAT, &[n])?;
+        number(self.eps, "eps", 0.0)?;
+        if n == 0 && rows.elements() > 0 {
+            return Err(format!("x is {x}, expected at least one element per row"));
+        }
+        let statistic = fresh(FLOAT, rows)?;
+        Ok(smallvec![fresh(FLOAT, *x.shape())?, statistic, statistic])
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // Sum, sum of squared distances (4), then subtract, multiply, multiply, add.
+        outputs[0].elements() as f64 * 8.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let wanted = [0, 1, 2].map(|i| of.wanted(i));
+        let [x, gamma] = [0, 1].map(|i| of.input(i));
+        let [mean, inv_std] = [1, 2].map(|i| of.output(i));
+        Gradient::of_all(move |dys| {
+            let mut all: InputGradients = smallvec![None; 3];
+            if let Some(dy) = &dys[0] {
+                let found = Tensor::call(LayerNormGrad, &[&x, &gamma, &mean, &inv_std, dy])?;
+                all = found.into_iter().zip(wanted).map(|(dx, w)| w.then_some(dx)).collect();
+            }
+            if !wanted[0] {
+                return Ok(all);
+            }
+            let share = 1.0 / gamma.layout().elements() as f32;
+            // dmean / n
+            if let Some(dmean) = &dys[1] {
+                let part = beside(&dmean.affine(share, 0.0)?)?;
+                add(&mut all[0], part.broadcast(x.shape())?)?;
+            }
+            // -inv_std^3 (x - mean) dinv_std / n
+            if let Some(dinv_std) = &dys[2] {
+                let cube = inv_std.square()?.mul(&inv_std)?;
+                let factor = beside(&cube.mul(dinv_std)?.affine(-share, 0.0)?)?;
+                add(&mut all[0], x.sub(&beside(&mean)?)?.mul(&factor)?)?;
+            }
+            Ok(all)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |shape: &&[usize]| {
+            let [x, gamma, ..] = operands(shape);
+            Sample::new(*self, [x, gamma.clone(), gamma])
+        };
+        SHAPES.iter().map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let mut shape = draw.shape(1, 4);
+        let last = shape.len() - 1;
+        // A row must have elements to have a mean.
+        if !shape[..last].contains(&0) {
+            shape[last] = shape[last].max(1);
+        }
+        // Small enough to matter, large enough that nothing is divided by nearly nothing.
+        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
+        let [x, gamma, ..] = draw_operands(draw, shape);
+        Sample::new(op, [x, gamma, draw.packed([shape[last]])])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, _] = absurd(draw);
+        (Self { eps: draw.absurd_number() }.into(), vec![x, n, n])
+    }
+}
+
+impl Kernel for LayerNorm {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        cpu::forward(run.outputs(), run.floats(), self.eps);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        cuda::forward(gpu, run.outputs, run.inputs, self.eps)
+    }
+}
+
+impl Registered for LayerNorm {
+    fn each() -> Vec<Self> {
+        vec![Self { eps: 1e-5 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}
