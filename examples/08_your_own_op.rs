@@ -42,7 +42,7 @@ impl CustomOp for Swish {
                 if (i < n) y[i] = x[i] / (1.0f + expf(-beta * x[i]));
             }"#;
         // SAFETY: it takes an input, an output, their size and a number, and stays below that size.
-        Some(unsafe { CudaKernel::new(SOURCE, "swish", vec![self.beta]) })
+        Some(unsafe { CudaKernel::new(self, SOURCE, "swish", vec![self.beta]) })
     }
 
     // dx = dy * (s + beta * x * s * (1 - s)), with s = sigmoid(beta * x)
@@ -56,7 +56,7 @@ impl CustomOp for Swish {
     }
 }
 
-fn swish(x: &Tensor, beta: f32) -> Result<Tensor, Error> {
+pub fn swish(x: &Tensor, beta: f32) -> Result<Tensor, Error> {
     Ok(Tensor::apply(Swish { beta }, &[x])?.swap_remove(0))
 }
 

@@ -188,7 +188,8 @@ impl cuda::Kernels for Op {
         bytes.min(isize::MAX as u64)
     }
 
-    fn cuda(&self, gpu: &mut Gpu, operands: &cuda::Operands<'_>) -> Result<(), DeviceError> {
+    #[allow(unsafe_code)]
+    unsafe fn cuda(&self, gpu: &mut Gpu, operands: &cuda::Operands<'_>) -> Result<(), DeviceError> {
         self.kernel()?.cuda(gpu, operands)
     }
 }

@@ -6,8 +6,8 @@ use remat::device::cpu::{self, Kernels as _};
 use remat::device::{Call, Device, Place};
 use remat::op::{Operation as _, Output};
 use remat::ops::Op;
-use remat::ops::samples::{Operand, Sample, Values, each, samples};
-use remat::{HostTensor, Layout};
+use remat::ops::samples::{Operand, Sample, each, samples};
+use remat::{DType, HostTensor, Layout};
 use std::alloc::{GlobalAlloc, Layout as Allocation, System};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -135,10 +135,12 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 
 /// Elements for all of the storage, if they are integers.
 fn numbers(operand: &Operand) -> Option<HostTensor> {
-    let Values::Below(below) = operand.values else { return None };
-    let numbers = 0..operand.stored.elements();
-    let numbers = numbers.map(|i| (i.wrapping_mul(7919) % below.max(1)) as i32);
-    Some(HostTensor::i32(*operand.stored.shape(), numbers.collect()).expect("as many"))
+    if operand.stored.dtype() != DType::I32 {
+        return None;
+    }
+    let number = |i: usize| operand.values.integer(i, i.wrapping_mul(7919)).expect("integers");
+    let numbers = (0..operand.stored.elements()).map(number).collect();
+    Some(HostTensor::i32(*operand.stored.shape(), numbers).expect("as many"))
 }
 
 fn check<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>, samples: &[Sample], what: &str) {

@@ -5,12 +5,15 @@
 
 mod common;
 
-use common::training::{Model, record};
+use common::custom::Clip;
+use common::training::{Model, Shared, record};
+use remat::autograd::Tape;
 use remat::engine::Dead;
 use remat::lab::{
     CostUnit, Costs, Grid, Instruction, Job, Made, OpInfo, Program, Replay, Row, Trace, sweep,
 };
 use remat::nn::ResNet;
+use remat::trace::JsonLines;
 use remat::{ByteSize, CostModelKind, Placement, PolicyKind, Runtime};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -533,4 +536,48 @@ fn the_cost_axis_counts_the_same_however_it_was_recorded() {
     // The simulated device takes a microsecond for each op, and no more than a second for all of them.
     assert!(unit == "s" && (1e-5..1.0).contains(&seconds), "{seconds} {unit}");
     close(end(&small(), Costs::Trace), (small().program().base_cost() * 1e-9, "s"));
+}
+
+/// A recording knows no ops but their names, sizes and costs.
+#[test]
+fn a_recording_with_a_users_own_op_replays_in_simulation() {
+    let text = Shared::default();
+    let runtime = Runtime::builder().record(JsonLines::to(text.clone())).cpu().unwrap();
+    let mut w = runtime.full(&[64, 64], 0.1).unwrap();
+    let tape = Tape::new(&runtime);
+    tape.watch(&mut w);
+    let mut y = runtime.ones(&[256, 64]).unwrap();
+    for _ in 0..16 {
+        y = Clip { low: -1.0, high: 1.0 }.of(&y.matmul(&w).unwrap()).unwrap();
+    }
+    let loss = y.mean().unwrap();
+    drop(y);
+    let gradients = tape.backward(&loss).unwrap();
+    runtime.get(gradients.get(&w).unwrap()).unwrap();
+    let recorded = runtime.stats().unwrap();
+    runtime.finish_recording().unwrap();
+
+    let text = text.0.lock().unwrap();
+    let trace = Trace::read(&**text, "clip").unwrap();
+    let program = trace.program();
+    for name in ["clip", "clip_grad"] {
+        let ops = (0..program.ops() as u32).map(|index| program.op(index));
+        let runs = ops.filter(|op| **op.name == *name && op.cost > 0.0).count();
+        assert_eq!(runs, 16, "{name}");
+    }
+    let mut like = Replay::new(PolicyKind::DtrEq, 1);
+    like.settings.placement = Placement::Arena;
+    like.settings.granularity = 256;
+    let unbudgeted = like.unbudgeted(program).unwrap();
+    assert_eq!(unbudgeted.peak_bytes, recorded.peak_bytes);
+    let grid = Grid {
+        policies: PolicyKind::all().collect(),
+        budgets: [60, 40].map(|percent| unbudgeted.peak_bytes * percent / 100).to_vec(),
+        thresholds: vec![None],
+        dead: vec![Dead::Drop],
+        seeds: vec![0],
+    };
+    for row in rows(&trace, &like, &grid, 0) {
+        assert!(row.slowdown.is_some_and(|slowdown| slowdown > 1.0), "{row:?}");
+    }
 }

@@ -2,6 +2,8 @@
 //! tensors on it, run ops and read back. [`on_device`] makes tests of them for one device.
 
 mod absurd;
+#[cfg(feature = "cuda")]
+mod beside_cpu;
 mod bytes;
 mod elementwise;
 mod index;
@@ -22,6 +24,9 @@ use crate::op::{Operation as _, Output, Outputs};
 use crate::ops::Op;
 use crate::ops::samples::{Operand, Sample, Values, layouts};
 
+#[cfg(feature = "cuda")]
+use crate::device::cuda::Cuda;
+
 /// A device with memory to run one op at a time in.
 pub(super) struct Rig<D> {
     device: D,
@@ -29,6 +34,8 @@ pub(super) struct Rig<D> {
     front: u64,
     /// What is in outputs and workspaces before.
     junk: f32,
+    /// Walks over all samples take one in so many of each op: see [`samples::tasks`].
+    parts: usize,
 }
 
 /// Bytes of it.
@@ -44,7 +51,7 @@ pub(super) struct Arg {
 impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
     pub(super) fn new(mut device: D) -> Self {
         device.reserve(BYTES).unwrap();
-        Self { device, front: 256, junk: f32::NAN }
+        Self { device, front: 256, junk: f32::NAN, parts: 1 }
     }
 
     /// Puts everything somewhere else.
@@ -129,6 +136,15 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
     fn expect(&mut self, op: &Op, args: &[Arg], shape: &[usize], expected: &[f64], tolerance: f64) {
         let outputs = self.run(op, args);
         close(&outputs[0], shape, expected, tolerance, &format!("{op:?} of {args:?}"));
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Rig<Cuda<Op>> {
+    /// A pretend GPU takes minutes for what others do in seconds: walks share its samples out.
+    pub(super) fn of_gpu(device: Cuda<Op>) -> Self {
+        let is_pretend = device.description().unwrap().name.starts_with("Pretend GPU");
+        Self { parts: if is_pretend { 4 } else { 1 }, ..Self::new(device) }
     }
 }
 
@@ -296,7 +312,10 @@ impl Rng {
         let stored = match operand.values {
             Values::Real => self.floats(shape),
             Values::Positive => self.positive(shape),
-            Values::Below(below) => self.numbers(shape, below),
+            values => {
+                let integer = |i| values.integer(i, self.next() as usize >> 1).expect("integers");
+                Arg::i32(shape, (0..shape.elements()).map(integer).collect())
+            }
         };
         Arg { layout: operand.seen, ..stored }
     }
@@ -352,7 +371,7 @@ impl Rng {
     }
 }
 
-/// Makes a test of every body for the device that `$make` makes; `None` skips them.
+/// Makes a test of every body for the rig that `$make` makes; `None` skips them.
 macro_rules! on_device {
     ($device:ident, $make:expr) => {
         on_device! {$device, $make, [
@@ -398,14 +417,20 @@ macro_rules! on_device {
         mod $device {
             $(#[test]
             fn $body() {
-                if let Some(device) = $make {
-                    super::$family::$body(&mut super::Rig::new(device));
+                if let Some(mut rig) = $make {
+                    super::$family::$body(&mut rig);
                 }
             })*
         }
     };
 }
 
-on_device!(cpu, Some(crate::device::cpu::Cpu::new(Some(2))));
+on_device!(cpu, Some(super::Rig::new(crate::device::cpu::Cpu::new(Some(2)))));
 #[cfg(feature = "cuda")]
-on_device!(cuda, crate::device::cuda::for_tests());
+on_device!(cuda, crate::device::cuda::for_tests().map(super::Rig::of_gpu));
+#[cfg(feature = "cuda")]
+on_device!(
+    cuda_beside_cpu,
+    crate::device::cuda::for_tests().map(super::Rig::of_gpu),
+    [beside_cpu::results_are_the_same_but_for_rounding]
+);

@@ -39,21 +39,23 @@ pub(crate) mod windows;
 
 pub use self::driver::{Description, devices};
 pub use self::gpu::Gpu;
-pub use self::kernels::Family;
-pub use self::launch::{Grid, Kernel, Parameter, Ptr};
 pub use self::libraries::Libraries;
 pub use self::options::Options;
-pub use self::scratch::Scratch;
 pub use self::versions::{Library, libraries};
+
+pub(crate) use self::kernels::Family;
+pub(crate) use self::launch::{Grid, Parameter, Ptr};
+pub(crate) use self::scratch::Scratch;
 
 use self::reads::Reads;
 use self::staging::Staging;
 use self::timing::Timing;
-use crate::device::cpu::{self, copy::packed};
+use crate::device::pack::packed;
 use crate::device::sim::{Sim, Speed};
 use crate::device::{Call, Device, DeviceError, Place, Reading, Took};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
+use crate::op::Operation;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -67,18 +69,23 @@ const MARGIN: u64 = 512 << 20;
 const OTHERS: u64 = 50;
 
 /// Ops that run on a GPU.
-pub trait Kernels: cpu::Kernels {
+pub trait Kernels: Operation {
     /// Scratch bytes of a run. Depends on nothing but the arguments; libraries choose their algorithms when they
     /// are first asked for a shape.
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64;
 
-    /// Runs the op, once all that was given before is done. Its operands lie within the memory, outputs and
-    /// workspace apart from each other and from all inputs but their own old value; and not all outputs are
-    /// without elements.
+    /// Runs the op, once all that was given before is done. Not all outputs are without elements.
+    ///
+    /// # Safety
+    /// The outputs are what [`Operation::infer`] says of the inputs, and none is a view. All operands lie within the
+    /// memory, and so does the workspace, which begins at a multiple of 256 bytes; outputs and workspace are apart from
+    /// each other, and from all inputs but their own old value. [`Cuda`] sees to that; an op that has another one run
+    /// in its place does.
     ///
     /// # Errors
     /// If it could not be run.
-    fn cuda(&self, gpu: &mut Gpu, operands: &Operands<'_>) -> Result<(), DeviceError>;
+    #[allow(unsafe_code)]
+    unsafe fn cuda(&self, gpu: &mut Gpu, operands: &Operands<'_>) -> Result<(), DeviceError>;
 }
 
 /// What an op runs on.
@@ -153,12 +160,18 @@ impl<O: Kernels> Cuda<O> {
             return Ok(());
         }
         let Call { inputs, outputs, ref workspace, .. } = *call;
-        call.op.cuda(&mut self.gpu, &Operands { inputs, outputs, workspace: workspace.clone() })
+        let operands = Operands { inputs, outputs, workspace: workspace.clone() };
+        // SAFETY: checked above.
+        #[allow(unsafe_code)]
+        unsafe {
+            call.op.cuda(&mut self.gpu, &operands)
+        }
     }
+}
 
-    fn staging(&mut self) -> &mut Staging {
-        self.staging.as_mut().expect("memory is reserved before anything is done with it")
-    }
+/// What is there once memory is reserved.
+fn reserved<T>(part: &mut Option<T>) -> &mut T {
+    part.as_mut().expect("memory is reserved before anything is done with it")
 }
 
 impl<O: Kernels> Device for Cuda<O> {
@@ -189,29 +202,24 @@ impl<O: Kernels> Device for Cuda<O> {
                 to.layout
             )));
         }
-        self.gpu.range_of(&to)?;
-        let target = self.gpu.first(&to);
+        let target = self.gpu.span_of(&to)?;
         let events = self.timing.start()?;
-        self.staging().upload(host.as_bytes(), target)?;
+        reserved(&mut self.staging).upload(host.as_bytes(), target)?;
         self.timing.end(events)?;
         Ok(Took::Later)
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
-        self.gpu.range_of(&from)?;
+        let source = self.gpu.span_of(&from)?;
         // What lies between the elements of a strided tensor comes along.
-        let mut words = vec![0u32; from.layout.span() - from.layout.offset()];
-        let source = self.gpu.first(&from);
-        self.staging().download(source, bytemuck::cast_slice_mut(&mut words))?;
+        let mut words = vec![0u32; source.bytes() as usize / size_of::<u32>()];
+        reserved(&mut self.staging).download(source, bytemuck::cast_slice_mut(&mut words))?;
         self.sync()?;
         host_of(words, &from.layout)
     }
 
     fn read_later(&mut self, from: Place) -> Result<Reading<HostTensor>, DeviceError> {
-        self.gpu.range_of(&from)?;
-        let reads =
-            self.reads.as_mut().expect("memory is reserved before anything is done with it");
-        if reads.start(&self.gpu, &from)? {
+        if reserved(&mut self.reads).start(&self.gpu, &from)? {
             Ok(Reading::Later)
         } else {
             self.read(from).map(Reading::Done)
@@ -224,6 +232,9 @@ impl<O: Kernels> Device for Cuda<O> {
     }
 
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
+        for at in [from, to] {
+            self.gpu.within(&(at..at.saturating_add(bytes)))?;
+        }
         self.gpu.memory().copy(from, to, bytes)
     }
 

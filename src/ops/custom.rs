@@ -9,6 +9,7 @@ use crate::device::{self, DeviceError, cpu};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{Output, Outputs};
+use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 /// # Contract
 /// The same input bits must give the same output bits, whatever was in the outputs and the workspace before, and with
 /// any number of threads. This makes eviction and rematerialization invisible.
-pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
+pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     /// Its name in events, recordings, cost models and messages. Ops that do different work need different names.
     fn name(&self) -> &str;
 
@@ -47,7 +48,7 @@ pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
     /// If it cannot be run.
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError>;
 
-    /// Its kernel for a GPU. Default: none, so that it cannot run on one.
+    /// Its kernel for a GPU, made for ops of this type. Default: none, so that it cannot run on one.
     fn cuda(&self) -> Option<CudaKernel> {
         None
     }
@@ -69,21 +70,29 @@ pub trait CustomOp: fmt::Debug + Send + Sync + 'static {
 /// The source is compiled after a prelude that the crate's own kernels share; it defines `u64`.
 #[derive(Clone, Debug)]
 pub struct CudaKernel {
+    /// The type of the ops that it is for.
+    of: TypeId,
     source: &'static str,
     name: &'static str,
     numbers: Vec<f32>,
 }
 
 impl CudaKernel {
-    /// The function `name` of this CUDA C++ `source`, which is compiled when it first runs.
+    /// The function `name` of this CUDA C++ `source`, for `op` and no op of another type. It is compiled when it first
+    /// runs; the source is known again by where it is in memory.
     ///
     /// # Safety
-    /// The function must have the parameters listed at [`CudaKernel`]. For all shapes that [`CustomOp::infer`] accepts,
+    /// The function must have the parameters listed at [`CudaKernel`]. For all shapes that the `infer` of `op` accepts,
     /// its threads must read elements of the inputs only, and write elements of the outputs only.
     #[must_use]
     #[allow(unsafe_code)]
-    pub const unsafe fn new(source: &'static str, name: &'static str, numbers: Vec<f32>) -> Self {
-        Self { source, name, numbers }
+    pub unsafe fn new<C: CustomOp>(
+        _op: &C,
+        source: &'static str,
+        name: &'static str,
+        numbers: Vec<f32>,
+    ) -> Self {
+        Self { of: TypeId::of::<C>(), source, name, numbers }
     }
 
     /// The CUDA C++ source.
@@ -156,7 +165,12 @@ impl Definition for Custom {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let outputs = self.0.infer(inputs)?;
-        outputs.iter().try_for_each(|output| countable(output.dtype(), output.shape()))?;
+        for (i, output) in outputs.iter().enumerate() {
+            countable(output.dtype(), output.shape())?;
+            if !output.is_contiguous() || output.offset() != 0 {
+                return Err(format!("output {i} is {output:?}, expected contiguous with offset 0"));
+            }
+        }
         Ok(outputs.into_iter().map(Output::Fresh).collect())
     }
 
@@ -202,12 +216,14 @@ impl Kernel for Custom {
         run: &device::cuda::Operands<'_>,
     ) -> Result<(), DeviceError> {
         use crate::device::cuda::{Family, Grid, Parameter};
-        let CudaKernel { source, name, numbers } = self.0.cuda().ok_or_else(|| {
-            DeviceError::new(format!(
-                "{} has no kernel for the GPU: implement CustomOp::cuda, or run it on the cpu",
-                self.0.name()
-            ))
+        let failed = |what| DeviceError::new(format!("{} has {what}", self.0.name()));
+        let CudaKernel { of, source, name, numbers } = self.0.cuda().ok_or_else(|| {
+            failed("no kernel for the GPU: implement CustomOp::cuda, or run it on the cpu")
         })?;
+        let op: &dyn Any = &*self.0;
+        if of != op.type_id() {
+            return Err(failed("the kernel of another op: give CudaKernel::new the op itself"));
+        }
         let operands: Vec<_> =
             run.inputs.iter().chain(run.outputs).map(|place| gpu.first(place)).collect();
         let sizes = run.outputs.iter().map(|place| place.layout.elements() as u64);
@@ -217,7 +233,8 @@ impl Kernel for Custom {
         parameters.push(&count);
         parameters.extend(numbers.iter().map(|number| number as &dyn Parameter));
         let kernel = Family::new(name, source).kernel(name);
-        // SAFETY: these are the parameters listed at `CudaKernel`; the caller of `CudaKernel::new` promised the rest.
+        // SAFETY: these are the parameters listed at `CudaKernel`; the caller of `CudaKernel::new` promised the rest, for
+        // operands as ops of this type infer them.
         unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) }
     }
 }

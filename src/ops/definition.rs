@@ -90,7 +90,8 @@ pub(super) trait Kernel {
         0
     }
 
-    /// Runs it on a GPU. At least one output has elements.
+    /// Runs it on a GPU. At least one output has elements. Kernels rely on operands as [`cuda::Kernels::cuda`] wants them:
+    /// nothing else calls this.
     #[cfg(feature = "cuda")]
     fn cuda(&self, gpu: &mut Gpu, run: &cuda::Operands<'_>) -> Result<(), DeviceError>;
 }

@@ -13,7 +13,7 @@ pub use places::{MaxPool2dGrad, MaxPool2dPick};
 
 use super::FLOAT;
 use super::check::{Fault, windows};
-use super::samples::Draw;
+use super::samples::{Draw, Operand, Values, ints};
 use crate::layout::Layout;
 
 /// Windows of a pooling op, height first. Padding holds no elements: it is never the maximum and does not count in an
@@ -42,6 +42,18 @@ impl Pool2d {
             return Err(format!("image of size {size:?}, expected at least [1, 1]"));
         }
         windows(size, kernel, stride, padding)
+    }
+
+    /// The place of an element that window number `i` of all images holds.
+    pub(super) fn place(&self, image: [usize; 2], i: usize, random: usize) -> usize {
+        let [rows, columns] = self.windows(image).expect("images that hold a window");
+        let side = |side: usize, window: usize, random: usize| {
+            let from = (window * self.stride[side]).saturating_sub(self.padding[side]);
+            let behind = window * self.stride[side] + self.kernel[side] - self.padding[side];
+            from + random % (behind.min(image[side]) - from)
+        };
+        let [row, column] = [side(0, i / columns % rows, random), side(1, i % columns, random / 8)];
+        row * image[1] + column
     }
 
     /// Elements of a window.
@@ -126,9 +138,15 @@ impl Case {
         Self::new([n, c, h, w], [h + padding[0], w + padding[1]], stride, padding)
     }
 
-    /// Pixels of an image of `x`.
-    const fn pixels(&self) -> usize {
-        self.x[2] * self.x[3]
+    /// Of each window, the place of an element that it holds.
+    fn places(&self) -> Operand {
+        let [_, _, h, w] = self.x;
+        let holds_all = |i: usize| self.pool.kernel[i] >= [h, w][i] + self.pool.padding[i];
+        let places = ints(&self.y, h * w);
+        if holds_all(0) && holds_all(1) {
+            return places;
+        }
+        Operand { values: Values::InWindows { pool: self.pool, image: [h, w] }, ..places }
     }
 }
 

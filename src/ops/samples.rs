@@ -3,7 +3,7 @@
 //! An op's module defines its own: cases that deserve a test, and a way to draw random ones. So a test over
 //! [`samples`], or over draws for [`each`], covers every op.
 
-use super::Op;
+use super::{Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 
 /// An op, and operands that fit it.
@@ -49,6 +49,25 @@ pub enum Values {
     Positive,
     /// Integers from 0 to below this. If it is 0, there are no elements.
     Below(usize),
+    /// For each window over images, the place `h * width + w` of an element that it holds.
+    InWindows {
+        /// The windows.
+        pool: Pool2d,
+        /// Height and width of the images.
+        image: [usize; 2],
+    },
+}
+
+impl Values {
+    /// What element number `i` may be, as a random number says. `None`: these are floats.
+    #[must_use]
+    pub fn integer(self, i: usize, random: usize) -> Option<i32> {
+        match self {
+            Self::Real | Self::Positive => None,
+            Self::Below(below) => Some((random % below) as i32),
+            Self::InWindows { pool, image } => Some(pool.place(image, i, random) as i32),
+        }
+    }
 }
 
 /// Contiguous floats.

@@ -3,6 +3,7 @@
 // Each test file is a crate of its own and uses a part of this.
 #![allow(dead_code)]
 
+pub mod custom;
 pub mod device;
 pub mod faulty;
 pub mod history;

@@ -1,7 +1,7 @@
 use super::{Arg, Rig, Rng, close};
 use crate::device::Device;
 use crate::host::HostTensor;
-use crate::ops::{AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, Op, Pool2d};
+use crate::ops::{AvgPool2d, AvgPool2dGrad, MaxPool2d, MaxPool2dGrad, MaxPool2dPick, Op, Pool2d};
 
 const HALF: usize = 1 << 20;
 
@@ -71,11 +71,15 @@ pub fn maxima<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
             y.push(f64::from(x[image + best]));
             argmax.push(best as i32);
         });
-        let found = rig.run(&MaxPool2d(pool).into(), &[Arg::f32(size, x)]);
+        let x = Arg::f32(size, x);
+        let found = rig.run(&MaxPool2d(pool).into(), std::slice::from_ref(&x));
         let [rows, columns] = windows(size, pool);
         let shape = [size[0], size[1], rows, columns];
         close(&found[0], &shape, &y, 0.0, &format!("{pool:?}"));
         assert_eq!((found[1].as_i32().unwrap(), &**found[1].shape()), (&argmax[..], &shape[..]));
+
+        let picked = rig.run(&MaxPool2dPick { pool }.into(), &[found[1].clone().into(), x]);
+        assert!(picked[0].as_bytes() == found[0].as_bytes(), "{pool:?}");
 
         let dy = rng.floats(shape);
         let mut dx = vec![0.0; elements];
@@ -117,8 +121,14 @@ pub fn means<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
 pub fn places_outside_the_image_are_refused<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {
-    let args = [Arg::i32([1, 1, 2, 1], vec![0, 16]), Arg::f32([1, 1, 2, 1], vec![1.0; 2])];
     let pool = Pool2d { kernel: [2, 4], stride: [2, 4], padding: [0, 0] };
-    let error = rig.try_run(&MaxPool2dGrad { pool, input: [4, 4] }.into(), &args).unwrap_err();
-    assert_eq!(error.to_string(), "argmax 16 at position 1 is out of range, expected 0..16");
+    for bad in [-1, 16, i32::MAX] {
+        let argmax = Arg::i32([1, 1, 2, 1], vec![0, bad]);
+        let args = [argmax.clone(), Arg::f32([1, 1, 2, 1], vec![1.0; 2])];
+        let grad = rig.try_run(&MaxPool2dGrad { pool, input: [4, 4] }.into(), &args).unwrap_err();
+        let args = [argmax, Arg::f32([1, 1, 4, 4], vec![1.0; 16])];
+        let pick = rig.try_run(&MaxPool2dPick { pool }.into(), &args).unwrap_err();
+        let expected = format!("argmax {bad} at position 1 is out of range, expected 0..16");
+        assert_eq!([grad, pick].map(|e| e.to_string()), [expected.clone(), expected]);
+    }
 }

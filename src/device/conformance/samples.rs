@@ -7,33 +7,31 @@ use crate::ops::samples::{Sample, each, samples};
 use crate::ops::{Op, Reshape, Unary};
 use std::collections::BTreeSet;
 
-/// There are a lot of samples, and some devices are slow: each test takes another part of those of each op. A number
-/// that has nothing in common with the number of arrangements, so that a part has all of them.
-const PARTS: usize = 7;
-
-/// A part of the samples of every op that has a kernel, as far as there is room for them, with data: made when it is
-/// their turn.
+/// The samples of every op that has a kernel, as far as there is room for them, with data: made when it is their
+/// turn, as there is a lot of it. Where a rig takes parts, at least one sample of each op: walks of other numbers take
+/// other ones.
 pub fn tasks<D: Device<Op = Op, Host = HostTensor>>(
     rig: &Rig<D>,
-    part: usize,
+    walk: usize,
 ) -> impl Iterator<Item = (Op, Vec<Arg>)> + use<D> {
-    let names = |of: &[Sample]| -> BTreeSet<String> {
-        of.iter().map(|sample| sample.op.name().to_owned()).collect()
-    };
+    let name = |sample: &Sample| sample.op.name().to_owned();
     let mut all = samples();
-    assert_eq!(names(&all).len(), each().len(), "only these have samples: {:?}", names(&all));
+    let with_samples: BTreeSet<String> = all.iter().map(name).collect();
+    assert_eq!(with_samples.len(), each().len(), "only these have samples: {with_samples:?}");
     all.retain(is_run);
-    let with_kernels = names(&all);
+    let with_kernels: BTreeSet<String> = all.iter().map(name).collect();
     all.retain(|sample| rig.holds(sample));
-    assert_eq!(names(&all), with_kernels, "there is no room for any sample of some");
-    let of_one_op = all.chunk_by(|a, b| a.op.name() == b.op.name());
-    let some = of_one_op.flat_map(|of| {
-        let parts = of.len().min(PARTS);
-        of.iter().skip(part % parts).step_by(parts).cloned()
+    let held: BTreeSet<String> = all.iter().map(name).collect();
+    assert_eq!(held, with_kernels, "there is no room for any sample of some");
+    let of_each = held.iter().flat_map(|wanted| {
+        let mut own: Vec<&Sample> = all.iter().filter(|sample| name(sample) == *wanted).collect();
+        let first = walk % own.len();
+        own.rotate_left(first);
+        own.into_iter().step_by(rig.parts).cloned()
     });
-    let some: Vec<Sample> = some.collect();
+    let taken: Vec<Sample> = of_each.collect();
     let mut rng = Rng::new(18);
-    some.into_iter().map(move |sample| (sample.op.clone(), rng.args(&sample)))
+    taken.into_iter().map(move |sample| (sample.op.clone(), rng.args(&sample)))
 }
 
 /// Fails unless `run(way, ..)` gives the same bits for each `way` below `ways`.
@@ -70,15 +68,20 @@ pub fn operands_may_begin_anywhere<D: Device<Op = Op, Host = HostTensor>>(rig: &
         let moved: Vec<Arg> = args.iter().map(Arg::one_further).collect();
         let (usual, moved) = (rig.run(&op, &args), rig.run(&op, &moved));
         for (usual, moved) in usual.iter().zip(&moved) {
-            // A mean of nothing is no number, here and there.
-            if usual.as_bytes() == moved.as_bytes() {
-                continue;
-            }
-            match usual.as_f32() {
-                Some(_) => close_sums(moved, usual, 1e-5, &format!("{op:?}")),
-                None => assert_eq!(moved.as_i32(), usual.as_i32(), "{op:?}"),
-            }
+            assert_near(moved, usual, 1e-5, &format!("{op:?}"));
         }
+    }
+}
+
+/// Fails unless integers are the same, and floats are but for `tolerance` of the largest.
+pub fn assert_near(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
+    // A mean of nothing is no number, here and there.
+    if found.as_bytes() == expected.as_bytes() {
+        return;
+    }
+    match expected.as_f32() {
+        Some(_) => close_sums(found, expected, tolerance, what),
+        None => assert_eq!(found.as_i32(), expected.as_i32(), "{what}"),
     }
 }
 

@@ -38,17 +38,19 @@ pub fn rows_and_their_gradients<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
         rig.expect(&Softmax.into(), std::slice::from_ref(&x), shape, &y, 1e-6);
         rig.expect(&LogSoftmax.into(), &[x], shape, &logs, 1e-6);
         let d = dy.elements();
-        let dx = |i: usize, of_row: &dyn Fn(f64, f64, f64) -> f64, terms: &dyn Fn(usize) -> f64| {
-            let from = i / row * row;
-            of_row(y[i], d[i], (from..from + row).map(terms).sum())
-        };
         let float =
             |data: &[f64]| Arg::f32(Dims::new(shape), data.iter().map(|&x| x as f32).collect());
-        let expected: Vec<f64> =
-            (0..y.len()).map(|i| dx(i, &|y, d, dot| y * (d - dot), &|j| y[j] * d[j])).collect();
+        // Of each element, the sum of something over its row.
+        let sums = |term: &dyn Fn(usize) -> f64| -> Vec<f64> {
+            let starts = (0..y.len()).step_by(row.max(1));
+            let sums = starts.map(|from| (from..from + row).map(term).sum());
+            sums.flat_map(|sum: f64| std::iter::repeat_n(sum, row)).collect()
+        };
+        let dots = sums(&|j| y[j] * d[j]);
+        let expected: Vec<f64> = (0..y.len()).map(|i| y[i] * (d[i] - dots[i])).collect();
         rig.expect(&SoftmaxGrad.into(), &[float(&y), dy.clone()], shape, &expected, 1e-5);
-        let expected: Vec<f64> =
-            (0..y.len()).map(|i| dx(i, &|y, d, sum| d - y * sum, &|j| d[j])).collect();
+        let totals = sums(&|j| d[j]);
+        let expected: Vec<f64> = (0..y.len()).map(|i| d[i] - y[i] * totals[i]).collect();
         rig.expect(&LogSoftmaxGrad.into(), &[float(&logs), dy], shape, &expected, 1e-5);
     }
 }

@@ -1,17 +1,27 @@
-//! What kernels rely on: operands lie within the memory, and outputs apart from all else.
+//! What kernels rely on: operands fit the op and lie within the memory, outputs apart from all else.
 
-use super::Kernels;
 use super::gpu::Gpu;
-use crate::device::{Call, DeviceError};
+use super::scratch::ALIGNMENT;
+use crate::device::{Call, DeviceError, Place};
+use crate::layout::Layout;
+use crate::op::{Operation, Output};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Fails unless every operand lies within the memory, outputs and workspace apart from each other and from all
-/// inputs but their own old value.
-pub(super) fn operands<O: Kernels>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), DeviceError> {
+/// Fails unless outputs are what the op says they are, every operand lies within the memory, and outputs and
+/// workspace are apart from each other and from all inputs but their own old value.
+pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), DeviceError> {
+    let old_values = outputs(call)?;
     let mut written: SmallVec<[Range<u64>; 6]> = SmallVec::new();
     for place in call.outputs {
         written.push(gpu.range_of(place)?);
+    }
+    gpu.within(&call.workspace)?;
+    if !call.workspace.is_empty() && !call.workspace.start.is_multiple_of(ALIGNMENT) {
+        return Err(DeviceError::new(format!(
+            "cuda: a workspace at bytes {:?}, expected to begin at a multiple of {ALIGNMENT}",
+            call.workspace
+        )));
     }
     written.push(call.workspace.clone());
     for (i, a) in written.iter().enumerate() {
@@ -19,7 +29,10 @@ pub(super) fn operands<O: Kernels>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), 
             return Err(overlap(a, b));
         }
     }
-    for place in call.inputs.iter().skip(call.op.updates()) {
+    for (i, place) in call.inputs.iter().enumerate() {
+        if old_values.contains(&i) {
+            continue;
+        }
         let read = gpu.range_of(place)?;
         if let Some(b) = written.iter().find(|b| meet(&read, b)) {
             return Err(overlap(&read, b));
@@ -28,10 +41,117 @@ pub(super) fn operands<O: Kernels>(gpu: &Gpu, call: &Call<'_, O>) -> Result<(), 
     Ok(())
 }
 
+/// Fails unless outputs are what the op says they are. Which inputs are their old values.
+fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<SmallVec<[usize; 4]>, DeviceError> {
+    let inputs: SmallVec<[Layout; 6]> = call.inputs.iter().map(|place| place.layout).collect();
+    let expected = call.op.infer(&inputs).map_err(|e| DeviceError::new(e.to_string()))?;
+    if expected.len() != call.outputs.len() {
+        return Err(DeviceError::new(format!(
+            "cuda: {} has {} outputs, {} were given",
+            call.op.name(),
+            expected.len(),
+            call.outputs.len()
+        )));
+    }
+    let mut old_values = SmallVec::new();
+    for (expected, given) in expected.iter().zip(call.outputs) {
+        let fits = match *expected {
+            Output::Fresh(layout) => layout == given.layout,
+            Output::InPlace { input } => {
+                old_values.push(input);
+                call.inputs.get(input) == Some(given)
+            }
+            Output::View { .. } => {
+                let name = call.op.name();
+                let message = format!("cuda: {name} is a view: there is nothing to run");
+                return Err(DeviceError::new(message));
+            }
+        };
+        if !fits {
+            let Place { storage, layout } = given;
+            let name = call.op.name();
+            return Err(DeviceError::new(format!(
+                "cuda: an output of {name} is {layout} at byte {storage}, expected {expected:?}"
+            )));
+        }
+    }
+    Ok(old_values)
+}
+
 fn meet(a: &Range<u64>, b: &Range<u64>) -> bool {
     !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> DeviceError {
     DeviceError::new(format!("cuda: operands at bytes {a:?} and {b:?} overlap"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device as _;
+    use crate::device::cuda::for_tests;
+    use crate::layout::DType;
+    use crate::ops::{Accumulate, MatMul, Op, Reshape, Unary};
+
+    const BYTES: u64 = 1 << 16;
+
+    fn at(storage: u64, shape: &[usize]) -> Place {
+        let layout = Layout::contiguous(DType::F32, crate::layout::Dims::new(shape));
+        Place { storage, layout }
+    }
+
+    /// Kernels trust their operands, and anyone may call a device.
+    #[test]
+    fn calls_that_do_not_fit_are_refused() {
+        let Some(mut device) = for_tests() else { return };
+        device.reserve(BYTES).unwrap();
+        let [neg, add, product]: [Op; 3] = [Unary::Neg.into(), Accumulate.into(), MatMul.into()];
+        let flat: Op = Reshape { shape: crate::layout::Dims::new(&[4]) }.into();
+        let (x, y) = (at(0, &[4]), at(256, &[4]));
+        let turned =
+            Place { layout: at(0, &[2, 2]).layout.permute(&[1, 0]).unwrap(), ..at(256, &[2, 2]) };
+        let large = at(512, &[100, 100]);
+        /// An op, its inputs, outputs and workspace, and why it is refused.
+        type Case<'a> = (&'a Op, &'a [Place], &'a [Place], Range<u64>, &'a str);
+        let cases: [Case<'_>; 16] = [
+            (&neg, &[x], &[y], 0..0, ""),
+            (&add, &[x, y], &[x], 512..1024, ""),
+            (
+                &neg,
+                &[x],
+                &[at(256, &[5])],
+                0..0,
+                "an output of neg is f32[5] at byte 256, expected",
+            ),
+            (&neg, &[at(0, &[2, 2])], &[turned], 0..0, "an output of neg"),
+            (&neg, &[x], &[], 0..0, "neg has 1 outputs, 0 were given"),
+            (&neg, &[x], &[y, large], 0..0, "neg has 1 outputs, 2 were given"),
+            (&neg, &[], &[y], 0..0, "neg: takes 1 inputs, 0 were given"),
+            (&product, &[at(0, &[2, 3]), at(256, &[4, 5])], &[large], 0..0, "has 3 columns"),
+            (&flat, &[at(0, &[2, 2])], &[y], 0..0, "reshape is a view"),
+            // What it updates is elsewhere; what it adds is what it updates.
+            (&add, &[x, y], &[at(512, &[4])], 0..0, "an output of accumulate"),
+            (&add, &[x, x], &[x], 0..0, "overlap"),
+            (&neg, &[x], &[at(8, &[4])], 0..0, "overlap"),
+            (&neg, &[x], &[at(BYTES - 8, &[4])], 0..0, "not within the 65536 that are reserved"),
+            (&neg, &[x], &[at(258, &[4])], 0..0, "at byte 258"),
+            (&neg, &[x], &[y], 512..BYTES + 1, "not within the 65536 that are reserved"),
+            (&neg, &[x], &[y], 520..1024, "expected to begin at a multiple of 256"),
+        ];
+        for (op, inputs, outputs, workspace, expected) in cases {
+            let call = Call { op, inputs, outputs, workspace, timed: false };
+            let what = format!("{call:?}");
+            match device.execute(call) {
+                Ok(_) => assert!(expected.is_empty(), "{what}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!expected.is_empty() && error.contains(expected), "{error}: {what}");
+                }
+            }
+        }
+        assert!(device.copy(BYTES - 4, 0, 8).is_err());
+        assert!(device.copy(0, u64::MAX, 8).is_err());
+        device.sync().unwrap();
+    }
 }

@@ -7,9 +7,6 @@ use super::launch::{Parameter, Ptr};
 use super::staging::Staging;
 use crate::device::DeviceError;
 
-/// Where the record is, beside the tensors.
-pub(crate) const OFFSET: u64 = 0;
-
 /// What numbers a kernel is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -51,7 +48,7 @@ pub(crate) struct Fault {
 /// Waits for the device. The first fault that was not reported before is returned as an error.
 pub(super) fn check(gpu: &Gpu, staging: &mut Staging) -> Result<(), DeviceError> {
     let mut fault = Fault::default();
-    staging.download(gpu.fault(), bytemuck::bytes_of_mut(&mut fault))?;
+    staging.download(gpu.memory().faults(), bytemuck::bytes_of_mut(&mut fault))?;
     tell(gpu, &fault)
 }
 

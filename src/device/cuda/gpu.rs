@@ -4,11 +4,11 @@
 
 use super::compile::{Compiler, Image};
 use super::driver::{self, failed};
-use super::fault::{self, Numbers, Report};
+use super::fault::{Numbers, Report};
 use super::kernels::Source;
 use super::launch::{Kernel, Loaded, Ptr};
 use super::libraries::Libraries;
-use super::memory::Memory;
+use super::memory::{Memory, Span};
 use crate::device::{DeviceError, Place};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// See [`key`].
-type Key = (usize, bool);
+type Key = (usize, usize, bool);
 
 /// A device, and what was loaded there.
 pub struct Gpu {
@@ -115,19 +115,42 @@ impl Gpu {
                 "cuda has no tensors of raw bytes such as {layout}"
             )));
         }
-        if layout.elements() == 0 {
-            return Ok(*storage..*storage);
+        if !storage.is_multiple_of(element) {
+            return Err(DeviceError::new(format!(
+                "{layout} is at byte {storage}, which is no multiple of its elements' {element} bytes"
+            )));
         }
         let at =
             |elements: usize| storage.saturating_add((elements as u64).saturating_mul(element));
-        let range = at(layout.offset())..at(layout.span());
-        if range.end > self.memory().bytes() {
-            return Err(DeviceError::new(format!(
-                "{layout} at bytes {range:?} is not within the {} that are reserved",
-                self.memory().bytes()
-            )));
-        }
+        let range = match layout.elements() {
+            0 => *storage..*storage,
+            _ => at(layout.offset())..at(layout.span()),
+        };
+        self.within(&range).map_err(|error| DeviceError::new(format!("{layout}: {error}")))?;
         Ok(range)
+    }
+
+    /// Fails unless bytes are of the memory.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Result<(), DeviceError> {
+        let bytes = self.memory().all().bytes();
+        if range.start <= range.end && range.end <= bytes {
+            return Ok(());
+        }
+        let message = format!("bytes {range:?} are not within the {bytes} that are reserved");
+        Err(DeviceError::new(message))
+    }
+
+    /// The bytes from a tensor's first to its last element.
+    pub(crate) fn span_of(&self, place: &Place) -> Result<Span<'_>, DeviceError> {
+        Ok(self.memory().all().part(self.range_of(place)?))
+    }
+
+    /// Some of the memory's bytes.
+    ///
+    /// # Panics
+    /// If they reach outside.
+    pub(crate) fn span(&self, range: Range<u64>) -> Span<'_> {
+        self.memory().all().part(range)
     }
 
     /// The address of the tensor's first element.
@@ -137,26 +160,19 @@ impl Gpu {
     pub(crate) fn first(&self, place: &Place) -> Ptr {
         let element = place.layout.dtype().bytes() as u64;
         let end = place.storage + place.layout.span() as u64 * element;
-        self.memory().range(place.storage, end).plus(place.layout.offset() as u64 * element)
+        self.span(place.storage..end).first().plus(place.layout.offset() as u64 * element)
     }
 
-    /// The address of a byte of the memory.
-    ///
-    /// # Panics
-    /// If it is outside.
-    pub(crate) fn at(&self, offset: u64) -> Ptr {
-        self.memory().range(offset, offset)
+    /// Fills a contiguous tensor with zeros.
+    pub(crate) fn zero(&self, place: &Place) -> Result<(), DeviceError> {
+        self.memory().zero(self.span_of(place)?)
     }
 
-    /// Where kernels say what was wrong with their input.
-    pub(crate) fn fault(&self) -> Ptr {
-        self.memory().aside(fault::OFFSET)
-    }
-
-    /// For the next launch to say so.
+    /// For the next launch to say what was wrong with its input.
     pub(crate) fn report(&mut self, numbers: Numbers, limit: usize) -> Report {
         self.reports = self.reports.checked_add(1).unwrap_or(1);
-        Report { fault: self.fault(), limit: limit as u64, numbers, launch: self.reports }
+        let fault = self.memory().faults().first();
+        Report { fault, limit: limit as u64, numbers, launch: self.reports }
     }
 
     /// A kernel that can be launched. The first of a source loads all of it.
@@ -176,9 +192,9 @@ impl Gpu {
     }
 }
 
-/// What a source is known by: where its text is, as names need not be unique.
+/// What a source is known by: where its text is, and how long, as names need not be unique.
 fn key(source: Source) -> Key {
-    (source.text.as_ptr().addr(), source.wide)
+    (source.text.as_ptr().addr(), source.text.len(), source.wide)
 }
 
 /// The module of a source, loaded if it is not yet.

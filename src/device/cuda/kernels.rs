@@ -4,7 +4,7 @@ use super::launch::Kernel;
 
 /// A file of kernels. `common.cuh` is put in front of each.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// For messages, and names of files.
     pub(crate) name: &'static str,
     /// CUDA C++.
@@ -18,12 +18,12 @@ pub(crate) const COMMON: &str = include_str!("common.cuh");
 
 /// A source, and the same for more work than 31 bits count: that is slower and seldom there.
 #[derive(Debug)]
-pub struct Family([Source; 2]);
+pub(crate) struct Family([Source; 2]);
 
 impl Family {
     /// Kernels as CUDA C++: `extern "C" __global__` functions. `common.cuh` of this crate is put in front.
     #[must_use]
-    pub const fn new(name: &'static str, text: &'static str) -> Self {
+    pub(crate) const fn new(name: &'static str, text: &'static str) -> Self {
         Self([Source { name, text, wide: false }, Source { name, text, wide: true }])
     }
 
@@ -49,6 +49,7 @@ impl Family {
 
 #[cfg(test)]
 mod tests {
+    use super::Family;
     use crate::device::conformance::Rig;
     use crate::device::conformance::samples::{assert_same_bits, tasks};
     use crate::device::cuda::{compile, for_tests};
@@ -63,8 +64,8 @@ mod tests {
     #[test]
     fn kernels_for_a_lot_of_work_give_the_same_bits() {
         let Some(device) = for_tests() else { return };
-        let mut rig = Rig::new(device);
-        assert_same_bits(tasks(&rig, 4), 2, |way, op, args| {
+        let mut rig = Rig::of_gpu(device);
+        assert_same_bits(tasks(&rig, 2), 2, |way, op, args| {
             ALL_WIDE.set(way == 1);
             rig.run(op, args)
         });
@@ -84,6 +85,10 @@ mod tests {
                 assert!(!image.is_empty(), "{} for {architecture}", source.name);
             }
         });
+        let example = include_str!("../../../examples/08_your_own_op.rs");
+        let (_, example) = example.split_once("r#\"").unwrap();
+        let family = Family::new("swish", example.split_once("\"#").unwrap().0);
+        assert!(!compile::compile(&family.0[0], "sm_90").unwrap().is_empty());
         let known = compile::known().unwrap();
         assert!([80, 90].iter().all(|number| known.contains(number)), "{known:?}");
         let ptx = compile::compile(&crate::ops::families()[0].0[0], "compute_80").unwrap();

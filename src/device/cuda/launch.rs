@@ -13,7 +13,7 @@ use std::ffi::c_void;
 /// An address on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Ptr(pub(crate) u64);
+pub(crate) struct Ptr(pub(super) u64);
 
 impl Ptr {
     /// The address so many bytes further.
@@ -32,7 +32,7 @@ impl Ptr {
 ///
 /// # Safety
 /// Of a type that C++ has as well: no padding that matters, no references.
-pub unsafe trait Parameter {}
+pub(crate) unsafe trait Parameter {}
 
 // SAFETY: numbers, and an address.
 unsafe impl Parameter for Ptr {}
@@ -51,7 +51,7 @@ unsafe impl Parameter for f64 {}
 
 /// A kernel: an `extern "C" __global__` function.
 #[derive(Clone, Copy, Debug)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// Where it is written.
     pub source: Source,
     /// Its name there.
@@ -66,7 +66,7 @@ pub(crate) const TILE: u64 = 2048;
 
 /// How many threads run a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Blocks, in up to three dimensions.
     pub blocks: [u32; 3],
     /// Threads in each.
@@ -131,7 +131,7 @@ impl Gpu {
     ///
     /// # Panics
     /// If the kernel has parameters of other sizes.
-    pub unsafe fn launch(
+    pub(crate) unsafe fn launch(
         &mut self,
         kernel: Kernel,
         Grid { blocks: [x, y, z], threads }: Grid,
@@ -183,7 +183,7 @@ mod tests {
             println!("skipped: the driver is older than CUDA 12.4");
             return;
         }
-        let (out, bits, count) = (gpu.at(0), 0_u32, 256_u64);
+        let (out, bits, count) = (gpu.span(0..1024).first(), 0_u32, 256_u64);
         let wrong: [&[&dyn Parameter]; 3] =
             [&[&out, &bits], &[&out, &count, &count], &[&out, &bits, &count, &count]];
         for parameters in wrong {

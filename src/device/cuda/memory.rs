@@ -7,6 +7,8 @@ use super::launch::Ptr;
 use crate::bytes::ByteSize;
 use crate::device::DeviceError;
 use cudarc::driver::{CudaStream, result, sys};
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes beside the tensors': the fault record, and a buffer to move blocks through. The driver gives
@@ -24,7 +26,7 @@ struct Allocation {
 impl Allocation {
     fn new(bytes: u64) -> Result<Self, result::DriverError> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // SAFETY: what is there is not read before it is written: `fault` clears its part first.
+        // SAFETY: what is there is not read before it is written: `Memory` clears the record of faults first.
         unsafe { result::malloc_sync(bytes.max(1)) }.map(|base| Self { base })
     }
 }
@@ -33,6 +35,39 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`. `cuMemFree` waits for what is still running.
         let _ = unsafe { result::free_sync(self.base) };
+    }
+}
+
+/// Bytes that are allocated as long as the memory is there. [`Memory`] alone makes them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'a> {
+    first: Ptr,
+    bytes: u64,
+    of: PhantomData<&'a Memory>,
+}
+
+impl Span<'_> {
+    /// The address of the first byte.
+    pub(crate) const fn first(self) -> Ptr {
+        self.first
+    }
+
+    /// How many there are.
+    pub(super) const fn bytes(self) -> u64 {
+        self.bytes
+    }
+
+    /// Some of them.
+    ///
+    /// # Panics
+    /// If they are not all among these.
+    pub(super) fn part(self, Range { start, end }: Range<u64>) -> Self {
+        assert!(
+            start <= end && end <= self.bytes,
+            "bytes {start} to {end} are not within the {} that are there",
+            self.bytes
+        );
+        Self { first: self.first.plus(start), bytes: end - start, ..self }
     }
 }
 
@@ -67,53 +102,35 @@ impl Memory {
 
     /// Clears the record of faults.
     pub(super) fn forget_faults(&self) -> Result<(), DeviceError> {
-        // SAFETY: as many bytes as were allocated, of which nothing else is kept there.
-        unsafe {
-            result::memset_d8_async(self.aside.base, 0, BUFFER as usize, self.stream.cu_stream())
-        }
-        .map_err(|e| failed("clearing the record of faults", e))
+        self.zero(self.faults())
     }
 
-    /// How many bytes there are.
-    pub(super) const fn bytes(&self) -> u64 {
-        self.bytes
+    /// All bytes for tensors.
+    pub(super) const fn all(&self) -> Span<'_> {
+        Span { first: Ptr(self.tensors.base), bytes: self.bytes, of: PhantomData }
     }
 
-    /// The address of offset `start`.
-    ///
-    /// # Panics
-    /// If `start..end` is not within the memory.
-    pub(super) fn range(&self, start: u64, end: u64) -> Ptr {
-        assert!(
-            start <= end && end <= self.bytes,
-            "bytes {start} to {end} are not within the {} that are reserved",
-            self.bytes
-        );
-        Ptr(self.tensors.base + start)
+    /// The record of faults, beside the tensors.
+    pub(super) const fn faults(&self) -> Span<'_> {
+        Span { first: Ptr(self.aside.base), bytes: BUFFER, of: PhantomData }
     }
 
-    /// An address beside the tensors, below [`BUFFER`].
-    pub(super) fn aside(&self, offset: u64) -> Ptr {
-        debug_assert!(offset < BUFFER);
-        Ptr(self.aside.base + offset)
-    }
-
-    /// Fills `bytes` bytes from `from` on with zeros.
-    pub(crate) fn zero(&self, from: Ptr, bytes: u64) -> Result<(), DeviceError> {
-        if bytes == 0 {
+    /// Fills bytes of the memory with zeros.
+    pub(super) fn zero(&self, span: Span<'_>) -> Result<(), DeviceError> {
+        if span.bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the bytes are the caller's.
-        unsafe { result::memset_d8_async(from.0, 0, bytes as usize, self.stream.cu_stream()) }
-            .map_err(|e| failed("filling with zeros", e))
+        // SAFETY: so many bytes are allocated. When memory goes, the driver waits for what is still running.
+        unsafe {
+            result::memset_d8_async(span.first.0, 0, span.bytes as usize, self.stream.cu_stream())
+        }
+        .map_err(|e| failed("filling with zeros", e))
     }
 
     /// Copies `bytes` bytes from offset `from` to offset `to`; the ranges may overlap.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
-        let (source, target) = (
-            self.range(from, from.saturating_add(bytes)),
-            self.range(to, to.saturating_add(bytes)),
-        );
+        let [source, target] =
+            [from, to].map(|at| self.all().part(at..at.saturating_add(bytes)).first);
         // A copy that overlaps itself is undefined. So it goes in pieces that do not, those first whose
         // target holds nothing that is still wanted.
         let distance = from.abs_diff(to);

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::driver::failed;
-use super::launch::Ptr;
+use super::memory::Span;
 use crate::device::DeviceError;
 use cudarc::driver::{CudaEvent, CudaStream, result, sys};
 use std::collections::VecDeque;
@@ -50,11 +50,12 @@ impl Piece {
     }
 
     /// Copies bytes to its front, once the device is done with it, and from there to the device.
-    pub(super) fn send(&mut self, bytes: &[u8], to: Ptr) -> Result<(), DeviceError> {
+    pub(super) fn send(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         assert!(bytes.len() <= self.bytes, "a piece has {} bytes", self.bytes);
+        let to = to.part(0..bytes.len() as u64).first();
         self.wait()?;
         self.loose = true;
-        // SAFETY: within the allocation, and the device is done with it. The target is the caller's, and what is
+        // SAFETY: within the allocation, and the device is done with it. The target is as large, and what is
         // copied from stays as it is until the device is done.
         unsafe {
             self.memory.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -66,10 +67,11 @@ impl Piece {
     }
 
     /// Has the device copy as many bytes as `to` has from its memory.
-    pub(super) fn fetch(&mut self, from: Ptr, to: Range<usize>) -> Result<(), DeviceError> {
+    pub(super) fn fetch(&mut self, from: Span<'_>, to: Range<usize>) -> Result<(), DeviceError> {
         assert!(to.start <= to.end && to.end <= self.bytes, "a piece has {} bytes", self.bytes);
+        let from = from.part(0..to.len() as u64).first();
         self.loose = true;
-        // SAFETY: within the allocation, which is not read before the device is done. The source is the caller's.
+        // SAFETY: within the allocation, which is not read before the device is done. The source is as large.
         unsafe {
             let target = self.memory.add(to.start).cast();
             sys::cuMemcpyDtoHAsync_v2(target, from.0, to.len(), self.stream.cu_stream())
@@ -204,8 +206,8 @@ mod tests {
             let mut piece = pool.try_take().unwrap().expect("the one there was is gone");
             assert!(pool.try_take().unwrap().is_none());
             // Work that the copy has to wait for.
-            gpu.memory().zero(gpu.at(0), BEFORE).unwrap();
-            piece.fetch(gpu.at(0), 0..4096).unwrap();
+            gpu.memory().zero(gpu.span(0..BEFORE)).unwrap();
+            piece.fetch(gpu.span(0..4096), 0..4096).unwrap();
             // As when the next copy fails.
             drop(piece);
         }
@@ -219,8 +221,8 @@ mod tests {
         let mut pool = Pool::new(gpu.events().clone(), 4096, 2);
         let (mut out, mut back) = (pool.take().unwrap(), pool.take().unwrap());
         let bytes: Vec<u8> = (0..4096).map(|i| (i % 251) as u8).collect();
-        out.send(&bytes, gpu.at(0)).unwrap();
-        back.fetch(gpu.at(0), 96..4096).unwrap();
+        out.send(&bytes, gpu.span(0..4096)).unwrap();
+        back.fetch(gpu.span(0..4000), 96..4096).unwrap();
         assert_eq!(back.read(96..4096).unwrap(), &bytes[..4000]);
         assert_eq!(back.read(0..96).unwrap(), [0; 96]);
         out.lend().unwrap();

@@ -47,8 +47,8 @@ impl Reads {
             return Ok(false);
         }
         let Some(mut piece) = self.pool.try_take()? else { return Ok(false) };
-        piece.fetch(gpu.first(from), VALUE..VALUE + bytes)?;
-        piece.fetch(gpu.fault(), FAULT)?;
+        piece.fetch(gpu.span_of(from)?, VALUE..VALUE + bytes)?;
+        piece.fetch(gpu.memory().faults(), FAULT)?;
         piece.lend()?;
         self.awaited.push_back(Read { piece, bytes, layout: from.layout });
         Ok(true)

@@ -6,7 +6,7 @@ use super::launch::Ptr;
 use crate::device::DeviceError;
 
 /// Parts begin at multiples of this, as tensors do: cuBLAS wants it of its workspace.
-const ALIGNMENT: u64 = 256;
+pub(super) const ALIGNMENT: u64 = 256;
 
 /// Bytes that a part takes.
 pub(crate) const fn padded(bytes: u64) -> u64 {
@@ -15,16 +15,19 @@ pub(crate) const fn padded(bytes: u64) -> u64 {
 
 /// What is left of a workspace.
 #[derive(Debug)]
-pub struct Scratch {
+pub(crate) struct Scratch {
     next: Ptr,
     left: u64,
 }
 
 impl Scratch {
     /// All of a run's.
+    ///
+    /// # Panics
+    /// If it reaches outside the memory.
     pub(crate) fn of(gpu: &Gpu, run: &Operands<'_>) -> Self {
-        let bytes = run.workspace.end.saturating_sub(run.workspace.start);
-        Self { next: gpu.at(run.workspace.start), left: bytes }
+        let all = gpu.span(run.workspace.clone());
+        Self { next: all.first(), left: all.bytes() }
     }
 
     /// The next part. The last one may be as long as it is: workspaces need not end at a multiple.

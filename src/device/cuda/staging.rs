@@ -1,10 +1,11 @@
 //! Host copies go through pinned memory: beside the budget, but no more than half a GiB.
 
-use super::launch::Ptr;
+use super::memory::Span;
 use super::pinned::{Piece, Pool};
 use crate::device::DeviceError;
 use cudarc::driver::CudaStream;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes copied at a time: so few that the host fills one piece while the device takes another.
@@ -42,25 +43,31 @@ impl Staging {
 
     /// Copies bytes to the device, in the stream's order. They may change as soon as this returns. It waits for
     /// the device only where a great deal is on its way already.
-    pub(super) fn upload(&mut self, bytes: &[u8], to: Ptr) -> Result<(), DeviceError> {
+    ///
+    /// # Panics
+    /// If there is less room.
+    pub(super) fn upload(&mut self, bytes: &[u8], to: Span<'_>) -> Result<(), DeviceError> {
         for (i, chunk) in bytes.chunks(LARGE).enumerate() {
             let pool = self.pool(chunk.len());
             let mut piece = pool.take()?;
-            piece.send(chunk, to.plus((i * LARGE) as u64))?;
+            piece.send(chunk, to.part(chunk_at(i, chunk)))?;
             pool.lend(piece)?;
         }
         Ok(())
     }
 
     /// Copies bytes from the device, once all that was given before is done. Waits for it.
-    pub(super) fn download(&mut self, from: Ptr, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(super) fn download(&mut self, from: Span<'_>, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let mut ahead: VecDeque<(Piece, &mut [u8])> = VecDeque::new();
         for (i, chunk) in bytes.chunks_mut(LARGE).enumerate() {
             if ahead.len() == AHEAD {
                 self.collect(&mut ahead)?;
             }
             let mut piece = self.pool(chunk.len()).take()?;
-            piece.fetch(from.plus((i * LARGE) as u64), 0..chunk.len())?;
+            piece.fetch(from.part(chunk_at(i, chunk)), 0..chunk.len())?;
             piece.lend()?;
             ahead.push_back((piece, chunk));
         }
@@ -77,4 +84,10 @@ impl Staging {
         self.pool(chunk.len()).put_back(piece);
         Ok(())
     }
+}
+
+/// Where chunk number `i` is among all bytes.
+fn chunk_at(i: usize, chunk: &[u8]) -> Range<u64> {
+    let start = (i * LARGE) as u64;
+    start..start + chunk.len() as u64
 }

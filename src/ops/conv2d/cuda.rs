@@ -56,10 +56,10 @@ pub(super) fn run(
 ) -> Result<(), DeviceError> {
     let [a, b, result] = [&run.inputs[0], &run.inputs[1], &run.outputs[0]];
     let task = task(kind, shape, [&a.layout, &b.layout]);
-    let at = Addresses { inputs: [gpu.first(a), gpu.first(b)], result: gpu.first(result) };
     if shape.is_empty() {
-        return gpu.memory().zero(at.result, result.layout.bytes());
+        return gpu.zero(result);
     }
+    let at = Addresses { inputs: [gpu.first(a), gpu.first(b)], result: gpu.first(result) };
     let libraries = Arc::clone(gpu.libraries());
     if let Some(mut dnn) = dnn(&libraries, &task)
         && dnn.takes(&task, columns::workspace(&task))?

@@ -82,8 +82,7 @@ impl Kernel for Contiguous {
         gpu: &mut device::cuda::Gpu,
         run: &device::cuda::Operands<'_>,
     ) -> Result<(), DeviceError> {
-        let (y, x) = (&run.outputs[0], &run.inputs[0]);
-        super::cuda::copy(gpu, gpu.first(y), gpu.first(x), &x.layout)
+        super::cuda::contiguous(gpu, &run.outputs[0], &run.inputs[0])
     }
 }
 

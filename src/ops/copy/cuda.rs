@@ -13,7 +13,11 @@ use crate::layout::{DType, Dims, Layout};
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 
 /// Copies the elements of `layout` to `out`, packed in row-major order. The first is at `x`.
-pub(in crate::ops) fn copy(
+///
+/// # Safety
+/// The elements are those of an operand of the run at hand, and there is room for as many at `out`, in an output or the
+/// workspace.
+pub(in crate::ops) unsafe fn copy(
     gpu: &mut Gpu,
     out: Ptr,
     x: Ptr,
@@ -25,7 +29,7 @@ pub(in crate::ops) fn copy(
     }
     if layout.is_contiguous() {
         let grid = Grid::of_blocks(count.div_ceil(TILE));
-        // SAFETY: the kernel's parameters; it writes and reads `count` elements.
+        // SAFETY: the kernel's parameters; it writes and reads `count` elements, which are there as the caller promises.
         return unsafe { gpu.launch(FAMILY.kernel("copy_packed"), grid, &[&out, &x, &count]) };
     }
     if let Some((turn, tiles)) = Turn::new(layout) {
@@ -90,6 +94,12 @@ impl Turn {
         };
         Some((turn, count))
     }
+}
+
+/// `y` are the elements of `x`, packed.
+pub(super) fn contiguous(gpu: &mut Gpu, y: &Place, x: &Place) -> Result<(), DeviceError> {
+    // SAFETY: all of `x` and of `y`, which has as many elements.
+    unsafe { copy(gpu, gpu.first(y), gpu.first(x), &x.layout) }
 }
 
 /// `y` is `x` padded with zeros: `before` entries in front along `axis`, and the rest behind.

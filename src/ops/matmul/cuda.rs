@@ -23,15 +23,16 @@ pub(super) fn workspace(a: &Layout, b: &Layout, y: &Layout) -> u64 {
 /// Runs a matrix product, in order after all work given to the GPU before.
 pub(super) fn product(gpu: &mut Gpu, run: &Operands<'_>) -> Result<(), DeviceError> {
     let [a, b, y] = [&run.inputs[0], &run.inputs[1], &run.outputs[0]];
-    let [mut first_a, mut first_b, first_y] = [gpu.first(a), gpu.first(b), gpu.first(y)];
     let Some(plan) = Plan::new(&a.layout, &b.layout, &y.layout) else {
-        return gpu.memory().zero(first_y, y.layout.bytes());
+        return gpu.zero(y);
     };
+    let [mut first_a, mut first_b, first_y] = [gpu.first(a), gpu.first(b), gpu.first(y)];
     let mut scratch = Scratch::of(gpu, run);
     for (operand, first) in [(&plan.a, &mut first_a), (&plan.b, &mut first_b)] {
         if let Some(layout) = &operand.packed_from {
             let packed = scratch.take(layout.bytes())?;
-            copy(gpu, packed, *first, layout)?;
+            // SAFETY: the operand, and room for all of it in the workspace.
+            unsafe { copy(gpu, packed, *first, layout)? };
             *first = packed;
         }
     }

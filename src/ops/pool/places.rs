@@ -1,4 +1,4 @@
-//! From windows to the pixels of their maxima, and back: each is the gradient of the other.
+//! From windows to the places of their largest elements, and back: each is the gradient of the other.
 
 use super::{Case, Pool2d, absurd, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
@@ -8,14 +8,13 @@ use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh, rank, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample, floats, ints};
+use crate::ops::samples::{Draw, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: the gradient of
-/// [`MaxPool2d`](super::MaxPool2d). Each element of `dy` is added to the pixel `h * width + w` that `argmax` gives. The
-/// run fails if that is outside the image. It must not be outside the element's window: the result then differs between
-/// devices.
+/// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to its
+/// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
+/// its own window is not allowed, and its effect differs between devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool2dGrad {
     /// The pooling.
@@ -24,10 +23,11 @@ pub struct MaxPool2dGrad {
     pub input: [usize; 2],
 }
 
-/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: `y` is the pixel `h * width + w` of `x` that
-/// `argmax` gives. The run fails if that is outside the image. It must not be outside the element's window.
+/// `(argmax i32 [n, c, h', w'], x [n, c, h, w]) -> (y [n, c, h', w'])`: `y` is the element of `x` at the place
+/// `h * width + w` of its image that `argmax` says. A place outside the image is an error of the run; one inside the
+/// image but outside its own window is not allowed.
 ///
-/// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`, and [`MaxPool2dGrad`] is its own with respect to `x`.
+/// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`; its own, with respect to `x`, is [`MaxPool2dGrad`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool2dPick {
     /// The pooling.
@@ -66,18 +66,13 @@ impl Definition for MaxPool2dGrad {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let of = |case: &Case| {
-            // Some are outside their windows, where devices differ. Tests compare a device with itself here.
-            let argmax = ints(&case.y, case.pixels());
-            Sample::new(Self::of(case), [argmax, floats(&case.y)])
-        };
+        let of = |case: &Case| Sample::new(Self::of(case), [case.places(), floats(&case.y)]);
         Case::all().iter().map(of).collect()
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
         let case = Case::draw_overlapping(draw);
-        let argmax = ints(&case.y, case.pixels());
-        Sample::new(Self::of(&case), [argmax, draw.packed(case.y)])
+        Sample::new(Self::of(&case), [case.places(), draw.packed(case.y)])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -152,17 +147,14 @@ impl Definition for MaxPool2dPick {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let of = |case: &Case| {
-            let argmax = ints(&case.y, case.pixels());
-            Sample::new(Self { pool: case.pool }, [argmax, floats(&case.x)])
-        };
+        let of =
+            |case: &Case| Sample::new(Self { pool: case.pool }, [case.places(), floats(&case.x)]);
         Case::all().iter().map(of).collect()
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
         let case = Case::draw_overlapping(draw);
-        let argmax = ints(&case.y, case.pixels());
-        Sample::new(Self { pool: case.pool }, [argmax, draw.packed(case.x)])
+        Sample::new(Self { pool: case.pool }, [case.places(), draw.packed(case.x)])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -199,7 +191,7 @@ impl Registered for MaxPool2dPick {
     }
 }
 
-/// A rule for the second input alone: `argmax` has no gradient.
+/// Of the second input alone: places have none.
 fn of_second(rule: impl Fn(&Tensor) -> Result<Tensor, Error> + Send + Sync + 'static) -> Gradient {
     Gradient::of_first(move |g| Ok(InputGradients::from_iter([None, Some(rule(g)?)])))
 }
