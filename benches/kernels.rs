@@ -162,7 +162,8 @@ fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, Device
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let workspace = workspace.start..workspace.start + bytes;
-        let call = Call { op, inputs: &inputs, outputs: &outputs, workspace, timed: true };
+        let call =
+            Call { op, inputs: &inputs, outputs: &outputs, flops: 0.0, workspace, timed: true };
         device.execute(call)?;
         device.sync()?;
         times.extend(device.take_time());

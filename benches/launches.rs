@@ -114,8 +114,14 @@ fn bare<D: Device<Op = Op, Host = HostTensor>>(mut device: D, elements: usize) -
         let start = Instant::now();
         for i in 0..OPS as usize {
             let (inputs, outputs) = ([places[i % 2]], [places[1 - i % 2]]);
-            let call =
-                Call { op: &op, inputs: &inputs, outputs: &outputs, workspace: 0..0, timed: false };
+            let call = Call {
+                op: &op,
+                inputs: &inputs,
+                outputs: &outputs,
+                flops: 0.0,
+                workspace: 0..0,
+                timed: false,
+            };
             device.execute(call).expect("a relu runs");
         }
         let given = start.elapsed().as_secs_f64();

@@ -36,7 +36,11 @@ impl Run<'_> {
     /// Bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.inputs.iter().chain(self.outputs).map(Layout::bytes).fold(0, u64::saturating_add)
+        let mut bytes = 0u64;
+        for layouts in [self.inputs, self.outputs] {
+            layouts.iter().for_each(|layout| bytes = bytes.saturating_add(layout.bytes()));
+        }
+        bytes
     }
 }
 

@@ -38,6 +38,8 @@ pub struct Call<'a, O> {
     pub inputs: &'a [Place],
     /// Where the outputs go. Disjoint from each other, and from all inputs but their own old value.
     pub outputs: &'a [Place],
+    /// Floating-point operations, as the op states them: what a device that only counts goes by.
+    pub flops: f64,
     /// Scratch bytes, as many as [`Device::workspace`] asked for; contents undefined.
     pub workspace: Range<u64>,
     /// Whether the caller wants to know how long it takes. A device that measures at no cost may always answer.

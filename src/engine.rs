@@ -103,6 +103,8 @@ pub struct Engine<D: Device> {
     leaves_to_be: Vec<StorageKey>,
     /// Of the operands of a run, kept to reuse its memory.
     places: Vec<Place>,
+    /// Lists of paths that are gone, empty: kept to reuse their memory, one for each new path.
+    spare: Vec<Vec<Layout>>,
     /// Empty between commands; kept to reuse its memory.
     cascade: regenerate::Cascade,
     /// Asked before each run of a regeneration whether to give it up.
@@ -149,7 +151,7 @@ impl<D: Device> Work<D> {
 struct Body<D: Device> {
     work: Work<D>,
     /// Of the inputs, then of the outputs. In one piece on the heap: layouts are large.
-    layouts: Box<[Layout]>,
+    layouts: Vec<Layout>,
     inputs: usize,
 }
 
@@ -157,8 +159,8 @@ impl<D: Device> Body<D> {
     fn new(work: Work<D>, inputs: Vec<Layout>, outputs: impl Iterator<Item = Layout>) -> Self {
         let count = inputs.len();
         let mut layouts = inputs;
-        layouts.extend(outputs);
-        Self { work, layouts: layouts.into_boxed_slice(), inputs: count }
+        outputs.for_each(|layout| layouts.push(layout));
+        Self { work, layouts, inputs: count }
     }
 
     fn inputs(&self) -> &[Layout] {
@@ -171,6 +173,9 @@ impl<D: Device> Body<D> {
 }
 
 type Layouts = SmallVec<[Layout; 2]>;
+
+/// Lists of layouts that are kept to be used again, at most: those of the paths of a step of a large network.
+const MOST_SPARE: usize = 4096;
 
 impl<D: Device> Engine<D> {
     /// An engine over `device`, which is told to reserve the budget.
@@ -220,6 +225,7 @@ impl<D: Device> Engine<D> {
             recomputed: late::Recomputed::default(),
             leaves_to_be: Vec::new(),
             places: Vec::new(),
+            spare: Vec::new(),
             cascade: regenerate::Cascade::default(),
             interrupt: None,
             settings,
@@ -324,7 +330,23 @@ impl<D: Device> Engine<D> {
 
     /// Fails if nothing works any more.
     fn working(&self) -> Result<(), Error> {
-        self.broken.clone().map_or(Ok(()), Err)
+        match &self.broken {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// An empty list.
+    fn layouts(&mut self) -> Vec<Layout> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a list back.
+    fn reuse(&mut self, mut layouts: Vec<Layout>) {
+        if self.spare.len() < MOST_SPARE {
+            layouts.clear();
+            self.spare.push(layouts);
+        }
     }
 
     fn tensor(&self, key: TensorKey) -> Result<TensorInfo, Error> {

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,10 +76,11 @@ impl<D: Device> Interpreter<D> {
 
     /// Executes commands until all senders are gone, or it cannot go on. Returns why, if that is so.
     pub fn run(mut self, commands: &Commands<D>) -> Option<String> {
-        while let Some(message) = self.next(commands) {
-            if let Some(why) = self.obey(message) {
-                return Some(why);
-            }
+        let mut at_hand = IDLING;
+        match catch_unwind(AssertUnwindSafe(|| self.obey_all(commands, &mut at_hand))) {
+            Ok(None) => {}
+            Ok(Some(broken)) => return Some(broken.to_string()),
+            Err(panic) => return Some(format!("{at_hand} panicked: {}", words(&*panic))),
         }
         while !self.readers.is_empty() {
             std::thread::sleep(PATIENCE);
@@ -93,17 +95,36 @@ impl<D: Device> Interpreter<D> {
         None
     }
 
-    /// The next command, once there is one. Readers are answered meanwhile, and handles that an idle program
-    /// drops are deleted. `None`: there will be no more.
-    fn next(&mut self, commands: &Commands<D>) -> Option<Message<D::Op, D::Host>> {
+    /// Does as it is told until there is nothing more to do, or nothing can go on: then it returns why. `at_hand` is
+    /// what it is doing.
+    fn obey_all(&mut self, commands: &Commands<D>, at_hand: &mut &'static str) -> Option<Error> {
         loop {
-            let patience = if self.readers.is_empty() { IDLE } else { PATIENCE };
             if !self.readers.is_empty() && self.asked.elapsed() >= PATIENCE {
                 self.answer_readers();
             }
             // Without a look at the clock where there is a command, as there mostly is.
-            if let Ok(message) = commands.try_recv() {
-                return Some(message);
+            match commands.try_recv() {
+                Ok(message) => self.obey(message, at_hand),
+                Err(_) => {
+                    *at_hand = IDLING;
+                    let message = self.wait(commands)?;
+                    self.obey(message, at_hand);
+                }
+            }
+            if let Some(broken) = self.engine.broken() {
+                return Some(broken.clone());
+            }
+        }
+    }
+
+    /// The next command, once there is one. Readers are answered meanwhile, and handles that an idle program
+    /// drops are deleted. `None`: there will be no more.
+    #[cold]
+    fn wait(&mut self, commands: &Commands<D>) -> Option<Message<D::Op, D::Host>> {
+        loop {
+            let patience = if self.readers.is_empty() { IDLE } else { PATIENCE };
+            if !self.readers.is_empty() && self.asked.elapsed() >= PATIENCE {
+                self.answer_readers();
             }
             match commands.recv_timeout(patience) {
                 Ok(message) => return Some(message),
@@ -123,18 +144,6 @@ impl<D: Device> Interpreter<D> {
                     recv(self.home.woken()) -> _ => {}
                 },
             }
-        }
-    }
-
-    /// Does as a message says. Returns why nothing can go on, if that is so.
-    fn obey(&mut self, message: Message<D::Op, D::Host>) -> Option<String> {
-        self.control.next_command();
-        self.delete(message.deleted);
-        let command = message.command;
-        let kind = command.kind();
-        match catch_unwind(AssertUnwindSafe(|| self.execute(command))) {
-            Ok(()) => self.engine.broken().map(Error::to_string),
-            Err(panic) => Some(format!("{kind} panicked: {}", words(&*panic))),
         }
     }
 
@@ -162,8 +171,11 @@ impl<D: Device> Interpreter<D> {
         self.asked = Instant::now();
     }
 
-    fn execute(&mut self, command: Command<D::Op, D::Host>) {
-        match command {
+    fn obey(&mut self, message: Message<D::Op, D::Host>, at_hand: &mut &'static str) {
+        self.control.next_command();
+        *at_hand = message.command.kind();
+        self.delete(message.deleted);
+        match message.command {
             Command::Put { id, host, leaf } => {
                 let bytes = D::layout_of(&host).bytes();
                 let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
@@ -178,7 +190,10 @@ impl<D: Device> Interpreter<D> {
                     self.record(|_| Event::Commit { tensor: id });
                 }
             }
-            Command::Apply(call) => self.apply(call),
+            // All but the op from where it is: it is large, and by far the most frequent.
+            Command::Apply(Call { op, ref inputs, ref consumed, ref outputs, ref made }) => {
+                self.apply(op, inputs, consumed, outputs, made);
+            }
             Command::UpdateAll(calls) => self.update_all(calls),
             Command::Replace { target, consumed, value, made } => {
                 let replaced = self.replace(target, consumed, value, made);
@@ -235,23 +250,31 @@ impl<D: Device> Interpreter<D> {
         }
     }
 
-    fn apply(&mut self, call: Call<D::Op>) {
-        let Call { op, inputs, consumed, outputs, made } = call;
-        let keys = match self.give(&inputs, &consumed, &outputs) {
+    fn apply(
+        &mut self,
+        op: D::Op,
+        inputs: &[u64],
+        consumed: &Consumed,
+        outputs: &Outputs,
+        made: &Range<u64>,
+    ) {
+        let keys = match self.give(inputs, consumed, outputs) {
             Ok(keys) => keys,
             Err(error) => return self.engine.fail(error),
         };
         let name = self.recorder.is_some().then(|| op.name().to_owned());
-        match self.engine.issue(op, &keys, &outputs) {
+        match self.engine.issue(op, &keys, outputs) {
             Ok(new) => {
-                self.tensors.extend(made.iter().copied().zip(new.iter().copied()));
+                for (id, &key) in made.clone().zip(&new) {
+                    self.tensors.insert(id, key);
+                }
                 if let Some(op) = name {
-                    let given = Given { inputs: &inputs, keys: &keys, outputs: &outputs };
-                    self.record_apply(op, given, &consumed, &made, &new);
+                    let given = Given { inputs, keys: &keys, outputs };
+                    self.record_apply(op, given, consumed, made.clone(), &new);
                 }
             }
             Err(error) => {
-                self.take_back(&keys, &outputs, &made);
+                self.take_back(&keys, outputs, made.clone());
                 self.engine.fail(error);
             }
         }
@@ -281,16 +304,16 @@ impl<D: Device> Interpreter<D> {
                 for (((name, inputs, consumed, outputs, made), keys), new) in
                     rest.into_iter().zip(keys).zip(new)
                 {
-                    self.tensors.extend(made.iter().copied().zip(new.iter().copied()));
+                    self.tensors.extend(made.clone().zip(new.iter().copied()));
                     if let Some(op) = name {
                         let given = Given { inputs: &inputs, keys: &keys, outputs: &outputs };
-                        self.record_apply(op, given, &consumed, &made, &new);
+                        self.record_apply(op, given, &consumed, made, &new);
                     }
                 }
             }
             Err(error) => {
-                for ((_, _, _, outputs, made), keys) in rest.iter().zip(&keys) {
-                    self.take_back(keys, outputs, made);
+                for ((_, _, _, outputs, made), keys) in rest.into_iter().zip(&keys) {
+                    self.take_back(keys, &outputs, made);
                 }
                 self.engine.fail(error);
             }
@@ -354,9 +377,10 @@ impl<D: Device> Interpreter<D> {
         consumed: &Consumed,
         outputs: &Outputs,
     ) -> Result<SmallVec<[TensorKey; 4]>, Error> {
-        let keys: Result<SmallVec<[TensorKey; 4]>, _> =
-            inputs.iter().map(|&id| self.key(id)).collect();
-        let mut keys = keys?;
+        let mut keys = SmallVec::<[TensorKey; 4]>::new();
+        for &id in inputs {
+            keys.push(self.key(id)?);
+        }
         for output in outputs {
             if let Output::InPlace { input } = *output {
                 if consumed.contains(input) {
@@ -371,8 +395,8 @@ impl<D: Device> Interpreter<D> {
     }
 
     /// An op was not even issued: what was to be updated goes on naming the old value.
-    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: &[u64]) {
-        for (output, &id) in outputs.iter().zip(made) {
+    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: Range<u64>) {
+        for (output, id) in outputs.iter().zip(made) {
             if let Output::InPlace { input } = *output {
                 self.tensors.insert(id, keys[input]);
             }
@@ -384,11 +408,11 @@ impl<D: Device> Interpreter<D> {
         op: String,
         given: Given<'_>,
         consumed: &Consumed,
-        made: &[u64],
+        made: Range<u64>,
         new: &Keys,
     ) {
         let outputs = (given.outputs.iter().zip(made).zip(new))
-            .map(|((output, &tensor), &key)| {
+            .map(|((output, tensor), &key)| {
                 let layout = self.engine.layout(key).expect("just made");
                 let source = match *output {
                     Output::Fresh(_) => Source::Fresh,
@@ -440,6 +464,7 @@ impl<D: Device> Interpreter<D> {
 
 /// Who panicked.
 const RECORDER: &str = "the recorder";
+const IDLING: &str = "the worker";
 
 /// What an op was given.
 struct Given<'a> {
@@ -477,19 +502,20 @@ mod tests {
             inputs: [input].into_iter().collect(),
             consumed: Consumed::default(),
             outputs: [output].into_iter().collect(),
-            made: [made].into_iter().collect(),
+            made: made..made + 1,
+        };
+        let mut obey = |command| {
+            interpreter.obey(Message { deleted: Ids::new(), command }, &mut "");
+            interpreter.engine.take_failure()
         };
         let turned = Layout::contiguous(DType::F32, [2, 3]).permute(&[1, 0]).unwrap();
         let view = Output::View { input: 0, layout: turned };
-        interpreter.execute(Command::Put { id: 0, host, leaf: false });
-        interpreter.execute(Command::Apply(call(Contiguous.into(), 0, view, 1)));
+        assert!(obey(Command::Put { id: 0, host, leaf: false }).is_none());
+        assert!(obey(Command::Apply(call(Contiguous.into(), 0, view, 1))).is_none());
         // Another handle keeps the old value, and what is not contiguous is not updated.
         let update = |made| call(Accumulate.into(), 1, Output::InPlace { input: 0 }, made);
-        for command in [Command::Apply(update(2)), Command::UpdateAll(vec![update(3)])] {
-            interpreter.execute(command);
-            assert!(matches!(interpreter.engine.take_failure(), Some(Error::Op(_))));
-            assert!(interpreter.engine.take_failure().is_none(), "it is told once");
-        }
+        assert!(matches!(obey(Command::Apply(update(2))), Some(Error::Op(_))));
+        assert!(matches!(obey(Command::UpdateAll(vec![update(3)])), Some(Error::Op(_))));
         assert_eq!(interpreter.engine.stats().tensors, 4, "two of them are names of the view");
         interpreter.delete((0..4).collect());
         assert_eq!(interpreter.engine.stats().tensors, 0);

@@ -217,13 +217,14 @@ impl Layout {
     /// Whether the elements lie packed in row-major order (from `offset` on).
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
-        self.elements() == 0
-            || self
-                .shape
-                .iter()
-                .zip(self.strides.iter())
-                .zip(row_major(&self.shape).iter())
-                .all(|((&n, &stride), &packed)| n == 1 || stride == packed)
+        let mut packed = 1usize;
+        for (&n, &stride) in self.shape.iter().zip(self.strides.iter()).rev() {
+            if n != 1 && stride != packed {
+                return self.elements() == 0;
+            }
+            packed = packed.saturating_mul(n);
+        }
+        true
     }
 
     /// The same elements with dimensions reordered: dimension `i` of the result is `axes[i]` of this.
@@ -367,5 +368,27 @@ mod tests {
         assert!(row.broadcast_to(&shape(&[3, 2])).is_none());
         let scalar = Layout::contiguous(DType::F32, []);
         assert_eq!((scalar.elements(), scalar.span()), (1, 1));
+    }
+
+    #[test]
+    fn what_lies_packed_and_in_order_is_contiguous() {
+        for n in 0..64 {
+            let whole = Layout::contiguous(DType::F32, [n % 4, n / 4 % 4, n / 16]);
+            for axes in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                let turned = whole.permute(&axes).unwrap();
+                for (axis, size) in turned.shape().iter().enumerate() {
+                    for len in 0..=*size {
+                        let part = turned.slice(axis, size - len, len).unwrap();
+                        let ([a, b, c], s) = ([0, 1, 2].map(|i| part.shape()[i]), part.strides());
+                        let places = (0..a).flat_map(|i| {
+                            (0..b).flat_map(move |j| {
+                                (0..c).map(move |k| i * s[0] + j * s[1] + k * s[2])
+                            })
+                        });
+                        assert_eq!(part.is_contiguous(), places.eq(0..a * b * c), "{part:?}");
+                    }
+                }
+            }
+        }
     }
 }

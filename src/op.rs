@@ -31,7 +31,7 @@ pub enum Output {
 pub use smallvec::{SmallVec, smallvec};
 
 /// The outputs of an op, in order.
-pub type Outputs = SmallVec<[Output; 2]>;
+pub type Outputs = SmallVec<[Output; 1]>;
 
 /// An operation on tensors.
 ///

@@ -115,7 +115,7 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
-    /// Whether anything may be evicted at all.
+    /// Whether anything may be evicted at all. A policy that says no is told nothing. Must always return the same.
     fn evicts(&self) -> bool {
         true
     }

@@ -22,11 +22,12 @@ use crate::error::{Error, HandleError};
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::{Operation, Output, Outputs, check_outputs};
-use crate::ops::{Home, Log, Op, Runs, Tensor, Tensors};
+use crate::ops::{Home, Ids, Log, Op, Runs, Tensor, Tensors};
 use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -286,13 +287,17 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         if let Some(input) = inputs.iter().position(|t| t.runtime() != self.home.number()) {
             return Err(HandleError::Foreign { op: op.name().to_owned(), input }.into());
         }
-        let layouts: SmallVec<[Layout; 3]> = inputs.iter().map(|t| *t.layout()).collect();
+        let mut layouts = SmallVec::<[Layout; 3]>::new();
+        for input in inputs {
+            layouts.push(*input.layout());
+        }
         let outputs = inferred(op, &layouts)??;
         check_outputs(op, |input| layouts.get(input), &outputs)?;
         Ok(outputs)
     }
 
     /// An op as a command, and handles to its outputs.
+    #[inline(always)] // Else what is large is copied on its way through.
     fn call(
         &self,
         op: O,
@@ -306,17 +311,20 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
                 Layout::contiguous(inputs[input].dtype(), *inputs[input].layout().shape())
             }
         };
-        let made: Tensors = outputs.iter().map(|output| self.new_tensor(layout(output))).collect();
-        let inputs = inputs.iter().map(|t| t.id()).collect();
-        let ids = made.iter().map(Tensor::id).collect();
-        (Call { op, inputs, consumed, outputs, made: ids }, made)
+        let ids = new_ids(outputs.len());
+        let mut made = Tensors::new();
+        for (output, id) in outputs.iter().zip(ids.clone()) {
+            made.push(Tensor::new(id, layout(output), Arc::clone(&self.home)));
+        }
+        let mut read = Ids::new();
+        for input in inputs {
+            read.push(input.id());
+        }
+        (Call { op, inputs: read, consumed, outputs, made: ids }, made)
     }
 
     fn new_tensor(&self, layout: Layout) -> Tensor {
-        // Unique in the process, so that tapes and gradients do not confuse tensors of different runtimes.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Tensor::new(id, layout, Arc::clone(&self.home))
+        Tensor::new(new_ids(1).start, layout, Arc::clone(&self.home))
     }
 
     fn own(&self, tensor: &Tensor, what: &str) -> Result<u64, Error> {
@@ -329,6 +337,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
 
     /// Sends a command, with the handles that were dropped since the last one. Commands that use them were sent before
     /// they were dropped, so the order is right.
+    #[inline(always)] // As above.
     fn send(&self, command: Command<O, H>) -> Result<(), Error> {
         let deleted = self.home.take();
         let sender = self.sender.as_ref().expect("there until dropped");
@@ -351,6 +360,14 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     fn next_random(&self) -> (u64, u64) {
         (self.seed, self.next_random.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// Numbers for so many tensors: unique in the process, so that a tape or gradients never mistake another runtime's
+/// tensor.
+fn new_ids(count: usize) -> Range<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let first = NEXT.fetch_add(count as u64, Ordering::Relaxed);
+    first..first + count as u64
 }
 
 impl Runs for Shared<Op, HostTensor> {

@@ -112,6 +112,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             op,
             inputs: &read,
             outputs: &written,
+            flops: 0.0,
             workspace: workspace..workspace + scratch,
             timed: false,
         };

@@ -118,7 +118,8 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             self.device.write(&guard, place)?;
         }
         let workspace = scratch..scratch + bytes;
-        let call = Call { op, inputs: &inputs, outputs: &outputs, workspace, timed: true };
+        let call =
+            Call { op, inputs: &inputs, outputs: &outputs, flops: 0.0, workspace, timed: true };
         self.device.execute(call)?;
         let outputs = outputs.into_iter().map(|place| self.device.read(place)).collect();
         for place in guards {

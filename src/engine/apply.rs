@@ -67,10 +67,14 @@ impl<D: Device> Engine<D> {
         self.working()?;
         let read = self.inputs(&op, inputs, outputs)?;
         Ok(match kind_of(outputs) {
-            Kind::Views => match self.views_of_a_part(&op, &read)? {
-                Some(outputs) => self.views(&read, &outputs),
-                None => self.views(&read, outputs),
-            },
+            Kind::Views => {
+                let keys = match self.views_of_a_part(&op, &read)? {
+                    Some(outputs) => self.views(&read, &outputs),
+                    None => self.views(&read, outputs),
+                };
+                self.reuse(read.layouts);
+                keys
+            }
             Kind::InPlace => match self.try_update(op, inputs, &read, outputs) {
                 Ok(keys) => keys,
                 Err(skipped) => {
@@ -89,11 +93,9 @@ impl<D: Device> Engine<D> {
         keys: &[TensorKey],
         outputs: &Outputs,
     ) -> Result<Inputs, Error> {
-        let mut inputs = Inputs {
-            storages: StorageKeys::new(),
-            // With room for the layouts of the outputs.
-            layouts: Vec::with_capacity(keys.len() + outputs.len()),
-        };
+        let mut inputs = Inputs { storages: StorageKeys::new(), layouts: self.layouts() };
+        // With room for those of the outputs.
+        inputs.layouts.reserve_exact(keys.len() + outputs.len());
         for &key in keys {
             let tensor = self.table.tensor(key).ok_or(HandleError::Unknown)?;
             inputs.storages.push(tensor.storage);
@@ -155,7 +157,7 @@ impl<D: Device> Engine<D> {
         }
         let path = self.table.add_path(sources.iter().copied(), made.iter().copied());
         let result = self.ensure(&sources).and_then(|()| {
-            let result = self.run_path_of(path, &body);
+            let result = self.run_path_of(path, &body, &sources);
             self.release_pins(&sources);
             result
         });

@@ -10,7 +10,7 @@
 //! all after the first 9 MB can still be evicted. When the last storage that needs such a slot goes, the
 //! slot goes too (a *real* delete), and then perhaps its own inputs.
 
-use super::{Engine, PathKey, Residence, StorageKey, TensorKey};
+use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
 use smallvec::{SmallVec, smallvec};
 
@@ -74,12 +74,11 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             self.tell_forgotten(key);
-            let last_output_of = self.table.cut(key);
-            if let Some(block) = self.table.set_absent(key, Residence::Evicted) {
+            let (held, last_output_of) = self.table.remove_storage(key);
+            if let Some(block) = held {
                 self.space.free(block);
             }
             self.reasons.remove(key);
-            self.table.storages.remove(key);
             if let Some(path) = last_output_of {
                 self.table.remove_path(path, |storage| unneeded.push(storage));
                 self.remove_body(path);

@@ -117,6 +117,9 @@ impl<D: Device> Engine<D> {
 
     /// Tells the policy what happened, and takes note of the scores that it reports as lowered.
     pub(super) fn tell(&mut self, what: impl FnOnce(&mut dyn Policy, View<'_>, &mut Lowered)) {
+        if !self.evicts {
+            return;
+        }
         let view = View { table: &self.table, now: self.now, space: &self.space };
         let (policy, lowered) = (&mut *self.policy, &mut self.lowered);
         if let Err(error) = caught(POLICY, || what(policy, view, lowered)) {

@@ -110,6 +110,9 @@ impl<D: Device> Engine<D> {
 
     /// The reason of the first poisoned storage among `keys`.
     pub(super) fn reason_among(&self, keys: &[StorageKey]) -> Option<Error> {
+        if self.reasons.is_empty() {
+            return None;
+        }
         keys.iter().find_map(|&key| self.reasons.get(key).cloned())
     }
 

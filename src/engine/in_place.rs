@@ -181,7 +181,8 @@ impl<D: Device> Engine<D> {
         scratch: u64,
     ) -> Result<Blocks, Error> {
         let absent = targets.iter().filter(|(key, _)| self.table.held(*key).is_none());
-        self.check_room(work.name(), ins, absent.map(|(_, layout)| layout), scratch)?;
+        let wanted = absent.map(|(_, layout)| self.space.round(layout.bytes()));
+        self.check_room(work, ins, wanted.fold(0, u64::saturating_add), scratch)?;
         let mut blocks = Blocks::new();
         for (output, &(target, layout)) in outputs.iter().zip(targets) {
             if let Some(block) = self.table.held(target) {

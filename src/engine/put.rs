@@ -20,7 +20,7 @@ impl<D: Device> Engine<D> {
         let path = self.table.add_path(std::iter::empty(), std::iter::once(storage));
         let body = Body::new(Work::Upload(host), Vec::new(), std::iter::once(layout));
         self.stats.host_bytes += layout.bytes();
-        let result = self.run_path_of(path, &body);
+        let result = self.run_path_of(path, &body, &[]);
         self.bodies.insert(path, body);
         match result {
             Ok(()) => {}
@@ -72,9 +72,10 @@ impl<D: Device> Engine<D> {
 
     /// A path goes, and its op with it.
     pub(super) fn remove_body(&mut self, path: PathKey) {
-        let body = self.bodies.remove(path);
-        if let Some(Body { work: Work::Upload(host), .. }) = body {
+        let Some(Body { work, layouts, .. }) = self.bodies.remove(path) else { return };
+        if let Work::Upload(host) = work {
             self.stats.host_bytes -= D::layout_of(&host).bytes();
         }
+        self.reuse(layouts);
     }
 }

@@ -11,7 +11,7 @@ use crate::memory::Held;
 use crate::op::Operation as _;
 use smallvec::SmallVec;
 
-pub(super) type Blocks = SmallVec<[Held; 4]>;
+pub(super) type Blocks = SmallVec<[Held; 2]>;
 
 /// One run of a kernel, but for where its operands are.
 #[derive(Clone, Copy)]
@@ -35,20 +35,30 @@ impl<D: Device> Engine<D> {
     pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
         // The body leaves the table while it runs, so that the engine can be changed meanwhile.
         let body = self.bodies.remove(path).expect("a path has a body");
-        let result = self.run_path_of(path, &body);
+        let inputs = self.table.inputs_of(path);
+        let result = self.run_path_of(path, &body, &inputs);
         self.bodies.insert(path, body);
         result
     }
 
-    /// The same for a path whose body is not in the table.
-    pub(super) fn run_path_of(&mut self, path: PathKey, body: &Body<D>) -> Result<(), Error> {
-        let outputs: SmallVec<[Option<StorageKey>; 2]> =
-            SmallVec::from_slice(&self.table.path(path).outputs);
-        // A resident output must not be evicted to make room for another.
-        for &storage in outputs.iter().flatten() {
-            self.table.pin(storage);
+    /// The same for a path whose body is not in the table, and that reads `inputs`.
+    pub(super) fn run_path_of(
+        &mut self,
+        path: PathKey,
+        body: &Body<D>,
+        inputs: &[StorageKey],
+    ) -> Result<(), Error> {
+        let mut outputs = SmallVec::<[Option<StorageKey>; 2]>::new();
+        for i in 0..body.outputs().len() {
+            let output = self.table.path(path).outputs[i];
+            outputs.push(output);
+            // A resident output must not be evicted to make room for another.
+            if let Some(storage) = output {
+                self.table.pin(storage);
+            }
         }
-        let result = self.meet_threshold().and_then(|()| self.run_body(path, body, &outputs));
+        let result =
+            self.meet_threshold().and_then(|()| self.run_body(path, body, inputs, &outputs));
         for &storage in outputs.iter().flatten() {
             self.table.unpin(storage);
         }
@@ -59,18 +69,21 @@ impl<D: Device> Engine<D> {
         &mut self,
         path: PathKey,
         body: &Body<D>,
+        inputs: &[StorageKey],
         outputs: &[Option<StorageKey>],
     ) -> Result<(), Error> {
         let again = self.table.path(path).ran;
-        let inputs = self.table.inputs_of(path);
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs())?;
-        let (blocks, taken) = self.place_outputs(body, outputs, scratch)?;
+        let mut blocks = Blocks::new();
+        if let Err(error) = self.place_outputs(body, outputs, scratch, &mut blocks) {
+            self.free_taken(outputs, &blocks);
+            return Err(error);
+        }
         let what = Launch { inputs: body.inputs(), outputs: body.outputs(), scratch, again };
-        let cost = self.launch(&body.work, &inputs, &blocks, what);
-        let cost = match cost.and_then(|cost| cost) {
-            Ok(cost) => cost,
-            Err(error) => {
-                self.free_all(&taken);
+        let cost = match self.launch(&body.work, inputs, &blocks, what) {
+            Ok(Ok(cost)) => cost,
+            Ok(Err(error)) | Err(error) => {
+                self.free_taken(outputs, &blocks);
                 if !matches!(error, Error::OutOfMemory(_)) {
                     self.give_up(outputs);
                 }
@@ -108,54 +121,57 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// A block for each output, and which of them were taken for this run.
+    /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
+    /// those before it have theirs.
     fn place_outputs(
         &mut self,
         body: &Body<D>,
         outputs: &[Option<StorageKey>],
         scratch: u64,
-    ) -> Result<(Blocks, Blocks), Error> {
-        let absent = outputs
-            .iter()
-            .zip(body.outputs())
-            .filter(|(storage, _)| storage.is_none_or(|key| self.table.held(key).is_none()));
-        let absent = absent.map(|(_, layout)| layout);
-        self.check_room(body.work.name(), body.inputs(), absent, scratch)?;
-        let mut blocks = Blocks::new();
-        let mut taken = Blocks::new();
+        blocks: &mut Blocks,
+    ) -> Result<(), Error> {
+        let mut wanted = 0u64;
         for (&storage, layout) in outputs.iter().zip(body.outputs()) {
-            let block = match storage.and_then(|key| self.table.held(key)) {
+            if self.held_by(storage).is_none() {
+                wanted = wanted.saturating_add(self.space.round(layout.bytes()));
+            }
+        }
+        self.check_room(&body.work, body.inputs(), wanted, scratch)?;
+        for (&storage, layout) in outputs.iter().zip(body.outputs()) {
+            blocks.push(match self.held_by(storage) {
                 Some(block) => block,
                 None => {
                     let owner = storage.map_or(Owner::Scratch, Owner::Storage);
-                    match self.take(&body.work, body.inputs(), layout.bytes(), owner) {
-                        Ok(block) => {
-                            taken.push(block);
-                            block
-                        }
-                        Err(error) => {
-                            self.free_all(&taken);
-                            return Err(error);
-                        }
-                    }
+                    self.take(&body.work, body.inputs(), layout.bytes(), owner)?
                 }
-            };
-            blocks.push(block);
+            });
         }
-        Ok((blocks, taken))
+        Ok(())
     }
 
-    /// Fails if the outputs that are `absent` and the scratch of a run cannot be had together, so that
-    /// a hopeless run does not evict for some of it on its way to the error.
-    pub(super) fn check_room<'a>(
+    /// What an output of a path holds.
+    fn held_by(&self, output: Option<StorageKey>) -> Option<Held> {
+        output.and_then(|key| self.table.held(key))
+    }
+
+    /// Frees those blocks of outputs that were taken for a run.
+    fn free_taken(&mut self, outputs: &[Option<StorageKey>], blocks: &[Held]) {
+        for (&output, &block) in outputs.iter().zip(blocks) {
+            if self.held_by(output).is_none() {
+                self.space.free(block);
+            }
+        }
+    }
+
+    /// Fails if the outputs that are absent, of `wanted` bytes, and the scratch of a run cannot be had together, so
+    /// that a hopeless run does not evict for some of it on its way to the error.
+    pub(super) fn check_room(
         &self,
-        op: &str,
+        work: &Work<D>,
         inputs: &[Layout],
-        absent: impl Iterator<Item = &'a Layout>,
+        wanted: u64,
         scratch: u64,
     ) -> Result<(), Error> {
-        let wanted = absent.map(|layout| self.space.round(layout.bytes()));
-        let wanted = wanted.fold(0, u64::saturating_add);
         if wanted <= self.space.free_bytes() {
             return Ok(());
         }
@@ -163,7 +179,11 @@ impl<D: Device> Engine<D> {
             0 => wanted,
             scratch => wanted.saturating_add(self.space.round(scratch)),
         };
-        if self.may_have(wanted) { Ok(()) } else { Err(self.out_of_memory(op, inputs, wanted)) }
+        if self.may_have(wanted) {
+            Ok(())
+        } else {
+            Err(self.out_of_memory(work.name(), inputs, wanted))
+        }
     }
 
     pub(super) fn scratch_bytes(
@@ -186,10 +206,6 @@ impl<D: Device> Engine<D> {
     ) -> Result<u64, Error> {
         let what = || format!("{}: its workspace", op.name());
         caught(what, || self.device.workspace(op, inputs, outputs))
-    }
-
-    fn free_all(&mut self, blocks: &[Held]) {
-        blocks.iter().for_each(|&block| self.space.free(block));
     }
 
     /// Allocates, or explains why not.
@@ -224,15 +240,15 @@ impl<D: Device> Engine<D> {
             bytes => Some(self.take(work, inputs, bytes, Owner::Scratch)?),
         };
         // Offsets are read only now: making room may have moved blocks.
-        let place = |block: Held, layout: &Layout| Place {
-            storage: self.space.offset(block),
-            layout: *layout,
-        };
-        let held = |&key: &StorageKey| self.table.held(key).expect("inputs are resident");
         let mut places = std::mem::take(&mut self.places);
         places.clear();
-        places.extend(sources.iter().map(held).zip(inputs).map(|(block, l)| place(block, l)));
-        places.extend(blocks.iter().zip(outputs).map(|(&block, l)| place(block, l)));
+        for (&key, &layout) in sources.iter().zip(inputs) {
+            let block = self.table.held(key).expect("inputs are resident");
+            places.push(Place { storage: self.space.offset(block), layout });
+        }
+        for (&block, &layout) in blocks.iter().zip(outputs) {
+            places.push(Place { storage: self.space.offset(block), layout });
+        }
         let (ins, outs) = places.split_at(sources.len());
         let workspace = scratch.map_or(0..0, |block| {
             let start = self.space.offset(block);
@@ -241,7 +257,7 @@ impl<D: Device> Engine<D> {
         let device = &mut self.device;
         let result = match work {
             Work::Op(op) => guarded(name, || {
-                device.execute(Call { op, inputs: ins, outputs: outs, workspace, timed })
+                device.execute(Call { op, inputs: ins, outputs: outs, flops, workspace, timed })
             }),
             Work::Upload(host) => guarded(name, || device.write(host, outs[0])),
         };

@@ -49,10 +49,13 @@ impl<D: Device> Engine<D> {
     /// The last handle of `key` went, which is kept because others are made from it. Finds the held storages whose
     /// history crosses a step because of that: they are looked at when this step ends, and no others.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) {
-        let sources = self.table.sources(key).map(|source| self.table.storage(source));
-        let unheld = sources.filter(|source| source.handles == 0);
-        let oldest = unheld.map(|source| source.oldest).min().unwrap_or(u64::MAX);
-        let oldest = oldest.min(self.table.storage(key).born);
+        let mut oldest = self.table.storage(key).born;
+        for source in self.table.sources(key) {
+            let source = self.table.storage(source);
+            if source.handles == 0 {
+                oldest = oldest.min(source.oldest);
+            }
+        }
         self.table.storages[key].oldest = oldest;
         self.warn_of_missing_marks();
         if oldest == self.step {

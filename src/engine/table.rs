@@ -337,11 +337,30 @@ impl Table {
     pub(super) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
         let path = self.storages[key].producer.take()?;
-        let outputs = &mut self.paths[path].outputs;
-        for output in outputs.iter_mut().filter(|o| **o == Some(key)) {
-            *output = None;
+        self.lose_output(path, key).then_some(path)
+    }
+
+    /// Removes a storage that nobody needs. Returns what it held, and its path if that was its last output.
+    pub(super) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
+        self.remove_candidate(key);
+        let storage = self.storages.remove(key).expect("a storage is removed once");
+        let held = match storage.residence {
+            Residence::Resident(held) => Some(held),
+            _ => None,
+        };
+        (held, storage.producer.filter(|&path| self.lose_output(path, key)))
+    }
+
+    /// A path makes `key` no more. Returns whether nothing is left of what it makes.
+    fn lose_output(&mut self, path: PathKey, key: StorageKey) -> bool {
+        let mut is_last = true;
+        for output in &mut self.paths[path].outputs {
+            if *output == Some(key) {
+                *output = None;
+            }
+            is_last &= output.is_none();
         }
-        outputs.iter().all(Option::is_none).then_some(path)
+        is_last
     }
 
     /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.

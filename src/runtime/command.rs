@@ -6,6 +6,7 @@ use crate::op::{Operation, Outputs};
 use crate::ops::Ids;
 use crossbeam_channel::Sender;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A command, and the handles that were dropped before it was sent.
@@ -20,7 +21,8 @@ pub(crate) struct Call<O> {
     pub inputs: Ids,
     pub consumed: Consumed,
     pub outputs: Outputs,
-    pub made: SmallVec<[u64; 2]>,
+    /// Numbers of its outputs, in order.
+    pub made: Range<u64>,
 }
 
 /// The inputs that may be updated in place, because their last handles were given away.

@@ -94,7 +94,14 @@ pub fn what_is_not_an_op_to_run_is_refused<D: Device<Op = Op, Host = HostTensor>
     };
     let mut run = |op: Op, inputs: &[Place], output: Place| {
         rig.device
-            .execute(Call { op: &op, inputs, outputs: &[output], workspace: 0..0, timed: false })
+            .execute(Call {
+                op: &op,
+                inputs,
+                outputs: &[output],
+                flops: 0.0,
+                workspace: 0..0,
+                timed: false,
+            })
             .is_err()
     };
     let flat = Reshape { shape: Dims::new(&[4]) };

@@ -54,8 +54,14 @@ fn threads_end_with_the_device() {
         cpu.reserve(1 << 20).unwrap();
         let fill: Op = Fill { shape: crate::layout::Dims::new(&[1 << 18]), value: 1.0 }.into();
         let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, [1 << 18]) }];
-        let call =
-            Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };
+        let call = Call {
+            op: &fill,
+            inputs: &[],
+            outputs: &outputs,
+            flops: 0.0,
+            workspace: 0..0,
+            timed: false,
+        };
         cpu.execute(call).unwrap();
         // A thread takes its name when it first runs.
         while threads_named(&last) == 0 {
@@ -83,7 +89,14 @@ fn nothing_runs_before_memory_is_reserved() {
     let mut cpu = Cpu::new(Some(1));
     let fill: Op = Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 }.into();
     let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, []) }];
-    let call = Call { op: &fill, inputs: &[], outputs: &outputs, workspace: 0..0, timed: false };
+    let call = Call {
+        op: &fill,
+        inputs: &[],
+        outputs: &outputs,
+        flops: 0.0,
+        workspace: 0..0,
+        timed: false,
+    };
     assert!(cpu.execute(call).is_err());
     assert!(cpu.reserve(u64::MAX).is_err());
 }

@@ -140,7 +140,7 @@ mod tests {
             (&neg, &[x], &[y], 520..1024, "expected to begin at a multiple of 256"),
         ];
         for (op, inputs, outputs, workspace, expected) in cases {
-            let call = Call { op, inputs, outputs, workspace, timed: false };
+            let call = Call { op, inputs, outputs, workspace, flops: 0.0, timed: false };
             let what = format!("{call:?}");
             match device.execute(call) {
                 Ok(_) => assert!(expected.is_empty(), "{what}"),

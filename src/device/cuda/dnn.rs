@@ -423,8 +423,14 @@ mod tests {
         let run = |device: &mut Cuda<Op>| {
             let (inputs, outputs) = ([at(0, x), at(1, weight)], [at(2, y)]);
             let workspace = 3 << 20..64 << 20;
-            let call =
-                Call { op: &op, inputs: &inputs, outputs: &outputs, workspace, timed: false };
+            let call = Call {
+                op: &op,
+                inputs: &inputs,
+                outputs: &outputs,
+                flops: 0.0,
+                workspace,
+                timed: false,
+            };
             device.execute(call)
         };
         let without = Options { cudnn: false, ..Options::default() };
