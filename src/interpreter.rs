@@ -506,7 +506,9 @@ mod tests {
         };
         let mut obey = |command| {
             interpreter.obey(Message { deleted: Ids::new(), command }, &mut "");
-            interpreter.engine.take_failure()
+            let failure = interpreter.engine.take_failure();
+            assert!(interpreter.engine.take_failure().is_none(), "it is told once");
+            failure
         };
         let turned = Layout::contiguous(DType::F32, [2, 3]).permute(&[1, 0]).unwrap();
         let view = Output::View { input: 0, layout: turned };

@@ -71,6 +71,7 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct CudaKernel {
     /// The type of the ops that it is for.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only a GPU runs it"))]
     of: TypeId,
     source: &'static str,
     name: &'static str,
