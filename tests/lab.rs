@@ -571,15 +571,13 @@ fn a_recording_with_a_users_own_op_replays_in_simulation() {
     let unbudgeted = like.unbudgeted(program).unwrap();
     assert_eq!(unbudgeted.peak_bytes, recorded.peak_bytes);
     let grid = Grid {
-        policies: PolicyKind::all().collect(),
+        policies: vec![PolicyKind::DtrEq, PolicyKind::Dtr],
         budgets: [60, 40].map(|percent| unbudgeted.peak_bytes * percent / 100).to_vec(),
         thresholds: vec![None],
         dead: vec![Dead::Drop],
         seeds: vec![0],
     };
     for row in rows(&trace, &like, &grid, 0) {
-        // The other policies may thrash.
-        let gets_through = row.policy.starts_with("dtr-eq") || row.budget_ratio > 0.5;
-        assert!(row.evictions > 0 && (row.slowdown.is_some() || !gets_through), "{row:?}");
+        assert!(row.slowdown.is_some_and(|slowdown| slowdown > 1.0), "{row:?}");
     }
 }

@@ -2,15 +2,17 @@
 
 #![allow(unsafe_code)]
 
+use crate::device::cuda::launch::THREADS;
 use crate::device::cuda::steps::width;
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
 use crate::device::{DeviceError, Place};
 
 pub(super) static FAMILY: Family = Family::new("layer_norm", include_str!("layer_norm.cu"));
 
-/// Elements of a row that a thread has, unless the row is short or very long.
+/// Elements of a row up to which a warp is enough.
+const SHORT: usize = 512;
+/// Elements of a longer row that a thread has, and most threads of a block that has a row.
 const EACH: usize = 16;
-/// Threads of a block that has a row, at most.
 const MOST_THREADS: usize = 1024;
 /// Blocks of a grid at most; they go on with the next rows.
 const MOST_BLOCKS: u64 = 1 << 20;
@@ -28,6 +30,7 @@ const TWO: usize = 16;
 struct Rows {
     rows: u64,
     length: u64,
+    threads: u32,
     width: u32,
 }
 
@@ -37,13 +40,19 @@ unsafe impl Parameter for Rows {}
 impl Rows {
     /// As many elements at once as lie together at all of these addresses.
     fn new<const N: usize>(rows: usize, n: usize, addresses: [Ptr; N]) -> Self {
-        Self { rows: rows as u64, length: n as u64, width: width(addresses, [n]) as u32 }
+        let width = width(addresses, [n]) as u32;
+        let threads = if n <= SHORT {
+            (n / width as usize).clamp(1, 32).next_power_of_two()
+        } else {
+            (n / EACH).next_multiple_of(32).min(MOST_THREADS)
+        };
+        Self { rows: rows as u64, length: n as u64, threads: threads as u32, width }
     }
 
-    /// A block for each row.
     fn grid(&self) -> Grid {
-        let threads = (self.length as usize / EACH).next_multiple_of(32).clamp(32, MOST_THREADS);
-        Grid { threads: threads as u32, ..Grid::of_blocks(self.rows.min(MOST_BLOCKS)) }
+        let threads = if self.threads > 32 { self.threads } else { THREADS };
+        let blocks = self.rows.div_ceil((threads / self.threads).into());
+        Grid { threads, ..Grid::of_blocks(blocks.min(MOST_BLOCKS)) }
     }
 }
 

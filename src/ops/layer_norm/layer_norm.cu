@@ -1,4 +1,5 @@
-// Layer normalization of rows. A block has a row, and reads it two or three times, from memory once.
+// Layer normalization of rows. A row belongs to neighbouring lanes of a warp, as many as it is long, or to a block. It is
+// read two or three times, from memory once.
 //
 // The gradients of `gamma` and `beta` are sums over rows. Neighbouring lanes have neighbouring elements of a row. Rows
 // may be cut into chunks, so that short rows keep all of the device busy; then each chunk's sums go to the
@@ -13,14 +14,46 @@
 struct Rows {
     u64 rows;
     u64 length;
-    u32 width;  // Elements that are loaded at once.
+    u32 threads;  // Of a row: a power of two up to 32, or all of a block.
+    u32 width;    // Elements that are loaded at once.
 };
 
-// Calls `visit(place)` for the elements of a row that belong to this thread, `Width` at a time.
-template <int Width, class Visit> __device__ inline void each(u64 length, Visit visit)
-{
+__device__ inline double of_first(double x, u32 lanes) { return __shfl_sync(ALL_LANES, x, 0, lanes); }
+__device__ inline Two of_first(Two x, u32 lanes) { return Two{of_first(x.a, lanes), of_first(x.b, lanes)}; }
+
+// A row, and a thread's part of it.
+struct Row {
+    u64 number, begin, length;
+    u32 rank, threads;
+    bool inside;
+
+    // Rows beyond the last one have no elements: no thread stays behind.
+    __device__ Row(const Rows &of, u64 number) : number(number), begin(number * of.length), threads(of.threads)
+    {
+        inside = number < of.rows;
+        length = inside ? of.length : 0;
+        rank = threadIdx.x % threads;
+    }
+    // Calls `visit(place)` for its elements that belong to this thread, `Width` at a time.
+    template <int Width, class Visit> __device__ void each(Visit visit) const
+    {
 #pragma unroll 4
-    for (u64 i = (u64)threadIdx.x * Width; i < length; i += (u64)blockDim.x * Width) visit(i);
+        for (u64 i = (u64)rank * Width; i < length; i += (u64)threads * Width) visit(i);
+    }
+    // The sum of the values of its threads; all of the block take part.
+    template <class T> __device__ T sum(T value) const
+    {
+        if (threads > 32) return join_block(value, Plus());
+        return of_first(join_lanes(value, Plus(), threads), threads);
+    }
+};
+
+// Calls `body(row)` for each row of a block.
+template <class Body> __device__ inline void each_row(const Rows &of, Body body)
+{
+    u32 together = blockDim.x / of.threads;
+    for (u64 first = (u64)blockIdx.x * together; first < of.rows; first += (u64)gridDim.x * together)
+        body(Row(of, first + threadIdx.x / of.threads));
 }
 
 // ---- Forward ----
@@ -31,21 +64,21 @@ struct Forward {
     double eps;
 };
 
-template <int Width> __device__ inline void normalize(const Forward &with, const Rows &of, u64 row)
+template <int Width> __device__ inline void normalize(const Forward &with, const Row &row, double length)
 {
-    const float *x = with.x + row * of.length;
+    const float *x = with.x + row.begin;
     double sum = 0.0;
-    each<Width>(of.length, [&](u64 i) {
+    row.each<Width>([&](u64 i) {
         float v[Width];
         load<Width>(x + i, v);
 #pragma unroll
         for (int j = 0; j < Width; ++j) sum += v[j];
     });
-    double mean = join_block(sum, Plus()) / (double)of.length;
+    double mean = row.sum(sum) / length;
     // Distances from the mean as a float can hold it. How far that is off, the sum of them tells.
     float about = (float)mean;
     Two far = {0.0, 0.0};
-    each<Width>(of.length, [&](u64 i) {
+    row.each<Width>([&](u64 i) {
         float v[Width];
         load<Width>(x + i, v);
         // Few enough to be added in single precision first.
@@ -59,36 +92,36 @@ template <int Width> __device__ inline void normalize(const Forward &with, const
         far.a += distances;
         far.b += squares;
     });
-    far = join_block(far, Plus());
-    double spread = far.b - far.a * far.a / (double)of.length;
+    far = row.sum(far);
+    double spread = far.b - far.a * far.a / length;
     // At least zero; NaN stays.
     spread = spread < 0.0 ? 0.0 : spread;
-    float inv_std = (float)(1.0 / sqrt(spread / (double)of.length + with.eps));
+    float inv_std = (float)(1.0 / sqrt(spread / length + with.eps));
     float lost = (float)(mean - about);
-    each<Width>(of.length, [&](u64 i) {
+    row.each<Width>([&](u64 i) {
         float v[Width], gamma[Width], beta[Width];
         load<Width>(x + i, v);
         load<Width>(with.gamma + i, gamma);
         load<Width>(with.beta + i, beta);
 #pragma unroll
         for (int j = 0; j < Width; ++j) v[j] = ((v[j] - about) - lost) * inv_std * gamma[j] + beta[j];
-        store<Width>(with.y + row * of.length + i, v);
+        store<Width>(with.y + row.begin + i, v);
     });
-    if (threadIdx.x == 0) {
-        with.mean[row] = about;
-        with.inv_std[row] = inv_std;
+    if (row.inside && row.rank == 0) {
+        with.mean[row.number] = about;
+        with.inv_std[row.number] = inv_std;
     }
 }
 
 ROW_KERNEL layer_norm(Forward with, Rows of)
 {
-    for (u64 row = blockIdx.x; row < of.rows; row += gridDim.x) {
+    each_row(of, [&](const Row &row) {
         if (of.width == 4) {
-            normalize<4>(with, of, row);
+            normalize<4>(with, row, (double)of.length);
         } else {
-            normalize<1>(with, of, row);
+            normalize<1>(with, row, (double)of.length);
         }
-    }
+    });
 }
 
 // ---- Gradient ----
@@ -99,12 +132,13 @@ struct Grad {
 };
 
 // `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
-template <int Width> __device__ inline void grad(float *dx, const Grad &with, const Rows &of, u64 row)
+template <int Width> __device__ inline void grad(float *dx, const Grad &with, const Row &row, double length)
 {
-    const float *x = with.x + row * of.length, *dy = with.dy + row * of.length;
-    float mean = with.mean[row], inv_std = with.inv_std[row];
+    const float *x = with.x + row.begin, *dy = with.dy + row.begin;
+    float mean = row.inside ? with.mean[row.number] : 0.0f;
+    float inv_std = row.inside ? with.inv_std[row.number] : 0.0f;
     Two sums = {0.0, 0.0};
-    each<Width>(of.length, [&](u64 i) {
+    row.each<Width>([&](u64 i) {
         float v[Width], z[Width], gamma[Width];
         load<Width>(x + i, v);
         load<Width>(dy + i, z);
@@ -120,9 +154,9 @@ template <int Width> __device__ inline void grad(float *dx, const Grad &with, co
         sums.a += plain;
         sums.b += weighted;
     });
-    sums = join_block(sums, Plus());
-    float plain = (float)(sums.a / (double)of.length), weight = (float)(sums.b / (double)of.length);
-    each<Width>(of.length, [&](u64 i) {
+    sums = row.sum(sums);
+    float plain = (float)(sums.a / length), weight = (float)(sums.b / length);
+    row.each<Width>([&](u64 i) {
         float v[Width], z[Width], gamma[Width];
         load<Width>(x + i, v);
         load<Width>(dy + i, z);
@@ -130,19 +164,19 @@ template <int Width> __device__ inline void grad(float *dx, const Grad &with, co
 #pragma unroll
         for (int j = 0; j < Width; ++j)
             v[j] = inv_std * ((z[j] * gamma[j] - plain) - (v[j] - mean) * inv_std * weight);
-        store<Width>(dx + row * of.length + i, v);
+        store<Width>(dx + row.begin + i, v);
     });
 }
 
 ROW_KERNEL layer_norm_grad(float *dx, Grad with, Rows of)
 {
-    for (u64 row = blockIdx.x; row < of.rows; row += gridDim.x) {
+    each_row(of, [&](const Row &row) {
         if (of.width == 4) {
-            grad<4>(dx, with, of, row);
+            grad<4>(dx, with, row, (double)of.length);
         } else {
-            grad<1>(dx, with, of, row);
+            grad<1>(dx, with, row, (double)of.length);
         }
-    }
+    });
 }
 
 // Sums over rows, for each element of a row.
