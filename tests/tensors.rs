@@ -59,7 +59,9 @@ fn a_handle_does_not_keep_its_runtime_alive() {
     let kept = x.relu().unwrap();
     drop(tape);
     drop(runtime);
-    for gone in [x.relu().map(drop), (&x + &y).map(drop), x.item().map(drop), x.replace(&y)] {
+    for gone in
+        [x.relu().map(drop), (&x + &y).map(drop), x.to_vec::<f32>().map(drop), x.replace(&y)]
+    {
         let error = gone.unwrap_err();
         assert!(matches!(error, Error::Runtime(_)), "{error:?}");
         assert!(error.to_string().contains("dropped"), "{error}");
