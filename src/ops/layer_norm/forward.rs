@@ -30,7 +30,7 @@ impl Tensor {
     /// use remat::prelude::*;
     ///
     /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
-    /// let x = runtime.tensor([2, 2], vec![1.0, 3.0, 5.0, 1.0])?;
+    /// let x = runtime.tensor(&[2, 2], vec![1.0, 3.0, 5.0, 1.0])?;
     /// let y = x.layer_norm(&runtime.ones(&[2])?, &runtime.zeros(&[2])?, 0.0)?;
     /// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, 1.0, -1.0]);
     /// # Ok::<(), Error>(())
