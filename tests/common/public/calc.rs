@@ -130,6 +130,13 @@ impl Player<'_> {
                 let x = self.rows(x);
                 one(self.tensor(x).log_softmax(), &[x])
             }
+            Calc::LayerNorm { x, vectors } => {
+                let fits = |layout: &Layout| layout.rank() > 0 && layout.elements() > 0;
+                let x = self.float(x, fits, || vec![4, 8]);
+                let [gamma, beta] = self.vectors(vectors, self.shape(x)[self.shape(x).len() - 1]);
+                let made = self.tensor(x).layer_norm(&self.tensor(gamma), &self.tensor(beta), 1e-3);
+                one(made, &[x, gamma, beta])
+            }
             Calc::CrossEntropy { logits, seed } => {
                 let fits = |layout: &Layout| layout.rank() == 2 && layout.shape()[1] > 0;
                 let x = self.float(logits, fits, || vec![4, 8]);
@@ -357,9 +364,13 @@ impl Player<'_> {
     fn for_batch_norm(&mut self, x: Pick, vectors: Pick) -> (usize, [usize; 4]) {
         let fits = |layout: &Layout| layout.rank() >= 2 && layout.elements() > 0;
         let x = self.float(x, fits, || vec![2, 3, 4, 5]);
-        let c = self.shape(x)[1];
-        let is_vector = |layout: &Layout| **layout.shape() == [c] && layout.is_contiguous();
-        (x, [0, 1, 2, 3].map(|i| self.float(vectors + i, is_vector, || vec![c])))
+        (x, self.vectors(vectors, self.shape(x)[1]))
+    }
+
+    /// As many vectors of `n` elements.
+    fn vectors<const N: usize>(&mut self, first: Pick, n: usize) -> [usize; N] {
+        let is_vector = |layout: &Layout| **layout.shape() == [n] && layout.is_contiguous();
+        std::array::from_fn(|i| self.float(first + i, is_vector, || vec![n]))
     }
 
     /// Floats.

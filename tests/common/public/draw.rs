@@ -126,10 +126,10 @@ fn window() -> impl Strategy<Value = Window> {
 }
 
 fn unary() -> impl Strategy<Value = Unary> {
-    use Unary::{Exp, Log, Neg, Recip, Relu, Sigmoid, Sqrt, Square, Tanh};
+    use Unary::{Exp, Gelu, Log, Neg, Recip, Relu, Sigmoid, Sqrt, Square, Tanh};
     // Those that keep values small most often, or all would be infinite after a while.
     prop_oneof![
-        6 => prop::sample::select(vec![Neg, Relu, Tanh, Sigmoid]),
+        6 => prop::sample::select(vec![Neg, Relu, Tanh, Sigmoid, Gelu]),
         2 => prop::sample::select(vec![Exp, Square]),
         1 => prop::sample::select(vec![Log, Sqrt, Recip]),
     ]
@@ -173,6 +173,7 @@ fn calc(shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Calc> {
         2 => (pick(), window()).prop_map(|(x, window)| Calc::AvgPool { x, window }),
         2 => pick().prop_map(Calc::Softmax),
         2 => pick().prop_map(Calc::LogSoftmax),
+        2 => (pick(), pick()).prop_map(|(x, vectors)| Calc::LayerNorm { x, vectors }),
         2 => (pick(), seed()).prop_map(|(logits, seed)| Calc::CrossEntropy { logits, seed }),
         4 => (pick(), reduction, 0..64usize, any::<bool>())
             .prop_map(|(x, kind, axes, keep_dims)| Calc::Reduce { x, kind, axes, keep_dims }),

@@ -155,6 +155,10 @@ pub enum Calc {
     },
     Softmax(Pick),
     LogSoftmax(Pick),
+    LayerNorm {
+        x: Pick,
+        vectors: Pick,
+    },
     CrossEntropy {
         logits: Pick,
         seed: u64,
