@@ -3,8 +3,8 @@
 //! `cargo run --release --example 05_your_own_policy`
 
 use remat::PolicyKind;
-use remat::engine::StorageKey;
-use remat::policy::{Policy, View};
+use remat::evict::{Policy, View};
+use remat::graph::StorageKey;
 use remat::prelude::*;
 
 /// Evicts what takes the least work to bring back for the bytes it frees, whenever it was used.
@@ -13,7 +13,7 @@ struct CheapestBytes;
 
 impl Policy for CheapestBytes {
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
-        view.table.own_cost(candidate) / view.mebibytes(candidate)
+        view.graph.own_cost(candidate) / view.mebibytes(candidate)
     }
 }
 

@@ -5,11 +5,12 @@
 
 mod failure;
 mod kinds;
+mod out_of_memory;
 
 pub use failure::{Failure, FailureKey};
 pub use kinds::{CallbackError, DeviceFault, HandleError, RegenerationError, RuntimeError};
+pub use out_of_memory::OutOfMemory;
 
-use crate::engine::OutOfMemory;
 use crate::host::HostError;
 use crate::op::OpError;
 

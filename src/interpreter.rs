@@ -1,8 +1,10 @@
 //! The worker thread: takes commands in order, and owns the engine.
 
 use crate::device::{Device, Reading};
-use crate::engine::{Engine, Issue, Keys, LastRun, TensorKey, caught, words};
+use crate::engine::{Engine, Issue, Keys, LastRun};
 use crate::error::{Error, HandleError, RuntimeError};
+use crate::graph::TensorKey;
+use crate::guard::{caught, words};
 use crate::op::{Operation as _, Output, Outputs};
 use crate::ops::{Home, Ids};
 use crate::runtime::{Call, Command, Consumed, Control, Message};
@@ -483,10 +485,10 @@ mod tests {
     use crate::cost::CostModelKind;
     use crate::device::sim::Sim;
     use crate::engine::Settings;
+    use crate::evict::PolicyKind;
     use crate::host::HostTensor;
     use crate::layout::{DType, Layout};
     use crate::ops::{Accumulate, Contiguous, Op};
-    use crate::policy::PolicyKind;
 
     /// The handle made for the engine to consume stayed when the engine refused the update, and the refusal was told
     /// again and again.

@@ -28,7 +28,9 @@
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, SGD, labelled images |
 //! | [`ops`] | each op with all there is to know about it; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
-//! | [`policy`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `random`, `none`, a formula, or your own |
+//! | [`graph`] | its tables: storages, compute paths, and the edges between them |
+//! | [`event`] | what happens in it, for whoever listens |
+//! | [`evict`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
@@ -54,6 +56,10 @@ pub mod data;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod event;
+pub mod evict;
+pub mod graph;
+mod guard;
 mod host;
 mod interpreter;
 #[cfg(feature = "lab")]
@@ -64,19 +70,19 @@ pub mod nn;
 pub mod op;
 pub mod ops;
 pub mod optim;
-pub mod policy;
 mod rng;
 mod runtime;
+mod store;
 pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
-pub use engine::{Dead, Engine, OutOfMemory, Placement, Settings, Stats};
-pub use error::Error;
+pub use engine::{Dead, Engine, Placement, Settings, Stats};
+pub use error::{Error, OutOfMemory};
+pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor};
 pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
-pub use policy::PolicyKind;
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
 /// What programs begin with: `use remat::prelude::*`.

@@ -17,8 +17,9 @@ pub(crate) use control::Control;
 pub use pending::Pending;
 pub use update::Update;
 
-use crate::engine::{Stats, inferred};
+use crate::engine::Stats;
 use crate::error::{Error, HandleError};
+use crate::guard::inferred;
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::{Operation, Output, Outputs, check_outputs};

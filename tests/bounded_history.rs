@@ -4,7 +4,7 @@
 mod common;
 
 use common::toy::{Bytes, Toy, ToyEngine, engine, mix};
-use remat::engine::TensorKey;
+use remat::graph::TensorKey;
 
 const SIZE: usize = 64;
 

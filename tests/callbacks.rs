@@ -7,10 +7,11 @@ mod common;
 use common::faulty::{Fault, Faults};
 use common::learner::faulty_cpu;
 use remat::device::sim::{Sim, Speed};
-use remat::engine::StorageKey;
+use remat::event::Event;
+use remat::evict::{Policy, View};
+use remat::graph::StorageKey;
 use remat::op::{OpError, Operation, Output, Outputs};
-use remat::policy::{Policy, View};
-use remat::trace::{Event, Recorder};
+use remat::trace::{self, Recorder};
 use remat::{CostModel, Error, HostTensor, Layout, Run, Runtime, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,8 +140,9 @@ impl Policy for Nervous {
         1.0
     }
 
-    fn did_evict(&mut self, _: StorageKey, _: View<'_>) {
-        assert!(!self.when_told || !self.panics.load(Ordering::SeqCst), "oh no");
+    fn on(&mut self, event: &Event, _: View<'_>) {
+        let evicted = matches!(event, Event::DidEvict { .. });
+        assert!(!evicted || !self.when_told || !self.panics.load(Ordering::SeqCst), "oh no");
     }
 }
 
@@ -191,7 +193,7 @@ struct Clumsy {
 }
 
 impl Recorder for Clumsy {
-    fn record(&mut self, _: &Event) {
+    fn record(&mut self, _: &trace::Event) {
         assert!(self.left > 0, "out of ink");
         self.left -= 1;
     }

@@ -3,7 +3,8 @@
 mod common;
 
 use common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
-use remat::engine::{Dead, TensorKey};
+use remat::engine::Dead;
+use remat::graph::TensorKey;
 use remat::{CostModelKind, PolicyKind};
 
 const BLOCK: usize = GRANULE as usize;

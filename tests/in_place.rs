@@ -5,7 +5,7 @@ mod common;
 
 use common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
 use remat::Error;
-use remat::engine::TensorKey;
+use remat::graph::TensorKey;
 
 const SIZE: usize = 64;
 

@@ -259,7 +259,7 @@ fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
             replay.settings.min_evict_bytes = unbudgeted.full_budget / 4096;
             replay.settings.eviction_threshold = Some(unbudgeted.full_budget);
             evicts_nothing(&replay, program, trace.name());
-            replay.settings.sqrt_sampling = true;
+            replay.sqrt_sampling = true;
             evicts_nothing(&replay, program, trace.name());
         }
     }

@@ -9,7 +9,7 @@ use common::program::draw::{policy, program, setup};
 use common::program::{Command, Program, Setup, play};
 use common::toy::Broken::Fails;
 use proptest::prelude::*;
-use remat::policy::Exponents;
+use remat::evict::Exponents;
 use remat::{CostModelKind, PolicyKind};
 
 proptest! {

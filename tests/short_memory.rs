@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::toy::{Bytes, GRANULE, Toy, ToyEngine, engine, engine_with, mix, settings};
-use remat::engine::TensorKey;
+use common::toy::{Bytes, GRANULE, Toy, ToyEngine, engine, engine_by, engine_with, mix, settings};
 use remat::error::{Failure, RegenerationError};
+use remat::graph::TensorKey;
 use remat::{CostModelKind, Error, OutOfMemory, PolicyKind};
 use std::sync::atomic::Ordering;
 
@@ -98,11 +98,11 @@ fn the_report_blames_a_policy_that_does_not_evict() {
 /// Small tensors are spared only while there is something else.
 #[test]
 fn the_filter_for_small_tensors_lets_every_feasible_program_pass() {
-    for sqrt_sampling in [false, true] {
+    let policy = PolicyKind::default();
+    for evictor in [policy.build(0), policy.build_sampled(0)] {
         let mut settings = settings(4 * GRANULE);
         settings.min_evict_bytes = u64::MAX;
-        settings.sqrt_sampling = sqrt_sampling;
-        let mut engine = engine_with(settings, PolicyKind::default(), CostModelKind::default());
+        let mut engine = engine_by(settings, evictor, CostModelKind::default());
         let keys: Vec<TensorKey> = (0..20).map(|seed| engine.put(Bytes::of(BLOCK, seed))).collect();
         for (seed, &key) in keys.iter().enumerate() {
             assert_eq!(engine.get(key).unwrap(), *Bytes::of(BLOCK, seed as u64));

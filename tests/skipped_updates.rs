@@ -4,9 +4,10 @@ mod common;
 
 use common::faulty::{Fault, Faults};
 use common::learner::faulty_cpu;
-use remat::engine::StorageKey;
+use remat::event::Event;
+use remat::evict::{Policy, View};
+use remat::graph::StorageKey;
 use remat::ops::{Accumulate, Distribution, Op};
-use remat::policy::{Lowered, Policy, View};
 use remat::{CostModel, Error, HostTensor, Run, Runtime, Tensor, Update};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -176,19 +177,19 @@ impl Policy for Books {
         1.0
     }
 
-    fn did_evict(&mut self, key: StorageKey, view: View<'_>) {
+    fn on(&mut self, event: &Event, view: View<'_>) {
         let mut books = self.0.lock().unwrap();
-        assert!(books.0.insert(key), "it was evicted before");
-        assert!(view.table.own_cost(key) > 0.0, "what it costs is known");
-        books.1 += 1;
-    }
-
-    fn did_regenerate(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
-        assert!(self.0.lock().unwrap().0.remove(&key), "it was not evicted");
-    }
-
-    fn will_forget(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
-        assert!(self.0.lock().unwrap().0.remove(&key), "it was not evicted");
+        match *event {
+            Event::DidEvict { storage, .. } => {
+                assert!(books.0.insert(storage), "it was evicted before");
+                assert!(view.graph.own_cost(storage) > 0.0, "what it costs is known");
+                books.1 += 1;
+            }
+            Event::DidRegenerate { storage, .. } | Event::WillForget { storage } => {
+                assert!(books.0.remove(&storage), "it was not evicted");
+            }
+            _ => {}
+        }
     }
 }
 

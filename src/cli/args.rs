@@ -7,7 +7,7 @@ use super::values::{self, Budget, Share};
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use remat::engine::Dead;
-use remat::policy::Exponents;
+use remat::evict::Exponents;
 use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
 use std::path::PathBuf;
 

@@ -3,8 +3,8 @@ use super::named::{policies, policy};
 use super::output::svg;
 use super::values::{self, Share};
 use clap::{Args, ValueEnum};
+use remat::evict::Exponents;
 use remat::lab::Costs;
-use remat::policy::Exponents;
 use remat::{ByteSize, PolicyKind};
 use std::path::PathBuf;
 

@@ -210,9 +210,9 @@ impl ReplayArgs {
             settings.placement = Placement::Arena;
             settings.granularity = Settings::new(1).granularity;
         }
-        settings.sqrt_sampling = self.sqrt_sampling;
         settings.recompute_limit = Some(self.recompute_limit);
-        settings.seed = seed;
+        replay.sqrt_sampling = self.sqrt_sampling;
+        replay.seed = seed;
         replay.costs = costs;
         Ok(replay)
     }

@@ -1,7 +1,7 @@
 //! Values on the command line.
 
 use remat::ByteSize;
-use remat::policy::Exponents;
+use remat::evict::Exponents;
 use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;

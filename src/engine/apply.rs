@@ -1,12 +1,13 @@
 //! Running an op for the first time.
 
-use super::guard::inferred;
-use super::table::StorageKeys;
-use super::{Body, Engine, Error, Keys, LastRun, TensorKey, Work};
+use super::{Engine, Error, Keys, LastRun, TensorKey};
 use crate::device::Device;
 use crate::error::HandleError;
+use crate::graph::StorageKeys;
+use crate::guard::inferred;
 use crate::layout::Layout;
 use crate::op::{Operation as _, Output, Outputs, check_outputs};
+use crate::store::{Body, Work};
 use smallvec::SmallVec;
 
 /// What an op reads: storages, and how it looks at them.
@@ -72,7 +73,7 @@ impl<D: Device> Engine<D> {
                     Some(outputs) => self.views(&read, &outputs),
                     None => self.views(&read, outputs),
                 };
-                self.reuse(read.layouts);
+                self.store.reuse(read.layouts);
                 keys
             }
             Kind::InPlace => match self.try_update(op, inputs, &read, outputs) {
@@ -93,11 +94,11 @@ impl<D: Device> Engine<D> {
         keys: &[TensorKey],
         outputs: &Outputs,
     ) -> Result<Inputs, Error> {
-        let mut inputs = Inputs { storages: StorageKeys::new(), layouts: self.layouts() };
+        let mut inputs = Inputs { storages: StorageKeys::new(), layouts: self.store.layouts() };
         // With room for those of the outputs.
         inputs.layouts.reserve_exact(keys.len() + outputs.len());
         for &key in keys {
-            let tensor = self.table.tensor(key).ok_or(HandleError::Unknown)?;
+            let tensor = self.store.graph.tensor(key).ok_or(HandleError::Unknown)?;
             inputs.storages.push(tensor.storage);
             inputs.layouts.push(tensor.layout);
         }
@@ -118,7 +119,9 @@ impl<D: Device> Engine<D> {
 
     fn views(&mut self, read: &Inputs, outputs: &Outputs) -> Keys {
         let look = |output: &Output| match *output {
-            Output::View { input, layout } => self.table.add_tensor(read.storages[input], layout),
+            Output::View { input, layout } => {
+                self.store.graph.add_tensor(read.storages[input], layout)
+            }
             _ => unreachable!("all outputs are views"),
         };
         outputs.iter().map(look).collect()
@@ -144,9 +147,9 @@ impl<D: Device> Engine<D> {
         let once = !op.rematerializable();
         let body = Body::new(Work::Op(op), inputs.layouts, layouts);
         for layout in body.outputs() {
-            let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
+            let storage = self.add_storage(layout);
             made.push(storage);
-            keys.push(self.table.add_tensor(storage, *layout));
+            keys.push(self.store.graph.add_tensor(storage, *layout));
         }
         if let Some(error) = self.reason_among(&sources) {
             self.poison_quietly(&made, &error);
@@ -155,13 +158,13 @@ impl<D: Device> Engine<D> {
         if made.is_empty() {
             return (keys, None);
         }
-        let path = self.table.add_path(sources.iter().copied(), made.iter().copied());
+        let path = self.store.graph.add_path(sources.iter().copied(), made.iter().copied());
         let result = self.ensure(&sources).and_then(|()| {
             let result = self.run_path_of(path, &body, &sources);
             self.release_pins(&sources);
             result
         });
-        self.bodies.insert(path, body);
+        self.store.bodies.insert(path, body);
         match &result {
             Ok(()) if once => made.iter().for_each(|&storage| self.make_leaf(storage)),
             Ok(()) => {}

@@ -2,6 +2,7 @@
 
 use super::{Engine, Error, StorageKey, TensorKey};
 use crate::device::Device;
+use crate::event::Event;
 
 impl<D: Device> Engine<D> {
     /// Makes a tensor a leaf: resident, its compute path cut, its history free to go. It cannot be
@@ -25,23 +26,24 @@ impl<D: Device> Engine<D> {
     /// Whether the budget would hold all these storages as leaves, beside what cannot be evicted now.
     pub(super) fn fit_as_leaves(&self, storages: &[StorageKey]) -> bool {
         let evictable = |key: &StorageKey| {
-            let storage = self.table.storage(*key);
-            storage.producer.is_some() && (storage.pins == 0 || !self.table.is_resident(*key))
+            let storage = self.store.graph.storage(*key);
+            storage.producer.is_some() && (storage.pins == 0 || !self.store.graph.is_resident(*key))
         };
         let bytes = storages
             .iter()
             .filter(|key| evictable(key))
-            .map(|&key| self.space.round(self.table.storage(key).bytes));
-        let leaves = self.space.used() - self.table.evictable_bytes();
-        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.space.capacity()
+            .map(|&key| self.store.space.round(self.store.graph.storage(key).bytes));
+        let leaves = self.store.space.used() - self.store.evictable_bytes();
+        leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.store.space.capacity()
     }
 
     /// Cuts a resident storage from its producer.
     pub(super) fn make_leaf(&mut self, storage: StorageKey) {
-        if self.table.storage(storage).producer.is_some() {
-            let name = self.name_of(storage).into();
-            self.table.storages[storage].label.get_or_insert(name);
+        if self.store.graph.storage(storage).producer.is_some() {
+            let name = self.store.name_of(storage).into();
+            self.store.graph.storages[storage].label.get_or_insert(name);
             self.cut_producer(storage);
+            self.tell(Event::DidCommit { storage });
         }
     }
 
@@ -51,7 +53,7 @@ impl<D: Device> Engine<D> {
     /// If the key is stale.
     pub fn label(&mut self, key: TensorKey, label: &str) -> Result<(), Error> {
         let storage = self.tensor(key)?.storage;
-        self.table.storages[storage].label = Some(label.into());
+        self.store.graph.storages[storage].label = Some(label.into());
         Ok(())
     }
 }

@@ -12,13 +12,14 @@
 
 use super::{Engine, PathKey, StorageKey, TensorKey};
 use crate::device::Device;
+use crate::event::{Cause, Event};
 use smallvec::{SmallVec, smallvec};
 
 impl<D: Device> Engine<D> {
     /// Deletes a tensor. A stale key is ignored.
     pub fn del(&mut self, key: TensorKey) {
-        if let Some(tensor) = self.table.tensors.remove(key) {
-            self.table.storages[tensor.storage].handles -= 1;
+        if let Some(tensor) = self.store.graph.tensors.remove(key) {
+            self.store.graph.storages[tensor.storage].handles -= 1;
             self.settle(tensor.storage);
         }
         // What it replaced in this step would be taken back for nobody.
@@ -31,7 +32,7 @@ impl<D: Device> Engine<D> {
 
     /// Looks again at a storage that may have lost its last handle.
     pub(super) fn settle(&mut self, key: StorageKey) {
-        let storage = self.table.storage(key);
+        let storage = self.store.graph.storage(key);
         if storage.handles > 0 {
             return;
         }
@@ -40,9 +41,8 @@ impl<D: Device> Engine<D> {
             return;
         }
         self.lost_last_handle(key);
-        if self.table.is_evictable(key) {
-            self.stats.fake_deletes += 1;
-            self.evict(key);
+        if self.store.graph.is_evictable(key) {
+            self.evict(key, Cause::Unheld);
         }
     }
 
@@ -54,15 +54,14 @@ impl<D: Device> Engine<D> {
     /// Cuts a storage from its producer, and deletes the path if that was its last output.
     pub(super) fn cut_producer(&mut self, key: StorageKey) {
         self.tell_forgotten(key);
-        if let Some(path) = self.table.cut(key) {
+        if let Some(path) = self.store.cut(key) {
             self.remove_path(path);
         }
     }
 
     fn remove_path(&mut self, path: PathKey) {
         let mut unneeded = SmallVec::new();
-        self.table.remove_path(path, |storage| unneeded.push(storage));
-        self.remove_body(path);
+        self.store.remove_path(path, |storage| unneeded.push(storage));
         self.forget(unneeded);
     }
 
@@ -70,26 +69,23 @@ impl<D: Device> Engine<D> {
     fn forget(&mut self, mut unneeded: SmallVec<[StorageKey; 4]>) {
         while let Some(key) = unneeded.pop() {
             // An input listed twice is reported once for each time.
-            if !self.table.storages.contains_key(key) {
+            if !self.store.graph.storages.contains_key(key) {
                 continue;
             }
             self.tell_forgotten(key);
-            let (held, last_output_of) = self.table.remove_storage(key);
-            if let Some(block) = held {
-                self.space.free(block);
-            }
+            let last_output_of = self.store.remove_storage(key);
             self.reasons.remove(key);
+            self.tell(Event::DidDelete { storage: key });
             if let Some(path) = last_output_of {
-                self.table.remove_path(path, |storage| unneeded.push(storage));
-                self.remove_body(path);
+                self.store.remove_path(path, |storage| unneeded.push(storage));
             }
         }
     }
 
     /// An evicted storage is about to go, or to lose its producer.
     fn tell_forgotten(&mut self, key: StorageKey) {
-        if self.table.is_evicted(key) {
-            self.tell(|policy, view, lowered| policy.will_forget(key, view, lowered));
+        if self.store.graph.is_evicted(key) {
+            self.tell(Event::WillForget { storage: key });
         }
     }
 }

@@ -8,7 +8,8 @@
 
 use super::{Engine, Error, Residence, StorageKey};
 use crate::device::Device;
-use crate::error::{FailureKey, HandleError, RegenerationError};
+use crate::error::{FailureKey, HandleError};
+use crate::event::Event;
 use std::collections::VecDeque;
 
 /// Of a flood of failures, the first ones tell what went wrong.
@@ -32,6 +33,11 @@ impl Failures {
     /// The first failure of the step at hand that is not reported.
     pub fn of_step(&self) -> Option<&Error> {
         self.of_step.as_ref()
+    }
+
+    /// A failure that is not reported.
+    pub fn find(&self, key: FailureKey) -> Option<&Error> {
+        self.unreported.iter().map(|(_, failure)| failure).find(|failure| failure.key() == key)
     }
 
     /// A step begins.
@@ -97,14 +103,8 @@ impl<D: Device> Engine<D> {
 
     /// A failure that is news. What was replaced in this step is taken back.
     pub(super) fn keep_failure(&mut self, error: &Error) {
-        match error {
-            // As it was asked to.
-            Error::Regeneration(e) if **e == RegenerationError::Cancelled => {
-                tracing::debug!(target: "remat", %error, "op failed")
-            }
-            _ => tracing::error!(target: "remat", %error, "op failed"),
-        }
         self.failures.keep(error.clone());
+        self.tell(Event::DidFail { failure: error.key() });
         self.take_back();
     }
 
@@ -131,9 +131,7 @@ impl<D: Device> Engine<D> {
     pub(super) fn poison_quietly(&mut self, storages: &[StorageKey], error: &Error) {
         for &storage in storages {
             self.cut_producer(storage);
-            if let Some(block) = self.table.set_absent(storage, Residence::Poisoned) {
-                self.space.free(block);
-            }
+            self.store.set_absent(storage, Residence::Poisoned);
             self.reasons.insert(storage, error.clone());
         }
     }

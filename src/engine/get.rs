@@ -1,8 +1,8 @@
 //! Reading a value.
 
-use super::guard::guarded;
 use super::{Engine, Error, TensorKey};
 use crate::device::{Device, DeviceError, Place, Reading};
+use crate::guard::guarded;
 
 impl<D: Device> Engine<D> {
     /// The value of a tensor: regenerated if it was evicted, pinned while it is copied.
@@ -27,7 +27,7 @@ impl<D: Device> Engine<D> {
     /// The oldest value that [`Engine::get_later`] left for later, or what went wrong with it, if that is
     /// known by now. Never waits.
     pub fn take_read(&mut self) -> Option<Result<D::Host, Error>> {
-        guarded("get", || self.device.take_read().transpose()).transpose()
+        guarded("get", || self.store.device.take_read().transpose()).transpose()
     }
 
     fn read<T>(
@@ -43,9 +43,9 @@ impl<D: Device> Engine<D> {
             return Err(reason);
         }
         self.ensure(&[tensor.storage])?;
-        let block = self.table.held(tensor.storage).expect("just made resident");
-        let place = Place { storage: self.space.offset(block), layout: tensor.layout };
-        let read = guarded("get", || read(&mut self.device, place));
+        let block = self.store.graph.held(tensor.storage).expect("just made resident");
+        let place = Place { storage: self.store.space.offset(block), layout: tensor.layout };
+        let read = guarded("get", || read(&mut self.store.device, place));
         self.release_pins(&[tensor.storage]);
         read
     }

@@ -6,21 +6,19 @@
 //! An update that cannot be made is skipped: its handle goes on naming the old value. Only what a kernel may have
 //! written over before it failed is lost.
 
-use super::allocate::Owner;
 use super::apply::Inputs;
-use super::guard::guarded;
-use super::run::{Blocks, Launch};
-use super::table::StorageKeys;
-use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey, Work};
+use super::run::{Failed, Order, Target, Targets};
+use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey};
 use crate::device::Device;
+use crate::graph::StorageKeys;
 use crate::layout::Layout;
-use crate::memory::Held;
 use crate::op::{Output, Outputs};
+use crate::store::Work;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// The storage and layout of each output.
-pub(super) type Targets = SmallVec<[(StorageKey, Layout); 2]>;
+pub(super) type Updated = SmallVec<[(StorageKey, Layout); 2]>;
 
 /// Why an update was not made.
 pub(super) struct Skipped {
@@ -66,10 +64,10 @@ impl<D: Device> Engine<D> {
         &mut self,
         keys: &[TensorKey],
         outputs: &Outputs,
-        targets: &Targets,
+        updated: &Updated,
     ) -> Keys {
         let made =
-            targets.iter().map(|&(key, layout)| self.table.add_tensor(key, layout)).collect();
+            updated.iter().map(|&(key, layout)| self.store.graph.add_tensor(key, layout)).collect();
         for output in outputs {
             if let Output::InPlace { input } = *output {
                 self.del(keys[input]);
@@ -100,8 +98,8 @@ impl<D: Device> Engine<D> {
         let stand_in = |output: &Output| match *output {
             Output::InPlace { input } => keys[input],
             Output::Fresh(layout) | Output::View { layout, .. } => {
-                let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
-                let key = self.table.add_tensor(storage, layout);
+                let storage = self.add_storage(&layout);
+                let key = self.store.graph.add_tensor(storage, layout);
                 self.poison_quietly(&[storage], error);
                 key
             }
@@ -114,91 +112,65 @@ impl<D: Device> Engine<D> {
     pub(super) fn update(
         &mut self,
         op: D::Op,
-        inputs: &Inputs,
+        read: &Inputs,
         outputs: &Outputs,
         scratch: Option<u64>,
-    ) -> Result<Targets, Skipped> {
+    ) -> Result<Updated, Skipped> {
         if scratch.is_none() {
             self.meet_threshold().map_err(Skipped::new)?;
-            self.cut_targets_loose(inputs, outputs, &inputs.storages).map_err(Skipped::new)?;
+            self.cut_targets_loose(read, outputs, &read.storages).map_err(Skipped::new)?;
         }
-        let takes_over: SmallVec<[bool; 4]> =
-            (0..inputs.storages.len()).map(|input| self.may_take_over(input, inputs)).collect();
-        let targets = self.add_targets(inputs, outputs, |input| takes_over[input]);
+        let (targets, updated) = self.add_targets(read, outputs);
         let work = Work::Op(op);
-        let (mut sources, mut ins) =
-            (inputs.storages.clone(), Layouts::from_slice(&inputs.layouts));
-        let outs: Layouts = targets.iter().map(|&(_, layout)| layout).collect();
-        let scratch = scratch.map_or_else(|| self.scratch_bytes(&work, &ins, &outs), Ok);
-        let placed = scratch.and_then(|scratch| {
-            let operands = (&mut sources, &mut ins);
-            Ok((self.place_targets(&work, operands, outputs, &targets, scratch)?, scratch))
-        });
-        let (is_placed, launched) = match placed {
-            Ok((blocks, scratch)) => {
-                let what = Launch { inputs: &ins, outputs: &outs, scratch, again: false };
-                (true, self.launch(&work, &sources, &blocks, what))
+        let outs: Layouts = updated.iter().map(|&(_, layout)| layout).collect();
+        let mut inputs = Layouts::from_slice(&read.layouts);
+        let scratch = scratch.map_or_else(|| self.scratch_bytes(&work, &inputs, &outs), Ok);
+        for (target, layout) in targets.iter().zip(&outs) {
+            if let Target::CopyOf { input, .. } = *target {
+                inputs[input] = *layout;
             }
-            Err(error) => (false, Err(error)),
-        };
-        match launched {
-            Ok(Ok(_)) => {}
-            // It was made, whatever it cost.
-            Ok(Err(error)) => self.failures.keep(error),
-            Err(error) => {
-                let was_run = is_placed && matches!(error, Error::Device(_));
+        }
+        let run = scratch.map_err(Failed::from).and_then(|scratch| {
+            self.run(&Order {
+                work: &work,
+                path: None,
+                sources: &read.storages,
+                inputs: &inputs,
+                targets: &targets,
+                outputs: &outs,
+                scratch,
+                again: false,
+            })
+        });
+        match run {
+            Ok(made) => {
+                self.keep_made(&targets, &made, false);
+                // It was made, whatever it cost.
+                if let Err(error) = made.cost {
+                    self.failures.keep(error);
+                }
+            }
+            Err(Failed { error, launched }) => {
                 let mut skipped = Skipped::new(error);
-                for (output, &(target, _)) in outputs.iter().zip(&targets) {
-                    match *output {
-                        Output::InPlace { input } if takes_over[input] => {
-                            skipped.lost.extend(was_run.then_some(target));
-                        }
-                        _ => self.discard(target),
+                for &(storage, _) in &updated {
+                    if !read.storages.contains(&storage) {
+                        self.discard(storage);
+                    } else if launched {
+                        skipped.lost.push(storage);
                     }
                 }
                 return Err(skipped);
             }
         }
-        for (output, &(target, _)) in outputs.iter().zip(&targets) {
-            if matches!(*output, Output::InPlace { input } if takes_over[input]) {
-                self.make_leaf(target);
-            }
-            let storage = &mut self.table.storages[target];
-            storage.last_used = self.now;
+        for &(storage, _) in &updated {
+            self.make_leaf(storage);
+            let now = self.store.now;
+            let storage = &mut self.store.graph.storages[storage];
+            storage.last_used = now;
             storage.born = self.step;
             storage.label.get_or_insert_with(|| work.name().into());
         }
-        Ok(targets)
-    }
-
-    /// A block for each target. Where one works on a copy, that is what is read: `sources` and `ins` change.
-    fn place_targets(
-        &mut self,
-        work: &Work<D>,
-        (sources, ins): (&mut StorageKeys, &mut Layouts),
-        outputs: &Outputs,
-        targets: &Targets,
-        scratch: u64,
-    ) -> Result<Blocks, Error> {
-        let absent = targets.iter().filter(|(key, _)| self.table.held(*key).is_none());
-        let wanted = absent.map(|(_, layout)| self.space.round(layout.bytes()));
-        self.check_room(work, ins, wanted.fold(0, u64::saturating_add), scratch)?;
-        let mut blocks = Blocks::new();
-        for (output, &(target, layout)) in outputs.iter().zip(targets) {
-            if let Some(block) = self.table.held(target) {
-                blocks.push(block);
-                continue;
-            }
-            let block = self.take(work, ins, layout.bytes(), Owner::Storage(target))?;
-            self.table.set_resident(target, block);
-            blocks.push(block);
-            if let Output::InPlace { input } = *output {
-                self.copy_value(sources[input], &ins[input], block)?;
-                sources[input] = target;
-                ins[input] = layout;
-            }
-        }
-        Ok(blocks)
+        Ok(updated)
     }
 
     /// Makes leaves of what would need old values of targets to be regenerated, where that helps. Fails if a run
@@ -211,7 +183,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         for output in outputs {
             if let Output::InPlace { input } = *output
-                && self.table.storage(inputs.storages[input]).handles == 1
+                && self.store.graph.storage(inputs.storages[input]).handles == 1
             {
                 self.cut_dependents_loose(inputs.storages[input], sources)?;
             }
@@ -219,47 +191,43 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// The storage and layout of each output: of its own, or the one it takes over.
-    fn add_targets(
-        &mut self,
-        inputs: &Inputs,
-        outputs: &Outputs,
-        takes_over: impl Fn(usize) -> bool,
-    ) -> Targets {
-        let mut target = |output: &Output| match *output {
-            Output::InPlace { input } if takes_over(input) => {
-                (inputs.storages[input], inputs.layouts[input])
-            }
-            Output::InPlace { input } => {
-                let old = inputs.layouts[input];
-                let layout = Layout::contiguous(old.dtype(), *old.shape());
-                (self.table.add_storage(layout.bytes(), self.now, self.step), layout)
-            }
-            Output::Fresh(layout) => {
-                (self.table.add_storage(layout.bytes(), self.now, self.step), layout)
-            }
-            Output::View { .. } => unreachable!("views and others do not mix"),
-        };
-        outputs.iter().map(&mut target).collect()
+    /// Where each output goes, and the storage and layout that it has then: those that it takes over, or new ones.
+    fn add_targets(&mut self, read: &Inputs, outputs: &Outputs) -> (Targets, Updated) {
+        let mut targets = Targets::new();
+        let mut updated = Updated::new();
+        for output in outputs {
+            let (target, storage, layout) = match *output {
+                Output::InPlace { input } if self.may_take_over(input, read) => {
+                    let storage = read.storages[input];
+                    (Target::Storage(storage), storage, read.layouts[input])
+                }
+                Output::InPlace { input } => {
+                    let old = read.layouts[input];
+                    let layout = Layout::contiguous(old.dtype(), *old.shape());
+                    let storage = self.add_storage(&layout);
+                    let offset = old.offset() as u64 * old.dtype().bytes() as u64;
+                    (Target::CopyOf { input, offset, storage }, storage, layout)
+                }
+                Output::Fresh(layout) => {
+                    let storage = self.add_storage(&layout);
+                    (Target::Storage(storage), storage, layout)
+                }
+                Output::View { .. } => unreachable!("views and others do not mix"),
+            };
+            targets.push(target);
+            updated.push((storage, layout));
+        }
+        (targets, updated)
     }
 
     /// Whether nothing but the consumed handle needs the old value, and the handle looks at all of it.
     pub(super) fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
         let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
-        let storage = self.table.storage(key);
+        let storage = self.store.graph.storage(key);
         let read_twice =
             inputs.storages.iter().enumerate().any(|(i, &other)| i != input && other == key);
         let whole = layout.offset() == 0 && layout.bytes() == storage.bytes;
         storage.handles == 1 && storage.users.is_empty() && whole && !read_twice
-    }
-
-    fn copy_value(&mut self, from: StorageKey, layout: &Layout, to: Held) -> Result<(), Error> {
-        let held = self.table.held(from).expect("inputs are resident");
-        let skip = layout.offset() as u64 * layout.dtype().bytes() as u64;
-        let (source, target) = (self.space.offset(held) + skip, self.space.offset(to));
-        guarded("copying the old value of an update", || {
-            self.device.copy(source, target, layout.bytes())
-        })
     }
 
     /// Makes leaves of the held tensors that need `old` to be regenerated. What nobody holds between
@@ -280,25 +248,25 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         let mut held = StorageKeys::new();
         let mut seen = FxHashSet::default();
-        let mut stack: StorageKeys = self.table.dependents(old).collect();
+        let mut stack: StorageKeys = self.store.graph.dependents(old).collect();
         while let Some(key) = stack.pop() {
             if !seen.insert(key) {
                 continue;
             }
-            if self.table.storage(key).handles > 0 {
+            if self.store.graph.storage(key).handles > 0 {
                 held.push(key);
             } else {
-                stack.extend(self.table.dependents(key));
+                stack.extend(self.store.graph.dependents(key));
             }
         }
         if !self.fit_as_leaves(&held) {
             return Ok(());
         }
         // Those at hand first: with them may go the reason to regenerate anything.
-        held.sort_by_key(|&key| self.table.held(key).is_none());
+        held.sort_by_key(|&key| self.store.graph.held(key).is_none());
         for key in held {
             if let Err(error) = self.commit_storage(key) {
-                let intact = sources.iter().all(|&source| self.table.held(source).is_some());
+                let intact = sources.iter().all(|&source| self.store.graph.held(source).is_some());
                 return if intact { Ok(()) } else { Err(error) };
             }
         }

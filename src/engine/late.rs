@@ -1,9 +1,9 @@
 //! Times of runs on a device that runs behind, which it reports later.
 
-use super::guard::{caught, guarded};
 use super::run::COST_MODEL;
 use super::{Engine, Error};
 use crate::device::Device;
+use crate::guard::{caught, guarded};
 
 /// A run whose time the device will tell.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl<D: Device> Engine<D> {
     /// What went wrong there and nobody was told of yet.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.working()?;
-        let done = guarded("sync", || self.device.sync());
+        let done = guarded("sync", || self.store.device.sync());
         self.take_times();
         done
     }
@@ -68,7 +68,7 @@ impl<D: Device> Engine<D> {
     /// Learns what times are known by now.
     pub(super) fn take_times(&mut self) {
         while !self.late.is_empty() {
-            let device = &mut self.device;
+            let device = &mut self.store.device;
             let seconds = match caught(|| "the device: a time".to_owned(), || device.take_time()) {
                 Ok(Some(seconds)) => seconds,
                 Ok(None) => return,

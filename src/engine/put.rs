@@ -1,8 +1,9 @@
 //! Values from host memory.
 
-use super::{Body, Engine, Error, LastRun, PathKey, Residence, TensorKey, Work};
+use super::{Engine, Error, LastRun, PathKey, Residence, TensorKey};
 use crate::cost::Run;
 use crate::device::Device;
+use crate::store::{Body, Work};
 use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
@@ -15,13 +16,13 @@ impl<D: Device> Engine<D> {
     pub fn put(&mut self, host: Arc<D::Host>) -> TensorKey {
         self.last_run = LastRun::default();
         let layout = D::layout_of(&host);
-        let storage = self.table.add_storage(layout.bytes(), self.now, self.step);
-        let tensor = self.table.add_tensor(storage, layout);
-        let path = self.table.add_path(std::iter::empty(), std::iter::once(storage));
+        let storage = self.add_storage(&layout);
+        let tensor = self.store.graph.add_tensor(storage, layout);
+        let path = self.store.graph.add_path(std::iter::empty(), std::iter::once(storage));
         let body = Body::new(Work::Upload(host), Vec::new(), std::iter::once(layout));
-        self.stats.host_bytes += layout.bytes();
+        self.store.host_bytes += layout.bytes();
         let result = self.run_path_of(path, &body, &[]);
-        self.bodies.insert(path, body);
+        self.store.bodies.insert(path, body);
         match result {
             Ok(()) => {}
             Err(Error::OutOfMemory(_)) => self.postpone(path),
@@ -34,7 +35,7 @@ impl<D: Device> Engine<D> {
     /// is kept for it. If there is no room for it, it becomes a leaf when it is uploaded.
     pub fn put_leaf(&mut self, host: Arc<D::Host>) -> TensorKey {
         let tensor = self.put(host);
-        let storage = self.table.tensors[tensor].storage;
+        let storage = self.store.graph.tensors[tensor].storage;
         self.leaves_to_be.push(storage);
         self.make_leaves();
         tensor
@@ -43,7 +44,7 @@ impl<D: Device> Engine<D> {
     /// Makes leaves of those that are to be leaves and have found room.
     pub(super) fn make_leaves(&mut self) {
         for key in std::mem::take(&mut self.leaves_to_be) {
-            match self.table.storages.get(key).map(|storage| storage.residence) {
+            match self.store.graph.storages.get(key).map(|storage| storage.residence) {
                 Some(Residence::Resident(_)) => self.make_leaf(key),
                 Some(Residence::Evicted) => self.leaves_to_be.push(key),
                 _ => {}
@@ -55,27 +56,15 @@ impl<D: Device> Engine<D> {
     /// makes.
     pub(super) fn postpone(&mut self, path: PathKey) {
         // What it will cost, as far as that can be told.
-        let body = self.bodies.remove(path).expect("a path has a body");
+        let body = self.store.bodies.remove(path).expect("a path has a body");
         let (op, outputs) = (body.work.name(), body.outputs());
         let flops = self.flops_of(&body.work, &[], outputs).unwrap_or(0.0);
         let run = Run { op, inputs: &[], outputs, flops, seconds: None };
         let cost = self.cost_of(run).unwrap_or(0.0);
-        self.table.paths[path].cost = cost;
+        self.store.graph.paths[path].cost = cost;
         let rematerializable = body.work.rematerializable();
         self.last_run = LastRun { cost, flops, workspace: 0, rematerializable };
-        self.bodies.insert(path, body);
-        for key in self.table.outputs_of(path) {
-            self.table.set_absent(key, Residence::Evicted);
-            self.tell(|policy, view, _| policy.did_evict(key, view));
-        }
-    }
-
-    /// A path goes, and its op with it.
-    pub(super) fn remove_body(&mut self, path: PathKey) {
-        let Some(Body { work, layouts, .. }) = self.bodies.remove(path) else { return };
-        if let Work::Upload(host) = work {
-            self.stats.host_bytes -= D::layout_of(&host).bytes();
-        }
-        self.reuse(layouts);
+        self.store.bodies.insert(path, body);
+        self.evict_unmade(path);
     }
 }

@@ -9,10 +9,11 @@
 //! cost grow with two to the power of the depth.
 
 use super::settings::Dead;
-use super::table::StorageKeys;
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
 use crate::error::RegenerationError;
+use crate::event::{Cause, Event};
+use crate::graph::StorageKeys;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -109,9 +110,9 @@ impl<D: Device> Engine<D> {
     /// Makes storages resident and pins each once. If it fails, none of them is pinned.
     pub(super) fn ensure(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
         self.touch(wanted);
-        if wanted.iter().all(|&key| self.table.held(key).is_some()) {
+        if wanted.iter().all(|&key| self.store.graph.held(key).is_some()) {
             for &key in wanted {
-                self.table.pin(key);
+                self.store.pin(key);
             }
             return Ok(());
         }
@@ -137,7 +138,7 @@ impl<D: Device> Engine<D> {
     /// Takes back what waiting frames hold, and what runs to come await.
     fn abandon(&mut self, cascade: &mut Cascade) {
         for path in cascade.pending.drain() {
-            self.table.stop_awaiting_inputs(path);
+            self.store.stop_awaiting_inputs(path);
         }
         while let Some(frame) = cascade.frames.pop() {
             self.release_frame(&frame);
@@ -150,26 +151,22 @@ impl<D: Device> Engine<D> {
         // Paths run since the first yield.
         let mut ran = FxHashSet::default();
         loop {
-            self.stats.max_regeneration_depth =
-                self.stats.max_regeneration_depth.max(cascade.frames.len() - 1);
             let top = cascade.frames.last_mut().expect("the command waits below");
             for i in 0..top.inputs.len() {
                 let key = top.inputs[i];
-                if top.held[i] == Hold::No && self.table.held(key).is_some() {
-                    self.table.pin(key);
+                if top.held[i] == Hold::No && self.store.graph.held(key).is_some() {
+                    self.store.pin(key);
                     top.held[i] = Hold::Found;
                 }
             }
             let (path, missing) = (top.path, self.next_missing(&top.inputs));
             if let Some(key) = missing {
-                let path = self.table.storage(key).producer.ok_or_else(|| self.lost(key))?;
+                let path = self.store.graph.storage(key).producer.ok_or_else(|| self.lost(key))?;
                 self.plan(path, cascade);
-                let inputs = self.table.inputs_of(path);
+                let inputs = self.store.graph.inputs_of(path);
                 self.touch(&inputs);
-                tracing::trace!(
-                    target: "remat", op = self.op_of(key), tensor = %self.tensor_name(key),
-                    bytes = self.table.storage(key).bytes, depth = cascade.frames.len(), "will regenerate"
-                );
+                let depth = cascade.frames.len();
+                self.tell(Event::WillRegenerate { storage: key, depth });
                 cascade.frames.push(Frame::new(Some(path), inputs));
                 continue;
             }
@@ -213,7 +210,7 @@ impl<D: Device> Engine<D> {
     /// Takes note of a run.
     fn book(&mut self, path: PathKey, cascade: &mut Cascade) {
         if cascade.pending.remove(&path) {
-            self.table.stop_awaiting_inputs(path);
+            self.store.stop_awaiting_inputs(path);
         }
         let planned = cascade.paths.get_mut(&path).expect("it was planned before it ran");
         cascade.spent_runs += 1;
@@ -231,7 +228,7 @@ impl<D: Device> Engine<D> {
     ) -> Option<Result<(), Error>> {
         // Nothing is dropped as dead meanwhile: the schedule may need it.
         for key in cascade.frames.iter().flat_map(Frame::pinned) {
-            self.table.unpin(key);
+            self.store.unpin(key);
         }
         let limit = self.settings.regeneration_limit;
         // Costs may be 0, and no limit times 0 is no number.
@@ -243,14 +240,12 @@ impl<D: Device> Engine<D> {
         let planned = |path| cascade.paths.get(&path).map(|planned| planned.cost);
         let Some(schedule) = self.schedule(wanted, planned, most, most_runs) else {
             for key in cascade.frames.iter().flat_map(Frame::pinned) {
-                self.table.pin(key);
+                self.store.pin(key);
             }
             return None;
         };
-        tracing::debug!(
-            target: "remat", runs = schedule.runs, paths = cascade.paths.len(),
-            "regenerates by a schedule"
-        );
+        let (runs, paths) = (schedule.runs, cascade.paths.len());
+        self.tell(Event::DidSchedule { runs, paths });
         // Their pins are taken back already.
         cascade.frames.clear();
         self.abandon(cascade);
@@ -287,8 +282,9 @@ impl<D: Device> Engine<D> {
     /// Which of the inputs to bring back first: one that takes several runs, if there is one. What
     /// takes a single run would only lie in the way meanwhile.
     fn next_missing(&self, inputs: &[StorageKey]) -> Option<StorageKey> {
-        let is_absent = |&key: &StorageKey| self.table.held(key).is_none();
-        let waits = |&key: &StorageKey| self.table.sources(key).any(|source| is_absent(&source));
+        let is_absent = |&key: &StorageKey| self.store.graph.held(key).is_none();
+        let waits =
+            |&key: &StorageKey| self.store.graph.sources(key).any(|source| is_absent(&source));
         let missing = || inputs.iter().copied().filter(is_absent);
         missing().find(waits).or_else(|| missing().next())
     }
@@ -298,15 +294,15 @@ impl<D: Device> Engine<D> {
         let mut stack: SmallVec<[PathKey; 8]> = SmallVec::from_elem(path, 1);
         while let Some(path) = stack.pop() {
             if cascade.pending.insert(path) {
-                self.table.await_inputs(path);
-                let cost = self.table.path(path).cost;
+                self.store.await_inputs(path);
+                let cost = self.store.graph.path(path).cost;
                 cascade.paths.entry(path).or_insert_with(|| {
                     cascade.needed_cost += cost;
                     Planned { cost, ran: false }
                 });
-                let inputs = self.table.path(path).inputs.iter();
-                let missing = inputs.filter(|e| self.table.held(e.storage).is_none());
-                stack.extend(missing.filter_map(|e| self.table.storage(e.storage).producer));
+                let inputs = self.store.graph.path(path).inputs.iter();
+                let missing = inputs.filter(|e| self.store.graph.held(e.storage).is_none());
+                stack.extend(missing.filter_map(|e| self.store.graph.storage(e.storage).producer));
             }
         }
     }
@@ -315,13 +311,13 @@ impl<D: Device> Engine<D> {
     fn finish(&mut self, path: PathKey, done: &Frame, frames: &mut [Frame]) {
         let below = frames.last_mut().expect("somebody waited for this run");
         for i in 0..below.inputs.len() {
-            if below.held[i] == Hold::No && self.table.held(below.inputs[i]).is_some() {
-                self.table.pin(below.inputs[i]);
+            if below.held[i] == Hold::No && self.store.graph.held(below.inputs[i]).is_some() {
+                self.store.pin(below.inputs[i]);
                 below.held[i] = Hold::Made;
             }
         }
         self.release_frame(done);
-        for key in self.table.outputs_of(path) {
+        for key in self.store.graph.outputs_of(path) {
             self.drop_if_dead(key);
         }
     }
@@ -334,19 +330,19 @@ impl<D: Device> Engine<D> {
     /// brought back for a frame is let go only when nothing else helps: to bring it back once more may
     /// evict what it was given up for, round and round.
     fn yield_pins(&mut self, frames: &mut [Frame]) -> bool {
-        let before = self.table.evictable_bytes();
+        let before = self.store.evictable_bytes();
         let waiting = frames.len() - 1;
         for hold in [Hold::Found, Hold::Made] {
             for frame in &mut frames[..waiting] {
                 for i in 0..frame.inputs.len() {
                     let key = frame.inputs[i];
-                    if frame.held[i] == hold && self.table.storage(key).producer.is_some() {
+                    if frame.held[i] == hold && self.store.graph.storage(key).producer.is_some() {
                         frame.held[i] = Hold::No;
-                        self.table.unpin(key);
+                        self.store.unpin(key);
                     }
                 }
             }
-            if self.table.evictable_bytes() > before {
+            if self.store.evictable_bytes() > before {
                 return true;
             }
         }
@@ -358,7 +354,8 @@ impl<D: Device> Engine<D> {
     /// (Measured on the DTR paper's traces, the other way costs up to half as much recomputing again.)
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
-            self.table.touch(key, self.now);
+            self.store.touch(key);
+            self.tell(Event::DidUse { storage: key });
         }
     }
 
@@ -369,7 +366,7 @@ impl<D: Device> Engine<D> {
     }
 
     pub(super) fn release_pin(&mut self, key: StorageKey) {
-        if self.table.unpin(key) {
+        if self.store.unpin(key) {
             self.drop_if_dead(key);
         }
     }
@@ -377,10 +374,10 @@ impl<D: Device> Engine<D> {
     /// With [`Dead::Drop`]: lets go of a storage that was regenerated only as a step on the way, and that
     /// no run to come reads.
     fn drop_if_dead(&mut self, key: StorageKey) {
-        let storage = self.table.storage(key);
+        let storage = self.store.graph.storage(key);
         let dead = storage.handles == 0 && storage.awaited == 0;
-        if dead && self.settings.dead == Dead::Drop && self.table.is_evictable(key) {
-            self.evict(key);
+        if dead && self.settings.dead == Dead::Drop && self.store.graph.is_evictable(key) {
+            self.evict(key, Cause::Dead);
         }
     }
 }

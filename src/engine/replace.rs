@@ -36,7 +36,7 @@ impl<D: Device> Engine<D> {
             self.failures.skip(&error);
             return Ok(target);
         }
-        let key = self.table.add_tensor(new.storage, new.layout);
+        let key = self.store.graph.add_tensor(new.storage, new.layout);
         // Replaced twice in a step: it is the first value that would be taken back.
         let old = match self.replaced.remove(&target) {
             Some(first) => {
@@ -60,10 +60,10 @@ impl<D: Device> Engine<D> {
     pub(super) fn take_back(&mut self) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };
-            if let Some(tensor) = self.table.tensors.get_mut(key) {
+            if let Some(tensor) = self.store.graph.tensors.get_mut(key) {
                 let TensorInfo { storage, .. } = std::mem::replace(tensor, before);
-                self.table.storages[before.storage].handles += 1;
-                self.table.storages[storage].handles -= 1;
+                self.store.graph.storages[before.storage].handles += 1;
+                self.store.graph.storages[storage].handles -= 1;
                 self.settle(storage);
             }
             self.del(old);

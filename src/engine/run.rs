@@ -1,27 +1,84 @@
-//! One run of a path: places for its outputs, its kernel, its cost.
+//! One run of an op: places for its outputs, its kernel, its cost.
+//!
+//! Ops, uploads and updates in place are run here, and nowhere else. An update is a run one or more of whose outputs
+//! go where an input is, or begin as a copy of one.
 
-use super::allocate::Owner;
-use super::guard::{caught, guarded};
-use super::{Body, Engine, Error, LastRun, PathKey, StorageKey, Work};
+use super::{Engine, Error, LastRun, PathKey, StorageKey};
 use crate::cost::Run;
-use crate::device::{Call, Device, Place, Took};
+use crate::device::{Device, Took};
 use crate::error::CallbackError;
+use crate::event::Event;
+use crate::guard::caught;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
+use crate::store::{Body, Launch, Owner, Work};
 use smallvec::SmallVec;
 
-pub(super) type Blocks = SmallVec<[Held; 2]>;
+type Blocks = SmallVec<[Held; 2]>;
 
-/// One run of a kernel, but for where its operands are.
-#[derive(Clone, Copy)]
-pub(super) struct Launch<'a> {
+/// Where an output of a run goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target {
+    /// To a storage. One that is resident, whether it was made before or is taken over, is written over.
+    Storage(StorageKey),
+    /// To a storage that begins as a copy of an input, and is read in its place.
+    CopyOf {
+        /// Position of the input.
+        input: usize,
+        /// Where the old value begins in its storage, in bytes.
+        offset: u64,
+        storage: StorageKey,
+    },
+    /// It is thrown away: its storage was cut loose or deleted.
+    Nowhere,
+}
+
+impl Target {
+    /// The storage that keeps it.
+    pub fn storage(self) -> Option<StorageKey> {
+        match self {
+            Self::Storage(storage) | Self::CopyOf { storage, .. } => Some(storage),
+            Self::Nowhere => None,
+        }
+    }
+}
+
+pub(super) type Targets = SmallVec<[Target; 2]>;
+
+/// What is run, with all inputs resident and pinned.
+pub(super) struct Order<'a, D: Device> {
+    pub work: &'a Work<D>,
+    /// The path that is run; `None` for an update.
+    pub path: Option<PathKey>,
+    pub sources: &'a [StorageKey],
     pub inputs: &'a [Layout],
+    pub targets: &'a [Target],
     pub outputs: &'a [Layout],
     /// Bytes of workspace.
     pub scratch: u64,
     /// Whether it ran before.
     pub again: bool,
+}
+
+/// A run that was made. What it wrote is to be settled, or its blocks given back.
+pub(super) struct Made {
+    blocks: Blocks,
+    /// Its cost, if the cost model had one.
+    pub cost: Result<f64, Error>,
+}
+
+/// A run that was not made.
+pub(super) struct Failed {
+    pub error: Error,
+    /// Whether the device may have begun to write.
+    pub launched: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, launched: false }
+    }
 }
 
 /// Who panicked.
@@ -34,33 +91,35 @@ impl<D: Device> Engine<D> {
     /// or deleted is written to scratch and thrown away.
     pub(super) fn run_path(&mut self, path: PathKey) -> Result<(), Error> {
         // The body leaves the table while it runs, so that the engine can be changed meanwhile.
-        let body = self.bodies.remove(path).expect("a path has a body");
-        let inputs = self.table.inputs_of(path);
+        let body = self.store.take_body(path);
+        let inputs = self.store.graph.inputs_of(path);
         let result = self.run_path_of(path, &body, &inputs);
-        self.bodies.insert(path, body);
+        self.store.return_body(path, body);
         result
     }
 
-    /// The same for a path whose body is not in the table, and that reads `inputs`.
+    /// The same for a path whose body is not in the table, and that reads `sources`.
     pub(super) fn run_path_of(
         &mut self,
         path: PathKey,
         body: &Body<D>,
-        inputs: &[StorageKey],
+        sources: &[StorageKey],
     ) -> Result<(), Error> {
-        let mut outputs = SmallVec::<[Option<StorageKey>; 2]>::new();
+        let mut targets = Targets::new();
         for i in 0..body.outputs().len() {
-            let output = self.table.path(path).outputs[i];
-            outputs.push(output);
-            // A resident output must not be evicted to make room for another.
-            if let Some(storage) = output {
-                self.table.pin(storage);
-            }
+            targets.push(match self.store.graph.path(path).outputs[i] {
+                Some(storage) => {
+                    // A resident output must not be evicted to make room for another.
+                    self.store.pin(storage);
+                    Target::Storage(storage)
+                }
+                None => Target::Nowhere,
+            });
         }
         let result =
-            self.meet_threshold().and_then(|()| self.run_body(path, body, inputs, &outputs));
-        for &storage in outputs.iter().flatten() {
-            self.table.unpin(storage);
+            self.meet_threshold().and_then(|()| self.run_body(path, body, sources, &targets));
+        for storage in targets.iter().filter_map(|target| target.storage()) {
+            self.store.unpin(storage);
         }
         result
     }
@@ -69,115 +128,136 @@ impl<D: Device> Engine<D> {
         &mut self,
         path: PathKey,
         body: &Body<D>,
-        inputs: &[StorageKey],
-        outputs: &[Option<StorageKey>],
+        sources: &[StorageKey],
+        targets: &[Target],
     ) -> Result<(), Error> {
-        let again = self.table.path(path).ran;
-        let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs())?;
-        let mut blocks = Blocks::new();
-        if let Err(error) = self.place_outputs(body, outputs, scratch, &mut blocks) {
-            self.free_taken(outputs, &blocks);
-            return Err(error);
-        }
-        let what = Launch { inputs: body.inputs(), outputs: body.outputs(), scratch, again };
-        let cost = match self.launch(&body.work, inputs, &blocks, what) {
-            Ok(Ok(cost)) => cost,
-            Ok(Err(error)) | Err(error) => {
-                self.free_taken(outputs, &blocks);
-                if !matches!(error, Error::OutOfMemory(_)) {
-                    self.give_up(outputs);
+        let again = self.store.graph.path(path).ran;
+        let (work, inputs, outputs) = (&body.work, body.inputs(), body.outputs());
+        let scratch = self.scratch_bytes(work, inputs, outputs)?;
+        let path_run = Some(path);
+        let order =
+            Order { work, path: path_run, sources, inputs, targets, outputs, scratch, again };
+        let made = match self.run(&order) {
+            Ok(made) => made,
+            Err(Failed { error, launched }) => {
+                if launched {
+                    self.give_up(targets);
                 }
                 return Err(error);
             }
         };
-        for (output, block) in outputs.iter().zip(blocks) {
-            match output {
-                Some(key) if self.table.held(*key).is_none() => {
-                    // A first run that was put off counts as evicted meanwhile.
-                    let was_evicted = self.table.is_evicted(*key);
-                    self.table.set_resident(*key, block);
-                    self.table.storages[*key].recomputed += u32::from(again);
-                    if was_evicted {
-                        tracing::debug!(
-                            target: "remat", op = body.work.name(), tensor = %self.tensor_name(*key),
-                            bytes = self.table.storage(*key).bytes, cost, "did regenerate"
-                        );
-                        self.tell(|policy, view, lowered| {
-                            policy.did_regenerate(*key, view, lowered)
-                        });
-                    } else {
-                        self.table.touch(*key, self.now);
-                    }
-                }
-                Some(_) => {}
-                None => self.space.free(block),
+        let cost = match made.cost {
+            Ok(cost) => cost,
+            Err(error) => {
+                self.free_taken(targets, &made.blocks);
+                self.give_up(targets);
+                return Err(error);
             }
-        }
-        // Only now, for what the policy knows of the storages brought back has the old cost in it.
-        self.table.paths[path].ran = true;
-        if std::mem::replace(&mut self.table.paths[path].cost, cost) != cost {
-            outputs.iter().flatten().for_each(|&key| self.table.lower(key));
+        };
+        self.keep_made(targets, &made, again);
+        // Only now, for what the evictor knows of the storages brought back has the old cost in it.
+        let done = &mut self.store.graph.paths[path];
+        done.ran = true;
+        if std::mem::replace(&mut done.cost, cost) != cost && again {
+            self.tell(Event::DidChangeCost { path });
         }
         Ok(())
+    }
+
+    /// Places outputs and runs the kernel. Should that fail, no place is taken.
+    pub(super) fn run(&mut self, order: &Order<'_, D>) -> Result<Made, Failed> {
+        let mut blocks = Blocks::new();
+        let made = self.place_outputs(order, &mut blocks).map_err(Failed::from);
+        match made.and_then(|()| self.launch(order, &blocks)) {
+            Ok(cost) => Ok(Made { blocks, cost }),
+            Err(failed) => {
+                self.free_taken(order.targets, &blocks);
+                Err(failed)
+            }
+        }
+    }
+
+    /// What a run made is resident now, or thrown away.
+    pub(super) fn keep_made(&mut self, targets: &[Target], made: &Made, again: bool) {
+        for (target, &block) in targets.iter().zip(&made.blocks) {
+            let Some(storage) = target.storage() else {
+                self.store.free(block);
+                continue;
+            };
+            if self.store.graph.is_resident(storage) {
+                continue;
+            }
+            // A first run that was put off counts as evicted meanwhile.
+            let was_evicted = self.store.graph.is_evicted(storage);
+            self.store.set_resident(storage, block);
+            self.store.graph.storages[storage].recomputed += u32::from(again);
+            if was_evicted {
+                let bytes = self.store.graph.storage(storage).bytes;
+                let cost = *made.cost.as_ref().unwrap_or(&0.0);
+                self.tell(Event::DidRegenerate { storage, bytes, cost });
+            } else {
+                self.store.touch(storage);
+            }
+        }
     }
 
     /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
     /// those before it have theirs.
-    fn place_outputs(
-        &mut self,
-        body: &Body<D>,
-        outputs: &[Option<StorageKey>],
-        scratch: u64,
-        blocks: &mut Blocks,
-    ) -> Result<(), Error> {
+    fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<(), Error> {
+        let &Order { work, sources, inputs, targets, outputs, scratch, .. } = order;
         let mut wanted = 0u64;
-        for (&storage, layout) in outputs.iter().zip(body.outputs()) {
-            if self.held_by(storage).is_none() {
-                wanted = wanted.saturating_add(self.space.round(layout.bytes()));
+        for (target, layout) in targets.iter().zip(outputs) {
+            if self.held_by(*target).is_none() {
+                wanted = wanted.saturating_add(self.store.space.round(layout.bytes()));
             }
         }
-        self.check_room(&body.work, body.inputs(), wanted, scratch)?;
-        for (&storage, layout) in outputs.iter().zip(body.outputs()) {
-            blocks.push(match self.held_by(storage) {
+        self.check_room(work, inputs, wanted, scratch)?;
+        for (target, layout) in targets.iter().zip(outputs) {
+            blocks.push(match self.held_by(*target) {
                 Some(block) => block,
                 None => {
-                    let owner = storage.map_or(Owner::Scratch, Owner::Storage);
-                    self.take(&body.work, body.inputs(), layout.bytes(), owner)?
+                    let owner = target.storage().map_or(Owner::Scratch, Owner::Storage);
+                    self.take(work, inputs, layout.bytes(), owner)?
                 }
             });
+        }
+        for ((target, &block), layout) in targets.iter().zip(&*blocks).zip(outputs) {
+            if let Target::CopyOf { input, offset, .. } = *target {
+                self.store.copy(sources[input], offset, block, layout.bytes())?;
+            }
         }
         Ok(())
     }
 
-    /// What an output of a path holds.
-    fn held_by(&self, output: Option<StorageKey>) -> Option<Held> {
-        output.and_then(|key| self.table.held(key))
+    /// What a target holds.
+    fn held_by(&self, target: Target) -> Option<Held> {
+        target.storage().and_then(|storage| self.store.graph.held(storage))
     }
 
     /// Frees those blocks of outputs that were taken for a run.
-    fn free_taken(&mut self, outputs: &[Option<StorageKey>], blocks: &[Held]) {
-        for (&output, &block) in outputs.iter().zip(blocks) {
-            if self.held_by(output).is_none() {
-                self.space.free(block);
+    fn free_taken(&mut self, targets: &[Target], blocks: &[Held]) {
+        for (&target, &block) in targets.iter().zip(blocks) {
+            if self.held_by(target).is_none() {
+                self.store.free(block);
             }
         }
     }
 
     /// Fails if the outputs that are absent, of `wanted` bytes, and the scratch of a run cannot be had together, so
     /// that a hopeless run does not evict for some of it on its way to the error.
-    pub(super) fn check_room(
+    fn check_room(
         &self,
         work: &Work<D>,
         inputs: &[Layout],
         wanted: u64,
         scratch: u64,
     ) -> Result<(), Error> {
-        if wanted <= self.space.free_bytes() {
+        if wanted <= self.store.space.free_bytes() {
             return Ok(());
         }
         let wanted = match scratch {
             0 => wanted,
-            scratch => wanted.saturating_add(self.space.round(scratch)),
+            scratch => wanted.saturating_add(self.store.space.round(scratch)),
         };
         if self.may_have(wanted) {
             Ok(())
@@ -205,11 +285,11 @@ impl<D: Device> Engine<D> {
         outputs: &[Layout],
     ) -> Result<u64, Error> {
         let what = || format!("{}: its workspace", op.name());
-        caught(what, || self.device.workspace(op, inputs, outputs))
+        caught(what, || self.store.device.workspace(op, inputs, outputs))
     }
 
     /// Allocates, or explains why not.
-    pub(super) fn take(
+    fn take(
         &mut self,
         work: &Work<D>,
         inputs: &[Layout],
@@ -217,66 +297,59 @@ impl<D: Device> Engine<D> {
         owner: Owner,
     ) -> Result<Held, Error> {
         self.allocate(bytes, owner)?
-            .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.space.round(bytes)))
+            .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.store.space.round(bytes)))
     }
 
     /// Runs the kernel on placed outputs. Returns its cost, if the cost model had one, and moves the clock on
     /// by it.
-    pub(super) fn launch(
+    fn launch(
         &mut self,
-        work: &Work<D>,
-        sources: &[StorageKey],
+        order: &Order<'_, D>,
         blocks: &[Held],
-        Launch { inputs, outputs, scratch: scratch_bytes, again }: Launch<'_>,
-    ) -> Result<Result<f64, Error>, Error> {
-        let name = work.name();
+    ) -> Result<Result<f64, Error>, Failed> {
+        let &Order { work, path, sources, inputs, targets, outputs, scratch: bytes, again } = order;
         // First all that may fail of itself: there is nothing to be cleared away yet.
         let flops = self.flops_of(work, inputs, outputs)?;
-        let mut run = Run { op: name, inputs, outputs, flops, seconds: None };
+        let mut run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
         let timed = wants_time || (again && self.is_sample());
-        let scratch = match scratch_bytes {
+        let scratch = match bytes {
             0 => None,
-            bytes => Some(self.take(work, inputs, bytes, Owner::Scratch)?),
+            bytes => Some((bytes, self.take(work, inputs, bytes, Owner::Scratch)?)),
         };
-        // Offsets are read only now: making room may have moved blocks.
-        let mut places = std::mem::take(&mut self.places);
-        places.clear();
-        for (&key, &layout) in sources.iter().zip(inputs) {
-            let block = self.table.held(key).expect("inputs are resident");
-            places.push(Place { storage: self.space.offset(block), layout });
+        let mut reads = SmallVec::<[Held; 4]>::new();
+        for &source in sources {
+            reads.push(self.store.graph.held(source).expect("inputs are resident"));
         }
-        for (&block, &layout) in blocks.iter().zip(outputs) {
-            places.push(Place { storage: self.space.offset(block), layout });
+        for (target, &block) in targets.iter().zip(blocks) {
+            if let Target::CopyOf { input, .. } = *target {
+                reads[input] = block;
+            }
         }
-        let (ins, outs) = places.split_at(sources.len());
-        let workspace = scratch.map_or(0..0, |block| {
-            let start = self.space.offset(block);
-            start..start + scratch_bytes
-        });
-        let device = &mut self.device;
-        let result = match work {
-            Work::Op(op) => guarded(name, || {
-                device.execute(Call { op, inputs: ins, outputs: outs, flops, workspace, timed })
-            }),
-            Work::Upload(host) => guarded(name, || device.write(host, outs[0])),
-        };
-        self.places = places;
-        if let Some(block) = scratch {
-            self.space.free(block);
+        let (reads, writes) = (&*reads, blocks);
+        let launch = Launch { work, reads, inputs, writes, outputs, scratch, flops, timed };
+        let result = self.store.launch(&launch);
+        if let Some((_, block)) = scratch {
+            self.store.free(block);
         }
-        let took = result?;
+        let took = result.map_err(|error| Failed { error, launched: true })?;
         if let Took::Seconds(seconds) = took {
             run.seconds = Some(seconds);
         }
-        let rematerializable = work.rematerializable();
         let cost = match self.cost_of(run) {
             Ok(cost) => cost,
             Err(error) => return Ok(Err(error)),
         };
-        self.account(run, cost, again);
-        if !again {
-            self.last_run = LastRun { cost, flops, workspace: scratch_bytes, rematerializable };
+        self.store.now += cost;
+        let made = outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
+        self.tell(Event::DidRun { path, again, bytes: made, cost });
+        match path {
+            Some(path) if again => self.account_recompute(path, cost),
+            _ => {
+                self.work.did_run(cost);
+                let rematerializable = work.rematerializable();
+                self.last_run = LastRun { cost, flops, workspace: bytes, rematerializable };
+            }
         }
         match took {
             Took::Seconds(seconds) if again => self.recomputed.add(cost, seconds),
@@ -310,17 +383,5 @@ impl<D: Device> Engine<D> {
         }
         let (model, op) = (self.costs.name().to_owned(), run.op.to_owned());
         Err(CallbackError::Cost { model, op, cost }.into())
-    }
-
-    fn account(&mut self, run: Run<'_>, cost: f64, again: bool) {
-        self.now += cost;
-        if again {
-            let bytes = run.outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
-            self.account_recompute(run.op, bytes, cost);
-        } else {
-            self.stats.ops += 1;
-            self.stats.base_cost += cost;
-            self.work.did_run(cost);
-        }
     }
 }

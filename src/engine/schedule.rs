@@ -55,7 +55,7 @@ impl<D: Device> Engine<D> {
         for run in &mut closure.runs {
             run.cost = planned(run.path).unwrap_or(run.cost);
         }
-        let room = self.space.free_bytes() + self.table.evictable_bytes();
+        let room = self.store.space.free_bytes() + self.store.evictable_bytes();
         let mut best: Option<(Vec<Step>, f64, usize)> = None;
         for order in [closure.order_of_creation(), closure.order_of_depth()] {
             let most = best.as_ref().map_or(most, |(_, cost, _)| *cost);
@@ -78,7 +78,7 @@ impl<D: Device> Engine<D> {
         // What the schedule counts on is pinned until the schedule lets it go.
         let mut pinned = vec![false; closure.storages.len()];
         for node in closure.resident() {
-            self.table.pin(closure.storages[node as usize].key);
+            self.store.pin(closure.storages[node as usize].key);
             pinned[node as usize] = true;
         }
         let mut result = Ok(());
@@ -91,9 +91,9 @@ impl<D: Device> Engine<D> {
                 }
                 Step::Run(run) => {
                     let run = &closure.runs[run as usize];
-                    self.touch(&self.table.inputs_of(run.path));
+                    self.touch(&self.store.graph.inputs_of(run.path));
                     let absent = run.outputs.iter().any(|&node| {
-                        self.table.held(closure.storages[node as usize].key).is_none()
+                        self.store.graph.held(closure.storages[node as usize].key).is_none()
                     });
                     if absent {
                         result = self.check_interrupt().and_then(|()| self.run_path(run.path));
@@ -104,14 +104,14 @@ impl<D: Device> Engine<D> {
                     }
                     for &node in &run.outputs {
                         if !std::mem::replace(&mut pinned[node as usize], true) {
-                            self.table.pin(closure.storages[node as usize].key);
+                            self.store.pin(closure.storages[node as usize].key);
                         }
                     }
                 }
             }
         }
         if result.is_ok() {
-            wanted.iter().for_each(|&key| self.table.pin(key));
+            wanted.iter().for_each(|&key| self.store.pin(key));
         }
         for (node, _) in pinned.into_iter().enumerate().filter(|(_, pinned)| *pinned) {
             self.release_pin(closure.storages[node].key);

@@ -35,8 +35,6 @@ pub struct Settings {
     pub eviction_threshold: Option<u64>,
     /// Smaller storages are evicted only when nothing else is left. By default 1/4096 of the budget.
     pub min_evict_bytes: u64,
-    /// Score about `2 * sqrt(n)` of `n` candidates instead of all.
-    pub sqrt_sampling: bool,
     /// What becomes of steps on the way.
     pub dead: Dead,
     /// Fail when the cost of recomputing exceeds this multiple of the cost of the work itself. `None`:
@@ -51,8 +49,6 @@ pub struct Settings {
     pub placement: Placement,
     /// Arena granularity in bytes.
     pub granularity: u64,
-    /// For sampling.
-    pub seed: u64,
 }
 
 impl Settings {
@@ -63,14 +59,12 @@ impl Settings {
             budget,
             eviction_threshold: None,
             min_evict_bytes: budget / 4096,
-            sqrt_sampling: false,
             dead: Dead::Drop,
             recompute_limit: None,
             regeneration_limit: 100.0,
             work: None,
             placement: Placement::Arena,
             granularity: crate::memory::ALIGNMENT,
-            seed: 0,
         }
     }
 

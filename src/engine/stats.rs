@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::device::Device;
+use crate::event::{Cause, Event};
 
 /// What an engine has done so far, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -67,21 +68,52 @@ impl Stats {
     pub(super) fn new(budget_bytes: u64) -> Self {
         Self { budget_bytes, ..Self::default() }
     }
+
+    /// Counts what happens.
+    pub(super) fn on(&mut self, event: &Event) {
+        match *event {
+            Event::DidEvict { bytes, cause, .. } if cause.is_chosen() => {
+                self.evictions += 1;
+                self.evicted_bytes += bytes;
+            }
+            Event::DidEvict { cause: Cause::Unheld, .. } => self.fake_deletes += 1,
+            Event::WillRegenerate { depth, .. } => {
+                self.max_regeneration_depth = self.max_regeneration_depth.max(depth);
+            }
+            Event::DidRun { again: false, cost, .. } => {
+                self.ops += 1;
+                self.base_cost += cost;
+            }
+            Event::DidRun { again: true, bytes, cost, .. } => {
+                self.recomputed_ops += 1;
+                self.recomputed_bytes = self.recomputed_bytes.saturating_add(bytes);
+                self.recompute_cost += cost;
+            }
+            Event::DidMove { bytes, .. } => {
+                self.compactions += 1;
+                self.moved_bytes += bytes;
+            }
+            Event::Thrash { .. } => self.thrashed_steps += 1,
+            Event::DidStep { step, .. } => self.steps = step,
+            _ => {}
+        }
+    }
 }
 
 impl<D: Device> Engine<D> {
     /// A snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (tensors, storages, paths) = self.table.counts();
+        let (tensors, storages, paths) = self.store.graph.counts();
         Stats {
-            used_bytes: self.space.used(),
-            peak_bytes: self.space.peak(),
-            fragmentation: self.space.fragmentation(),
+            used_bytes: self.store.space.used(),
+            peak_bytes: self.store.space.peak(),
+            fragmentation: self.store.space.fragmentation(),
             tensors,
             storages,
             paths,
-            steps: self.step,
+            host_bytes: self.store.host_bytes,
+            score_evaluations: self.evictor.score_evaluations(),
             recompute_seconds: self.recomputed.seconds(self.stats.recompute_cost),
             ..self.stats
         }

@@ -2,6 +2,7 @@
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
+use crate::event::Event;
 use smallvec::SmallVec;
 
 /// More storages than this that nobody holds, and no mark of a step yet, are taken for a loop without marks.
@@ -11,7 +12,7 @@ impl<D: Device> Engine<D> {
     /// Lets time pass: work of `cost` that is not an op of this engine, done once, such as making the views
     /// of a trace.
     pub fn elapse(&mut self, cost: f64) {
-        self.now += cost;
+        self.store.now += cost;
         self.stats.base_cost += cost;
         self.work.did_run(cost);
     }
@@ -39,24 +40,24 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             if !self.fit_as_leaves(&[key]) || self.commit_storage(key).is_err() {
-                tracing::warn!(target: "remat", op = self.op_of(key), tensor = %self.tensor_name(key), "keeps its history across a step");
+                self.tell(Event::KeepsHistory { storage: key });
                 self.crossing.push(key);
             }
         }
-        tracing::debug!(target: "remat", step = self.step, used = self.space.used(), "step");
+        self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
     /// The last handle of `key` went, which is kept because others are made from it. Finds the held storages whose
     /// history crosses a step because of that: they are looked at when this step ends, and no others.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) {
-        let mut oldest = self.table.storage(key).born;
-        for source in self.table.sources(key) {
-            let source = self.table.storage(source);
+        let mut oldest = self.store.graph.storage(key).born;
+        for source in self.store.graph.sources(key) {
+            let source = self.store.graph.storage(source);
             if source.handles == 0 {
                 oldest = oldest.min(source.oldest);
             }
         }
-        self.table.storages[key].oldest = oldest;
+        self.store.graph.storages[key].oldest = oldest;
         self.warn_of_missing_marks();
         if oldest == self.step {
             // So are all that are made from it.
@@ -65,10 +66,10 @@ impl<D: Device> Engine<D> {
         let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::new();
         let mut next = Some(key);
         while let Some(key) = next {
-            self.table.storages[key].oldest = oldest;
-            for dependent in self.table.dependents(key) {
+            self.store.graph.storages[key].oldest = oldest;
+            for dependent in self.store.graph.dependents(key) {
                 self.walked += 1;
-                let storage = self.table.storage(dependent);
+                let storage = self.store.graph.storage(dependent);
                 if storage.handles > 0 && storage.born > oldest {
                     self.crossing.push(dependent);
                 } else if storage.handles == 0 && storage.oldest > oldest {
@@ -82,22 +83,19 @@ impl<D: Device> Engine<D> {
     /// Whether regenerating `key`, if somebody holds it, goes through a storage of an earlier step that nobody
     /// holds.
     fn crosses_steps(&self, key: StorageKey) -> bool {
-        let Some(storage) = self.table.storages.get(key) else { return false };
-        let mut sources = self.table.sources(key).map(|source| self.table.storage(source));
+        let Some(storage) = self.store.graph.storages.get(key) else { return false };
+        let mut sources =
+            self.store.graph.sources(key).map(|source| self.store.graph.storage(source));
         storage.handles > 0
             && sources.any(|source| source.handles == 0 && source.oldest < storage.born)
     }
 
     /// Says so, once, if history seems to grow for ever.
     fn warn_of_missing_marks(&mut self) {
-        let (tensors, storages, _) = self.table.counts();
+        let (tensors, storages, _) = self.store.graph.counts();
         if self.step == 0 && storages > tensors + MANY_UNHELD && !self.warned_of_marks {
             self.warned_of_marks = true;
-            tracing::warn!(
-                target: "remat", storages, tensors,
-                "history grows: most values are kept only because others are made from them, and no end of a \
-                 step was ever marked; call step() at the end of each turn of the training loop"
-            );
+            self.tell(Event::HistoryGrows { storages, tensors });
         }
     }
 }
@@ -108,9 +106,9 @@ mod tests {
     use crate::cost::CostModelKind;
     use crate::device::sim::Sim;
     use crate::engine::{Engine, Settings, TensorKey};
+    use crate::evict::PolicyKind;
     use crate::layout::Dims;
     use crate::ops::{Binary, Fill, Op};
-    use crate::policy::PolicyKind;
 
     type SimEngine = Engine<Sim<Op, HostTensor>>;
 
@@ -172,7 +170,7 @@ mod tests {
         assert!(walked.iter().all(|&walked| walked <= 16), "{walked:?}");
         assert!(engine.crossing.is_empty());
         // The state of each step, and its loss.
-        let (_, storages, paths) = engine.table().counts();
+        let (_, storages, paths) = engine.graph().counts();
         assert!(storages <= losses.len() + 8 && paths <= 8, "{storages} storages, {paths} paths");
     }
 }

@@ -1,8 +1,9 @@
 //! Thrashing: recomputing far more than the work itself.
 
-use super::{Engine, Error};
+use super::{Engine, Error, PathKey};
 use crate::device::Device;
 use crate::error::RegenerationError;
+use crate::event::Event;
 
 /// A step thrashes once it has recomputed this many times the cost of its own work, or of the step
 /// before if that was more.
@@ -55,20 +56,13 @@ impl StepWork {
 }
 
 impl<D: Device> Engine<D> {
-    /// Books a run that was a repetition.
-    pub(super) fn account_recompute(&mut self, op: &str, bytes: u64, cost: f64) {
-        self.stats.recomputed_ops += 1;
-        self.stats.recomputed_bytes = self.stats.recomputed_bytes.saturating_add(bytes);
-        self.stats.recompute_cost += cost;
+    /// A path ran again.
+    pub(super) fn account_recompute(&mut self, path: PathKey, cost: f64) {
         if self.work.did_run_again(cost) {
-            self.stats.thrashed_steps += 1;
             let work = self.work.base.max(self.work.last_base);
             let times = (10.0 * self.work.recomputed / work).round() / 10.0;
-            tracing::warn!(
-                target: "remat", op, times, step = self.step + 1,
-                "thrash: a step recomputes several times its own work; raise the {}",
-                self.work.too_low()
-            );
+            let (step, raise) = (self.step + 1, self.work.too_low());
+            self.tell(Event::Thrash { step, path, times, raise });
         }
     }
 

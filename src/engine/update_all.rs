@@ -1,10 +1,10 @@
 //! Updates as one: all or none.
 
 use super::apply::Inputs;
-use super::in_place::{Skipped, Targets};
-use super::table::StorageKeys;
+use super::in_place::{Skipped, Updated};
 use super::{Engine, Error, Keys, Layouts, TensorKey};
 use crate::device::Device;
+use crate::graph::StorageKeys;
 use crate::op::{OpError, Operation as _, Output, Outputs};
 use rustc_hash::FxHashSet;
 
@@ -60,7 +60,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Returns the targets of those that were made, and why the others were not.
-    fn update_all(&mut self, ops: Vec<D::Op>, parts: &[Part]) -> (Vec<Targets>, Option<Skipped>) {
+    fn update_all(&mut self, ops: Vec<D::Op>, parts: &[Part]) -> (Vec<Updated>, Option<Skipped>) {
         let sources: StorageKeys =
             parts.iter().flat_map(|part| part.read.storages.iter().copied()).collect();
         if let Some(error) = self.reason_among(&sources) {
@@ -74,7 +74,7 @@ impl<D: Device> Engine<D> {
         let looks = parts.iter().flat_map(|part| part.read.storages.iter().zip(&part.read.layouts));
         let kept: Vec<TensorKey> = looks
             .filter(|(storage, _)| !seen.insert(**storage))
-            .map(|(&storage, &layout)| self.table.add_tensor(storage, layout))
+            .map(|(&storage, &layout)| self.store.graph.add_tensor(storage, layout))
             .collect();
         let mut done = Vec::new();
         let mut skipped = None;
@@ -117,7 +117,7 @@ impl<D: Device> Engine<D> {
                 let Output::InPlace { input } = *output else { continue };
                 outs.push(read.layouts[input]);
                 if !self.may_take_over(input, read) {
-                    let bytes = self.space.round(read.layouts[input].bytes());
+                    let bytes = self.store.space.round(read.layouts[input].bytes());
                     copies = copies.saturating_add(bytes);
                 }
             }
@@ -127,7 +127,8 @@ impl<D: Device> Engine<D> {
         else {
             return Ok(scratch);
         };
-        let wanted = copies.saturating_add(if bytes > 0 { self.space.round(bytes) } else { 0 });
+        let wanted =
+            copies.saturating_add(if bytes > 0 { self.store.space.round(bytes) } else { 0 });
         if self.may_have(wanted) {
             Ok(scratch)
         } else {

@@ -1,4 +1,5 @@
 use crate::device::DeviceError;
+use crate::graph::StorageKey;
 
 /// The device failed while it ran an op or moved bytes, or a kernel panicked. What the op makes is lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +17,7 @@ impl DeviceFault {
     }
 }
 
-/// Code that a user gave to the runtime: ops, cost models, policies, recorders, devices.
+/// Code that a user gave to the runtime: ops, cost models, evictors, recorders, devices.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallbackError {
@@ -39,6 +40,15 @@ pub enum CallbackError {
         op: String,
         /// Its answer.
         cost: f64,
+    },
+    /// An evictor chose a storage that cannot be evicted.
+    #[error(
+        "the evictor chose storage {storage:?}, which is not there, pinned, or a leaf; \
+         one of `View::evictable` was expected"
+    )]
+    Victim {
+        /// What it chose.
+        storage: StorageKey,
     },
 }
 

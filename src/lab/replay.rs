@@ -4,11 +4,12 @@ use super::device::{Recorded, TraceDevice, TraceOp, Upload};
 use super::program::{Instruction, Made, Program, ProgramOp, TensorId};
 use super::unit::CostUnit;
 use crate::cost::{CostModel, CostModelKind};
-use crate::engine::{Dead, Engine, Keys, Placement, Settings, Stats, TensorKey};
+use crate::engine::{Dead, Engine, Keys, Placement, Settings, Stats};
 use crate::error::Error;
+use crate::evict::{Evictor, PolicyKind};
+use crate::graph::TensorKey;
 use crate::layout::{Dims, Layout};
 use crate::op::{Output, Outputs};
-use crate::policy::{Policy, PolicyKind};
 use slotmap::Key as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,10 @@ pub struct Replay {
     pub settings: Settings,
     /// What is evicted.
     pub policy: PolicyKind,
+    /// Whether about `2 * sqrt(n)` of `n` candidates are scored at each choice instead of all.
+    pub sqrt_sampling: bool,
+    /// For sampling and the `random` policy.
+    pub seed: u64,
     /// Where costs come from.
     pub costs: Costs,
 }
@@ -93,7 +98,7 @@ impl Replay {
         settings.min_evict_bytes = 1;
         settings.dead = Dead::Drop;
         settings.recompute_limit = Some(1.0);
-        Self { settings, policy, costs: Costs::Trace }
+        Self { settings, policy, sqrt_sampling: false, seed: 0, costs: Costs::Trace }
     }
 
     /// What its costs count.
@@ -142,19 +147,22 @@ pub(super) struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     pub(super) fn new(replay: &Replay, program: &'a Program) -> Result<Self, Error> {
-        Self::with_policy(replay, program, replay.policy.build(replay.settings.seed))
+        let Replay { policy, seed, .. } = *replay;
+        let evictor =
+            if replay.sqrt_sampling { policy.build_sampled(seed) } else { policy.build(seed) };
+        Self::with_evictor(replay, program, evictor)
     }
 
-    fn with_policy(
+    fn with_evictor(
         replay: &Replay,
         program: &'a Program,
-        policy: Box<dyn Policy>,
+        evictor: Box<dyn Evictor>,
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
         if replay.costs == Costs::Trace {
             settings.work.get_or_insert(program.base_cost());
         }
-        let mut engine = Engine::new(TraceDevice, settings, policy, replay.costs.model())?;
+        let mut engine = Engine::new(TraceDevice, settings, evictor, replay.costs.model())?;
         engine.reserve(program.tensors());
         Ok(Self {
             program,
@@ -277,9 +285,10 @@ fn look(layout: &Layout, bytes: usize) -> Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::StorageKey;
+    use crate::event::Event;
+    use crate::evict::{ByScore, Policy, View};
+    use crate::graph::StorageKey;
     use crate::lab::Trace;
-    use crate::policy::{Aging, Lowered, View};
 
     /// The same scores, without promises about them, so that all are computed at each choice.
     #[derive(Debug)]
@@ -287,23 +296,11 @@ mod tests {
 
     impl Policy for AskAll {
         fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
-            let score = self.0.score(candidate, view);
-            match self.0.aging() {
-                Aging::Staleness => score / view.staleness(candidate),
-                _ => score,
-            }
+            self.0.score(candidate, view)
         }
 
-        fn did_evict(&mut self, key: StorageKey, view: View<'_>) {
-            self.0.did_evict(key, view);
-        }
-
-        fn did_regenerate(&mut self, key: StorageKey, view: View<'_>, lowered: &mut Lowered) {
-            self.0.did_regenerate(key, view, lowered);
-        }
-
-        fn will_forget(&mut self, key: StorageKey, view: View<'_>, lowered: &mut Lowered) {
-            self.0.will_forget(key, view, lowered);
+        fn on(&mut self, event: &Event, view: View<'_>) {
+            self.0.on(event, view);
         }
     }
 
@@ -320,9 +317,9 @@ mod tests {
                     let mut replay = Replay::new(policy.parse().unwrap(), budget);
                     replay.settings.dead = dead;
                     let mut lazy = Machine::new(&replay, program).unwrap();
-                    let asked = AskAll(replay.policy.build(0));
+                    let asked = ByScore::new(AskAll(replay.policy.policy(0).unwrap()));
                     let mut eager =
-                        Machine::with_policy(&replay, program, Box::new(asked)).unwrap();
+                        Machine::with_evictor(&replay, program, Box::new(asked)).unwrap();
                     let done = [lazy.run(|_, _, _| {}), eager.run(|_, _, _| {})];
                     let done = done.map(|status| matches!(status, Status::Done));
                     let (lazy, eager) = (lazy.engine.stats(), eager.engine.stats());

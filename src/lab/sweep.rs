@@ -5,7 +5,7 @@ use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::engine::{Dead, Settings};
 use crate::error::{Error, RegenerationError, RuntimeError};
-use crate::policy::PolicyKind;
+use crate::evict::PolicyKind;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
@@ -108,7 +108,7 @@ impl Job<'_> {
             full_budget_bytes: self.unbudgeted.full_budget,
             unbudgeted_peak_bytes: self.unbudgeted.peak_bytes,
             threshold_bytes: settings.eviction_threshold,
-            seed: settings.seed,
+            seed: self.replay.seed,
             status: Verdict::of(&outcome.status),
             slowdown: outcome.slowdown(),
             peak_bytes: stats.peak_bytes,
@@ -210,37 +210,30 @@ impl Grid {
     /// A replay for each combination, like `like` in all else, with `min_evict_bytes` of each budget.
     #[must_use]
     pub fn replays(&self, like: &Replay, min_evict_bytes: impl Fn(u64) -> u64) -> Vec<Replay> {
-        let mut settings = vec![like.settings.clone()];
-        let vary = |settings: Vec<Settings>, count, change: &dyn Fn(&mut Settings, usize)| {
-            let varied = settings.into_iter().flat_map(|settings| {
+        let vary = |replays: Vec<Replay>, count, change: &dyn Fn(&mut Replay, usize)| {
+            let varied = replays.into_iter().flat_map(|replay| {
                 (0..count).map(move |i| {
-                    let mut settings = settings.clone();
-                    change(&mut settings, i);
-                    settings
+                    let mut replay = replay.clone();
+                    change(&mut replay, i);
+                    replay
                 })
             });
             varied.collect::<Vec<_>>()
         };
-        settings = vary(settings, self.dead.len(), &|s, i| s.dead = self.dead[i]);
-        settings = vary(settings, self.thresholds.len(), &|s, i| {
-            s.eviction_threshold = self.thresholds[i]
+        let mut replays = vec![like.clone()];
+        replays = vary(replays, self.policies.len(), &|r, i| r.policy = self.policies[i]);
+        replays = vary(replays, self.dead.len(), &|r, i| r.settings.dead = self.dead[i]);
+        replays = vary(replays, self.thresholds.len(), &|r, i| {
+            r.settings.eviction_threshold = self.thresholds[i];
         });
-        settings = vary(settings, self.seeds.len(), &|s, i| s.seed = self.seeds[i]);
-        settings = vary(settings, self.budgets.len(), &|s, i| {
-            s.budget = self.budgets[i];
-            s.min_evict_bytes = min_evict_bytes(s.budget);
+        replays = vary(replays, self.seeds.len(), &|r, i| r.seed = self.seeds[i]);
+        replays = vary(replays, self.budgets.len(), &|r, i| {
+            r.settings.budget = self.budgets[i];
+            r.settings.min_evict_bytes = min_evict_bytes(self.budgets[i]);
         });
-        settings.retain(|s| s.eviction_threshold.is_none_or(|threshold| threshold <= s.budget));
-        let policies = self.policies.iter();
-        policies
-            .flat_map(|&policy| {
-                settings.iter().map(move |settings| Replay {
-                    settings: settings.clone(),
-                    policy,
-                    costs: like.costs,
-                })
-            })
-            .collect()
+        let acts = |s: &Settings| s.eviction_threshold.is_none_or(|t| t <= s.budget);
+        replays.retain(|replay| acts(&replay.settings));
+        replays
     }
 }
 

@@ -4,8 +4,8 @@ use super::plot::{Sample, Timeline};
 use super::program::Program;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
-use crate::engine::Residence;
 use crate::error::{Error, RegenerationError};
+use crate::graph::Residence;
 
 /// More samples than this show nothing more.
 const SAMPLES: usize = 20_000;
@@ -32,7 +32,7 @@ impl Replay {
             if at % every != 0 && at + 1 < program.instructions().len() && done {
                 return;
             }
-            let held = engine.table().storages().filter(|(_, s)| s.handles > 0);
+            let held = engine.graph().storages().filter(|(_, s)| s.handles > 0);
             let evicted = held.filter(|(_, s)| s.residence == Residence::Evicted);
             samples.push(Sample {
                 at: stats.base_cost + stats.recompute_cost,

@@ -4,7 +4,7 @@ use super::program::{Instruction, Program};
 use super::replay::{Machine, Replay, Status};
 use crate::engine::Placement;
 use crate::error::Error;
-use crate::policy::PolicyKind;
+use crate::evict::PolicyKind;
 use rayon::prelude::*;
 
 /// Enough for any trace, and far from where sums overflow.

@@ -6,11 +6,12 @@ use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Device;
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
-use crate::engine::{Dead, Engine, Settings, caught};
+use crate::engine::{Dead, Engine, Settings};
 use crate::error::{Error, RuntimeError};
+use crate::evict::{ByScore, Evictor, Policy, PolicyKind};
+use crate::guard::caught;
 use crate::interpreter::Interpreter;
 use crate::ops::Home;
-use crate::policy::{Policy, PolicyKind};
 use crate::trace::Recorder;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -20,13 +21,33 @@ use std::sync::Arc;
 pub enum PolicyChoice {
     /// One of the crate.
     Kind(PolicyKind),
-    /// One of your own.
+    /// Scores of your own.
     Own(Box<dyn Policy>),
+    /// An evictor of your own.
+    Evictor(Box<dyn Evictor>),
 }
 
 impl From<PolicyKind> for PolicyChoice {
     fn from(kind: PolicyKind) -> Self {
         Self::Kind(kind)
+    }
+}
+
+impl From<Box<dyn Evictor>> for PolicyChoice {
+    fn from(evictor: Box<dyn Evictor>) -> Self {
+        Self::Evictor(evictor)
+    }
+}
+
+impl PolicyChoice {
+    pub(super) fn evictor(self, seed: u64, sqrt_sampling: bool) -> Box<dyn Evictor> {
+        match (self, sqrt_sampling) {
+            (Self::Kind(kind), false) => kind.build(seed),
+            (Self::Kind(kind), true) => kind.build_sampled(seed),
+            (Self::Own(policy), false) => Box::new(ByScore::boxed(policy)),
+            (Self::Own(policy), true) => Box::new(ByScore::boxed(policy).sampled(seed)),
+            (Self::Evictor(evictor), _) => evictor,
+        }
     }
 }
 
@@ -64,6 +85,8 @@ pub struct Builder {
     settings: Settings,
     min_evict_bytes: Option<u64>,
     policy: PolicyChoice,
+    sqrt_sampling: bool,
+    seed: u64,
     cost_model: CostModelChoice,
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
@@ -77,6 +100,8 @@ impl Default for Builder {
             settings: Settings::new(1),
             min_evict_bytes: None,
             policy: PolicyKind::default().into(),
+            sqrt_sampling: false,
+            seed: 0,
             cost_model: CostModelKind::default().into(),
             threads: None,
             recorder: None,
@@ -120,6 +145,13 @@ impl Builder {
         self
     }
 
+    /// Who decides what to evict: an [`Evictor`] of your own, in place of a policy.
+    #[must_use]
+    pub fn evictor(mut self, evictor: impl Evictor + 'static) -> Self {
+        self.policy = PolicyChoice::Evictor(Box::new(evictor));
+        self
+    }
+
     /// How the cost of recomputing is estimated: a [`CostModelKind`], or a [`CostModel`] of your own. Default:
     /// [`CostModelKind::Flops`].
     #[must_use]
@@ -131,7 +163,7 @@ impl Builder {
     /// At each eviction, score about `2 * sqrt(n)` of `n` candidates instead of all. Default: off.
     #[must_use]
     pub const fn sqrt_sampling(mut self, on: bool) -> Self {
-        self.settings.sqrt_sampling = on;
+        self.sqrt_sampling = on;
         self
     }
 
@@ -160,7 +192,7 @@ impl Builder {
     /// Seed of random ops, of sampling and of the `random` policy. Default: 0.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
-        self.settings.seed = seed;
+        self.seed = seed;
         self
     }
 
@@ -252,24 +284,21 @@ impl Builder {
         self.settings.min_evict_bytes =
             self.min_evict_bytes.unwrap_or(Settings::new(budget).min_evict_bytes);
         self.settings.check()?;
-        let seed = self.settings.seed;
+        let seed = self.seed;
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
         let (alive, ended) = crossbeam_channel::bounded(0);
         let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
-            let policy = match self.policy {
-                PolicyChoice::Kind(kind) => kind.build(seed),
-                PolicyChoice::Own(policy) => policy,
-            };
+            let evictor = self.policy.evictor(seed, self.sqrt_sampling);
             let costs = match self.cost_model {
                 CostModelChoice::Kind(kind) => kind.build(),
                 CostModelChoice::Own(costs) => costs,
             };
             let opened = caught(
                 || "the device, or what it was given,".to_owned(),
-                || Engine::new(make(), self.settings, policy, costs),
+                || Engine::new(make(), self.settings, evictor, costs),
             );
             match opened.and_then(|engine| engine) {
                 Ok(engine) => {

@@ -1,7 +1,8 @@
 //! Deep histories of equal or mixed sizes, of which only the last value is held.
 
 use super::toy::{Bytes, GRANULE, ToyDevice, ToyEngine, mix, settings};
-use remat::engine::{Engine, TensorKey};
+use remat::engine::Engine;
+use remat::graph::TensorKey;
 use remat::{CostModel, CostModelKind, Error, PolicyKind, Settings};
 
 /// Which earlier values each value is made from. The first is made from nothing.
@@ -174,7 +175,7 @@ impl Evicted {
         let all = history.sizes.iter().sum::<usize>() + room + 1;
         let mut settings = settings(all as u64 * GRANULE);
         settle(&mut settings);
-        let policy = policy.build(settings.seed);
+        let policy = policy.build(0);
         let mut engine = Engine::new(ToyDevice::default(), settings, policy, costs)
             .expect("the settings make sense");
         let bytes = |i: usize| history.sizes[i] * GRANULE as usize;

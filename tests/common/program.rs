@@ -6,8 +6,9 @@
 pub mod draw;
 
 use super::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, Watch, compute, packed};
-use remat::engine::{Dead, Issue, TensorKey};
+use remat::engine::{Dead, Issue};
 use remat::error::RegenerationError;
+use remat::graph::TensorKey;
 use remat::op::Operation as _;
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings, Stats};
 use std::sync::Arc;
@@ -134,13 +135,14 @@ impl Setup {
         settings.granularity = GRANULE;
         settings.eviction_threshold = self.threshold;
         settings.min_evict_bytes = self.min_evict_bytes;
-        settings.sqrt_sampling = self.sqrt_sampling;
         settings.dead = self.dead;
         settings.regeneration_limit = self.regeneration_limit;
-        settings.seed = self.seed;
         let device = ToyDevice::watched(watch);
-        Engine::new(device, settings, self.policy.build(self.seed), self.costs.build())
-            .expect("the settings make sense")
+        let evictor = match self.sqrt_sampling {
+            true => self.policy.build_sampled(self.seed),
+            false => self.policy.build(self.seed),
+        };
+        Engine::new(device, settings, evictor, self.costs.build()).expect("the settings make sense")
     }
 }
 

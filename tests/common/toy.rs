@@ -5,6 +5,7 @@
 //! is told to read is still as it was written.
 
 use remat::device::{Call, Device, DeviceError, Place, Reading, Took};
+use remat::evict::Evictor;
 use remat::op::{OpError, Operation, Output, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -468,8 +469,12 @@ pub fn settings(budget: u64) -> Settings {
 
 /// An engine over the toy device.
 pub fn engine_with(settings: Settings, policy: PolicyKind, costs: CostModelKind) -> ToyEngine {
-    let seed = settings.seed;
-    Engine::new(ToyDevice::default(), settings, policy.build(seed), costs.build())
+    engine_by(settings, policy.build(0), costs)
+}
+
+/// The same with any evictor.
+pub fn engine_by(settings: Settings, evictor: Box<dyn Evictor>, costs: CostModelKind) -> ToyEngine {
+    Engine::new(ToyDevice::default(), settings, evictor, costs.build())
         .expect("the settings make sense")
 }
 

@@ -97,7 +97,7 @@ impl<D: Device> Engine<D> {
         while let Some(node) = stack.pop() {
             let storage = &closure.storages[node as usize];
             let path = match storage.producer {
-                None => self.table.storage(storage.key).producer,
+                None => self.store.graph.storage(storage.key).producer,
                 Some(_) => continue,
             };
             let Some(path) = path else { continue };
@@ -114,13 +114,13 @@ impl<D: Device> Engine<D> {
         key: StorageKey,
     ) -> u32 {
         *positions.entry(key).or_insert_with(|| {
-            let held = self.table.held(key);
-            let bytes = self.table.storage(key).bytes;
+            let held = self.store.graph.held(key);
+            let bytes = self.store.graph.storage(key).bytes;
             closure.storages.push(Storage {
                 key,
-                bytes: held.map_or_else(|| self.space.round(bytes), |held| held.bytes),
+                bytes: held.map_or_else(|| self.store.space.round(bytes), |held| held.bytes),
                 resident: held.is_some(),
-                fixed: held.is_some() && !self.table.is_evictable(key),
+                fixed: held.is_some() && !self.store.graph.is_evictable(key),
                 producer: None,
                 readers: Positions::new(),
             });
@@ -135,8 +135,8 @@ impl<D: Device> Engine<D> {
         path: PathKey,
     ) -> usize {
         let number = closure.runs.len() as u32;
-        let found = self.table.path(path);
-        let body = &self.bodies[path];
+        let found = self.store.graph.path(path);
+        let body = &self.store.bodies[path];
         let mut inputs = Positions::new();
         for edge in &found.inputs {
             let node = self.node(closure, positions, edge.storage);
@@ -147,7 +147,7 @@ impl<D: Device> Engine<D> {
         }
         // It was asked before, when it ran.
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
-        let mut scratch = if scratch > 0 { self.space.round(scratch) } else { 0 };
+        let mut scratch = if scratch > 0 { self.store.space.round(scratch) } else { 0 };
         let mut outputs = Positions::new();
         for (output, layout) in found.outputs.iter().zip(body.outputs()) {
             match output {
@@ -156,7 +156,7 @@ impl<D: Device> Engine<D> {
                     closure.storages[node as usize].producer = Some(number);
                     outputs.push(node);
                 }
-                None => scratch = scratch.saturating_add(self.space.round(layout.bytes())),
+                None => scratch = scratch.saturating_add(self.store.space.round(layout.bytes())),
             }
         }
         let (cost, sequence) = (found.cost, found.sequence);

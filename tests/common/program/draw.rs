@@ -4,7 +4,7 @@ use super::super::toy::Broken;
 use super::{Command, Program, Setup};
 use proptest::prelude::*;
 use remat::engine::Dead;
-use remat::policy::Exponents;
+use remat::evict::Exponents;
 use remat::{CostModelKind, PolicyKind};
 
 fn tensor() -> impl Strategy<Value = usize> {

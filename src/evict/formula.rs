@@ -2,8 +2,9 @@
 
 use super::classes::WatchedClasses;
 use super::neighbourhood::Neighbourhood;
-use super::{Aging, Lowered, Policy, View};
-use crate::engine::StorageKey;
+use super::{Aging, Floors, Lowered, Policy, View};
+use crate::event::Event;
+use crate::graph::StorageKey;
 
 /// `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`, with any part left out.
 ///
@@ -61,16 +62,16 @@ impl Formula {
             Around::Exact => Book::Neighbourhood(Neighbourhood::both()),
             Around::Classes => Book::Classes(WatchedClasses::default()),
         };
-        Ranking { formula: self, book }
+        Ranking { formula: self, aging: self.aging(), book, lowered: Lowered::default() }
     }
 
-    /// The formula, with `around` for the cost around the candidate; without staleness where the engine
-    /// divides by that.
+    /// The formula, with `around` for the cost around the candidate; without staleness where whoever asks divides by
+    /// that.
     fn score(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
         let Exponents { cost, bytes, staleness } = self.exponents;
         let mut score = 1.0;
         if self.own_cost || self.around != Around::Nothing {
-            let own = if self.own_cost { view.table.own_cost(candidate) } else { 0.0 };
+            let own = if self.own_cost { view.graph.own_cost(candidate) } else { 0.0 };
             score = power(own + around, cost);
         }
         if bytes != 0.0 {
@@ -80,7 +81,7 @@ impl Formula {
             }
             score /= power(size, bytes);
         }
-        if staleness != 0.0 && self.aging() != Aging::Staleness {
+        if staleness != 0.0 && self.aging() != Some(Aging::Staleness) {
             score /= power(view.staleness(candidate), staleness);
         }
         score
@@ -88,10 +89,10 @@ impl Formula {
 
     /// The cost around a candidate that makes its score `score`; infinite if none does.
     fn around(&self, candidate: StorageKey, score: f64, view: View<'_>) -> f64 {
-        if self.exponents.cost != 1.0 || self.aging() == Aging::Any {
+        if self.exponents.cost != 1.0 || self.aging().is_none() {
             return f64::INFINITY;
         }
-        let own = if self.own_cost { view.table.own_cost(candidate) } else { 0.0 };
+        let own = if self.own_cost { view.graph.own_cost(candidate) } else { 0.0 };
         let size = match self.exponents.bytes {
             0.0 => 1.0,
             bytes => power(view.mebibytes(candidate), bytes),
@@ -99,14 +100,15 @@ impl Formula {
         score * size - own
     }
 
-    fn aging(&self) -> Aging {
+    /// How scores change with time; `None`: in any way, so that there are no floors.
+    fn aging(&self) -> Option<Aging> {
         if self.free_neighbours && self.exponents.bytes != 0.0 || self.exponents.cost < 0.0 {
-            return Aging::Any;
+            return None;
         }
         match self.exponents.staleness {
-            0.0 => Aging::Steady,
-            1.0 => Aging::Staleness,
-            _ => Aging::Any,
+            0.0 => Some(Aging::Steady),
+            1.0 => Some(Aging::Staleness),
+            _ => None,
         }
     }
 }
@@ -119,7 +121,10 @@ fn power(base: f64, exponent: f64) -> f64 {
 #[derive(Debug)]
 pub struct Ranking {
     formula: Formula,
+    /// What the formula says of itself, always the same.
+    aging: Option<Aging>,
     book: Book,
+    lowered: Lowered,
 }
 
 /// What is kept to answer for the cost around a candidate.
@@ -132,23 +137,43 @@ enum Book {
 
 impl Policy for Ranking {
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
-        self.score_up_to(candidate, f64::INFINITY, view)
+        let score = self.score_up_to(candidate, f64::INFINITY, view);
+        match self.aging {
+            Some(Aging::Staleness) => score / view.staleness(candidate),
+            _ => score,
+        }
     }
 
-    fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
-        let around = match &mut self.book {
-            Book::Nothing => 0.0,
-            Book::Neighbourhood(book) => {
-                let enough = self.formula.around(candidate, enough, view);
-                book.cost(candidate, enough, view.table)
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        let Self { book, lowered, .. } = self;
+        match (book, *event) {
+            (Book::Nothing, _) => {}
+            (Book::Neighbourhood(book), Event::DidEvict { storage, .. }) => book.did_evict(storage),
+            (Book::Neighbourhood(book), Event::DidRegenerate { storage, .. }) => {
+                book.did_regenerate(storage, view.graph, lowered);
             }
-            Book::Classes(book) => book.cost(candidate, view.table),
-        };
-        self.formula.score(candidate, around, view)
+            (Book::Neighbourhood(book), Event::WillForget { storage }) => {
+                book.will_forget(storage, view.graph, lowered);
+            }
+            (Book::Classes(book), Event::DidEvict { storage, .. }) => {
+                book.did_evict(storage, view.graph);
+            }
+            (Book::Classes(book), Event::DidRegenerate { storage, .. })
+            | (Book::Classes(book), Event::WillForget { storage }) => {
+                book.leave(storage, view.graph, lowered);
+            }
+            _ => {}
+        }
     }
 
+    fn floors(&mut self) -> Option<&mut dyn Floors> {
+        self.aging.is_some().then_some(self)
+    }
+}
+
+impl Floors for Ranking {
     fn aging(&self) -> Aging {
-        self.formula.aging()
+        self.aging.expect("only asked where there are floors")
     }
 
     fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
@@ -160,31 +185,23 @@ impl Policy for Ranking {
         self.formula.score(candidate, around, view)
     }
 
+    fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
+        let around = match &mut self.book {
+            Book::Nothing => 0.0,
+            Book::Neighbourhood(book) => {
+                let enough = self.formula.around(candidate, enough, view);
+                book.cost(candidate, enough, view.graph)
+            }
+            Book::Classes(book) => book.cost(candidate, view.graph),
+        };
+        self.formula.score(candidate, around, view)
+    }
+
     fn floors_are_scores(&self) -> bool {
         matches!(self.book, Book::Nothing)
     }
 
-    fn did_evict(&mut self, key: StorageKey, view: View<'_>) {
-        match &mut self.book {
-            Book::Nothing => {}
-            Book::Neighbourhood(book) => book.did_evict(key),
-            Book::Classes(book) => book.did_evict(key, view.table),
-        }
-    }
-
-    fn did_regenerate(&mut self, key: StorageKey, view: View<'_>, lowered: &mut Lowered) {
-        match &mut self.book {
-            Book::Nothing => {}
-            Book::Neighbourhood(book) => book.did_regenerate(key, view.table, lowered),
-            Book::Classes(book) => book.leave(key, view.table, lowered),
-        }
-    }
-
-    fn will_forget(&mut self, key: StorageKey, view: View<'_>, lowered: &mut Lowered) {
-        match &mut self.book {
-            Book::Nothing => {}
-            Book::Neighbourhood(book) => book.will_forget(key, view.table, lowered),
-            Book::Classes(book) => book.leave(key, view.table, lowered),
-        }
+    fn lowered(&mut self) -> &mut Lowered {
+        &mut self.lowered
     }
 }

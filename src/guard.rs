@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Calls the device on behalf of `op`. A panic is an error of that op like any other: the worker goes on,
 /// and only what depends on the op is lost.
-pub(super) fn guarded<T>(
+pub(crate) fn guarded<T>(
     op: &str,
     call: impl FnOnce() -> Result<T, DeviceError>,
 ) -> Result<T, Error> {

@@ -1,6 +1,9 @@
 //! Policies by name.
 
-use super::{Around, Exponents, Formula, MegEngine, NeverEvict, ParseFormulaError, Policy, Random};
+use super::{
+    Around, ByScore, Evictor, Exponents, Formula, MegEngine, NeverEvict, ParseFormulaError, Policy,
+    Random,
+};
 use std::fmt;
 use std::str::FromStr;
 
@@ -59,10 +62,23 @@ impl PolicyKind {
         Self::MegEngine { exponents: Exponents::default(), own_cost: false }
     }
 
-    /// A fresh policy; `seed` matters to `random` alone.
+    /// A fresh evictor; `seed` matters to `random` alone.
     #[must_use]
-    pub fn build(self, seed: u64) -> Box<dyn Policy> {
-        match self {
+    pub fn build(self, seed: u64) -> Box<dyn Evictor> {
+        self.policy(seed).map_or_else(never, |policy| Box::new(ByScore::boxed(policy)))
+    }
+
+    /// The same, which computes about `2 * sqrt(n)` of `n` scores at each choice; `seed` chooses them.
+    #[must_use]
+    pub fn build_sampled(self, seed: u64) -> Box<dyn Evictor> {
+        let policy = self.policy(seed);
+        policy.map_or_else(never, |policy| Box::new(ByScore::boxed(policy).sampled(seed)))
+    }
+
+    /// Its scores; `None` where nothing is evicted.
+    #[must_use]
+    pub fn policy(self, seed: u64) -> Option<Box<dyn Policy>> {
+        Some(match self {
             Self::MegEngine { exponents, own_cost } => {
                 Box::new(MegEngine::new(exponents, own_cost))
             }
@@ -73,9 +89,9 @@ impl PolicyKind {
             Self::Largest => Box::new(Formula::LARGEST.policy()),
             Self::Msps => Box::new(Formula::MSPS.policy()),
             Self::Random => Box::new(Random::new(seed)),
-            Self::None => Box::new(NeverEvict),
+            Self::None => return None,
             Self::Formula(formula) => Box::new(formula.policy()),
-        }
+        })
     }
 
     /// What it evicts first, in a line.
@@ -155,6 +171,10 @@ impl PolicyKind {
             Self::None,
         ]
     }
+}
+
+fn never() -> Box<dyn Evictor> {
+    Box::new(NeverEvict)
 }
 
 impl FromStr for PolicyKind {

@@ -1,5 +1,5 @@
 use super::{Policy, View};
-use crate::engine::StorageKey;
+use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 
 /// Evicts anything: what the others must beat.

@@ -5,7 +5,7 @@
 //! Classes are never split, so a class may hold storages that no longer touch: the price for speed.
 
 use super::Lowered;
-use crate::engine::{StorageKey, Table};
+use crate::graph::{Graph, StorageKey};
 use slotmap::{SecondaryMap, SlotMap, new_key_type};
 use smallvec::SmallVec;
 
@@ -57,12 +57,12 @@ pub(super) struct Classes {
 impl Classes {
     /// Makes an evicted storage a member, and joins its class with those of its evicted sources and
     /// dependents.
-    pub fn join(&mut self, key: StorageKey, table: &Table) {
-        let cost = table.own_cost(key);
+    pub fn join(&mut self, key: StorageKey, graph: &Graph) {
+        let cost = graph.own_cost(key);
         let node = self.nodes.insert(Node::singleton(cost));
         self.members.insert(key, Member { node, cost });
         let mut root = node;
-        for other in table.sources(key).chain(table.dependents(key)).filter(|&o| o != key) {
+        for other in graph.sources(key).chain(graph.dependents(key)).filter(|&o| o != key) {
             if let Some(member) = self.members.get(other) {
                 let other = self.find(member.node);
                 root = self.union(root, other);
@@ -181,9 +181,9 @@ struct Told {
 
 impl WatchedClasses {
     /// Cost of the classes around a candidate now.
-    pub fn cost(&mut self, candidate: StorageKey, table: &Table) -> f64 {
+    pub fn cost(&mut self, candidate: StorageKey, graph: &Graph) -> f64 {
         let Self { classes, told, stamps } = self;
-        let roots = classes.roots_of(table.sources(candidate).chain(table.dependents(candidate)));
+        let roots = classes.roots_of(graph.sources(candidate).chain(graph.dependents(candidate)));
         let cost = roots.iter().map(|&root| classes.cost(root)).sum();
         if roots.is_empty() && !told.contains_key(candidate) {
             return cost;
@@ -218,13 +218,13 @@ impl WatchedClasses {
         self.told.get(candidate).map_or(0.0, |told| told.floor)
     }
 
-    pub fn did_evict(&mut self, key: StorageKey, table: &Table) {
+    pub fn did_evict(&mut self, key: StorageKey, graph: &Graph) {
         self.told.remove(key);
-        self.classes.join(key, table);
+        self.classes.join(key, graph);
     }
 
     /// `key` comes back, or is forgotten.
-    pub fn leave(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
+    pub fn leave(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { classes, told, .. } = self;
         classes.leave_telling(key, |watcher, cost| match told.get_mut(watcher.key) {
             Some(told) if told.stamp == watcher.stamp => {
@@ -235,7 +235,7 @@ impl WatchedClasses {
             _ => false,
         });
         // Those beside it may have lost the whole class.
-        for neighbour in table.sources(key).chain(table.dependents(key)) {
+        for neighbour in graph.sources(key).chain(graph.dependents(key)) {
             if told.remove(neighbour).is_some() {
                 lowered.push(neighbour);
             }

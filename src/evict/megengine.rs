@@ -1,6 +1,7 @@
 use super::classes::Classes;
-use super::{Exponents, Lowered, Policy, View};
-use crate::engine::StorageKey;
+use super::{Exponents, Policy, View};
+use crate::event::Event;
+use crate::graph::StorageKey;
 
 /// The evaluation function of MegEngine's dynamic DTR, which MegTaiChi calls DTE:
 ///
@@ -27,12 +28,12 @@ impl MegEngine {
 
 impl Policy for MegEngine {
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
-        let table = view.table;
-        let own = if self.own_cost { table.own_cost(candidate) } else { 0.0 };
+        let graph = view.graph;
+        let own = if self.own_cost { graph.own_cost(candidate) } else { 0.0 };
         let around =
-            self.classes.cost_of(table.sources(candidate).chain(table.siblings(candidate)));
+            self.classes.cost_of(graph.sources(candidate).chain(graph.siblings(candidate)));
         let free = view.free_neighbour_bytes(candidate) as f64 / f64::from(1 << 20);
-        let again = 1.0001f64.powi(table.storage(candidate).recomputed.min(1 << 20) as i32);
+        let again = 1.0001f64.powi(graph.storage(candidate).recomputed.min(1 << 20) as i32);
         let cost = own + around + 1e-3;
         let bytes = view.mebibytes(candidate) + free;
         let staleness = view.staleness(candidate) + 1e-3;
@@ -43,15 +44,13 @@ impl Policy for MegEngine {
         cost.powf(a) * again / (bytes.powf(b) * staleness.powf(c))
     }
 
-    fn did_evict(&mut self, key: StorageKey, view: View<'_>) {
-        self.classes.join(key, view.table);
-    }
-
-    fn did_regenerate(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
-        self.classes.leave(key);
-    }
-
-    fn will_forget(&mut self, key: StorageKey, _: View<'_>, _: &mut Lowered) {
-        self.classes.leave(key);
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        match *event {
+            Event::DidEvict { storage, .. } => self.classes.join(storage, view.graph),
+            Event::DidRegenerate { storage, .. } | Event::WillForget { storage } => {
+                self.classes.leave(storage);
+            }
+            _ => {}
+        }
     }
 }

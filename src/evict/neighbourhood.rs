@@ -5,7 +5,7 @@
 //! theirs: one walk for each storage that comes back, instead of one for each candidate at each choice.
 
 use super::Lowered;
-use crate::engine::{PathKey, StorageKey, Table};
+use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
 
 /// Paths are counted once, however many of their outputs are evicted: running a path brings all of them
@@ -55,10 +55,10 @@ impl Neighbourhood {
     }
 
     /// Cost of the neighbourhood of a candidate now; of a part of it, if that is above `enough`.
-    pub fn cost(&mut self, candidate: StorageKey, enough: f64, table: &Table) -> f64 {
-        let mut cost = self.walk.up(candidate, enough, table, |_| {});
+    pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
+        let mut cost = self.walk.up(candidate, enough, graph, |_| {});
         if self.dependents && cost <= enough {
-            cost += self.walk.down(candidate, enough - cost, table, |_| {});
+            cost += self.walk.down(candidate, enough - cost, graph, |_| {});
         }
         self.floors.insert(candidate, Floor { cost, forgotten: self.forgotten });
         cost
@@ -75,17 +75,17 @@ impl Neighbourhood {
     }
 
     /// `key` came back. All that it was made from is there, or it could not have been recomputed.
-    pub fn did_regenerate(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
+    pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
-        let cost = table.own_cost(key);
-        walk.down(key, f64::INFINITY, table, |candidate| {
+        let cost = graph.own_cost(key);
+        walk.down(key, f64::INFINITY, graph, |candidate| {
             if let Some(floor) = floors.get_mut(candidate) {
                 floor.cost -= cost;
                 lowered.push(candidate);
             }
         });
         // Its sources reach what lies below it no more.
-        for source in table.sources(key) {
+        for source in graph.sources(key) {
             if floors.remove(source).is_some() {
                 lowered.push(source);
             }
@@ -95,12 +95,12 @@ impl Neighbourhood {
     /// `key` is about to be forgotten. Nobody needs it, so it is in the neighbourhood of its sources, and
     /// their sources, only. To find those, for each storage of a history that goes, would take longer than
     /// to ask again: its cost is taken off the floors of all.
-    pub fn will_forget(&mut self, key: StorageKey, table: &Table, lowered: &mut Lowered) {
-        self.forgotten += table.own_cost(key);
+    pub fn will_forget(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
+        self.forgotten += graph.own_cost(key);
         if !self.floors.is_empty() {
             lowered.all();
         }
-        if table.dependents(key).next().is_some() {
+        if graph.dependents(key).next().is_some() {
             // It was lost to a failure.
             self.floors.clear();
         }
@@ -114,12 +114,12 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
-        table: &Table,
+        graph: &Graph,
         mut edge: impl FnMut(StorageKey),
     ) -> f64 {
-        self.walk(from, enough, table, |key, stack| {
-            for source in table.sources(key) {
-                if table.is_evicted(source) { stack.push(source) } else { edge(source) }
+        self.walk(from, enough, graph, |key, stack| {
+            for source in graph.sources(key) {
+                if graph.is_evicted(source) { stack.push(source) } else { edge(source) }
             }
         })
     }
@@ -129,12 +129,12 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
-        table: &Table,
+        graph: &Graph,
         mut edge: impl FnMut(StorageKey),
     ) -> f64 {
-        self.walk(from, enough, table, |key, stack| {
-            for dependent in table.dependents(key) {
-                if table.is_evicted(dependent) { stack.push(dependent) } else { edge(dependent) }
+        self.walk(from, enough, graph, |key, stack| {
+            for dependent in graph.dependents(key) {
+                if graph.is_evicted(dependent) { stack.push(dependent) } else { edge(dependent) }
             }
         })
     }
@@ -143,22 +143,22 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
-        table: &Table,
+        graph: &Graph,
         mut next: impl FnMut(StorageKey, &mut Vec<StorageKey>),
     ) -> f64 {
         self.number += 1;
         let mut cost = 0.0;
         next(from, &mut self.stack);
         while let Some(key) = self.stack.pop() {
-            let path = table.storage(key).producer.expect("an evicted storage has a producer");
+            let path = graph.storage(key).producer.expect("an evicted storage has a producer");
             if self.meets(path) {
-                cost += table.path(path).cost;
+                cost += graph.path(path).cost;
                 if cost > enough {
                     self.stack.clear();
                     break;
                 }
-                for output in table.path(path).outputs.iter().flatten() {
-                    if table.is_evicted(*output) {
+                for output in graph.path(path).outputs.iter().flatten() {
+                    if graph.is_evicted(*output) {
                         next(*output, &mut self.stack);
                     }
                 }

@@ -1,0 +1,105 @@
+//! Where every event is told, and who hears it: statistics, `tracing`, the evictor, listeners.
+
+use super::{Engine, Error};
+use crate::device::Device;
+use crate::error::RegenerationError;
+use crate::event::{Cause, Event, Listener};
+use crate::guard::caught;
+
+/// Who panicked.
+pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
+
+impl<D: Device> Engine<D> {
+    /// Lets somebody hear every event from now on.
+    pub fn listen(&mut self, listener: Box<dyn Listener>) {
+        self.listeners.push(listener);
+    }
+
+    /// Tells everybody.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.stats.on(&event);
+        if self.evicts {
+            let (evictor, view) = (&mut self.evictor, self.store.view());
+            if let Err(error) = caught(EVICTOR, || evictor.on(&event, view)) {
+                // What it knows does not agree with what is any more.
+                self.broken.get_or_insert(error);
+            }
+        }
+        self.narrate(&event);
+        for listener in &mut self.listeners {
+            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(&event)) {
+                self.failures.keep(error);
+            }
+        }
+    }
+
+    /// Tells it as `tracing` events, of target `remat`. A storage goes by its label, or else by its number.
+    fn narrate(&self, event: &Event) {
+        let store = &self.store;
+        let (op, bytes) = (|key| store.op_of(key), |key| store.graph.storage(key).bytes);
+        let tensor = |key| store.tensor_name(key);
+        match *event {
+            Event::WillEvict { storage, score } => tracing::debug!(
+                target: "remat", op = op(storage), tensor = %tensor(storage),
+                bytes = bytes(storage), score, "will evict"
+            ),
+            Event::DidEvict { storage, bytes, cause } if cause != Cause::Postponed => {
+                tracing::trace!(
+                    target: "remat", op = op(storage), tensor = %tensor(storage), bytes, "did evict"
+                )
+            }
+            Event::WillRegenerate { storage, depth } => tracing::trace!(
+                target: "remat", op = op(storage), tensor = %tensor(storage),
+                bytes = bytes(storage), depth, "will regenerate"
+            ),
+            Event::DidRegenerate { storage, bytes, cost } => tracing::debug!(
+                target: "remat", op = op(storage), tensor = %tensor(storage), bytes, cost,
+                "did regenerate"
+            ),
+            Event::DidSchedule { runs, paths } => {
+                tracing::debug!(target: "remat", runs, paths, "regenerates by a schedule");
+            }
+            Event::DidMove { moves, bytes, wanted } => {
+                tracing::debug!(target: "remat", wanted, moves, moved = bytes, "did compact");
+            }
+            Event::DidStep { step, used } => tracing::debug!(target: "remat", step, used, "step"),
+            Event::DidKeepLeaf { storage, bytes } => tracing::warn!(
+                target: "remat", tensor = %store.name_of(storage), bytes,
+                "not evicted: it is a leaf, which nothing could bring back"
+            ),
+            Event::Thrash { step, path, times, raise } => tracing::warn!(
+                target: "remat", op = store.op_of_path(path), times, step,
+                "thrash: a step recomputes several times its own work; raise the {raise}"
+            ),
+            Event::AboveThreshold { threshold, kept } => tracing::warn!(
+                target: "remat", threshold, kept,
+                "the eviction threshold cannot be met: what cannot be evicted is above it; raise it"
+            ),
+            Event::KeepsHistory { storage } => tracing::warn!(
+                target: "remat", op = op(storage), tensor = %tensor(storage),
+                "keeps its history across a step"
+            ),
+            Event::HistoryGrows { storages, tensors } => tracing::warn!(
+                target: "remat", storages, tensors,
+                "history grows: most values are kept only because others are made from them, and no end of a \
+                 step was ever marked; call step() at the end of each turn of the training loop"
+            ),
+            Event::DidFail { failure } => match self.failures.find(failure) {
+                // As it was asked to.
+                Some(Error::Regeneration(e)) if **e == RegenerationError::Cancelled => {
+                    tracing::debug!(target: "remat", error = %**e, "op failed");
+                }
+                Some(error) => tracing::error!(target: "remat", %error, "op failed"),
+                None => {}
+            },
+            // What never was there did not go.
+            Event::DidEvict { .. }
+            | Event::DidRun { .. }
+            | Event::DidChangeCost { .. }
+            | Event::DidUse { .. }
+            | Event::DidCommit { .. }
+            | Event::WillForget { .. }
+            | Event::DidDelete { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The evictor that goes by scores: today's policies, and those of users.
+
+use super::candidates::{Tier, UNKNOWN};
+use super::search::{Field, Question, Search};
+use super::{Aging, Evictor, Policy, Victim, View, Want};
+use crate::event::Event;
+use crate::graph::StorageKey;
+use crate::rng::SplitMix64;
+use ordered_float::OrderedFloat;
+use std::cmp::Reverse;
+
+/// Evicts the candidate with the lowest score of a [`Policy`]; of equals, the one that was in use last.
+#[derive(Debug)]
+pub struct ByScore {
+    policy: Box<dyn Policy>,
+    /// Numbers to choose a sample by; `None`: all candidates count.
+    sampling: Option<SplitMix64>,
+    score_evaluations: u64,
+    /// Whether all floors are to be asked for anew: at first, for notes of another evictor are none of a score.
+    all_lowered: bool,
+    search: Search,
+    /// When candidates were last used, where more than the first tier counts.
+    since: Vec<f64>,
+}
+
+impl ByScore {
+    /// By the scores of all candidates.
+    #[must_use]
+    pub fn new(policy: impl Policy + 'static) -> Self {
+        Self::boxed(Box::new(policy))
+    }
+
+    pub(crate) fn boxed(policy: Box<dyn Policy>) -> Self {
+        Self {
+            policy,
+            sampling: None,
+            score_evaluations: 0,
+            all_lowered: true,
+            search: Search::default(),
+            since: Vec::new(),
+        }
+    }
+
+    /// By the scores of about `2 * sqrt(n)` of `n` candidates, which `seed` chooses.
+    #[must_use]
+    pub fn sampled(mut self, seed: u64) -> Self {
+        self.sampling = Some(SplitMix64::new(seed));
+        self
+    }
+
+    /// The candidate with the lowest score up to a tier, found by floors.
+    fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
+        let Self { policy, score_evaluations, all_lowered, search, since, .. } = self;
+        let floors = policy.floors().expect("only asked where there are floors");
+        let (aged, exact) = (floors.aging() == Aging::Staleness, floors.floors_are_scores());
+        let candidates = view.candidates;
+        // Set meanwhile, should the policy panic and leave a note that is none.
+        if std::mem::replace(all_lowered, true) {
+            candidates.notes().iter().for_each(|note| note.set(UNKNOWN));
+        }
+        let field = Field {
+            keys: candidates.keys(),
+            floors: candidates.notes(),
+            // Tiers beyond the first are looked at when hardly anything is left.
+            since: if tier == Tier::Free {
+                candidates.since()
+            } else {
+                candidates.since_up_to(tier, since);
+                since
+            },
+            now: view.now,
+        };
+        let order = |at| candidates.order(at);
+        let found = search.lowest(field, aged, exact, order, |key, question| match question {
+            Question::Floor => floors.floor(key, view),
+            Question::Score { enough } => {
+                *score_evaluations += 1;
+                floors.score_up_to(key, enough, view)
+            }
+        });
+        *all_lowered = false;
+        found
+    }
+
+    /// The same, found by computing all scores, or those of a sample.
+    fn lowest_of(&mut self, tier: Tier, sample: bool, view: View<'_>) -> Option<(f64, usize)> {
+        let candidates = view.candidates;
+        let count = candidates.keys().len();
+        let mut sampling = self.sampling.as_mut().filter(|_| sample);
+        let stride = if sampling.is_some() { count.isqrt() } else { 1 };
+        let mut best: Option<(OrderedFloat<f64>, Reverse<u64>, usize)> = None;
+        let mut position = 0;
+        loop {
+            // Steps of 1 to sqrt(n), all equally likely: about 2 sqrt(n) looks.
+            if stride > 1
+                && let Some(numbers) = &mut sampling
+            {
+                position += numbers.below(stride);
+            }
+            let Some(&key) = candidates.keys().get(position) else { break };
+            let at = position;
+            position += 1;
+            if candidates.tier(at) > tier {
+                continue;
+            }
+            let score = OrderedFloat(self.policy.score(key, view));
+            let order = Reverse(candidates.order(at));
+            self.score_evaluations += 1;
+            if best.is_none_or(|(lowest, last, _)| (score, order) < (lowest, last)) {
+                best = Some((score, order, at));
+            }
+        }
+        best.map(|(score, _, at)| (score.0, at))
+    }
+
+    /// Takes note of scores that have fallen.
+    fn forget_lowered(&mut self, view: View<'_>) {
+        let Some(floors) = self.policy.floors() else { return };
+        let lowered = floors.lowered();
+        for key in lowered.keys.drain(..) {
+            lower(key, view);
+        }
+        self.all_lowered |= std::mem::take(&mut lowered.all);
+    }
+}
+
+/// The score of `key` may be lower than it was.
+fn lower(key: StorageKey, view: View<'_>) {
+    let position = view.graph.storages.get(key).and_then(|storage| storage.candidate);
+    if let Some(position) = position {
+        view.candidates.notes()[position as usize].set(UNKNOWN);
+    }
+}
+
+impl Evictor for ByScore {
+    fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+        let has_floors = self.policy.floors().is_some();
+        let found = want.need.tiers().iter().find_map(|&tier| {
+            let sampled = match self.sampling {
+                Some(_) => self.lowest_of(tier, true, view),
+                None => None,
+            };
+            sampled.or_else(|| match has_floors {
+                true => self.lowest(tier, view),
+                false => self.lowest_of(tier, false, view),
+            })
+        });
+        found.map(|(score, at)| Victim { storage: view.candidates.keys()[at], score: Some(score) })
+    }
+
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        self.policy.on(event, view);
+        if let Event::DidChangeCost { path } = *event {
+            for &key in view.graph.path(path).outputs.iter().flatten() {
+                lower(key, view);
+            }
+        }
+        self.forget_lowered(view);
+    }
+
+    fn score_evaluations(&self) -> u64 {
+        self.score_evaluations
+    }
+}

@@ -1,0 +1,165 @@
+//! The storages that an evictor may choose among: facts that the store keeps, side by side.
+
+use crate::graph::{Storage, StorageKey};
+use crate::memory::Held;
+use std::cell::Cell;
+
+/// How long a candidate is spared: an evictor chooses of a tier only when nothing is left in those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Goes first.
+    Free,
+    /// Smaller than `min_evict_bytes`.
+    Small,
+    /// About to be read by the regeneration at hand.
+    Awaited,
+    /// Evicting it would give nothing back.
+    Worthless,
+    /// Never goes.
+    Pinned,
+}
+
+/// The note on a candidate that no evictor made one on.
+pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
+
+/// Parallel lists; a candidate's position changes when another one goes.
+///
+/// Exactly the storages that are resident and have a producer, pinned or not.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates {
+    keys: Vec<StorageKey>,
+    /// Clock when an op last read or made each.
+    last_used: Vec<f64>,
+    /// The same, or not a number outside of [`Tier::Free`]: what a search looks at.
+    since: Vec<f64>,
+    tiers: Vec<Tier>,
+    /// Counts up: when each became one that may be chosen, to tell equals apart.
+    order: Vec<u64>,
+    /// A number of the evictor's own for each. It moves with the candidate, and begins as [`UNKNOWN`].
+    notes: Vec<Cell<f64>>,
+    unpinned: u64,
+    /// Bytes that those take up that are not pinned.
+    evictable_bytes: u64,
+    /// Smaller storages are [`Tier::Small`].
+    min_evict_bytes: u64,
+}
+
+impl Candidates {
+    pub fn new(min_evict_bytes: u64) -> Self {
+        Self { min_evict_bytes, ..Self::default() }
+    }
+
+    pub fn keys(&self) -> &[StorageKey] {
+        &self.keys
+    }
+
+    /// Clock when each was last used; not a number for those that go after [`Tier::Free`].
+    pub fn since(&self) -> &[f64] {
+        &self.since
+    }
+
+    /// The same for those up to a tier, written to `since`.
+    pub fn since_up_to(&self, tier: Tier, since: &mut Vec<f64>) {
+        let of = |(&tier_of, &used): (&Tier, &f64)| if tier_of <= tier { used } else { f64::NAN };
+        since.clear();
+        since.extend(self.tiers.iter().zip(&self.last_used).map(of));
+    }
+
+    pub fn tier(&self, position: usize) -> Tier {
+        self.tiers[position]
+    }
+
+    /// Tells equals apart: the one with the highest goes.
+    pub fn order(&self, position: usize) -> u64 {
+        self.order[position]
+    }
+
+    pub fn notes(&self) -> &[Cell<f64>] {
+        &self.notes
+    }
+
+    pub fn evictable_bytes(&self) -> u64 {
+        self.evictable_bytes
+    }
+
+    /// `storage` became resident, and has a producer.
+    pub fn add(&mut self, key: StorageKey, storage: &mut Storage, held: Held) {
+        let tier = self.tier_of(storage, held.bytes);
+        storage.candidate = Some(self.keys.len() as u32);
+        self.keys.push(key);
+        self.last_used.push(storage.last_used);
+        self.since.push(if tier == Tier::Free { storage.last_used } else { f64::NAN });
+        self.tiers.push(tier);
+        self.order.push(self.unpinned);
+        self.notes.push(Cell::new(UNKNOWN));
+        self.unpinned += 1;
+        if storage.pins == 0 {
+            self.evictable_bytes += held.bytes;
+        }
+    }
+
+    /// `storage` is about to go, or to lose its producer. Returns the candidate that takes its position, if another
+    /// one does, which is to be told.
+    pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {
+        let position = storage.candidate.take()?;
+        if storage.pins == 0 {
+            self.evictable_bytes -= held.bytes;
+        }
+        let at = position as usize;
+        self.keys.swap_remove(at);
+        self.last_used.swap_remove(at);
+        self.since.swap_remove(at);
+        self.tiers.swap_remove(at);
+        self.order.swap_remove(at);
+        self.notes.swap_remove(at);
+        Some((*self.keys.get(at)?, position))
+    }
+
+    /// An op reads or makes the candidate now.
+    pub fn touch(&mut self, position: u32, now: f64) {
+        let at = position as usize;
+        self.last_used[at] = now;
+        if self.tiers[at] == Tier::Free {
+            self.since[at] = now;
+        }
+    }
+
+    /// It was pinned for the first time.
+    pub fn pinned(&mut self, position: u32, held: Held) {
+        self.evictable_bytes -= held.bytes;
+        self.set_tier(position, Tier::Pinned);
+    }
+
+    /// Its last pin was taken back.
+    pub fn unpinned(&mut self, position: u32, storage: &Storage, held: Held) {
+        self.evictable_bytes += held.bytes;
+        self.order[position as usize] = self.unpinned;
+        self.unpinned += 1;
+        self.set_tier(position, self.tier_of(storage, held.bytes));
+    }
+
+    /// It is awaited by more or fewer runs.
+    pub fn awaited(&mut self, position: u32, storage: &Storage, held: Held) {
+        self.set_tier(position, self.tier_of(storage, held.bytes));
+    }
+
+    fn set_tier(&mut self, position: u32, tier: Tier) {
+        let at = position as usize;
+        self.tiers[at] = tier;
+        self.since[at] = if tier == Tier::Free { self.last_used[at] } else { f64::NAN };
+    }
+
+    fn tier_of(&self, storage: &Storage, held: u64) -> Tier {
+        if storage.pins > 0 {
+            Tier::Pinned
+        } else if held == 0 {
+            Tier::Worthless
+        } else if storage.awaited > 0 {
+            Tier::Awaited
+        } else if storage.bytes < self.min_evict_bytes {
+            Tier::Small
+        } else {
+            Tier::Free
+        }
+    }
+}

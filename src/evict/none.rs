@@ -1,0 +1,15 @@
+use super::{Evictor, Victim, View, Want};
+
+/// Never evicts: the baseline. A program that does not fit ends with an error.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NeverEvict;
+
+impl Evictor for NeverEvict {
+    fn next(&mut self, _want: Want, _view: View<'_>) -> Option<Victim> {
+        None
+    }
+
+    fn evicts(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,74 @@
+//! Scores: how much is lost by evicting a storage.
+
+use super::View;
+use crate::event::Event;
+use crate::graph::StorageKey;
+use std::fmt;
+
+/// A way to score what could be evicted. [`ByScore`](super::ByScore) evicts the candidate with the lowest score.
+pub trait Policy: fmt::Debug + Send {
+    /// How much is lost by evicting `candidate` now; the lowest score goes. NaN counts as the highest.
+    /// The candidate is resident, not pinned, and has a producer.
+    fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
+
+    /// Something happened. See [`Event`] for when each is told.
+    fn on(&mut self, _event: &Event, _view: View<'_>) {}
+
+    /// Lower bounds of scores, if the policy can give them: then few scores are computed at each choice. Must always
+    /// be the same. Default: none, and every score is computed.
+    fn floors(&mut self) -> Option<&mut dyn Floors> {
+        None
+    }
+}
+
+/// Lower bounds of scores, for policies whose scores seldom fall.
+///
+/// A score may rise at any time, but falls only with the candidate's own cost, or where the policy says so by
+/// [`Floors::lowered`]. Where scores are divided by the staleness, all this is about scores before the division.
+pub trait Floors {
+    /// How scores change with time. Must always return the same.
+    fn aging(&self) -> Aging;
+
+    /// A number that is cheaper to find than the score and never above it. Called for candidates that are new, or were
+    /// reported as lowered.
+    fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64;
+
+    /// The score, or if that is above `enough`, any number above `enough` and not above the score.
+    fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64;
+
+    /// Whether [`Floors::floor`] is the score, so that it need not be computed again.
+    fn floors_are_scores(&self) -> bool {
+        false
+    }
+
+    /// The candidates whose scores may have fallen; whoever asks empties it.
+    fn lowered(&mut self) -> &mut Lowered;
+}
+
+/// How scores change with time alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aging {
+    /// They do not.
+    Steady,
+    /// They are divided by [`View::staleness`]; before that, they are not below 0 and do not change.
+    Staleness,
+}
+
+/// Collects candidates whose scores have fallen.
+#[derive(Debug, Default)]
+pub struct Lowered {
+    pub(super) keys: Vec<StorageKey>,
+    pub(super) all: bool,
+}
+
+impl Lowered {
+    /// That of `key`. It need not be a candidate.
+    pub fn push(&mut self, key: StorageKey) {
+        self.keys.push(key);
+    }
+
+    /// Perhaps all of them.
+    pub const fn all(&mut self) {
+        self.all = true;
+    }
+}

@@ -1,0 +1,79 @@
+//! Paths come and go, and with them the edges.
+
+use super::{ComputePath, Edge, Graph, PathKey, Residence, StorageKey, Use};
+use crate::memory::Held;
+
+impl Graph {
+    /// A path that makes `outputs` from `inputs`. The outputs have no producer yet.
+    pub(crate) fn add_path(
+        &mut self,
+        inputs: impl Iterator<Item = StorageKey>,
+        outputs: impl Iterator<Item = StorageKey>,
+    ) -> PathKey {
+        self.sequence += 1;
+        let path = ComputePath { sequence: self.sequence, ..ComputePath::default() };
+        let key = self.paths.insert(path);
+        let path = &mut self.paths[key];
+        for (input, storage) in inputs.enumerate() {
+            let users = &mut self.storages[storage].users;
+            path.inputs.push(Edge { storage, slot: users.len() as u32 });
+            users.push(Use { path: key, input: input as u32 });
+        }
+        for storage in outputs {
+            path.outputs.push(Some(storage));
+            self.storages[storage].producer = Some(key);
+        }
+        key
+    }
+
+    /// Cuts a storage from its producer. Returns the path if that was its last
+    /// output, so that nobody needs it any more.
+    pub(crate) fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
+        let path = self.storages[key].producer.take()?;
+        self.lose_output(path, key).then_some(path)
+    }
+
+    /// Removes a storage that nobody needs. Returns what it held, and its path if that was its last output.
+    pub(crate) fn remove_storage(&mut self, key: StorageKey) -> (Option<Held>, Option<PathKey>) {
+        let storage = self.storages.remove(key).expect("a storage is removed once");
+        let held = match storage.residence {
+            Residence::Resident(held) => Some(held),
+            _ => None,
+        };
+        (held, storage.producer.filter(|&path| self.lose_output(path, key)))
+    }
+
+    /// A path makes `key` no more. Returns whether nothing is left of what it makes.
+    fn lose_output(&mut self, path: PathKey, key: StorageKey) -> bool {
+        let mut is_last = true;
+        for output in &mut self.paths[path].outputs {
+            if *output == Some(key) {
+                *output = None;
+            }
+            is_last &= output.is_none();
+        }
+        is_last
+    }
+
+    /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.
+    pub(crate) fn remove_path(&mut self, key: PathKey, mut unneeded: impl FnMut(StorageKey)) {
+        let mut path = self.paths.remove(key).expect("a path is removed once");
+        debug_assert!(path.outputs.iter().all(Option::is_none), "a path goes after its outputs");
+        for i in 0..path.inputs.len() {
+            let Edge { storage, slot } = path.inputs[i];
+            let users = &mut self.storages[storage].users;
+            users.swap_remove(slot as usize);
+            if let Some(moved) = users.get(slot as usize) {
+                let inputs = if moved.path == key {
+                    &mut path.inputs
+                } else {
+                    &mut self.paths[moved.path].inputs
+                };
+                inputs[moved.input as usize].slot = slot;
+            }
+            if !self.is_needed(storage) {
+                unneeded(storage);
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Storages come into memory and go, are pinned, awaited and used: graph and candidates change together.
+
+use super::{Store, Work};
+use crate::device::Device;
+use crate::graph::{PathKey, Residence, Storage, StorageKey};
+use crate::memory::Held;
+
+/// Position among the candidates and what it holds, if it is one.
+fn candidacy(storage: &Storage) -> Option<(u32, Held)> {
+    match (storage.candidate, storage.residence) {
+        (Some(position), Residence::Resident(held)) => Some((position, held)),
+        _ => None,
+    }
+}
+
+impl<D: Device> Store<D> {
+    /// The bytes of `key` are there now.
+    pub fn set_resident(&mut self, key: StorageKey, held: Held) {
+        let storage = &mut self.graph.storages[key];
+        debug_assert!(
+            !matches!(storage.residence, Residence::Resident(_)),
+            "a storage is placed once"
+        );
+        storage.residence = Residence::Resident(held);
+        if storage.producer.is_some() {
+            self.candidates.add(key, storage, held);
+        }
+    }
+
+    /// The bytes of `key` go, if they are there, and `why` is where they are then. Returns whether they were.
+    pub fn set_absent(&mut self, key: StorageKey, why: Residence) -> bool {
+        self.remove_candidate(key);
+        match std::mem::replace(&mut self.graph.storages[key].residence, why) {
+            Residence::Resident(held) => {
+                self.free(held);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Cuts a storage from its producer, so that it is a leaf. Returns the path if that was its last output.
+    pub fn cut(&mut self, key: StorageKey) -> Option<PathKey> {
+        self.remove_candidate(key);
+        self.graph.cut(key)
+    }
+
+    /// Removes a storage that nobody needs. Returns its path if that was its last output.
+    pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
+        self.remove_candidate(key);
+        let (held, last_output_of) = self.graph.remove_storage(key);
+        if let Some(held) = held {
+            self.free(held);
+        }
+        last_output_of
+    }
+
+    /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.
+    pub fn remove_path(&mut self, path: PathKey, unneeded: impl FnMut(StorageKey)) {
+        self.graph.remove_path(path, unneeded);
+        let Some(body) = self.bodies.remove(path) else { return };
+        if let Work::Upload(host) = &body.work {
+            self.host_bytes -= D::layout_of(host).bytes();
+        }
+        self.reuse(body.layouts);
+    }
+
+    /// An op reads or makes it now.
+    pub fn touch(&mut self, key: StorageKey) {
+        let storage = &mut self.graph.storages[key];
+        storage.last_used = self.now;
+        if let Some(position) = storage.candidate {
+            self.candidates.touch(position, self.now);
+        }
+    }
+
+    /// Keeps it where it is, until [`Store::unpin`].
+    pub fn pin(&mut self, key: StorageKey) {
+        let storage = &mut self.graph.storages[key];
+        storage.pins += 1;
+        if storage.pins == 1
+            && let Some((position, held)) = candidacy(storage)
+        {
+            self.candidates.pinned(position, held);
+        }
+    }
+
+    /// Returns whether that was the last pin.
+    pub fn unpin(&mut self, key: StorageKey) -> bool {
+        let storage = &mut self.graph.storages[key];
+        storage.pins -= 1;
+        if storage.pins == 0
+            && let Some((position, held)) = candidacy(storage)
+        {
+            self.candidates.unpinned(position, storage, held);
+        }
+        storage.pins == 0
+    }
+
+    /// A run of `path` is to come.
+    pub fn await_inputs(&mut self, path: PathKey) {
+        self.change_awaited(path, 1);
+    }
+
+    /// That run came, or will not.
+    pub fn stop_awaiting_inputs(&mut self, path: PathKey) {
+        self.change_awaited(path, -1);
+    }
+
+    fn change_awaited(&mut self, path: PathKey, by: i32) {
+        for edge in &self.graph.paths[path].inputs {
+            let storage = &mut self.graph.storages[edge.storage];
+            storage.awaited = storage.awaited.strict_add_signed(by);
+            if let Some((position, held)) = candidacy(storage) {
+                self.candidates.awaited(position, storage, held);
+            }
+        }
+    }
+
+    fn remove_candidate(&mut self, key: StorageKey) {
+        let storage = &mut self.graph.storages[key];
+        let Some((_, held)) = candidacy(storage) else { return };
+        if let Some((moved, position)) = self.candidates.remove(storage, held) {
+            self.graph.storages[moved].candidate = Some(position);
+        }
+    }
+}
