@@ -30,7 +30,7 @@
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
 //! | [`graph`] | its tables: storages, compute paths, and the edges between them |
 //! | [`event`] | what happens in it, for whoever listens |
-//! | [`evict`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `random`, `none`, a formula, or your own |
+//! | [`evict`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |

@@ -41,7 +41,8 @@
 //! Usually there is one region, the budget. A [`Pool`] takes them one by one from a [`RegionSource`] instead,
 //! each twice as long as the one before, and gives those back that hold no block. Between two regions
 //! the ring has a *wall*, a record of no bytes that counts as a block, so nothing merges across it and
-//! no look-up has to ask.
+//! no look-up has to ask. The engine's one region ends where its budget does, or where the device's memory does
+//! that it has taken so far, and that end moves.
 //!
 //! # The reference
 //!
@@ -69,11 +70,13 @@ mod bins;
 mod check;
 mod compact;
 mod dump;
+mod growth;
 mod occupancy;
 mod place;
 mod pool;
 mod region;
 mod report;
+mod shrink;
 mod slab;
 mod snapshot;
 mod space;
@@ -88,8 +91,9 @@ mod tests;
 
 pub use arena::Arena;
 pub use compact::Move;
+pub use growth::{Growth, RegionSource};
 pub use place::End;
-pub use pool::{Growth, Pool, RegionSource};
+pub use pool::Pool;
 pub use region::Region;
 pub use report::{Holder, Report, SizeClass};
 pub use slab::Block;

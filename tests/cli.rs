@@ -45,6 +45,7 @@ fn a_budget_changes_no_bit() {
             &["--budget", "60%", "--policy", "dtr"],
             &["--budget", "60%", "--policy", "dtr-eq"],
             &["--budget", "60%", "--policy", "megengine", "--exponents", "1,0.5,2", "--own-cost"],
+            &["--budget", "60%", "--policy", "megengine-article", "--cost", "bytes"],
             &["--budget", "60%", "--policy", "lru", "--cost", "bytes", "--dead", "keep"],
             &["--budget", "60%", "--eviction-threshold", "55%", "--sqrt-sampling"],
             &["--budget", "60%", "--min-evict-bytes", "4KiB", "--recompute-limit", "10"],
@@ -105,6 +106,18 @@ fn the_report_says_what_was_asked_for() {
         "moved_bytes",
     ] {
         assert!(report[field].is_number(), "{field}: {}", report[field]);
+    }
+}
+
+#[test]
+fn the_report_has_the_exponents_of_megengine_s_functions() {
+    for (policy, own_cost) in
+        [("megengine", Value::Bool(false)), ("megengine-article", Value::Null)]
+    {
+        let report = train(&["mlp", "--steps", "1", "--policy", policy, "--exponents", "1,0.5,2"]);
+        assert_eq!(report["policy"], policy);
+        assert_eq!(report["exponents"], serde_json::json!([1.0, 0.5, 2.0]));
+        assert_eq!(report["own_cost"], own_cost);
     }
 }
 
@@ -245,6 +258,7 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--cost free", "choose one of measured, flops, bytes"),
         ("--exponents 1,1", "invalid value '1,1'"),
         ("--policy lru --exponents 1,1,1", "choose one, or drop --exponents"),
+        ("--policy megengine-article --own-cost", "--own-cost needs --policy megengine;"),
         ("--data mnist", "choose digits, synthetic:CxHxW"),
         ("--data synthetic:0x1x1", "images of 0x1x1 are empty; try"),
         ("--data synthetic:9x99999x99999", "have more than 4294967296 values; try"),
@@ -376,7 +390,7 @@ fn a_recording_replays_with_the_evictions_of_its_run() {
     let folder = folder("same-evictions");
     let [trace, run_json] = ["run.jsonl", "run.json"].map(|name| folder.join(name));
     let [trace, run_json] = [&trace, &run_json].map(|path| path.to_str().unwrap());
-    for policy in ["dtr-eq", "megengine", "lru"] {
+    for policy in ["dtr-eq", "megengine", "megengine-article", "lru"] {
         let base = ["resnet20", "--batch", "64", "--steps", "3", "--budget", "60%", "--quiet"];
         let files = ["--policy", policy, "--record", trace, "--json", run_json];
         assert!(run(&[&["train"], &base[..], &files[..]].concat()).status.success());

@@ -331,12 +331,12 @@ fn a_good_part_of_the_memory_is_enough_for_a_deep_net() {
     use Layer::*;
     let block = [Conv, Norm, Relu, Conv, Norm, Skip, Relu, Dropout];
     let training = Training { layers: block.repeat(3), steps: 3, at_once: true, mark: true };
-    let policies = ["megengine", "dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "random"];
-    for (target, policy) in targets().into_iter().flat_map(|t| policies.map(|policy| (t, policy))) {
+    let all = targets().into_iter().flat_map(|t| PolicyKind::all().map(move |p| (t, p)));
+    for (target, policy) in all {
         for dead in [Dead::Drop, Dead::Keep] {
             let setup = Setup {
                 part: 0.6,
-                policy: policy.parse().unwrap(),
+                policy,
                 costs: CostModelKind::Flops,
                 dead,
                 threshold: None,

@@ -20,7 +20,7 @@ pub struct Report {
     #[serde(flatten)]
     pub device: About,
     pub policy: String,
-    /// Of `megengine` alone: cost, bytes, staleness.
+    /// Of `megengine` and `megengine-article` alone: cost, bytes, staleness.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exponents: Option<[f64; 3]>,
     /// Of `megengine` alone.

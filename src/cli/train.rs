@@ -143,9 +143,8 @@ fn report(
 ) -> Report {
     let TrainArgs { model, memory, learning, .. } = args;
     let (exponents, own_cost) = match memory.policy() {
-        PolicyKind::MegEngine { exponents: e, own_cost } => {
-            (Some([e.cost, e.bytes, e.staleness]), Some(own_cost))
-        }
+        PolicyKind::MegEngine { exponents, own_cost } => (Some(exponents), Some(own_cost)),
+        PolicyKind::MegEngineArticle(constants) => (Some(constants.exponents), None),
         _ => (None, None),
     };
     let (ending, diverged_since_step) = match outcome.ending {
@@ -165,7 +164,7 @@ fn report(
         seed: learning.seed,
         device,
         policy: memory.policy().to_string(),
-        exponents,
+        exponents: exponents.map(|e| [e.cost, e.bytes, e.staleness]),
         own_cost,
         cost_model: memory.cost.to_string(),
         budget_bytes: plan.budget(),

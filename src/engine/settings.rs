@@ -2,7 +2,7 @@
 
 use crate::bytes::ByteSize;
 use crate::error::{Error, RuntimeError};
-use crate::memory::{Arena, Space};
+use crate::memory::{Space, SplitRule};
 
 /// What becomes of a storage that was regenerated only as a step on the way, once nothing pins it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,9 +71,7 @@ impl Settings {
     /// Empty memory of the budget's size.
     pub(super) fn space(&self) -> Space {
         match self.placement {
-            Placement::Arena => {
-                Space::Placed(Arena::with_granularity(self.budget, self.granularity))
-            }
+            Placement::Arena => Space::placed(self.budget, self.granularity, SplitRule::Exact),
             Placement::Counted => Space::counted(self.budget),
         }
     }

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use super::{
-    Around, ByScore, Evictor, Exponents, Formula, MegEngine, NeverEvict, ParseFormulaError, Policy,
-    Random,
+    Around, ArticleConstants, ByScore, Evictor, Exponents, Formula, MegEngine, MegEngineArticle,
+    NeverEvict, ParseFormulaError, Policy, Random,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -31,6 +31,8 @@ pub enum PolicyKind {
     Largest,
     /// `msps`: see [`Formula::MSPS`].
     Msps,
+    /// `megengine-article`: see [`MegEngineArticle`].
+    MegEngineArticle(ArticleConstants),
     /// `random`: see [`Random`].
     Random,
     /// `none`: see [`NeverEvict`].
@@ -53,13 +55,29 @@ pub enum ParsePolicyError {
 
 impl PolicyKind {
     /// All names.
-    pub const NAMES: [&'static str; 9] =
-        ["megengine", "dtr", "dtr-eq", "dtr-local", "lru", "largest", "msps", "random", "none"];
+    pub const NAMES: [&'static str; 10] = [
+        "megengine",
+        "dtr",
+        "dtr-eq",
+        "dtr-local",
+        "lru",
+        "largest",
+        "msps",
+        "megengine-article",
+        "random",
+        "none",
+    ];
 
     /// MegEngine's function with its own settings.
     #[must_use]
     pub fn megengine() -> Self {
         Self::MegEngine { exponents: Exponents::default(), own_cost: false }
+    }
+
+    /// MegEngine 1.4's function with its own constants.
+    #[must_use]
+    pub fn megengine_article() -> Self {
+        Self::MegEngineArticle(ArticleConstants::default())
     }
 
     /// A fresh evictor; `seed` matters to `random` alone.
@@ -88,6 +106,7 @@ impl PolicyKind {
             Self::Lru => Box::new(Formula::LRU.policy()),
             Self::Largest => Box::new(Formula::LARGEST.policy()),
             Self::Msps => Box::new(Formula::MSPS.policy()),
+            Self::MegEngineArticle(constants) => Box::new(MegEngineArticle::new(constants)),
             Self::Random => Box::new(Random::new(seed)),
             Self::None => return None,
             Self::Formula(formula) => Box::new(formula.policy()),
@@ -109,6 +128,7 @@ impl PolicyKind {
             Self::Lru => "least recently used",
             Self::Largest => "largest",
             Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
+            Self::MegEngineArticle(_) => "as MegEngine 1.4 does, faults included, to compare with",
             Self::Random => "a random one, as a baseline",
             Self::None => "nothing: fails when memory is full",
             Self::Formula(_) => "least value of a formula of your own",
@@ -145,6 +165,9 @@ impl PolicyKind {
     pub fn with_exponents(self, exponents: Exponents) -> Self {
         let formula = match self {
             Self::MegEngine { own_cost, .. } => return Self::MegEngine { exponents, own_cost },
+            Self::MegEngineArticle(constants) => {
+                return Self::MegEngineArticle(ArticleConstants { exponents, ..constants });
+            }
             Self::Dtr => Formula::DTR,
             Self::DtrEq => Formula::DTR_EQ,
             Self::DtrLocal => Formula::DTR_LOCAL,
@@ -158,7 +181,7 @@ impl PolicyKind {
         Self::Formula(Formula { exponents, ..formula })
     }
 
-    fn named() -> [Self; 9] {
+    fn named() -> [Self; Self::NAMES.len()] {
         [
             Self::megengine(),
             Self::Dtr,
@@ -167,6 +190,7 @@ impl PolicyKind {
             Self::Lru,
             Self::Largest,
             Self::Msps,
+            Self::megengine_article(),
             Self::Random,
             Self::None,
         ]
@@ -204,6 +228,7 @@ impl fmt::Display for PolicyKind {
             Self::Lru => "lru",
             Self::Largest => "largest",
             Self::Msps => "msps",
+            Self::MegEngineArticle(_) => "megengine-article",
             Self::Random => "random",
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),

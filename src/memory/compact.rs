@@ -185,15 +185,7 @@ impl Arena {
 
     /// Packs the blocks of a run to its low end.
     fn slide(&self, run: Run) -> Vec<Move> {
-        let mut to = run.start;
-        let mut moves = Vec::new();
-        for chunk in self.chunks_of(run) {
-            if let Content::Used { block, requested, .. } = chunk.content {
-                moves.push(Move { block, from: chunk.offset, to, bytes: requested });
-                to += chunk.size;
-            }
-        }
-        moves
+        pack(self.chunks_of(run), run.start)
     }
 
     /// Empties the cheapest of `runs` for which that is possible, looking at a few only.
@@ -218,24 +210,55 @@ impl Arena {
         let mut holes: Vec<_> = holes.iter().filter(outside).copied().collect();
         let mut blocks: Vec<_> = self.chunks_of(run).filter(|chunk| !chunk.is_free()).collect();
         blocks.sort_by_key(|chunk| Reverse(chunk.size));
-        let place = |chunk: Chunk| {
-            let at = holes.partition_point(|&(size, _)| size < chunk.size);
-            if at == holes.len() {
-                return None;
-            }
-            let (size, to) = holes.remove(at);
-            let rest = (size - chunk.size, to + chunk.size);
-            if rest.0 > 0 {
-                holes.insert(holes.partition_point(|&hole| hole < rest), rest);
-            }
-            let Content::Used { block, requested, .. } = chunk.content else { return None };
-            Some(Move { block, from: chunk.offset, to, bytes: requested })
-        };
-        blocks.into_iter().map(place).collect()
+        blocks.into_iter().map(|chunk| chunk.moved_to(fill(&mut holes, chunk.size)?)).collect()
     }
 
     /// The chunks of a run, in address order.
     fn chunks_of(&self, run: Run) -> impl Iterator<Item = Chunk> + '_ {
         self.chunks_from(run.first).take_while(move |chunk| chunk.offset < run.end)
+    }
+}
+
+impl Chunk {
+    /// The move of this block there; `None` if it is a hole.
+    pub(super) const fn moved_to(&self, to: u64) -> Option<Move> {
+        match self.content {
+            Content::Free => None,
+            Content::Used { block, requested, .. } => {
+                Some(Move { block, from: self.offset, to, bytes: requested })
+            }
+        }
+    }
+}
+
+/// Packs the blocks among neighbouring chunks, which are in address order, from `to` on, which is not above the
+/// first of them.
+pub(super) fn pack(chunks: impl Iterator<Item = Chunk>, mut to: u64) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for chunk in chunks {
+        if let Some(m) = chunk.moved_to(to) {
+            moves.push(m);
+            to += chunk.size;
+        }
+    }
+    moves
+}
+
+/// Takes `size` bytes of the best fit among holes, which are sizes and offsets in ascending order. Where they
+/// start, or `None` if they fit nowhere.
+pub(super) fn fill(holes: &mut Vec<(u64, u64)>, size: u64) -> Option<u64> {
+    let at = holes.partition_point(|&(has, _)| has < size);
+    if at == holes.len() {
+        return None;
+    }
+    let (has, to) = holes.remove(at);
+    add_hole(holes, (has - size, to + size));
+    Some(to)
+}
+
+/// Adds a hole, unless it is empty.
+pub(super) fn add_hole(holes: &mut Vec<(u64, u64)>, hole: (u64, u64)) {
+    if hole.0 > 0 {
+        holes.insert(holes.partition_point(|&other| other < hole), hole);
     }
 }

@@ -2,41 +2,8 @@
 
 use std::fmt;
 
-use super::{Arena, Block, Region, SplitRule};
-
-/// The first region where memory is taken as needed, in bytes, unless the limit is below.
-const FIRST_REGION: u64 = 2 << 20;
-
-/// Where the memory behind offsets comes from.
-pub trait RegionSource {
-    /// Takes at least `bytes` bytes, a multiple of the granularity. Where they start, and how many
-    /// more there are, is up to the source, in multiples of the granularity; they must not overlap
-    /// what it gave before and did not get back. `None` if it has no such piece; the pool then asks
-    /// for less.
-    fn take(&mut self, bytes: u64) -> Option<Region>;
-
-    /// Takes a region back: one that it gave, or several that it let join.
-    fn give_back(&mut self, region: Region);
-
-    /// Whether a block may lie across the seam of two regions, the first of which ends where the
-    /// second starts. By default no block may.
-    fn may_join(&self, _below: Region, _above: Region) -> bool {
-        false
-    }
-}
-
-/// How a [`Pool`] grows. The names are those of TensorFlow's options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Growth {
-    /// The source is never asked for more than this many bytes in all.
-    pub memory_limit: u64,
-    /// Whether regions are taken as needed: first 2 MiB, then each time twice as much. If not, the
-    /// first allocation takes one region of the limit.
-    pub allow_growth: bool,
-    /// Whether an allocation that fits nowhere may give regions without blocks back to the source, to
-    /// take a larger one.
-    pub garbage_collection: bool,
-}
+use super::growth::Grower;
+use super::{Arena, Block, Growth, RegionSource, SplitRule};
 
 /// An [`Arena`] that takes regions from a [`RegionSource`] when a block does not fit, and gives those
 /// without blocks back. Whatever does not need more memory is asked of [`Pool::arena`] itself. All
@@ -79,8 +46,7 @@ pub struct Pool<S: RegionSource> {
     arena: Arena,
     source: S,
     growth: Growth,
-    /// Bytes to ask for next, if what is left of the limit lets that be. Never 0.
-    next_region: u64,
+    grower: Grower,
 }
 
 impl<S: RegionSource> Pool<S> {
@@ -91,10 +57,8 @@ impl<S: RegionSource> Pool<S> {
     #[must_use]
     pub fn new(source: S, growth: Growth, granularity: u64, split: SplitRule) -> Self {
         let arena = Arena::with_rule(0, granularity, split);
-        let limit = growth.memory_limit;
-        let first = if growth.allow_growth { limit.min(FIRST_REGION) } else { limit };
-        let next_region = first.max(1).checked_next_multiple_of(granularity).unwrap_or(limit);
-        Self { arena, source, growth, next_region }
+        let grower = Grower::new(growth.memory_limit, growth.allow_growth, granularity);
+        Self { arena, source, growth, grower }
     }
 
     /// As [`Arena::alloc`], growing where that fails.
@@ -149,25 +113,9 @@ impl<S: RegionSource> Pool<S> {
         if wanted > available {
             return false;
         }
-        let too_small = wanted > self.next_region;
-        while wanted > self.next_region {
-            self.double_next_region();
-        }
-        let mut asked = self.next_region.min(available);
-        let region = loop {
-            if let Some(region) = self.source.take(asked) {
-                break region;
-            }
-            if asked == wanted {
-                return false;
-            }
-            let nine_tenths = (asked - asked / 10).next_multiple_of(granularity);
-            asked = nine_tenths.min(asked - granularity).max(wanted);
+        let Some(region) = self.grower.take(wanted, available, &mut self.source) else {
+            return false;
         };
-        assert!(region.bytes >= asked, "asked for {asked} bytes, the source gave {region:?}");
-        if !too_small {
-            self.double_next_region();
-        }
         let source = &self.source;
         self.arena.add_region(region, |below, above| source.may_join(below, above));
         true
@@ -209,13 +157,7 @@ impl<S: RegionSource> Pool<S> {
     /// Bytes the source will be asked for next, if the block fits in them and the limit lets that be.
     #[must_use]
     pub const fn next_region(&self) -> u64 {
-        self.next_region
-    }
-
-    /// Up to the limit: TensorFlow's overflows when regions come and go for long.
-    fn double_next_region(&mut self) {
-        let limit = self.growth.memory_limit.max(self.arena.granularity());
-        self.next_region = self.next_region.saturating_mul(2).min(limit);
+        self.grower.next_region()
     }
 
     /// `alloc`, or else more memory of at least `bytes` and `alloc` again.
@@ -250,7 +192,7 @@ impl<S: RegionSource> fmt::Debug for Pool<S> {
         f.debug_struct("Pool")
             .field("arena", &self.arena)
             .field("growth", &self.growth)
-            .field("next_region", &self.next_region)
+            .field("next_region", &self.next_region())
             .finish_non_exhaustive()
     }
 }

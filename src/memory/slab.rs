@@ -21,6 +21,23 @@ pub struct Block {
     generation: u32,
 }
 
+/// What stands for blocks where nothing has a place: numbers below 2^63, each a different `Block`.
+impl Block {
+    #[inline]
+    pub(super) const fn numbered(number: u64) -> Self {
+        let low = (number & LOW) as u32;
+        Self { index: NonZeroU32::MIN.saturating_add(low), generation: (number >> 31) as u32 }
+    }
+
+    #[inline]
+    pub(super) const fn number(self) -> u64 {
+        (self.generation as u64) << 31 | (self.index.get() - 1) as u64
+    }
+}
+
+/// The bits of a number that are in the index.
+const LOW: u64 = (1 << 31) - 1;
+
 /// Prints as `Block(12v3)`: slot 12 in its generation 3.
 impl fmt::Debug for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -56,4 +56,16 @@ impl SplitRule {
             }
         }
     }
+
+    /// The most that a block of `wanted` bytes may take. Both are multiples of `granularity`.
+    pub(super) fn most(self, wanted: u64, granularity: u64) -> u64 {
+        match self {
+            Self::Exact => wanted,
+            Self::TensorFlow { max_internal_fragmentation } => {
+                // What is left of the hole is less than either.
+                let below = wanted.min(max_internal_fragmentation).saturating_sub(1);
+                wanted.saturating_add(below & !(granularity - 1))
+            }
+        }
+    }
 }

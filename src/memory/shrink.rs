@@ -1,0 +1,138 @@
+//! A region whose upper end moves.
+
+use std::cmp::{Ordering, Reverse};
+
+use super::bin::Hole;
+use super::compact::{add_hole, fill, pack};
+use super::slab::EDGE;
+use super::{Arena, Chunk, Move, Region};
+
+impl Arena {
+    /// Makes the one region end at `bytes`, rounded down to the granularity. What is new is free.
+    ///
+    /// # Panics
+    /// If there is more than one region, or one that does not start at 0, or a block is in what goes.
+    ///
+    /// # Time complexity
+    /// O(log holes), in practice O(1).
+    pub(super) fn resize(&mut self, bytes: u64) {
+        let bytes = bytes & !(self.granularity() - 1);
+        let one = self.regions.iter().map(|fenced| fenced.region.start).eq([0]);
+        assert!(one || self.regions.is_empty(), "only an arena of one region is resized");
+        let now = self.reserved();
+        match bytes.cmp(&now) {
+            Ordering::Greater => {
+                self.add_region(Region { start: now, bytes: bytes - now }, |_, _| true);
+            }
+            Ordering::Less => self.cut_off(bytes),
+            Ordering::Equal => {}
+        }
+    }
+
+    /// Takes everything at and above `bytes` away, a multiple of the granularity.
+    fn cut_off(&mut self, bytes: u64) {
+        let last = self.slab[EDGE].prev;
+        assert!(self.top_hole() >= self.reserved() - bytes, "a block is above {bytes} bytes");
+        let hole = self.slab.hole(last);
+        if hole.offset < bytes {
+            let rest = Hole { size: bytes - hole.offset, ..hole };
+            self.bins.update(hole, rest, &mut self.slab);
+            self.slab[last].size = rest.size;
+        } else {
+            self.bins.remove(hole, &mut self.slab);
+            self.slab.remove(last);
+        }
+        self.counts.reserved = bytes;
+        if bytes > 0 {
+            self.regions[0].region.bytes = bytes;
+        } else {
+            self.regions.clear();
+        }
+        self.debug_check();
+    }
+
+    /// Bytes of the hole at the upper end, 0 if a block is there.
+    pub(super) fn top_hole(&self) -> u64 {
+        let last = &self.slab[self.slab[EDGE].prev];
+        if last.is_used() { 0 } else { last.size }
+    }
+
+    /// The cheapest moves found that empty everything at and above `bytes`, in an order in which each can be
+    /// carried out by itself. Empty if nothing is there; `None` if the blocks need more than `bytes` bytes.
+    ///
+    /// The cost of a plan is the bytes it copies. It is the least of all that pack some block and those above it
+    /// downwards, or that of putting the blocks above, the largest first, into the best fit among the holes
+    /// below, where they fit in and it is cheaper yet.
+    ///
+    /// # Time complexity
+    /// O(chunks * log chunks), but for a list of holes that is shifted for each block moved.
+    pub(super) fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {
+        let bytes = bytes & !(self.granularity() - 1);
+        if self.used() > bytes {
+            return None;
+        }
+        if self.reserved() <= bytes {
+            return Some(Vec::new());
+        }
+        let cost = |moves: &[Move]| moves.iter().map(|m| m.bytes).sum::<u64>();
+        let slide = self.slide_below(bytes);
+        match self.evacuate_above(bytes) {
+            Some(moves) if cost(&moves) < cost(&slide) => Some(moves),
+            _ => Some(slide),
+        }
+    }
+
+    /// Packs the blocks above a hole: above the highest one from which on they end below `bytes`. There is one: all
+    /// blocks together do, and something is above `bytes`.
+    fn slide_below(&self, bytes: u64) -> Vec<Move> {
+        let mut chunks = self.chunks();
+        // Bytes of the blocks that are not in `chunks` any more.
+        let mut above = 0;
+        while let Some(chunk) = chunks.next_back() {
+            if !chunk.is_free() {
+                above += chunk.size;
+            } else if chunk.offset + above <= bytes {
+                return pack(self.chunks().skip(chunks.count() + 1), chunk.offset);
+            }
+        }
+        unreachable!("no hole, and more in use than the {bytes} bytes asked about")
+    }
+
+    /// Moves the blocks that reach above `bytes` into holes below; `None` if they do not fit in.
+    fn evacuate_above(&self, bytes: u64) -> Option<Vec<Move>> {
+        let mut holes = Vec::new();
+        let mut above = Vec::new();
+        // The chunk that `bytes` is inside of, if it is a block, and where the free bytes before it start.
+        let mut across: Option<(Chunk, u64)> = None;
+        let mut free_from = 0;
+        for chunk in self.chunks() {
+            if chunk.is_free() {
+                if chunk.offset < bytes {
+                    free_from = chunk.offset;
+                    holes.push((chunk.size.min(bytes - chunk.offset), chunk.offset));
+                }
+                continue;
+            }
+            if chunk.offset >= bytes {
+                above.push(chunk);
+            } else if chunk.end() > bytes {
+                across = Some((chunk, free_from));
+            } else {
+                free_from = chunk.end();
+            }
+        }
+        holes.sort_unstable();
+        let mut moves = Vec::new();
+        if let Some((chunk, start)) = across {
+            // It may move down over its own bytes; and what it leaves of them below is free then.
+            holes.retain(|&(_, offset)| offset != start);
+            add_hole(&mut holes, (bytes - start, start));
+            moves.extend(chunk.moved_to(fill(&mut holes, chunk.size)?));
+        }
+        above.sort_by_key(|chunk| Reverse(chunk.size));
+        for chunk in above {
+            moves.extend(chunk.moved_to(fill(&mut holes, chunk.size)?));
+        }
+        Some(moves)
+    }
+}
