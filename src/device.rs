@@ -136,10 +136,39 @@ pub trait Device: 'static {
         0
     }
 
+    /// Offsets in this range may be used from now on, where [`Device::give_back`] was told of them before, or memory is
+    /// taken as needed ([`Settings::allow_growth`](crate::Settings::allow_growth)): regions then come one after the
+    /// other from 0 on.
+    ///
+    /// # Errors
+    /// If the memory is not to be had. Less may be asked for then, or something is evicted instead.
+    fn take(&mut self, _offsets: Range<u64>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Nothing lies in this range of offsets, and nothing will before [`Device::take`]: the memory may be used for
+    /// something else. Called when the budget is lowered.
+    fn give_back(&mut self, _offsets: Range<u64>) {}
+
+    /// The bytes behind this [`Place::storage`] are needed no more. Called where the device owns its memory; the number
+    /// is not used again.
+    fn release(&mut self, _storage: u64) {}
+
+    /// Copies a tensor's elements to another place of the same layout but for strides and offset; the target is packed.
+    /// Called for updates that keep the old value. Where the engine hands out offsets, this is a [`Device::copy`].
+    ///
+    /// # Errors
+    /// If the copy failed.
+    fn duplicate(&mut self, from: Place, to: Place) -> Result<(), DeviceError> {
+        let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
+        self.copy(from.storage + skip, to.storage, to.layout.bytes())
+    }
+
     /// Runs an op.
     ///
     /// # Errors
-    /// If it could not be run. A panic is taken as an error too.
+    /// If it could not be run. A panic is taken as an error too. After [`DeviceError::out_of_memory`], which must come
+    /// before anything is written, something is evicted and the same is called again.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
     /// The seconds of the oldest call that returned [`Took::Later`] and whose time was not taken yet. `None` if
@@ -159,13 +188,28 @@ pub trait Device: 'static {
 
 /// A failure of a device.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct DeviceError(pub Arc<str>);
+#[error("{message}")]
+pub struct DeviceError {
+    message: Arc<str>,
+    out_of_memory: bool,
+}
 
 impl DeviceError {
     /// An error with a message for people.
     #[must_use]
     pub fn new(message: impl AsRef<str>) -> Self {
-        Self(Arc::from(message.as_ref()))
+        Self { message: message.as_ref().into(), out_of_memory: false }
+    }
+
+    /// The device has no room for what it was asked to do, and has done nothing of it.
+    #[must_use]
+    pub fn out_of_memory(message: impl AsRef<str>) -> Self {
+        Self { out_of_memory: true, ..Self::new(message) }
+    }
+
+    /// Whether it is for want of memory.
+    #[must_use]
+    pub const fn is_out_of_memory(&self) -> bool {
+        self.out_of_memory
     }
 }

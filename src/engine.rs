@@ -9,6 +9,7 @@
 mod allocate;
 mod apply;
 mod commit;
+mod control;
 mod delete;
 mod evict;
 mod failures;
@@ -61,6 +62,8 @@ pub struct Engine<D: Device> {
     evicts: bool,
     costs: Box<dyn CostModel>,
     settings: Settings,
+    /// Whether history is kept.
+    enabled: bool,
     /// Who hears every event, beside those whom the engine knows.
     listeners: Vec<Box<dyn Listener>>,
     /// Why nothing works any more: what the evictor keeps books of is not what happened.
@@ -89,6 +92,9 @@ pub struct Engine<D: Device> {
     leaves_to_be: Vec<StorageKey>,
     /// Empty between commands; kept to reuse its memory.
     cascade: regenerate::Cascade,
+    /// Commands since everything was checked.
+    #[cfg(debug_assertions)]
+    unchecked: usize,
     /// Asked before each run of a regeneration whether to give it up.
     interrupt: Option<Box<dyn Fn() -> bool + Send>>,
 }
@@ -132,6 +138,7 @@ impl<D: Device> Engine<D> {
             evicts: evictor.evicts(),
             evictor,
             costs,
+            enabled: true,
             listeners: Vec::new(),
             broken: None,
             warned_of_threshold: false,
@@ -148,6 +155,8 @@ impl<D: Device> Engine<D> {
             recomputed: late::Recomputed::default(),
             leaves_to_be: Vec::new(),
             cascade: regenerate::Cascade::default(),
+            #[cfg(debug_assertions)]
+            unchecked: 0,
             interrupt: None,
             settings,
         })
@@ -220,7 +229,8 @@ impl<D: Device> Engine<D> {
     /// Panics if the engine contradicts itself: the invariants of edges, residence and bytes. Walks everything.
     pub fn check(&self) {
         self.store.check();
-        assert!(self.store.space.peak() <= self.settings.budget);
+        let space = &self.store.space;
+        assert!(space.used() <= self.settings.budget && space.peak() <= space.maximum());
     }
 
     /// Why nothing works any more, if that is so: the evictor panicked when it was told what had happened, so that
@@ -230,11 +240,24 @@ impl<D: Device> Engine<D> {
         self.broken.as_ref()
     }
 
-    /// Fails if nothing works any more.
-    fn working(&self) -> Result<(), Error> {
+    /// Fails if nothing works any more. Called before each command.
+    fn working(&mut self) -> Result<(), Error> {
+        #[cfg(debug_assertions)]
+        self.check_sometimes();
         match &self.broken {
             None => Ok(()),
             Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Walks everything, so seldom that a command takes no longer on average.
+    #[cfg(debug_assertions)]
+    fn check_sometimes(&mut self) {
+        self.unchecked += 1;
+        let (tensors, storages, paths) = self.store.graph.counts();
+        if self.unchecked > 16 + tensors + storages + paths {
+            self.unchecked = 0;
+            self.check();
         }
     }
 

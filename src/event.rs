@@ -70,6 +70,11 @@ pub enum Event {
         /// How large the hole had to be.
         wanted: u64,
     },
+    /// The budget was changed.
+    DidSetBudget {
+        /// The new one.
+        bytes: u64,
+    },
     /// A storage was cut from its path, and is a leaf now.
     DidCommit {
         /// Which.
@@ -159,6 +164,8 @@ pub enum Cause {
     Dead,
     /// A run failed that may have written over it in part.
     Failed,
+    /// It was evicted before this evictor took over; no other listener is told.
+    Before,
     /// It never was there: no room was found for its first run, which was put off.
     Postponed,
 }

@@ -7,7 +7,7 @@ use crate::graph::TensorKey;
 use crate::guard::{caught, words};
 use crate::op::{Operation as _, Output, Outputs};
 use crate::ops::{Home, Ids};
-use crate::runtime::{Call, Command, Consumed, Control, Message};
+use crate::runtime::{Call, Change, Command, Consumed, Control, Description, Message};
 use crate::trace::{self, Event, OutputEvent, Recorder, Source};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use rustc_hash::FxHashMap;
@@ -40,8 +40,11 @@ pub(crate) struct Interpreter<D: Device> {
     readers: VecDeque<Sender<Result<D::Host, Error>>>,
     /// When the device was last asked for one.
     asked: Instant,
-    /// Handles found in the trash, of which commands in the queue may still speak.
-    dropped: Ids,
+    /// Number of commands executed.
+    executed: u64,
+    /// Handles that went while the worker was idle: after how many commands, and which. They are deleted right then,
+    /// before any later command, so that it does not matter when the worker found them.
+    dropped: VecDeque<(u64, Ids)>,
     recorder: Option<Box<dyn Recorder>>,
     /// Number that stands for a value that replaced another one in this step -> number of the other one, which
     /// the engine still keeps. For recordings only.
@@ -67,7 +70,8 @@ impl<D: Device> Interpreter<D> {
             tensors: FxHashMap::default(),
             readers: VecDeque::new(),
             asked: Instant::now(),
-            dropped: Ids::new(),
+            executed: 0,
+            dropped: VecDeque::new(),
             recorder,
             replaced: FxHashMap::default(),
             recording_lost: None,
@@ -134,18 +138,23 @@ impl<D: Device> Interpreter<D> {
                 Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if !self.dropped.is_empty() {
-                // Whatever used them was sent before they went. The queue is empty, so it is done.
-                let dropped = std::mem::take(&mut self.dropped);
-                self.delete(dropped);
-            }
             match self.home.take_or_sleep() {
-                Some(dropped) => self.dropped.extend(dropped),
+                Some(dropped) => {
+                    self.dropped.push_back(dropped);
+                    self.delete_dropped();
+                }
                 None => select! {
                     recv(commands) -> message => return message.ok(),
                     recv(self.home.woken()) -> _ => {}
                 },
             }
+        }
+    }
+
+    /// Deletes the handles that went before the next command was sent.
+    fn delete_dropped(&mut self) {
+        while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= self.executed) {
+            self.delete(ids);
         }
     }
 
@@ -176,6 +185,10 @@ impl<D: Device> Interpreter<D> {
     fn obey(&mut self, message: Message<D::Op, D::Host>, at_hand: &mut &'static str) {
         self.control.next_command();
         *at_hand = message.command.kind();
+        if !self.dropped.is_empty() {
+            self.delete_dropped();
+        }
+        self.executed += 1;
         self.delete(message.deleted);
         match message.command {
             Command::Put { id, host, leaf } => {
@@ -222,6 +235,21 @@ impl<D: Device> Interpreter<D> {
             Command::Stats { reply } => {
                 let _ = reply.send(Ok(self.engine.stats()));
             }
+            Command::Change { change, reply } => {
+                let _ = reply.send(self.change(change));
+            }
+            Command::Snapshot { reply } => {
+                let _ = reply.send(Ok(self.engine.snapshot()));
+            }
+            Command::Describe { what, reply } => {
+                let words = match what {
+                    Description::Occupancy(width) => {
+                        self.engine.arena().map_or_else(String::new, |a| a.occupancy(width))
+                    }
+                    Description::Map => self.engine.memory_map(),
+                };
+                let _ = reply.send(Ok(words));
+            }
             Command::FinishRecording { reply } => {
                 let lost = self.recording_lost.take();
                 let finished = self.recorder.take().map_or(Ok(()), |mut recorder| {
@@ -249,6 +277,19 @@ impl<D: Device> Interpreter<D> {
                 self.record_replaced();
                 self.record(|_| Event::Step);
             }
+        }
+    }
+
+    fn change(&mut self, change: Change) -> Result<(), Error> {
+        match change {
+            Change::Budget(bytes) => self.engine.set_budget(bytes),
+            Change::EvictionThreshold(threshold) => self.engine.set_eviction_threshold(threshold),
+            Change::Evictor(evictor) => self.engine.set_evictor(evictor),
+            Change::Enabled(true) => {
+                self.engine.enable();
+                Ok(())
+            }
+            Change::Enabled(false) => self.engine.disable(),
         }
     }
 

@@ -8,11 +8,13 @@ mod builder;
 mod command;
 mod control;
 mod create;
+mod inspect;
 mod pending;
+mod settings;
 mod update;
 
 pub use builder::{Builder, CostModelChoice, PolicyChoice};
-pub(crate) use command::{Call, Command, Consumed, Message};
+pub(crate) use command::{Call, Change, Command, Consumed, Description, Message};
 pub(crate) use control::Control;
 pub use pending::Pending;
 pub use update::Update;
@@ -67,6 +69,7 @@ struct Shared<O: Operation, H> {
     home: Arc<Home>,
     next_random: AtomicU64,
     seed: u64,
+    sqrt_sampling: bool,
     layout_of: fn(&H) -> Layout,
 }
 
@@ -77,6 +80,8 @@ struct Worker<O: Operation, H> {
     ended: Receiver<Infallible>,
     control: Arc<Control>,
     home: Arc<Home>,
+    seed: u64,
+    sqrt_sampling: bool,
 }
 
 impl Runtime {
@@ -88,8 +93,8 @@ impl Runtime {
 }
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
-    fn start(worker: Worker<O, H>, seed: u64, layout_of: fn(&H) -> Layout) -> Self {
-        let Worker { sender, thread, ended, control, home } = worker;
+    fn start(worker: Worker<O, H>, layout_of: fn(&H) -> Layout) -> Self {
+        let Worker { sender, thread, ended, control, home, seed, sqrt_sampling } = worker;
         let shared = Arc::new(Shared {
             sender: Some(sender),
             thread: Some(thread),
@@ -98,6 +103,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             home,
             next_random: AtomicU64::new(0),
             seed,
+            sqrt_sampling,
             layout_of,
         });
         // Methods of tensors work with the crate's ops only.

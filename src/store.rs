@@ -30,6 +30,8 @@ pub(crate) struct Store<D: Device> {
     pub bodies: SecondaryMap<PathKey, Body<D>>,
     /// Cost of everything run so far: the clock that staleness is measured on.
     pub now: f64,
+    /// Whether outputs of a run go to places of their own, though they are resident already.
+    pub makes_anew: bool,
     /// Bytes of host memory held by uploads.
     pub host_bytes: u64,
     /// The op of the path whose body is away, since it runs again; empty between such runs.
@@ -52,6 +54,7 @@ impl<D: Device> Store<D> {
             candidates: Candidates::new(min_evict_bytes),
             bodies: SecondaryMap::new(),
             now: 0.0,
+            makes_anew: false,
             host_bytes: 0,
             running: String::new(),
             places: Vec::new(),

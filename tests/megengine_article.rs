@@ -303,12 +303,7 @@ impl Both {
         })))
     }
 
-    fn engine(
-        &self,
-        settings: Settings,
-        costs: CostModelKind,
-        sampled: Option<u64>,
-    ) -> ToyEngine {
+    fn engine(&self, settings: Settings, costs: CostModelKind, sampled: Option<u64>) -> ToyEngine {
         let evictor = ByScore::new(self.clone());
         let evictor = match sampled {
             Some(seed) => evictor.sampled(seed),

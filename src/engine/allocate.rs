@@ -25,6 +25,11 @@ impl<D: Device> Engine<D> {
         if let Some(held) = self.store.place(bytes, owner) {
             return Ok(Some(held));
         }
+        if self.store.grow(bytes)
+            && let Some(held) = self.store.place(bytes, owner)
+        {
+            return Ok(Some(held));
+        }
         let size = self.store.space.round(bytes);
         if !self.may_have(size) {
             return Ok(None);
@@ -60,7 +65,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Moves blocks.
-    fn compact(&mut self, moves: &[Move], wanted: u64, bytes: u64) -> Result<(), Error> {
+    pub(super) fn compact(&mut self, moves: &[Move], wanted: u64, bytes: u64) -> Result<(), Error> {
         moves.iter().try_for_each(|step| self.store.relocate(step))?;
         self.tell(Event::DidMove { moves: moves.len(), bytes, wanted });
         Ok(())
@@ -82,6 +87,7 @@ impl<D: Device> Engine<D> {
             pinned: 0,
             leaves: 0,
             evictable: store.evictable_bytes(),
+            device: None,
             holders: Vec::new(),
         };
         let mut named = 0;
@@ -107,5 +113,11 @@ impl<D: Device> Engine<D> {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.store.snapshot()
+    }
+
+    /// The same for people: see [`Arena::dump`](crate::memory::Arena::dump). Empty where bytes are only counted.
+    #[must_use]
+    pub fn memory_map(&self) -> String {
+        self.store.memory_map()
     }
 }

@@ -144,7 +144,7 @@ impl<D: Device> Engine<D> {
         let sources = inputs.storages;
         let mut made = StorageKeys::new();
         let mut keys = Keys::new();
-        let once = !op.rematerializable();
+        let once = !op.rematerializable() || !self.enabled;
         let body = Body::new(Work::Op(op), inputs.layouts, layouts);
         for layout in body.outputs() {
             let storage = self.add_storage(layout);

@@ -30,6 +30,19 @@ impl<D: Device> Engine<D> {
         guarded("get", || self.store.device.take_read().transpose()).transpose()
     }
 
+    /// Has the device do something with a tensor, which is regenerated if it was evicted, and pinned meanwhile: for
+    /// devices whose tensors can be looked at without a copy to the host.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn visit<T>(
+        &mut self,
+        key: TensorKey,
+        visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
+    ) -> Result<T, Error> {
+        self.read(key, visit)
+    }
+
     fn read<T>(
         &mut self,
         key: TensorKey,

@@ -205,8 +205,7 @@ impl<D: Device> Engine<D> {
                     let old = read.layouts[input];
                     let layout = Layout::contiguous(old.dtype(), *old.shape());
                     let storage = self.add_storage(&layout);
-                    let offset = old.offset() as u64 * old.dtype().bytes() as u64;
-                    (Target::CopyOf { input, offset, storage }, storage, layout)
+                    (Target::CopyOf { input, look: old, storage }, storage, layout)
                 }
                 Output::Fresh(layout) => {
                     let storage = self.add_storage(&layout);

@@ -28,6 +28,10 @@ impl<D: Device> Engine<D> {
             Err(Error::OutOfMemory(_)) => self.postpone(path),
             Err(error) => self.poison(&[storage], &error),
         }
+        if !self.enabled {
+            self.leaves_to_be.push(storage);
+            self.make_leaves();
+        }
         tensor
     }
 

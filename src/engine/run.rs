@@ -6,8 +6,9 @@
 use super::{Engine, Error, LastRun, PathKey, StorageKey};
 use crate::cost::Run;
 use crate::device::{Device, Took};
-use crate::error::CallbackError;
-use crate::event::Event;
+use crate::error::{CallbackError, OutOfMemory};
+use crate::event::{Cause, Event};
+use crate::evict::{Need, Want};
 use crate::guard::caught;
 use crate::layout::Layout;
 use crate::memory::Held;
@@ -19,6 +20,7 @@ type Blocks = SmallVec<[Held; 2]>;
 
 /// Where an output of a run goes.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant)] // It lives as long as a run, in place.
 pub(super) enum Target {
     /// To a storage. One that is resident, whether it was made before or is taken over, is written over.
     Storage(StorageKey),
@@ -26,8 +28,8 @@ pub(super) enum Target {
     CopyOf {
         /// Position of the input.
         input: usize,
-        /// Where the old value begins in its storage, in bytes.
-        offset: u64,
+        /// How the old value lies in its storage.
+        look: Layout,
         storage: StorageKey,
     },
     /// It is thrown away: its storage was cut loose or deleted.
@@ -167,8 +169,8 @@ impl<D: Device> Engine<D> {
     /// Places outputs and runs the kernel. Should that fail, no place is taken.
     pub(super) fn run(&mut self, order: &Order<'_, D>) -> Result<Made, Failed> {
         let mut blocks = Blocks::new();
-        let made = self.place_outputs(order, &mut blocks).map_err(Failed::from);
-        match made.and_then(|()| self.launch(order, &blocks)) {
+        let placed = self.place_outputs(order, &mut blocks).map_err(Failed::from);
+        match placed.and_then(|()| self.launch_with_room(order, &blocks)) {
             Ok(cost) => Ok(Made { blocks, cost }),
             Err(failed) => {
                 self.free_taken(order.targets, &blocks);
@@ -184,7 +186,10 @@ impl<D: Device> Engine<D> {
                 self.store.free(block);
                 continue;
             };
-            if self.store.graph.is_resident(storage) {
+            if let Some(before) = self.store.graph.held(storage) {
+                if before != block {
+                    self.store.replace_block(storage, block);
+                }
                 continue;
             }
             // A first run that was put off counts as evicted meanwhile.
@@ -207,13 +212,13 @@ impl<D: Device> Engine<D> {
         let &Order { work, sources, inputs, targets, outputs, scratch, .. } = order;
         let mut wanted = 0u64;
         for (target, layout) in targets.iter().zip(outputs) {
-            if self.held_by(*target).is_none() {
+            if self.place_of(order, *target).is_none() {
                 wanted = wanted.saturating_add(self.store.space.round(layout.bytes()));
             }
         }
         self.check_room(work, inputs, wanted, scratch)?;
         for (target, layout) in targets.iter().zip(outputs) {
-            blocks.push(match self.held_by(*target) {
+            blocks.push(match self.place_of(order, *target) {
                 Some(block) => block,
                 None => {
                     let owner = target.storage().map_or(Owner::Scratch, Owner::Storage);
@@ -222,11 +227,18 @@ impl<D: Device> Engine<D> {
             });
         }
         for ((target, &block), layout) in targets.iter().zip(&*blocks).zip(outputs) {
-            if let Target::CopyOf { input, offset, .. } = *target {
-                self.store.copy(sources[input], offset, block, layout.bytes())?;
+            if let Target::CopyOf { input, look, .. } = *target {
+                self.store.duplicate(sources[input], look, block, *layout)?;
             }
         }
         Ok(())
+    }
+
+    /// Where a target is that is written over.
+    fn place_of(&self, order: &Order<'_, D>, target: Target) -> Option<Held> {
+        // A device that owns its memory makes all outputs of a path anew, so that both are there for a while.
+        let anew = order.path.is_some() && self.store.makes_anew;
+        if anew { None } else { self.held_by(target) }
     }
 
     /// What a target holds.
@@ -237,7 +249,7 @@ impl<D: Device> Engine<D> {
     /// Frees those blocks of outputs that were taken for a run.
     fn free_taken(&mut self, targets: &[Target], blocks: &[Held]) {
         for (&target, &block) in targets.iter().zip(blocks) {
-            if self.held_by(target).is_none() {
+            if self.held_by(target) != Some(block) {
                 self.store.free(block);
             }
         }
@@ -298,6 +310,25 @@ impl<D: Device> Engine<D> {
     ) -> Result<Held, Error> {
         self.allocate(bytes, owner)?
             .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.store.space.round(bytes)))
+    }
+
+    /// Runs the kernel. Where the device runs out of memory of its own, evicts and tries again.
+    fn launch_with_room(
+        &mut self,
+        order: &Order<'_, D>,
+        blocks: &[Held],
+    ) -> Result<Result<f64, Error>, Failed> {
+        loop {
+            let fault = match self.launch(order, blocks) {
+                Err(Failed { error: Error::Device(fault), .. }) if fault.out_of_memory => fault,
+                done => return done,
+            };
+            let bytes = blocks.iter().map(|block| block.bytes).fold(0, u64::saturating_add);
+            if !self.evict_one(Want { need: Need::Must, bytes }, Cause::Room)? {
+                let error = self.out_of_memory(order.work.name(), order.inputs, bytes);
+                return Err(with_word_of(error, fault.message.clone()).into());
+            }
+        }
     }
 
     /// Runs the kernel on placed outputs. Returns its cost, if the cost model had one, and moves the clock on
@@ -383,5 +414,15 @@ impl<D: Device> Engine<D> {
         }
         let (model, op) = (self.costs.name().to_owned(), run.op.to_owned());
         Err(CallbackError::Cost { model, op, cost }.into())
+    }
+}
+
+/// An out-of-memory error, with what the device said.
+fn with_word_of(error: Error, device: String) -> Error {
+    match error {
+        Error::OutOfMemory(error) => {
+            OutOfMemory { device: Some(device), ..OutOfMemory::clone(&error) }.into()
+        }
+        other => other,
     }
 }

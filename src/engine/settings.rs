@@ -47,6 +47,11 @@ pub struct Settings {
     pub work: Option<f64>,
     /// Whether storages have places.
     pub placement: Placement,
+    /// How much of a hole a block takes.
+    pub split_rule: SplitRule,
+    /// Take the device's memory region by region, as it is needed, each twice as large as the one before; all of it is
+    /// taken before anything is evicted. Where the device has no more, what there is counts as the budget.
+    pub allow_growth: bool,
     /// Arena granularity in bytes.
     pub granularity: u64,
 }
@@ -64,6 +69,8 @@ impl Settings {
             regeneration_limit: 100.0,
             work: None,
             placement: Placement::Arena,
+            split_rule: SplitRule::Exact,
+            allow_growth: false,
             granularity: crate::memory::ALIGNMENT,
         }
     }
@@ -71,7 +78,10 @@ impl Settings {
     /// Empty memory of the budget's size.
     pub(super) fn space(&self) -> Space {
         match self.placement {
-            Placement::Arena => Space::placed(self.budget, self.granularity, SplitRule::Exact),
+            Placement::Arena if self.allow_growth => {
+                Space::growing(self.budget, self.granularity, self.split_rule)
+            }
+            Placement::Arena => Space::placed(self.budget, self.granularity, self.split_rule),
             Placement::Counted => Space::counted(self.budget),
         }
     }

@@ -93,6 +93,7 @@ impl Stats {
                 self.compactions += 1;
                 self.moved_bytes += bytes;
             }
+            Event::DidSetBudget { bytes } => self.budget_bytes = bytes,
             Event::Thrash { .. } => self.thrashed_steps += 1,
             Event::DidStep { step, .. } => self.steps = step,
             _ => {}
@@ -113,7 +114,7 @@ impl<D: Device> Engine<D> {
             storages,
             paths,
             host_bytes: self.store.host_bytes,
-            score_evaluations: self.evictor.score_evaluations(),
+            score_evaluations: self.stats.score_evaluations + self.evictor.score_evaluations(),
             recompute_seconds: self.recomputed.seconds(self.stats.recompute_cost),
             ..self.stats
         }

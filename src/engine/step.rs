@@ -34,6 +34,7 @@ impl<D: Device> Engine<D> {
         self.step += 1;
         self.confirm();
         self.take_times();
+        self.store.space.ask_again();
         self.work.next_step();
         for key in std::mem::take(&mut self.crossing) {
             if !self.crosses_steps(key) {

@@ -62,6 +62,9 @@ impl<D: Device> Engine<D> {
             Event::DidMove { moves, bytes, wanted } => {
                 tracing::debug!(target: "remat", wanted, moves, moved = bytes, "did compact");
             }
+            Event::DidSetBudget { bytes } => {
+                tracing::debug!(target: "remat", bytes, "did set budget")
+            }
             Event::DidStep { step, used } => tracing::debug!(target: "remat", step, used, "step"),
             Event::DidKeepLeaf { storage, bytes } => tracing::warn!(
                 target: "remat", tensor = %store.name_of(storage), bytes,

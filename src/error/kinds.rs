@@ -9,11 +9,14 @@ pub struct DeviceFault {
     pub op: String,
     /// What the device said.
     pub message: String,
+    /// Whether it is for want of memory of its own.
+    pub out_of_memory: bool,
 }
 
 impl DeviceFault {
     pub(crate) fn of(op: &str, error: &DeviceError) -> Self {
-        Self { op: op.to_owned(), message: error.to_string() }
+        let out_of_memory = error.is_out_of_memory();
+        Self { op: op.to_owned(), message: error.to_string(), out_of_memory }
     }
 }
 

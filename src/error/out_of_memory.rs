@@ -31,6 +31,8 @@ pub struct OutOfMemory {
     /// Bytes that could still have been evicted; above 0 only if that would not have been enough, or
     /// the policy never evicts.
     pub evictable: u64,
+    /// What the device said, if it ran out of memory of its own before the budget was used up.
+    pub device: Option<String>,
     /// The five largest holders: what, how many bytes, and why it stays.
     pub holders: Vec<(String, u64, &'static str)>,
 }
@@ -83,6 +85,13 @@ impl fmt::Display for OutOfMemory {
         for (i, (name, bytes, why)) in self.holders.iter().enumerate() {
             let head = if i == 0 { "  largest holders: " } else { "                   " };
             writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
+        }
+        if let Some(device) = &self.device {
+            return write!(
+                f,
+                "  the device ran out of memory of its own ({device}), and nothing was left to evict; \
+                 lower the budget, or what else uses the device"
+            );
         }
         if self.op_needed() > self.budget {
             write!(

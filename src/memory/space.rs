@@ -208,6 +208,19 @@ impl Space {
         }
     }
 
+    /// The limit, as it was set.
+    pub const fn limit(&self) -> u64 {
+        match self {
+            Self::Placed(placed) => placed.limit,
+            Self::Counted(counted) => counted.limit,
+        }
+    }
+
+    /// Whether memory is taken as needed.
+    pub const fn grows(&self) -> bool {
+        matches!(self, Self::Placed(placed) if placed.grower.is_some())
+    }
+
     /// The moves that empty everything at and above `bytes`, in an order in which each can be carried out by itself.
     /// `None` if what is in use needs more than `bytes`: then something has to be freed first.
     pub fn plan_shrink(&self, bytes: u64) -> Option<Vec<Move>> {

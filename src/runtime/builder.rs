@@ -11,6 +11,7 @@ use crate::error::{Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Policy, PolicyKind};
 use crate::guard::caught;
 use crate::interpreter::Interpreter;
+use crate::memory::SplitRule;
 use crate::ops::Home;
 use crate::trace::Recorder;
 use std::fmt::Display;
@@ -135,6 +136,21 @@ impl Builder {
     #[must_use]
     pub fn min_evict_bytes<B: TryInto<ByteSize, Error: Display>>(mut self, bytes: B) -> Self {
         self.min_evict_bytes = self.bytes("smallest eviction", bytes);
+        self
+    }
+
+    /// How much of a hole a tensor takes; see [`SplitRule`]. Default: [`SplitRule::Exact`].
+    #[must_use]
+    pub const fn split_rule(mut self, rule: SplitRule) -> Self {
+        self.settings.split_rule = rule;
+        self
+    }
+
+    /// Take memory from the device region by region, as it is needed, and not all of it at once; each region is twice
+    /// as large as the one before. Default: off.
+    #[must_use]
+    pub const fn allow_growth(mut self, on: bool) -> Self {
+        self.settings.allow_growth = on;
         self
     }
 
@@ -284,14 +300,14 @@ impl Builder {
         self.settings.min_evict_bytes =
             self.min_evict_bytes.unwrap_or(Settings::new(budget).min_evict_bytes);
         self.settings.check()?;
-        let seed = self.seed;
+        let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
         let (alive, ended) = crossbeam_channel::bounded(0);
         let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
-            let evictor = self.policy.evictor(seed, self.sqrt_sampling);
+            let evictor = self.policy.evictor(seed, sqrt_sampling);
             let costs = match self.cost_model {
                 CostModelChoice::Kind(kind) => kind.build(),
                 CostModelChoice::Own(costs) => costs,
@@ -324,8 +340,9 @@ impl Builder {
                 RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
             })?;
         start.recv().map_err(|_| controlled.stopped())??;
-        let worker = Worker { sender, thread: worker, ended, control: controlled, home };
-        Ok(Runtime::start(worker, seed, D::layout_of))
+        let control = controlled;
+        let worker = Worker { sender, thread: worker, ended, control, home, seed, sqrt_sampling };
+        Ok(Runtime::start(worker, D::layout_of))
     }
 
     fn bytes<B: TryInto<ByteSize, Error: Display>>(&mut self, what: &str, size: B) -> Option<u64> {

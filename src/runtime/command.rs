@@ -2,6 +2,8 @@
 
 use crate::engine::Stats;
 use crate::error::Error;
+use crate::evict::Evictor;
+use crate::memory::Snapshot;
 use crate::op::{Operation, Outputs};
 use crate::ops::Ids;
 use crossbeam_channel::Sender;
@@ -84,9 +86,39 @@ pub(crate) enum Command<O: Operation, H> {
     Stats {
         reply: Sender<Result<Stats, Error>>,
     },
+    Change {
+        change: Change,
+        reply: Sender<Result<(), Error>>,
+    },
+    Snapshot {
+        reply: Sender<Result<Snapshot, Error>>,
+    },
+    Describe {
+        what: Description,
+        reply: Sender<Result<String, Error>>,
+    },
     FinishRecording {
         reply: Sender<Result<(), Error>>,
     },
+}
+
+/// A setting that changes while the runtime works.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Budget(u64),
+    EvictionThreshold(Option<u64>),
+    Evictor(Box<dyn Evictor>),
+    /// Whether history is kept.
+    Enabled(bool),
+}
+
+/// Memory in words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Description {
+    /// A line of at most so many characters.
+    Occupancy(usize),
+    /// Chunk by chunk.
+    Map,
 }
 
 impl<O: Operation, H> Command<O, H> {
@@ -104,6 +136,8 @@ impl<O: Operation, H> Command<O, H> {
             Self::Step => "the end of a step",
             Self::Sync { .. } => "a sync",
             Self::Stats { .. } => "a query of the counters",
+            Self::Change { .. } => "a change of settings",
+            Self::Snapshot { .. } | Self::Describe { .. } => "a look at the memory",
             Self::FinishRecording { .. } => "the end of a recording",
         }
     }

@@ -41,6 +41,12 @@ impl<D: Device> Store<D> {
         self.space.snapshot(|owner| self.owner_name(owner).to_owned())
     }
 
+    /// The same as text.
+    pub fn memory_map(&self) -> String {
+        let name = |owner| self.owner_name(owner).to_owned();
+        self.space.arena().map_or_else(String::new, |arena| arena.dump(0, name))
+    }
+
     /// What the owner of a block is called in reports.
     pub fn owner_name(&self, owner: u64) -> &str {
         self.owner(owner).map_or("scratch", |key| self.name_of(key))

@@ -1,11 +1,12 @@
 //! Places for bytes: taken, given back, moved.
 
 use super::Store;
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::error::Error;
 use crate::graph::StorageKey;
 use crate::guard::guarded;
-use crate::memory::{Held, Move};
+use crate::layout::Layout;
+use crate::memory::{Held, Move, Region, RegionSource};
 use slotmap::{Key as _, KeyData};
 
 /// Who a block belongs to, as the arena knows it: a storage's key, or scratch.
@@ -29,15 +30,69 @@ impl Owner {
     }
 }
 
+/// The device as a source of memory, upwards from `taken`.
+struct Regions<'a, D> {
+    device: &'a mut D,
+    taken: u64,
+}
+
+impl<D: Device> RegionSource for Regions<'_, D> {
+    fn take(&mut self, bytes: u64) -> Option<Region> {
+        let range = self.taken..self.taken + bytes;
+        // What the device does not have is made up for by evicting.
+        guarded("taking memory", || self.device.take(range)).ok()?;
+        let region = Region { start: self.taken, bytes };
+        self.taken = region.end();
+        Some(region)
+    }
+
+    fn give_back(&mut self, region: Region) {
+        self.device.give_back(region.start..region.end());
+    }
+
+    fn may_join(&self, _below: Region, _above: Region) -> bool {
+        true
+    }
+}
+
 impl<D: Device> Store<D> {
     /// A place for `bytes` bytes, if there is one as things are.
     pub fn place(&mut self, bytes: u64, owner: Owner) -> Option<Held> {
         self.space.alloc(bytes, owner.number())
     }
 
+    /// Takes memory from the device, where it is taken as needed, so that a block of `bytes` may fit that does not fit
+    /// as things are. Whether any was taken.
+    pub fn grow(&mut self, bytes: u64) -> bool {
+        let taken = self.space.taken();
+        self.space.grow(bytes, &mut Regions { device: &mut self.device, taken })
+    }
+
     /// The one door by which bytes go.
     pub fn free(&mut self, held: Held) {
+        if self.space.arena().is_none() {
+            self.device.release(self.space.offset(held));
+        }
         self.space.free(held);
+    }
+
+    /// Sets the limit of what may be in use, above which nothing lies. The device may use the memory there for
+    /// something else.
+    pub fn set_limit(&mut self, bytes: u64) -> Result<(), Error> {
+        let (before, taken) = (self.space.limit(), self.space.taken());
+        if self.space.arena().is_none() || self.space.grows() {
+            self.space.set_limit(bytes);
+            self.space.trim(&mut Regions { device: &mut self.device, taken });
+            return Ok(());
+        }
+        if bytes > before {
+            guarded("raising the budget", || self.device.take(before..bytes))?;
+        }
+        self.space.set_limit(bytes);
+        if bytes < before {
+            self.device.give_back(bytes..before);
+        }
+        Ok(())
     }
 
     /// Moves a block, on the device and in the books.
@@ -48,16 +103,17 @@ impl<D: Device> Store<D> {
         Ok(())
     }
 
-    /// Copies bytes of a resident storage, from `offset` on, to a place.
-    pub fn copy(
+    /// Copies a resident tensor's elements to a place, packed.
+    pub fn duplicate(
         &mut self,
         from: StorageKey,
-        offset: u64,
+        look: Layout,
         to: Held,
-        bytes: u64,
+        packed: Layout,
     ) -> Result<(), Error> {
         let held = self.graph.held(from).expect("what is copied is resident");
-        let (source, target) = (self.space.offset(held) + offset, self.space.offset(to));
-        guarded("copying the old value of an update", || self.device.copy(source, target, bytes))
+        let from = Place { storage: self.space.offset(held), layout: look };
+        let to = Place { storage: self.space.offset(to), layout: packed };
+        guarded("copying the old value of an update", || self.device.duplicate(from, to))
     }
 }

@@ -27,6 +27,16 @@ impl<D: Device> Store<D> {
         }
     }
 
+    /// The bytes of a resident storage are at another place now, and the ones before go. Both take up the same.
+    pub fn replace_block(&mut self, key: StorageKey, block: Held) {
+        let residence = &mut self.graph.storages[key].residence;
+        if let Residence::Resident(before) =
+            std::mem::replace(residence, Residence::Resident(block))
+        {
+            self.free(before);
+        }
+    }
+
     /// The bytes of `key` go, if they are there, and `why` is where they are then. Returns whether they were.
     pub fn set_absent(&mut self, key: StorageKey, why: Residence) -> bool {
         self.remove_candidate(key);

@@ -11,11 +11,11 @@ pub(crate) struct Placed {
     pub(super) arena: Arena,
     /// The limit may be as high as this.
     pub(super) maximum: u64,
-    limit: u64,
+    pub(super) limit: u64,
     /// There is memory behind `0..taken`.
     pub(super) taken: u64,
     /// How more is taken; `None` where all was from the start.
-    grower: Option<Grower>,
+    pub(super) grower: Option<Grower>,
     /// None is to be had at and above this: `taken` since the device refused, `u64::MAX` unless it did.
     ceiling: u64,
 }

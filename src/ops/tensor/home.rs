@@ -42,7 +42,10 @@ pub(crate) struct Home {
 
 #[derive(Default)]
 struct Dropped {
+    /// All of them went after the last command was sent, and before the next.
     ids: Ids,
+    /// Number of commands sent.
+    sent: u64,
     /// The worker waits for a command or to be woken.
     sleeps: bool,
 }
@@ -89,20 +92,22 @@ impl Home {
         }
     }
 
-    /// The handles dropped since the last call.
+    /// For a command that is about to be sent: the handles dropped since the one before.
     pub fn take(&self) -> Ids {
-        std::mem::take(&mut self.lock().ids)
+        let mut dropped = self.lock();
+        dropped.sent += 1;
+        std::mem::take(&mut dropped.ids)
     }
 
-    /// For the worker: the handles dropped since the last call. If there are none, returns `None`, and the next dropped
-    /// handle wakes the worker.
-    pub fn take_or_sleep(&self) -> Option<Ids> {
+    /// For the worker: the handles dropped so far that no command has taken along, and the number of commands sent
+    /// before that. If there are none, returns `None`, and the next dropped handle wakes the worker.
+    pub fn take_or_sleep(&self) -> Option<(u64, Ids)> {
         let mut dropped = self.lock();
         if dropped.ids.is_empty() {
             dropped.sleeps = true;
             return None;
         }
-        Some(std::mem::take(&mut dropped.ids))
+        Some((dropped.sent, std::mem::take(&mut dropped.ids)))
     }
 
     /// Receives a message when the worker is woken.

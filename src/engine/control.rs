@@ -1,0 +1,139 @@
+//! Changing what was set, while there are tensors: the budget, the threshold, the evictor, and whether history is kept.
+
+use super::{Engine, Error, StorageKey};
+use crate::bytes::ByteSize;
+use crate::device::Device;
+use crate::error::RuntimeError;
+use crate::event::{Cause, Event};
+use crate::evict::{Evictor, Need, Want};
+use crate::guard::caught;
+
+use super::tell::EVICTOR;
+
+impl<D: Device> Engine<D> {
+    /// The hard limit in bytes.
+    #[must_use]
+    pub const fn budget(&self) -> u64 {
+        self.settings.budget
+    }
+
+    /// Sets the hard limit: anything up to what the engine was opened with. A smaller one holds at once: what is
+    /// above it is evicted, and blocks are moved below it.
+    ///
+    /// # Errors
+    /// If it is 0, above what the engine was opened with, or below what cannot be evicted; then nothing has changed.
+    /// If moving a block fails on the device, or the evictor panics; then the budget is the old one.
+    pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
+        self.working()?;
+        let wrong = |message: String| Err(RuntimeError::Settings(message).into());
+        let maximum = self.store.space.maximum();
+        if bytes > maximum {
+            let [bytes, maximum] = [bytes, maximum].map(ByteSize);
+            return wrong(format!(
+                "a budget of {bytes} is above the {maximum} that the runtime was opened with; \
+                 open it with the largest budget, and lower that"
+            ));
+        }
+        let kept =
+            self.store.space.used() - if self.evicts { self.store.evictable_bytes() } else { 0 };
+        if bytes < kept.max(1) {
+            let [bytes, kept] = [bytes, kept].map(ByteSize);
+            return wrong(format!(
+                "a budget of {bytes} does not hold the {kept} that cannot be evicted; delete some of it, or give more"
+            ));
+        }
+        let moves = loop {
+            if let Some(moves) = self.store.space.plan_shrink(bytes) {
+                break moves;
+            }
+            let over = self.store.space.used().saturating_sub(bytes).max(1);
+            if !self.evict_one(Want { need: Need::Must, bytes: over }, Cause::Room)? {
+                // What is left just does not fit below it in whole granules.
+                return self.set_budget(0);
+            }
+        };
+        if !moves.is_empty() {
+            let moved = moves.iter().map(|step| step.bytes).sum();
+            self.compact(&moves, bytes, moved)?;
+        }
+        self.store.set_limit(bytes)?;
+        self.settings.budget = bytes;
+        self.tell(Event::DidSetBudget { bytes });
+        Ok(())
+    }
+
+    /// Sets the eviction threshold, or takes it away: from the next op on.
+    ///
+    /// # Errors
+    /// If it is above the budget.
+    pub fn set_eviction_threshold(&mut self, threshold: Option<u64>) -> Result<(), Error> {
+        self.working()?;
+        let mut settings = self.settings.clone();
+        settings.eviction_threshold = threshold;
+        settings.check()?;
+        self.settings = settings;
+        self.warned_of_threshold = false;
+        Ok(())
+    }
+
+    /// Lets another evictor decide from now on. It is told [`Event::DidEvict`] of all that is evicted, as
+    /// [`Cause::Before`].
+    ///
+    /// # Errors
+    /// If it panics. Then the old one goes on.
+    pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
+        self.working()?;
+        let evicts = evictor.evicts();
+        if evicts {
+            let view = self.store.view();
+            let evicted = view.graph.storages().filter(|(key, _)| view.graph.is_evicted(*key));
+            for (storage, &crate::graph::Storage { bytes, .. }) in evicted {
+                let event = Event::DidEvict { storage, bytes, cause: Cause::Before };
+                caught(EVICTOR, || evictor.on(&event, view))?;
+            }
+        }
+        self.stats.score_evaluations += self.evictor.score_evaluations();
+        self.evictor = evictor;
+        self.evicts = evicts;
+        Ok(())
+    }
+
+    /// Whether history is kept, so that tensors can be evicted.
+    #[must_use]
+    pub const fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Keeps history again, of what is made from now on.
+    pub const fn enable(&mut self) {
+        self.enabled = true;
+    }
+
+    /// Keeps no history any more, and frees what there is: every held tensor is brought back and becomes a leaf, and
+    /// so does all that is made from now on. Nothing is evicted then, and ops cost no bookkeeping.
+    ///
+    /// # Errors
+    /// If the budget does not hold them all, or one cannot be brought back. Then history is kept as before, but those
+    /// that are leaves by then stay so.
+    pub fn disable(&mut self) -> Result<(), Error> {
+        self.working()?;
+        let is_kept = |&(key, storage): &(StorageKey, &crate::graph::Storage)| {
+            storage.handles > 0 && storage.producer.is_some() && !self.reasons.contains_key(key)
+        };
+        let mut held: Vec<StorageKey> =
+            self.store.graph.storages().filter(is_kept).map(|(key, _)| key).collect();
+        if !self.fit_as_leaves(&held) {
+            let graph = &self.store.graph;
+            let missing = held.iter().filter(|&&key| !graph.is_resident(key));
+            let bytes = missing.map(|&key| self.store.space.round(graph.storage(key).bytes));
+            return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
+        }
+        // Those at hand first: with them may go the reason to bring anything back.
+        held.sort_by_key(|&key| !self.store.graph.is_resident(key));
+        for key in held {
+            self.commit_storage(key)?;
+        }
+        self.enabled = false;
+        Ok(())
+    }
+}

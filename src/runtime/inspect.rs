@@ -1,0 +1,46 @@
+//! Looks at the memory, after all commands sent so far.
+
+use super::{Command, Description, Runtime};
+use crate::error::Error;
+use crate::memory::Snapshot;
+use crate::op::Operation;
+
+impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
+    /// Every chunk of memory, with what the tensors in it are called: a memory map for tools. No chunks where the
+    /// device owns its memory.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        self.shared.ask(|reply| Command::Snapshot { reply })?.wait()
+    }
+
+    /// The memory map as text, as TensorFlow's allocator logs it: bins, chunks in address order, totals. See
+    /// [`Arena::dump`](crate::memory::Arena::dump). Empty where the device owns its memory.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    pub fn memory_map(&self) -> Result<String, Error> {
+        let what = Description::Map;
+        self.shared.ask(|reply| Command::Describe { what, reply })?.wait()
+    }
+
+    /// Memory as one line of at most `width` characters, `*` for used and `_` for free. See
+    /// [`Arena::occupancy`](crate::memory::Arena::occupancy). Empty where the device owns its memory.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("4KiB").cpu()?;
+    /// let x = runtime.ones(&[512])?;
+    /// assert_eq!(runtime.occupancy(8)?, "****____");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    pub fn occupancy(&self, width: usize) -> Result<String, Error> {
+        let what = Description::Occupancy(width);
+        self.shared.ask(|reply| Command::Describe { what, reply })?.wait()
+    }
+}

@@ -1,0 +1,76 @@
+//! Changing settings while the runtime works. Each waits for the commands before it.
+
+use super::{Change, Command, PolicyChoice, Runtime};
+use crate::bytes::ByteSize;
+use crate::error::{Error, RuntimeError};
+use crate::op::Operation;
+use std::fmt::Display;
+
+impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
+    /// Sets the memory limit, in bytes or as text: anything up to the budget that the runtime was opened with. A smaller
+    /// one holds when this returns: what is above it was evicted.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let y = x.square()?;
+    /// runtime.set_budget("6KiB")?;
+    /// assert!(runtime.stats()?.used_bytes <= 6 << 10);
+    /// assert_eq!(y.to_vec::<f32>()?, vec![1.0; 1024]);
+    /// runtime.set_budget("1MiB")?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it is above the budget that the runtime was opened with, or below what cannot be evicted. Nothing has changed
+    /// then.
+    pub fn set_budget<B: TryInto<ByteSize, Error: Display>>(&self, budget: B) -> Result<(), Error> {
+        self.change(Change::Budget(bytes("budget", budget)?))
+    }
+
+    /// Sets the eviction threshold, in bytes; `None` takes it away. It acts from the next op on.
+    ///
+    /// # Errors
+    /// If it is above the budget.
+    pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
+        self.change(Change::EvictionThreshold(threshold))
+    }
+
+    /// Lets another policy or evictor decide from now on what to evict.
+    ///
+    /// # Errors
+    /// If an evictor of your own panics when it is told what is evicted. Nothing has changed then.
+    pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
+        let evictor = policy.into().evictor(self.shared.seed, self.shared.sqrt_sampling);
+        self.change(Change::Evictor(evictor))
+    }
+
+    /// Keeps history again, so that tensors made from now on can be evicted. See [`Runtime::disable`].
+    ///
+    /// # Errors
+    /// [`RuntimeError::Stopped`].
+    pub fn enable(&self) -> Result<(), Error> {
+        self.change(Change::Enabled(true))
+    }
+
+    /// Stops rematerialization: every tensor is brought back and stays, its history and its host copy are freed, and
+    /// ops cost no bookkeeping until [`Runtime::enable`]. For a phase that is known to fit.
+    ///
+    /// # Errors
+    /// If the budget does not hold all tensors. They can be evicted then as before, but for those that were made leaves
+    /// by then.
+    pub fn disable(&self) -> Result<(), Error> {
+        self.change(Change::Enabled(false))
+    }
+
+    fn change(&self, change: Change) -> Result<(), Error> {
+        self.shared.ask(|reply| Command::Change { change, reply })?.wait()
+    }
+}
+
+fn bytes<B: TryInto<ByteSize, Error: Display>>(what: &str, size: B) -> Result<u64, Error> {
+    let wrong = |error: B::Error| RuntimeError::Settings(format!("{what}: {error}"));
+    Ok(size.try_into().map_err(wrong)?.0)
+}
