@@ -35,6 +35,16 @@ proptest! {
         prop_assert_eq!(play(&program, &setup), play(&program, &setup));
     }
 
+    /// `policy()` has not got it: that would draw other programs for all the others.
+    #[test]
+    fn so_it_is_with_megengine_article(program in program(80), setup in setup()) {
+        let setup = Setup { policy: PolicyKind::megengine_article(), ..setup };
+        let played = play(&program, &setup);
+        if setup.costs != CostModelKind::Measured {
+            prop_assert_eq!(played, play(&program, &setup));
+        }
+    }
+
     #[test]
     fn with_plenty_of_memory_nothing_is_evicted_and_nothing_fails(
         program in program(80),

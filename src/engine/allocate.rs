@@ -25,12 +25,16 @@ impl<D: Device> Engine<D> {
         if let Some(held) = self.store.place(bytes, owner) {
             return Ok(Some(held));
         }
+        let size = self.store.space.round(bytes);
+        if !self.may_have(size) {
+            return Ok(None);
+        }
         if self.store.grow(bytes)
             && let Some(held) = self.store.place(bytes, owner)
         {
             return Ok(Some(held));
         }
-        let size = self.store.space.round(bytes);
+        // The device may have less than was hoped for.
         if !self.may_have(size) {
             return Ok(None);
         }
@@ -79,7 +83,7 @@ impl<D: Device> Engine<D> {
             op: op.to_owned(),
             inputs: inputs.iter().map(Layout::to_string).collect(),
             wanted: bytes,
-            budget: self.settings.budget,
+            budget: store.space.capacity().min(self.settings.budget),
             used: store.space.used(),
             free: store.space.free_bytes(),
             largest_free: store.space.largest_free(),

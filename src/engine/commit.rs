@@ -32,7 +32,7 @@ impl<D: Device> Engine<D> {
         let bytes = storages
             .iter()
             .filter(|key| evictable(key))
-            .map(|&key| self.store.space.round(self.store.graph.storage(key).bytes));
+            .map(|&key| self.store.space.at_most(self.store.graph.storage(key).bytes));
         let leaves = self.store.space.used() - self.store.evictable_bytes();
         leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.store.space.capacity()
     }

@@ -125,7 +125,7 @@ impl<D: Device> Engine<D> {
         if !self.fit_as_leaves(&held) {
             let graph = &self.store.graph;
             let missing = held.iter().filter(|&&key| !graph.is_resident(key));
-            let bytes = missing.map(|&key| self.store.space.round(graph.storage(key).bytes));
+            let bytes = missing.map(|&key| self.store.space.at_most(graph.storage(key).bytes));
             return Err(self.out_of_memory("disable", &[], bytes.fold(0, u64::saturating_add)));
         }
         // Those at hand first: with them may go the reason to bring anything back.

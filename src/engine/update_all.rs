@@ -117,7 +117,7 @@ impl<D: Device> Engine<D> {
                 let Output::InPlace { input } = *output else { continue };
                 outs.push(read.layouts[input]);
                 if !self.may_take_over(input, read) {
-                    let bytes = self.store.space.round(read.layouts[input].bytes());
+                    let bytes = self.store.space.at_most(read.layouts[input].bytes());
                     copies = copies.saturating_add(bytes);
                 }
             }
@@ -128,7 +128,7 @@ impl<D: Device> Engine<D> {
             return Ok(scratch);
         };
         let wanted =
-            copies.saturating_add(if bytes > 0 { self.store.space.round(bytes) } else { 0 });
+            copies.saturating_add(if bytes > 0 { self.store.space.at_most(bytes) } else { 0 });
         if self.may_have(wanted) {
             Ok(scratch)
         } else {

@@ -20,30 +20,29 @@ use slotmap::SecondaryMap;
 /// a tensor joins its set with those of its evicted neighbours; bringing it back takes its cost out of the root
 /// and makes a root of it. The code counts the cost of an op in bytes read and written, and its clock in 1e8 of
 /// those, as [`CostModelKind::Bytes`](crate::CostModelKind::Bytes) does; so the costs of the engine are
-/// multiplied by 1e8, whatever the cost model. [`ArticleConstants`] has all the numbers.
+/// multiplied by 1e8, whatever the cost model. Reruns count, as in 1.4; in later versions they do not.
+/// [`ArticleConstants`] has all the numbers.
 ///
 /// # Kept faults
 ///
 /// - Users are no neighbours, though the text beside the code says so. A tensor's own cost does not count.
 /// - A neighbour counts once for each time it is an input, and a set once for each neighbour in it.
-/// - In bytes, the 1e-3 beside the cost is nothing; without evicted neighbours it is all there is, so that
-///   those are evicted first, by bytes and staleness alone.
+/// - Beside a cost in bytes, 1e-3 is nothing. Without evicted neighbours it is all there is: such tensors go first,
+///   ranked by bytes and staleness alone.
 /// - When a root comes back, the rest of its set keeps it as root: what is left of their sum is replaced by the cost
 ///   of the one that came back, and they are joined with whatever joins that one.
 /// - When another node comes back that nodes still point to, those leave the set with it, while the old root goes
 ///   on counting their costs. Which ones point to it depends on where roots were looked for before.
-/// - So a set may count resident tensors, or count a tensor twice; its cost may be below 0, where only the least
-///   of the neighbour's own cost saves the score.
-/// - What goes by deletion, by a user's wish or with a failed run joins no set; only what the search
-///   chose does.
+/// - So a set may count resident tensors, or one tensor twice, and its cost may fall below 0; then the neighbour's
+///   own cost stands in.
+/// - Only what the search chose is joined with its neighbours, not what went by deletion or by a user's wish.
 /// - Costs of deleted tensors stay in the sums of their sets.
 /// - A rerun of a path counts for all its outputs, for those that were resident, too.
 ///
 /// # Faults that cannot occur here
 ///
 /// Recursion to the depth of a set, or of a history; views that keep evicted bytes alive, as storages are evicted;
-/// ties broken by the order of a hash table; sets of tensors of several devices; memory that grows with deleted
-/// tensors.
+/// ties broken by the order of a hash table; candidates of one device only.
 ///
 /// # What the engine decides
 ///
@@ -59,6 +58,17 @@ pub struct MegEngineArticle {
 }
 
 /// The numbers in [`MegEngineArticle`]. The default is those of MegEngine 1.4.
+///
+/// ```
+/// use remat::policy::{ArticleConstants, MegEngineArticle};
+/// # fn main() -> Result<(), remat::Error> {
+/// // Costs in the units of the clock.
+/// let constants = ArticleConstants { cost_scale: 1.0, ..ArticleConstants::default() };
+/// let policy = MegEngineArticle::new(constants);
+/// let runtime = remat::Runtime::builder().budget("4MiB").policy(policy).cpu()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ArticleConstants {
     /// `param_cost`, `param_mem` and `param_time`: 1 each.

@@ -44,7 +44,6 @@ impl Space {
     }
 
     /// Places for which memory is taken as needed, by [`Space::grow`].
-    #[allow(dead_code)] // Until the engine does.
     pub fn growing(maximum: u64, granularity: u64, split: SplitRule) -> Self {
         Self::Placed(Placed::new(maximum, granularity, split, true))
     }
@@ -99,7 +98,6 @@ impl Space {
     }
 
     /// The most that `bytes` bytes take up.
-    #[allow(dead_code)] // Until the engine plans by it.
     pub fn at_most(&self, bytes: u64) -> u64 {
         let least = self.round(bytes);
         self.arena().map_or(least, |arena| arena.split.most(least, arena.granularity()))
@@ -198,7 +196,6 @@ impl Space {
 }
 
 /// The limit, and memory that is taken as needed.
-#[allow(dead_code)] // Until the engine does.
 impl Space {
     /// The limit is never above this.
     pub const fn maximum(&self) -> u64 {

@@ -118,7 +118,7 @@ impl<D: Device> Engine<D> {
             let bytes = self.store.graph.storage(key).bytes;
             closure.storages.push(Storage {
                 key,
-                bytes: held.map_or_else(|| self.store.space.round(bytes), |held| held.bytes),
+                bytes: held.map_or_else(|| self.store.space.at_most(bytes), |held| held.bytes),
                 resident: held.is_some(),
                 fixed: held.is_some() && !self.store.graph.is_evictable(key),
                 producer: None,
@@ -147,7 +147,7 @@ impl<D: Device> Engine<D> {
         }
         // It was asked before, when it ran.
         let scratch = self.scratch_bytes(&body.work, body.inputs(), body.outputs()).unwrap_or(0);
-        let mut scratch = if scratch > 0 { self.store.space.round(scratch) } else { 0 };
+        let mut scratch = if scratch > 0 { self.store.space.at_most(scratch) } else { 0 };
         let mut outputs = Positions::new();
         for (output, layout) in found.outputs.iter().zip(body.outputs()) {
             match output {
@@ -156,7 +156,7 @@ impl<D: Device> Engine<D> {
                     closure.storages[node as usize].producer = Some(number);
                     outputs.push(node);
                 }
-                None => scratch = scratch.saturating_add(self.store.space.round(layout.bytes())),
+                None => scratch = scratch.saturating_add(self.store.space.at_most(layout.bytes())),
             }
         }
         let (cost, sequence) = (found.cost, found.sequence);

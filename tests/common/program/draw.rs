@@ -71,7 +71,6 @@ pub fn policy() -> impl Strategy<Value = PolicyKind> {
     prop_oneof![
         2 => Just(PolicyKind::megengine()),
         2 => megengine,
-        1 => Just(PolicyKind::megengine_article()),
         1 => Just(PolicyKind::Dtr),
         2 => Just(PolicyKind::DtrEq),
         1 => Just(PolicyKind::DtrLocal),
