@@ -7,7 +7,7 @@ pub(crate) mod conv_shape;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod pack;
+pub(crate) mod pack;
 pub mod sim;
 pub(crate) mod walk;
 

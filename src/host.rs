@@ -2,17 +2,10 @@
 
 use crate::layout::{DType, Dims, Layout};
 use bytemuck::allocation::try_zeroed_vec;
+use bytemuck::cast_slice_mut;
+/// Re-exported, so that elements of these types can be written.
+pub use half::{bf16, f16};
 use std::fmt;
-
-/// The elements of a [`HostTensor`], packed in row-major order.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum HostData {
-    /// 32-bit floats.
-    F32(Vec<f32>),
-    /// 32-bit integers.
-    I32(Vec<i32>),
-}
 
 /// A shape and its elements in host memory.
 ///
@@ -28,7 +21,7 @@ pub struct HostTensor {
     data: HostData,
 }
 
-/// A type of elements: `f32` or `i32`.
+/// A type of elements: `f64`, `f32`, [`f16`](struct@f16), [`bf16`], `i64`, `i32`, `u32`, `u8` or `bool`.
 pub trait Element: Copy + sealed::Sealed {
     /// As a [`DType`].
     const DTYPE: DType;
@@ -39,32 +32,116 @@ pub trait Element: Copy + sealed::Sealed {
     /// # Errors
     /// The tensor, if they are not.
     fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor>;
+    /// The elements, if they are of this type.
+    fn of(host: &HostTensor) -> Option<&[Self]>;
 }
+
+/// An [`Element`] that numbers without a suffix can be: `1.0` is an `f32` and `1` an `i32`. All but `f64` are one.
+pub trait Literal: Element {}
+
+impl Literal for f32 {}
+impl Literal for f16 {}
+impl Literal for bf16 {}
+impl Literal for i64 {}
+impl Literal for i32 {}
+impl Literal for u32 {}
+impl Literal for u8 {}
+impl Literal for bool {}
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for i32 {}
 }
 
 macro_rules! elements {
-    ($($type:ident: $variant:ident),*) => {$(
-        impl Element for $type {
-            const DTYPE: DType = DType::$variant;
-            fn data(elements: Vec<Self>) -> HostData {
-                HostData::$variant(elements)
+    ($($type:ident: $variant:ident, $doc:literal;)*) => {
+        /// The elements of a [`HostTensor`], packed in row-major order.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum HostData {
+            $(#[doc = $doc] $variant(Vec<$type>),)*
+        }
+
+        $(
+            impl sealed::Sealed for $type {}
+
+            impl Element for $type {
+                const DTYPE: DType = DType::$variant;
+                fn data(elements: Vec<Self>) -> HostData {
+                    HostData::$variant(elements)
+                }
+                fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor> {
+                    match host.data {
+                        HostData::$variant(elements) => Ok(elements),
+                        _ => Err(host),
+                    }
+                }
+                fn of(host: &HostTensor) -> Option<&[Self]> {
+                    match &host.data {
+                        HostData::$variant(elements) => Some(elements),
+                        _ => None,
+                    }
+                }
             }
-            fn take(host: HostTensor) -> Result<Vec<Self>, HostTensor> {
-                match host.data {
-                    HostData::$variant(elements) => Ok(elements),
-                    _ => Err(host),
+        )*
+
+        impl HostData {
+            const fn dtype(&self) -> DType {
+                match self {
+                    $(Self::$variant(_) => DType::$variant,)*
+                }
+            }
+
+            fn as_bytes(&self) -> &[u8] {
+                match self {
+                    $(Self::$variant(elements) => bytemuck::cast_slice(elements),)*
+                }
+            }
+
+            /// `None` if the host has no room for them.
+            fn zeros(dtype: DType, elements: usize) -> Option<Self> {
+                Some(match dtype {
+                    $(DType::$variant => Self::$variant(try_zeroed_vec(elements).ok()?),)*
+                })
+            }
+
+            /// The first elements, as a list.
+            fn fmt_first(&self, first: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant(all) => write!(f, "{:?}", &all[..all.len().min(first)]),)*
                 }
             }
         }
-    )*};
+    };
 }
 
-elements! { f32: F32, i32: I32 }
+elements! {
+    f64: F64, "64-bit floats.";
+    f32: F32, "32-bit floats.";
+    f16: F16, "16-bit floats.";
+    bf16: BF16, "16-bit brain floats.";
+    i64: I64, "64-bit integers.";
+    i32: I32, "32-bit integers.";
+    u32: U32, "32-bit unsigned integers.";
+    u8: U8, "Bytes.";
+    bool: Bool, "Truth values.";
+}
+
+impl HostData {
+    /// The bytes, to be written: any are elements. `None`: these are not.
+    fn as_bytes_mut(&mut self) -> Option<&mut [u8]> {
+        Some(match self {
+            Self::F64(elements) => cast_slice_mut(elements),
+            Self::F32(elements) => cast_slice_mut(elements),
+            Self::F16(elements) => cast_slice_mut(elements),
+            Self::BF16(elements) => cast_slice_mut(elements),
+            Self::I64(elements) => cast_slice_mut(elements),
+            Self::I32(elements) => cast_slice_mut(elements),
+            Self::U32(elements) => cast_slice_mut(elements),
+            Self::U8(elements) => elements,
+            Self::Bool(_) => return None,
+        })
+    }
+}
 
 /// Why there is no such [`HostTensor`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,10 +169,32 @@ pub enum HostError {
         /// How many elements it has; `usize::MAX` stands for any number above.
         elements: usize,
     },
+    /// Bytes that are not as many as the elements have.
+    #[error("{dtype}{shape} has {expected} bytes, but {found} were given")]
+    ByteCount {
+        /// The requested type.
+        dtype: DType,
+        /// The requested shape.
+        shape: Dims,
+        /// How many bytes it has; `usize::MAX` stands for any number above.
+        expected: usize,
+        /// How many there were.
+        found: usize,
+    },
+    /// A byte that is neither 0 nor 1 where a truth value was expected.
+    #[error("element {at} of bool{shape} is the byte {byte}, expected 0 or 1")]
+    NotBool {
+        /// The requested shape.
+        shape: Dims,
+        /// The position of the first such byte.
+        at: usize,
+        /// The byte.
+        byte: u8,
+    },
 }
 
 impl HostTensor {
-    /// Elements in row-major order.
+    /// Elements in row-major order. Floats without a suffix are `f64` here; see [`HostTensor::f32`].
     ///
     /// # Errors
     /// If their number does not match the shape.
@@ -107,15 +206,13 @@ impl HostTensor {
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Result<Self, HostError> {
-        let shape = check(shape.into(), data.len())?;
-        Ok(Self { shape, data: HostData::F32(data) })
+        Self::new(shape, data)
     }
 
     /// # Errors
     /// If the number of elements does not match the shape.
     pub fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Result<Self, HostError> {
-        let shape = check(shape.into(), data.len())?;
-        Ok(Self { shape, data: HostData::I32(data) })
+        Self::new(shape, data)
     }
 
     /// A scalar.
@@ -138,12 +235,61 @@ impl HostTensor {
     pub fn zeros(dtype: DType, shape: impl Into<Dims>) -> Result<Self, HostError> {
         let shape = shape.into();
         let elements = shape.elements();
-        let data = match dtype {
-            DType::I32 => try_zeroed_vec(elements).map(HostData::I32),
-            DType::F32 | DType::U8 => try_zeroed_vec(elements).map(HostData::F32),
-        };
-        let data = data.map_err(|()| HostError::Memory { dtype, shape, elements })?;
-        Ok(Self { shape, data })
+        let data = HostData::zeros(dtype, elements);
+        Ok(Self { shape, data: data.ok_or(HostError::Memory { dtype, shape, elements })? })
+    }
+
+    /// From the bytes of its elements, as [`HostTensor::as_bytes`] gives them.
+    ///
+    /// ```
+    /// use remat::{DType, HostTensor, f16};
+    /// let half = HostTensor::from_bytes(DType::F16, [2], &[0x00, 0x3c, 0x00, 0xc0])?;
+    /// assert_eq!(half, HostTensor::new([2], [1.0, -2.0].map(f16::from_f32).into())?);
+    /// assert!(HostTensor::from_bytes(DType::F16, [2], &[0]).is_err());
+    /// assert!(HostTensor::from_bytes(DType::Bool, [2], &[0, 7]).is_err());
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If their number does not match, one of a [`DType::Bool`] is neither 0 nor 1, or the host does not have that much
+    /// memory.
+    pub fn from_bytes(
+        dtype: DType,
+        shape: impl Into<Dims>,
+        bytes: &[u8],
+    ) -> Result<Self, HostError> {
+        let (shape, found) = (shape.into(), bytes.len());
+        let expected = shape.elements().saturating_mul(dtype.bytes());
+        if expected != found {
+            return Err(HostError::ByteCount { dtype, shape, expected, found });
+        }
+        Self::written(dtype, shape, |all| all.copy_from_slice(bytes))
+    }
+
+    /// Of the bytes that `write` writes to zeros.
+    pub(crate) fn written(
+        dtype: DType,
+        shape: Dims,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Self, HostError> {
+        let mut host = Self::zeros(dtype, shape)?;
+        if let Some(bytes) = host.data.as_bytes_mut() {
+            write(bytes);
+            return Ok(host);
+        }
+        let mut host = Self::zeros(DType::U8, shape)?;
+        write(host.data.as_bytes_mut().unwrap_or_default());
+        let bytes = host.as_bytes();
+        if let Some(at) = bytes.iter().position(|&byte| byte > 1) {
+            return Err(HostError::NotBool { shape, at, byte: bytes[at] });
+        }
+        Ok(Self { shape, data: HostData::Bool(bytes.iter().map(|&byte| byte == 1).collect()) })
+    }
+
+    /// The same elements with another shape.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn reshaped(self, shape: Dims) -> Result<Self, HostError> {
+        Ok(Self { shape: check(shape, self.shape.elements())?, data: self.data })
     }
 
     /// Sizes, outermost first.
@@ -161,10 +307,7 @@ impl HostTensor {
     /// Element type.
     #[must_use]
     pub const fn dtype(&self) -> DType {
-        match self.data {
-            HostData::F32(_) => DType::F32,
-            HostData::I32(_) => DType::I32,
-        }
+        self.data.dtype()
     }
 
     /// Type and shape as a contiguous layout.
@@ -173,31 +316,36 @@ impl HostTensor {
         Layout::contiguous(self.dtype(), self.shape)
     }
 
-    /// The elements, if they are floats.
+    /// The elements, if they are of type `T`.
+    ///
+    /// ```
+    /// # use remat::HostTensor;
+    /// let flags = HostTensor::new([2], vec![true, false])?;
+    /// assert_eq!(flags.as_slice::<bool>(), Some(&[true, false][..]));
+    /// assert_eq!(flags.as_slice::<u8>(), None);
+    /// # Ok::<(), remat::HostError>(())
+    /// ```
     #[must_use]
-    pub fn as_f32(&self) -> Option<&[f32]> {
-        match &self.data {
-            HostData::F32(v) => Some(v),
-            HostData::I32(_) => None,
-        }
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        T::of(self)
     }
 
-    /// The elements, if they are integers.
+    /// The elements, if they are of type `f32`.
+    #[must_use]
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        self.as_slice()
+    }
+
+    /// The elements, if they are of type `i32`.
     #[must_use]
     pub fn as_i32(&self) -> Option<&[i32]> {
-        match &self.data {
-            HostData::I32(v) => Some(v),
-            HostData::F32(_) => None,
-        }
+        self.as_slice()
     }
 
     /// The elements as raw bytes, for hashing and comparing bit for bit.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.data {
-            HostData::F32(v) => bytemuck::cast_slice(v),
-            HostData::I32(v) => bytemuck::cast_slice(v),
-        }
+        self.data.as_bytes()
     }
 }
 
@@ -214,11 +362,8 @@ impl fmt::Debug for HostTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
         write!(f, "{} ", self.layout())?;
-        let more = if self.shape.elements() > SHOWN { ", .." } else { "" };
-        match &self.data {
-            HostData::F32(v) => write!(f, "{:?}{more}", &v[..v.len().min(SHOWN)]),
-            HostData::I32(v) => write!(f, "{:?}{more}", &v[..v.len().min(SHOWN)]),
-        }
+        self.data.fmt_first(SHOWN, f)?;
+        f.write_str(if self.shape.elements() > SHOWN { ", .." } else { "" })
     }
 }
 
@@ -234,7 +379,7 @@ mod tests {
             Dims::new(&[1 << 40, 1 << 20]),
             Dims::new(&[isize::MAX as usize / 4 + 1]),
         ] {
-            for dtype in [DType::F32, DType::I32, DType::U8] {
+            for dtype in DType::ALL {
                 let error = HostTensor::zeros(dtype, shape).unwrap_err();
                 let elements = shape.elements();
                 assert_eq!(error, HostError::Memory { dtype, shape, elements });
@@ -245,7 +390,7 @@ mod tests {
         let empty = HostTensor::zeros(DType::I32, [0, usize::MAX]).unwrap();
         assert_eq!(empty.as_i32(), Some(&[][..]));
         let zeros = HostTensor::zeros(DType::U8, [3]).unwrap();
-        assert_eq!(zeros.as_f32(), Some(&[0.0; 3][..]));
+        assert_eq!(zeros.as_slice(), Some(&[0u8; 3][..]));
         // The same for data that cannot have so many elements.
         assert!(HostTensor::f32([usize::MAX, 2], vec![0.0]).is_err());
     }

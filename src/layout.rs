@@ -2,137 +2,19 @@
 //!
 //! A [`Layout`] never owns bytes. Several layouts can look at one storage; that is what a view is.
 
+mod dims;
+mod dtype;
+
+pub use dims::Dims;
+pub use dtype::{DType, ParseDTypeError};
+
 use std::fmt;
 
-/// The largest number of dimensions a tensor can have.
+/// The most loops of the crate's own kernels for elements that lie anyhow. A tensor may have up to [`Dims::MAX_LEN`]
+/// dimensions, but an op that computes on one with any strides needs a loop for each group of dimensions that do not
+/// lie one after the other in all operands; what would take more loops than this is refused. A contiguous tensor is one
+/// loop, whatever its rank.
 pub const MAX_RANK: usize = 6;
-
-/// Element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum DType {
-    /// 32-bit IEEE float: values and gradients.
-    F32,
-    /// 32-bit signed integer: labels and indices.
-    I32,
-    /// A raw byte: for devices that only count bytes.
-    U8,
-}
-
-impl DType {
-    /// Size of one element in bytes.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 | Self::I32 => 4,
-            Self::U8 => 1,
-        }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::I32 => "i32",
-            Self::U8 => "u8",
-        })
-    }
-}
-
-/// A short list of sizes or strides, stored in place so that describing a tensor never allocates.
-#[derive(Clone, Copy)]
-pub struct Dims {
-    /// Entries from `len` on are zero, so that equality and hashing may look at the slice alone.
-    values: [usize; MAX_RANK],
-    len: u8,
-}
-
-impl Dims {
-    /// No dimensions: the shape of a scalar.
-    pub const SCALAR: Self = Self { values: [0; MAX_RANK], len: 0 };
-
-    /// Copies `values`.
-    ///
-    /// # Panics
-    /// If there are more than [`MAX_RANK`] of them; use [`Dims::try_new`] on outside input.
-    #[must_use]
-    pub fn new(values: &[usize]) -> Self {
-        Self::try_new(values).unwrap_or_else(|| panic!("rank {} is above {MAX_RANK}", values.len()))
-    }
-
-    /// Copies `values`, or `None` if there are more than [`MAX_RANK`] of them.
-    #[must_use]
-    pub fn try_new(values: &[usize]) -> Option<Self> {
-        let mut dims = Self::SCALAR;
-        dims.values.get_mut(..values.len())?.copy_from_slice(values);
-        dims.len = values.len() as u8;
-        Some(dims)
-    }
-
-    /// The number of elements a shape describes; 1 for a scalar. Saturates at `usize::MAX`.
-    #[must_use]
-    pub fn elements(&self) -> usize {
-        self.iter().fold(1, |n, &d| n.saturating_mul(d))
-    }
-
-    /// The same list with entry `axis` replaced.
-    ///
-    /// # Panics
-    /// If `axis` is out of range.
-    #[must_use]
-    pub fn with(mut self, axis: usize, value: usize) -> Self {
-        self[axis] = value;
-        self
-    }
-}
-
-impl std::ops::Deref for Dims {
-    type Target = [usize];
-    fn deref(&self) -> &[usize] {
-        &self.values[..self.len as usize]
-    }
-}
-
-impl std::ops::DerefMut for Dims {
-    fn deref_mut(&mut self) -> &mut [usize] {
-        &mut self.values[..self.len as usize]
-    }
-}
-
-impl PartialEq for Dims {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Dims {}
-
-impl std::hash::Hash for Dims {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (**self).hash(state);
-    }
-}
-
-impl<const N: usize> From<[usize; N]> for Dims {
-    fn from(values: [usize; N]) -> Self {
-        const { assert!(N <= MAX_RANK) };
-        Self::new(&values)
-    }
-}
-
-impl fmt::Debug for Dims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-/// Prints as `[64, 3, 32, 32]`.
-impl fmt::Display for Dims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// Element type, shape, strides and offset of a tensor within its storage.
 ///
@@ -231,19 +113,12 @@ impl Layout {
     /// `None` unless `axes` is a permutation of all dimensions.
     #[must_use]
     pub fn permute(&self, axes: &[usize]) -> Option<Self> {
-        let mut seen = [false; MAX_RANK];
-        if axes.len() != self.rank() {
+        let once = |(i, axis): (usize, &usize)| *axis < self.rank() && !axes[..i].contains(axis);
+        if axes.len() != self.rank() || !axes.iter().enumerate().all(once) {
             return None;
         }
-        let mut out = *self;
-        for (i, &axis) in axes.iter().enumerate() {
-            if axis >= self.rank() || std::mem::replace(&mut seen[axis], true) {
-                return None;
-            }
-            out.shape[i] = self.shape[axis];
-            out.strides[i] = self.strides[axis];
-        }
-        Some(out)
+        let ordered = |of: &Dims| Dims::from_fn(axes.len(), |i| of[axes[i]]);
+        Some(Self { shape: ordered(&self.shape), strides: ordered(&self.strides), ..*self })
     }
 
     /// `len` entries of dimension `axis` from `start` on. `None` if they are not all there.
@@ -253,8 +128,7 @@ impl Layout {
             return None;
         }
         let offset = start.checked_mul(self.strides[axis])?.checked_add(self.offset)?;
-        let mut out = *self;
-        out.shape[axis] = len;
+        let mut out = Self { shape: self.shape.with(axis, len), ..*self };
         // No elements begin nowhere, least of all beyond the storage.
         if out.elements() > 0 {
             out.offset = offset;
@@ -267,15 +141,14 @@ impl Layout {
     #[must_use]
     pub fn broadcast_to(&self, shape: &Dims) -> Option<Self> {
         let extra = shape.len().checked_sub(self.rank())?;
-        let mut strides = *shape;
-        for (axis, stride) in strides.iter_mut().enumerate() {
-            *stride = match axis.checked_sub(extra) {
-                None => 0,
-                Some(own) if self.shape[own] == shape[axis] => self.strides[own],
-                Some(own) if self.shape[own] == 1 => 0,
-                Some(_) => return None,
-            };
+        let agrees = |(&own, &size): (&usize, &usize)| own == size || own == 1;
+        if !self.shape.iter().zip(&shape[extra..]).all(agrees) {
+            return None;
         }
+        let strides = Dims::from_fn(shape.len(), |axis| match axis.checked_sub(extra) {
+            Some(own) if self.shape[own] == shape[axis] => self.strides[own],
+            _ => 0,
+        });
         Some(Self { dtype: self.dtype, shape: *shape, strides, offset: self.offset })
     }
 
@@ -303,32 +176,31 @@ impl fmt::Display for Layout {
 #[must_use]
 pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
-    let mut out = *long;
     let extra = long.len() - short.len();
-    for (axis, size) in short.iter().enumerate() {
-        let other = &mut out[axis + extra];
-        if *other == 1 {
-            *other = *size;
-        } else if *size != 1 && size != other {
-            return None;
-        }
+    let agrees = |(&a, &b): (&usize, &usize)| a == b || a == 1 || b == 1;
+    if !long[extra..].iter().zip(&**short).all(agrees) {
+        return None;
     }
-    Some(out)
+    Some(Dims::from_fn(long.len(), |axis| match axis.checked_sub(extra) {
+        Some(own) if long[axis] == 1 => short[own],
+        _ => long[axis],
+    }))
 }
 
 fn row_major(shape: &Dims) -> Dims {
-    let mut strides = *shape;
-    let mut step = 1usize;
-    for axis in (0..shape.len()).rev() {
-        strides[axis] = step;
-        step = step.saturating_mul(shape[axis]);
-    }
-    strides
+    Dims::filled(shape.len(), |strides| {
+        let mut step = 1usize;
+        for (stride, size) in strides.iter_mut().zip(shape.iter()).rev() {
+            *stride = step;
+            step = step.saturating_mul(*size);
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn views_know_where_their_elements_are() {
@@ -389,6 +261,158 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Messages carry layouts by value: their size is a cost of every op.
+    #[test]
+    fn a_layout_is_128_bytes_whatever_its_rank() {
+        assert_eq!(
+            (size_of::<Dims>(), size_of::<Layout>(), size_of::<Option<Layout>>()),
+            (56, 128, 128)
+        );
+    }
+
+    /// A shape, and the place of each element in row-major order.
+    #[derive(Debug)]
+    struct Model {
+        shape: Vec<usize>,
+        places: Vec<usize>,
+    }
+
+    impl Model {
+        /// The index of element number `i` of a shape.
+        fn index(shape: &[usize], mut i: usize) -> Vec<usize> {
+            let digit = |size: &usize| {
+                let digit = i % size;
+                i /= size;
+                digit
+            };
+            let mut index: Vec<usize> = shape.iter().rev().map(digit).collect();
+            index.reverse();
+            index
+        }
+
+        /// Another shape, whose elements are found at the index that `from` says.
+        fn seen(&self, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Self {
+            let place = |i| {
+                let index = from(&Self::index(&shape, i));
+                let at = index.iter().zip(&self.shape).fold(0, |at, (i, size)| at * size + i);
+                self.places[at]
+            };
+            Self { places: (0..shape.iter().product()).map(place).collect(), shape }
+        }
+
+        fn assert_is(&self, layout: &Layout) {
+            assert_eq!(**layout.shape(), self.shape);
+            assert_eq!((layout.rank(), layout.elements()), (self.shape.len(), self.places.len()));
+            let place = |i| {
+                let index = Self::index(&self.shape, i);
+                let steps = index.iter().zip(layout.strides().iter()).map(|(i, stride)| i * stride);
+                layout.offset() + steps.sum::<usize>()
+            };
+            let places: Vec<usize> = (0..self.places.len()).map(place).collect();
+            assert_eq!(places, self.places, "{layout:?}");
+            if let Some(first) = places.first() {
+                assert_eq!(layout.span(), places.iter().max().unwrap() + 1, "{layout:?}");
+                let packed = places.iter().enumerate().all(|(i, place)| *place == first + i);
+                assert_eq!(layout.is_contiguous(), packed, "{layout:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn layouts_of_any_rank_are_those_of_a_list_of_places(
+            sizes in prop::collection::vec(prop::sample::select(vec![1, 1, 1, 2, 2, 3]), 0..12),
+            ones in prop::sample::select(vec![0, 0, 0, 3, 100, 240]),
+            steps in prop::collection::vec((0..4, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u64>()), 1..6),
+        ) {
+            let mut shape = sizes;
+            shape.extend(vec![1; ones]);
+            let elements: usize = shape.iter().product();
+            let mut layout = Layout::contiguous(DType::BF16, Dims::new(&shape));
+            let mut model = Model { shape, places: (0..elements).collect() };
+            model.assert_is(&layout);
+            for (what, one, other, seed) in steps {
+                let shape = model.shape.clone();
+                let rank = shape.len();
+                (layout, model) = match what {
+                    0 => {
+                        let mut axes: Vec<usize> = (0..rank).collect();
+                        axes.sort_by_key(|&axis| (axis as u64 + 1).wrapping_mul(seed | 1));
+                        let turned = axes.iter().map(|&axis| shape[axis]).collect();
+                        let back = |index: &[usize]| {
+                            let mut from = vec![0; rank];
+                            axes.iter().zip(index).for_each(|(&axis, &i)| from[axis] = i);
+                            from
+                        };
+                        (layout.permute(&axes).unwrap(), model.seen(turned, back))
+                    }
+                    1 if rank > 0 => {
+                        let axis = one.index(rank);
+                        let start = other.index(shape[axis]);
+                        let len = 1 + seed as usize % (shape[axis] - start);
+                        let mut part = shape;
+                        part[axis] = len;
+                        let moved = |index: &[usize]| {
+                            let mut from = index.to_vec();
+                            from[axis] += start;
+                            from
+                        };
+                        (layout.slice(axis, start, len).unwrap(), model.seen(part, moved))
+                    }
+                    2 if model.places.len() < 1 << 12 && rank < Dims::MAX_LEN => {
+                        let more = seed as usize % 2;
+                        let mut wide = vec![2; more];
+                        let repeat = |(i, &size): (usize, &usize)| match size {
+                            1 if i == one.index(rank) => 2,
+                            size => size,
+                        };
+                        wide.extend(shape.iter().enumerate().map(repeat));
+                        let narrow = |index: &[usize]| -> Vec<usize> {
+                            let own = index[more..].iter().zip(&shape);
+                            own.map(|(&i, &size)| if size == 1 { 0 } else { i }).collect()
+                        };
+                        let dims = Dims::new(&wide);
+                        prop_assert_eq!(broadcast_shapes(layout.shape(), &dims), Some(dims));
+                        (layout.broadcast_to(&dims).unwrap(), model.seen(wide, narrow))
+                    }
+                    3 => {
+                        let flat = [model.places.len()].into();
+                        prop_assert_eq!(layout.reshape(&flat).is_some(), layout.is_contiguous());
+                        let Some(line) = layout.reshape(&flat) else { continue };
+                        let mut other: Vec<usize> = shape.iter().rev().copied().collect();
+                        other.insert(one.index(rank + 1), 1);
+                        other.truncate(Dims::MAX_LEN);
+                        if other.iter().product::<usize>() != model.places.len() {
+                            continue;
+                        }
+                        let places = model.places.clone();
+                        (line.reshape(&Dims::new(&other)).unwrap(), Model { shape: other, places })
+                    }
+                    _ => continue,
+                };
+                model.assert_is(&layout);
+            }
+        }
+    }
+
+    #[test]
+    fn views_that_do_not_fit_are_none_whatever_the_rank() {
+        for rank in [1, 5, 6, 7, 8, 100, 255] {
+            let x = Layout::contiguous(DType::U8, Dims::new(&vec![2; rank.min(9)]));
+            let x = x.reshape(&Dims::from_fn(rank, |axis| if axis < 9 { 2 } else { 1 })).unwrap();
+            let axes: Vec<usize> = (0..rank).collect();
+            assert_eq!(x.permute(&axes), Some(x));
+            assert!(x.permute(&axes[1..]).is_none());
+            let twice: Vec<usize> = axes.iter().map(|&axis| axis.max(1) % rank.max(2)).collect();
+            assert_eq!(x.permute(&twice), None, "{rank}");
+            assert!(x.slice(rank, 0, 0).is_none() && x.slice(0, 1, 2).is_none());
+            assert!(x.broadcast_to(&x.shape().with(0, 3)).is_none());
+            assert!(broadcast_shapes(x.shape(), &x.shape().with(0, 3)).is_none());
+            assert!(x.broadcast_to(&Dims::new(&x.shape()[1..])).is_none());
+            assert!(x.reshape(&x.shape().with(0, 3)).is_none());
         }
     }
 }

@@ -80,8 +80,8 @@ pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
 pub use engine::{Dead, Engine, Placement, Settings, Stats};
 pub use error::{Error, OutOfMemory};
 pub use evict::PolicyKind;
-pub use host::{Element, HostData, HostError, HostTensor};
-pub use layout::{DType, Dims, Layout, MAX_RANK, broadcast_shapes};
+pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};
+pub use layout::{DType, Dims, Layout, MAX_RANK, ParseDTypeError, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 

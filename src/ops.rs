@@ -4,7 +4,8 @@
 //! kernels for each device, gradient, method on [`Tensor`], and samples for tests. The registry below has one line per
 //! module; there is no other list of ops. Your own ops are [`Op::Custom`].
 //!
-//! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise.
+//! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise, and of any rank: but an op on
+//! tensors that are not contiguous goes through them in up to [`MAX_RANK`](crate::MAX_RANK) loops.
 //!
 //! Most ops have a method on tensors. The others are values, which a runtime applies:
 //!

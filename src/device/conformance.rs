@@ -14,6 +14,7 @@ mod random;
 mod reduce;
 pub(super) mod samples;
 mod softmax;
+mod types;
 mod update;
 mod zero;
 
@@ -159,13 +160,14 @@ fn is_run(sample: &Sample) -> bool {
 }
 
 fn full_of(junk: f32, layout: Layout) -> HostTensor {
-    match layout.dtype() {
-        DType::I32 => {
-            HostTensor::i32(*layout.shape(), vec![junk.to_bits() as i32; layout.elements()])
-        }
-        _ => HostTensor::f32(*layout.shape(), vec![junk; layout.elements()]),
-    }
-    .unwrap()
+    let bits = match layout.dtype() {
+        DType::Bool => [1; 4],
+        _ => junk.to_bits().to_ne_bytes(),
+    };
+    let fill = |bytes: &mut [u8]| {
+        bytes.iter_mut().zip(bits.into_iter().cycle()).for_each(|(byte, bits)| *byte = bits);
+    };
+    HostTensor::written(layout.dtype(), *layout.shape(), fill).unwrap()
 }
 
 /// Fails unless `found` is `expected` but for `tolerance`, relative above 1 and absolute below.
@@ -223,6 +225,7 @@ impl Arg {
         let more = match self.host.data() {
             HostData::F32(data) => Self::f32([data.len() + 1], [&[f32::NAN], &data[..]].concat()),
             HostData::I32(data) => Self::i32([data.len() + 1], [&[-1], &data[..]].concat()),
+            _ => panic!("a sample of {}", self.layout),
         };
         more.view(|l| l.slice(0, 1, shape.elements())?.reshape(&shape))
     }
@@ -241,6 +244,7 @@ impl Arg {
             found.push(match self.host.data() {
                 HostData::F32(data) => f64::from(data[at]),
                 HostData::I32(data) => f64::from(data[at]),
+                _ => panic!("numbers of {}", self.layout),
             });
         });
         found
@@ -347,11 +351,9 @@ impl Rng {
     /// Floats of this shape in one of many arrangements: packed, turned, a part of more, or repeated.
     fn arranged(&mut self, shape: &Dims) -> Arg {
         let axes = self.axes(shape.len());
-        let (mut stored, mut back) = (*shape, *shape);
-        for (i, &axis) in axes.iter().enumerate() {
-            stored[i] = shape[axis];
-            back[axis] = i;
-        }
+        let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);
+        let mut back = axes.clone();
+        axes.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
         match self.below(4) {
             0 => self.floats(*shape),
             1 => self.floats(stored).view(|l| l.permute(&back)),
@@ -362,10 +364,8 @@ impl Rng {
                 self.floats(more).view(|l| l.slice(axis, before, size)?.permute(&back))
             }
             _ => {
-                let mut fewer = *shape;
-                (0..fewer.len()).for_each(|axis| {
-                    fewer[axis] = if self.below(2) == 0 { 1 } else { fewer[axis] }
-                });
+                let one_or = |axis: usize| if self.below(2) == 0 { 1 } else { shape[axis] };
+                let fewer = Dims::from_fn(shape.len(), one_or);
                 self.floats(fewer).view(|l| l.broadcast_to(shape))
             }
         }
@@ -404,6 +404,11 @@ macro_rules! on_device {
         random::draws_are_those_of_the_generator,
         random::elements_do_not_depend_on_the_shape,
         random::moments,
+        types::values_and_views_are_read_as_they_are,
+        types::any_elements_are_packed_padded_and_joined,
+        types::much_of_any_type_is_moved,
+        types::ranks_are_no_matter_where_loops_are_few,
+        types::more_loops_than_there_are_are_refused,
         update::in_place_updates,
         zero::any_op_of_few_elements_or_none,
         zero::what_is_not_there_is_refused,

@@ -20,11 +20,12 @@ mod team;
 #[allow(unsafe_code)]
 pub(crate) mod wide;
 
-use self::region::{Region, WORD};
+use self::region::{Region, WORD, Word};
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::host::HostTensor;
-use crate::layout::{DType, Layout};
+use crate::layout::Layout;
 use crate::op::Operation;
+use bytemuck::Pod;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::time::Instant;
@@ -115,23 +116,17 @@ impl<O: Kernels> Device for Cpu<O> {
                 to.layout
             )));
         }
-        bytemuck::cast_slice_mut(self.region.one(bytes_of(&to)?)?).copy_from_slice(host.as_bytes());
+        let words = self.region.one(words_of(&to)?)?;
+        elements_mut(words, &to).copy_from_slice(host.as_bytes());
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
         let Place { layout, .. } = from;
-        let words = self.region.one(bytes_of(&from)?)?;
-        let host = match layout.dtype() {
-            DType::F32 => {
-                HostTensor::f32(*layout.shape(), copy::packed(bytemuck::cast_slice(words), &layout))
-            }
-            DType::I32 => {
-                HostTensor::i32(*layout.shape(), copy::packed(bytemuck::cast_slice(words), &layout))
-            }
-            DType::U8 => return Err(no_bytes(&layout)),
-        };
-        host.map_err(|e| DeviceError::new(e.to_string()))
+        let words: &[Word] = self.region.one(words_of(&from)?)?;
+        let pack = |out: &mut [u8]| copy::packed(out, elements(words, &from), &layout);
+        HostTensor::written(layout.dtype(), *layout.shape(), pack)
+            .map_err(|e| DeviceError::new(e.to_string()))
     }
 
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -154,20 +149,59 @@ impl<O: Kernels> Device for Cpu<O> {
 }
 
 /// The bytes from the first to the last element of a tensor; none if it has no elements.
-fn bytes_of(place: &Place) -> Result<Range<u64>, DeviceError> {
-    let Place { storage, layout } = place;
-    if layout.dtype() == DType::U8 {
-        return Err(no_bytes(layout));
-    }
+fn bytes_of(Place { storage, layout }: &Place) -> Range<u64> {
     if layout.elements() == 0 {
-        return Ok(*storage..*storage);
+        return *storage..*storage;
     }
-    let at = |elements: usize| storage.saturating_add((elements as u64).saturating_mul(WORD));
-    Ok(at(layout.offset())..at(layout.span()))
+    let size = layout.dtype().bytes() as u64;
+    let at = |elements: usize| storage.saturating_add((elements as u64).saturating_mul(size));
+    at(layout.offset())..at(layout.span())
 }
 
-fn no_bytes(layout: &Layout) -> DeviceError {
-    DeviceError::new(format!("cpu has no tensors of raw bytes such as {layout}"))
+/// The same, from the word that the first byte is in to the end of the one that the last byte is in. Storages begin at
+/// multiples of many words, so that no two share one.
+fn words_of(place: &Place) -> Result<Range<u64>, DeviceError> {
+    let Place { storage, layout } = place;
+    let size = layout.dtype().bytes() as u64;
+    if !storage.is_multiple_of(size) {
+        return Err(DeviceError::new(format!(
+            "{layout} is at byte {storage}, which is no multiple of its elements' {size} bytes"
+        )));
+    }
+    let Range { start, end } = bytes_of(place);
+    let start = start - start % WORD;
+    Ok(if layout.elements() == 0 { start..start } else { start..words_end(end) })
+}
+
+fn words_end(end: u64) -> u64 {
+    end.checked_next_multiple_of(WORD).unwrap_or(end)
+}
+
+/// The elements among the words that were lent for a tensor. None of no words.
+fn elements<'a, T: Pod>(words: &'a [Word], place: &Place) -> &'a [T] {
+    if words.is_empty() {
+        return &[];
+    }
+    bytemuck::cast_slice(&bytemuck::cast_slice::<_, u8>(words)[within_words(words, place)])
+}
+
+/// The same, to be written.
+fn elements_mut<'a, T: Pod>(words: &'a mut [Word], place: &Place) -> &'a mut [T] {
+    if words.is_empty() {
+        return &mut [];
+    }
+    let part = within_words(words, place);
+    bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<_, u8>(words)[part])
+}
+
+/// Which bytes of the words are the elements.
+fn within_words(words: &[Word], place: &Place) -> Range<usize> {
+    if (place.layout.dtype().bytes() as u64).is_multiple_of(WORD) {
+        return 0..size_of_val(words);
+    }
+    let Range { start, end } = bytes_of(place);
+    let first = (start % WORD) as usize;
+    first..first + (end - start) as usize
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod compile;
 pub(crate) mod dnn;
 mod driver;
 pub(crate) mod fault;
+mod fetched;
 pub(crate) mod gpu;
 pub(crate) mod kernels;
 pub(crate) mod launch;
@@ -47,14 +48,14 @@ pub(crate) use self::kernels::Family;
 pub(crate) use self::launch::{Grid, Parameter, Ptr};
 pub(crate) use self::scratch::Scratch;
 
+use self::fetched::Fetched;
 use self::reads::Reads;
 use self::staging::Staging;
 use self::timing::Timing;
-use crate::device::pack::packed;
 use crate::device::sim::{Sim, Speed};
 use crate::device::{Call, Device, DeviceError, Place, Reading, Took};
 use crate::host::HostTensor;
-use crate::layout::{DType, Layout};
+use crate::layout::Layout;
 use crate::op::Operation;
 use std::fmt;
 use std::marker::PhantomData;
@@ -211,11 +212,10 @@ impl<O: Kernels> Device for Cuda<O> {
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
         let source = self.gpu.span_of(&from)?;
-        // What lies between the elements of a strided tensor comes along.
-        let mut words = vec![0u32; source.bytes() as usize / size_of::<u32>()];
-        reserved(&mut self.staging).download(source, bytemuck::cast_slice_mut(&mut words))?;
+        let staging = reserved(&mut self.staging);
+        let all = Fetched::new(&from.layout, |bytes| staging.download(source, bytes))?;
         self.sync()?;
-        host_of(words, &from.layout)
+        all.unpack()
     }
 
     fn read_later(&mut self, from: Place) -> Result<Reading<HostTensor>, DeviceError> {
@@ -228,7 +228,7 @@ impl<O: Kernels> Device for Cuda<O> {
 
     fn take_read(&mut self) -> Option<Result<HostTensor, DeviceError>> {
         let value = self.reads.as_mut()?.take(&self.gpu)?;
-        Some(value.and_then(|(words, layout)| host_of(words, &layout)))
+        Some(value.and_then(Fetched::unpack))
     }
 
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -261,18 +261,6 @@ impl<O: Kernels> Device for Cuda<O> {
         let Some(staging) = &mut self.staging else { return Ok(()) };
         fault::check(&self.gpu, staging)
     }
-}
-
-/// A tensor whose words are these, from the first to the last element.
-fn host_of(mut words: Vec<u32>, layout: &Layout) -> Result<HostTensor, DeviceError> {
-    if !layout.is_contiguous() {
-        words = packed(&words, layout);
-    }
-    let host = match layout.dtype() {
-        DType::I32 => HostTensor::i32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
-        _ => HostTensor::f32(*layout.shape(), bytemuck::allocation::cast_vec(words)),
-    };
-    host.map_err(|e| DeviceError::new(e.to_string()))
 }
 
 impl<O> fmt::Debug for Cuda<O> {

@@ -17,10 +17,38 @@ pub fn part<T: Copy>(out: &mut [T], x: &[T], walk: &Walk<1>, first: usize) {
     });
 }
 
-/// The elements of `layout` in row-major order. `x` starts with the first one.
+/// Fills `out` with the elements of `layout` in row-major order. `x` starts with the first one.
 #[cfg(feature = "cuda")]
-pub fn packed<T: Copy + Default>(x: &[T], layout: &Layout) -> Vec<T> {
-    let mut out = vec![T::default(); layout.elements()];
-    part(&mut out, x, &Walk::new(layout.shape(), [layout.strides()]), 0);
-    out
+pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
+    if !out.is_empty() {
+        by_size!(layout.dtype(), Word => {
+            let walk = Walk::new(layout.shape(), [layout.strides()]);
+            part::<Word>(bytemuck::cast_slice_mut(out), bytemuck::cast_slice(x), &walk, 0);
+        });
+    }
 }
+
+/// Does `$body`, which moves elements of a dtype, with `$Word` an integer of as many bytes: any bits are one.
+macro_rules! by_size {
+    ($dtype:expr, $Word:ident => $body:expr) => {
+        match $dtype.bytes() {
+            1 => {
+                type $Word = u8;
+                $body
+            }
+            2 => {
+                type $Word = u16;
+                $body
+            }
+            4 => {
+                type $Word = u32;
+                $body
+            }
+            _ => {
+                type $Word = u64;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_size;

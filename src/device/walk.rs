@@ -1,64 +1,73 @@
 //! Going through tensors of any strides in row-major order, in runs as long as can be.
 
-use crate::layout::{Dims, MAX_RANK};
+use crate::layout::MAX_RANK;
+use smallvec::SmallVec;
 
 /// The loops over a shape, for `K` operands with strides of their own. Dimensions of size 1 are left
 /// out, and neighbours that lie one after the other in every operand are joined: contiguous tensors are
 /// one run, and a row or channel broadcast is two loops.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Walk<const K: usize> {
-    /// At least 1; the last loop is the run.
-    rank: usize,
-    sizes: [usize; MAX_RANK],
-    /// Per loop, the distance between neighbours in each operand.
-    strides: [[usize; K]; MAX_RANK],
+    /// At least one, outermost first; the last is the run.
+    loops: SmallVec<[Loop<K>; MAX_RANK]>,
 }
 
+/// How many times round, and the distance between neighbours in each operand.
+type Loop<const K: usize> = (usize, [usize; K]);
+
 impl<const K: usize> Walk<K> {
+    /// The loops over one element.
+    const ONCE: [Loop<K>; 1] = [(1, [1; K])];
+
     /// The loops over `sizes`, outermost first; `strides` holds one list per operand.
-    pub fn new(sizes: &Dims, strides: [&Dims; K]) -> Self {
-        let mut walk = Self { rank: 0, sizes: [1; MAX_RANK], strides: [[1; K]; MAX_RANK] };
-        for (axis, &size) in sizes.iter().enumerate() {
+    pub fn new(sizes: &[usize], strides: [&[usize]; K]) -> Self {
+        let mut loops: SmallVec<[Loop<K>; MAX_RANK]> = SmallVec::new();
+        for (axis, &size) in sizes.iter().enumerate().filter(|&(_, &size)| size != 1) {
             let own: [usize; K] = std::array::from_fn(|k| strides[k][axis]);
-            let Some(last) = walk.rank.checked_sub(1).filter(|_| size != 1) else {
-                if size != 1 {
-                    walk.push(size, own);
+            match loops.last_mut() {
+                Some((outer, steps)) if (0..K).all(|k| steps[k] == own[k].wrapping_mul(size)) => {
+                    // Of no elements, the sizes may be absurd.
+                    *outer = outer.saturating_mul(size);
+                    *steps = own;
                 }
-                continue;
-            };
-            if (0..K).all(|k| walk.strides[last][k] == own[k].wrapping_mul(size)) {
-                walk.sizes[last] *= size;
-                walk.strides[last] = own;
-            } else {
-                walk.push(size, own);
+                _ => loops.push((size, own)),
             }
         }
-        walk.rank = walk.rank.max(1);
-        walk
-    }
-
-    fn push(&mut self, size: usize, strides: [usize; K]) {
-        self.sizes[self.rank] = size;
-        self.strides[self.rank] = strides;
-        self.rank += 1;
+        if loops.is_empty() {
+            loops.extend(Self::ONCE);
+        }
+        Self { loops }
     }
 
     /// The loops, the run last: how many times round, and the distance between neighbours in each operand.
+    pub fn loops(&self) -> &[(usize, [usize; K])] {
+        &self.loops
+    }
+
+    /// The outer loops, and the innermost ones: at most so many.
     #[cfg(feature = "cuda")]
-    pub fn loops(
-        &self,
-    ) -> impl DoubleEndedIterator<Item = (usize, [usize; K])> + ExactSizeIterator {
-        self.sizes.into_iter().zip(self.strides).take(self.rank)
+    pub fn split_at_most(&self, most: usize) -> (Self, Self) {
+        let (outer, inner) = self.loops.split_at(self.loops.len().saturating_sub(most));
+        let of = |loops: &[Loop<K>]| Self {
+            loops: if loops.is_empty() { &Self::ONCE } else { loops }.into(),
+        };
+        (of(outer), of(inner))
+    }
+
+    fn split(&self) -> (Loop<K>, &[Loop<K>]) {
+        let (run, outer) = self.loops.split_last().expect("at least one loop");
+        (*run, outer)
     }
 
     /// The length of a whole run.
+    #[cfg(any(test, feature = "cuda"))]
     pub fn run(&self) -> usize {
-        self.sizes[self.rank - 1]
+        self.split().0.0
     }
 
     /// The distance between neighbours of a run in each operand.
     pub fn steps(&self) -> [usize; K] {
-        self.strides[self.rank - 1]
+        self.split().0.1
     }
 
     /// Calls `body(i, len, at)` for each run of elements `from..to`: it starts with element `i` and is
@@ -67,17 +76,14 @@ impl<const K: usize> Walk<K> {
         if from >= to {
             return;
         }
-        let outer = self.rank - 1;
-        let (run, steps) = (self.run(), self.steps());
-        let mut index = [0; MAX_RANK];
+        let ((run, steps), outer) = self.split();
+        let mut index: SmallVec<[usize; MAX_RANK]> = SmallVec::from_elem(0, outer.len());
         let mut at = [0; K];
         let (mut left, mut skip) = (from / run, from % run);
-        for axis in (0..outer).rev() {
-            index[axis] = left % self.sizes[axis];
-            left /= self.sizes[axis];
-            at.iter_mut()
-                .zip(self.strides[axis])
-                .for_each(|(at, stride)| *at += index[axis] * stride);
+        for (index, (size, strides)) in index.iter_mut().zip(outer).rev() {
+            *index = left % size;
+            left /= size;
+            at.iter_mut().zip(strides).for_each(|(at, stride)| *at += *index * stride);
         }
         let mut i = from;
         while i < to {
@@ -85,17 +91,17 @@ impl<const K: usize> Walk<K> {
             body(i, len, std::array::from_fn(|k| at[k] + skip * steps[k]));
             i += len;
             skip = 0;
-            for axis in (0..outer).rev() {
-                index[axis] += 1;
-                let wraps = index[axis] == self.sizes[axis];
+            for (index, (size, strides)) in index.iter_mut().zip(outer).rev() {
+                *index += 1;
+                let wraps = index == size;
                 // Forward by one, or back to the start of this loop.
-                at.iter_mut().zip(self.strides[axis]).for_each(|(at, stride)| {
-                    *at = if wraps { *at - (index[axis] - 1) * stride } else { *at + stride };
+                at.iter_mut().zip(strides).for_each(|(at, stride)| {
+                    *at = if wraps { *at - (*index - 1) * stride } else { *at + stride };
                 });
                 if !wraps {
                     break;
                 }
-                index[axis] = 0;
+                *index = 0;
             }
         }
     }
@@ -104,7 +110,7 @@ impl<const K: usize> Walk<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{DType, Layout};
+    use crate::layout::{DType, Dims, Layout};
 
     fn places(layout: &Layout, from: usize, to: usize) -> Vec<usize> {
         let walk = Walk::new(layout.shape(), [layout.strides()]);
@@ -142,7 +148,7 @@ mod tests {
         assert_eq!(Walk::new(&shape, [x.strides()]).run(), 8 * 16 * 16);
         let channel = Layout::contiguous(DType::F32, [16, 1, 1]).broadcast_to(&shape).unwrap();
         let walk = Walk::new(&shape, [x.strides(), channel.strides()]);
-        assert_eq!((walk.rank, walk.run(), walk.steps()), (3, 16, [1, 0]));
+        assert_eq!((walk.loops().len(), walk.run(), walk.steps()), (3, 16, [1, 0]));
         assert_eq!(Walk::new(&Dims::SCALAR, [&Dims::SCALAR]).run(), 1);
     }
 }

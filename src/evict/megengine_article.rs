@@ -60,7 +60,7 @@ pub struct MegEngineArticle {
 /// The numbers in [`MegEngineArticle`]. The default is those of MegEngine 1.4.
 ///
 /// ```
-/// use remat::policy::{ArticleConstants, MegEngineArticle};
+/// use remat::evict::{ArticleConstants, MegEngineArticle};
 /// # fn main() -> Result<(), remat::Error> {
 /// // Costs in the units of the clock.
 /// let constants = ArticleConstants { cost_scale: 1.0, ..ArticleConstants::default() };

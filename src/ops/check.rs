@@ -1,6 +1,7 @@
 //! Checks of inputs. Every message says what was found and what was expected.
 
-use crate::layout::{DType, Dims, Layout};
+use crate::device::walk::Walk;
+use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use crate::op::Output;
 
 /// What is wrong with the inputs, as a message.
@@ -33,6 +34,37 @@ pub(super) fn shaped(x: &Layout, role: &str, dtype: DType, shape: &[usize]) -> R
 pub(super) fn rank<const N: usize>(x: &Layout, role: &str) -> Result<[usize; N], Fault> {
     let shape: &[usize] = x.shape();
     shape.try_into().map_err(|_| format!("{role} is {x} of rank {}, expected rank {N}", x.rank()))
+}
+
+/// Fails if a walk over operands, which come with their roles, takes more loops than kernels have.
+pub(super) fn walkable<const K: usize, const N: usize>(
+    walk: &Walk<K>,
+    operands: [(&str, &Layout); N],
+) -> Result<(), Fault> {
+    let loops = walk.loops().len();
+    if loops <= MAX_RANK {
+        return Ok(());
+    }
+    let each = operands.map(|(role, x)| format!("{role} {x} with strides {}", x.strides()));
+    Err(format!(
+        "{} takes {loops} nested loops, at most {MAX_RANK} are supported: \
+         make it contiguous, or reshape it to fewer dimensions",
+        each.join(" and ")
+    ))
+}
+
+/// Fails if an elementwise op on operands that broadcast to this shape takes more loops than kernels have.
+pub(super) fn walkable_as<const K: usize>(
+    shape: &Dims,
+    operands: [(&str, &Layout); K],
+) -> Result<(), Fault> {
+    if shape.len() <= MAX_RANK {
+        return Ok(());
+    }
+    let spread =
+        |x: &Layout| x.broadcast_to(shape).expect("an operand that broadcasts to the shape");
+    let strides = operands.map(|(_, x)| *spread(x).strides());
+    walkable(&Walk::new(shape, strides.each_ref().map(|strides| &**strides)), operands)
 }
 
 /// Fails unless `axis` is a dimension of `x`.

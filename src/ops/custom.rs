@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// has a kernel for one, in the simulator and on a tape, and it is rematerialized like them. See
 /// `examples/08_your_own_op.rs`.
 ///
-/// Inputs are contiguous when it runs; [`Tensor::apply`] packs those that are not. Outputs are fresh tensors.
+/// Inputs are contiguous when it runs; [`Tensor::apply`] packs those that are not. Outputs are fresh tensors. Both may
+/// be of any type and rank: `infer` says which it takes.
 ///
 /// # Contract
 /// The same input bits must give the same output bits, whatever was in the outputs and the workspace before, and with
@@ -61,8 +62,8 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
 
 /// A kernel of a [`CustomOp`]: an `extern "C" __global__` function with the parameters
 ///
-/// 1. `const float *` or `const int *`, for each input: its first element,
-/// 2. `float *` or `int *`, for each output: its first element,
+/// 1. `const float *`, `const int *` or whatever its elements are, for each input: its first element,
+/// 2. `float *`, `int *` or the like, for each output: its first element,
 /// 3. `u64`: the number of elements of the largest output. At least as many threads are launched, in one-dimensional
 ///    blocks of 256,
 /// 4. `float`, for each of `numbers`.

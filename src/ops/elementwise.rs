@@ -16,14 +16,16 @@ pub use binary::Binary;
 pub use unary::Unary;
 
 use super::FLOAT;
-use super::check::{Fault, fresh};
+use super::check::{Fault, fresh, walkable_as};
 use crate::layout::{Layout, broadcast_shapes};
 use crate::op::Outputs;
 use smallvec::smallvec;
 
 /// A fresh output of the input's shape.
 fn like_input(inputs: &[Layout]) -> Result<Outputs, Fault> {
-    Ok(smallvec![fresh(FLOAT, *inputs[0].shape())?])
+    let x = &inputs[0];
+    walkable_as(x.shape(), [("x", x)])?;
+    Ok(smallvec![fresh(FLOAT, *x.shape())?])
 }
 
 /// A fresh output of the shape that both inputs broadcast to.
@@ -31,5 +33,6 @@ fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let [a, b] = [&inputs[0], &inputs[1]];
     let shape = broadcast_shapes(a.shape(), b.shape())
         .ok_or_else(|| format!("a {} and b {} do not broadcast", a.shape(), b.shape()))?;
+    walkable_as(&shape, [("a", a), ("b", b)])?;
     Ok(smallvec![fresh(FLOAT, shape)?])
 }

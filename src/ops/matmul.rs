@@ -26,7 +26,7 @@ impl Tensor {
     /// Matrix product; see [`MatMul`].
     ///
     /// # Errors
-    /// If either does not hold floats or has fewer than two dimensions, the columns of this are not as many as the rows
+    /// If either does not hold floats, or has fewer than two or more than [`MAX_RANK`] dimensions, the columns of this are not as many as the rows
     /// of `other`, or leading dimensions do not broadcast.
     pub fn matmul(&self, other: &Self) -> Result<Self, Error> {
         Self::call1(MatMul, &[self, other])
@@ -35,6 +35,12 @@ impl Tensor {
 
 /// Leading dimensions, rows and columns.
 fn matrix(x: &Layout, role: &str) -> Result<(Dims, usize, usize), Fault> {
+    if x.rank() > MAX_RANK {
+        return Err(format!(
+            "{role} is {x} of rank {}, expected at most {MAX_RANK}: reshape it to fewer dimensions",
+            x.rank()
+        ));
+    }
     match **x.shape() {
         [ref lead @ .., rows, columns] => Ok((Dims::new(lead), rows, columns)),
         _ => Err(format!("{role} is {x} of rank {}, expected at least 2", x.rank())),

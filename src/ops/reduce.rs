@@ -4,16 +4,20 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 
-use super::check::{Fault, axis_of, fresh};
+use super::check::{Fault, axis_of, fresh, walkable};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, Recorded};
 use super::samples::{Draw, SHAPES, Sample, arranged, floats, turned};
 use super::{FLOAT, Op, Tensor, dims};
+use crate::device::walk::Walk;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout, MAX_RANK};
 use crate::op::Outputs;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
+
+/// Sizes, strides or axes.
+type List = SmallVec<[usize; MAX_RANK]>;
 
 /// How elements are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,8 +93,8 @@ impl Tensor {
     }
 
     fn reduce_all(&self, kind: Reduction) -> Result<Self, Error> {
-        let axes: [usize; MAX_RANK] = std::array::from_fn(|axis| axis);
-        self.reduce(kind, &axes[..self.rank()], false)
+        let axes = Dims::from_fn(self.rank(), |axis| axis);
+        self.reduce(kind, &axes, false)
     }
 
     fn reduce(&self, kind: Reduction, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
@@ -114,24 +118,25 @@ impl Definition for Reduce {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let (x, Self { kind, axes, keep_dims }) = (&inputs[0], *self);
-        let mut joined = [false; MAX_RANK];
-        for &axis in axes.iter() {
+        for (i, &axis) in axes.iter().enumerate() {
             axis_of(x, "x", axis)?;
-            if std::mem::replace(&mut joined[axis], true) {
+            if axes[..i].contains(&axis) {
                 return Err(format!("axis {axis} is given twice in {axes}"));
             }
         }
-        let mut sizes = [1; MAX_RANK];
-        let mut rank = 0;
+        let mut sizes = List::new();
         let mut nothing_joined = false;
-        for (&size, joined) in x.shape().iter().zip(joined) {
+        for (axis, &size) in x.shape().iter().enumerate() {
+            let joined = axes.contains(&axis);
             nothing_joined |= joined && size == 0;
-            if !joined {
-                sizes[rank] = size;
+            if !joined || keep_dims {
+                sizes.push(if joined { 1 } else { size });
             }
-            rank += usize::from(!joined || keep_dims);
         }
-        let shape = Dims::new(&sizes[..rank]);
+        let shape = Dims::new(&sizes);
+        if x.rank() > MAX_RANK {
+            walks(x, &axes).iter().try_for_each(|(walk, _)| walkable(walk, [("x", x)]))?;
+        }
         if kind == Reduction::Max && nothing_joined && shape.elements() > 0 {
             return Err(format!("x {x} has no elements along {axes} to take the largest of"));
         }
@@ -213,7 +218,7 @@ impl Definition for Reduce {
             Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
             // At least one element; and none repeated: ties have no unique gradient.
             Reduction::Max => {
-                axes.iter().for_each(|&axis| shape[axis] = shape[axis].max(1));
+                axes.iter().for_each(|&axis| shape = shape.with(axis, shape[axis].max(1)));
                 draw.packed(shape)
             }
         };
@@ -230,6 +235,24 @@ impl Definition for Reduce {
         let x = if draw.flip() { Layout::contiguous(FLOAT, shape) } else { draw.absurd_layout() };
         (op.into(), vec![x])
     }
+}
+
+/// The loops over some dimensions, and the number of elements along them.
+fn walk_along(layout: &Layout, axes: impl Iterator<Item = usize>) -> (Walk<1>, usize) {
+    let (sizes, strides): (List, List) =
+        axes.map(|axis| (layout.shape()[axis], layout.strides()[axis])).unzip();
+    let elements = sizes.iter().fold(1usize, |n, &size| n.saturating_mul(size));
+    (Walk::new(&sizes, [&strides]), elements)
+}
+
+/// The loops over the dimensions that are kept, and over those that are reduced, in the order they lie in memory.
+fn walks(layout: &Layout, axes: &[usize]) -> [(Walk<1>, usize); 2] {
+    let strides = layout.strides();
+    let kept = (0..layout.rank()).filter(|axis| !axes.contains(axis));
+    let mut joined: List = axes.into();
+    // By descending stride. Stride 0 comes first: the order of repeated elements does not matter.
+    joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
+    [walk_along(layout, kept), walk_along(layout, joined.into_iter())]
 }
 
 /// Sets of axes that differ in how they are reduced.

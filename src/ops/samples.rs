@@ -280,11 +280,9 @@ impl Draw {
     /// Floats of this shape: packed, permuted, cut out of more, or broadcast.
     pub(super) fn arranged(&mut self, shape: &Dims) -> Operand {
         let axes = self.axes(shape.len());
-        let (mut stored, mut back) = (*shape, *shape);
-        for (i, &axis) in axes.iter().enumerate() {
-            stored[i] = shape[axis];
-            back[axis] = i;
-        }
+        let stored = Dims::from_fn(shape.len(), |i| shape[axes[i]]);
+        let mut back = axes.clone();
+        axes.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
         match self.below(4) {
             0 => floats(shape),
             1 => floats(&stored).view(|l| l.permute(&back)),
@@ -295,12 +293,8 @@ impl Draw {
                 floats(&more).view(|l| l.slice(axis, before, size)?.permute(&back))
             }
             _ => {
-                let mut fewer = *shape;
-                (0..fewer.len()).for_each(|axis| {
-                    if self.flip() {
-                        fewer[axis] = 1;
-                    }
-                });
+                let fewer =
+                    Dims::from_fn(shape.len(), |axis| if self.flip() { 1 } else { shape[axis] });
                 floats(&fewer).view(|l| l.broadcast_to(shape))
             }
         }
@@ -308,10 +302,9 @@ impl Draw {
 
     /// Floats that broadcast to `shape`, with any strides.
     pub(super) fn part(&mut self, shape: &[usize]) -> Operand {
-        let mut part = Dims::new(&shape[self.below(shape.len() + 1)..]);
-        for size in part.iter_mut() {
-            *size = if self.below(3) == 0 { 1 } else { *size };
-        }
+        let part = &shape[self.below(shape.len() + 1)..];
+        let part =
+            Dims::from_fn(part.len(), |axis| if self.below(3) == 0 { 1 } else { part[axis] });
         self.arranged(&part)
     }
 
@@ -333,13 +326,14 @@ impl Draw {
 
     /// An absurd shape.
     pub(super) fn absurd_dims(&mut self) -> Dims {
-        let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 1)][self.below(7)];
+        let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 4)][self.below(7)];
         Dims::new(&(0..rank).map(|_| self.absurd_size()).collect::<Vec<_>>())
     }
 
     /// Any layout, of an absurd shape.
     pub(super) fn absurd_layout(&mut self) -> Layout {
-        let dtype = [DType::F32, DType::F32, DType::F32, DType::I32, DType::U8][self.below(5)];
+        let others = DType::ALL.len();
+        let dtype = *DType::ALL.get(self.below(2 * others)).unwrap_or(&DType::F32);
         let layout = Layout::contiguous(dtype, self.absurd_dims());
         match (self.below(4), layout.rank()) {
             (0, rank @ 1..) => {

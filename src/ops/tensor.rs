@@ -9,7 +9,7 @@ use super::Op;
 use super::gradient::Log;
 use crate::error::Error;
 use crate::host::{Element, HostTensor};
-use crate::layout::{DType, Dims, Layout, MAX_RANK};
+use crate::layout::{DType, Dims, Layout};
 use crate::op::OpError;
 use smallvec::SmallVec;
 use std::fmt;
@@ -201,8 +201,9 @@ impl Tensor {
 pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
         let message = format!(
-            "{values:?} has {} dimensions, but at most {MAX_RANK} are supported",
-            values.len()
+            "{values:?} has {} dimensions, but at most {} are supported",
+            values.len(),
+            Dims::MAX_LEN
         );
         OpError::new(op, message).into()
     })

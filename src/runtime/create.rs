@@ -2,16 +2,17 @@
 
 use super::Runtime;
 use crate::error::Error;
-use crate::host::{Element, HostTensor};
+use crate::host::{HostTensor, Literal};
 use crate::ops::{Distribution, Fill, Op, Random, Tensor, dims};
 use std::ops::Range;
 
 impl Runtime<Op, HostTensor> {
-    /// A tensor of these elements, in row-major order; see [`Runtime::put`].
+    /// A tensor of these elements, in row-major order; see [`Runtime::put`]. Numbers without a suffix are `f32` or `i32`.
+    /// For `f64`, put a [`HostTensor::new`].
     ///
     /// # Errors
     /// If the number of elements does not match the shape.
-    pub fn tensor<T: Element>(&self, shape: &[usize], elements: Vec<T>) -> Result<Tensor, Error> {
+    pub fn tensor<T: Literal>(&self, shape: &[usize], elements: Vec<T>) -> Result<Tensor, Error> {
         self.put(HostTensor::new(dims("put", shape)?, elements)?)
     }
 }

@@ -84,7 +84,8 @@ impl Case {
                 let (dtype, rank) = (operand.seen.dtype(), stored.len());
                 let turned = number % 2 == 1 && rank >= 2 && dtype == DType::F32;
                 if turned {
-                    stored.swap(rank - 2, rank - 1);
+                    let [rows, columns] = [stored[rank - 2], stored[rank - 1]];
+                    stored = stored.with(rank - 2, columns).with(rank - 1, rows);
                 }
                 let watched = dtype == DType::F32 && alone.is_none_or(|only| only == Some(i));
                 let host = numbers.host(&stored, dtype, operand.values);

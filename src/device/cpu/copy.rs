@@ -1,7 +1,7 @@
 //! Packing what lies anyhow, shared among threads.
 
 use super::split::{PIECE, pieces};
-use crate::device::pack;
+use crate::device::pack::{self, by_size};
 use crate::device::walk::Walk;
 use crate::layout::Layout;
 
@@ -12,9 +12,11 @@ pub fn strided<T: Copy + Send + Sync>(out: &mut [T], x: &[T], layout: &Layout) {
     pieces(out, PIECE, work, |i, part| pack::part(part, x, &walk, i * PIECE));
 }
 
-/// The elements of `layout` in row-major order. `elements` starts with the first one.
-pub fn packed<T: Copy + Default + Send + Sync>(elements: &[T], layout: &Layout) -> Vec<T> {
-    let mut out = vec![T::default(); layout.elements()];
-    strided(&mut out, elements, layout);
-    out
+/// Fills `out` with the elements of `layout` in row-major order, whatever their type. `x` starts with the first one.
+pub fn packed(out: &mut [u8], x: &[u8], layout: &Layout) {
+    if !out.is_empty() {
+        by_size!(layout.dtype(), Word => {
+            strided::<Word>(bytemuck::cast_slice_mut(out), bytemuck::cast_slice(x), layout);
+        });
+    }
 }

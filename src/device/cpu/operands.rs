@@ -1,7 +1,7 @@
 //! The operands of a run, as slices.
 
 use super::region::{Exclusive, Region, Shared};
-use super::{Kernels, bytes_of};
+use super::{Kernels, elements, elements_mut, words_of};
 use crate::device::{Call, DeviceError, Place};
 use crate::layout::Layout;
 use bytemuck::Pod;
@@ -27,7 +27,7 @@ impl<'a> Operands<'a> {
         region: &'a mut Region,
     ) -> Result<Self, DeviceError> {
         let ranges = |places: &[Place]| {
-            places.iter().map(bytes_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
+            places.iter().map(words_of).collect::<Result<SmallVec<[Range<u64>; 6]>, _>>()
         };
         // Old values of in-place outputs are found in the outputs.
         let mut shared = ranges(call.inputs)?;
@@ -64,12 +64,13 @@ impl<'a> Operands<'a> {
     }
 
     /// The elements of an input. Empty for what is updated in place: its old value is in the output.
+    /// Those of a [`DType::Bool`](crate::DType::Bool) are read as `u8`: they are 0 or 1.
     ///
     /// # Panics
-    /// If there are fewer inputs.
+    /// If there are fewer inputs, or its bytes are no elements of this type.
     #[must_use]
     pub fn read<T: Pod>(&self, i: usize) -> &'a [T] {
-        bytemuck::cast_slice(self.read[i])
+        elements(self.read[i], &self.inputs[i])
     }
 
     /// The elements of the first inputs, all floats.
@@ -82,11 +83,12 @@ impl<'a> Operands<'a> {
     }
 
     /// The elements of an output, once.
+    /// Those of a [`DType::Bool`](crate::DType::Bool) are written as `u8`: 0 or 1, or reading them is an error.
     ///
     /// # Panics
-    /// If there are fewer outputs.
+    /// If there are fewer outputs, or its bytes are no elements of this type.
     pub fn write<T: Pod>(&mut self, i: usize) -> &'a mut [T] {
-        bytemuck::cast_slice_mut(std::mem::take(&mut self.write[i]))
+        elements_mut(std::mem::take(&mut self.write[i]), &self.outputs[i])
     }
 
     /// The elements of the first outputs, all floats, once.
@@ -99,6 +101,10 @@ impl<'a> Operands<'a> {
 
     /// The workspace, once: as many bytes as were asked for, with anything in them.
     pub fn workspace<T: Pod>(&mut self) -> &'a mut [T] {
-        bytemuck::cast_slice_mut(std::mem::take(&mut self.workspace))
+        match std::mem::take(&mut self.workspace) {
+            // Nowhere, and so not where elements of this type would be.
+            [] => &mut [],
+            words => bytemuck::cast_slice_mut(words),
+        }
     }
 }

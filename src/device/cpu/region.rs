@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 
 /// A piece of memory is made of these; a kernel sees them as the elements they are.
-type Word = u32;
+pub(super) type Word = u32;
 
 /// Bytes of a word: every range lent out starts and ends at a multiple of it.
 pub(super) const WORD: u64 = size_of::<Word>() as u64;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::device::conformance::Rig;
 use crate::device::conformance::samples::{assert_same_bits, tasks};
+use crate::layout::DType;
 use crate::ops::{Fill, Op};
 
 #[test]

@@ -110,11 +110,6 @@ impl Gpu {
     pub(crate) fn range_of(&self, place: &Place) -> Result<Range<u64>, DeviceError> {
         let Place { storage, layout } = place;
         let element = layout.dtype().bytes() as u64;
-        if element != 4 {
-            return Err(DeviceError::new(format!(
-                "cuda has no tensors of raw bytes such as {layout}"
-            )));
-        }
         if !storage.is_multiple_of(element) {
             return Err(DeviceError::new(format!(
                 "{layout} is at byte {storage}, which is no multiple of its elements' {element} bytes"

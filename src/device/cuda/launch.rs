@@ -23,7 +23,12 @@ impl Ptr {
 
     /// Whether sixteen bytes may be loaded from there at once.
     pub(crate) const fn is_aligned(self) -> bool {
-        self.0.is_multiple_of(16)
+        self.is_aligned_to(16)
+    }
+
+    /// Whether it is a multiple of so many bytes.
+    pub(crate) const fn is_aligned_to(self, bytes: u64) -> bool {
+        self.0.is_multiple_of(bytes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Small values on their way to the host: nobody waits for them, and the device is given more work meanwhile.
 
 use super::fault::{self, Fault};
+use super::fetched::Fetched;
 use super::gpu::Gpu;
 use super::pinned::{Piece, Pool};
 use crate::device::{DeviceError, Place};
@@ -29,7 +30,7 @@ pub(super) struct Reads {
 
 struct Read {
     piece: Piece,
-    /// Of the words from the first to the last element.
+    /// From the first to the last element.
     bytes: usize,
     layout: Layout,
 }
@@ -42,21 +43,21 @@ impl Reads {
     /// Starts to copy a tensor, as it is once all that was given before is done. `false` if it is too large, or
     /// too many are on their way.
     pub(super) fn start(&mut self, gpu: &Gpu, from: &Place) -> Result<bool, DeviceError> {
-        let bytes = size_of::<u32>() * (from.layout.span() - from.layout.offset());
+        let source = gpu.span_of(from)?;
+        let bytes = source.bytes() as usize;
         if bytes > PIECE - VALUE {
             return Ok(false);
         }
         let Some(mut piece) = self.pool.try_take()? else { return Ok(false) };
-        piece.fetch(gpu.span_of(from)?, VALUE..VALUE + bytes)?;
+        piece.fetch(source, VALUE..VALUE + bytes)?;
         piece.fetch(gpu.memory().faults(), FAULT)?;
         piece.lend()?;
         self.awaited.push_back(Read { piece, bytes, layout: from.layout });
         Ok(true)
     }
 
-    /// The oldest value, if the device is done with it: its words from the first to the last element, and how
-    /// they lie. A fault that kernels found before is an error.
-    pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<(Vec<u32>, Layout), DeviceError>> {
+    /// The oldest value, if the device is done with it. A fault that kernels found before is an error.
+    pub(super) fn take(&mut self, gpu: &Gpu) -> Option<Result<Fetched, DeviceError>> {
         match self.awaited.front()?.piece.is_back() {
             Ok(false) => None,
             Ok(true) => self.awaited.pop_front().map(|oldest| self.value(gpu, oldest)),
@@ -72,13 +73,15 @@ impl Reads {
         &mut self,
         gpu: &Gpu,
         Read { mut piece, bytes, layout }: Read,
-    ) -> Result<(Vec<u32>, Layout), DeviceError> {
+    ) -> Result<Fetched, DeviceError> {
         let mut fault = Fault::default();
         bytemuck::bytes_of_mut(&mut fault).copy_from_slice(piece.read(FAULT)?);
-        let mut words = vec![0u32; bytes / size_of::<u32>()];
-        bytemuck::cast_slice_mut(&mut words).copy_from_slice(piece.read(VALUE..VALUE + bytes)?);
+        let all = Fetched::new(&layout, |all| {
+            all.copy_from_slice(piece.read(VALUE..VALUE + bytes)?);
+            Ok(())
+        });
         self.pool.put_back(piece);
         fault::tell(gpu, &fault)?;
-        Ok((words, layout))
+        all
     }
 }

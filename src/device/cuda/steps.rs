@@ -46,7 +46,7 @@ pub(crate) struct Steps<const K: usize> {
 unsafe impl<const K: usize> Parameter for Steps<K> {}
 
 impl<const K: usize> Steps<K> {
-    /// The innermost loop in units of `width` elements: 1, or 4 if they are [`in_fours`].
+    /// Of a walk of at most [`MAX_RANK`] loops: what takes more is refused, or done in parts. The innermost loop in units of `width` elements: 1, or 4 if they are [`in_fours`].
     pub(crate) fn new(walk: &Walk<K>, width: usize) -> Self {
         let mut all = Self {
             sizes: [Divider::new(1); MAX_RANK],
@@ -54,7 +54,7 @@ impl<const K: usize> Steps<K> {
             loops: walk.loops().len() as u32,
             width: width as u32,
         };
-        for (i, (size, steps)) in walk.loops().rev().enumerate() {
+        for (i, (size, steps)) in walk.loops().iter().rev().enumerate() {
             let unit = if i == 0 { width } else { 1 };
             all.sizes[i] = Divider::new(size / unit);
             all.steps[i] = steps.map(|step| (step * unit) as u64);
@@ -72,7 +72,7 @@ pub(crate) fn in_fours<const K: usize>(walk: &Walk<K>, addresses: [Ptr; K]) -> b
             0 => true,
             1 => {
                 addresses[k].is_aligned()
-                    && walk.loops().rev().skip(1).all(|(_, steps)| steps[k] % 4 == 0)
+                    && walk.loops().iter().rev().skip(1).all(|(_, steps)| steps[k] % 4 == 0)
             }
             _ => false,
         })

@@ -140,7 +140,7 @@ impl Definition for BatchNorm {
     fn draw(&self, draw: &mut Draw) -> Sample {
         let mut shape = draw.shape(2, 4);
         if shape.elements() == 0 {
-            shape[1] = 0;
+            shape = shape.with(1, 0);
         }
         let op = Self { momentum: [0.0, 0.1, 1.0][draw.below(3)], eps: draw_eps(draw) };
         Sample::new(op, draw_operands(draw, shape))

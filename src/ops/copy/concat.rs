@@ -1,4 +1,5 @@
 use super::{cpu, row};
+use crate::device::pack::by_size;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -113,10 +114,11 @@ impl Definition for Concat {
 
 impl Kernel for Concat {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        // As 32-bit words, whatever the dtype.
-        let part = |i| (run.read::<u32>(i), row(run.input(i), self.axis));
-        let parts: SmallVec<[_; 8]> = (0..run.inputs()).map(part).collect();
-        cpu::concat(run.write(0), &parts);
+        by_size!(run.output(0).dtype(), Word => {
+            let part = |i| (run.read::<Word>(i), row(run.input(i), self.axis));
+            let parts: SmallVec<[_; 8]> = (0..run.inputs()).map(part).collect();
+            cpu::concat(run.write(0), &parts);
+        });
         Ok(())
     }
 

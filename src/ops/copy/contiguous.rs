@@ -71,8 +71,7 @@ impl Definition for Contiguous {
 
 impl Kernel for Contiguous {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        // As 32-bit words, whatever the dtype.
-        device::cpu::copy::strided(run.write::<u32>(0), run.read(0), run.input(0));
+        device::cpu::copy::packed(run.write(0), run.read(0), run.input(0));
         Ok(())
     }
 

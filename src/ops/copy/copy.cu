@@ -1,4 +1,7 @@
-// Copying elements. All have four bytes and are copied as words, so that no bit changes.
+// Copying elements as unsigned integers of their size, so that no bit changes. Most are words.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
 
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 
@@ -12,6 +15,22 @@ KERNEL copy_packed(u32 *y, const u32 *x, u64 count) { map_packed(y, Inputs<1, u3
 KERNEL copy_strided(u32 *y, const u32 *x, u64 units, Walk<1> walk)
 {
     map_strided(y, Inputs<1, u32>{{x}}, walk, units, Same());
+}
+
+// The same for elements of `size` bytes: 1, 2 or 8.
+KERNEL copy_each(void *y, const void *x, u64 count, Walk<1> walk, u32 size)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    u64 at[1];
+    locate(walk, (Index)i, at);
+    if (size == 1) {
+        ((u8 *)y)[i] = ((const u8 *)x)[at[0]];
+    } else if (size == 2) {
+        ((u16 *)y)[i] = ((const u16 *)x)[at[0]];
+    } else {
+        ((u64 *)y)[i] = ((const u64 *)x)[at[0]];
+    }
 }
 
 // Rows and columns of the tiles of a transposition.
@@ -48,35 +67,51 @@ KERNEL copy_turned(u32 *y, const u32 *x, Turn of)
             y[at[1] + (rows + i) * of.row + columns + lane] = tile[lane][i];
 }
 
-// Copies rows of `x` to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of `width`.
-KERNEL copy_rows(u32 *y, const u32 *x, u64 units, Divider length, u64 pitch, u32 width)
+// One unit of `width` bytes: 16, 4 or 1.
+__device__ inline void copy_unit(u8 *y, const u8 *x, u32 width)
+{
+    if (width == 16) {
+        store_four((u32 *)y, load_four((const u32 *)x));
+    } else if (width == 4) {
+        *(u32 *)y = *(const u32 *)x;
+    } else {
+        *y = *x;
+    }
+}
+
+__device__ inline void zero_unit(u8 *y, u32 width)
+{
+    if (width == 16) {
+        store_four((u32 *)y, Four<u32>{{0, 0, 0, 0}});
+    } else if (width == 4) {
+        *(u32 *)y = 0;
+    } else {
+        *y = 0;
+    }
+}
+
+// Copies rows of `x` to rows of `y` that are `pitch` apart. `length` and `pitch` are in units of `width` bytes.
+KERNEL copy_rows(u8 *y, const u8 *x, u64 units, Divider length, u64 pitch, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
     Index row = (Index)i;
     u64 along = take_remainder(row, length);
-    if (width == 4) {
-        store_four(y + (row * pitch + along) * 4, load_four(x + i * 4));
-    } else {
-        y[row * pitch + along] = x[i];
-    }
+    copy_unit(y + (row * pitch + along) * width, x + i * width, width);
 }
 
 // Pads every `length` units of `x` with `before` units of zeros in front, and more behind: `whole` in all.
-KERNEL pad(u32 *y, const u32 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
+KERNEL pad(u8 *y, const u8 *x, u64 units, Divider whole, u64 before, u64 length, u32 width)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
     Index row = (Index)i;
     // Wraps around before the row, and so is above its length.
     u64 along = take_remainder(row, whole) - before;
-    bool inside = along < length;
-    if (width == 4) {
-        Four<u32> four = {{0, 0, 0, 0}};
-        if (inside) four = load_four(x + (row * length + along) * 4);
-        store_four(y + i * 4, four);
+    if (along < length) {
+        copy_unit(y + i * width, x + (row * length + along) * width, width);
     } else {
-        y[i] = inside ? x[row * length + along] : 0;
+        zero_unit(y + i * width, width);
     }
 }
 

@@ -1,15 +1,22 @@
 //! Copying elements.
 
 use crate::device::cpu::split::{PIECE, pieces};
+use bytemuck::Zeroable;
 
 /// Pads every `row` elements of `x` with `before` zeros in front and `after` behind.
-pub fn pad(out: &mut [f32], x: &[f32], row: usize, before: usize, after: usize) {
+pub fn pad<T: Zeroable + Copy + Send + Sync>(
+    out: &mut [T],
+    x: &[T],
+    row: usize,
+    before: usize,
+    after: usize,
+) {
     let whole = before + row + after;
     let work = out.len();
     pieces(out, whole, work, |i, out| {
-        out[..before].fill(0.0);
+        out[..before].fill(T::zeroed());
         out[before..before + row].copy_from_slice(&x[i * row..][..row]);
-        out[before + row..].fill(0.0);
+        out[before + row..].fill(T::zeroed());
     });
 }
 

@@ -4,11 +4,14 @@
 
 use super::row;
 use crate::device::cuda::launch::TILE;
-use crate::device::cuda::steps::{Divider, Steps, in_fours, width};
+use crate::device::cuda::steps::{Divider, Steps, in_fours};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr};
 use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
-use crate::layout::{DType, Dims, Layout};
+use crate::layout::{Layout, MAX_RANK};
+
+/// Bytes of a word: the elements of this size are copied in more ways than others.
+const WORD: usize = size_of::<u32>();
 
 pub(super) static FAMILY: Family = Family::new("copy", include_str!("copy.cu"));
 
@@ -23,14 +26,20 @@ pub(in crate::ops) unsafe fn copy(
     x: Ptr,
     layout: &Layout,
 ) -> Result<(), DeviceError> {
-    let count = layout.elements() as u64;
+    let (count, size) = (layout.elements(), layout.dtype().bytes());
     if count == 0 {
         return Ok(());
     }
     if layout.is_contiguous() {
-        let grid = Grid::of_blocks(count.div_ceil(TILE));
-        // SAFETY: the kernel's parameters; it writes and reads `count` elements, which are there as the caller promises.
-        return unsafe { gpu.launch(FAMILY.kernel("copy_packed"), grid, &[&out, &x, &count]) };
+        let bytes = count * size;
+        if width([out, x], [bytes]) == 1 {
+            // SAFETY: one row of all bytes.
+            return unsafe { rows(gpu, out, x, bytes, [bytes, bytes]) };
+        }
+        let words = (bytes / WORD) as u64;
+        let grid = Grid::of_blocks(words.div_ceil(TILE));
+        // SAFETY: the kernel's parameters; it writes and reads all the words, which are there as the caller promises.
+        return unsafe { gpu.launch(FAMILY.kernel("copy_packed"), grid, &[&out, &x, &words]) };
     }
     if let Some((turn, tiles)) = Turn::new(layout) {
         let grid = Grid::of_blocks(tiles);
@@ -39,11 +48,48 @@ pub(in crate::ops) unsafe fn copy(
         return unsafe { gpu.launch(kernel, grid, &[&out, &x, &turn]) };
     }
     let walk = Walk::new(layout.shape(), [layout.strides()]);
-    let width = if out.is_aligned() && in_fours(&walk, [x]) { 4 } else { 1 };
+    let (outer, inner) = walk.split_at_most(MAX_RANK);
+    let each: usize = inner.loops().iter().map(|(size, _)| size).product();
+    let [step] = outer.steps();
+    let mut outcome = Ok(());
+    outer.runs(0, count / each, |i, len, [at]| {
+        for j in 0..len {
+            let out = out.plus(((i + j) * each * size) as u64);
+            let x = x.plus(((at + j * step) * size) as u64);
+            if outcome.is_ok() {
+                // SAFETY: a part of the elements, and the part of `out` where they go.
+                outcome = unsafe { strided(gpu, out, x, &inner, size) };
+            }
+        }
+    });
+    outcome
+}
+
+/// Copies the elements of a walk of at most [`MAX_RANK`] loops, of `size` bytes each.
+///
+/// # Safety
+/// As for [`copy`].
+unsafe fn strided(
+    gpu: &mut Gpu,
+    out: Ptr,
+    x: Ptr,
+    walk: &Walk<1>,
+    size: usize,
+) -> Result<(), DeviceError> {
+    let count = walk.loops().iter().map(|&(size, _)| size as u64).product::<u64>();
+    if size != WORD {
+        let kernel = FAMILY.counting("copy_each", count);
+        let parameters: [&dyn Parameter; 5] =
+            [&out, &x, &count, &Steps::new(walk, 1), &(size as u32)];
+        // SAFETY: the kernel's parameters; it writes `count` elements of so many bytes, and reads them within the
+        // layout. Storages begin at multiples of an element's size.
+        return unsafe { gpu.launch(kernel, Grid::of_threads(count), &parameters) };
+    }
+    let width = if out.is_aligned() && in_fours(walk, [x]) { 4 } else { 1 };
     let units = count / width as u64;
-    let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(&walk, width)];
+    let parameters: [&dyn Parameter; 4] = [&out, &x, &units, &Steps::new(walk, width)];
     let kernel = FAMILY.counting("copy_strided", units);
-    // SAFETY: the kernel's parameters; it writes `count` elements, and reads them within `layout`.
+    // SAFETY: the kernel's parameters; it writes `count` elements, and reads them within the layout.
     unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
 }
 
@@ -71,7 +117,10 @@ impl Turn {
     fn new(layout: &Layout) -> Option<(Self, u64)> {
         let packed = Layout::contiguous(layout.dtype(), *layout.shape());
         let walk = Walk::new(layout.shape(), [layout.strides(), packed.strides()]);
-        let mut loops: Vec<(usize, [usize; 2])> = walk.loops().collect();
+        let mut loops = walk.loops().to_vec();
+        if layout.dtype().bytes() != WORD || loops.len() > MAX_RANK {
+            return None;
+        }
         let (columns, [pitch, _]) = loops.pop()?;
         let at = loops.iter().position(|&(_, [step, _])| step == 1)?;
         let (rows, [_, row]) = loops.remove(at);
@@ -81,7 +130,7 @@ impl Turn {
         let sizes: Vec<usize> = loops.iter().map(|&(size, _)| size).collect();
         let [x, y]: [Vec<usize>; 2] =
             [0, 1].map(|k| loops.iter().map(|(_, steps)| steps[k]).collect());
-        let outer = Walk::new(&Dims::new(&sizes), [&Dims::new(&x), &Dims::new(&y)]);
+        let outer = Walk::new(&sizes, [&x, &y]);
         let tiles = [columns.div_ceil(SIDE), rows.div_ceil(SIDE)];
         let count = tiles[0] as u64 * tiles[1] as u64 * sizes.iter().product::<usize>() as u64;
         let turn = Self {
@@ -110,21 +159,15 @@ pub(super) fn pad(
     axis: usize,
     before: usize,
 ) -> Result<(), DeviceError> {
-    let [length, whole] = [x, y].map(|place| row(&place.layout, axis));
-    let before = before * row(&y.layout, axis + 1);
+    let size = y.layout.dtype().bytes();
+    let [length, whole] = [x, y].map(|place| row(&place.layout, axis) * size);
+    let before = before * row(&y.layout, axis + 1) * size;
     let (out, x) = (gpu.first(y), gpu.first(x));
     let width = width([out, x], [length, whole, before]);
-    let units = y.layout.elements() as u64 / width;
-    let [length, before] = [length, before].map(|n| n as u64 / width);
-    let parameters: [&dyn Parameter; 7] = [
-        &out,
-        &x,
-        &units,
-        &Divider::new(whole / width as usize),
-        &before,
-        &length,
-        &(width as u32),
-    ];
+    let units = y.layout.bytes() / width as u64;
+    let [length, before] = [length, before].map(|bytes| (bytes / width) as u64);
+    let parameters: [&dyn Parameter; 7] =
+        [&out, &x, &units, &Divider::new(whole / width), &before, &length, &(width as u32)];
     let kernel = FAMILY.counting("pad", units);
     // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads rows of `length` units, as many as `x`
     // has.
@@ -138,29 +181,55 @@ pub(super) fn concat(
     parts: &[Place],
     axis: usize,
 ) -> Result<(), DeviceError> {
-    let pitch = row(&y.layout, axis);
-    let mut out = gpu.first(y);
+    let row_bytes = |layout: &Layout| row(layout, axis) * layout.dtype().bytes();
+    let (mut out, pitch) = (gpu.first(y), row_bytes(&y.layout));
     for part in parts {
-        let (x, length) = (gpu.first(part), row(&part.layout, axis));
-        let width = width([out, x], [length, pitch, 0]);
-        let units = part.layout.elements() as u64 / width;
-        if units > 0 {
-            let parameters: [&dyn Parameter; 6] = [
-                &out,
-                &x,
-                &units,
-                &Divider::new(length / width as usize),
-                &(pitch as u64 / width),
-                &(width as u32),
-            ];
-            let kernel = FAMILY.counting("copy_rows", units);
-            // SAFETY: the kernel's parameters; it reads all `units` of the part, and writes them to the rows of `y`,
-            // each of which has room for `length` elements from `out` on.
-            unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters)? };
-        }
-        out = out.plus((length * DType::F32.bytes()) as u64);
+        let (x, length) = (gpu.first(part), row_bytes(&part.layout));
+        // SAFETY: all of the part, and the rows of `y`, each of which has room for `length` bytes from `out` on.
+        unsafe { rows(gpu, out, x, part.layout.bytes() as usize, [length, pitch])? };
+        out = out.plus(length as u64);
     }
     Ok(())
+}
+
+/// Copies `bytes` bytes: rows of `length` of them, to rows that are `pitch` apart.
+///
+/// # Safety
+/// The bytes are those of an operand of the run at hand, and there is room for the rows at `out`, in an output or the
+/// workspace.
+unsafe fn rows(
+    gpu: &mut Gpu,
+    out: Ptr,
+    x: Ptr,
+    bytes: usize,
+    [length, pitch]: [usize; 2],
+) -> Result<(), DeviceError> {
+    let width = width([out, x], [length, pitch]);
+    let units = (bytes / width) as u64;
+    if units == 0 {
+        return Ok(());
+    }
+    let parameters: [&dyn Parameter; 6] = [
+        &out,
+        &x,
+        &units,
+        &Divider::new(length / width),
+        &((pitch / width) as u64),
+        &(width as u32),
+    ];
+    let kernel = FAMILY.counting("copy_rows", units);
+    // SAFETY: the kernel's parameters; it reads all `units`, and writes them to the rows, which are there as the caller
+    // promises.
+    unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
+}
+
+/// How many bytes may go at once: 16, 4 or 1.
+fn width<const N: usize>(addresses: [Ptr; 2], lengths: [usize; N]) -> usize {
+    let fits = |width: &usize| {
+        addresses.iter().all(|address| address.is_aligned_to(*width as u64))
+            && lengths.iter().all(|length| length.is_multiple_of(*width))
+    };
+    [16, WORD].into_iter().find(fits).unwrap_or(1)
 }
 
 /// Sets all elements to `value`.

@@ -1,4 +1,5 @@
 use super::{cpu, row};
+use crate::device::pack::by_size;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -10,7 +11,7 @@ use crate::ops::samples::{Draw, SHAPES, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous.
+/// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous, of any dtype; of a bool, zero is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pad {
     /// Which dimension.
@@ -25,7 +26,7 @@ impl Tensor {
     /// Pads with zeros along `axis`, before and after.
     ///
     /// # Errors
-    /// If there is no such axis, or it does not hold floats.
+    /// If there is no such axis, or the result is too large.
     pub fn pad(&self, axis: usize, before: usize, after: usize) -> Result<Self, Error> {
         Self::call1(Pad { axis, before, after }, &[self])
     }
@@ -37,7 +38,7 @@ impl Definition for Pad {
     }
 
     fn inputs(&self) -> Inputs {
-        Inputs::Each(const { &[Input::packed("x")] })
+        Inputs::Each(const { &[Input::any_packed("x")] })
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
@@ -46,7 +47,7 @@ impl Definition for Pad {
         let size = before.checked_add(x.shape()[axis]).and_then(|size| size.checked_add(after));
         let size =
             size.ok_or_else(|| format!("x {x} padded by {before} and {after} is too large"))?;
-        Ok(smallvec![fresh(FLOAT, x.shape().with(axis, size))?])
+        Ok(smallvec![fresh(x.dtype(), x.shape().with(axis, size))?])
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -87,9 +88,13 @@ impl Definition for Pad {
 
 impl Kernel for Pad {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let ([x], [y], layout) = (run.floats(), run.outputs(), run.input(0));
+        let layout = run.input(0);
         let inner = row(layout, self.axis + 1);
-        cpu::pad(y, x, row(layout, self.axis), self.before * inner, self.after * inner);
+        let [length, before, after] =
+            [row(layout, self.axis), self.before * inner, self.after * inner];
+        by_size!(layout.dtype(), Word => {
+            cpu::pad::<Word>(run.write(0), run.read(0), length, before, after);
+        });
         Ok(())
     }
 

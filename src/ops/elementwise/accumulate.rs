@@ -2,7 +2,7 @@ use super::cpu;
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::{Output, Outputs};
-use crate::ops::check::Fault;
+use crate::ops::check::{Fault, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
@@ -27,6 +27,7 @@ impl Definition for Accumulate {
         if x.shape() != acc.shape() {
             return Err(format!("x is {x}, expected {acc} like acc"));
         }
+        walkable_as(x.shape(), [("x", x)])?;
         Ok(smallvec![Output::InPlace { input: 0 }])
     }
 

@@ -46,7 +46,7 @@ pub(super) fn map<const K: usize>(
     });
     let addresses = operands.map(|x| gpu.first(x));
     let (out, count) = (gpu.first(y), y.layout.elements() as u64);
-    let strides: [_; K] = std::array::from_fn(|k| layouts[k].strides());
+    let strides: [&[usize]; K] = std::array::from_fn(|k| &**layouts[k].strides());
     let walk = Walk::new(y.layout.shape(), strides);
     let width = if out.is_aligned() && in_fours(&walk, addresses) { 4 } else { 1 };
     let (units, steps) = (count / width as u64, Steps::new(&walk, width));

@@ -117,7 +117,7 @@ impl Definition for LayerNorm {
         let last = shape.len() - 1;
         // A row must have elements to have a mean.
         if !shape[..last].contains(&0) {
-            shape[last] = shape[last].max(1);
+            shape = shape.with(last, shape[last].max(1));
         }
         // Small enough to matter, large enough that nothing is divided by nearly nothing.
         let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };

@@ -4,7 +4,7 @@ mod matrixmultiply;
 
 use self::matrixmultiply::{Operand, matmul_batched};
 use crate::device::walk::Walk;
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 
 /// `y [.., m, n] = a [.., m, k] * b [.., k, n]`.
 pub fn product(
@@ -19,25 +19,21 @@ pub fn product(
     if out.is_empty() || k == 0 {
         return out.fill(0.0);
     }
-    let lead = Dims::new(&y.shape()[..outer]);
-    // The strides of an operand's rows and columns, and those of its leading dimensions when broadcast to those of `y`.
+    // The strides of an operand with its leading dimensions broadcast to those of `y`.
     let strides = |layout: &Layout| {
         let own = layout.rank() - 2;
         let shape = layout.shape();
-        let mut full = Dims::new(y.shape());
-        full[outer..].copy_from_slice(&shape[own..]);
+        let full = y.shape().with(outer, shape[own]).with(outer + 1, shape[own + 1]);
         let layout = layout.broadcast_to(&full).expect("leading dimensions that broadcast");
-        (
-            layout.strides()[outer],
-            layout.strides()[outer + 1],
-            Dims::new(&layout.strides()[..outer]),
-        )
+        *layout.strides()
     };
-    let (row_a, column_a, lead_a) = strides(layout_a);
-    let (row_b, column_b, lead_b) = strides(layout_b);
-    let walk = Walk::new(&lead, [&lead_a, &lead_b]);
+    let (strides_a, strides_b) = (strides(layout_a), strides(layout_b));
+    let [row_a, column_a, row_b, column_b] =
+        [strides_a[outer], strides_a[outer + 1], strides_b[outer], strides_b[outer + 1]];
+    let lead = &y.shape()[..outer];
+    let walk = Walk::new(lead, [&strides_a[..outer], &strides_b[..outer]]);
     let [step_a, step_b] = walk.steps();
-    walk.runs(0, lead.elements(), |i, len, at| {
+    walk.runs(0, lead.iter().product(), |i, len, at| {
         let a = Operand {
             data: &a[at[0]..],
             batch_stride: step_a,

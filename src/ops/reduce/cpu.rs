@@ -4,13 +4,13 @@
 //! order. Number and size of chunks depend on the shape alone. Partial results are in the workspace, and are far
 //! smaller than the input.
 
-use super::Reduction;
+use super::{Reduction, walk_along};
 use crate::device::cpu::lanes::Lanes;
 use crate::device::cpu::math::larger;
 use crate::device::cpu::split::{PIECE, pieces};
 use crate::device::cpu::wide::widest;
 use crate::device::walk::Walk;
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 use std::ops::Range;
 
 /// Elements of a chunk, approximately.
@@ -23,7 +23,7 @@ const LEAST: usize = 128;
 const BLOCK: usize = 256;
 
 /// How a reduction is split up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Plan {
     /// Over the outputs.
     kept: Walk<1>,
@@ -40,15 +40,9 @@ struct Plan {
 
 impl Plan {
     fn new(layout: &Layout, axes: &[usize]) -> Self {
-        // Sizes and strides of the dimensions that are reduced, or of those that are kept.
+        // The dimensions that are reduced, or those that are kept.
         let only = |joined: bool| {
-            let (mut sizes, mut strides, mut rank) = (*layout.shape(), *layout.strides(), 0);
-            for axis in (0..layout.rank()).filter(|axis| axes.contains(axis) == joined) {
-                (sizes[rank], strides[rank]) = (layout.shape()[axis], layout.strides()[axis]);
-                rank += 1;
-            }
-            let sizes = Dims::new(&sizes[..rank]);
-            (Walk::new(&sizes, [&Dims::new(&strides[..rank])]), sizes.elements())
+            walk_along(layout, (0..layout.rank()).filter(|axis| axes.contains(axis) == joined))
         };
         let ((kept, outputs), (joined, count)) = (only(false), only(true));
         let side_by_side = kept.steps() == [1] && joined.steps() != [1];

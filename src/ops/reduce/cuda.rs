@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::Reduction;
+use super::{Reduction, walks};
 use crate::device::cuda::launch::THREADS;
 use crate::device::cuda::steps::{Steps, in_fours};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Scratch};
@@ -54,18 +54,7 @@ struct Plan {
 
 impl Plan {
     fn new(layout: &Layout, axes: &Dims) -> Self {
-        let (sizes, strides) = (layout.shape(), layout.strides());
-        let walk = |axes: &[usize]| {
-            let only =
-                |of: &Dims| Dims::new(&axes.iter().map(|&axis| of[axis]).collect::<Vec<_>>());
-            let (sizes, strides) = (only(sizes), only(strides));
-            (Walk::new(&sizes, [&strides]), sizes.elements())
-        };
-        let kept: Vec<usize> = (0..layout.rank()).filter(|axis| !axes.contains(axis)).collect();
-        let mut joined = axes.to_vec();
-        // By descending stride. Stride 0 comes first: the order of repeated elements does not matter.
-        joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
-        let ((kept, results), (joined, count)) = (walk(&kept), walk(&joined));
+        let [(kept, results), (joined, count)] = walks(layout, axes);
         let columns = kept.steps() == [1] && kept.run() >= 8 && joined.steps() != [1];
         // Blocks without chunks, and the fewest elements that are worth another block.
         let (blocks, least) =
@@ -127,9 +116,9 @@ pub(super) fn reduce(
     let (results, rows) = (plan.results as u64, [plan.kept, plan.joined]);
     let [kept, joined] = rows;
     let whole_steps =
-        |walk: &Walk<1>| walk.loops().all(|(size, [step])| size == 1 || step % 4 == 0);
+        |walk: &Walk<1>| walk.loops().iter().all(|(size, [step])| *size == 1 || step % 4 == 0);
     let outer_steps = |walk: &Walk<1>| {
-        walk.loops().rev().skip(1).all(|(size, [step])| size == 1 || step % 4 == 0)
+        walk.loops().iter().rev().skip(1).all(|(size, [step])| *size == 1 || step % 4 == 0)
     };
     if plan.columns {
         let fours = in_fours(&kept, [x]) && whole_steps(&joined) && outer_steps(&kept);

@@ -71,10 +71,8 @@ impl Definition for Permute {
     }
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
-        let mut inverse = self.axes;
-        for (i, &axis) in self.axes.iter().enumerate() {
-            inverse[axis] = i;
-        }
+        let mut inverse = self.axes.to_vec();
+        self.axes.iter().enumerate().for_each(|(i, &axis)| inverse[axis] = i);
         Gradient::of_one(move |dy| dy.permute(&inverse))
     }
 

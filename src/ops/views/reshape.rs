@@ -71,20 +71,19 @@ impl Definition for Reshape {
 
     fn draw(&self, draw: &mut Draw) -> Sample {
         let from = draw.shape(0, 4);
-        let mut shape = from;
-        shape.reverse();
-        if draw.flip() {
-            shape = Dims::new(&[from.elements()]);
-        }
+        let shape = if draw.flip() { Dims::new(&[from.elements()]) } else { reversed(&from) };
         Sample::new(Self { shape }, [draw.packed(from)])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let mut shape = draw.absurd_dims();
+        let shape = draw.absurd_dims();
         let x = Layout::contiguous(FLOAT, shape);
-        shape.reverse();
-        (Self { shape }.into(), vec![x])
+        (Self { shape: reversed(&shape) }.into(), vec![x])
     }
+}
+
+fn reversed(shape: &[usize]) -> Dims {
+    Dims::from_fn(shape.len(), |axis| shape[shape.len() - 1 - axis])
 }
 
 impl Registered for Reshape {
