@@ -20,12 +20,12 @@ const ROUNDS: usize = 3;
 
 /// Nanoseconds per eviction with `n` candidates.
 fn measure(policy: PolicyKind, sqrt_sampling: bool, n: u64) -> f64 {
-    let mut settings = Settings::new((n + 1) * TENSOR);
-    settings.min_evict_bytes = 0;
+    let mut settings = Settings::default();
+    settings.min_evict_bytes = Some(0);
     let evictor = if sqrt_sampling { policy.build_sampled(1) } else { policy.build(1) };
-    let mut engine =
-        Engine::new(Sim::<Op, _>::cpu(), settings, evictor, CostModelKind::Bytes.build())
-            .expect("a sim reserves anything");
+    let sim = Sim::<Op, _>::cpu((n + 1) * TENSOR);
+    let mut engine = Engine::new(sim, settings, evictor, CostModelKind::Bytes.build())
+        .expect("the settings make sense");
     let elements = TENSOR as usize / 4;
     let zeros = HostTensor::zeros(remat::DType::F32, [elements]).expect("a small one");
     let mut last = engine.put(Arc::new(zeros));

@@ -7,7 +7,7 @@
 //!
 //! `cargo bench --features cuda --bench kernels`; with `-- small`, everything on a batch of 1.
 
-use remat::device::cuda::{Cuda, Options};
+use remat::device::cuda::{Context, Cuda, Options};
 use remat::device::{Call, Device, DeviceError, Place};
 use remat::op::{Operation as _, Output};
 use remat::ops::{
@@ -143,7 +143,6 @@ fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, Device
     let layouts_out: Vec<Layout> = outputs.iter().map(|place| place.layout).collect();
     let bytes = device.workspace(op, &layouts, &layouts_out);
     let workspace = place(bytes)..front;
-    device.reserve(front)?;
     for input in &inputs {
         let (dtype, elements) = (input.layout.dtype(), input.layout.elements());
         let host = match dtype {
@@ -174,7 +173,11 @@ fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, Device
 
 fn main() {
     let n = if std::env::args().any(|arg| arg == "small") { 1 } else { 64 };
-    let mut device = match Cuda::open(Options::default()) {
+    let open = || {
+        let gpu = Context::open(Options::default())?;
+        Cuda::of(&gpu, gpu.available_bytes()?)
+    };
+    let mut device = match open() {
         Ok(device) => device,
         Err(reason) => return println!("no GPU: {reason}"),
     };

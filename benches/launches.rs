@@ -13,7 +13,7 @@
 //! a GPU (feature `cuda`), the same on it, with the kernels it has.
 
 use remat::device::sim::{Sim, Speed};
-use remat::device::{Call, Device, DeviceError, Place, Took};
+use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::op::Operation as _;
 use remat::ops::{Op, Unary};
 use remat::{Builder, DType, HostTensor, Layout, Runtime};
@@ -35,8 +35,8 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(kernel: Duration) -> Self {
-        Self { sim: Sim::new(Speed::GPU), kernel, done: Instant::now() }
+    fn new(bytes: u64, kernel: Duration) -> Self {
+        Self { sim: Sim::new(bytes, Speed::GPU), kernel, done: Instant::now() }
     }
 }
 
@@ -55,8 +55,8 @@ impl Device for Stream {
         "stream"
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.sim.reserve(bytes)
+    fn memory(&self) -> Memory {
+        self.sim.memory()
     }
 
     fn layout_of(host: &HostTensor) -> Layout {
@@ -100,10 +100,13 @@ fn best(mut round: impl FnMut() -> Seconds) -> Seconds {
 }
 
 /// The launches alone.
-fn bare<D: Device<Op = Op, Host = HostTensor>>(mut device: D, elements: usize) -> Seconds {
+fn bare<D: Device<Op = Op, Host = HostTensor>>(
+    make: impl FnOnce(u64) -> Result<D, DeviceError>,
+    elements: usize,
+) -> Seconds {
     let layout = Layout::contiguous(DType::F32, [elements]);
     let bytes = layout.bytes().next_multiple_of(256);
-    device.reserve(2 * bytes).expect("there is memory");
+    let mut device = make(2 * bytes).expect("there is memory");
     let places = [0, bytes].map(|storage| Place { storage, layout });
     let zeros = HostTensor::zeros(DType::F32, [elements]).expect("the host has room");
     device.write(&zeros, places[0]).expect("there is a place for it");
@@ -132,7 +135,7 @@ fn bare<D: Device<Op = Op, Host = HostTensor>>(mut device: D, elements: usize) -
 
 /// The same through a runtime.
 fn chain<D: Device<Op = Op, Host = HostTensor>>(
-    make: impl FnOnce() -> D + Send + 'static,
+    make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
     elements: usize,
 ) -> Seconds {
     let builder: Builder = Runtime::builder().budget("256MiB");
@@ -170,26 +173,23 @@ fn main() {
     );
     for kernel in [1, 3, 5, 10] {
         let kernel = Duration::from_micros(kernel);
-        row(
-            &format!("simulated, kernels of {kernel:?}"),
-            bare(Stream::new(kernel), 1),
-            chain(move || Stream::new(kernel), 1),
-        );
+        let make = move |bytes| Ok(Stream::new(bytes, kernel));
+        row(&format!("simulated, kernels of {kernel:?}"), bare(make, 1), chain(make, 1));
     }
     gpu();
 }
 
 #[cfg(feature = "cuda")]
 fn gpu() {
-    use remat::device::cuda::{Cuda, Options};
+    use remat::device::cuda::{Context, Cuda, Options};
     for elements in [1 << 10, 1 << 16, 1 << 20] {
-        let open = || Cuda::<Op>::open(Options::default());
-        match (open(), open()) {
-            (Ok(first), Ok(second)) => {
+        match Context::open(Options::default()) {
+            Ok(gpu) => {
                 let name = format!("on the GPU, {elements} floats");
-                row(&name, bare(first, elements), chain(move || second, elements));
+                let bare = bare(|bytes| Cuda::<Op>::of(&gpu, bytes), elements);
+                row(&name, bare, chain(move |bytes| Cuda::<Op>::of(&gpu, bytes), elements));
             }
-            (Err(reason), _) | (_, Err(reason)) => return println!("no GPU: {reason}"),
+            Err(reason) => return println!("no GPU: {reason}"),
         }
     }
 }

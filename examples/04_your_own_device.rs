@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release --example 04_your_own_device`
 
-use remat::device::{Call, Device, DeviceError, Place, Took};
+use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::engine::{Engine, Settings};
 use remat::op::{OpError, Operation, Output, Outputs, smallvec};
 use remat::{CostModelKind, Layout, PolicyKind};
@@ -39,7 +39,6 @@ impl Operation for Text {
 }
 
 /// Memory is a vector.
-#[derive(Default)]
 struct Shelf(Vec<u8>);
 
 impl Shelf {
@@ -56,9 +55,8 @@ impl Device for Shelf {
         "shelf"
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.0 = vec![0; bytes as usize];
-        Ok(())
+    fn memory(&self) -> Memory {
+        Memory::arena(self.0.len() as u64)
     }
 
     fn layout_of(host: &String) -> Layout {
@@ -93,7 +91,8 @@ impl Device for Shelf {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policy = PolicyKind::Lru.build(0);
     let costs = CostModelKind::Bytes.build();
-    let mut engine = Engine::new(Shelf::default(), Settings::new(1280), policy, costs)?;
+    // The budget of the engine is what its device has.
+    let mut engine = Engine::new(Shelf(vec![0; 1280]), Settings::default(), policy, costs)?;
 
     let hello = engine.put(Arc::new("hello, ".to_owned()));
     let world = engine.put(Arc::new("world".to_owned()));

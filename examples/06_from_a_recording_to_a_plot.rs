@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         dead: vec![Dead::Drop],
         seeds: vec![0],
     };
-    let replays = grid.replays(&like, |_| 1);
+    let replays = grid.replays(&like);
     let job = |replay| Job { trace: trace.name(), program, unbudgeted, replay };
     let jobs: Vec<Job<'_>> = replays.into_iter().map(job).collect();
     let rows = sweep(&jobs, 0, |_| {})?;

@@ -1,7 +1,7 @@
 //! Where bytes are and ops run.
 //!
-//! A device owns one range of memory, addressed by byte offsets from 0. The engine decides which
-//! offsets hold what; the device reads, writes and computes there, in the order of the calls.
+//! A device is made with its memory, and says what that is: one range of bytes, of which the engine decides which
+//! offsets hold what, or buffers of the device's own. It reads, writes and computes there, in the order of the calls.
 
 pub(crate) mod conv_shape;
 pub mod cpu;
@@ -15,14 +15,57 @@ pub(crate) mod walk;
 mod conformance;
 
 use crate::layout::Layout;
+use crate::memory::ALIGNMENT;
 use crate::op::Operation;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What a device's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// One range of bytes, addressed by offsets `0..bytes`. The engine decides which offsets hold what: holes, free
+    /// neighbours and compaction count.
+    Arena {
+        /// All there are.
+        bytes: u64,
+        /// Tensors and workspaces begin at multiples of this, and take up multiples of it. A power of two up to 2^31.
+        granularity: u64,
+    },
+    /// Buffers of the device's own, as many as there are tensors. Each has a number ([`Place::storage`]) in place of an
+    /// offset, which comes up with the first write to it, and goes by [`Device::release`]. The engine counts their bytes.
+    /// A run makes all its outputs anew, also one that it makes again beside another: that one has two numbers until the
+    /// run is over. So a framework that owns its memory can be a device.
+    Owned {
+        /// As many as there may be at once.
+        bytes: u64,
+    },
+    /// None: a simulation, in which free bytes are free bytes.
+    Counted {
+        /// As many as there may be at once.
+        bytes: u64,
+    },
+}
+
+impl Memory {
+    /// One range of so many bytes, in which tensors begin at multiples of 256.
+    #[must_use]
+    pub const fn arena(bytes: u64) -> Self {
+        Self::Arena { bytes, granularity: ALIGNMENT }
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Arena { bytes, .. } | Self::Owned { bytes } | Self::Counted { bytes } => bytes,
+        }
+    }
+}
+
 /// A tensor's bytes on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Byte offset of the storage's front.
+    /// Byte offset of the storage's front. Where the device owns its buffers: a number that nothing else has or had.
     pub storage: u64,
     /// The tensor within that storage.
     pub layout: Layout,
@@ -80,18 +123,8 @@ pub trait Device: 'static {
     /// Name for people: `cpu`, `sim`, ...
     fn name(&self) -> &str;
 
-    /// Whether there are bytes behind the offsets. A device that only counts may be driven without places, see
-    /// [`Placement`](crate::engine::Placement).
-    fn has_memory(&self) -> bool {
-        true
-    }
-
-    /// Makes offsets `0..bytes` usable. Called once, before anything else, on the thread that will
-    /// make all other calls.
-    ///
-    /// # Errors
-    /// If that much memory cannot be had.
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError>;
+    /// What its memory is: always the same answer. What the engine may hold at most.
+    fn memory(&self) -> Memory;
 
     /// The layout a host value has on the device: contiguous with offset 0.
     fn layout_of(host: &Self::Host) -> Layout;

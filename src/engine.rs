@@ -28,13 +28,13 @@ mod tell;
 mod thrash;
 mod update_all;
 
-pub use settings::{Dead, Placement, Settings};
+pub use settings::{Dead, RecomputeLimit, Settings};
 pub use stats::Stats;
 pub use update_all::Issue;
 
 use crate::cost::CostModel;
 use crate::device::Device;
-use crate::error::{DeviceFault, Error, HandleError, RuntimeError};
+use crate::error::{Error, HandleError};
 use crate::event::Listener;
 use crate::evict::Evictor;
 use crate::graph::{Graph, PathKey, Residence, StorageKey, TensorInfo, TensorKey};
@@ -64,6 +64,8 @@ pub struct Engine<D: Device> {
     settings: Settings,
     /// Whether history is kept.
     enabled: bool,
+    /// Bytes of device memory that may be held, at any instant, workspaces included.
+    budget: u64,
     /// Who hears every event, beside those whom the engine knows.
     listeners: Vec<Box<dyn Listener>>,
     /// Why nothing works any more: what the evictor keeps books of is not what happened.
@@ -113,27 +115,22 @@ pub struct LastRun {
 }
 
 impl<D: Device> Engine<D> {
-    /// An engine over `device`, which is told to reserve the budget.
+    /// An engine over `device`, all of whose memory is its budget.
     ///
     /// # Errors
-    /// If the settings make no sense, or the device cannot reserve that much.
+    /// If the settings make no sense, or what the device says of its memory.
     pub fn new(
-        mut device: D,
+        device: D,
         settings: Settings,
         evictor: Box<dyn Evictor>,
         costs: Box<dyn CostModel>,
     ) -> Result<Self, Error> {
-        settings.check()?;
-        if settings.placement == Placement::Counted && device.has_memory() {
-            return Err(RuntimeError::Settings(format!(
-                "bytes without places are for devices without memory, and {} has some; choose Placement::Arena",
-                device.name()
-            ))
-            .into());
-        }
-        device.reserve(settings.budget).map_err(|e| DeviceFault::of("reserving the budget", &e))?;
+        let memory = device.memory();
+        let budget = memory.bytes();
+        settings.check(budget)?;
+        let space = settings.space(memory)?;
         Ok(Self {
-            store: Store::new(device, settings.space(), settings.min_evict_bytes),
+            store: Store::new(device, memory, space, settings.min_evict_bytes(budget)),
             reasons: SecondaryMap::new(),
             evicts: evictor.evicts(),
             evictor,
@@ -146,7 +143,7 @@ impl<D: Device> Engine<D> {
             crossing: Vec::new(),
             walked: 0,
             step: 0,
-            stats: Stats::new(settings.budget),
+            stats: Stats::new(budget),
             failures: Failures::default(),
             replaced: FxHashMap::default(),
             last_run: LastRun::default(),
@@ -159,6 +156,7 @@ impl<D: Device> Engine<D> {
             unchecked: 0,
             interrupt: None,
             settings,
+            budget,
         })
     }
 
@@ -230,7 +228,7 @@ impl<D: Device> Engine<D> {
     pub fn check(&self) {
         self.store.check();
         let space = &self.store.space;
-        assert!(space.used() <= self.settings.budget && space.peak() <= space.maximum());
+        assert!(space.used() <= self.budget && space.peak() <= space.maximum());
     }
 
     /// Why nothing works any more, if that is so: the evictor panicked when it was told what had happened, so that

@@ -536,8 +536,8 @@ mod tests {
     #[test]
     fn an_update_that_the_engine_refuses_leaves_no_handle() {
         let costs = CostModelKind::Flops.build();
-        let settings = Settings::new(1 << 20);
-        let engine = Engine::new(Sim::cpu(), settings, PolicyKind::DtrEq.build(0), costs).unwrap();
+        let (device, settings) = (Sim::cpu(1 << 20), Settings::default());
+        let engine = Engine::new(device, settings, PolicyKind::DtrEq.build(0), costs).unwrap();
         let mut interpreter = Interpreter::new(engine, Arc::default(), Arc::default(), None);
         let host = Arc::new(HostTensor::zeros(DType::F32, [2, 3]).unwrap());
         let call = |op: Op, input, output, made| Call {

@@ -19,7 +19,7 @@ pub use feasibility::{Feasibility, feasibility};
 pub use program::{
     Instruction, Made, OpInfo, Program, ProgramError, ProgramOp, RepeatError, TensorId,
 };
-pub use replay::{Costs, Outcome, Replay, Status};
+pub use replay::{Costs, Outcome, Placement, Replay, Status};
 pub use spread::Spread;
 pub use sweep::{Grid, Job, Row, Verdict, sweep};
 pub use trace::{Trace, TraceError, TraceProblem};

@@ -77,7 +77,7 @@ pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
-pub use engine::{Dead, Engine, Placement, Settings, Stats};
+pub use engine::{Dead, Engine, RecomputeLimit, Settings, Stats};
 pub use error::{Error, OutOfMemory};
 pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};

@@ -13,7 +13,7 @@ pub(crate) use body::{Body, Work};
 pub(crate) use launch::Launch;
 pub(crate) use place::Owner;
 
-use crate::device::{Device, Place};
+use crate::device::{Device, Memory, Place};
 use crate::evict::{Candidates, View};
 use crate::graph::{Graph, PathKey, Residence};
 use crate::layout::Layout;
@@ -46,15 +46,15 @@ pub(crate) struct Store<D: Device> {
 const MOST_SPARE: usize = 4096;
 
 impl<D: Device> Store<D> {
-    pub fn new(device: D, space: Space, min_evict_bytes: u64) -> Self {
+    pub fn new(device: D, memory: Memory, space: Space, min_evict_bytes: u64) -> Self {
         Self {
+            makes_anew: matches!(memory, Memory::Owned { .. }),
             device,
             space,
             graph: Graph::default(),
             candidates: Candidates::new(min_evict_bytes),
             bodies: SecondaryMap::new(),
             now: 0.0,
-            makes_anew: false,
             host_bytes: 0,
             running: String::new(),
             places: Vec::new(),

@@ -6,6 +6,7 @@ mod common;
 
 use common::faulty::{Fault, Faults};
 use common::learner::faulty_cpu;
+use remat::device::DeviceError;
 use remat::device::sim::{Sim, Speed};
 use remat::event::Event;
 use remat::evict::{Policy, View};
@@ -51,11 +52,11 @@ impl Operation for Wild {
 
 #[test]
 fn an_op_that_panics_when_it_is_asked_fails_alone() {
-    let sim = || {
-        Sim::<Wild, Layout>::new(Speed::CPU).with_workspace(|op, _, _| {
+    let sim = |bytes| {
+        Ok(Sim::<Wild, Layout>::new(bytes, Speed::CPU).with_workspace(|op, _, _| {
             assert!(*op != Wild::Workspace, "what workspace?");
             0
-        })
+        }))
     };
     let runtime = Runtime::builder().budget("64KiB").device(sim).unwrap();
     let x = runtime.put(Layout::raw(100)).unwrap();
@@ -228,7 +229,7 @@ fn a_recorder_that_panics_loses_the_recording_alone() {
 
 #[test]
 fn a_device_that_panics_when_it_is_made_is_an_error_of_starting() {
-    fn broken() -> Sim<Wild, Layout> {
+    fn broken(_: u64) -> Result<Sim<Wild, Layout>, DeviceError> {
         panic!("no power")
     }
     let text = words(Runtime::builder().budget("1MiB").device(broken).map(drop));

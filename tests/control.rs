@@ -7,16 +7,13 @@ use common::faulty::{Doing, Faults};
 use common::learner::faulty_cpu;
 use common::log::Log;
 use remat::autograd::Tape;
-use remat::device::cpu::Cpu;
-use remat::engine::{Engine, Placement};
 use remat::error::{RegenerationError, RuntimeError};
 use remat::nn::parameters;
 use remat::ops::Op;
 use remat::optim::Sgd;
 use remat::trace::{Event, Recorder};
 use remat::{
-    ByteSize, CostModel, CostModelKind, Error, HostTensor, PolicyKind, Run, Runtime, Settings,
-    Tensor,
+    ByteSize, CostModel, CostModelKind, Error, HostTensor, PolicyKind, Run, Runtime, Tensor,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -212,8 +209,8 @@ fn an_update_of_many_tensors_copies_none() {
             Ok((0..inputs.len()).map(|input| remat::op::Output::InPlace { input }).collect())
         }
     }
-    let sim =
-        || remat::device::sim::Sim::<Many, remat::Layout>::new(remat::device::sim::Speed::CPU);
+    use remat::device::sim::{Sim, Speed};
+    let sim = |bytes| Ok(Sim::<Many, remat::Layout>::new(bytes, Speed::CPU));
     let runtime = Runtime::builder().budget("64KiB").device(sim).unwrap();
     // They fill all memory: there is no room for a single copy.
     let mut targets: Vec<Tensor> = (0..256)
@@ -226,16 +223,28 @@ fn an_update_of_many_tensors_copies_none() {
     assert_eq!(runtime.stats().unwrap().peak_bytes, 64 << 10);
 }
 
-/// Two tensors shared offset 0, and read each other's bits.
+/// Whether there are places was a setting that could contradict the device: two tensors shared offset 0.
 #[test]
-fn counting_bytes_is_for_devices_without_memory() {
-    let mut settings = Settings::new(1 << 16);
-    settings.placement = Placement::Counted;
-    let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Flops.build());
-    let error =
-        Engine::new(Cpu::<Op>::new(Some(1)), settings, policy, costs).map(drop).unwrap_err();
-    let Error::Runtime(error) = error else { panic!("{error}") };
-    assert!(matches!(&*error, RuntimeError::Settings(text) if text.contains("cpu")), "{error}");
+fn the_budget_is_what_the_device_has_and_never_more_than_was_asked_for() {
+    use remat::device::sim::{Sim, Speed};
+    let start = |has: u64, asked: &str| {
+        let sim = move |_| Ok(Sim::<Op, HostTensor>::new(has, Speed::CPU));
+        Runtime::builder().budget(asked).device(sim)
+    };
+    for has in [4096, 60 << 10, 64 << 10] {
+        let runtime = start(has, "64KiB").unwrap();
+        assert_eq!(runtime.stats().unwrap().budget_bytes, has);
+        runtime.full(&[1024], 1.0).unwrap().to_vec::<f32>().unwrap();
+        let too_much = runtime.full(&[has as usize / 4 + 1], 1.0).unwrap();
+        assert!(matches!(too_much.to_vec::<f32>(), Err(Error::OutOfMemory(_))));
+    }
+    for (has, expected) in [
+        (65 << 10, "sim has 65.00 KiB of memory, more than the budget of 64.00 KiB"),
+        (0, "a budget of 0 bytes"),
+    ] {
+        let text = start(has, "64KiB").map(drop).unwrap_err().to_string();
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[derive(Debug)]
@@ -334,9 +343,9 @@ fn what_cannot_be_done_is_said() {
     let log = Log::default();
     log.during(|| {
         use common::toy::{Bytes, engine_with, mix, settings};
-        let mut settings = settings(256);
+        let mut settings = settings();
         settings.eviction_threshold = Some(64);
-        let mut engine = engine_with(settings, PolicyKind::default(), CostModelKind::Flops);
+        let mut engine = engine_with(256, settings, PolicyKind::default(), CostModelKind::Flops);
         let leaf = engine.put_leaf(Bytes::of(80, 1));
         let warnings = |log: &Log| -> Vec<String> {
             log.take()
@@ -390,9 +399,9 @@ fn thrashing_is_blamed_on_what_is_too_low() {
     {
         let log = Log::default();
         log.during(|| {
-            let mut settings = settings(budget);
+            let mut settings = settings();
             settings.eviction_threshold = threshold;
-            let mut engine = engine_with(settings, PolicyKind::Lru, CostModelKind::Flops);
+            let mut engine = engine_with(budget, settings, PolicyKind::Lru, CostModelKind::Flops);
             let mut chain = vec![engine.put(Bytes::of(16, 1))];
             for i in 0..40 {
                 chain.push(engine.apply(mix(16, i), &[chain[i as usize]]).unwrap()[0]);

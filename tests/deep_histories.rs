@@ -10,9 +10,9 @@ use remat::{CostModelKind, PolicyKind};
 const BLOCK: usize = GRANULE as usize;
 
 fn engine(blocks: u64, dead: Dead) -> ToyEngine {
-    let mut settings = settings(blocks * GRANULE);
+    let mut settings = settings();
     settings.dead = dead;
-    engine_with(settings, PolicyKind::default(), CostModelKind::Flops)
+    engine_with(blocks * GRANULE, settings, PolicyKind::default(), CostModelKind::Flops)
 }
 
 fn one(engine: &mut ToyEngine, salt: u64, inputs: &[TensorKey]) -> TensorKey {

@@ -71,8 +71,7 @@ struct Rig<D> {
 }
 
 impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
-    fn new(mut device: D, packing: usize, elsewhere: impl Fn() -> usize + 'static) -> Self {
-        device.reserve(BYTES).unwrap();
+    fn new(device: D, packing: usize, elsewhere: impl Fn() -> usize + 'static) -> Self {
         Self { device, packing, elsewhere: Box::new(elsewhere) }
     }
 
@@ -162,12 +161,13 @@ fn kernels_take_no_memory_that_grows_with_the_shapes() {
     for threads in 1..=3 {
         let samples = if threads == 2 { samples.clone() } else { some(&samples, 3) };
         let packing = threads * cpu::PACKING_BYTES;
-        let mut rig = Rig::new(cpu::Cpu::<Op>::new(Some(threads)), packing, || 0);
+        let mut rig = Rig::new(cpu::Cpu::<Op>::new(BYTES, Some(threads)).unwrap(), packing, || 0);
         check(&mut rig, &samples, &format!("cpu, {threads} threads"));
     }
     #[cfg(feature = "cuda")]
-    match remat::device::cuda::Cuda::<Op>::open(remat::device::cuda::Options::default()) {
-        Ok(device) => {
+    match remat::device::cuda::Context::open(remat::device::cuda::Options::default()) {
+        Ok(gpu) => {
+            let device = remat::device::cuda::Cuda::<Op>::of(&gpu, BYTES).unwrap();
             let mut rig = Rig::new(device, 0, gpu_allocations());
             assert_ne!((rig.elsewhere)(), 0, "not even memory for tensors was counted");
             check(&mut rig, &some(&samples, 7), "cuda");

@@ -10,11 +10,12 @@ use common::training::{Model, Shared, record};
 use remat::autograd::Tape;
 use remat::engine::Dead;
 use remat::lab::{
-    CostUnit, Costs, Grid, Instruction, Job, Made, OpInfo, Program, Replay, Row, Trace, sweep,
+    CostUnit, Costs, Grid, Instruction, Job, Made, OpInfo, Placement, Program, Replay, Row, Trace,
+    sweep,
 };
 use remat::nn::ResNet;
 use remat::trace::JsonLines;
-use remat::{ByteSize, CostModelKind, Placement, PolicyKind, Runtime};
+use remat::{ByteSize, CostModelKind, PolicyKind, RecomputeLimit, Runtime};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -130,7 +131,7 @@ fn small() -> Trace {
 
 fn rows(trace: &Trace, like: &Replay, grid: &Grid, threads: usize) -> Vec<Row> {
     let unbudgeted = like.unbudgeted(trace.program()).unwrap();
-    let replays = grid.replays(like, |_| like.settings.min_evict_bytes);
+    let replays = grid.replays(like);
     let job = |replay| Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
     let jobs: Vec<Job<'_>> = replays.into_iter().map(job).collect();
     sweep(&jobs, threads, |_| {}).unwrap()
@@ -180,11 +181,10 @@ fn in_an_arena_holes_count() {
     let trace = small();
     let mut like = replay(PolicyKind::DtrEq, 1);
     let counted = like.unbudgeted(trace.program()).unwrap().peak_bytes;
-    like.settings.placement = Placement::Arena;
-    like.settings.granularity = 256;
+    like.placement = Placement::Arena;
     let placed = like.unbudgeted(trace.program()).unwrap().peak_bytes;
     assert!(placed > counted && placed < counted + 256 * 94, "rounded up to granules");
-    like.settings.budget = placed / 2;
+    like.budget = placed / 2;
     let outcome = like.run(trace.program()).unwrap();
     assert!(outcome.slowdown().is_some() && outcome.stats.evictions > 0);
     assert!(outcome.stats.compactions > 0, "{:?}", outcome.stats);
@@ -217,8 +217,7 @@ fn traces() -> Vec<Trace> {
 
 fn arenas(replay: &Replay) -> [Replay; 2] {
     let mut placed = replay.clone();
-    placed.settings.placement = Placement::Arena;
-    placed.settings.granularity = 256;
+    placed.placement = Placement::Arena;
     [replay.clone(), placed]
 }
 
@@ -244,19 +243,19 @@ fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
             assert!(unbudgeted.full_budget >= unbudgeted.peak_bytes, "{unbudgeted:?}");
             // No more than holes are worth.
             assert!(unbudgeted.full_budget <= unbudgeted.peak_bytes * 21 / 20, "{unbudgeted:?}");
-            replay.settings.budget = unbudgeted.full_budget;
+            replay.budget = unbudgeted.full_budget;
             for policy in PolicyKind::all().chain([PolicyKind::None]) {
                 for dead in [Dead::Drop, Dead::Keep] {
                     replay.policy = policy;
                     replay.settings.dead = dead;
-                    let placement = replay.settings.placement;
+                    let placement = replay.placement;
                     let what = format!("{} by {policy}, {dead:?}, {placement:?}", trace.name());
                     evicts_nothing(&replay, program, &what);
                 }
             }
             // The program's own default in an arena, and a threshold that never acts.
             replay.policy = PolicyKind::DtrEq;
-            replay.settings.min_evict_bytes = unbudgeted.full_budget / 4096;
+            replay.settings.min_evict_bytes = None;
             replay.settings.eviction_threshold = Some(unbudgeted.full_budget);
             evicts_nothing(&replay, program, trace.name());
             replay.sqrt_sampling = true;
@@ -274,14 +273,13 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
             let above = [1, 3, 8, 11, 17, 40, 70, 130, 190, 400, 1000, 5000, 10_000];
             let above = above.map(|parts| full + full * parts / 10_000);
             for budget in [full + 1, full + 256, full + 4096].into_iter().chain(above) {
-                replay.settings.budget = budget;
+                replay.budget = budget;
                 let what = format!("{} under {budget}, 100 % is {full}", trace.name());
                 evicts_nothing(&replay, program, &what);
             }
             // With the dead kept the first eviction counts; it may be of what nobody needs any more.
-            let step =
-                if replay.settings.placement == Placement::Counted { 1 } else { full / 1000 + 256 };
-            replay.settings.budget = full - step;
+            let step = if replay.placement == Placement::Counted { 1 } else { full / 1000 + 256 };
+            replay.budget = full - step;
             let outcome = replay.run(program).unwrap();
             let short = outcome.stats.evictions > wishes(program) || outcome.slowdown().is_none();
             let peak = replay.unbudgeted(program).unwrap().peak_bytes;
@@ -354,7 +352,7 @@ fn at_100_percent_nothing_is_evicted_in_random_programs() {
         for mut replay in arenas(&Replay::new(PolicyKind::Lru, 1)) {
             let full = replay.unbudgeted(&program).unwrap().full_budget;
             for above in [0, 1, 256, 700, 1300, 2600, 5000, full / 50, full / 10, full] {
-                replay.settings.budget = full + above;
+                replay.budget = full + above;
                 let what = format!("program {seed}, {above} above {full}");
                 evicts_nothing(&replay, &program, &what);
             }
@@ -450,7 +448,7 @@ fn evicted_is_what_the_program_still_holds() {
         let program = trace.program();
         let mut replay = Replay::new(PolicyKind::DtrEq, 1);
         let unbudgeted = replay.unbudgeted(program).unwrap();
-        replay.settings.budget = unbudgeted.full_budget / 2;
+        replay.budget = unbudgeted.full_budget / 2;
         replay.settings.recompute_limit = None;
         let (outcome, timeline) = replay.run_with_timeline(program, unbudgeted, "").unwrap();
         let held = held_bytes(program);
@@ -476,8 +474,8 @@ fn a_run_that_fails_says_so_in_its_picture() {
     let trace = small();
     let mut replay = replay(PolicyKind::Dtr, 20_000);
     let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
-    let mut picture = |limit| {
-        replay.settings.recompute_limit = limit;
+    let mut picture = |limit: Option<f64>| {
+        replay.settings.recompute_limit = limit.map(RecomputeLimit::Multiple);
         let (outcome, timeline) =
             replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
         let svg = remat::lab::plot::memory(&timeline).unwrap();
@@ -485,9 +483,9 @@ fn a_run_that_fails_says_so_in_its_picture() {
         svg
     };
     assert!(picture(None).contains("fails: out of memory: "));
-    replay.settings.budget = 50_000;
-    let mut picture = |limit| {
-        replay.settings.recompute_limit = limit;
+    replay.budget = 50_000;
+    let mut picture = |limit: Option<f64>| {
+        replay.settings.recompute_limit = limit.map(RecomputeLimit::Multiple);
         let (_, timeline) = replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
         remat::lab::plot::memory(&timeline).unwrap()
     };
@@ -566,8 +564,7 @@ fn a_recording_with_a_users_own_op_replays_in_simulation() {
         assert_eq!(runs, 16, "{name}");
     }
     let mut like = Replay::new(PolicyKind::DtrEq, 1);
-    like.settings.placement = Placement::Arena;
-    like.settings.granularity = 256;
+    like.placement = Placement::Arena;
     let unbudgeted = like.unbudgeted(program).unwrap();
     assert_eq!(unbudgeted.peak_bytes, recorded.peak_bytes);
     let grid = Grid {

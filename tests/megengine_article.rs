@@ -303,13 +303,19 @@ impl Both {
         })))
     }
 
-    fn engine(&self, settings: Settings, costs: CostModelKind, sampled: Option<u64>) -> ToyEngine {
+    fn engine(
+        &self,
+        bytes: u64,
+        settings: Settings,
+        costs: CostModelKind,
+        sampled: Option<u64>,
+    ) -> ToyEngine {
         let evictor = ByScore::new(self.clone());
         let evictor = match sampled {
             Some(seed) => evictor.sampled(seed),
             None => evictor,
         };
-        Engine::new(ToyDevice::default(), settings, Box::new(evictor), costs.build()).unwrap()
+        Engine::new(ToyDevice::new(bytes), settings, Box::new(evictor), costs.build()).unwrap()
     }
 }
 
@@ -371,12 +377,13 @@ fn each_score_is_that_of_the_code_to_the_last_bit() {
             0 => Both::new(MegEngineArticle::new(own), own),
             _ => Both::new(MegEngineArticle::default(), AS_WRITTEN),
         };
-        let mut settings = settings(GRANULE * (16 + draw.below(64)) as u64);
+        let budget = GRANULE * (16 + draw.below(64)) as u64;
+        let mut settings = settings();
         settings.dead = if draw.below(2) == 0 { Dead::Drop } else { Dead::Keep };
         let sampled = (draw.below(4) == 0).then_some(seed);
-        settings.eviction_threshold = (draw.below(3) == 0).then_some(settings.budget / 2);
+        settings.eviction_threshold = (draw.below(3) == 0).then_some(budget / 2);
         let costs = if seed % 2 == 0 { CostModelKind::Bytes } else { CostModelKind::Flops };
-        let mut engine = both.engine(settings, costs, sampled);
+        let mut engine = both.engine(budget, settings, costs, sampled);
         play(&mut engine, &mut draw, 120);
         let inner = both.0.lock().unwrap();
         assert!(inner.wrong.is_empty(), "seed {seed}: {}", inner.wrong.join("\n"));
@@ -394,7 +401,7 @@ fn each_score_is_that_of_the_code_to_the_last_bit() {
 #[test]
 fn costs_are_bytes_and_the_clock_is_not() {
     let both = Both::new(MegEngineArticle::default(), AS_WRITTEN);
-    let mut engine = both.engine(settings(16 * GRANULE), CostModelKind::Bytes, None);
+    let mut engine = both.engine(16 * GRANULE, settings(), CostModelKind::Bytes, None);
     let x = engine.put(Bytes::of(64, 1));
     engine.commit(x).unwrap();
     let y = engine.apply(mix(64, 2), &[x]).unwrap()[0];

@@ -3,10 +3,12 @@
 
 mod common;
 
-use common::toy::{Bytes, GRANULE, Toy, ToyEngine, engine, engine_by, engine_with, mix, settings};
+use common::toy::{
+    Bytes, GRANULE, Toy, ToyDevice, ToyEngine, engine, engine_by, engine_with, mix, settings,
+};
 use remat::error::{Failure, RegenerationError};
 use remat::graph::TensorKey;
-use remat::{CostModelKind, Error, OutOfMemory, PolicyKind};
+use remat::{CostModelKind, Error, OutOfMemory, PolicyKind, RecomputeLimit};
 use std::sync::atomic::Ordering;
 
 const BLOCK: usize = GRANULE as usize;
@@ -85,7 +87,8 @@ fn the_report_names_the_budget_that_would_do() {
 
 #[test]
 fn the_report_blames_a_policy_that_does_not_evict() {
-    let mut engine = engine_with(settings(4 * GRANULE), PolicyKind::None, CostModelKind::default());
+    let mut engine =
+        engine_with(4 * GRANULE, settings(), PolicyKind::None, CostModelKind::default());
     let x = engine.put(Bytes::of(3 * BLOCK, 1));
     engine.label(x, "the batch").unwrap();
     let report = out_of_memory(engine.apply(mix(2 * BLOCK, 2), &[]).unwrap_err());
@@ -100,9 +103,9 @@ fn the_report_blames_a_policy_that_does_not_evict() {
 fn the_filter_for_small_tensors_lets_every_feasible_program_pass() {
     let policy = PolicyKind::default();
     for evictor in [policy.build(0), policy.build_sampled(0)] {
-        let mut settings = settings(4 * GRANULE);
-        settings.min_evict_bytes = u64::MAX;
-        let mut engine = engine_by(settings, evictor, CostModelKind::default());
+        let mut settings = settings();
+        settings.min_evict_bytes = Some(u64::MAX);
+        let mut engine = engine_by(4 * GRANULE, settings, evictor, CostModelKind::default());
         let keys: Vec<TensorKey> = (0..20).map(|seed| engine.put(Bytes::of(BLOCK, seed))).collect();
         for (seed, &key) in keys.iter().enumerate() {
             assert_eq!(engine.get(key).unwrap(), *Bytes::of(BLOCK, seed as u64));
@@ -113,9 +116,9 @@ fn the_filter_for_small_tensors_lets_every_feasible_program_pass() {
 
 #[test]
 fn small_tensors_stay_while_there_is_something_else() {
-    let mut settings = settings(8 * GRANULE);
-    settings.min_evict_bytes = 2 * GRANULE;
-    let mut engine = engine_with(settings, PolicyKind::Lru, CostModelKind::default());
+    let mut settings = settings();
+    settings.min_evict_bytes = Some(2 * GRANULE);
+    let mut engine = engine_with(8 * GRANULE, settings, PolicyKind::Lru, CostModelKind::default());
     let small = engine.put(Bytes::of(BLOCK, 1));
     let large = [2, 3].map(|seed| engine.put(Bytes::of(3 * BLOCK, seed)));
     engine.put(Bytes::of(2 * BLOCK, 4));
@@ -176,9 +179,10 @@ fn a_move_that_fails_leaves_all_values_readable() {
 
 #[test]
 fn before_each_op_memory_is_brought_below_the_threshold() {
-    let mut settings = settings(100 * GRANULE);
+    let mut settings = settings();
     settings.eviction_threshold = Some(5 * GRANULE);
-    let mut engine = engine_with(settings, PolicyKind::default(), CostModelKind::default());
+    let mut engine =
+        engine_with(100 * GRANULE, settings, PolicyKind::default(), CostModelKind::default());
     let keys: Vec<TensorKey> = (0..20).map(|seed| engine.put(Bytes::of(BLOCK, seed))).collect();
     assert!(engine.stats().peak_bytes <= 6 * GRANULE);
     for pair in keys.windows(2) {
@@ -192,35 +196,54 @@ fn before_each_op_memory_is_brought_below_the_threshold() {
 
 #[test]
 fn recomputing_beyond_the_limit_is_an_error() {
-    let mut settings = settings(3 * GRANULE);
-    settings.recompute_limit = Some(2.0);
-    let mut engine = engine_with(settings, PolicyKind::default(), CostModelKind::Bytes);
-    let mut chain = vec![engine.put(Bytes::of(BLOCK, 1))];
-    for salt in 0..30 {
-        chain.push(one(&mut engine, BLOCK, salt, &[chain[chain.len() - 1]]));
-    }
-    // Backwards through a chain of which three fit: without a limit this goes on for a while.
-    let error = chain.iter().rev().find_map(|&key| engine.get(key).err()).expect("it thrashes");
-    let Error::Regeneration(error) = error else { panic!("{error}") };
-    let RegenerationError::RecomputeLimit { ratio, limit } = *error else { panic!("{error}") };
+    let beyond = |limit| {
+        let mut settings = settings();
+        settings.recompute_limit = Some(limit);
+        let mut engine =
+            engine_with(3 * GRANULE, settings, PolicyKind::default(), CostModelKind::Bytes);
+        let mut chain = vec![engine.put(Bytes::of(BLOCK, 1))];
+        for salt in 0..30 {
+            chain.push(one(&mut engine, BLOCK, salt, &[chain[chain.len() - 1]]));
+        }
+        // Backwards through a chain of which three fit: without a limit this goes on for a while.
+        let error = chain.iter().rev().find_map(|&key| engine.get(key).err());
+        engine.check();
+        match error.expect("it thrashes") {
+            Error::Regeneration(error) => (*error, engine.stats()),
+            error => panic!("{error}"),
+        }
+    };
+    let (error, stats) = beyond(RecomputeLimit::Multiple(2.0));
+    let RegenerationError::RecomputeLimit { ratio, limit } = error else { panic!("{error}") };
     assert!(ratio > limit && ratio < limit + 0.5, "{ratio}");
-    engine.check();
+    // The same limit, for all of that was done before anything was recomputed.
+    let (error, again) = beyond(RecomputeLimit::Cost(2.0 * stats.base_cost));
+    let RegenerationError::RecomputeCost { cost, limit } = error else { panic!("{error}") };
+    assert_eq!((cost, limit), (stats.recompute_cost, 2.0 * stats.base_cost));
+    assert_eq!(again.recomputed_ops, stats.recomputed_ops);
+    let text = error.to_string();
+    assert!(text.contains(&limit.to_string()) && text.contains("raise the budget"), "{text}");
 }
 
 #[test]
 fn settings_that_make_no_sense_are_errors() {
-    let error = |change: fn(&mut remat::Settings)| {
-        let mut settings = settings(1 << 20);
+    let error_on = |device: ToyDevice, change: fn(&mut remat::Settings)| {
+        let mut settings = settings();
         change(&mut settings);
-        let device = common::toy::ToyDevice::default();
         let policy = PolicyKind::default().build(0);
         let made = remat::Engine::new(device, settings, policy, CostModelKind::Flops.build());
         made.expect_err("no sense").to_string()
     };
-    assert!(error(|s| s.budget = 0).contains("budget"));
+    assert!(error_on(ToyDevice::new(0), |_| ()).contains("a budget of 0 bytes"));
+    for granularity in [0, 48, 1 << 32] {
+        let text = error_on(ToyDevice::new(1 << 20).with_granularity(granularity), |_| ());
+        assert!(text.contains(&format!("granularity is {granularity};")), "{text}");
+    }
+    let error = |change| error_on(ToyDevice::new(1 << 20), change);
     assert!(error(|s| s.eviction_threshold = Some(u64::MAX)).contains("threshold"));
-    assert!(error(|s| s.recompute_limit = Some(f64::NAN)).contains("NaN"));
-    assert!(error(|s| s.recompute_limit = Some(-1.0)).contains("-1"));
-    assert!(error(|s| s.granularity = 0).contains("granularity"));
-    assert!(error(|s| s.granularity = 48).contains("48"));
+    use RecomputeLimit::{Cost, Multiple};
+    assert!(error(|s| s.recompute_limit = Some(Multiple(f64::NAN))).contains("NaN"));
+    assert!(error(|s| s.recompute_limit = Some(Multiple(-1.0))).contains("-1"));
+    assert!(error(|s| s.recompute_limit = Some(Cost(f64::NAN))).contains("NaN"));
+    assert!(error(|s| s.recompute_limit = Some(Cost(-1.0))).contains("-1"));
 }

@@ -2,20 +2,20 @@
 
 use super::devices::{Gpus, Row};
 use super::failure::Failure;
+use super::rehearsal::SimOf;
 use super::target::DeviceName;
-use remat::device::cuda::{self, Cuda, Description, Options};
-use remat::device::sim::Sim;
+use remat::device::cuda::{self, Context, Cuda, Description, Options};
 use remat::ops::Op;
-use remat::{Builder, Error, HostTensor, Runtime};
+use remat::{Builder, Error, Runtime};
 use std::fmt;
+use std::sync::Arc;
 
 /// The first compute capability that has TF32.
 const TF32: (u32, u32) = (8, 0);
 
 /// One that is open.
 pub struct Gpu {
-    /// Boxed, for it is large.
-    device: Box<Cuda<Op>>,
+    context: Context,
     about: Description,
     tf32: bool,
 }
@@ -23,8 +23,8 @@ pub struct Gpu {
 impl Gpu {
     /// Opens one.
     pub fn open(number: usize, tf32: bool) -> Result<Self, Failure> {
-        let device = Cuda::open(Options::default().ordinal(number).tf32(tf32))?;
-        let gpu = Self { about: device.description()?, device: Box::new(device), tf32 };
+        let context = Context::open(Options::default().ordinal(number).tf32(tf32))?;
+        let gpu = Self { about: context.description()?, context, tf32 };
         let (major, minor) = gpu.about.compute_capability;
         if tf32 && (major, minor) < TF32 {
             return Err(Failure::usage(format!(
@@ -35,14 +35,15 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// See [`Cuda::sim`].
-    pub fn sim(&self) -> Sim<Op, HostTensor> {
-        self.device.sim()
+    /// See [`Context::sim`].
+    pub fn sim(&self) -> SimOf {
+        let context = self.context.clone();
+        Arc::new(move |bytes| context.sim(bytes))
     }
 
-    /// See [`Cuda::available_bytes`].
+    /// See [`Context::available_bytes`].
     pub fn available_bytes(&self) -> Result<u64, Failure> {
-        Ok(self.device.available_bytes()?)
+        Ok(self.context.available_bytes()?)
     }
 
     /// Whether TF32 is on.
@@ -52,7 +53,7 @@ impl Gpu {
 
     /// The runtime on it.
     pub fn start(self, builder: Builder) -> Result<Runtime, Error> {
-        builder.device(move || *self.device)
+        builder.device(move |bytes| Cuda::<Op>::of(&self.context, bytes))
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::devices::Gpus;
 use super::failure::Failure;
-use remat::device::sim::Sim;
-use remat::ops::Op;
-use remat::{Builder, Error, HostTensor, Runtime};
+use super::rehearsal::SimOf;
+use remat::{Builder, Error, Runtime};
 use std::fmt;
 
 const REASON: &str =
@@ -19,7 +18,7 @@ impl Gpu {
         Err(Failure::usage(REASON))
     }
 
-    pub const fn sim(&self) -> Sim<Op, HostTensor> {
+    pub const fn sim(&self) -> SimOf {
         match *self {}
     }
 

@@ -22,10 +22,12 @@ const STEPS_TO_SETTLE: usize = 32;
 /// Full test batches of a rehearsal: the second starts with what the first left.
 const TEST_BATCHES: usize = 2;
 
+/// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
+pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
+
 /// A run without its numbers.
 pub struct Rehearsal<'a> {
-    /// Stands in for the device: the same workspaces, nothing computed.
-    pub sim: Sim<Op, HostTensor>,
+    sim: SimOf,
     pub setup: &'a Setup,
     pub memory: &'a MemoryArgs,
     pub seed: u64,
@@ -63,7 +65,7 @@ pub type Verdict = Result<Rehearsed, Error>;
 impl<'a> Rehearsal<'a> {
     /// Of `steps` steps, and of a test with so many images.
     pub fn new(
-        sim: Sim<Op, HostTensor>,
+        sim: SimOf,
         setup: &'a Setup,
         memory: &'a MemoryArgs,
         seed: u64,
@@ -133,9 +135,9 @@ impl<'a> Rehearsal<'a> {
     }
 
     fn rehearse(&self, builder: Builder, steps: usize, settle: bool) -> Result<Verdict, Failure> {
-        let sim = self.sim.clone();
+        let sim = Arc::clone(&self.sim);
         let done = terminal::muted(|| {
-            let session = Session::new(builder.device(move || sim)?, self.setup)?;
+            let session = Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?;
             self.all(session, steps, settle)
         });
         if interrupt::is_requested() {
@@ -255,7 +257,8 @@ mod tests {
             for (model, batch) in [(Model::ResNet20, 8), (Model::ResNet20, 32), (Model::Mlp, 48)] {
                 let setup = Setup { model, batch, ..SETUP };
                 let tested = batch + batch / 2;
-                let rehearsal = Rehearsal::new(Sim::cpu(), &setup, &memory, 7, 3, tested).unwrap();
+                let rehearsal =
+                    Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 7, 3, tested).unwrap();
                 let peak = rehearsal.unlimited().unwrap().peak_bytes;
                 for percent in [30, 55, 80, 100] {
                     let budget = peak * percent / 100;
@@ -286,7 +289,8 @@ mod tests {
             [(Model::ResNet20, 1, 120), (Model::ResNet20, 32, 60), (Model::Mlp, 8, 30)]
         {
             let setup = Setup { model, batch, ..SETUP };
-            let rehearsal = Rehearsal::new(Sim::cpu(), &setup, &memory, 0, peak, batch).unwrap();
+            let rehearsal =
+                Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 0, peak, batch).unwrap();
             let mut budget = rehearsal.unlimited().unwrap().peak_bytes;
             assert!(!rehearsal.fits(budget / 2).unwrap());
             while !rehearsal.fits(budget).unwrap() {
@@ -300,7 +304,7 @@ mod tests {
     #[test]
     fn a_recompute_limit_holds_for_the_whole_run() {
         let memory = memory("");
-        let short = Rehearsal::new(Sim::cpu(), &SETUP, &memory, 0, 4, 0).unwrap();
+        let short = Rehearsal::new(Arc::new(Sim::cpu), &SETUP, &memory, 0, 4, 0).unwrap();
         let budget = short.unlimited().unwrap().peak_bytes * 6 / 10;
         let rehearsed = short.under(budget, None, None).unwrap().unwrap();
         // The first step recomputes less than the others.

@@ -10,8 +10,8 @@ use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::lab::plot::Timeline;
-use remat::lab::{Costs, Job, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
-use remat::{ByteSize, Placement, Settings};
+use remat::lab::{Costs, Job, Outcome, Placement, Replay, Row, Status, Trace, Unbudgeted, plot};
+use remat::{ByteSize, RecomputeLimit};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{BufReader, stdin};
@@ -76,7 +76,7 @@ impl<'a> Trial<'a> {
         let mut like = args.replay.like(trace, args.seed)?;
         let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
         like.policy = args.replay.policy(args.policy);
-        like.settings.work = Some(unbudgeted.cost);
+        like.work = Some(unbudgeted.cost);
         like.settings.dead = args.dead.into();
         like.settings.eviction_threshold =
             args.eviction_threshold.map(|share| share.of(unbudgeted.full_budget));
@@ -84,17 +84,13 @@ impl<'a> Trial<'a> {
     }
 
     fn within(&self, budget: Share) -> Replay {
-        let mut replay = self.like.clone();
         let budget = budget.of(self.unbudgeted.full_budget).max(1);
-        replay.settings.budget = budget;
-        replay.settings.min_evict_bytes =
-            self.args.replay.min_evict_bytes(&replay.settings, budget);
-        replay
+        Replay { budget, ..self.like.clone() }
     }
 
     fn passes(&self, percent: u32) -> Result<bool, Failure> {
         let replay = self.within(Share::Percent(percent.into()));
-        if replay.settings.eviction_threshold > Some(replay.settings.budget) {
+        if replay.settings.eviction_threshold > Some(replay.budget) {
             return Ok(false);
         }
         self.waiting.at(format!("{}: replaying within {percent} %", self.trace.name()));
@@ -113,9 +109,9 @@ impl<'a> Trial<'a> {
         if let Some(budget) = self.args.budget {
             return Ok(budget);
         }
-        let usual = self.within(Share::Percent(USUAL.into())).settings;
+        let usual = self.within(Share::Percent(USUAL.into()));
         let percent = match () {
-            () if usual.eviction_threshold >= Some(usual.budget) => None,
+            () if usual.settings.eviction_threshold >= Some(usual.budget) => None,
             () if self.passes(USUAL)? => Some(USUAL),
             () => self.passing(USUAL + 1)?,
         };
@@ -204,26 +200,19 @@ impl ReplayArgs {
             )));
         }
         let mut replay = Replay::new(remat::PolicyKind::None, 1);
-        let settings = &mut replay.settings;
         let default = if trace.is_recording() { ArenaArg::Bfc } else { ArenaArg::Bytes };
         if self.arena.unwrap_or(default) == ArenaArg::Bfc {
-            settings.placement = Placement::Arena;
-            settings.granularity = Settings::new(1).granularity;
+            replay.placement = Placement::Arena;
+            replay.settings.min_evict_bytes = None;
         }
-        settings.recompute_limit = Some(self.recompute_limit);
+        if let Some(ByteSize(bytes)) = self.min_evict_bytes {
+            replay.settings.min_evict_bytes = Some(bytes);
+        }
+        replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(self.recompute_limit));
         replay.sqrt_sampling = self.sqrt_sampling;
         replay.seed = seed;
         replay.costs = costs;
         Ok(replay)
-    }
-
-    /// Tensors smaller than this are evicted last, under this budget.
-    pub fn min_evict_bytes(&self, like: &Settings, budget: u64) -> u64 {
-        match (self.min_evict_bytes, like.placement) {
-            (Some(ByteSize(bytes)), _) => bytes,
-            (None, Placement::Arena) => Settings::new(budget).min_evict_bytes,
-            (None, Placement::Counted) => like.min_evict_bytes,
-        }
     }
 
     /// The policy with its exponents.

@@ -11,7 +11,7 @@ use super::wrap::Stream;
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::ByteSize;
 use remat::lab::plot::{self, Line, Panel, Point};
-use remat::lab::{Feasibility, Grid, Job, Row, Trace, Unbudgeted, feasibility, sweep};
+use remat::lab::{Feasibility, Grid, Job, Replay, Row, Trace, Unbudgeted, feasibility, sweep};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -142,9 +142,7 @@ fn jobs_of<'a>(
         dead,
         seeds: (0..args.seeds as u64).collect(),
     };
-    let min_evict = |budget| args.replay.min_evict_bytes(&like.settings, budget);
-    let mut replays = grid.replays(&like, min_evict);
-    replays.iter_mut().for_each(|replay| replay.settings.work = Some(cost));
+    let replays = grid.replays(&Replay { work: Some(cost), ..like });
     let job = |replay| Job { trace: name, program: trace.program(), unbudgeted, replay };
     Ok(replays.into_iter().map(job).collect())
 }
@@ -243,7 +241,7 @@ impl Given {
     /// Budgets in which nothing is replayed, if there are any.
     fn without_replay(&self, jobs: &[Job<'_>]) -> Option<String> {
         let is_replayed = |(trace, bytes): &(String, u64)| {
-            jobs.iter().any(|job| job.trace == trace && job.replay.settings.budget == *bytes)
+            jobs.iter().any(|job| job.trace == trace && job.replay.budget == *bytes)
         };
         let mut left_out: Vec<_> = self.budgets.keys().filter(|key| !is_replayed(key)).collect();
         left_out.sort_by_key(|(_, bytes)| bytes);

@@ -4,12 +4,13 @@ use super::args::DeviceArgs;
 use super::failure::Failure;
 use super::gpu::Gpu;
 use super::machine::Machine;
+use super::rehearsal::SimOf;
 use remat::device::sim::Sim;
-use remat::ops::Op;
-use remat::{Builder, Error, HostTensor, Runtime};
+use remat::{Builder, Error, Runtime};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// A device by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,10 +84,10 @@ impl Target {
         }
     }
 
-    /// A simulated device with the same workspaces, and so the same peak of memory.
-    pub fn sim(&self) -> Sim<Op, HostTensor> {
+    /// Makes simulated devices with the same workspaces, and so the same peak of memory.
+    pub fn sim(&self) -> SimOf {
         match self {
-            Self::Cpu { .. } => Sim::cpu(),
+            Self::Cpu { .. } => Arc::new(Sim::cpu),
             Self::Gpu(gpu) => gpu.sim(),
         }
     }

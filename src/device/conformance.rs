@@ -39,8 +39,8 @@ pub(super) struct Rig<D> {
     parts: usize,
 }
 
-/// Bytes of it.
-const BYTES: u64 = 96 << 20;
+/// Bytes of its device.
+pub(super) const BYTES: u64 = 96 << 20;
 
 /// A tensor on the host, and how the op is to look at it.
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ pub(super) struct Arg {
 }
 
 impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
-    pub(super) fn new(mut device: D) -> Self {
-        device.reserve(BYTES).unwrap();
+    pub(super) fn new(device: D) -> Self {
+        assert_eq!(device.memory().bytes(), BYTES);
         Self { device, front: 256, junk: f32::NAN, parts: 1 }
     }
 
@@ -145,7 +145,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 impl Rig<Cuda<Op>> {
     /// A pretend GPU takes minutes for what others do in seconds: walks share its samples out.
     pub(super) fn of_gpu(device: Cuda<Op>) -> Self {
-        let is_pretend = device.description().unwrap().name.starts_with("Pretend GPU");
+        let is_pretend = device.context().description().unwrap().name.starts_with("Pretend GPU");
         Self { parts: if is_pretend { 4 } else { 1 }, ..Self::new(device) }
     }
 }
@@ -431,12 +431,15 @@ macro_rules! on_device {
     };
 }
 
-on_device!(cpu, Some(super::Rig::new(crate::device::cpu::Cpu::new(Some(2)))));
+on_device!(
+    cpu,
+    Some(super::Rig::new(crate::device::cpu::Cpu::new(super::BYTES, Some(2)).unwrap()))
+);
 #[cfg(feature = "cuda")]
-on_device!(cuda, crate::device::cuda::for_tests().map(super::Rig::of_gpu));
+on_device!(cuda, crate::device::cuda::for_tests(super::BYTES).map(super::Rig::of_gpu));
 #[cfg(feature = "cuda")]
 on_device!(
     cuda_beside_cpu,
-    crate::device::cuda::for_tests().map(super::Rig::of_gpu),
+    crate::device::cuda::for_tests(super::BYTES).map(super::Rig::of_gpu),
     [beside_cpu::results_are_the_same_but_for_rounding]
 );

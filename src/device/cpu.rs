@@ -3,7 +3,7 @@
 //! Every kernel gives the same bits with any number of threads and from run to run: work is split by
 //! outputs, or by fixed pieces whose results are joined in a fixed order.
 //!
-//! Tensors and workspaces lie in the memory that was reserved. Beside it, nothing grows with them: a matrix product
+//! Tensors and workspaces lie in the memory that the device was made with. Beside it, nothing grows with them: a matrix product
 //! packs its operands through up to [`PACKING_BYTES`] of heap in each thread that works on it, and
 //! sharing work among threads takes a few KiB. Values on the host, put or read, are the caller's.
 
@@ -21,7 +21,7 @@ mod team;
 pub(crate) mod wide;
 
 use self::region::{Region, WORD, Word};
-use crate::device::{Call, Device, DeviceError, Place, Took};
+use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::Operation;
@@ -60,30 +60,28 @@ pub trait Kernels: Operation + Sync {
 /// Runs ops on the processor.
 #[derive(Debug)]
 pub struct Cpu<O> {
-    threads: Threads,
+    team: Team,
     region: Region,
     ops: PhantomData<fn(O)>,
 }
 
-#[derive(Debug)]
-enum Threads {
-    /// So many, or as many as the system offers, once memory is reserved.
-    Wanted(Option<usize>),
-    Team(Team),
-}
-
 impl<O: Kernels> Cpu<O> {
-    /// A device with a [`Team`] of its own, of so many threads or of as many as the system offers. They start when
-    /// memory is reserved, and end with the device.
-    #[must_use]
-    pub fn new(threads: Option<usize>) -> Self {
-        Self { threads: Threads::Wanted(threads), region: Region::default(), ops: PhantomData }
+    /// A device with `bytes` bytes and a [`Team`] of its own, of so many threads or of as many as the system offers.
+    /// The threads end with the device.
+    ///
+    /// # Errors
+    /// If that much address space, or that many threads, cannot be had.
+    pub fn new(bytes: u64, threads: Option<usize>) -> Result<Self, DeviceError> {
+        Self::of(&Team::new(threads)?, bytes)
     }
 
-    /// A device whose work a team shares. Used on a thread of that team, small ops start without a hand-over.
-    #[must_use]
-    pub fn of(team: &Team) -> Self {
-        Self { threads: Threads::Team(team.clone()), region: Region::default(), ops: PhantomData }
+    /// A device with `bytes` bytes whose work a team shares. Used on a thread of that team, small ops start without a
+    /// hand-over.
+    ///
+    /// # Errors
+    /// If that much address space cannot be had.
+    pub fn of(team: &Team, bytes: u64) -> Result<Self, DeviceError> {
+        Ok(Self { team: team.clone(), region: Region::new(bytes)?, ops: PhantomData })
     }
 }
 
@@ -95,12 +93,8 @@ impl<O: Kernels> Device for Cpu<O> {
         "cpu"
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.region = Region::new(bytes)?;
-        if let Threads::Wanted(threads) = self.threads {
-            self.threads = Threads::Team(Team::new(threads)?);
-        }
-        Ok(())
+    fn memory(&self) -> Memory {
+        Memory::arena(self.region.len())
     }
 
     fn layout_of(host: &HostTensor) -> Layout {
@@ -139,11 +133,8 @@ impl<O: Kernels> Device for Cpu<O> {
 
     fn execute(&mut self, call: Call<'_, O>) -> Result<Took, DeviceError> {
         let start = Instant::now();
-        let Threads::Team(team) = &self.threads else {
-            return Err(DeviceError::new("cpu: an op was run before any memory was reserved"));
-        };
         let region = &mut self.region;
-        team.run(|| call.op.cpu(Operands::lend(&call, region)?))?;
+        self.team.run(|| call.op.cpu(Operands::lend(&call, region)?))?;
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 }

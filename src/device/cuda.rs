@@ -17,6 +17,7 @@ pub(crate) mod blas;
 mod cache;
 mod check;
 mod compile;
+mod context;
 pub(crate) mod dnn;
 mod driver;
 pub(crate) mod fault;
@@ -38,6 +39,7 @@ mod timing;
 mod versions;
 pub(crate) mod windows;
 
+pub use self::context::Context;
 pub use self::driver::{Description, devices};
 pub use self::gpu::Gpu;
 pub use self::libraries::Libraries;
@@ -52,22 +54,13 @@ use self::fetched::Fetched;
 use self::reads::Reads;
 use self::staging::Staging;
 use self::timing::Timing;
-use crate::device::sim::{Sim, Speed};
-use crate::device::{Call, Device, DeviceError, Place, Reading, Took};
+use crate::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::Operation;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// Of [`Cuda::available_bytes`]: code of the libraries and stacks of kernels. A reasoned figure, not a
-/// measured one: cuDNN's code is most of it, a few hundred MiB where the driver loads all of it at once.
-const MARGIN: u64 = 512 << 20;
-
-/// Of the same: 2 % of what is free, for others who use the GPU.
-const OTHERS: u64 = 50;
 
 /// Ops that run on a GPU.
 pub trait Kernels: Operation {
@@ -100,59 +93,43 @@ pub struct Operands<'a> {
     pub workspace: Range<u64>,
 }
 
-/// Runs ops on an NVIDIA GPU.
+/// Runs ops on an NVIDIA GPU, on the thread that made it.
 pub struct Cuda<O> {
     ops: PhantomData<fn(O)>,
     gpu: Gpu,
     timing: Timing,
-    /// `None` before `reserve`.
-    staging: Option<Staging>,
-    /// As above.
-    reads: Option<Reads>,
+    staging: Staging,
+    reads: Reads,
 }
 
 impl<O: Kernels> Cuda<O> {
-    /// Opens a device.
+    /// Opens a GPU, and takes `bytes` bytes of its memory.
     ///
     /// # Errors
-    /// If there is no driver, no such device, no NVRTC or no cuBLAS, or if a cuDNN is there that does not work.
-    pub fn open(options: Options) -> Result<Self, DeviceError> {
-        let gpu = Gpu::open(options.ordinal, options.tf32, options.cudnn)?;
-        let timing = Timing::new(gpu.events().clone());
-        Ok(Self { gpu, timing, staging: None, reads: None, ops: PhantomData })
+    /// Those of [`Context::open`], and if that much memory cannot be had.
+    pub fn new(bytes: u64, options: Options) -> Result<Self, DeviceError> {
+        Self::of(&Context::open(options)?, bytes)
     }
 
-    /// What it is, and how much of its memory nobody uses now.
+    /// Takes `bytes` bytes of the memory of a GPU that is open.
     ///
     /// # Errors
-    /// If the driver does not say.
-    pub fn description(&self) -> Result<Description, DeviceError> {
-        self.gpu.enter()?;
-        driver::current(self.gpu.context())
-    }
-
-    /// Bytes that a budget may have: what nobody uses now, less a margin of 512 MiB, or 2 % where that is
-    /// more, or half of it where that is less.
-    ///
-    /// The context and the handles of the libraries are there once the device is open, and count as used.
-    /// The margin is for what comes later beside the budget: kernels are loaded when they first run, their
-    /// stacks grow, and others use the GPU too.
-    ///
-    /// # Errors
-    /// If the driver does not say what is free.
-    pub fn available_bytes(&self) -> Result<u64, DeviceError> {
-        self.gpu.enter()?;
-        let free = driver::free_bytes()?;
-        Ok(free - MARGIN.max(free / OTHERS).min(free / 2))
-    }
-
-    /// A simulated device with the same workspaces, and so the same peak of memory.
-    #[must_use]
-    pub fn sim(&self) -> Sim<O, HostTensor> {
-        let libraries = Arc::clone(self.gpu.libraries());
-        Sim::new(Speed::GPU).with_workspace(move |op: &O, inputs, outputs| {
-            op.cuda_workspace(&libraries, inputs, outputs)
+    /// If that much memory cannot be had.
+    pub fn of(context: &Context, bytes: u64) -> Result<Self, DeviceError> {
+        let gpu = Gpu::new(context.clone(), bytes)?;
+        Ok(Self {
+            ops: PhantomData,
+            timing: Timing::new(gpu.events().clone()),
+            staging: Staging::new(gpu.events()),
+            reads: Reads::new(&gpu),
+            gpu,
         })
+    }
+
+    /// The GPU that it is of.
+    #[must_use]
+    pub const fn context(&self) -> &Context {
+        self.gpu.context()
     }
 
     fn run(&mut self, call: &Call<'_, O>) -> Result<(), DeviceError> {
@@ -170,11 +147,6 @@ impl<O: Kernels> Cuda<O> {
     }
 }
 
-/// What is there once memory is reserved.
-fn reserved<T>(part: &mut Option<T>) -> &mut T {
-    part.as_mut().expect("memory is reserved before anything is done with it")
-}
-
 impl<O: Kernels> Device for Cuda<O> {
     type Op = O;
     type Host = HostTensor;
@@ -183,12 +155,8 @@ impl<O: Kernels> Device for Cuda<O> {
         "cuda"
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.gpu.enter()?;
-        self.gpu.reserve(bytes)?;
-        self.staging = Some(Staging::new(self.gpu.events()));
-        self.reads = Some(Reads::new(&self.gpu));
-        Ok(())
+    fn memory(&self) -> Memory {
+        Memory::arena(self.gpu.memory().all().bytes())
     }
 
     fn layout_of(host: &HostTensor) -> Layout {
@@ -205,21 +173,21 @@ impl<O: Kernels> Device for Cuda<O> {
         }
         let target = self.gpu.span_of(&to)?;
         let events = self.timing.start()?;
-        reserved(&mut self.staging).upload(host.as_bytes(), target)?;
+        self.staging.upload(host.as_bytes(), target)?;
         self.timing.end(events)?;
         Ok(Took::Later)
     }
 
     fn read(&mut self, from: Place) -> Result<HostTensor, DeviceError> {
         let source = self.gpu.span_of(&from)?;
-        let staging = reserved(&mut self.staging);
+        let staging = &mut self.staging;
         let all = Fetched::new(&from.layout, |bytes| staging.download(source, bytes))?;
         self.sync()?;
         all.unpack()
     }
 
     fn read_later(&mut self, from: Place) -> Result<Reading<HostTensor>, DeviceError> {
-        if reserved(&mut self.reads).start(&self.gpu, &from)? {
+        if self.reads.start(&self.gpu, &from)? {
             Ok(Reading::Later)
         } else {
             self.read(from).map(Reading::Done)
@@ -227,7 +195,7 @@ impl<O: Kernels> Device for Cuda<O> {
     }
 
     fn take_read(&mut self) -> Option<Result<HostTensor, DeviceError>> {
-        let value = self.reads.as_mut()?.take(&self.gpu)?;
+        let value = self.reads.take(&self.gpu)?;
         Some(value.and_then(Fetched::unpack))
     }
 
@@ -258,24 +226,21 @@ impl<O: Kernels> Device for Cuda<O> {
     }
 
     fn sync(&mut self) -> Result<(), DeviceError> {
-        let Some(staging) = &mut self.staging else { return Ok(()) };
-        fault::check(&self.gpu, staging)
+        fault::check(&self.gpu, &mut self.staging)
     }
 }
 
 impl<O> fmt::Debug for Cuda<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cuda")
-            .field("ordinal", &self.gpu.context().ordinal())
-            .finish_non_exhaustive()
+        f.debug_struct("Cuda").field("context", self.gpu.context()).finish_non_exhaustive()
     }
 }
 
-/// The device that tests run on, or word that there is none.
+/// The device that tests run on, of so many bytes, or word that there is none.
 #[cfg(test)]
-pub(crate) fn for_tests() -> Option<Cuda<crate::ops::Op>> {
-    match Cuda::open(Options::default()) {
-        Ok(device) => Some(device),
+pub(crate) fn for_tests(bytes: u64) -> Option<Cuda<crate::ops::Op>> {
+    match Context::open(Options::default()) {
+        Ok(context) => Some(Cuda::of(&context, bytes).expect("there is as much")),
         Err(reason) => {
             println!("skipped: {reason}");
             None

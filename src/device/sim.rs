@@ -4,7 +4,7 @@
 //! device it stands in for, as long as both ask for the same workspaces and costs.
 
 use crate::device::cpu::Kernels;
-use crate::device::{Call, Device, DeviceError, Place, Took};
+use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
 use crate::host::HostTensor;
 use crate::layout::Layout;
 use crate::op::Operation;
@@ -78,16 +78,26 @@ type Workspace<O> = Arc<dyn Fn(&O, &[Layout], &[Layout]) -> u64 + Send + Sync>;
 
 /// A device that only counts.
 pub struct Sim<O, H> {
+    memory: Memory,
     speed: Speed,
     workspace: Workspace<O>,
     host: PhantomData<fn() -> H>,
 }
 
 impl<O: Operation, H: HostValue> Sim<O, H> {
-    /// A device of this speed, whose ops need no workspace.
+    /// A device with so many bytes and of this speed, whose ops need no workspace. Its tensors have places, as on the
+    /// cpu and on a GPU.
     #[must_use]
-    pub fn new(speed: Speed) -> Self {
-        Self { speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
+    pub fn new(bytes: u64, speed: Speed) -> Self {
+        let memory = Memory::arena(bytes);
+        Self { memory, speed, workspace: Arc::new(|_, _, _| 0), host: PhantomData }
+    }
+
+    /// The same device without places: its bytes are only counted, so that there are no holes.
+    #[must_use]
+    pub const fn without_places(mut self) -> Self {
+        self.memory = Memory::Counted { bytes: self.memory.bytes() };
+        self
     }
 
     /// The same device with other workspaces: those of the device it stands in for.
@@ -102,10 +112,10 @@ impl<O: Operation, H: HostValue> Sim<O, H> {
 }
 
 impl<O: Kernels> Sim<O, HostTensor> {
-    /// Stands in for the `cpu` device: the same peak of memory, nothing computed.
+    /// Stands in for a `cpu` device of so many bytes: the same peak of memory, nothing computed.
     #[must_use]
-    pub fn cpu() -> Self {
-        Self::new(Speed::CPU).with_workspace(O::cpu_workspace)
+    pub fn cpu(bytes: u64) -> Self {
+        Self::new(bytes, Speed::CPU).with_workspace(O::cpu_workspace)
     }
 }
 
@@ -117,12 +127,8 @@ impl<O: Operation, H: HostValue> Device for Sim<O, H> {
         "sim"
     }
 
-    fn has_memory(&self) -> bool {
-        false
-    }
-
-    fn reserve(&mut self, _bytes: u64) -> Result<(), DeviceError> {
-        Ok(())
+    fn memory(&self) -> Memory {
+        self.memory
     }
 
     fn layout_of(host: &H) -> Layout {
@@ -156,13 +162,17 @@ impl<O: Operation, H: HostValue> Device for Sim<O, H> {
 
 impl<O, H> Clone for Sim<O, H> {
     fn clone(&self) -> Self {
-        Self { speed: self.speed, workspace: Arc::clone(&self.workspace), host: PhantomData }
+        let workspace = Arc::clone(&self.workspace);
+        Self { memory: self.memory, speed: self.speed, workspace, host: PhantomData }
     }
 }
 
 impl<O, H> fmt::Debug for Sim<O, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sim").field("speed", &self.speed).finish_non_exhaustive()
+        f.debug_struct("Sim")
+            .field("memory", &self.memory)
+            .field("speed", &self.speed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -174,7 +184,7 @@ mod tests {
     use crate::ops::{Conv2d, MatMul, Op};
 
     fn sim() -> Sim<Op, HostTensor> {
-        Sim::cpu()
+        Sim::cpu(1 << 20)
     }
 
     #[test]
@@ -201,10 +211,8 @@ mod tests {
             .map(|shape| Layout::contiguous(DType::F32, shape));
         let conv = Conv2d { stride: [1, 1], padding: [1, 1] }.into();
         let bytes = sim().workspace(&conv, &layouts[..2], &layouts[2..]);
-        assert_eq!(
-            bytes,
-            crate::device::cpu::Cpu::new(None).workspace(&conv, &layouts[..2], &layouts[2..])
-        );
+        let cpu = crate::device::cpu::Cpu::new(0, Some(1)).unwrap();
+        assert_eq!(bytes, cpu.workspace(&conv, &layouts[..2], &layouts[2..]));
         assert!(bytes > 0);
         assert_eq!(sim().workspace(&MatMul.into(), &layouts[..2], &layouts[2..]), 0);
     }
@@ -217,11 +225,17 @@ mod tests {
         let absurd = Layout::contiguous(DType::F32, [usize::MAX]);
         let error = sim().read(Place { storage: 0, layout: absurd }).unwrap_err();
         assert!(error.to_string().contains("no room"), "{error}");
-        let mut bytes = Sim::<Op, Layout>::new(Speed::CPU);
-        bytes.reserve(u64::MAX).unwrap();
+        let mut bytes = Sim::<Op, Layout>::new(u64::MAX, Speed::CPU);
         assert_eq!(
             bytes.read(Place { storage: 0, layout: Layout::raw(1 << 50) }).unwrap().bytes(),
             1 << 50
         );
+    }
+
+    #[test]
+    fn places_are_given_up_and_bytes_are_not() {
+        assert_eq!(sim().memory(), Memory::Arena { bytes: 1 << 20, granularity: 256 });
+        assert_eq!(sim().without_places().memory(), Memory::Counted { bytes: 1 << 20 });
+        assert_eq!(sim().without_places().clone().memory().bytes(), 1 << 20);
     }
 }

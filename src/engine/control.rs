@@ -14,7 +14,7 @@ impl<D: Device> Engine<D> {
     /// The hard limit in bytes.
     #[must_use]
     pub const fn budget(&self) -> u64 {
-        self.settings.budget
+        self.budget
     }
 
     /// Sets the hard limit: anything up to what the engine was opened with. A smaller one holds at once: what is
@@ -57,7 +57,7 @@ impl<D: Device> Engine<D> {
             self.compact(&moves, bytes, moved)?;
         }
         self.store.set_limit(bytes)?;
-        self.settings.budget = bytes;
+        self.budget = bytes;
         self.tell(Event::DidSetBudget { bytes });
         Ok(())
     }
@@ -70,7 +70,7 @@ impl<D: Device> Engine<D> {
         self.working()?;
         let mut settings = self.settings.clone();
         settings.eviction_threshold = threshold;
-        settings.check()?;
+        settings.check(self.budget)?;
         self.settings = settings;
         self.warned_of_threshold = false;
         Ok(())

@@ -115,7 +115,8 @@ mod tests {
 
     fn engine() -> SimEngine {
         let costs = CostModelKind::Flops.build();
-        Engine::new(Sim::cpu(), Settings::new(1 << 40), PolicyKind::DtrEq.build(0), costs).unwrap()
+        let policy = PolicyKind::DtrEq.build(0);
+        Engine::new(Sim::cpu(1 << 40), Settings::default(), policy, costs).unwrap()
     }
 
     fn fill(engine: &mut SimEngine) -> TensorKey {

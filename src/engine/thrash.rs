@@ -1,6 +1,6 @@
 //! Thrashing: recomputing far more than the work itself.
 
-use super::{Engine, Error, PathKey};
+use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::Event;
@@ -67,12 +67,15 @@ impl<D: Device> Engine<D> {
     }
 
     pub(super) fn check_recompute_limit(&self) -> Result<(), Error> {
-        let Some(limit) = self.settings.recompute_limit else { return Ok(()) };
-        let work = self.settings.work.unwrap_or(self.stats.base_cost);
-        if self.stats.recompute_cost > limit * work {
-            let ratio = self.stats.recompute_cost / work;
-            return Err(RegenerationError::RecomputeLimit { ratio, limit }.into());
+        let (cost, work) = (self.stats.recompute_cost, self.stats.base_cost);
+        match self.settings.recompute_limit {
+            Some(RecomputeLimit::Multiple(limit)) if cost > limit * work => {
+                Err(RegenerationError::RecomputeLimit { ratio: cost / work, limit }.into())
+            }
+            Some(RecomputeLimit::Cost(limit)) if cost > limit => {
+                Err(RegenerationError::RecomputeCost { cost, limit }.into())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

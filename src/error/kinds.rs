@@ -70,6 +70,16 @@ pub enum RegenerationError {
         /// The limit.
         limit: f64,
     },
+    /// Recomputing costs more in all than the limit that was set, in units of the cost model.
+    #[error(
+        "recomputing has cost {cost:.6}, above the recompute limit of {limit}: raise the budget, or the limit"
+    )]
+    RecomputeCost {
+        /// Recomputed cost.
+        cost: f64,
+        /// The limit.
+        limit: f64,
+    },
     /// Regenerating what one command reads takes far more runs than there are ops to run.
     #[error(
         "bringing back what was evicted takes too many runs: {runs} of {paths} ops, which costs more than the \

@@ -224,8 +224,8 @@ mod tests {
         let policy = Arc::<Mutex<MegEngineArticle>>::default();
         let chosen = Box::new(ByScore::new(Chosen(Arc::clone(&policy))));
         let costs = CostModelKind::Bytes.build();
-        let sim = Sim::<Op, HostTensor>::cpu();
-        let mut engine = Engine::new(sim, Settings::new(1 << 40), chosen, costs).unwrap();
+        let sim = Sim::<Op, HostTensor>::cpu(1 << 40);
+        let mut engine = Engine::new(sim, Settings::default(), chosen, costs).unwrap();
         for round in 0..2000 {
             let x = engine.apply(Fill { shape: Dims::new(&[8]), value: 1.0 }.into(), &[]).unwrap();
             let mut made = vec![x[0]];

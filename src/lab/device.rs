@@ -1,7 +1,7 @@
 //! The device of a replay: sizes and costs are those of the trace.
 
 use crate::cost::{CostModel, Run};
-use crate::device::{Call, Device, DeviceError, Place, Took};
+use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
 use crate::layout::Layout;
 use crate::op::{self, OpError, Outputs};
 use std::sync::Arc;
@@ -44,7 +44,9 @@ pub(super) struct Upload {
 
 /// Costs what the trace says. Nothing is computed.
 #[derive(Debug)]
-pub(super) struct TraceDevice;
+pub(super) struct TraceDevice {
+    pub memory: Memory,
+}
 
 impl Device for TraceDevice {
     type Op = TraceOp;
@@ -54,12 +56,8 @@ impl Device for TraceDevice {
         "trace"
     }
 
-    fn has_memory(&self) -> bool {
-        false
-    }
-
-    fn reserve(&mut self, _bytes: u64) -> Result<(), DeviceError> {
-        Ok(())
+    fn memory(&self) -> Memory {
+        self.memory
     }
 
     fn layout_of(host: &Upload) -> Layout {

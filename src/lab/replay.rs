@@ -4,11 +4,13 @@ use super::device::{Recorded, TraceDevice, TraceOp, Upload};
 use super::program::{Instruction, Made, Program, ProgramOp, TensorId};
 use super::unit::CostUnit;
 use crate::cost::{CostModel, CostModelKind};
-use crate::engine::{Dead, Engine, Keys, Placement, Settings, Stats};
-use crate::error::Error;
+use crate::device::Memory;
+use crate::engine::{Engine, Keys, RecomputeLimit, Settings, Stats};
+use crate::error::{Error, RegenerationError};
 use crate::evict::{Evictor, PolicyKind};
 use crate::graph::TensorKey;
 use crate::layout::{Dims, Layout};
+use crate::memory::ALIGNMENT;
 use crate::op::{Output, Outputs};
 use slotmap::Key as _;
 use std::sync::Arc;
@@ -36,11 +38,44 @@ impl Costs {
     }
 }
 
+/// Whether storages have places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Bytes are only counted, as in the DTR paper's simulator.
+    #[default]
+    Counted,
+    /// In an arena, as on the devices of this crate: holes, free neighbours and compaction count.
+    Arena,
+}
+
+impl Placement {
+    const fn memory(self, bytes: u64) -> Memory {
+        match self {
+            Self::Counted => Memory::Counted { bytes },
+            Self::Arena => Memory::arena(bytes),
+        }
+    }
+
+    /// The least that a storage takes up.
+    pub(super) const fn granule(self) -> u64 {
+        match self {
+            Self::Counted => 1,
+            Self::Arena => ALIGNMENT,
+        }
+    }
+}
+
 /// How a program is run.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// Limits and options of the engine.
+    /// Bytes of memory.
+    pub budget: u64,
+    /// Whether storages have places there.
+    pub placement: Placement,
+    /// Limits and options of the engine. A recompute limit that is a multiple is one of `work`, where that is known.
     pub settings: Settings,
+    /// Cost of the whole program. `None`: with the costs of the trace it is their sum, and unknown otherwise.
+    pub work: Option<f64>,
     /// What is evicted.
     pub policy: PolicyKind,
     /// Whether about `2 * sqrt(n)` of `n` candidates are scored at each choice instead of all.
@@ -91,14 +126,22 @@ impl Replay {
     /// small to be evicted. It ends when recomputing costs more than the program itself.
     #[must_use]
     pub fn new(policy: PolicyKind, budget: u64) -> Self {
-        let mut settings = Settings::new(budget);
-        settings.placement = Placement::Counted;
-        settings.granularity = 1;
-        // Evicting nothing frees nothing.
-        settings.min_evict_bytes = 1;
-        settings.dead = Dead::Drop;
-        settings.recompute_limit = Some(1.0);
-        Self { settings, policy, sqrt_sampling: false, seed: 0, costs: Costs::Trace }
+        let settings = Settings {
+            // Evicting nothing frees nothing.
+            min_evict_bytes: Some(1),
+            recompute_limit: Some(RecomputeLimit::Multiple(1.0)),
+            ..Settings::default()
+        };
+        Self {
+            budget,
+            placement: Placement::default(),
+            settings,
+            work: None,
+            policy,
+            sqrt_sampling: false,
+            seed: 0,
+            costs: Costs::Trace,
+        }
     }
 
     /// What its costs count.
@@ -127,7 +170,9 @@ impl Replay {
         let start = Instant::now();
         let mut machine = Machine::new(self, program)?;
         let status = machine.run(watch);
-        Ok(Outcome { status, stats: machine.engine.stats(), time: start.elapsed() })
+        let mut stats = machine.engine.stats();
+        stats.ops -= machine.waits;
+        Ok(Outcome { status, stats, time: start.elapsed() })
     }
 }
 
@@ -140,6 +185,10 @@ pub(super) struct Machine<'a> {
     /// Whether constants stay as long as anything was made from them: nothing can bring them back. Only
     /// where nothing is evicted may they go when the program lets them go.
     pub(super) keeps_constants: bool,
+    /// A multiple of the cost of the whole program, and that cost: what the engine has the product of for a limit.
+    limit: Option<(f64, f64)>,
+    /// Ops that only let time pass.
+    waits: u64,
     /// Of the op at hand; kept to reuse their memory.
     outputs: Outputs,
     inputs: Vec<TensorKey>,
@@ -159,16 +208,25 @@ impl<'a> Machine<'a> {
         evictor: Box<dyn Evictor>,
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
-        if replay.costs == Costs::Trace {
-            settings.work.get_or_insert(program.base_cost());
+        settings.check(replay.budget)?;
+        let sum = (replay.costs == Costs::Trace).then(|| program.base_cost());
+        let limit = match (settings.recompute_limit, replay.work.or(sum)) {
+            (Some(RecomputeLimit::Multiple(limit)), Some(work)) => Some((limit, work)),
+            _ => None,
+        };
+        if let Some((limit, work)) = limit {
+            settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
-        let mut engine = Engine::new(TraceDevice, settings, evictor, replay.costs.model())?;
+        let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
+        let mut engine = Engine::new(device, settings, evictor, replay.costs.model())?;
         engine.reserve(program.tensors());
         Ok(Self {
             program,
             engine,
             keys: vec![TensorKey::null(); program.tensors()],
             keeps_constants: true,
+            limit,
+            waits: 0,
             outputs: Outputs::new(),
             inputs: Vec::new(),
         })
@@ -183,7 +241,7 @@ impl<'a> Machine<'a> {
             let done = self.execute(instruction);
             watch(at, done.is_ok(), &self.engine);
             if let Err(error) = done {
-                return Status::Failed { at, error };
+                return Status::Failed { at, error: self.as_multiple(error) };
             }
         }
         Status::Done
@@ -217,6 +275,19 @@ impl<'a> Machine<'a> {
                 self.engine.step();
                 Ok(())
             }
+        }
+    }
+
+    /// A limit that was given as a multiple is told as one.
+    fn as_multiple(&self, error: Error) -> Error {
+        match (&error, self.limit) {
+            (Error::Regeneration(failure), Some((limit, work))) => match **failure {
+                RegenerationError::RecomputeCost { cost, .. } => {
+                    RegenerationError::RecomputeLimit { ratio: cost / work, limit }.into()
+                }
+                _ => error,
+            },
+            _ => error,
         }
     }
 
@@ -285,6 +356,7 @@ fn look(layout: &Layout, bytes: usize) -> Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Dead;
     use crate::event::Event;
     use crate::evict::{ByScore, Policy, View};
     use crate::graph::StorageKey;

@@ -3,7 +3,7 @@
 use super::program::Program;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
-use crate::engine::{Dead, Settings};
+use crate::engine::Dead;
 use crate::error::{Error, RegenerationError, RuntimeError};
 use crate::evict::PolicyKind;
 use rayon::prelude::*;
@@ -98,13 +98,14 @@ impl Job<'_> {
     /// The row of an outcome.
     #[must_use]
     pub fn row(&self, outcome: &Outcome) -> Row {
-        let (settings, stats) = (&self.replay.settings, &outcome.stats);
+        let (budget, settings) = (self.replay.budget, &self.replay.settings);
+        let stats = &outcome.stats;
         Row {
             trace: self.trace.to_owned(),
             policy: self.replay.policy.to_string(),
             dead: dead_name(settings.dead),
-            budget_ratio: ratio(settings.budget, self.unbudgeted.full_budget),
-            budget_bytes: settings.budget,
+            budget_ratio: ratio(budget, self.unbudgeted.full_budget),
+            budget_bytes: budget,
             full_budget_bytes: self.unbudgeted.full_budget,
             unbudgeted_peak_bytes: self.unbudgeted.peak_bytes,
             threshold_bytes: settings.eviction_threshold,
@@ -207,9 +208,9 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// A replay for each combination, like `like` in all else, with `min_evict_bytes` of each budget.
+    /// A replay for each combination, like `like` in all else.
     #[must_use]
-    pub fn replays(&self, like: &Replay, min_evict_bytes: impl Fn(u64) -> u64) -> Vec<Replay> {
+    pub fn replays(&self, like: &Replay) -> Vec<Replay> {
         let vary = |replays: Vec<Replay>, count, change: &dyn Fn(&mut Replay, usize)| {
             let varied = replays.into_iter().flat_map(|replay| {
                 (0..count).map(move |i| {
@@ -227,12 +228,9 @@ impl Grid {
             r.settings.eviction_threshold = self.thresholds[i];
         });
         replays = vary(replays, self.seeds.len(), &|r, i| r.seed = self.seeds[i]);
-        replays = vary(replays, self.budgets.len(), &|r, i| {
-            r.settings.budget = self.budgets[i];
-            r.settings.min_evict_bytes = min_evict_bytes(self.budgets[i]);
-        });
-        let acts = |s: &Settings| s.eviction_threshold.is_none_or(|t| t <= s.budget);
-        replays.retain(|replay| acts(&replay.settings));
+        replays = vary(replays, self.budgets.len(), &|r, i| r.budget = self.budgets[i]);
+        let acts = |r: &Replay| r.settings.eviction_threshold.is_none_or(|t| t <= r.budget);
+        replays.retain(acts);
         replays
     }
 }

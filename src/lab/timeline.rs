@@ -45,7 +45,7 @@ impl Replay {
         let timeline = Timeline {
             title: title.to_owned(),
             unit: self.unit(program),
-            budget: self.settings.budget,
+            budget: self.budget,
             threshold: self.settings.eviction_threshold,
             full_budget: Some(unbudgeted.full_budget),
             failure: failure(&outcome.status),

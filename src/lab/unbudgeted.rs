@@ -1,8 +1,7 @@
 //! Memory and cost of a program without evictions, and the budget that 100 % stands for.
 
 use super::program::{Instruction, Program};
-use super::replay::{Machine, Replay, Status};
-use crate::engine::Placement;
+use super::replay::{Machine, Placement, Replay, Status};
 use crate::error::Error;
 use crate::evict::PolicyKind;
 use rayon::prelude::*;
@@ -44,7 +43,7 @@ impl Replay {
             true => everything.peak(program, true)?.0,
             false => peak_bytes,
         };
-        let full_budget = match everything.settings.placement {
+        let full_budget = match everything.placement {
             // Free bytes are free bytes. A budget is at least one.
             Placement::Counted => most_used.max(1),
             Placement::Arena => everything.full_budget(program, most_used)?,
@@ -56,11 +55,11 @@ impl Replay {
     fn without_limits(&self) -> Self {
         let mut replay = self.clone();
         replay.policy = PolicyKind::None;
-        replay.settings.budget = UNLIMITED;
+        replay.budget = UNLIMITED;
         replay.settings.eviction_threshold = None;
         replay.settings.recompute_limit = None;
         // If nothing is evicted although everything is worth it, nothing ever is.
-        replay.settings.min_evict_bytes = 1;
+        replay.settings.min_evict_bytes = Some(1);
         replay
     }
 
@@ -79,7 +78,7 @@ impl Replay {
 
     /// The first of the budgets from `peak` up from which on none evicts.
     fn full_budget(&self, program: &Program, peak: u64) -> Result<u64, Error> {
-        let granule = self.settings.granularity;
+        let granule = self.placement.granule();
         let step = (peak / STEPS).next_multiple_of(granule).max(granule);
         let budget = |i: u64| peak.max(granule) + i * step;
         let (mut first, mut tried) = (0, 0);
@@ -100,7 +99,7 @@ impl Replay {
     fn evicts_under(&self, budget: u64, program: &Program) -> Result<bool, Error> {
         let mut replay = self.clone();
         replay.policy = PolicyKind::Lru;
-        replay.settings.budget = budget;
+        replay.budget = budget;
         let mut machine = Machine::new(&replay, program)?;
         let mut evictions = 0;
         for &instruction in program.instructions() {

@@ -4,10 +4,10 @@ use super::control::Control;
 use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
-use crate::device::Device;
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
-use crate::engine::{Dead, Engine, Settings};
-use crate::error::{Error, RuntimeError};
+use crate::device::{Device, DeviceError};
+use crate::engine::{Dead, Engine, RecomputeLimit, Settings};
+use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Policy, PolicyKind};
 use crate::guard::caught;
 use crate::interpreter::Interpreter;
@@ -84,7 +84,6 @@ impl<C: CostModel + 'static> From<C> for CostModelChoice {
 pub struct Builder {
     budget: Option<u64>,
     settings: Settings,
-    min_evict_bytes: Option<u64>,
     policy: PolicyChoice,
     sqrt_sampling: bool,
     seed: u64,
@@ -98,8 +97,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             budget: None,
-            settings: Settings::new(1),
-            min_evict_bytes: None,
+            settings: Settings::default(),
             policy: PolicyKind::default().into(),
             sqrt_sampling: false,
             seed: 0,
@@ -135,7 +133,7 @@ impl Builder {
     /// Evict tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
     #[must_use]
     pub fn min_evict_bytes<B: TryInto<ByteSize, Error: Display>>(mut self, bytes: B) -> Self {
-        self.min_evict_bytes = self.bytes("smallest eviction", bytes);
+        self.settings.min_evict_bytes = self.bytes("smallest eviction", bytes);
         self
     }
 
@@ -193,7 +191,7 @@ impl Builder {
     /// Fail when recomputing has cost more in total than this multiple of the work itself. Default: never.
     #[must_use]
     pub const fn recompute_limit(mut self, limit: f64) -> Self {
-        self.settings.recompute_limit = Some(limit);
+        self.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit));
         self
     }
 
@@ -236,9 +234,9 @@ impl Builder {
             return Err(RuntimeError::Settings(wrong).into());
         }
         let team = Team::new(self.threads).map_err(RuntimeError::NoDevice)?;
-        let device = Cpu::of(&team);
+        let members = team.clone();
         // The worker is a thread of the team, so that small ops run without a hand-over between threads.
-        self.start(move || device, team)
+        self.start(move |bytes| Cpu::of(&members, bytes), team)
     }
 
     /// Starts a runtime on an NVIDIA GPU.
@@ -260,11 +258,11 @@ impl Builder {
             return Err(RuntimeError::Settings(wrong).into());
         }
         // On the caller's thread, so that a missing driver is an error before a worker is started.
-        let device = crate::device::cuda::Cuda::open(options).map_err(RuntimeError::NoDevice)?;
+        let gpu = crate::device::cuda::Context::open(options).map_err(RuntimeError::NoDevice)?;
         if self.budget.is_none() {
-            self.budget = Some(device.available_bytes().map_err(RuntimeError::NoDevice)?);
+            self.budget = Some(gpu.available_bytes().map_err(RuntimeError::NoDevice)?);
         }
-        self.device(move || device)
+        self.device(move |bytes| crate::device::cuda::Cuda::of(&gpu, bytes))
     }
 
     /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get` returns zeros.
@@ -272,16 +270,26 @@ impl Builder {
     /// # Errors
     /// If an option is invalid.
     pub fn sim(self) -> Result<Runtime, Error> {
-        self.device(crate::device::sim::Sim::<crate::ops::Op, _>::cpu)
+        self.device(|bytes| Ok(crate::device::sim::Sim::<crate::ops::Op, _>::cpu(bytes)))
     }
 
-    /// Starts a runtime on a device of your own. `make` is called on the worker thread.
+    /// Starts a runtime on a device of your own. `make` is called on the worker thread with the budget in bytes. A
+    /// device may have less memory than that: then this is the budget.
+    ///
+    /// ```
+    /// use remat::device::sim::{Sim, Speed};
+    /// use remat::{HostTensor, Op, Runtime};
+    ///
+    /// let gpu = |bytes| Ok(Sim::<Op, HostTensor>::new(bytes, Speed::GPU));
+    /// let runtime = Runtime::builder().budget("8GiB").device(gpu)?;
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If an option is invalid, or the budget cannot be reserved.
+    /// If an option is invalid, the device cannot be made, or it has more memory than the budget.
     pub fn device<D: Device>(
         self,
-        make: impl FnOnce() -> D + Send + 'static,
+        make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
         self.start(make, OwnThread)
     }
@@ -289,17 +297,14 @@ impl Builder {
     /// Like [`Builder::device`], with a choice of the thread to run on.
     fn start<D: Device>(
         mut self,
-        make: impl FnOnce() -> D + Send + 'static,
+        make: impl FnOnce(u64) -> Result<D, DeviceError> + Send + 'static,
         thread: impl Thread,
     ) -> Result<Runtime<D::Op, D::Host>, Error> {
         if let Some(wrong) = self.wrong.take() {
             return Err(RuntimeError::Settings(wrong).into());
         }
         let budget = self.budget.unwrap_or_else(machine_memory);
-        self.settings.budget = budget;
-        self.settings.min_evict_bytes =
-            self.min_evict_bytes.unwrap_or(Settings::new(budget).min_evict_bytes);
-        self.settings.check()?;
+        self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
         let (sender, commands) = crossbeam_channel::bounded(QUEUE);
         let (started, start) = crossbeam_channel::bounded(1);
@@ -314,7 +319,7 @@ impl Builder {
             };
             let opened = caught(
                 || "the device, or what it was given,".to_owned(),
-                || Engine::new(make(), self.settings, evictor, costs),
+                || Engine::new(made(make, budget)?, self.settings, evictor, costs),
             );
             match opened.and_then(|engine| engine) {
                 Ok(engine) => {
@@ -354,6 +359,23 @@ impl Builder {
             }
         }
     }
+}
+
+/// A device that keeps within the budget.
+fn made<D: Device>(
+    make: impl FnOnce(u64) -> Result<D, DeviceError>,
+    budget: u64,
+) -> Result<D, Error> {
+    let device = make(budget).map_err(|e| DeviceFault::of("reserving the budget", &e))?;
+    let bytes = device.memory().bytes();
+    if bytes > budget {
+        let (name, bytes, budget) = (device.name(), ByteSize(bytes), ByteSize(budget));
+        return Err(RuntimeError::Settings(format!(
+            "{name} has {bytes} of memory, more than the budget of {budget}; make it with the bytes that it is given"
+        ))
+        .into());
+    }
+    Ok(device)
 }
 
 /// Where the work of a runtime's thread is done. A type parameter, because dynamic dispatch would cost small ops a few

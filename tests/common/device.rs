@@ -1,7 +1,7 @@
 //! The devices that run the built-in ops: one test body for all of them.
 
 #[cfg(feature = "cuda")]
-use remat::device::cuda::{Cuda, Options};
+use remat::device::cuda::{Context, Cuda, Options};
 #[cfg(feature = "cuda")]
 use remat::ops::Op;
 use remat::{Builder, Runtime};
@@ -24,7 +24,7 @@ pub fn targets() -> Vec<Target> {
 /// The GPU, if there is one. Says so if there is none.
 #[cfg(feature = "cuda")]
 pub fn gpu() -> Option<Target> {
-    match Cuda::<Op>::open(Options::default()) {
+    match Context::open(Options::default()) {
         Ok(_) => Some(Target::Cuda),
         Err(reason) => {
             println!("skipped on cuda: {reason}");
@@ -47,8 +47,8 @@ impl Target {
             Self::Cpu => builder.cpu(),
             #[cfg(feature = "cuda")]
             Self::Cuda => {
-                let device = Cuda::<Op>::open(Options::default()).unwrap();
-                builder.device(move || device)
+                let gpu = Context::open(Options::default()).unwrap();
+                builder.device(move |bytes| Cuda::<Op>::of(&gpu, bytes))
             }
         };
         runtime.unwrap()

@@ -1,7 +1,7 @@
 //! A device that fails when it is told to, over one that works.
 
 use remat::Layout;
-use remat::device::{Call, Device, DeviceError, Place, Reading, Took};
+use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -137,8 +137,13 @@ pub struct Faulty<D> {
 }
 
 impl<D> Faulty<D> {
-    pub fn new(inner: D, faults: Arc<Faults>) -> Self {
-        Self { inner, faults }
+    /// Over the device that `make` makes, which is the first call that may fail.
+    pub fn new(
+        faults: Arc<Faults>,
+        make: impl FnOnce() -> Result<D, DeviceError>,
+    ) -> Result<Self, DeviceError> {
+        faults.check()?;
+        Ok(Self { inner: make()?, faults })
     }
 }
 
@@ -150,9 +155,8 @@ impl<D: Device> Device for Faulty<D> {
         self.inner.name()
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.faults.check()?;
-        self.inner.reserve(bytes)
+    fn memory(&self) -> Memory {
+        self.inner.memory()
     }
 
     fn layout_of(host: &D::Host) -> Layout {

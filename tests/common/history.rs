@@ -173,10 +173,10 @@ impl Evicted {
         settle: impl Fn(&mut Settings),
     ) -> Self {
         let all = history.sizes.iter().sum::<usize>() + room + 1;
-        let mut settings = settings(all as u64 * GRANULE);
+        let mut settings = settings();
         settle(&mut settings);
         let policy = policy.build(0);
-        let mut engine = Engine::new(ToyDevice::default(), settings, policy, costs)
+        let mut engine = Engine::new(ToyDevice::new(all as u64 * GRANULE), settings, policy, costs)
             .expect("the settings make sense");
         let bytes = |i: usize| history.sizes[i] * GRANULE as usize;
         let mut made: Vec<TensorKey> = Vec::new();

@@ -31,7 +31,7 @@ const CLASSES: usize = 4;
 /// A runtime on the cpu that fails when it is told to.
 pub fn faulty_cpu(builder: Builder, faults: &Arc<Faults>) -> Result<Runtime, Error> {
     let faults = Arc::clone(faults);
-    builder.device(move || Faulty::new(Cpu::<Op>::new(Some(1)), faults))
+    builder.device(|bytes| Faulty::new(faults, || Cpu::<Op>::new(bytes, Some(1))))
 }
 
 /// Images and labels that are the same for the same seed. The first of a larger batch are those of a smaller one.

@@ -125,19 +125,18 @@ impl Setup {
             min_evict_bytes: 0,
             sqrt_sampling: false,
             dead: Dead::Drop,
-            regeneration_limit: Settings::new(1).regeneration_limit,
+            regeneration_limit: Settings::default().regeneration_limit,
             seed: 0,
         }
     }
 
     pub fn engine(&self, watch: Arc<Watch>) -> ToyEngine {
-        let mut settings = Settings::new(self.budget);
-        settings.granularity = GRANULE;
+        let mut settings = Settings::default();
         settings.eviction_threshold = self.threshold;
-        settings.min_evict_bytes = self.min_evict_bytes;
+        settings.min_evict_bytes = Some(self.min_evict_bytes);
         settings.dead = self.dead;
         settings.regeneration_limit = self.regeneration_limit;
-        let device = ToyDevice::watched(watch);
+        let device = ToyDevice::watched(self.budget, watch);
         let evictor = match self.sqrt_sampling {
             true => self.policy.build_sampled(self.seed),
             false => self.policy.build(self.seed),

@@ -4,8 +4,9 @@
 //! recomputation anywhere shows in whatever is read later. The device checks for itself that what it
 //! is told to read is still as it was written.
 
-use remat::device::{Call, Device, DeviceError, Place, Reading, Took};
+use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
+use remat::memory::ALIGNMENT;
 use remat::op::{OpError, Operation, Output, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -250,9 +251,10 @@ impl Watch {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ToyDevice {
     memory: Vec<u8>,
+    granularity: u64,
     /// Offset of a storage's front -> bytes written there last, and their hash.
     written: BTreeMap<u64, (u64, u64)>,
     /// `Once` ops so far.
@@ -267,10 +269,28 @@ pub struct ToyDevice {
 }
 
 impl ToyDevice {
-    pub fn watched(watch: Arc<Watch>) -> Self {
-        let mut device = Self::default();
-        device.watch = watch;
-        device
+    /// Tensors begin at multiples of [`GRANULE`].
+    pub fn new(bytes: u64) -> Self {
+        Self::watched(bytes, Arc::default())
+    }
+
+    pub fn watched(bytes: u64, watch: Arc<Watch>) -> Self {
+        Self {
+            // Whatever was there before.
+            memory: vec![0x5a; bytes as usize],
+            granularity: GRANULE,
+            written: BTreeMap::new(),
+            once: 0,
+            breaks: HashMap::new(),
+            late: VecDeque::new(),
+            reads: VecDeque::new(),
+            watch,
+        }
+    }
+
+    pub fn with_granularity(mut self, granularity: u64) -> Self {
+        self.granularity = granularity;
+        self
     }
 
     fn sum(&self, range: Range<u64>) -> u64 {
@@ -327,10 +347,8 @@ impl Device for ToyDevice {
         "toy"
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        // Whatever was there before.
-        self.memory = vec![0x5a; bytes as usize];
-        Ok(())
+    fn memory(&self) -> Memory {
+        Memory::Arena { bytes: self.memory.len() as u64, granularity: self.granularity }
     }
 
     fn layout_of(host: &Bytes) -> Layout {
@@ -459,35 +477,45 @@ impl Device for ToyDevice {
 
 pub type ToyEngine = Engine<ToyDevice>;
 
-/// Settings with a fine grain and no filter for small tensors.
-pub fn settings(budget: u64) -> Settings {
-    let mut settings = Settings::new(budget);
-    settings.granularity = GRANULE;
-    settings.min_evict_bytes = 0;
+/// Settings without a filter for small tensors.
+pub fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.min_evict_bytes = Some(0);
     settings
 }
 
-/// An engine over the toy device.
-pub fn engine_with(settings: Settings, policy: PolicyKind, costs: CostModelKind) -> ToyEngine {
-    engine_by(settings, policy.build(0), costs)
+/// An engine over a toy device of so many bytes.
+pub fn engine_with(
+    bytes: u64,
+    settings: Settings,
+    policy: PolicyKind,
+    costs: CostModelKind,
+) -> ToyEngine {
+    engine_by(bytes, settings, policy.build(0), costs)
 }
 
 /// The same with any evictor.
-pub fn engine_by(settings: Settings, evictor: Box<dyn Evictor>, costs: CostModelKind) -> ToyEngine {
-    Engine::new(ToyDevice::default(), settings, evictor, costs.build())
+pub fn engine_by(
+    bytes: u64,
+    settings: Settings,
+    evictor: Box<dyn Evictor>,
+    costs: CostModelKind,
+) -> ToyEngine {
+    Engine::new(ToyDevice::new(bytes), settings, evictor, costs.build())
         .expect("the settings make sense")
 }
 
-/// A runtime over the toy device.
+/// A runtime over the toy device, whose tensors begin where they do on other devices.
 pub fn runtime(budget: u64, watch: &Arc<Watch>) -> Runtime<Toy, Bytes> {
     let watch = Arc::clone(watch);
     let builder = Runtime::builder().budget(budget).min_evict_bytes(0);
-    builder.device(move || ToyDevice::watched(watch)).expect("the settings make sense")
+    let toy = |bytes| Ok(ToyDevice::watched(bytes, watch).with_granularity(ALIGNMENT));
+    builder.device(toy).expect("the settings make sense")
 }
 
 /// An engine over the toy device with the default policy.
-pub fn engine(budget: u64) -> ToyEngine {
-    engine_with(settings(budget), PolicyKind::default(), CostModelKind::Flops)
+pub fn engine(bytes: u64) -> ToyEngine {
+    engine_with(bytes, settings(), PolicyKind::default(), CostModelKind::Flops)
 }
 
 const _: () = assert!(DType::U8.bytes() == 1);

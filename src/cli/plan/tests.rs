@@ -3,6 +3,7 @@ use crate::cli::args::{Cli, Command};
 use crate::cli::session::Setup;
 use clap::Parser as _;
 use remat::device::sim::Sim;
+use std::sync::Arc;
 
 const PLAN: Plan = Plan {
     needs: Needs {
@@ -100,7 +101,7 @@ fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'
         momentum: 0.9,
         weight_decay: 0.0,
     };
-    then(&Rehearsal::new(Sim::cpu(), &setup, &args.memory, 0, steps, 40).unwrap())
+    then(&Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, steps, 40).unwrap())
 }
 
 fn plan(options: &str) -> Result<Plan, Failure> {

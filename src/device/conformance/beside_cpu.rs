@@ -1,7 +1,7 @@
 //! A device compared with the cpu, for every op there is.
 
-use super::Rig;
 use super::samples::{assert_near, tasks};
+use super::{BYTES, Rig};
 use crate::device::Device;
 use crate::device::cpu::Cpu;
 use crate::host::HostTensor;
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 pub fn results_are_the_same_but_for_rounding<D: Device<Op = Op, Host = HostTensor>>(
     rig: &mut Rig<D>,
 ) {
-    let mut cpu = Rig::new(Cpu::new(Some(1)));
+    let mut cpu = Rig::new(Cpu::new(BYTES, Some(1)).unwrap());
     let mut moved = BTreeSet::new();
     for (op, args) in tasks(rig, 3) {
         let given: HashSet<u32> = args.iter().flat_map(|arg| words(&arg.host)).chain([0]).collect();

@@ -54,6 +54,11 @@ impl Region {
         Ok(Self { map: Some(map) })
     }
 
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> u64 {
+        self.map.as_ref().map_or(0, |map| map.len() as u64)
+    }
+
     /// All bytes.
     fn bytes(&mut self) -> &mut [u8] {
         self.map.as_deref_mut().unwrap_or_default()

@@ -17,8 +17,8 @@ use std::thread::{self, JoinHandle};
 /// use remat::device::cpu::{Cpu, Team};
 ///
 /// let team = Team::new(Some(2))?;
-/// let mut device = Cpu::<remat::Op>::of(&team);
-/// team.run(|| device.reserve(1 << 20))?; // .. and all that is to be done with it
+/// let mut device = Cpu::<remat::Op>::of(&team, 1 << 20)?;
+/// team.run(|| device.copy(0, 256, 256))?; // .. and all else that is to be done with it
 /// # Ok::<(), remat::device::DeviceError>(())
 /// ```
 #[derive(Clone, Debug)]

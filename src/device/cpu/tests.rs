@@ -1,6 +1,6 @@
 use super::*;
-use crate::device::conformance::Rig;
 use crate::device::conformance::samples::{assert_same_bits, tasks};
+use crate::device::conformance::{BYTES, Rig};
 use crate::layout::DType;
 use crate::ops::{Fill, Op};
 
@@ -8,7 +8,7 @@ use crate::ops::{Fill, Op};
 fn the_number_of_threads_does_not_change_a_bit() {
     let mut rigs = [1, 2, 3].map(|threads| {
         let team = Team::new(Some(threads)).unwrap();
-        let rig = Rig::new(Cpu::of(&team));
+        let rig = Rig::new(Cpu::of(&team, BYTES).unwrap());
         (team, rig)
     });
     assert_same_bits(tasks(&rigs[0].1, 0), rigs.len(), |way, op, args| {
@@ -20,9 +20,10 @@ fn the_number_of_threads_does_not_change_a_bit() {
 #[test]
 fn devices_may_share_a_team_and_be_used_anywhere() {
     let [team, other] = [2, 3].map(|threads| Team::new(Some(threads)).unwrap());
-    let mut outside = Rig::new(Cpu::of(&team));
+    let mut outside = Rig::new(Cpu::of(&team, BYTES).unwrap());
     // On a thread of one team, devices of both.
-    let (mut own, mut foreign) = (Rig::new(Cpu::of(&other)), Rig::new(Cpu::of(&team)));
+    let (mut own, mut foreign) =
+        (Rig::new(Cpu::of(&other, BYTES).unwrap()), Rig::new(Cpu::of(&team, BYTES).unwrap()));
     assert_same_bits(tasks(&outside, 0), 3, |way, op, args| match way {
         0 => outside.run(op, args),
         1 => other.run(|| own.run(op, args)),
@@ -51,8 +52,7 @@ fn threads_end_with_the_device() {
     const THREADS: usize = 7;
     let last = format!("remat-cpu-{}", THREADS - 1);
     for _ in 0..20 {
-        let mut cpu = Cpu::new(Some(THREADS));
-        cpu.reserve(1 << 20).unwrap();
+        let mut cpu = Cpu::new(1 << 20, Some(THREADS)).unwrap();
         let fill: Op = Fill { shape: crate::layout::Dims::new(&[1 << 18]), value: 1.0 }.into();
         let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, [1 << 18]) }];
         let call = Call {
@@ -79,25 +79,19 @@ fn threads_end_with_the_device() {
 #[test]
 fn absurd_numbers_of_threads_are_refused() {
     for threads in [0, MAX_THREADS + 1, 10_000, usize::MAX] {
-        let error = Cpu::<Op>::new(Some(threads)).reserve(1 << 20).unwrap_err().to_string();
+        let error = Cpu::<Op>::new(1 << 20, Some(threads)).unwrap_err().to_string();
         assert_eq!(error, format!("cpu: {threads} threads, expected between 1 and 1024"));
     }
     assert!(Team::new(None).unwrap().threads() >= 1);
 }
 
 #[test]
-fn nothing_runs_before_memory_is_reserved() {
-    let mut cpu = Cpu::new(Some(1));
-    let fill: Op = Fill { shape: crate::layout::Dims::SCALAR, value: 1.0 }.into();
-    let outputs = [Place { storage: 0, layout: Layout::contiguous(DType::F32, []) }];
-    let call = Call {
-        op: &fill,
-        inputs: &[],
-        outputs: &outputs,
-        flops: 0.0,
-        workspace: 0..0,
-        timed: false,
-    };
-    assert!(cpu.execute(call).is_err());
-    assert!(cpu.reserve(u64::MAX).is_err());
+fn more_memory_than_there_can_be_is_refused() {
+    for bytes in [u64::MAX, 1 << 62] {
+        let error = Cpu::<Op>::new(bytes, Some(1)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot reserve {bytes} bytes: ")), "{error}");
+    }
+    for bytes in [0, 1, 255, 1 << 30] {
+        assert_eq!(Cpu::<Op>::new(bytes, Some(1)).unwrap().memory(), Memory::arena(bytes));
+    }
 }

@@ -104,8 +104,7 @@ mod tests {
     /// Kernels trust their operands, and anyone may call a device.
     #[test]
     fn calls_that_do_not_fit_are_refused() {
-        let Some(mut device) = for_tests() else { return };
-        device.reserve(BYTES).unwrap();
+        let Some(mut device) = for_tests(BYTES) else { return };
         let [neg, add, product]: [Op; 3] = [Unary::Neg.into(), Accumulate.into(), MatMul.into()];
         let flat: Op = Reshape { shape: crate::layout::Dims::new(&[4]) }.into();
         let (x, y) = (at(0, &[4]), at(256, &[4]));

@@ -405,12 +405,11 @@ mod tests {
     /// Needs a device and cuDNN.
     #[test]
     fn what_failed_is_told_and_then_tried_again() {
-        let Some(mut device) = for_tests() else { return };
+        let Some(mut device) = for_tests(64 << 20) else { return };
         if device.gpu.libraries().dnn().is_none() {
             println!("skipped: no cuDNN");
             return;
         }
-        device.reserve(64 << 20).unwrap();
         let op = Op::from(Conv2d { stride: [1, 1], padding: [1, 1] });
         let [x, weight, y] = [[2, 4, 8, 8], [4, 4, 3, 3], [2, 4, 8, 8]]
             .map(|shape| Layout::contiguous(DType::F32, shape));
@@ -434,7 +433,7 @@ mod tests {
             device.execute(call)
         };
         let without = Options { cudnn: false, ..Options::default() };
-        let by_columns = bytes(&Cuda::open(without).unwrap());
+        let by_columns = bytes(&Cuda::new(0, without).unwrap());
         let before = bytes(&device);
         let libraries = Arc::clone(device.gpu.libraries());
         let by_cudnn = libraries.dnn().unwrap().workspace(&task, by_columns).unwrap();

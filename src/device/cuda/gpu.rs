@@ -3,16 +3,17 @@
 #![allow(unsafe_code)]
 
 use super::compile::{Compiler, Image};
-use super::driver::{self, failed};
+use super::context::Context;
+use super::driver::failed;
 use super::fault::{Numbers, Report};
 use super::kernels::Source;
 use super::launch::{Kernel, Loaded, Ptr};
 use super::libraries::Libraries;
 use super::memory::{Memory, Span};
 use crate::device::{DeviceError, Place};
-use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::CudaStream;
+use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUresult};
-use cudarc::driver::{CudaContext, CudaStream};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CString;
@@ -22,88 +23,56 @@ use std::sync::Arc;
 /// See [`key`].
 type Key = (usize, usize, bool);
 
-/// A device, and what was loaded there.
+/// A device with memory, and what was loaded there. Of the thread that made it.
 pub struct Gpu {
-    /// Of the calling thread, from `open` or `enter` on.
-    context: Arc<CudaContext>,
-    /// All work goes here, and so is done in order.
-    stream: Arc<CudaStream>,
-    compiler: Compiler,
+    /// Of the calling thread.
+    context: Context,
     /// By their sources.
     modules: FxHashMap<Key, sys::CUmodule>,
     /// By their sources and names.
     functions: FxHashMap<(Key, &'static str), Loaded>,
-    libraries: Arc<Libraries>,
     /// How many launches could report a fault; starts again at 1.
     reports: u32,
-    /// `None` until memory is reserved.
-    memory: Option<Memory>,
+    memory: Memory,
 }
 
-// SAFETY: the handles are the driver's, which is thread-safe; they belong to the context, which is made
-// current on the thread that uses them by `enter`.
-unsafe impl Send for Gpu {}
-
 impl Gpu {
-    /// Opens a device.
-    pub(crate) fn open(ordinal: usize, tf32: bool, cudnn: bool) -> Result<Self, DeviceError> {
-        let context = driver::open(ordinal)?;
-        let opened = || -> Result<_, DriverError> {
-            let (major, minor) = context.compute_capability()?;
-            Ok((context.new_stream()?, (major.unsigned_abs(), minor.unsigned_abs())))
-        };
-        let (stream, capability) = opened().map_err(|e| failed("opening the device", e))?;
-        let libraries = Arc::new(Libraries::open(stream.clone(), tf32, cudnn)?);
+    /// Takes memory for `bytes` bytes of tensors, and makes the device that of the calling thread.
+    pub(super) fn new(context: Context, bytes: u64) -> Result<Self, DeviceError> {
+        context.enter()?;
+        let memory = Memory::new(context.events().clone(), bytes)?;
         Ok(Self {
             context,
-            stream,
-            compiler: Compiler::new(capability)?,
             modules: FxHashMap::default(),
             functions: FxHashMap::default(),
-            libraries,
             reports: 0,
-            memory: None,
+            memory,
         })
     }
 
-    /// Makes the device that of the calling thread.
-    pub(crate) fn enter(&self) -> Result<(), DeviceError> {
-        self.context.bind_to_thread().map_err(|e| failed("changing threads", e))
-    }
-
-    /// Takes memory for `bytes` bytes of tensors.
-    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.memory = None;
-        self.memory = Some(Memory::new(self.stream.clone(), bytes)?);
-        Ok(())
-    }
-
-    /// Its context.
-    pub(crate) const fn context(&self) -> &Arc<CudaContext> {
+    /// What is open.
+    pub(super) const fn context(&self) -> &Context {
         &self.context
     }
 
     /// Its stream, to record events in.
     pub(crate) const fn events(&self) -> &Arc<CudaStream> {
-        &self.stream
+        self.context.events()
     }
 
     /// Its stream, for the driver.
     pub(crate) fn stream(&self) -> sys::CUstream {
-        self.stream.cu_stream()
+        self.context.stream()
     }
 
     /// cuBLAS, and cuDNN if it is there.
     pub(crate) const fn libraries(&self) -> &Arc<Libraries> {
-        &self.libraries
+        self.context.libraries()
     }
 
     /// Its memory.
-    ///
-    /// # Panics
-    /// Before any was reserved.
-    pub(crate) fn memory(&self) -> &Memory {
-        self.memory.as_ref().expect("memory is reserved before anything is done with it")
+    pub(crate) const fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// The bytes from a tensor's first to its last element.
@@ -175,7 +144,7 @@ impl Gpu {
         match self.functions.entry((key(kernel.source), kernel.name)) {
             Entry::Occupied(found) => Ok(found.into_mut()),
             Entry::Vacant(place) => {
-                let module = module(&mut self.modules, &self.compiler, kernel.source)?;
+                let module = module(&mut self.modules, self.context.compiler(), kernel.source)?;
                 let name =
                     CString::new(kernel.name).map_err(|e| DeviceError::new(e.to_string()))?;
                 // SAFETY: modules are unloaded with `self` alone.
@@ -222,15 +191,15 @@ fn module(
 
 impl std::fmt::Debug for Gpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gpu").field("ordinal", &self.context.ordinal()).finish_non_exhaustive()
+        f.debug_struct("Gpu").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
 impl Drop for Gpu {
     fn drop(&mut self) {
         // Nothing can be done about a failure here, and nothing is lost by it.
-        let _ = self.enter();
-        let _ = self.stream.synchronize();
+        let _ = self.context.enter();
+        let _ = self.context.events().synchronize();
         for &module in self.modules.values() {
             // SAFETY: loaded by `module`, and nothing runs any more.
             let _ = unsafe { result::module::unload(module) };

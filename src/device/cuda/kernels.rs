@@ -50,8 +50,8 @@ impl Family {
 #[cfg(test)]
 mod tests {
     use super::Family;
-    use crate::device::conformance::Rig;
     use crate::device::conformance::samples::{assert_same_bits, tasks};
+    use crate::device::conformance::{BYTES, Rig};
     use crate::device::cuda::{compile, for_tests};
     use rayon::prelude::*;
     use std::cell::Cell;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn kernels_for_a_lot_of_work_give_the_same_bits() {
-        let Some(device) = for_tests() else { return };
+        let Some(device) = for_tests(BYTES) else { return };
         let mut rig = Rig::of_gpu(device);
         assert_same_bits(tasks(&rig, 2), 2, |way, op, args| {
             ALL_WIDE.set(way == 1);

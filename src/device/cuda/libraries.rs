@@ -138,7 +138,7 @@ fn unusable(version: Version, error: &DeviceError) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::cuda::gpu::Gpu;
+    use crate::device::cuda::{Context, Options};
 
     #[test]
     fn cudnn_is_used_from_its_oldest_version_on() {
@@ -164,7 +164,7 @@ mod tests {
     /// A thread without a context has none to make a handle in, though a real cuDNN may make itself one.
     #[test]
     fn a_cudnn_that_does_not_work_is_an_error() {
-        let Ok(gpu) = Gpu::open(0, false, true) else {
+        let Ok(gpu) = Context::open(Options::default()) else {
             println!("skipped: no device");
             return;
         };

@@ -1,18 +1,23 @@
 //! Ops that use the libraries, with cuDNN and without, compared with the cpu.
 
-use super::{Cuda, Options};
-use crate::device::Device;
-use crate::device::conformance::{Arg, Rig, Rng, close_sums, product};
+use super::{Context, Cuda, Options};
+use crate::device::conformance::{Arg, BYTES, Rig, Rng, close_sums, product};
 use crate::device::cpu::Cpu;
+use crate::device::{Device, DeviceError};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::op::{Operation as _, Output};
 use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
+/// A device for a rig, or why there is none.
+fn open(options: Options) -> Result<Cuda<Op>, DeviceError> {
+    Ok(Cuda::of(&Context::open(options)?, BYTES).expect("there is as much memory"))
+}
+
 /// Runs `body` on a device with cuDNN, if there is such a thing, and on one without; or says that there is none.
 fn on_devices(body: impl Fn(Cuda<Op>)) {
     for cudnn in [true, false] {
-        match Cuda::open(Options { cudnn, ..Options::default() }) {
+        match open(Options { cudnn, ..Options::default() }) {
             Ok(_) if cudnn && super::versions::cudnn().is_none() => println!("no cuDNN"),
             Ok(device) => body(device),
             Err(reason) => println!("skipped: {reason}"),
@@ -44,7 +49,7 @@ type Shapes = ([usize; 4], [usize; 4], Conv2d);
 fn against_the_cpu(rng: &mut Rng, convolutions: &[Shapes]) {
     let of_all = |&(x, weight, conv): &Shapes| tasks(rng, x, weight, conv);
     let tasks: Vec<_> = convolutions.iter().flat_map(of_all).collect();
-    let mut cpu = Rig::new(Cpu::new(Some(2)));
+    let mut cpu = Rig::new(Cpu::new(BYTES, Some(2)).unwrap());
     let expected: Vec<_> = tasks.iter().map(|(op, args)| cpu.run(op, args)).collect();
     on_devices(|device| {
         let mut cuda = Rig::new(device);
@@ -104,9 +109,9 @@ fn convolutions_of_more_images_than_are_done_at_once() {
 
 #[test]
 fn tf32_is_near_and_the_same_each_time() {
-    let Ok(device) = Cuda::open(Options { tf32: true, ..Options::default() }) else { return };
+    let Ok(device) = open(Options { tf32: true, ..Options::default() }) else { return };
     let rng = &mut Rng::new(34);
-    let (mut cuda, mut cpu) = (Rig::new(device), Rig::new(Cpu::new(Some(2))));
+    let (mut cuda, mut cpu) = (Rig::new(device), Rig::new(Cpu::new(BYTES, Some(2)).unwrap()));
     let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
     let product = (MatMul.into(), [rng.floats([90, 130]), rng.floats([130, 70])]);
     for (op, args) in tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])
@@ -123,8 +128,8 @@ fn views_that_begin_anywhere_go_without_cudnn() {
     let rng = &mut Rng::new(37);
     let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
     let runs = tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv);
-    let open = |cudnn| Cuda::open(Options { cudnn, ..Options::default() });
-    let (Ok(with), Ok(without)) = (open(true), open(false)) else { return };
+    let either = |cudnn| open(Options { cudnn, ..Options::default() });
+    let (Ok(with), Ok(without)) = (either(true), either(false)) else { return };
     let both = [&with, &without];
     let mut cases = Vec::new();
     for (op, args) in &runs {
@@ -163,8 +168,8 @@ fn the_same_bits_elsewhere_and_on_another_device() {
     let turned = rng.floats([500, 70]).view(|layout| layout.permute(&[1, 0]));
     runs.push((MatMul.into(), [turned, rng.floats([500, 1])]));
     for cudnn in [true, false] {
-        let open = || Cuda::open(Options { cudnn, ..Options::default() }).map(Rig::new);
-        let (Ok(mut first), Ok(mut second)) = (open(), open()) else { return };
+        let rig = || open(Options { cudnn, ..Options::default() }).map(Rig::new);
+        let (Ok(mut first), Ok(mut second)) = (rig(), rig()) else { return };
         second.begin_at(1_000_192);
         for (op, args) in &runs {
             let [a, b] = [&mut first, &mut second].map(|rig| bits(&rig.run(op, args)[0]));
@@ -176,7 +181,7 @@ fn the_same_bits_elsewhere_and_on_another_device() {
 #[test]
 fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
     on_devices(|device| {
-        let sim = device.sim();
+        let sim = device.context().sim::<Op>(BYTES);
         let rng = &mut Rng::new(36);
         let conv = Conv2d { stride: [2, 1], padding: [1, 1] };
         let product = (MatMul.into(), [rng.floats([90, 130]), rng.floats([130, 70])]);

@@ -191,15 +191,13 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device as _;
     use crate::device::cuda::for_tests;
 
     /// On the pretend GPU, a copy into memory that was freed ends the process.
     #[test]
     fn a_piece_is_not_freed_while_the_device_copies_to_it() {
         const BEFORE: u64 = 256 << 20;
-        let Some(mut device) = for_tests() else { return };
-        device.reserve(BEFORE).unwrap();
+        let Some(device) = for_tests(BEFORE) else { return };
         let gpu = &device.gpu;
         let mut pool = Pool::new(gpu.events().clone(), 4096, 1);
         for _ in 0..3 {
@@ -215,8 +213,7 @@ mod tests {
 
     #[test]
     fn what_was_copied_is_read_once_it_is_there() {
-        let Some(mut device) = for_tests() else { return };
-        device.reserve(1 << 20).unwrap();
+        let Some(device) = for_tests(1 << 20) else { return };
         let gpu = &device.gpu;
         let mut pool = Pool::new(gpu.events().clone(), 4096, 2);
         let (mut out, mut back) = (pool.take().unwrap(), pool.take().unwrap());
