@@ -3,7 +3,7 @@
 mod common;
 
 use common::device::targets;
-use remat::device::{Call, Device, DeviceError, Place, Took, cpu};
+use remat::device::{Call, Device, DeviceError, Memory, Place, Took, cpu};
 use remat::op::{OpError, Operation, Output, Outputs, smallvec};
 use remat::ops::samples::{Draw, Sizes, each};
 use remat::ops::{Contiguous, CustomOp, Op};
@@ -116,7 +116,6 @@ impl Operation for Move {
 }
 
 /// Memory is a vector of bytes, whatever they mean.
-#[derive(Default)]
 struct Shelf(Vec<u8>);
 
 impl Shelf {
@@ -138,9 +137,8 @@ impl Device for Shelf {
         "shelf"
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        self.0 = vec![0xA5; bytes as usize];
-        Ok(())
+    fn memory(&self) -> Memory {
+        Memory::arena(self.0.len() as u64)
     }
 
     fn layout_of(host: &HostTensor) -> Layout {
@@ -217,7 +215,7 @@ fn same(found: &HostTensor, layout: &Layout, expected: &[u8]) {
 
 #[test]
 fn a_device_of_your_own_holds_any_type_and_rank() {
-    let runtime = tight().device(Shelf::default).unwrap();
+    let runtime = tight().device(|bytes| Ok(Shelf(vec![0xA5; bytes as usize]))).unwrap();
     let one = |op: Move, x: &Tensor| Ok(runtime.apply(op, &[x])?.swap_remove(0));
     let see = |x: &Tensor, see: &See| one(Move::See(see.clone()), x);
     walk(&runtime, |host| host, see, |x| one(Move::Pack, x), same);

@@ -1,0 +1,260 @@
+//! A device that owns its memory: numbers in place of offsets, one door for all that goes, outputs made anew, and an
+//! out-of-memory of its own.
+
+mod common;
+
+use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
+use remat::graph::TensorKey;
+use remat::op::{OpError, Operation, Output, Outputs, smallvec};
+use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+enum Fun {
+    /// `(a, b) -> (a + b, a - b)`
+    Pair,
+    /// `(a, b) -> (a + b, in place of a)`
+    AddTo,
+    /// `(a) -> (the second half of a)`, a view.
+    Half,
+}
+
+impl Operation for Fun {
+    fn name(&self) -> &str {
+        "fun"
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
+        Ok(match self {
+            Self::Pair => {
+                let layout = Layout::contiguous(DType::I64, *inputs[0].shape());
+                smallvec![Output::Fresh(layout), Output::Fresh(layout)]
+            }
+            Self::AddTo => smallvec![Output::InPlace { input: 0 }],
+            Self::Half => {
+                let n = inputs[0].elements();
+                let layout = inputs[0].slice(0, n / 2, n - n / 2).unwrap();
+                smallvec![Output::View { input: 0, layout }]
+            }
+        })
+    }
+}
+
+/// Buffers by number, and what must hold of them.
+struct Owner {
+    buffers: HashMap<u64, Vec<i64>>,
+    /// Numbers that were given, ever.
+    seen: BTreeSet<u64>,
+    budget: u64,
+    available: u64,
+    peak: u64,
+}
+
+impl Owner {
+    fn new(budget: u64, available: u64) -> Self {
+        Self { buffers: HashMap::new(), seen: BTreeSet::new(), budget, available, peak: 0 }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.buffers.values().map(|buffer| 8 * buffer.len() as u64).sum()
+    }
+
+    fn look(&self, place: &Place) -> Vec<i64> {
+        let buffer = &self.buffers[&place.storage];
+        let (offset, n) = (place.layout.offset(), place.layout.elements());
+        buffer[offset..offset + n].to_vec()
+    }
+
+    fn make(&mut self, made: Vec<(u64, Vec<i64>)>) -> Result<(), DeviceError> {
+        let more: u64 = made.iter().map(|(_, values)| 8 * values.len() as u64).sum();
+        if self.bytes() + more > self.available {
+            return Err(DeviceError::out_of_memory("no more"));
+        }
+        for (number, values) in made {
+            assert!(self.seen.insert(number), "{number} was given before");
+            self.buffers.insert(number, values);
+        }
+        self.peak = self.peak.max(self.bytes());
+        Ok(())
+    }
+}
+
+impl Device for Owner {
+    type Op = Fun;
+    type Host = Vec<i64>;
+
+    fn name(&self) -> &str {
+        "owner"
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Owned { bytes: self.budget }
+    }
+
+    fn layout_of(host: &Vec<i64>) -> Layout {
+        Layout::contiguous(DType::I64, [host.len()])
+    }
+
+    fn write(&mut self, host: &Vec<i64>, to: Place) -> Result<Took, DeviceError> {
+        self.make(vec![(to.storage, host.clone())])?;
+        Ok(Took::Unknown)
+    }
+
+    fn read(&mut self, from: Place) -> Result<Vec<i64>, DeviceError> {
+        Ok(self.look(&from))
+    }
+
+    fn copy(&mut self, _: u64, _: u64, _: u64) -> Result<(), DeviceError> {
+        panic!("there are no offsets to move anything between")
+    }
+
+    fn duplicate(&mut self, from: Place, to: Place) -> Result<(), DeviceError> {
+        let values = self.look(&from);
+        self.make(vec![(to.storage, values)])
+    }
+
+    fn release(&mut self, storage: u64) {
+        // A run that failed may have made nothing.
+        self.buffers.remove(&storage);
+    }
+
+    fn execute(&mut self, call: Call<'_, Fun>) -> Result<Took, DeviceError> {
+        let [a, b] = [0, 1].map(|i| self.look(&call.inputs[i.min(call.inputs.len() - 1)]));
+        let add = || a.iter().zip(&b).map(|(a, b)| a.wrapping_mul(3).wrapping_add(*b)).collect();
+        match call.op {
+            Fun::Pair => {
+                let less = a.iter().zip(&b).map(|(a, b)| a.wrapping_sub(*b)).collect();
+                let [x, y] = [0, 1].map(|i| call.outputs[i].storage);
+                self.make(vec![(x, add()), (y, less)])?;
+            }
+            Fun::AddTo => {
+                let sum = add();
+                self.buffers.insert(call.outputs[0].storage, sum);
+            }
+            Fun::Half => unreachable!("views are not run"),
+        }
+        Ok(Took::Unknown)
+    }
+}
+
+type OwnerEngine = Engine<Owner>;
+
+fn engine(budget: u64, available: u64) -> OwnerEngine {
+    let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Bytes.build());
+    let mut settings = Settings::default();
+    settings.min_evict_bytes = Some(0);
+    Engine::new(Owner::new(budget, available), settings, policy, costs).unwrap()
+}
+
+const LENGTH: usize = 16;
+const TENSOR: u64 = 8 * LENGTH as u64;
+
+/// A program over pairs, views and updates. What it reads.
+fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
+    let mut state = seed;
+    let mut below = |n: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % n
+    };
+    let mut held: Vec<TensorKey> =
+        (0..2).map(|i| engine.put(Arc::new(vec![seed as i64 + i; LENGTH]))).collect();
+    let mut read = vec![];
+    for _ in 0..60 {
+        let [i, j] = [below(held.len()), below(held.len())];
+        match below(8) {
+            0 if held.len() > 3 => engine.del(held.swap_remove(i)),
+            1 => read.push(engine.get(held[i]).unwrap()),
+            2 => {
+                let half = engine.apply(Fun::Half, &[held[i]]).unwrap()[0];
+                read.push(engine.get(half).unwrap());
+                engine.del(half);
+            }
+            3 => {
+                // The old value may be needed still, so that the update works on a copy.
+                let target = if below(2) == 0 { engine.alias(held[i]).unwrap() } else { held[i] };
+                let other = held[j];
+                let made = engine.apply(Fun::AddTo, &[target, other]).unwrap()[0];
+                if target == held[i] {
+                    held[i] = made
+                } else {
+                    held.push(made)
+                }
+                engine.step();
+            }
+            _ => held.extend(engine.apply(Fun::Pair, &[held[i], held[j]]).unwrap()),
+        }
+        while held.len() > 12 {
+            engine.del(held.swap_remove(below(held.len())));
+        }
+        engine.check();
+        let stats = engine.stats();
+        assert_eq!(engine.device().bytes(), stats.used_bytes, "what is counted is what is there");
+    }
+    read.extend(held.iter().map(|&key| engine.get(key).unwrap()));
+    held.into_iter().for_each(|key| engine.del(key));
+    assert!(engine.take_failure().is_none());
+    assert_eq!((engine.device().buffers.len(), engine.stats().used_bytes), (0, 0));
+    read
+}
+
+#[test]
+fn what_is_counted_is_what_is_there_and_the_bits_are_the_same() {
+    let (mut evictions, mut recomputed) = (0, 0);
+    for seed in 0..30 {
+        let mut plenty = engine(1 << 30, 1 << 30);
+        let expected = play(&mut plenty, seed);
+        for tensors in [26, 22, 20] {
+            // By the engine's count, or by what the device has.
+            for (budget, available) in [(tensors, u64::MAX), (1 << 20, tensors)] {
+                let mut tight = engine(budget * TENSOR, available.saturating_mul(TENSOR));
+                assert_eq!(play(&mut tight, seed), expected, "{seed}: {tensors}");
+                assert!(tight.device().peak <= tensors * TENSOR);
+                evictions += tight.stats().evictions;
+                recomputed += tight.stats().recomputed_ops;
+            }
+        }
+    }
+    assert!(evictions > 100 && recomputed > 50, "{evictions} evictions, {recomputed} runs again");
+}
+
+/// A rerun for one of two outputs makes the other one, too, which is there already: that is room it takes.
+#[test]
+fn an_output_that_is_made_again_beside_another_is_counted() {
+    for (tensors, fits) in [(5, true), (4, false)] {
+        let mut engine = engine(tensors * TENSOR, u64::MAX);
+        let x = engine.put(Arc::new(vec![1; LENGTH]));
+        engine.commit(x).unwrap();
+        let pair = engine.apply(Fun::Pair, &[x, x]).unwrap();
+        assert!(engine.drop_now(pair[0]).unwrap());
+        // While the run is going on, there are x, the old pair[1], and two that are made.
+        engine.commit(x).unwrap();
+        let ballast = engine.put(Arc::new(vec![7; LENGTH]));
+        engine.commit(ballast).unwrap();
+        let got = engine.get(pair[0]);
+        assert_eq!(got.is_ok(), fits, "{got:?}");
+        if fits {
+            assert_eq!(got.unwrap(), vec![4; LENGTH]);
+            assert_eq!(engine.stats().peak_bytes, 5 * TENSOR);
+        }
+        assert_eq!(engine.get(pair[1]).unwrap(), vec![0; LENGTH]);
+        engine.check();
+    }
+}
+
+#[test]
+fn a_device_without_room_is_an_error_that_says_what_it_said() {
+    let mut engine = engine(100 * TENSOR, 3 * TENSOR);
+    let x = engine.put(Arc::new(vec![1; LENGTH]));
+    engine.commit(x).unwrap();
+    let y = engine.put(Arc::new(vec![2; LENGTH]));
+    engine.commit(y).unwrap();
+    let error = engine.apply(Fun::Pair, &[x, y]).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)));
+    let text = error.to_string();
+    assert!(text.contains("the device ran out of memory of its own (no more)"), "{text}");
+    engine.check();
+    engine.del(y);
+    engine.apply(Fun::Pair, &[x, x]).unwrap();
+}
