@@ -11,6 +11,7 @@ mod gpu;
 #[cfg(not(feature = "cuda"))]
 #[path = "cli/no_gpu.rs"]
 mod gpu;
+mod history;
 mod interrupt;
 mod lab_args;
 mod learn;
@@ -64,6 +65,7 @@ pub fn run() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Simulate(args) => interrupt::quit_at_once().and_then(|()| simulate::run(&args)),
         Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),
+        Command::History(args) => interrupt::quit_at_once().and_then(|()| history::run(&args)),
         Command::Completions(args) => completions::run(&args),
     };
     finish(done)

@@ -30,12 +30,12 @@ mod update_all;
 
 pub use settings::{Dead, RecomputeLimit, Settings};
 pub use stats::Stats;
+pub use tell::Listener;
 pub use update_all::Issue;
 
 use crate::cost::CostModel;
 use crate::device::Device;
 use crate::error::{Error, HandleError};
-use crate::event::Listener;
 use crate::evict::Evictor;
 use crate::graph::{Graph, PathKey, Residence, StorageKey, TensorInfo, TensorKey};
 use crate::layout::Layout;
@@ -201,6 +201,18 @@ impl<D: Device> Engine<D> {
     #[must_use]
     pub const fn arena(&self) -> Option<&Arena> {
         self.store.space.arena()
+    }
+
+    /// Limits and options.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Bytes in use now.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.store.space.used()
     }
 
     /// The device.

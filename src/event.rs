@@ -2,20 +2,25 @@
 
 use crate::error::FailureKey;
 use crate::graph::{PathKey, StorageKey};
-use std::fmt;
 
 /// Something that happens in an engine. Sizes are in bytes, costs in the unit of the cost model.
+///
+/// Each is told when it happens, by the thread that drives the engine; a [`Listener`](crate::Listener) hears them in
+/// that order. A key is valid in the [`View`](crate::evict::View) that comes along, but for that of
+/// [`Event::DidDelete`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// An evictor chose a storage, whose bytes are about to go.
+    /// An evictor chose a storage, whose bytes are about to go: [`Event::DidEvict`] comes next, with
+    /// [`Cause::Room`] or [`Cause::Threshold`]. What goes for another cause is not announced.
     WillEvict {
         /// What goes.
         storage: StorageKey,
         /// Its score, if the evictor goes by scores.
         score: Option<f64>,
     },
-    /// The bytes of a storage went, and can be brought back. Its edges are still there.
+    /// The bytes of a storage went, and can be brought back. They are not in use any more; its edges are still
+    /// there.
     DidEvict {
         /// What went.
         storage: StorageKey,
@@ -24,25 +29,27 @@ pub enum Event {
         /// Why.
         cause: Cause,
     },
-    /// A regeneration comes upon an evicted storage: its path will run once all that the path reads is there.
+    /// A regeneration comes upon an evicted storage: its path will run once all that the path reads is there. Not
+    /// told of what a schedule brings back; see [`Event::DidSchedule`].
     WillRegenerate {
         /// What will be brought back.
         storage: StorageKey,
         /// Paths that wait for one another, this one included.
         depth: usize,
     },
-    /// An evicted storage is back: its path ran. The cost of the path is still the one of its run before.
+    /// An evicted storage is back: its path ran, which [`Event::DidRun`] told just before. One for each output of that
+    /// run that was evicted. The cost of the path is still the one of its run before.
     DidRegenerate {
         /// What is back.
         storage: StorageKey,
         /// Its size.
         bytes: u64,
-        /// What this run cost.
+        /// What this run cost, all its outputs together.
         cost: f64,
     },
     /// An op, an upload or an update ran; not views. What it made is not resident yet.
     DidRun {
-        /// The path; `None` for an update.
+        /// The path; `None` for an update, and for an op without outputs.
         path: Option<PathKey>,
         /// Whether it ran before.
         again: bool,
@@ -51,17 +58,18 @@ pub enum Event {
         /// What the run cost.
         cost: f64,
     },
-    /// A path ran again, and its cost is another one now.
+    /// A path ran again, and its cost is another one now. What the run brought back was told before.
     DidChangeCost {
         /// Which.
         path: PathKey,
     },
-    /// A run that reads this comes up, or the host reads it.
+    /// A run that reads this is the next thing to do, or the host reads it. It need not be resident: if it is
+    /// evicted, it is brought back next.
     DidUse {
         /// What is read.
         storage: StorageKey,
     },
-    /// Blocks were moved to make a hole.
+    /// Blocks were moved to make a hole: bytes enough were free, but not in one piece.
     DidMove {
         /// How many.
         moves: usize,
@@ -75,38 +83,41 @@ pub enum Event {
         /// The new one.
         bytes: u64,
     },
-    /// A storage was cut from its path, and is a leaf now.
+    /// A storage was cut from its path, and is a leaf now: resident for good. What only its path needed was deleted
+    /// before.
     DidCommit {
         /// Which.
         storage: StorageKey,
     },
-    /// An evicted storage is about to be deleted, or cut from its path. Its edges are still there.
+    /// An evicted storage is about to be deleted, or cut from its path since it is lost to a failure. Its edges are
+    /// still there.
     WillForget {
         /// Which.
         storage: StorageKey,
     },
-    /// Nothing needed a storage any more, and it left the graph: its key is stale.
+    /// Nothing needed a storage any more, and it left the graph with its bytes, if it had any: its key is stale. The
+    /// last event of a storage.
     DidDelete {
         /// Which.
         storage: StorageKey,
     },
-    /// A step ended.
+    /// A step ended, and all that ends with it was told.
     DidStep {
         /// Its number, from 1 on.
         step: u64,
         /// Bytes in use.
         used: u64,
     },
-    /// A regeneration repeats itself, and goes on by a schedule.
+    /// A regeneration repeats itself, or memory is too short for it, and it goes on by a schedule.
     DidSchedule {
         /// Runs in the schedule.
         runs: usize,
         /// Paths that the regeneration needs.
         paths: usize,
     },
-    /// A step began to recompute several times its own work; once a step.
+    /// A step began to recompute several times its own work; once a step, after the run that was too many.
     Thrash {
-        /// Number of the step, from 1 on.
+        /// Number of the step, from 1 on. What the end of a step runs to make leaves is work of the next one.
         step: u64,
         /// The path that ran last.
         path: PathKey,
@@ -115,26 +126,27 @@ pub enum Event {
         /// What should be raised: `budget` or `eviction threshold`.
         raise: &'static str,
     },
-    /// An op failed, and it was not known before why.
+    /// An op failed, and it was not known before why: what is lost to a failure that was told is not told again.
     DidFail {
         /// The key of the error.
         failure: FailureKey,
     },
-    /// The user wanted a storage to be evicted that is a leaf.
+    /// The user wanted a storage to be evicted that is resident and a leaf: it stays.
     DidKeepLeaf {
         /// Which.
         storage: StorageKey,
         /// Its size.
         bytes: u64,
     },
-    /// What cannot be evicted is above the eviction threshold; told once.
+    /// Before a run, what cannot be evicted is above the eviction threshold; told once.
     AboveThreshold {
         /// The threshold.
         threshold: u64,
         /// What cannot be evicted.
         kept: u64,
     },
-    /// A storage keeps its history across the end of a step, for it cannot be brought back now.
+    /// A step ends, and a storage keeps its history, which reaches back beyond the step: it cannot be made a leaf
+    /// now. Told again at the end of the next step, if it is still so.
     KeepsHistory {
         /// Which.
         storage: StorageKey,
@@ -149,7 +161,9 @@ pub enum Event {
 }
 
 /// Why bytes went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Cause {
     /// An allocation did not fit.
@@ -176,10 +190,4 @@ impl Cause {
     pub const fn is_chosen(self) -> bool {
         matches!(self, Self::Room | Self::Threshold | Self::Wish)
     }
-}
-
-/// Hears every event, on the thread that drives the engine.
-pub trait Listener: fmt::Debug + Send {
-    /// Something happened.
-    fn on(&mut self, event: &Event);
 }

@@ -152,6 +152,12 @@ impl<'a> View<'a> {
         Some(self.candidates.tier(position as usize))
     }
 
+    /// Bytes in use now: all that is resident, and what the run at hand has taken beside.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.space.used()
+    }
+
     /// Size of a storage in MiB, never 0.
     #[must_use]
     pub fn mebibytes(&self, key: StorageKey) -> f64 {

@@ -1,23 +1,26 @@
 //! The worker thread: takes commands in order, and owns the engine.
 
+mod recording;
+
 use crate::device::{Device, Reading};
 use crate::engine::{Engine, Issue, Keys, LastRun};
-use crate::error::{Error, HandleError, RuntimeError};
+use crate::error::{Error, HandleError};
 use crate::graph::TensorKey;
-use crate::guard::{caught, words};
+use crate::guard::words;
 use crate::op::{Operation as _, Output, Outputs};
 use crate::ops::{Home, Ids};
 use crate::runtime::{Call, Change, Command, Consumed, Control, Description, Message};
-use crate::trace::{self, Event, OutputEvent, Recorder, Source};
+use crate::trace::{self, Entry, OutputEntry, Recorder, Source};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
+use recording::Recording;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::trace_span;
 
 /// How often a device is asked for values that somebody waits for. It goes on with other work meanwhile: to wait
 /// for one value would be to let the device run dry.
@@ -45,7 +48,7 @@ pub(crate) struct Interpreter<D: Device> {
     /// Handles that went while the worker was idle: after how many commands, and which. They are deleted right then,
     /// before any later command, so that it does not matter when the worker found them.
     dropped: VecDeque<(u64, Ids)>,
-    recorder: Option<Box<dyn Recorder>>,
+    recording: Option<Recording>,
     /// Number that stands for a value that replaced another one in this step -> number of the other one, which
     /// the engine still keeps. For recordings only.
     replaced: FxHashMap<u64, u64>,
@@ -62,7 +65,13 @@ impl<D: Device> Interpreter<D> {
     ) -> Self {
         let cancel = Arc::clone(&control);
         engine.interrupt_when(move || cancel.is_cancelled());
-        let cost_model = engine.cost_model().to_owned();
+        let begin = Entry::Begin {
+            version: trace::VERSION,
+            cost_model: engine.cost_model().to_owned(),
+            budget: Some(engine.budget()),
+            eviction_threshold: engine.settings().eviction_threshold,
+        };
+        let recording = recorder.map(|recorder| Recording::new(recorder, &mut engine));
         let mut interpreter = Self {
             engine,
             control,
@@ -72,11 +81,11 @@ impl<D: Device> Interpreter<D> {
             asked: Instant::now(),
             executed: 0,
             dropped: VecDeque::new(),
-            recorder,
+            recording,
             replaced: FxHashMap::default(),
             recording_lost: None,
         };
-        interpreter.record(|_| Event::Begin { version: trace::VERSION, cost_model });
+        interpreter.record(|_, _| begin);
         interpreter
     }
 
@@ -92,11 +101,8 @@ impl<D: Device> Interpreter<D> {
             std::thread::sleep(PATIENCE);
             self.answer_readers();
         }
-        if let Some(recorder) = &mut self.recorder {
-            let finished = caught(|| RECORDER.to_owned(), || recorder.finish());
-            if let Err(error) | Ok(Err(error)) = finished.map(|done| done.map_err(recording)) {
-                tracing::error!(target: "remat", %error, "the recording is lost");
-            }
+        if let Some(Err(error)) = self.recording.take().map(Recording::finish) {
+            tracing::error!(target: "remat", %error, "the recording is lost");
         }
         None
     }
@@ -161,10 +167,11 @@ impl<D: Device> Interpreter<D> {
     fn delete(&mut self, dropped: Ids) {
         for id in dropped {
             if let Some(key) = self.tensors.remove(&id) {
+                let _span = trace_span!(target: "remat", "command", kind = "del").entered();
                 self.engine.del(key);
-                self.record(|_| Event::Del { tensor: id });
+                self.record_del(id);
                 if let Some(old) = self.replaced.remove(&id) {
-                    self.record(|_| Event::Del { tensor: old });
+                    self.record_del(old);
                 }
             }
         }
@@ -190,19 +197,25 @@ impl<D: Device> Interpreter<D> {
         }
         self.executed += 1;
         self.delete(message.deleted);
+        let command = &message.command;
+        // Where nobody listens, neither is asked for.
+        let span =
+            trace_span!(target: "remat", "command", kind = command.name(), op = command.op());
+        let _span = span.entered();
         match message.command {
             Command::Put { id, host, leaf } => {
                 let bytes = D::layout_of(&host).bytes();
                 let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
                 self.control.land(bytes);
                 self.tensors.insert(id, key);
-                self.record(|engine| Event::Put {
+                self.record(|engine, used| Entry::Put {
                     tensor: id,
                     bytes,
                     cost: engine.last_run().cost,
+                    used,
                 });
                 if leaf {
-                    self.record(|_| Event::Commit { tensor: id });
+                    self.record(|_, used| Entry::Commit { tensor: id, used });
                 }
             }
             // All but the op from where it is: it is large, and by far the most frequent.
@@ -225,7 +238,7 @@ impl<D: Device> Interpreter<D> {
                     Ok(Reading::Done(value)) => drop(reply.send(Ok(value))),
                     Err(error) => drop(reply.send(Err(error))),
                 }
-                self.record(|_| Event::Get { tensor: id });
+                self.record(|_, used| Entry::Get { tensor: id, used });
             }
             Command::Sync { reply } => {
                 let done = self.engine.sync();
@@ -252,21 +265,18 @@ impl<D: Device> Interpreter<D> {
             }
             Command::FinishRecording { reply } => {
                 let lost = self.recording_lost.take();
-                let finished = self.recorder.take().map_or(Ok(()), |mut recorder| {
-                    let finished = caught(|| RECORDER.to_owned(), || recorder.finish());
-                    finished.and_then(|done| done.map_err(recording))
-                });
+                let finished = self.recording.take().map_or(Ok(()), Recording::finish);
                 let _ = reply.send(lost.map_or(finished, Err));
             }
             Command::Drop { id } => {
                 let result = self.key(id).and_then(|key| self.engine.drop_now(key));
                 self.report(result);
-                self.record(|_| Event::Drop { tensor: id });
+                self.record(|_, used| Entry::Drop { tensor: id, used });
             }
             Command::Commit { id } => {
                 let result = self.key(id).and_then(|key| self.engine.commit(key));
                 self.report(result);
-                self.record(|_| Event::Commit { tensor: id });
+                self.record(|_, used| Entry::Commit { tensor: id, used });
             }
             Command::Label { id, label } => {
                 let result = self.key(id).and_then(|key| self.engine.label(key, &label));
@@ -275,7 +285,10 @@ impl<D: Device> Interpreter<D> {
             Command::Step => {
                 self.engine.step();
                 self.record_replaced();
-                self.record(|_| Event::Step);
+                self.record(|engine, used| Entry::Step {
+                    used,
+                    peak: Some(engine.stats().peak_bytes),
+                });
             }
         }
     }
@@ -305,7 +318,7 @@ impl<D: Device> Interpreter<D> {
             Ok(keys) => keys,
             Err(error) => return self.engine.fail(error),
         };
-        let name = self.recorder.is_some().then(|| op.name().to_owned());
+        let name = self.recording.is_some().then(|| op.name().to_owned());
         match self.engine.issue(op, &keys, outputs) {
             Ok(new) => {
                 for (id, &key) in made.clone().zip(&new) {
@@ -330,7 +343,7 @@ impl<D: Device> Interpreter<D> {
         for Call { op, inputs, consumed, outputs, made } in calls {
             match self.give(&inputs, &consumed, &outputs) {
                 Ok(keys) => {
-                    let name = self.recorder.is_some().then(|| op.name().to_owned());
+                    let name = self.recording.is_some().then(|| op.name().to_owned());
                     rest.push((name, inputs, consumed, outputs.clone(), made));
                     updates.push(Issue { op, inputs: keys.to_vec(), outputs });
                 }
@@ -375,24 +388,24 @@ impl<D: Device> Interpreter<D> {
         self.tensors.insert(made, *key.as_ref().unwrap_or(&old));
         let done = key.as_ref().is_ok_and(|key| *key != old);
         if done {
-            self.record(|_| Event::Commit { tensor: value });
+            self.record(|_, used| Entry::Commit { tensor: value, used });
         }
-        if consumed && self.recorder.is_some() {
+        if consumed && self.recording.is_some() {
             // The engine keeps the first value of a step, to take it back, and deletes those between.
             let first = self.replaced.remove(&target);
-            if done {
-                self.replaced.insert(made, first.unwrap_or(target));
+            if let Some(old) = first.or(done.then_some(target)) {
+                self.replaced.insert(made, old);
             }
-            if first.is_some() || !done {
-                self.record(|_| Event::Del { tensor: target });
+            if first.is_some() && done {
+                self.record_del(target);
             }
         }
-        self.record(|engine| {
+        self.record(|engine, used| {
             let bytes = engine.layout(new).map_or(0, |layout| layout.bytes());
-            Event::Apply {
+            Entry::Apply {
                 op: "replace".to_owned(),
                 inputs: vec![if done { value } else { target }],
-                outputs: vec![OutputEvent {
+                outputs: vec![OutputEntry {
                     tensor: made,
                     bytes,
                     source: Source::View { input: 0 },
@@ -401,15 +414,19 @@ impl<D: Device> Interpreter<D> {
                 cost: 0.0,
                 flops: Some(0.0),
                 rematerializable: true,
+                used,
             }
         });
+        if consumed && !done {
+            self.record_del(target);
+        }
         key.map(drop)
     }
 
     /// What was replaced in this step is deleted for good.
     fn record_replaced(&mut self) {
         for (_, old) in std::mem::take(&mut self.replaced) {
-            self.record(|_| Event::Del { tensor: old });
+            self.record_del(old);
         }
     }
 
@@ -466,12 +483,12 @@ impl<D: Device> Interpreter<D> {
                         Source::InPlace { input, consumed: consumed.contains(input) }
                     }
                 };
-                OutputEvent { tensor, bytes: layout.bytes(), source }
+                OutputEntry { tensor, bytes: layout.bytes(), source }
             })
             .collect();
         let LastRun { cost, flops, workspace, rematerializable } = self.engine.last_run();
         let (flops, inputs) = (Some(flops), given.inputs.to_vec());
-        self.record(|_| Event::Apply {
+        self.record(|_, used| Entry::Apply {
             op,
             inputs,
             outputs,
@@ -479,15 +496,22 @@ impl<D: Device> Interpreter<D> {
             cost,
             flops,
             rematerializable,
+            used,
         });
     }
 
-    /// Costs nothing when nobody records.
-    fn record(&mut self, event: impl FnOnce(&Engine<D>) -> Event) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let event = event(&self.engine);
-        if let Err(error) = caught(|| RECORDER.to_owned(), || recorder.record(&event)) {
-            self.recorder = None;
+    fn record_del(&mut self, tensor: u64) {
+        self.record(|_, used| Entry::Del { tensor, used });
+    }
+
+    /// Records a command, which is given the bytes in use. Costs nothing when nobody records.
+    fn record(&mut self, entry: impl FnOnce(&Engine<D>, Option<u64>) -> Entry) {
+        let Some(recording) = &mut self.recording else { return };
+        let entry = entry(&self.engine, Some(self.engine.used_bytes()));
+        let graph = self.engine.graph();
+        let storage_of = |id| Some(graph.tensor(*self.tensors.get(&id)?)?.storage);
+        if let Err(error) = recording.record(&entry, storage_of) {
+            self.recording = None;
             self.engine.fail(error.clone());
             self.recording_lost = Some(error);
         }
@@ -514,10 +538,6 @@ struct Given<'a> {
     inputs: &'a [u64],
     keys: &'a [TensorKey],
     outputs: &'a Outputs,
-}
-
-fn recording(error: io::Error) -> Error {
-    RuntimeError::Recording(error).into()
 }
 
 #[cfg(test)]

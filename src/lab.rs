@@ -5,6 +5,7 @@
 
 mod device;
 mod feasibility;
+mod history;
 pub mod plot;
 mod program;
 mod replay;
@@ -16,6 +17,7 @@ mod unbudgeted;
 mod unit;
 
 pub use feasibility::{Feasibility, feasibility};
+pub use history::{History, NoHistory, Tally};
 pub use program::{
     Instruction, Made, OpInfo, Program, ProgramError, ProgramOp, RepeatError, TensorId,
 };

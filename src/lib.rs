@@ -29,7 +29,7 @@
 //! | [`ops`] | each op with all there is to know about it; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
 //! | [`graph`] | its tables: storages, compute paths, and the edges between them |
-//! | [`event`] | what happens in it, for whoever listens |
+//! | [`event`] | what happens in it, for every [`Listener`] |
 //! | [`evict`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
@@ -77,7 +77,7 @@ pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
-pub use engine::{Dead, Engine, RecomputeLimit, Settings, Stats};
+pub use engine::{Dead, Engine, Listener, RecomputeLimit, Settings, Stats};
 pub use error::{Error, OutOfMemory};
 pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};

@@ -40,7 +40,7 @@ pub type Outputs = SmallVec<[Output; 1]>;
 /// rematerialization invisible. Random ops carry their key and counter.
 ///
 /// Either all outputs are views, or none is. An op with an in-place output is never run again: all of its outputs
-/// become leaves.
+/// become leaves. An op without outputs is run once, for what it does elsewhere, and never again.
 pub trait Operation: fmt::Debug + Send + 'static {
     /// A short name, for events, traces and error messages.
     fn name(&self) -> &str;

@@ -1,21 +1,33 @@
-//! Recording a run: every command with its sizes and costs, so that the lab can replay it.
+//! Recording a run: every command with its sizes and costs, so that the lab can replay it; and what was evicted and
+//! brought back meanwhile, so that its memory can be drawn.
 //!
 //! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else.
 
+use crate::event::Cause;
 use std::fmt;
 
-/// One command, after it was executed.
+/// One line of a recording: a command after it was executed, or what happened to memory while one was.
+///
+/// What happens during a command comes before that command, unless it happens to what the command makes.
+///
+/// `used` is how many bytes are in use then: all that is resident. `None` in traces of version 1 or 2.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "event", rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum Event {
-    /// The first event of a trace.
+pub enum Entry {
+    /// The first entry of a trace.
     Begin {
         /// Version of the format: [`VERSION`].
         version: u32,
         /// Unit of the costs: the cost model's name.
         cost_model: String,
+        /// Bytes the run may hold; `None` in traces of version 1 or 2.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        budget: Option<u64>,
+        /// Bytes above which the run evicts before each op, if there is such a threshold.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        eviction_threshold: Option<u64>,
     },
     /// A value from the host.
     Put {
@@ -25,6 +37,9 @@ pub enum Event {
         bytes: u64,
         /// Cost of the upload.
         cost: f64,
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
     },
     /// An op.
     Apply {
@@ -33,7 +48,7 @@ pub enum Event {
         /// Numbers of its inputs, repeats included.
         inputs: Vec<u64>,
         /// What it made.
-        outputs: Vec<OutputEvent>,
+        outputs: Vec<OutputEntry>,
         /// Scratch bytes it used.
         workspace: u64,
         /// Cost of the run; 0 for views.
@@ -43,40 +58,93 @@ pub enum Event {
         flops: Option<f64>,
         /// Whether it may run again.
         rematerializable: bool,
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
     },
     /// A value was read by the host.
     Get {
         /// Which.
         tensor: u64,
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
     },
     /// The last handle went.
     Del {
         /// Which.
         tensor: u64,
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
     },
     /// The user evicted it.
     Drop {
         /// Which.
         tensor: u64,
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
     },
     /// It became a leaf.
     Commit {
         /// Which.
         tensor: u64,
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
     },
     /// The end of a step.
-    Step,
-    /// The last event of a trace, which [`Recorder::finish`] adds: without it, the trace was cut off.
+    Step {
+        /// Bytes in use.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        used: Option<u64>,
+        /// Most bytes ever in use so far, workspaces included.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        peak: Option<u64>,
+    },
+    /// The bytes of a storage went.
+    Evict {
+        /// The number under which it was first known: of the tensor that it was made for, which may be deleted.
+        tensor: u64,
+        /// Its size.
+        bytes: u64,
+        /// Why they went.
+        cause: Cause,
+        /// Bytes in use.
+        used: u64,
+    },
+    /// A storage was brought back.
+    Regenerate {
+        /// As in [`Entry::Evict`].
+        tensor: u64,
+        /// Its size.
+        bytes: u64,
+        /// Cost of the run that brought it back; 0 if that is told of another storage that the same run brought back.
+        cost: f64,
+        /// Bytes in use.
+        used: u64,
+    },
+    /// The last entry of a trace, which [`Recorder::finish`] adds: without it, the trace was cut off.
     End,
 }
 
-/// Version of the trace format. From 2 on, a trace ends with [`Event::End`].
-pub const VERSION: u32 = 2;
+impl Entry {
+    /// Whether this is what happened to memory, and not a command: who replays commands leaves it out.
+    #[must_use]
+    pub const fn is_about_memory(&self) -> bool {
+        matches!(self, Self::Evict { .. } | Self::Regenerate { .. })
+    }
+}
+
+/// Version of the trace format. From 2 on, a trace ends with [`Entry::End`]; from 3 on, it says how many bytes were in use
+/// and what was evicted and brought back.
+pub const VERSION: u32 = 3;
 
 /// One output of an op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct OutputEvent {
+pub struct OutputEntry {
     /// Its number.
     pub tensor: u64,
     /// Its size.
@@ -107,10 +175,10 @@ pub enum Source {
     },
 }
 
-/// Takes the events of a run. Called on the worker thread.
+/// Takes the entries of a recording. Called on the worker thread.
 pub trait Recorder: Send + fmt::Debug {
-    /// Records one event. An error is kept for [`Recorder::finish`].
-    fn record(&mut self, event: &Event);
+    /// Records one entry. An error is kept for [`Recorder::finish`].
+    fn record(&mut self, entry: &Entry);
 
     /// The run is over: writes out everything recorded.
     ///

@@ -194,7 +194,7 @@ struct Clumsy {
 }
 
 impl Recorder for Clumsy {
-    fn record(&mut self, _: &trace::Event) {
+    fn record(&mut self, _: &trace::Entry) {
         assert!(self.left > 0, "out of ink");
         self.left -= 1;
     }

@@ -485,7 +485,7 @@ fn help_and_version_are_there() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("Usage: remat"));
     let output = run(&["--version"]);
     assert_eq!(output.stdout, format!("remat {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
-    for command in ["train", "devices", "simulate", "sweep", "completions"] {
+    for command in ["train", "devices", "simulate", "sweep", "history", "completions"] {
         let output = run(&[command, "--help"]);
         assert!(String::from_utf8_lossy(&output.stdout).contains("\nExamples:\n  remat "));
     }

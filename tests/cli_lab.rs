@@ -1,4 +1,4 @@
-//! `remat simulate` and `remat sweep`, as a user runs them.
+//! `remat simulate`, `remat sweep` and `remat history`, as a user runs them.
 
 use remat::PolicyKind;
 use serde_json::Value;
@@ -477,4 +477,126 @@ fn traces_that_make_no_sense_leave_no_file() {
         assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
     }
     assert_eq!(names(&folder), ["broken.log"]);
+}
+
+/// It is of the run itself: the figures are those that training reports.
+#[test]
+fn the_history_of_a_recording_is_that_of_its_run() {
+    let folder = folder("history");
+    let path = |name: &str| folder.join(name).into_os_string().into_string().unwrap();
+    for (number, (model, options)) in [
+        ("mlp", "--batch 64 --budget 100%"),
+        ("mlp", "--batch 256 --budget 75% --policy lru"),
+        ("resnet20", "--batch 64 --budget 60%"),
+        ("resnet20", "--batch 64 --budget 75% --eviction-threshold 65% --dead keep"),
+        ("resnet20", "--batch 32 --budget 75% --cost bytes --policy random"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (recording, json, svg) =
+            (path(&format!("{number}.jsonl.gz")), path("h.json"), path("h.svg"));
+        let train = ["train", model, "--steps", "2", "--no-test", "--quiet", "--json", "-"];
+        let options: Vec<&str> = options.split(' ').collect();
+        let run = stdout(&[&train[..], &options, &["--record", &recording]].concat());
+        let run: Value = serde_json::from_str(&run).unwrap();
+        let text = stdout(&["history", &recording, "--json", &json, "--plot", &svg]);
+        let told: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        for (ours, theirs) in [
+            ("steps", "steps"),
+            ("ops", "ops"),
+            ("budget_bytes", "budget_bytes"),
+            ("threshold_bytes", "eviction_threshold_bytes"),
+            ("peak_bytes", "peak_bytes"),
+        ] {
+            assert_eq!(told[ours], run[theirs], "{ours}: {options:?}");
+        }
+        let sum = |field: &str| -> u64 {
+            let of = |cause: &str| told["evictions"][cause][field].as_u64().unwrap_or(0);
+            of("room") + of("threshold") + of("wish")
+        };
+        assert_eq!(Some(sum("times")), run["evictions"].as_u64(), "{options:?}");
+        assert_eq!(Some(sum("bytes")), run["evicted_bytes"].as_u64(), "{options:?}");
+        let [again, once] = ["recompute_cost", "cost"].map(|key| told[key].as_f64().unwrap());
+        let ratio = run["recompute_ratio"].as_f64().unwrap();
+        assert!((again / once - ratio).abs() < 1e-9, "{options:?}: {again} of {once}, {ratio}");
+        let regenerates = run["recomputed_ops"].as_u64() > Some(0);
+        assert!(regenerates || number == 0, "{options:?}: nothing to see");
+        assert_eq!(text.contains("\n  most often   "), regenerates, "{text}");
+        assert_eq!(
+            text.contains(" for want of room"),
+            told["evictions"].get("room").is_some(),
+            "{text}"
+        );
+        assert_eq!(text.contains("\n  threshold    "), told["threshold_bytes"].is_u64(), "{text}");
+        let drawn = std::fs::read_to_string(&svg).unwrap();
+        assert!(drawn.starts_with("<svg") && drawn.contains(">\nbudget"), "{options:?}");
+        // One of them on stdout: what is for people goes elsewhere.
+        let drawing = self::run(&["history", &recording, "--plot", "-"]);
+        assert_eq!(String::from_utf8(drawing.stdout).unwrap(), drawn);
+        // Lines may be broken there.
+        assert!(text.starts_with(stderr_line(&drawing.stderr)), "{text}");
+    }
+}
+
+/// The first line.
+fn stderr_line(text: &[u8]) -> &str {
+    std::str::from_utf8(text).unwrap().lines().next().unwrap()
+}
+
+#[test]
+fn a_history_that_is_not_there_is_refused_in_words() {
+    let folder = folder("no-history");
+    let recording = recording(&folder, "mlp.jsonl");
+    let svg = folder.join("out.svg").into_os_string().into_string().unwrap();
+    let text = std::fs::read_to_string(&recording).unwrap();
+    let write = |name: &str, text: String| {
+        let path = folder.join(name).into_os_string().into_string().unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let begin = text.lines().next().unwrap();
+    let old = write("old.jsonl", text.replacen("\"version\":3", "\"version\":2", 1));
+    let later = write("later.jsonl", begin.replace("\"version\":3", "\"version\":4"));
+    // What is known of commands is there in both.
+    assert!(stdout(&["simulate", &old]).starts_with("old by dtr-eq"));
+    let small = small();
+    for (args, code, message) in [
+        (vec!["history", &small, "--plot", &svg], 1, "a log of the DTR paper does not say"),
+        (vec!["history", &old, "--plot", &svg], 1, "as those of version 3 do; record the run anew"),
+        (
+            vec!["history", &later, "--plot", &svg],
+            1,
+            "of version 4; this program reads versions 1 to 3",
+        ),
+        (vec!["history", "/nowhere.jsonl"], 1, "/nowhere.jsonl"),
+        (vec!["history"], 2, "<RECORDING>"),
+        (vec!["history", &recording, "--json", &recording], 2, "which is an input"),
+        (vec!["history", &recording, "--plot", "-", "--json", "-"], 2, "both go to stdout"),
+        (vec!["history", &recording, "--plot", "a.png"], 2, "a.svg"),
+    ] {
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    assert_eq!(names(&folder), ["later.jsonl", "mlp.jsonl", "old.jsonl"]);
+}
+
+/// Scripts search these lines: that there are spans is no reason to change them.
+#[test]
+fn logged_lines_are_as_they_were_before_there_were_spans() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.args(["train", "resnet20", "--batch", "8", "--steps", "1", "--no-test", "--quiet"]);
+    let output = command.env("RUST_LOG", "remat=trace").output().unwrap();
+    let said = stderr(&output);
+    for wanted in [
+        "DEBUG remat: will evict op=\"",
+        "TRACE remat: did evict op=\"",
+        "TRACE remat: will regenerate op=\"",
+        "DEBUG remat: did regenerate op=\"",
+        "DEBUG remat: step step=1 used=",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(!said.contains("command") && !said.contains("regenerate{"), "{said}");
 }

@@ -4,14 +4,15 @@
 mod common;
 
 use common::faulty::{Doing, Faults};
+use common::heard::{Heard, storage};
 use common::learner::faulty_cpu;
-use common::log::Log;
 use remat::autograd::Tape;
 use remat::error::{RegenerationError, RuntimeError};
+use remat::event::Event;
 use remat::nn::parameters;
 use remat::ops::Op;
 use remat::optim::Sgd;
-use remat::trace::{Event, Recorder};
+use remat::trace::{Entry, Recorder};
 use remat::{
     ByteSize, CostModel, CostModelKind, Error, HostTensor, PolicyKind, Run, Runtime, Tensor,
 };
@@ -261,11 +262,11 @@ impl CostModel for MyCosts {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Events(Arc<Mutex<Vec<Event>>>);
+struct Events(Arc<Mutex<Vec<Entry>>>);
 
 impl Recorder for Events {
-    fn record(&mut self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
+    fn record(&mut self, entry: &Entry) {
+        self.0.lock().unwrap().push(entry.clone());
     }
 
     fn finish(&mut self) -> std::io::Result<()> {
@@ -281,7 +282,7 @@ fn a_cost_model_of_ones_own_is_recorded_under_its_name() {
     drop(builder.record(events.clone()).cpu().unwrap());
     let events = events.0.lock().unwrap();
     assert!(
-        matches!(&events[0], Event::Begin { cost_model, .. } if cost_model == "my-costs"),
+        matches!(&events[0], Entry::Begin { cost_model, .. } if cost_model == "my-costs"),
         "{events:?}"
     );
 }
@@ -340,53 +341,43 @@ fn learning_from_nothing_is_an_error() {
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    let log = Log::default();
-    log.during(|| {
-        use common::toy::{Bytes, engine_with, mix, settings};
-        let mut settings = settings();
-        settings.eviction_threshold = Some(64);
-        let mut engine = engine_with(256, settings, PolicyKind::default(), CostModelKind::Flops);
-        let leaf = engine.put_leaf(Bytes::of(80, 1));
-        let warnings = |log: &Log| -> Vec<String> {
-            log.take()
-                .into_iter()
-                .filter(|line| line.contains("cannot") || line.contains("leaf"))
-                .collect()
-        };
-        warnings(&log);
-        engine.apply(mix(16, 1), &[leaf]).unwrap();
-        engine.apply(mix(16, 2), &[leaf]).unwrap();
-        let said = warnings(&log);
-        assert_eq!(said.len(), 1, "once: {said:?}");
-        assert!(said[0].starts_with("the eviction threshold cannot be met"), "{said:?}");
-        assert!(!engine.drop_now(leaf).unwrap());
-        let said = warnings(&log);
-        assert!(said[0].starts_with("not evicted: it is a leaf"), "{said:?}");
-    });
+    use common::toy::{Bytes, engine_with, mix, settings};
+    let mut settings = settings();
+    settings.eviction_threshold = Some(64);
+    let mut engine = engine_with(256, settings, PolicyKind::default(), CostModelKind::Flops);
+    let leaf = engine.put_leaf(Bytes::of(80, 1));
+    let heard = Heard::of(&mut engine);
+    engine.apply(mix(16, 1), &[leaf]).unwrap();
+    engine.apply(mix(16, 2), &[leaf]).unwrap();
+    let warned = |event: &&Event| matches!(event, Event::AboveThreshold { .. });
+    let told = heard.take();
+    let said: Vec<_> = told.iter().filter(warned).collect();
+    assert_eq!(said, [&Event::AboveThreshold { threshold: 64, kept: 80 }], "once");
+    assert!(!engine.drop_now(leaf).unwrap());
+    let storage = storage(&engine, leaf);
+    assert_eq!(heard.take(), [Event::DidKeepLeaf { storage, bytes: 80 }]);
 }
 
 /// It grew for ever in silence.
 #[test]
 fn a_loop_that_marks_no_steps_is_told_so() {
-    let log = Log::default();
-    log.during(|| {
-        use common::toy::{Bytes, engine, mix};
-        for marks in [false, true] {
-            let mut engine = engine(1 << 20);
-            let mut state = engine.put(Bytes::of(1, 1));
-            for i in 0..20_000 {
-                let next = engine.apply(mix(1, i), &[state]).unwrap()[0];
-                engine.del(state);
-                state = next;
-                if marks {
-                    engine.step();
-                }
+    use common::toy::{Bytes, engine, mix};
+    for marks in [false, true] {
+        let mut engine = engine(1 << 20);
+        let heard = Heard::of(&mut engine);
+        let mut state = engine.put(Bytes::of(1, 1));
+        for i in 0..20_000 {
+            let next = engine.apply(mix(1, i), &[state]).unwrap()[0];
+            engine.del(state);
+            state = next;
+            if marks {
+                engine.step();
             }
-            let said = log.take();
-            let warned = said.iter().filter(|line| line.starts_with("history grows")).count();
-            assert_eq!(warned, usize::from(!marks));
         }
-    });
+        let told = heard.take();
+        let warned = told.iter().filter(|event| matches!(event, Event::HistoryGrows { .. }));
+        assert_eq!(warned.count(), usize::from(!marks));
+    }
 }
 
 /// The warning blamed the budget when it was the threshold.
@@ -395,29 +386,26 @@ fn thrashing_is_blamed_on_what_is_too_low() {
     use common::toy::{Bytes, GRANULE, engine_with, mix, settings};
     let few = 4 * GRANULE;
     for (budget, threshold, expected) in
-        [(1 << 16, Some(few), "raise the eviction threshold"), (few, None, "raise the budget")]
+        [(1 << 16, Some(few), "eviction threshold"), (few, None, "budget")]
     {
-        let log = Log::default();
-        log.during(|| {
-            let mut settings = settings();
-            settings.eviction_threshold = threshold;
-            let mut engine = engine_with(budget, settings, PolicyKind::Lru, CostModelKind::Flops);
-            let mut chain = vec![engine.put(Bytes::of(16, 1))];
-            for i in 0..40 {
-                chain.push(engine.apply(mix(16, i), &[chain[i as usize]]).unwrap()[0]);
-            }
-            while engine.stats().thrashed_steps == 0 {
-                chain.iter().for_each(|&key| drop(engine.get(key).unwrap()));
-            }
-        });
-        let said = log.take();
-        let said: Vec<_> = said.iter().filter(|line| line.starts_with("thrash")).collect();
-        assert_eq!(said.len(), 1);
-        assert!(said[0].contains(expected), "{said:?}");
+        let mut settings = settings();
+        settings.eviction_threshold = threshold;
+        let mut engine = engine_with(budget, settings, PolicyKind::Lru, CostModelKind::Flops);
+        let heard = Heard::of(&mut engine);
+        let mut chain = vec![engine.put(Bytes::of(16, 1))];
+        for i in 0..40 {
+            chain.push(engine.apply(mix(16, i), &[chain[i as usize]]).unwrap()[0]);
+        }
+        while engine.stats().thrashed_steps == 0 {
+            chain.iter().for_each(|&key| drop(engine.get(key).unwrap()));
+        }
+        let told = heard.take();
+        let mut said = told.iter().filter(|event| matches!(event, Event::Thrash { .. }));
         // The first step is 1, as in the event at its end; a figure has no more digits than it means.
-        assert!(said[0].contains(" step=1"), "{said:?}");
-        let (_, times) = said[0].split_once(" times=").unwrap();
-        let times = times.split_whitespace().next().unwrap();
-        assert!(times.len() <= 4 && times.parse::<f64>().unwrap() >= 4.0, "{said:?}");
+        let Some(&Event::Thrash { step: 1, times, raise, .. }) = said.next() else {
+            panic!("{told:?}")
+        };
+        assert_eq!((raise, said.next()), (expected, None));
+        assert!(times >= 4.0 && times.to_string().len() <= 4, "{times}");
     }
 }

@@ -10,7 +10,7 @@ use remat::engine::{Dead, Engine};
 use remat::event::{Cause, Event};
 use remat::evict::{ArticleConstants, ByScore, Exponents, MegEngineArticle, Policy, View};
 use remat::graph::{PathKey, StorageKey, TensorKey};
-use remat::{CostModelKind, Settings};
+use remat::{CostModel, CostModelKind, Run, Settings};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -307,7 +307,7 @@ impl Both {
         &self,
         bytes: u64,
         settings: Settings,
-        costs: CostModelKind,
+        costs: Box<dyn CostModel>,
         sampled: Option<u64>,
     ) -> ToyEngine {
         let evictor = ByScore::new(self.clone());
@@ -315,7 +315,7 @@ impl Both {
             Some(seed) => evictor.sampled(seed),
             None => evictor,
         };
-        Engine::new(ToyDevice::new(bytes), settings, Box::new(evictor), costs.build()).unwrap()
+        Engine::new(ToyDevice::new(bytes), settings, Box::new(evictor), costs).unwrap()
     }
 }
 
@@ -383,7 +383,7 @@ fn each_score_is_that_of_the_code_to_the_last_bit() {
         let sampled = (draw.below(4) == 0).then_some(seed);
         settings.eviction_threshold = (draw.below(3) == 0).then_some(budget / 2);
         let costs = if seed % 2 == 0 { CostModelKind::Bytes } else { CostModelKind::Flops };
-        let mut engine = both.engine(budget, settings, costs, sampled);
+        let mut engine = both.engine(budget, settings, costs.build(), sampled);
         play(&mut engine, &mut draw, 120);
         let inner = both.0.lock().unwrap();
         assert!(inner.wrong.is_empty(), "seed {seed}: {}", inner.wrong.join("\n"));
@@ -397,11 +397,26 @@ fn each_score_is_that_of_the_code_to_the_last_bit() {
     }
 }
 
+/// As by bytes; but an op that makes nothing costs 2.
+#[derive(Debug)]
+struct Waits(Box<dyn CostModel>);
+
+impl CostModel for Waits {
+    fn name(&self) -> &str {
+        "waits"
+    }
+
+    fn cost(&mut self, run: Run<'_>) -> f64 {
+        if run.outputs.is_empty() { 2.0 } else { self.0.cost(run) }
+    }
+}
+
 /// By hand: bytes read and written by the neighbour, not divided by anything.
 #[test]
 fn costs_are_bytes_and_the_clock_is_not() {
     let both = Both::new(MegEngineArticle::default(), AS_WRITTEN);
-    let mut engine = both.engine(16 * GRANULE, settings(), CostModelKind::Bytes, None);
+    let costs = Box::new(Waits(CostModelKind::Bytes.build()));
+    let mut engine = both.engine(16 * GRANULE, settings(), costs, None);
     let x = engine.put(Bytes::of(64, 1));
     engine.commit(x).unwrap();
     let y = engine.apply(mix(64, 2), &[x]).unwrap()[0];
@@ -409,7 +424,7 @@ fn costs_are_bytes_and_the_clock_is_not() {
     engine.apply(mix(32, 3), &[y, y]).unwrap();
     assert!(engine.drop_now(y).unwrap());
     let before = both.0.lock().unwrap().scores.len();
-    engine.elapse(2.0);
+    engine.apply(Toy::Split { bytes: vec![], salt: 5 }, &[]).unwrap();
     engine.apply(mix(176, 4), &[x]).unwrap();
     let inner = both.0.lock().unwrap();
     assert!(inner.wrong.is_empty(), "{:?}", inner.wrong);

@@ -1,51 +1,108 @@
-//! The runtime says what it does, as `tracing` events of target `remat`: what it is about to evict or
-//! regenerate, and what it did. A tensor goes by its label, or else by its number.
+//! The engine says what it does: what it is about to evict or regenerate, and what it did. Listeners hear it as
+//! events, and `tracing` as lines of target `remat`, where a tensor goes by its label, or else by its number.
 
 mod common;
 
+use common::heard::{Heard, storage};
 use common::log::Log;
 use common::toy::{Broken, Bytes, Toy, engine, mix};
+use remat::event::{Cause, Event};
 
 #[test]
 fn evicting_and_regenerating_is_told_step_by_step() {
+    let mut engine = engine(64);
+    let heard = Heard::of(&mut engine);
+    let x = engine.put(Bytes::of(32, 1));
+    let y = engine.apply(mix(32, 2), &[x]).unwrap()[0];
+    assert_eq!(heard.take_story(), [], "nothing happens while there is room");
+
+    let z = engine.apply(mix(32, 3), &[y]).unwrap()[0];
+    let [x, z, of_y] = [x, z, y].map(|key| storage(&engine, key));
+    let told = heard.take_story();
+    let [Event::WillEvict { storage, score: Some(score) }, gone] = told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(storage == x && score > 0.0, "{told:?}");
+    assert_eq!(gone, Event::DidEvict { storage: x, bytes: 32, cause: Cause::Room });
+
+    assert!(engine.drop_now(y).unwrap());
+    let wished = Event::DidEvict { storage: of_y, bytes: 32, cause: Cause::Wish };
+    assert_eq!(heard.take_story(), [wished]);
+
+    engine.get(y).unwrap();
+    let told = heard.take_story();
+    let [first, second, x_is_back, Event::WillEvict { storage: goes, .. }, gone, y_is_back] =
+        told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(first, Event::WillRegenerate { storage: of_y, depth: 1 });
+    assert_eq!(second, Event::WillRegenerate { storage: x, depth: 2 });
+    let is_back = |event, wanted| matches!(event, Event::DidRegenerate { storage, bytes: 32, .. } if storage == wanted);
+    assert!(is_back(x_is_back, x) && is_back(y_is_back, of_y), "{told:?}");
+    assert_eq!(goes, z);
+    assert_eq!(gone, Event::DidEvict { storage: z, bytes: 32, cause: Cause::Room });
+
+    engine.step();
+    assert_eq!(heard.take_story(), [Event::DidStep { step: 1, used: 64 }]);
+}
+
+#[test]
+fn moving_blocks_is_told() {
+    let mut engine = engine(64);
+    let keys = [1, 2, 3, 4].map(|seed| engine.put(Bytes::of(16, seed)));
+    engine.del(keys[0]);
+    engine.del(keys[2]);
+    let heard = Heard::of(&mut engine);
+    engine.apply(mix(32, 2), &[]).unwrap();
+    assert_eq!(heard.take_story(), [Event::DidMove { wanted: 32, moves: 1, bytes: 16 }]);
+}
+
+#[test]
+fn a_failure_is_told_once() {
+    let mut engine = engine(64);
+    let heard = Heard::of(&mut engine);
+    let op = Toy::Break { bytes: vec![1], salt: 1, run: 1, how: Broken::Fails };
+    let error = engine.apply(op, &[]).unwrap_err();
+    let told = heard.take();
+    assert_eq!(told[0], Event::DidFail { failure: error.key() });
+    assert!(told[1..].iter().all(|event| matches!(event, Event::DidDelete { .. })), "{told:?}");
+}
+
+/// People read these lines, and scripts search them.
+#[test]
+fn what_happens_can_be_read() {
     let log = Log::default();
     log.during(|| {
         let mut engine = engine(64);
         let x = engine.put(Bytes::of(32, 1));
         let y = engine.apply(mix(32, 2), &[x]).unwrap()[0];
-        assert!(log.take().is_empty(), "nothing happens while there is room");
-
         let _z = engine.apply(mix(32, 3), &[y]).unwrap();
         assert_eq!(
             log.take(),
-            ["will evict op=put tensor=1v1 bytes=32", "did evict op=put tensor=1v1 bytes=32"]
+            [
+                "will evict op=put tensor=1v1 bytes=32 score=..",
+                "did evict op=put tensor=1v1 bytes=32"
+            ]
         );
-
         engine.label(y, "y").unwrap();
         assert!(engine.drop_now(y).unwrap());
-        assert_eq!(log.take(), ["did evict op=mix tensor=y bytes=32"]);
-
         engine.get(y).unwrap();
+        engine.step();
         assert_eq!(
             log.take(),
             [
+                "did evict op=mix tensor=y bytes=32",
                 "will regenerate op=mix tensor=y bytes=32 depth=1",
                 "will regenerate op=put tensor=1v1 bytes=32 depth=2",
-                "did regenerate op=put tensor=1v1 bytes=32",
-                "will evict op=mix tensor=3v1 bytes=32",
+                "did regenerate op=put tensor=1v1 bytes=32 cost=..",
+                "will evict op=mix tensor=3v1 bytes=32 score=..",
                 "did evict op=mix tensor=3v1 bytes=32",
-                "did regenerate op=mix tensor=y bytes=32",
+                "did regenerate op=mix tensor=y bytes=32 cost=..",
+                "step step=1 used=64",
             ]
         );
-
-        engine.step();
-        assert_eq!(log.take(), ["step step=1 used=64"]);
     });
-}
-
-#[test]
-fn moving_blocks_is_told() {
-    let log = Log::default();
     log.during(|| {
         let mut engine = engine(64);
         let keys = [1, 2, 3, 4].map(|seed| engine.put(Bytes::of(16, seed)));
@@ -53,17 +110,13 @@ fn moving_blocks_is_told() {
         engine.del(keys[2]);
         engine.apply(mix(32, 2), &[]).unwrap();
         assert_eq!(log.take(), ["did compact wanted=32 moves=1 moved=16"]);
-    });
-}
-
-#[test]
-fn a_failure_is_told_once() {
-    let log = Log::default();
-    log.during(|| {
-        let mut engine = engine(64);
+        engine.commit(keys[1]).unwrap();
+        assert!(!engine.drop_now(keys[1]).unwrap());
+        let line = "not evicted: it is a leaf, which nothing could bring back tensor=put bytes=16";
+        assert_eq!(log.take(), [line]);
         let op = Toy::Break { bytes: vec![1], salt: 1, run: 1, how: Broken::Fails };
         engine.apply(op, &[]).unwrap_err();
-        let told = log.take();
-        assert_eq!(told, ["op failed error=break failed on the device: broken on purpose"]);
+        let line = "op failed error=break failed on the device: broken on purpose";
+        assert_eq!(log.take().last().unwrap(), line);
     });
 }

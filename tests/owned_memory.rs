@@ -171,7 +171,7 @@ fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
                 read.push(engine.get(half).unwrap());
                 engine.del(half);
             }
-            3 => {
+            3 if below(4) == 0 => {
                 // The old value may be needed still, so that the update works on a copy.
                 let target = if below(2) == 0 { engine.alias(held[i]).unwrap() } else { held[i] };
                 let other = held[j];
@@ -205,7 +205,7 @@ fn what_is_counted_is_what_is_there_and_the_bits_are_the_same() {
     for seed in 0..30 {
         let mut plenty = engine(1 << 30, 1 << 30);
         let expected = play(&mut plenty, seed);
-        for tensors in [26, 22, 20] {
+        for tensors in [17, 16] {
             // By the engine's count, or by what the device has.
             for (budget, available) in [(tensors, u64::MAX), (1 << 20, tensors)] {
                 let mut tight = engine(budget * TENSOR, available.saturating_mul(TENSOR));
@@ -216,7 +216,7 @@ fn what_is_counted_is_what_is_there_and_the_bits_are_the_same() {
             }
         }
     }
-    assert!(evictions > 100 && recomputed > 50, "{evictions} evictions, {recomputed} runs again");
+    assert!(evictions > 100 && recomputed > 100, "{evictions} evictions, {recomputed} runs again");
 }
 
 /// A rerun for one of two outputs makes the other one, too, which is there already: that is room it takes.

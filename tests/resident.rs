@@ -93,3 +93,37 @@ fn resident_memory_stays_within_the_budget() {
         assert!(output.status.success(), "{part}: {}", text(&output.stderr));
     }
 }
+
+/// Resident now.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// In a process of its own, for others would count.
+#[test]
+fn a_budget_that_is_lowered_gives_memory_back() {
+    const LOWERED: &str = "REMAT_RESIDENT_LOWERED";
+    if std::env::var(LOWERED).is_err() {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", "a_budget_that_is_lowered_gives_memory_back"]);
+        let output = child.arg("--nocapture").env(LOWERED, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    for grows in [false, true] {
+        let before = resident_bytes();
+        let builder = Runtime::builder().budget(256 * MIB).allow_growth(grows).threads(THREADS);
+        let runtime = Target::Cpu.start(builder);
+        let tensors: Vec<Tensor> = (0..15).map(|_| fill(&runtime, &[1 << 22]).unwrap()).collect();
+        runtime.sync().unwrap();
+        assert!(resident_bytes() - before >= 240 * MIB);
+        runtime.set_budget(64 * MIB).unwrap();
+        let taken = resident_bytes() - before;
+        assert!(taken <= 64 * MIB + LITTLE, "{taken} bytes under a budget of 64 MiB");
+        runtime.get(&tensors[0].sum().unwrap()).unwrap();
+        runtime.set_budget(256 * MIB).unwrap();
+        runtime.get(&tensors[1].sum().unwrap()).unwrap();
+    }
+}

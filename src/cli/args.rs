@@ -1,4 +1,4 @@
-use super::lab_args::{SimulateArgs, SweepArgs};
+use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
 use super::model::Model;
 use super::named::{cost_model, policy};
 use super::source::Source;
@@ -27,6 +27,7 @@ Examples:
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
   remat sweep run.jsonl                .. or under many budgets and policies
+  remat history run.jsonl              See what was evicted and recomputed in the run itself
 
 RUST_LOG=remat=debug logs evictions and recomputations to stderr."
 )]
@@ -60,6 +61,7 @@ pub enum Command {
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
+    History(HistoryArgs),
     Completions(CompletionsArgs),
 }
 

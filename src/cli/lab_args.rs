@@ -98,6 +98,35 @@ pub struct SimulateArgs {
     pub plot: Option<PathBuf>,
 }
 
+/// Show what memory held during a recorded run
+///
+/// What was in use, what was evicted and why, and what was recomputed, as it was in the run itself: nothing is
+/// replayed. To see what another budget or policy would have done, use remat simulate.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat history run.jsonl
+  remat history run.jsonl --plot memory.svg
+  remat train --steps 3 --record - | remat history - --json -
+
+Exit codes:
+  0    done
+  1    a file failed, or is no recording of this version
+  2    invalid arguments")]
+pub struct HistoryArgs {
+    /// A recording of `remat train --record`; plain or gzipped; - is stdin
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+
+    /// Write the figures as JSON; - is stdout
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Plot memory over time as SVG; - is stdout
+    #[arg(long, value_name = "FILE", value_parser = svg)]
+    pub plot: Option<PathBuf>,
+}
+
 /// Replay traces with every policy at every budget
 ///
 /// Replays all combinations of the given lists, on all cores, and prints a table. By default: all policies,

@@ -1,6 +1,6 @@
 //! `--record`: the trace of a run, in whole steps.
 
-use remat::trace::{Event, JsonLines, Recorder};
+use remat::trace::{Entry, JsonLines, Recorder};
 use std::collections::VecDeque;
 use std::io::{self, Stdout, Write};
 use std::path::Path;
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub struct Recording {
     /// `None` once finished, or given up.
     lines: Option<JsonLines>,
-    /// Events since the last step's end.
-    step: Vec<Event>,
+    /// Entries since the last step's end.
+    step: Vec<Entry>,
     /// Steps that were given to the device and are not known to be done: two at most, for the loop is one
     /// ahead.
-    open: VecDeque<Vec<Event>>,
+    open: VecDeque<Vec<Entry>>,
     /// Steps written, and most that are to be.
     written: usize,
     most: usize,
@@ -74,7 +74,7 @@ impl Recording {
             && let Some(lines) = &mut self.lines
             && let Some(step) = self.open.pop_front()
         {
-            step.iter().for_each(|event| lines.record(event));
+            step.iter().for_each(|entry| lines.record(entry));
             self.written += 1;
         }
         if self.written == self.most {
@@ -92,12 +92,12 @@ impl Recording {
 }
 
 impl Recorder for Recording {
-    fn record(&mut self, event: &Event) {
+    fn record(&mut self, entry: &Entry) {
         if self.lines.is_none() {
             return;
         }
-        self.step.push(event.clone());
-        if *event == Event::Step {
+        self.step.push(entry.clone());
+        if matches!(entry, Entry::Step { .. }) {
             self.open.push_back(std::mem::take(&mut self.step));
             self.write();
         }
@@ -146,9 +146,9 @@ mod tests {
         let done = Done::default();
         let mut recording = Recording::create(&path, most, &done).unwrap();
         for step in 1..=4 {
-            recording.record(&Event::Del { tensor: step });
+            recording.record(&Entry::Del { tensor: step, used: None });
             if step < 4 {
-                recording.record(&Event::Step);
+                recording.record(&Entry::Step { used: None, peak: None });
             }
             done.steps(done_steps.min(step as usize));
         }

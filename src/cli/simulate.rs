@@ -181,12 +181,7 @@ impl ReplayArgs {
 
     /// Reads a trace, and repeats its last step as `--repeat-step` says.
     pub fn open(&self, path: &Path) -> Result<Trace, Failure> {
-        let trace = match is_standard(path) {
-            true => Trace::read(BufReader::new(stdin()), "stdin"),
-            false => Trace::open(path),
-        };
-        let trace = trace.map_err(|e| Failure::new(e.to_string()))?;
-        let trace = trace.repeat_step(self.repeat_step);
+        let trace = read(path)?.repeat_step(self.repeat_step);
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
 
@@ -219,6 +214,15 @@ impl ReplayArgs {
     pub fn policy(&self, policy: remat::PolicyKind) -> remat::PolicyKind {
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
+}
+
+/// Reads a trace.
+pub fn read(path: &Path) -> Result<Trace, Failure> {
+    let trace = match is_standard(path) {
+        true => Trace::read(BufReader::new(stdin()), "stdin"),
+        false => Trace::open(path),
+    };
+    trace.map_err(|e| Failure::new(e.to_string()))
 }
 
 /// One replay in figures.

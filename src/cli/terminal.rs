@@ -158,6 +158,12 @@ pub fn start_logging(quiet: bool) {
         // Leaves it to the other filter which events are looked at.
         filter.with_max_level_hint(LevelFilter::TRACE)
     };
+    // Lines tell what happened, not within which command: they are read by people, and searched.
+    let no_span = || {
+        let filter = filter_fn(|told| told.is_event());
+        filter.with_max_level_hint(LevelFilter::TRACE)
+    };
+    let hidden = || no_rehearsal().and(no_span());
     let events = fmt::layer()
         .with_timer(fmt::time::uptime())
         .with_ansi(AutoStream::choice(&io::stderr()) != ColorChoice::Never)
@@ -165,11 +171,11 @@ pub fn start_logging(quiet: bool) {
     let registry = tracing_subscriber::registry();
     match wanted_events().map(|wanted| wanted.parse::<Targets>()).transpose() {
         Ok(Some(filter)) => {
-            registry.with(events.with_filter(filter.and(no_rehearsal()))).init();
+            registry.with(events.with_filter(filter.and(hidden()))).init();
         }
-        Ok(None) => registry.with(events.with_filter(warnings().and(no_rehearsal()))).init(),
+        Ok(None) => registry.with(events.with_filter(warnings().and(hidden()))).init(),
         Err(error) => {
-            registry.with(events.with_filter(warnings().and(no_rehearsal()))).init();
+            registry.with(events.with_filter(warnings().and(hidden()))).init();
             if !quiet {
                 warn(format_args!("RUST_LOG: {error}"));
             }

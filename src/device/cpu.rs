@@ -127,6 +127,10 @@ impl<O: Kernels> Device for Cpu<O> {
         self.region.copy(from, to, bytes)
     }
 
+    fn give_back(&mut self, offsets: Range<u64>) {
+        self.region.forget(offsets);
+    }
+
     fn workspace(&self, op: &O, inputs: &[Layout], outputs: &[Layout]) -> u64 {
         op.cpu_workspace(inputs, outputs)
     }

@@ -1,5 +1,6 @@
 //! Running an op for the first time.
 
+use super::run::Order;
 use super::{Engine, Error, Keys, LastRun, TensorKey};
 use crate::device::Device;
 use crate::error::HandleError;
@@ -18,7 +19,7 @@ pub(super) struct Inputs {
 
 impl<D: Device> Engine<D> {
     /// Runs `op` and returns its outputs. Inputs of in-place outputs are consumed: their keys are
-    /// stale afterwards.
+    /// stale afterwards. An op without outputs is run once, now, and never again.
     ///
     /// # Errors
     /// If the inputs do not fit the op, one of them is lost to a failure, or the op cannot be run; there
@@ -44,6 +45,7 @@ impl<D: Device> Engine<D> {
                 failed.iter().for_each(|error| self.fail(error.clone()));
                 (keys, failed)
             }
+            Kind::Effect => (Keys::new(), self.run_for_effect(op, &read).err()),
         };
         let Some(error) = failed else { return Ok(keys) };
         self.failures.report(&error);
@@ -84,6 +86,12 @@ impl<D: Device> Engine<D> {
                 }
             },
             Kind::Pure => self.issue_pure(op, read, outputs).0,
+            Kind::Effect => {
+                // Why not, if so, was kept.
+                let _ = self.run_for_effect(op, &read);
+                self.store.reuse(read.layouts);
+                Keys::new()
+            }
         })
     }
 
@@ -127,6 +135,35 @@ impl<D: Device> Engine<D> {
         outputs.iter().map(look).collect()
     }
 
+    /// Runs an op that makes nothing, for what it does elsewhere and what it costs. Nothing leads back to it, so it
+    /// has no path. Should it fail, that is kept, unless its inputs are lost to a failure that is known.
+    fn run_for_effect(&mut self, op: D::Op, read: &Inputs) -> Result<(), Error> {
+        let Inputs { storages, layouts } = read;
+        if let Some(error) = self.reason_among(storages) {
+            return Err(error);
+        }
+        let work = Work::Op(op);
+        let result = self.ensure(storages).and_then(|()| {
+            let made = self.meet_threshold().and_then(|()| {
+                let scratch = self.scratch_bytes(&work, layouts, &[])?;
+                let order = Order {
+                    work: &work,
+                    path: None,
+                    sources: storages,
+                    inputs: layouts,
+                    targets: &[],
+                    outputs: &[],
+                    scratch,
+                    again: false,
+                };
+                self.run(&order).map_err(|failed| failed.error)
+            });
+            self.release_pins(storages);
+            made?.cost.map(drop)
+        });
+        result.inspect_err(|error| self.fail(error.clone()))
+    }
+
     /// The outputs, and why they are not there, if they are not.
     ///
     /// What is made from nothing, by a random op say, needs nothing but room: without any, its outputs are as if they
@@ -155,9 +192,6 @@ impl<D: Device> Engine<D> {
             self.poison_quietly(&made, &error);
             return (keys, Some(error));
         }
-        if made.is_empty() {
-            return (keys, None);
-        }
         let path = self.store.graph.add_path(sources.iter().copied(), made.iter().copied());
         let result = self.ensure(&sources).and_then(|()| {
             let result = self.run_path_of(path, &body, &sources);
@@ -180,10 +214,13 @@ enum Kind {
     Views,
     InPlace,
     Pure,
+    /// It makes nothing.
+    Effect,
 }
 
 fn kind_of(outputs: &Outputs) -> Kind {
     match outputs.first() {
+        None => Kind::Effect,
         // Then all are.
         Some(Output::View { .. }) => Kind::Views,
         _ if outputs.iter().any(|output| matches!(output, Output::InPlace { .. })) => Kind::InPlace,

@@ -16,6 +16,8 @@ use crate::event::{Cause, Event};
 use crate::graph::StorageKeys;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::fmt;
+use tracing::field;
 
 /// A path that waits until all it reads is there; the lowest frame is the command itself.
 pub(super) struct Frame {
@@ -116,16 +118,38 @@ impl<D: Device> Engine<D> {
             }
             return Ok(());
         }
+        let span = tracing::debug_span!(
+            target: "remat", "regenerate", wanted = %self.missing(wanted), runs = field::Empty
+        );
+        let runs_before = self.runs();
         let mut cascade = std::mem::take(&mut self.cascade);
         cascade.clear();
         cascade.frames.push(Frame::new(None, wanted.into()));
-        let result = self.regenerate(&mut cascade, wanted);
+        let result = span.in_scope(|| self.regenerate(&mut cascade, wanted));
+        span.record("runs", self.runs() - runs_before);
         self.abandon(&mut cascade);
         self.cascade = cascade;
         if !self.leaves_to_be.is_empty() {
             self.make_leaves();
         }
         result
+    }
+
+    /// Runs so far, of all kinds.
+    fn runs(&self) -> u64 {
+        self.stats.ops + self.stats.recomputed_ops
+    }
+
+    /// Those of `wanted` that are not there, by name.
+    fn missing<'a>(&'a self, wanted: &'a [StorageKey]) -> impl fmt::Display + 'a {
+        fmt::from_fn(move |f| {
+            let missing = wanted.iter().filter(|&&key| self.store.graph.held(key).is_none());
+            for (i, &key) in missing.enumerate() {
+                let separator = if i == 0 { "" } else { ", " };
+                write!(f, "{separator}{}", self.store.tensor_name(key))?;
+            }
+            Ok(())
+        })
     }
 
     /// Takes back the pins of [`Engine::ensure`].

@@ -51,7 +51,7 @@ pub(super) type Targets = SmallVec<[Target; 2]>;
 /// What is run, with all inputs resident and pinned.
 pub(super) struct Order<'a, D: Device> {
     pub work: &'a Work<D>,
-    /// The path that is run; `None` for an update.
+    /// The path that is run; `None` for what is run only once: an update, or an op without outputs.
     pub path: Option<PathKey>,
     pub sources: &'a [StorageKey],
     pub inputs: &'a [Layout],
@@ -170,7 +170,9 @@ impl<D: Device> Engine<D> {
     pub(super) fn run(&mut self, order: &Order<'_, D>) -> Result<Made, Failed> {
         let mut blocks = Blocks::new();
         let placed = self.place_outputs(order, &mut blocks).map_err(Failed::from);
-        match placed.and_then(|()| self.launch_with_room(order, &blocks)) {
+        let copied = placed.and_then(|()| self.copy_old_values(order, &blocks));
+        let launch = |engine: &mut Self| engine.launch(order, &blocks);
+        match copied.and_then(|()| self.with_room(order, &blocks, launch)) {
             Ok(cost) => Ok(Made { blocks, cost }),
             Err(failed) => {
                 self.free_taken(order.targets, &blocks);
@@ -209,7 +211,7 @@ impl<D: Device> Engine<D> {
     /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
     /// those before it have theirs.
     fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<(), Error> {
-        let &Order { work, sources, inputs, targets, outputs, scratch, .. } = order;
+        let &Order { work, inputs, targets, outputs, scratch, .. } = order;
         let mut wanted = 0u64;
         for (target, layout) in targets.iter().zip(outputs) {
             if self.place_of(order, *target).is_none() {
@@ -226,9 +228,17 @@ impl<D: Device> Engine<D> {
                 }
             });
         }
-        for ((target, &block), layout) in targets.iter().zip(&*blocks).zip(outputs) {
+        Ok(())
+    }
+
+    /// Copies what updates are to find in their outputs.
+    fn copy_old_values(&mut self, order: &Order<'_, D>, blocks: &[Held]) -> Result<(), Failed> {
+        for ((target, &block), &layout) in order.targets.iter().zip(blocks).zip(order.outputs) {
             if let Target::CopyOf { input, look, .. } = *target {
-                self.store.duplicate(sources[input], look, block, *layout)?;
+                let source = order.sources[input];
+                self.with_room(order, blocks, |engine| {
+                    Ok(engine.store.duplicate(source, look, block, layout)?)
+                })?;
             }
         }
         Ok(())
@@ -312,14 +322,15 @@ impl<D: Device> Engine<D> {
             .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.store.space.round(bytes)))
     }
 
-    /// Runs the kernel. Where the device runs out of memory of its own, evicts and tries again.
-    fn launch_with_room(
+    /// Has the device do something for a run. Where it runs out of memory of its own, evicts and tries again.
+    fn with_room<T>(
         &mut self,
         order: &Order<'_, D>,
         blocks: &[Held],
-    ) -> Result<Result<f64, Error>, Failed> {
+        attempt: impl Fn(&mut Self) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
         loop {
-            let fault = match self.launch(order, blocks) {
+            let fault = match attempt(self) {
                 Err(Failed { error: Error::Device(fault), .. }) if fault.out_of_memory => fault,
                 done => return done,
             };

@@ -9,14 +9,6 @@ use smallvec::SmallVec;
 const MANY_UNHELD: usize = 1 << 14;
 
 impl<D: Device> Engine<D> {
-    /// Lets time pass: work of `cost` that is not an op of this engine, done once, such as making the views
-    /// of a trace.
-    pub fn elapse(&mut self, cost: f64) {
-        self.store.now += cost;
-        self.stats.base_cost += cost;
-        self.work.did_run(cost);
-    }
-
     /// What [`Engine::replace`] replaced so far stays, whatever fails from now on. Part of [`Engine::step`], for
     /// those who know that nothing more of a step is to come.
     pub fn confirm(&mut self) {

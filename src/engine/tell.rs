@@ -3,11 +3,41 @@
 use super::{Engine, Error};
 use crate::device::Device;
 use crate::error::RegenerationError;
-use crate::event::{Cause, Event, Listener};
+use crate::event::{Cause, Event};
+use crate::evict::View;
 use crate::guard::caught;
+use std::fmt;
 
 /// Who panicked.
 pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
+
+/// Hears every event of an engine, on the thread that drives it. One that panics is an error of the command at hand;
+/// see [`Engine::take_failure`].
+///
+/// ```
+/// use remat::event::Event;
+/// use remat::evict::View;
+/// use remat::{Listener, Runtime};
+///
+/// /// Prints what is evicted.
+/// #[derive(Debug)]
+/// struct Tell;
+///
+/// impl Listener for Tell {
+///     fn on(&mut self, event: &Event, view: View<'_>) {
+///         if let Event::DidEvict { bytes, cause, .. } = event {
+///             println!("{bytes} bytes went ({cause:?}), {} are left", view.used_bytes());
+///         }
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().budget("1MiB").listen(Tell).cpu()?;
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub trait Listener: fmt::Debug + Send {
+    /// Something happened, and `view` is how things are now.
+    fn on(&mut self, event: &Event, view: View<'_>);
+}
 
 impl<D: Device> Engine<D> {
     /// Lets somebody hear every event from now on.
@@ -27,7 +57,8 @@ impl<D: Device> Engine<D> {
         }
         self.narrate(&event);
         for listener in &mut self.listeners {
-            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(&event)) {
+            let view = self.store.view();
+            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(&event, view)) {
                 self.failures.keep(error);
             }
         }

@@ -463,7 +463,7 @@ fn check_size(bytes: u64) -> Result<(), ProgramError> {
     if bytes <= MAX_BYTES { Ok(()) } else { Err(ProgramError::Size(bytes)) }
 }
 
-fn check_number(what: &'static str, value: f64) -> Result<(), ProgramError> {
+pub(super) fn check_number(what: &'static str, value: f64) -> Result<(), ProgramError> {
     if value.is_finite() && value >= 0.0 {
         Ok(())
     } else {

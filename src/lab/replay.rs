@@ -261,8 +261,8 @@ impl<'a> Machine<'a> {
             }
             Instruction::Apply(index) => self.apply(&self.program.op(index)),
             Instruction::Elapse(cost) => {
-                self.engine.elapse(cost);
-                Ok(())
+                self.wait("elapse".into(), cost)?;
+                self.engine.take_failure().map_or(Ok(()), Err)
             }
             Instruction::Get(tensor) => self.engine.get(self.key(tensor)).map(|_| ()),
             Instruction::Del(tensor) => {
@@ -318,17 +318,24 @@ impl<'a> Machine<'a> {
             };
             self.outputs.push(output);
         }
-        let keys = if op.is_view() {
-            let keys = self.issue(op)?;
-            self.engine.elapse(op.cost);
-            keys
-        } else {
-            self.issue(op)?
-        };
+        let keys = self.issue(op)?;
+        if op.is_view() {
+            self.wait(Arc::clone(op.name), op.cost)?;
+        }
         for (tensor, key) in op.outputs().zip(keys) {
             self.keys[tensor as usize] = key;
         }
         self.engine.take_failure().map_or(Ok(()), Err)
+    }
+
+    /// Lets time pass, by an op that makes nothing and is none of the program's.
+    fn wait(&mut self, name: Arc<str>, cost: f64) -> Result<(), Error> {
+        if cost > 0.0 {
+            self.waits += 1;
+            let op = TraceOp { name, cost, flops: 0.0, workspace: 0, rematerializable: false };
+            self.engine.issue(op, &[], &Outputs::new())?;
+        }
+        Ok(())
     }
 
     fn issue(&mut self, op: &ProgramOp<'_>) -> Result<Keys, Error> {

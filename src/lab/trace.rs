@@ -7,7 +7,8 @@ mod recorded;
 
 pub use error::{TraceError, TraceProblem};
 
-use super::program::{Program, RepeatError, Turn};
+use super::history::{History, NoHistory};
+use super::program::{Program, RepeatError, Turn, check_number};
 use flate2::bufread::MultiGzDecoder;
 use lines::Lines;
 use serde::de::IgnoredAny;
@@ -42,6 +43,7 @@ pub struct Trace {
     turn: Option<Turn>,
     /// Tensor of the program -> its number in the recording; empty if that is of no use.
     numbers: Vec<u64>,
+    history: Result<History, NoHistory>,
 }
 
 impl Trace {
@@ -81,12 +83,14 @@ impl Trace {
         }
         let trace = match format_of(lines.text())? {
             Format::Recorded => {
-                let recorded::Recorded { program, numbers } = recorded::read(lines)?;
-                Self { name, is_recording: true, program, turn: None, numbers }
+                let recorded::Recorded { program, numbers, history } =
+                    recorded::read(lines, &name)?;
+                Self { name, is_recording: true, program, turn: None, numbers, history }
             }
             Format::Paper => {
                 let (program, turn) = paper::read(lines)?;
-                Self { name, is_recording: false, program, turn: Some(turn), numbers: vec![] }
+                let (turn, history) = (Some(turn), Err(NoHistory::Log));
+                Self { name, is_recording: false, program, turn, numbers: vec![], history }
             }
         };
         match trace.program.instructions() {
@@ -114,6 +118,14 @@ impl Trace {
         &self.program
     }
 
+    /// What memory held during the run itself, where the trace is a recording of version 3 or later.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub fn history(&self) -> Result<&History, NoHistory> {
+        self.history.as_ref().map_err(|reason| *reason)
+    }
+
     /// The same trace with its last step done `times` times, as if training had gone on.
     ///
     /// The last step of a recording lies between its last two ends of a step, or between the start and the only
@@ -128,7 +140,7 @@ impl Trace {
         if times == 1 {
             return Ok(self);
         }
-        let Self { name, is_recording, program, turn, numbers } = self;
+        let Self { name, is_recording, program, turn, numbers, .. } = self;
         let in_file = |error| match error {
             RepeatError::UsedUp { tensor, op } => {
                 let number = numbers.get(tensor as usize);
@@ -138,7 +150,8 @@ impl Trace {
         };
         let turn = turn.map_or_else(|| program.last_turn(), Ok).map_err(in_file)?;
         let (program, turn) = program.repeat(&turn, times)?;
-        Ok(Self { name, is_recording, program, turn: Some(turn), numbers: vec![] })
+        let (turn, history) = (Some(turn), Err(NoHistory::Repeated));
+        Ok(Self { name, is_recording, program, turn, numbers: vec![], history })
     }
 }
 

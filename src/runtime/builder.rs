@@ -6,7 +6,7 @@ use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::device::{Device, DeviceError};
-use crate::engine::{Dead, Engine, RecomputeLimit, Settings};
+use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Policy, PolicyKind};
 use crate::guard::caught;
@@ -90,6 +90,7 @@ pub struct Builder {
     cost_model: CostModelChoice,
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
+    listeners: Vec<Box<dyn Listener>>,
     wrong: Option<String>,
 }
 
@@ -104,6 +105,7 @@ impl Default for Builder {
             cost_model: CostModelKind::default().into(),
             threads: None,
             recorder: None,
+            listeners: Vec::new(),
             wrong: None,
         }
     }
@@ -224,6 +226,14 @@ impl Builder {
         self
     }
 
+    /// Lets a [`Listener`] hear every event of the engine: evictions, regenerations, steps, ... It is called on the
+    /// worker thread, which waits for it. May be called several times.
+    #[must_use]
+    pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
     /// Starts a runtime on the CPU.
     ///
     /// # Errors
@@ -322,7 +332,8 @@ impl Builder {
                 || Engine::new(made(make, budget)?, self.settings, evictor, costs),
             );
             match opened.and_then(|engine| engine) {
-                Ok(engine) => {
+                Ok(mut engine) => {
+                    self.listeners.into_iter().for_each(|listener| engine.listen(listener));
                     let _ = started.send(Ok(()));
                     let worker =
                         Interpreter::new(engine, Arc::clone(&control), emptied, self.recorder);

@@ -122,6 +122,37 @@ pub(crate) enum Description {
 }
 
 impl<O: Operation, H> Command<O, H> {
+    /// Its name, for spans.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Put { .. } => "put",
+            Self::Apply(_) => "apply",
+            Self::UpdateAll(_) => "update_all",
+            Self::Replace { .. } => "replace",
+            Self::Confirm => "confirm",
+            Self::Get { .. } => "get",
+            Self::Drop { .. } => "drop",
+            Self::Commit { .. } => "commit",
+            Self::Label { .. } => "label",
+            Self::Step => "step",
+            Self::Sync { .. } => "sync",
+            Self::Stats { .. } => "stats",
+            Self::Change { .. } => "change",
+            Self::Snapshot { .. } => "snapshot",
+            Self::Describe { .. } => "describe",
+            Self::FinishRecording { .. } => "finish_recording",
+        }
+    }
+
+    /// The name of its op; of several updates, that of the first.
+    pub fn op(&self) -> Option<&str> {
+        match self {
+            Self::Apply(call) => Some(call.op.name()),
+            Self::UpdateAll(calls) => calls.first().map(|call| call.op.name()),
+            _ => None,
+        }
+    }
+
     /// What it is, for messages.
     pub const fn kind(&self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-use super::{Event, Recorder, WholeFile};
+use super::{Entry, Recorder, WholeFile};
 use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes events as JSON Lines, the last of which says that nothing is missing.
+/// Writes entries as JSON Lines, the last of which says that nothing is missing.
 ///
 /// ```
 /// use remat::Runtime;
@@ -59,9 +59,9 @@ impl JsonLines {
 }
 
 impl Recorder for JsonLines {
-    fn record(&mut self, event: &Event) {
+    fn record(&mut self, entry: &Entry) {
         let Some(lines) = &mut self.lines else { return };
-        let written = serde_json::to_writer(&mut *lines, event).map_err(io::Error::from);
+        let written = serde_json::to_writer(&mut *lines, entry).map_err(io::Error::from);
         if let Err(error) = written.and_then(|()| lines.write_all(b"\n")) {
             self.error = Some(error);
             self.lines = None;
@@ -69,7 +69,7 @@ impl Recorder for JsonLines {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.record(&Event::End);
+        self.record(&Entry::End);
         match (self.error.take(), self.lines.take()) {
             (Some(error), _) => Err(error),
             (None, lines) => lines.map_or(Ok(()), Sink::finish),

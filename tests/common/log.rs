@@ -33,8 +33,12 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             self.message = format!("{value:?}");
-        } else if field.name() != "score" && field.name() != "cost" {
-            let _ = write!(self.fields, " {}={value:?}", field.name());
+        } else {
+            // Figures that depend on the cost model.
+            match field.name() {
+                name @ ("score" | "cost") => _ = write!(self.fields, " {name}=.."),
+                name => _ = write!(self.fields, " {name}={value:?}"),
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod custom;
 pub mod device;
 pub mod faulty;
+pub mod heard;
 pub mod history;
 pub mod learner;
 pub mod log;

@@ -449,6 +449,10 @@ impl Play<'_> {
             }
         };
         let made = self.expected(&op, &inputs, &layouts);
+        let lost_before = inputs.iter().find_map(|&i| match &self.held[i].value {
+            Value::Lost(why) => Some(why.clone()),
+            Value::Bytes(_) => None,
+        });
         let (name, is_once) = (op.name().to_owned(), matches!(op, Toy::Once { .. }));
         let targets = if let Toy::Update { targets, .. } = op { targets } else { 0 };
         let result = if issue {
@@ -458,7 +462,7 @@ impl Play<'_> {
             match self.engine.apply(op, &keys) {
                 Ok(keys) => (keys, None),
                 Err(error) => {
-                    if !made.iter().any(|value| matches!(value, Value::Lost(_))) {
+                    if lost_before.is_none() {
                         self.failed();
                     }
                     (Default::default(), Some(error))
@@ -476,10 +480,6 @@ impl Play<'_> {
             self.held.retain(|h| !keys[..targets].contains(&h.key));
         }
         let keys = made_keys;
-        let lost_before = made.iter().find_map(|value| match value {
-            Value::Lost(why) => Some(why.clone()),
-            Value::Bytes(_) => None,
-        });
         let values = match (failure, lost_before) {
             (None, None) => {
                 self.once += u64::from(is_once);

@@ -1,7 +1,7 @@
 //! The memory of the device: one range of bytes, lent out in disjoint pieces.
 //!
-//! There is no unsafe code here, or anywhere in the device but in three kernels: an anonymous map is safe to make, and pieces
-//! are cut off it one after the other in address order.
+//! There is no unsafe code here but to give memory back, nor anywhere in the device but in three kernels: an anonymous map
+//! is safe to make, and pieces are cut off it one after the other in address order.
 
 use crate::device::DeviceError;
 use memmap2::{MmapMut, MmapOptions};
@@ -13,6 +13,9 @@ pub(super) type Word = u32;
 
 /// Bytes of a word: every range lent out starts and ends at a multiple of it.
 pub(super) const WORD: u64 = size_of::<Word>() as u64;
+
+/// What is given back to the system is whole large pages.
+const PAGE: u64 = 2 << 20;
 
 /// Bytes at offsets `0..len`, zero until written. Pages take up memory once they are touched.
 #[derive(Debug, Default)]
@@ -57,6 +60,26 @@ impl Region {
     /// How many bytes there are.
     pub(super) fn len(&self) -> u64 {
         self.map.as_ref().map_or(0, |map| map.len() as u64)
+    }
+
+    /// The system may use the memory of these bytes for something else until they are written again; what they are
+    /// until then is undefined. A hint.
+    pub(super) fn forget(&mut self, range: Range<u64>) {
+        #[cfg(unix)]
+        if let Some(map) = &mut self.map {
+            // Whole pages only, and a hole is given back whole: round inwards, to large pages.
+            let start = range.start.next_multiple_of(PAGE);
+            let end = range.end.min(map.len() as u64) / PAGE * PAGE;
+            if start < end {
+                let (start, len) = (start as usize, (end - start) as usize);
+                // SAFETY: the map is private and anonymous, so that its pages are zeros, or as they were, when they are
+                // touched again: any bytes are valid words. Nobody else looks at them, for the map is borrowed alone.
+                #[allow(unsafe_code)]
+                let _ = unsafe {
+                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
+                };
+            }
+        }
     }
 
     /// All bytes.

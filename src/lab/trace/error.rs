@@ -69,7 +69,7 @@ pub enum TraceProblem {
     #[error("no instruction is in it")]
     NoInstructions,
     /// A trace of a later program.
-    #[error("the trace is of version {0}; version {VERSION} was expected, or one before")]
+    #[error("the trace is of version {0}; this program reads versions 1 to {VERSION}")]
     Version(u32),
     /// Half a trace: what wrote it was stopped, or it was copied in part.
     #[error(

@@ -1,43 +1,76 @@
-//! Traces of our own, as `remat train --record` writes them: one [`Event`] a line.
+//! Traces of our own, as `remat train --record` writes them: one [`Entry`] a line.
 
-use super::TraceProblem;
 use super::lines::Lines;
+use super::{TraceProblem, check_number};
+use crate::lab::history::{Historian, History, NoHistory, Unknown};
+use crate::lab::plot::Timeline;
 use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
-use crate::trace::{Event, OutputEvent, Source, VERSION};
-use rustc_hash::FxHashMap;
+use crate::trace::{Entry, OutputEntry, Source, VERSION};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::BufRead;
 
-/// What a file of events says.
+/// What a file of entries says.
 pub(super) struct Recorded {
     pub program: Program,
     /// Tensor of the program -> its number in the file.
     pub numbers: Vec<u64>,
+    pub history: Result<History, NoHistory>,
 }
 
 /// Reads on from the line at hand, the first.
-pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<Recorded, TraceProblem> {
-    let (program, version) = begin(lines.text())?;
-    let mut reader =
-        Reader { program, tensors: FxHashMap::default(), numbers: vec![], ended: false };
+pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Recorded, TraceProblem> {
+    let (mut reader, version) = begin(lines.text(), name)?;
     while lines.advance()? {
-        reader.event(serde_json::from_str(lines.text())?)?;
+        reader.entry(&serde_json::from_str(lines.text())?)?;
         lines.count();
     }
     match reader {
         // Earlier programs wrote no end.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
-        Reader { program, numbers, .. } => Ok(Recorded { program, numbers }),
+        Reader { program, numbers, historian, .. } => {
+            let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
+            Ok(Recorded { program, numbers, history })
+        }
     }
 }
 
-fn begin(line: &str) -> Result<(Program, u32), TraceProblem> {
-    match serde_json::from_str(line)? {
-        Event::Begin { version: version @ 1..=VERSION, cost_model } => {
-            Ok((Program::new(CostUnit::of_model(&cost_model)), version))
-        }
-        Event::Begin { version, .. } => Err(TraceProblem::Version(version)),
-        _ => Err(TraceProblem::NotATrace),
+fn begin(line: &str, name: &str) -> Result<(Reader, u32), TraceProblem> {
+    /// What a first line of any version has.
+    #[derive(serde::Deserialize)]
+    struct Probe {
+        event: String,
+        version: u32,
     }
+    if let Ok(Probe { event, version }) = serde_json::from_str(line)
+        && event == "begin"
+        && !(1..=VERSION).contains(&version)
+    {
+        return Err(TraceProblem::Version(version));
+    }
+    let Entry::Begin { version, cost_model, budget, eviction_threshold } =
+        serde_json::from_str(line)?
+    else {
+        return Err(TraceProblem::NotATrace);
+    };
+    let unit = CostUnit::of_model(&cost_model);
+    let historian = budget.filter(|_| version > 2).map(|budget| {
+        Historian::new(Timeline {
+            title: name.to_owned(),
+            unit: unit.clone(),
+            budget,
+            threshold: eviction_threshold,
+            ..Timeline::default()
+        })
+    });
+    let reader = Reader {
+        program: Program::new(unit),
+        ended: false,
+        tensors: FxHashMap::default(),
+        numbers: vec![],
+        known: FxHashSet::default(),
+        historian,
+    };
+    Ok((reader, version))
 }
 
 struct Reader {
@@ -47,32 +80,54 @@ struct Reader {
     /// Number in the file -> tensor, for each that may still be used.
     tensors: FxHashMap<u64, TensorId>,
     numbers: Vec<u64>,
+    /// The same, to look them up: of deleted tensors, too.
+    known: FxHashSet<u64>,
+    /// While each line said what was in use.
+    historian: Option<Historian>,
 }
 
 impl Reader {
-    fn event(&mut self, event: Event) -> Result<(), TraceProblem> {
+    fn entry(&mut self, entry: &Entry) -> Result<(), TraceProblem> {
         if self.ended {
             return Err(TraceProblem::AfterEnd);
         }
-        match event {
-            Event::Begin { .. } => return Err(TraceProblem::SecondBegin),
-            Event::Put { tensor, bytes, cost } => {
+        match *entry {
+            Entry::Begin { .. } => return Err(TraceProblem::SecondBegin),
+            Entry::Put { tensor, bytes, cost, .. } => {
                 let made = self.program.put(bytes, cost)?;
                 self.name(tensor, made)?;
             }
-            Event::Apply { op, inputs, outputs, workspace, cost, flops, rematerializable } => {
-                let info = OpInfo { name: &op, cost, flops, workspace, rematerializable };
-                self.apply(info, &inputs, &outputs)?;
+            Entry::Apply {
+                ref op,
+                ref inputs,
+                ref outputs,
+                workspace,
+                cost,
+                flops,
+                rematerializable,
+                ..
+            } => {
+                let info = OpInfo { name: op, cost, flops, workspace, rematerializable };
+                self.apply(info, inputs, outputs)?;
             }
-            Event::Get { tensor } => self.program.get(self.tensor(tensor)?)?,
-            Event::Del { tensor } => {
+            Entry::Get { tensor, .. } => self.program.get(self.tensor(tensor)?)?,
+            Entry::Del { tensor, .. } => {
                 self.program.del(self.tensor(tensor)?)?;
                 self.tensors.remove(&tensor);
             }
-            Event::Drop { tensor } => self.program.drop(self.tensor(tensor)?)?,
-            Event::Commit { tensor } => self.program.commit(self.tensor(tensor)?)?,
-            Event::Step => self.program.step(),
-            Event::End => self.ended = true,
+            Entry::Drop { tensor, .. } => self.program.drop(self.tensor(tensor)?)?,
+            Entry::Commit { tensor, .. } => self.program.commit(self.tensor(tensor)?)?,
+            Entry::Step { .. } => self.program.step(),
+            // Replays are free to evict otherwise.
+            Entry::Evict { tensor, .. } => self.check_known(tensor)?,
+            Entry::Regenerate { tensor, cost, .. } => {
+                self.check_known(tensor)?;
+                check_number("the cost", cost)?;
+            }
+            Entry::End => self.ended = true,
+        }
+        if self.historian.as_mut().is_some_and(|historian| historian.on(entry) == Err(Unknown)) {
+            self.historian = None;
         }
         Ok(())
     }
@@ -81,7 +136,7 @@ impl Reader {
         &mut self,
         info: OpInfo<'_>,
         inputs: &[u64],
-        outputs: &[OutputEvent],
+        outputs: &[OutputEntry],
     ) -> Result<(), TraceProblem> {
         let tensors =
             inputs.iter().map(|&input| self.tensor(input)).collect::<Result<Vec<_>, _>>()?;
@@ -102,8 +157,16 @@ impl Reader {
         self.tensors.get(&number).copied().ok_or(TraceProblem::UnknownTensor(number))
     }
 
+    fn check_known(&self, number: u64) -> Result<(), TraceProblem> {
+        match self.known.contains(&number) {
+            true => Ok(()),
+            false => Err(TraceProblem::UnknownTensor(number)),
+        }
+    }
+
     fn name(&mut self, number: u64, tensor: TensorId) -> Result<(), TraceProblem> {
         self.numbers.push(number);
+        self.known.insert(number);
         match self.tensors.insert(number, tensor) {
             None => Ok(()),
             Some(_) => Err(TraceProblem::TakenTensor(number)),
@@ -111,7 +174,7 @@ impl Reader {
     }
 }
 
-fn made(output: &OutputEvent) -> Made {
+fn made(output: &OutputEntry) -> Made {
     // A position too large for the program is beyond all inputs, and the program says so.
     let position = |input| u32::try_from(input).unwrap_or(u32::MAX);
     match output.source {

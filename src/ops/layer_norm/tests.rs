@@ -6,7 +6,7 @@ use crate::layout::Dims;
 use crate::op::Operation as _;
 use crate::ops::samples::{Draw, Sizes};
 use crate::ops::{Op, Tensor};
-use crate::trace::{Event, Recorder};
+use crate::trace::{Entry, Recorder};
 use crate::{Builder, Error, HostTensor, Runtime};
 use std::sync::{Arc, Mutex};
 
@@ -279,8 +279,8 @@ fn gradients_on_cuda_are_what_differences_say() {
 struct Names(Arc<Mutex<Vec<String>>>);
 
 impl Recorder for Names {
-    fn record(&mut self, event: &Event) {
-        if let Event::Apply { op, .. } = event {
+    fn record(&mut self, entry: &Entry) {
+        if let Entry::Apply { op, .. } = entry {
             self.0.lock().unwrap().push(op.clone());
         }
     }

@@ -1,20 +1,19 @@
-//! What the worker of a runtime did, in order: the events it records, and the failures it logs.
+//! What the worker of a runtime did, in order: the commands it records, and the failures it tells of.
 //!
 //! A program cannot see whether an update that it requested was made or skipped. The recording says so; with that, the
 //! value of every handle is known exactly, whatever failed.
 
-use remat::trace::{Event, Recorder, Source};
-use std::cell::RefCell;
+use remat::Listener;
+use remat::event::Event;
+use remat::evict::View;
+use remat::trace::{self, Recorder, Source};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, Once};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Level, Metadata, Subscriber};
+use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Debug)]
 pub enum Entry {
-    Did(Event),
-    /// Something failed. It belongs to the next event that is no deletion.
+    Did(trace::Entry),
+    /// Something failed. It belongs to the next command that is no deletion.
     Failed,
     /// A regeneration went by a schedule.
     Scheduled,
@@ -24,17 +23,8 @@ pub enum Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Journal(Arc<Mutex<Vec<Entry>>>);
 
-thread_local! {
-    /// That of the worker whose thread this is.
-    static HERE: RefCell<Option<Journal>> = const { RefCell::new(None) };
-}
-
 impl Journal {
     pub fn new() -> Self {
-        static LISTENING: Once = Once::new();
-        LISTENING.call_once(|| {
-            tracing::subscriber::set_global_default(Listener).expect("nobody else listens");
-        });
         Self::default()
     }
 
@@ -48,11 +38,10 @@ impl Journal {
 }
 
 impl Recorder for Journal {
-    fn record(&mut self, event: &Event) {
-        if matches!(event, Event::Begin { .. }) {
-            HERE.with_borrow_mut(|here| *here = Some(self.clone()));
+    fn record(&mut self, entry: &trace::Entry) {
+        if !entry.is_about_memory() {
+            self.push(Entry::Did(entry.clone()));
         }
-        self.push(Entry::Did(event.clone()));
     }
 
     fn finish(&mut self) -> std::io::Result<()> {
@@ -60,48 +49,14 @@ impl Recorder for Journal {
     }
 }
 
-/// Passes on what a worker logs to its journal.
-struct Listener;
-
-#[derive(Default)]
-struct Line {
-    message: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.message = format!("{value:?}");
+impl Listener for Journal {
+    fn on(&mut self, event: &Event, _: View<'_>) {
+        match event {
+            Event::DidFail { .. } => self.push(Entry::Failed),
+            Event::DidSchedule { .. } => self.push(Entry::Scheduled),
+            _ => {}
         }
     }
-}
-
-impl Subscriber for Listener {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "remat" && *metadata.level() <= Level::DEBUG
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        HERE.with_borrow(|here| {
-            let Some(journal) = here else { return };
-            let mut line = Line::default();
-            event.record(&mut line);
-            match line.message.as_str() {
-                "op failed" => journal.push(Entry::Failed),
-                "regenerates by a schedule" => journal.push(Entry::Scheduled),
-                _ => {}
-            }
-        });
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
 }
 
 /// A request to let a handle stand for a new value.
@@ -136,7 +91,7 @@ pub enum Fate {
 pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
     let mut events = HashMap::new();
     for (at, entry) in entries.iter().enumerate() {
-        if let Entry::Did(Event::Apply { inputs, outputs, .. }) = entry {
+        if let Entry::Did(trace::Entry::Apply { inputs, outputs, .. }) = entry {
             for output in outputs {
                 events.insert(output.tensor, (at, inputs, output.source));
             }
@@ -145,7 +100,7 @@ pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
     // Whether something failed after this and before the next step.
     let fails_later = |at: usize| {
         let rest = entries[at + 1..].iter();
-        rest.take_while(|entry| !matches!(entry, Entry::Did(Event::Step)))
+        rest.take_while(|entry| !matches!(entry, Entry::Did(trace::Entry::Step { .. })))
             .any(|entry| matches!(entry, Entry::Failed))
     };
     let fate = |request: &Request| match *request {
@@ -181,14 +136,14 @@ pub fn lost(entries: &[Entry], requests: &[Request]) -> HashSet<u64> {
     for entry in entries {
         match entry {
             Entry::Failed => failed = true,
-            Entry::Did(Event::Del { .. }) | Entry::Scheduled => {}
-            Entry::Did(Event::Put { tensor, .. }) => {
+            Entry::Did(trace::Entry::Del { .. }) | Entry::Scheduled => {}
+            Entry::Did(trace::Entry::Put { tensor, .. }) => {
                 if failed {
                     lost.insert(*tensor);
                 }
                 (failed, update_failed) = (false, false);
             }
-            Entry::Did(Event::Apply { op, inputs, outputs, .. }) => {
+            Entry::Did(trace::Entry::Apply { op, inputs, outputs, .. }) => {
                 let updates = op == "accumulate" || op == "sgd_momentum";
                 update_failed = updates && (failed || update_failed);
                 for output in outputs {

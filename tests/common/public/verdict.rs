@@ -5,7 +5,7 @@ use super::play::{Failure, Heard, Moment, Observed, Part, Played, Value, play};
 use super::program::Program;
 use super::setup::Setup;
 use remat::error::RegenerationError;
-use remat::trace::{Event, Source};
+use remat::trace::{self, Source};
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::collections::{BTreeMap, HashSet};
 
@@ -102,7 +102,8 @@ impl<'a> Case<'a> {
         calm: impl FnOnce(),
     ) -> (Run, Played) {
         let journal = Journal::new();
-        let runtime = start(setup.builder().record(journal.clone())).unwrap();
+        let runtime =
+            start(setup.builder().record(journal.clone()).listen(journal.clone())).unwrap();
         let played = play(&runtime, self.program, Part::Subject, calm);
         drop(runtime);
         let entries = journal.take();
@@ -270,7 +271,7 @@ fn figures(played: &Played, entries: &[Entry], fates: &[Vec<Fate>]) -> Run {
     }
     for entry in entries {
         match entry {
-            Entry::Did(Event::Apply { op, outputs, .. }) => {
+            Entry::Did(trace::Entry::Apply { op, outputs, .. }) => {
                 *run.ops.entry(op.clone()).or_default() += 1;
                 let is_update = matches!(outputs.first(), Some(output)
                     if matches!(output.source, Source::InPlace { .. }));

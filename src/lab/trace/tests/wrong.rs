@@ -86,10 +86,12 @@ fn a_wrong_recording_is_told_where_and_why() {
     let cases: &[Case] = &[
         (
             r#""version":1"#,
-            r#""version":3"#,
+            r#""version":4"#,
             1,
-            "the trace is of version 3; version 2 was expected, or one before",
+            "the trace is of version 4; this program reads versions 1 to 3",
         ),
+        // What a later version may look like.
+        (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
         (r#""version":1"#, r#""version":0"#, 1, "the trace is of version 0"),
         (r#""version":1"#, r#""version":2"#, 17, "the recording was cut off"),
         (r#"{"event":"step"}"#, r#"{"event":"end"}"#, 9, "goes on after its end"),

@@ -1,0 +1,161 @@
+//! `remat history`
+
+use super::failure::Failure;
+use super::lab_args::HistoryArgs;
+use super::output::{Output, check_distinct};
+use super::simulate::{percent, read};
+use super::terminal::{print_report, say};
+use super::words::Counted;
+use indicatif::HumanCount;
+use remat::ByteSize;
+use remat::event::Cause;
+use remat::lab::{History, Tally, Trace, plot};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Ops that the report names, at most.
+const MOST_OPS: usize = 5;
+
+/// Reports on the memory of a recorded run, and draws it.
+pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
+    let inputs = std::slice::from_ref(&args.recording);
+    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], inputs)?;
+    let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
+    let (json, drawing) = (create(&args.json)?, create(&args.plot)?);
+    let to_stdout = [&json, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
+    let trace = read(&args.recording)?;
+    let history = trace
+        .history()
+        .map_err(|reason| Failure::new(format!("{}: {reason}", args.recording.display())))?;
+    let report = Report::new(&trace, history);
+    if to_stdout {
+        say(&report);
+    } else {
+        print_report(&report.to_string())?;
+    }
+    if let Some(json) = json {
+        let object = serde_json::to_string(&report);
+        json.deliver(&object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?)?;
+    }
+    if let Some(drawing) = drawing {
+        let drawn = plot::memory(&history.timeline);
+        drawing.deliver(&drawn.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
+    }
+    Ok(())
+}
+
+/// The memory of a run in figures.
+#[derive(Serialize)]
+struct Report {
+    recording: String,
+    steps: u64,
+    ops: u64,
+    budget_bytes: u64,
+    threshold_bytes: Option<u64>,
+    peak_bytes: u64,
+    cost: f64,
+    recompute_cost: f64,
+    unit: String,
+    evictions: BTreeMap<Cause, Count>,
+    regenerations: Count,
+    /// Most first.
+    regenerated_ops: Vec<OfOp>,
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+struct Count {
+    times: u64,
+    bytes: u64,
+}
+
+impl From<Tally> for Count {
+    fn from(Tally { times, bytes, .. }: Tally) -> Self {
+        Self { times, bytes }
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", HumanCount(self.times), ByteSize(self.bytes))
+    }
+}
+
+#[derive(Serialize)]
+struct OfOp {
+    op: String,
+    #[serde(flatten)]
+    count: Count,
+}
+
+impl Report {
+    fn new(trace: &Trace, history: &History) -> Self {
+        let of_op =
+            |(op, tally): &(Arc<str>, Tally)| OfOp { op: op.to_string(), count: (*tally).into() };
+        Self {
+            recording: trace.name().to_owned(),
+            steps: history.steps,
+            ops: history.ops,
+            budget_bytes: history.timeline.budget,
+            threshold_bytes: history.timeline.threshold,
+            peak_bytes: history.peak_bytes,
+            cost: history.base_cost,
+            recompute_cost: history.recompute_cost,
+            unit: history.timeline.unit.to_string(),
+            evictions: history
+                .evictions
+                .iter()
+                .map(|(&cause, &tally)| (cause, tally.into()))
+                .collect(),
+            regenerations: history.regenerations.into(),
+            regenerated_ops: history.regenerated_ops.iter().map(of_op).collect(),
+        }
+    }
+
+    /// Those that count as evictions everywhere, or the others.
+    fn causes(&self, chosen: bool) -> String {
+        let of_kind = self.evictions.iter().filter(|(cause, _)| cause.is_chosen() == chosen);
+        let all: Vec<String> =
+            of_kind.map(|(&cause, count)| format!("{count} {}", reason(cause))).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    }
+}
+
+/// After a count of storages.
+const fn reason(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Room => "for want of room",
+        Cause::Threshold => "to get below the threshold",
+        Cause::Wish => "as asked for",
+        Cause::Unheld => "no longer held",
+        Cause::Dead => "needed only to recompute others",
+        Cause::Failed => "half written by an op that failed",
+        _ => "for another reason",
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { recording, peak_bytes, budget_bytes, regenerations, .. } = self;
+        let (steps, ops) = (Counted(self.steps, "step"), Counted(self.ops, "op"));
+        writeln!(f, "{recording}: {steps}, {ops}")?;
+        let (peak, budget) = (ByteSize(*peak_bytes), ByteSize(*budget_bytes));
+        writeln!(f, "  memory       peak {peak} of a budget of {budget}")?;
+        if let Some(threshold) = self.threshold_bytes {
+            writeln!(f, "  threshold    {}", ByteSize(threshold))?;
+        }
+        writeln!(f, "  evictions    {}", self.causes(true))?;
+        writeln!(f, "  also let go  {}", self.causes(false))?;
+        let share = if self.cost > 0.0 { self.recompute_cost / self.cost } else { 0.0 };
+        write!(f, "  regenerated  {regenerations}, {} of the cost on top", percent(share))?;
+        if !self.regenerated_ops.is_empty() {
+            let most = self.regenerated_ops.iter().take(MOST_OPS);
+            let most: Vec<String> = most
+                .map(|OfOp { op, count }| format!("{op} {}", HumanCount(count.times)))
+                .collect();
+            write!(f, "\n  most often   {}", most.join(", "))?;
+        }
+        Ok(())
+    }
+}

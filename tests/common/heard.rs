@@ -1,0 +1,43 @@
+//! A listener that keeps what it hears.
+
+use remat::device::Device;
+use remat::event::Event;
+use remat::evict::View;
+use remat::graph::{StorageKey, TensorKey};
+use remat::{Engine, Listener};
+use std::sync::{Arc, Mutex};
+
+/// The events so far. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Heard(Arc<Mutex<Vec<Event>>>);
+
+impl Heard {
+    /// Hears all that happens in an engine from now on.
+    pub fn of<D: Device>(engine: &mut Engine<D>) -> Self {
+        let heard = Self::default();
+        engine.listen(Box::new(heard.clone()));
+        heard
+    }
+
+    /// The events since the last call.
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// The same without runs and uses: what happens to bytes, and what is said of it.
+    pub fn take_story(&self) -> Vec<Event> {
+        let is_run = |event: &Event| matches!(event, Event::DidRun { .. } | Event::DidUse { .. });
+        self.take().into_iter().filter(|event| !is_run(event)).collect()
+    }
+}
+
+impl Listener for Heard {
+    fn on(&mut self, event: &Event, _: View<'_>) {
+        self.0.lock().unwrap().push(*event);
+    }
+}
+
+/// The storage that a tensor looks at.
+pub fn storage<D: Device>(engine: &Engine<D>, key: TensorKey) -> StorageKey {
+    engine.graph().tensor(key).expect("it is not deleted").storage
+}

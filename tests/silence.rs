@@ -1,0 +1,58 @@
+//! Where nobody listens, nothing is put into words: events and spans cost no memory.
+
+mod common;
+
+use common::toy::{Bytes, GRANULE, engine, mix};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts how often memory is taken.
+struct Counting;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, of: Layout) -> *mut u8 {
+        TAKEN.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(of) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, of: Layout) {
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(at, of) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// How often memory is taken while a chain is regenerated from end to end. The name of a tensor without a label is made
+/// anew each time that it is asked for.
+fn taken(labels: bool) -> usize {
+    let mut engine = engine(4 * GRANULE);
+    let mut chain = vec![engine.put(Bytes::of(16, 1))];
+    for i in 0..20 {
+        chain.push(engine.apply(mix(16, i), &[chain[i as usize]]).unwrap()[0]);
+    }
+    if labels {
+        chain.iter().for_each(|&key| engine.label(key, "some").unwrap());
+    }
+    let mut round = || chain.iter().rev().for_each(|&key| drop(engine.get(key).unwrap()));
+    round();
+    let before = TAKEN.load(Ordering::Relaxed);
+    (0..5).for_each(|_| round());
+    let taken = TAKEN.load(Ordering::Relaxed) - before;
+    assert!(engine.stats().recomputed_ops > 100);
+    taken
+}
+
+/// One test, so that nothing else takes memory meanwhile.
+#[test]
+fn names_are_made_only_where_somebody_listens() {
+    assert_eq!(taken(false), taken(true));
+    let everything = common::log::Log::default();
+    let told = [false, true].map(|labels| everything.during(|| taken(labels)));
+    assert!(told[0] > told[1] + 500, "or the test would see nothing: {told:?}");
+}
