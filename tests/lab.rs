@@ -536,6 +536,27 @@ fn the_cost_axis_counts_the_same_however_it_was_recorded() {
     close(end(&small(), Costs::Trace), (small().program().base_cost() * 1e-9, "s"));
 }
 
+/// Milliseconds of a log were counted as hundreds of megabytes.
+#[test]
+fn time_that_passes_costs_time_alone() {
+    let cost = |waits: f64, costs| {
+        let mut program = Program::default();
+        let x = program.put(1000, 3.0).unwrap();
+        program.elapse(waits).unwrap();
+        let (flops, workspace, rematerializable) = (None, 0, true);
+        let op = OpInfo { name: "view", cost: waits, flops, workspace, rematerializable };
+        program.apply(op, &[x], &[Made::View { input: 0, bytes: 10 }]).unwrap();
+        let replay = Replay { costs, ..Replay::new(PolicyKind::Lru, 1 << 20) };
+        let outcome = replay.run(&program).unwrap();
+        assert_eq!((outcome.stats.ops, outcome.slowdown()), (1, Some(1.0)), "the upload");
+        outcome.stats.base_cost
+    };
+    assert_eq!(cost(5.0, Costs::Trace), 3.0 + 5.0 + 5.0);
+    for costs in [Costs::Flops, Costs::Bytes] {
+        assert_eq!(cost(5.0, costs), cost(0.0, costs), "{costs:?}");
+    }
+}
+
 /// A recording knows no ops but their names, sizes and costs.
 #[test]
 fn a_recording_with_a_users_own_op_replays_in_simulation() {
