@@ -106,7 +106,13 @@ fn any_call_to_the_device_may_fail() {
     assert!(injected.get() > 1000 && heard.get() > injected.get() / 2);
     let sum = &figures.borrow().sum;
     assert!(sum.evictions > 0 && sum.recomputed > 0 && sum.updated > 0 && sum.skipped > 0);
-    assert!(sum.read > 5 * sum.unread && sum.read > 10 * sum.unknown);
+    assert!(
+        sum.read > 5 * sum.unread && sum.read > 10 * sum.unknown,
+        "{} {} {}",
+        sum.read,
+        sum.unread,
+        sum.unknown
+    );
 }
 
 /// Thousands of panics would hide all else that is printed.

@@ -134,6 +134,7 @@ fn lower(key: StorageKey, view: View<'_>) {
 
 impl Evictor for ByScore {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+        self.forget_lowered(view);
         let has_floors = self.policy.floors().is_some();
         let found = want.need.tiers().iter().find_map(|&tier| {
             let sampled = match self.sampling {
@@ -155,7 +156,6 @@ impl Evictor for ByScore {
                 lower(key, view);
             }
         }
-        self.forget_lowered(view);
     }
 
     fn score_evaluations(&self) -> u64 {

@@ -41,7 +41,7 @@ pub trait Floors {
         false
     }
 
-    /// The candidates whose scores may have fallen; whoever asks empties it.
+    /// The candidates whose scores may have fallen since the last choice; whoever asks empties it.
     fn lowered(&mut self) -> &mut Lowered;
 }
 
@@ -54,6 +54,9 @@ pub enum Aging {
     Staleness,
 }
 
+/// More candidates than this are taken for all.
+const MOST: usize = 1 << 14;
+
 /// Collects candidates whose scores have fallen.
 #[derive(Debug, Default)]
 pub struct Lowered {
@@ -64,6 +67,11 @@ pub struct Lowered {
 impl Lowered {
     /// That of `key`. It need not be a candidate.
     pub fn push(&mut self, key: StorageKey) {
+        if self.keys.len() == MOST {
+            // Where nothing is chosen for long, it must not grow without end.
+            self.keys.clear();
+            self.all();
+        }
         self.keys.push(key);
     }
 
