@@ -41,7 +41,7 @@ fn main() -> Result<(), Error> {
     let peak = plenty.stats()?.peak_bytes;
 
     let runtime = builder().budget(peak).cpu()?;
-    let tight = peak * 7 / 10;
+    let tight = peak * 8 / 10;
     let same = train(&runtime, |step| {
         let budget = if (2..4).contains(&step) { tight } else { peak };
         runtime.set_budget(budget)?;

@@ -1,8 +1,8 @@
-//! A tiny generator for choices that are not worth a dependency: sampling candidates, random policy.
+//! A tiny generator for choices that are not worth a dependency: sampling candidates, the random policy, tests.
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct SplitMix64(u64);
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     pub const fn new(seed: u64) -> Self {

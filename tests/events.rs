@@ -3,6 +3,7 @@
 mod common;
 
 use common::heard::{Heard, storage};
+use common::rng::SplitMix64;
 use common::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings, update};
 use remat::engine::Engine;
 use remat::event::{Cause, Event};
@@ -116,6 +117,7 @@ fn check_order(events: &[Event]) {
                 assert!(moves > 0 && bytes > 0 && wanted > 0, "{}", what());
             }
             Event::DidSchedule { runs, paths } => assert!(runs > 0 && paths > 0, "{}", what()),
+            Event::DidSetBudget { bytes } => assert!(bytes > 0, "{}", what()),
             Event::DidKeepLeaf { storage, .. } => {
                 assert!(!evicted.contains_key(&storage), "{}", what());
             }
@@ -242,24 +244,13 @@ fn lru(bytes: u64) -> ToyEngine {
     engine(bytes, settings(), PolicyKind::Lru, CostModelKind::Flops.build())
 }
 
-/// Numbers that look random.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % n
-    }
-}
-
 /// Commands of all kinds, of which some fail.
 fn anything(engine: &mut ToyEngine, seed: u64) {
-    let mut dice = Dice(seed);
+    let mut dice = SplitMix64::new(seed);
     let mut held = vec![engine.put(Bytes::of(32, seed))];
     for i in 0..250 {
         let bytes = 16 * (1 + dice.below(4));
-        let pick = |dice: &mut Dice, held: &[_]| held[dice.below(held.len())];
+        let pick = |dice: &mut SplitMix64, held: &[_]| held[dice.below(held.len())];
         let (a, b) = (pick(&mut dice, &held), pick(&mut dice, &held));
         match dice.below(20) {
             0 => held.push(engine.put(Bytes::of(bytes, i))),

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::rng::SplitMix64;
 use common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
 use remat::engine::{Dead, Engine};
 use remat::event::{Cause, Event};
@@ -319,20 +320,8 @@ impl Both {
     }
 }
 
-/// SplitMix64.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
-
 /// Ops of one to three outputs over what is held, deletions, drops and reads. Commands may fail for lack of memory.
-fn play(engine: &mut ToyEngine, draw: &mut Draw, commands: usize) {
+fn play(engine: &mut ToyEngine, draw: &mut SplitMix64, commands: usize) {
     let mut held: Vec<TensorKey> = Vec::new();
     for salt in 0..commands as u64 {
         let pick = if held.is_empty() { None } else { Some(draw.below(held.len())) };
@@ -364,7 +353,7 @@ fn play(engine: &mut ToyEngine, draw: &mut Draw, commands: usize) {
 fn each_score_is_that_of_the_code_to_the_last_bit() {
     let mut total = BTreeMap::new();
     for seed in 0..60 {
-        let mut draw = Draw(seed);
+        let mut draw = SplitMix64::new(seed);
         let own = ArticleConstants {
             exponents: Exponents { cost: 0.5, bytes: 1.5, staleness: 2.0 },
             rerun_factor: 1.5,

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::rng::SplitMix64;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::graph::TensorKey;
 use remat::op::{OpError, Operation, Output, Outputs, smallvec};
@@ -152,12 +153,8 @@ const TENSOR: u64 = 8 * LENGTH as u64;
 
 /// A program over pairs, views and updates. What it reads.
 fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
-    let mut state = seed;
-    let mut below = |n: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % n
-    };
+    let mut numbers = SplitMix64::new(seed);
+    let mut below = |n: usize| numbers.below(n);
     let mut held: Vec<TensorKey> =
         (0..2).map(|i| engine.put(Arc::new(vec![seed as i64 + i; LENGTH]))).collect();
     let mut read = vec![];

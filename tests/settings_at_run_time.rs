@@ -3,40 +3,28 @@
 
 mod common;
 
+use common::rng::SplitMix64;
 use common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
 use remat::graph::TensorKey;
 use remat::memory::SplitRule;
 use remat::prelude::*;
 use remat::{Dead, PolicyKind};
 
-/// Numbers without end.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// The same commands in every run; `change` is called before each.
 fn play(engine: &mut ToyEngine, seed: u64, mut change: impl FnMut(&mut ToyEngine)) -> Vec<Vec<u8>> {
-    let mut draw = Draw(seed);
+    let mut draw = SplitMix64::new(seed);
     let mut held: Vec<TensorKey> = vec![];
     let mut read = vec![];
     for salt in 0..80 {
         change(engine);
-        let bytes = 1 + draw.below(3 * GRANULE) as usize;
+        let bytes = 1 + draw.below(3 * GRANULE as usize);
         match (draw.below(10), held.len()) {
             (0..=1, _) | (_, 0) => held.push(engine.put(Bytes::of(bytes, salt))),
-            (2, n) | (_, n) if n > 10 => {
-                engine.del(held.swap_remove(draw.below(n as u64) as usize))
-            }
-            (3, n) => read.push(engine.get(held[draw.below(n as u64) as usize]).unwrap().0),
+            (2, n) | (_, n) if n > 10 => engine.del(held.swap_remove(draw.below(n))),
+            (3, n) => read.push(engine.get(held[draw.below(n)]).unwrap().0),
             (4, _) => engine.step(),
             (_, n) => {
-                let inputs = [0; 2].map(|_| held[draw.below(n as u64) as usize]);
+                let inputs = [0; 2].map(|_| held[draw.below(n)]);
                 held.push(engine.apply(mix(bytes, salt), &inputs).unwrap()[0]);
             }
         }
@@ -56,23 +44,24 @@ fn settings_may_change_at_any_time_and_the_bits_stay() {
     for seed in 0..40 {
         let plenty = 400 * GRANULE;
         let expected = play(&mut engine(plenty), seed, |_| {});
-        let mut draw = Draw(seed + 1000);
+        let mut draw = SplitMix64::new(seed + 1000);
         let mut changed = engine(plenty);
         let read = play(&mut changed, seed, |engine| match draw.below(8) {
             0 => {
-                let budget = (45 + draw.below(20)) * GRANULE - draw.below(GRANULE);
+                let budget =
+                    (45 + draw.below(20) as u64) * GRANULE - draw.below(GRANULE as usize) as u64;
                 engine.set_budget(budget).unwrap();
                 assert_eq!(engine.budget(), budget);
             }
             1 => engine.set_budget(plenty).unwrap(),
             2 => {
-                let threshold = draw.below(engine.budget());
+                let threshold = draw.below(engine.budget() as usize) as u64;
                 engine.set_eviction_threshold(Some(threshold)).unwrap();
             }
             3 => engine.set_eviction_threshold(None).unwrap(),
             4 => {
                 let kinds: Vec<PolicyKind> = PolicyKind::all().collect();
-                let kind = kinds[draw.below(kinds.len() as u64) as usize];
+                let kind = kinds[draw.below(kinds.len())];
                 engine.set_evictor(kind.build(seed)).unwrap();
             }
             5 if draw.below(6) == 0 && engine.budget() == plenty => {
@@ -188,12 +177,12 @@ fn memory_may_be_taken_as_tensorflow_does_and_the_bits_stay() {
 #[test]
 fn evictions_do_not_depend_on_time() {
     let run = |sleeps: u64| {
-        let mut draw = Draw(sleeps);
+        let mut draw = SplitMix64::new(sleeps);
         let runtime = Runtime::builder().budget("40KiB").min_evict_bytes(0u64).sim().unwrap();
         let mut held: Vec<Tensor> = vec![runtime.ones(&[1024]).unwrap()];
-        let mut choice = Draw(7);
+        let mut choice = SplitMix64::new(7);
         for _ in 0..150 {
-            let pick = choice.below(held.len() as u64) as usize;
+            let pick = choice.below(held.len());
             match choice.below(3) {
                 0 if held.len() > 4 => drop(held.swap_remove(pick)),
                 _ => {
@@ -202,7 +191,7 @@ fn evictions_do_not_depend_on_time() {
                 }
             }
             if sleeps > 0 && draw.below(4) == 0 {
-                std::thread::sleep(std::time::Duration::from_millis(draw.below(3) * 12));
+                std::thread::sleep(std::time::Duration::from_millis(12 * draw.below(3) as u64));
             }
         }
         let stats = runtime.stats().unwrap();

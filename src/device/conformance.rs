@@ -24,6 +24,7 @@ use crate::layout::{DType, Dims, Layout};
 use crate::op::{Operation as _, Output, Outputs};
 use crate::ops::Op;
 use crate::ops::samples::{Operand, Sample, Values, layouts};
+use crate::rng::SplitMix64;
 
 #[cfg(feature = "cuda")]
 use crate::device::cuda::Cuda;
@@ -270,20 +271,16 @@ fn each_index(shape: &[usize], mut body: impl FnMut(&[usize])) {
     }
 }
 
-/// A small generator (splitmix64): tests are the same every time.
-pub(super) struct Rng(u64);
+/// Numbers that are the same every time.
+pub(super) struct Rng(SplitMix64);
 
 impl Rng {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     pub(super) fn below(&mut self, n: usize) -> usize {

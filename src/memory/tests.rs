@@ -3,18 +3,7 @@ use super::{
     ALIGNMENT, Arena, Block, Content, End, FreeNeighbors, Growth, Move, Pool, Region, RegionSource,
     SplitRule,
 };
-
-/// SplitMix64: small, seeded, and good enough to make operations.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
+use crate::rng::SplitMix64;
 
 /// Blocks of 10 bytes of exact-byte arena, one for each letter: lower case pinned, upper case
 /// movable; `.` is ten free bytes. The owner is the letter.
@@ -64,7 +53,7 @@ fn behaves_as_the_brute_force_model() {
     let (mut done, mut seed) = (0, 0);
     while done < total {
         for mode in MODES {
-            let mut random = Random(seed);
+            let mut random = SplitMix64::new(seed);
             let mut model = Model::new(mode);
             let run = 400 << (seed % 4);
             for _ in 0..run {
@@ -82,7 +71,7 @@ fn behaves_as_the_brute_force_model() {
 fn crowded_bins_stay_exact() {
     for (base, spread) in [(4096, 64), (3, 1), (4096, 1)] {
         let mut arena = Arena::with_granularity(1 << 40, 1);
-        let mut random = Random(7);
+        let mut random = SplitMix64::new(7);
         let mut size = |_| base + random.next() % spread;
         let mut blocks: Vec<_> = (0..1000).map(|i| arena.alloc(size(i), i).unwrap()).collect();
         for i in (0..500).rev() {
@@ -112,7 +101,7 @@ fn crowded_bins_stay_exact() {
 #[test]
 fn ten_thousand_blocks_in_a_debug_build() {
     let mut arena = Arena::new(1 << 34);
-    let mut random = Random(1);
+    let mut random = SplitMix64::new(1);
     let mut live = vec![];
     for i in 0..30_000 {
         let full = live.len() == 10_000;
@@ -280,7 +269,7 @@ fn chunks_from_both_ends_meet_once() {
 
 #[test]
 fn everything_movable_always_leaves_one_hole() {
-    let mut random = Random(3);
+    let mut random = SplitMix64::new(3);
     for _ in 0..200 {
         let mut arena = Arena::with_granularity(1000, 1);
         let blocks: Vec<_> =
@@ -530,7 +519,7 @@ fn aligned_blocks_leave_what_they_skip_as_a_hole() {
 #[test]
 fn two_kinds_of_blocks_stay_apart() {
     let mut arena = Arena::with_granularity(100_000, 1);
-    let mut random = Random(5);
+    let mut random = SplitMix64::new(5);
     let mut live: [Vec<Block>; 2] = [vec![], vec![]];
     for _ in 0..5000 {
         let kind = (random.next() % 2) as usize;

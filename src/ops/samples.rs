@@ -5,6 +5,7 @@
 
 use super::{Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
+use crate::rng::SplitMix64;
 
 /// An op, and operands that fit it.
 #[derive(Clone, Debug)]
@@ -185,7 +186,7 @@ pub enum Sizes {
 /// Draws attributes and operands at random, the same for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Draw {
-    state: u64,
+    numbers: SplitMix64,
     sizes: Sizes,
 }
 
@@ -196,7 +197,7 @@ impl Draw {
     /// Draws sizes of this range.
     #[must_use]
     pub const fn new(seed: u64, sizes: Sizes) -> Self {
-        Self { state: seed, sizes }
+        Self { numbers: SplitMix64::new(seed), sizes }
     }
 
     /// An op of the same name with random attributes, and operands that fit it.
@@ -217,11 +218,7 @@ impl Draw {
     }
 
     fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.numbers.next()
     }
 
     /// A number below `n`.

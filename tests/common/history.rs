@@ -1,5 +1,6 @@
 //! Deep histories of equal or mixed sizes, of which only the last value is held.
 
+use super::rng::SplitMix64;
 use super::toy::{Bytes, GRANULE, ToyDevice, ToyEngine, mix, settings};
 use remat::engine::Engine;
 use remat::graph::TensorKey;
@@ -89,14 +90,8 @@ impl History {
 
     /// One to three sources each, up to `reach` values back, and sizes up to `largest` granules.
     pub fn random(n: usize, reach: usize, largest: usize, seed: u64) -> Self {
-        let mut state = seed;
-        let mut draw = |below: usize| {
-            // SplitMix64.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) % below as u64) as usize
-        };
+        let mut numbers = SplitMix64::new(seed);
+        let mut draw = |below: usize| (numbers.next() % below as u64) as usize;
         let mut sources: Vec<Vec<usize>> = vec![vec![]];
         for i in 1..n {
             let mut from: Vec<usize> = (0..1 + draw(3))

@@ -11,6 +11,9 @@ pub mod history;
 pub mod learner;
 pub mod log;
 pub mod program;
+/// The generator of the crate.
+#[path = "../../src/rng.rs"]
+pub mod rng;
 pub mod toy;
 #[cfg(feature = "lab")]
 pub mod training;

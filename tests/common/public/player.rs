@@ -4,6 +4,7 @@ use super::change::is_like;
 use super::journal::Fate;
 use super::play::{Failure, Heard, Moment, Observed, Part, Value, alive};
 use super::program::{Command, Data, Pick, Program};
+use crate::common::rng::SplitMix64;
 use remat::{Error, HostTensor, Layout, Pending, Runtime, Tensor};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -297,14 +298,8 @@ impl Player<'_> {
 /// Values between -1 and 1; now and then with some that are no ordinary numbers.
 fn values(data: &Data) -> Vec<f32> {
     const WILD: [f32; 6] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-41, 3e38];
-    let mut state = data.seed;
-    let mut next = || {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
+    let mut numbers = SplitMix64::new(data.seed);
+    let mut next = || numbers.next();
     let is_wild = data.seed % 41 == 7;
     let number = |bits: u64| (bits >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
     (0..data.shape.iter().product())
