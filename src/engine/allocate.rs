@@ -83,7 +83,7 @@ impl<D: Device> Engine<D> {
             op: op.to_owned(),
             inputs: inputs.iter().map(Layout::to_string).collect(),
             wanted: bytes,
-            budget: store.space.capacity().min(self.budget),
+            budget: if store.space.is_refused() { store.space.capacity() } else { self.budget },
             used: store.space.used(),
             free: store.space.free_bytes(),
             largest_free: store.space.largest_free(),

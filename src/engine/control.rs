@@ -1,14 +1,14 @@
 //! Changing what was set, while there are tensors: the budget, the threshold, the evictor, and whether history is kept.
 
+use super::tell::EVICTOR;
 use super::{Engine, Error, StorageKey};
 use crate::bytes::ByteSize;
 use crate::device::Device;
 use crate::error::RuntimeError;
 use crate::event::{Cause, Event};
 use crate::evict::{Evictor, Need, Want};
+use crate::graph::Storage;
 use crate::guard::caught;
-
-use super::tell::EVICTOR;
 
 impl<D: Device> Engine<D> {
     /// The hard limit in bytes.
@@ -18,29 +18,24 @@ impl<D: Device> Engine<D> {
     }
 
     /// Sets the hard limit: anything up to what the engine was opened with. A smaller one holds at once: what is
-    /// above it is evicted, and blocks are moved below it.
+    /// above it is evicted, and blocks are moved below it. An eviction threshold above the budget does not act.
     ///
     /// # Errors
     /// If it is 0, above what the engine was opened with, or below what cannot be evicted; then nothing has changed.
     /// If moving a block fails on the device, or the evictor panics; then the budget is the old one.
     pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
         self.working()?;
-        let wrong = |message: String| Err(RuntimeError::Settings(message).into());
         let maximum = self.store.space.maximum();
         if bytes > maximum {
             let [bytes, maximum] = [bytes, maximum].map(ByteSize);
-            return wrong(format!(
+            return Err(RuntimeError::Settings(format!(
                 "a budget of {bytes} is above the {maximum} that the runtime was opened with; \
                  open it with the largest budget, and lower that"
-            ));
+            ))
+            .into());
         }
-        let kept =
-            self.store.space.used() - if self.evicts { self.store.evictable_bytes() } else { 0 };
-        if bytes < kept.max(1) {
-            let [bytes, kept] = [bytes, kept].map(ByteSize);
-            return wrong(format!(
-                "a budget of {bytes} does not hold the {kept} that cannot be evicted; delete some of it, or give more"
-            ));
+        if bytes < self.kept_bytes().max(1) {
+            return Err(self.too_small(bytes));
         }
         let moves = loop {
             if let Some(moves) = self.store.space.plan_shrink(bytes) {
@@ -48,8 +43,8 @@ impl<D: Device> Engine<D> {
             }
             let over = self.store.space.used().saturating_sub(bytes).max(1);
             if !self.evict_one(Want { need: Need::Must, bytes: over }, Cause::Room)? {
-                // What is left just does not fit below it in whole granules.
-                return self.set_budget(0);
+                // What is left fits below it, but not in whole granules.
+                return Err(self.too_small(bytes));
             }
         };
         if !moves.is_empty() {
@@ -60,6 +55,20 @@ impl<D: Device> Engine<D> {
         self.budget = bytes;
         self.tell(Event::DidSetBudget { bytes });
         Ok(())
+    }
+
+    /// Bytes that cannot be evicted.
+    fn kept_bytes(&self) -> u64 {
+        let evictable = if self.evicts { self.store.evictable_bytes() } else { 0 };
+        self.store.space.used() - evictable
+    }
+
+    fn too_small(&self, budget: u64) -> Error {
+        let [budget, kept] = [budget, self.kept_bytes()].map(ByteSize);
+        RuntimeError::Settings(format!(
+            "a budget of {budget} does not hold the {kept} that cannot be evicted; delete some of it, or give more"
+        ))
+        .into()
     }
 
     /// Sets the eviction threshold, or takes it away: from the next op on.
@@ -87,7 +96,7 @@ impl<D: Device> Engine<D> {
         if evicts {
             let view = self.store.view();
             let evicted = view.graph.storages().filter(|(key, _)| view.graph.is_evicted(*key));
-            for (storage, &crate::graph::Storage { bytes, .. }) in evicted {
+            for (storage, &Storage { bytes, .. }) in evicted {
                 let event = Event::DidEvict { storage, bytes, cause: Cause::Before };
                 caught(EVICTOR, || evictor.on(&event, view))?;
             }
@@ -117,7 +126,7 @@ impl<D: Device> Engine<D> {
     /// that are leaves by then stay so.
     pub fn disable(&mut self) -> Result<(), Error> {
         self.working()?;
-        let is_kept = |&(key, storage): &(StorageKey, &crate::graph::Storage)| {
+        let is_kept = |&(key, storage): &(StorageKey, &Storage)| {
             storage.handles > 0 && storage.producer.is_some() && !self.reasons.contains_key(key)
         };
         let mut held: Vec<StorageKey> =

@@ -213,6 +213,11 @@ impl Space {
         }
     }
 
+    /// Whether the source gave less than the limit when it was last asked.
+    pub const fn is_refused(&self) -> bool {
+        matches!(self, Self::Placed(placed) if placed.ceiling < placed.limit)
+    }
+
     /// Whether memory is taken as needed.
     pub const fn grows(&self) -> bool {
         matches!(self, Self::Placed(placed) if placed.grower.is_some())

@@ -17,7 +17,7 @@ pub(crate) struct Placed {
     /// How more is taken; `None` where all was from the start.
     pub(super) grower: Option<Grower>,
     /// None is to be had at and above this: `taken` since the device refused, `u64::MAX` unless it did.
-    ceiling: u64,
+    pub(super) ceiling: u64,
 }
 
 impl Placed {
