@@ -60,6 +60,7 @@ pub struct Engine<D: Device> {
     evictor: Box<dyn Evictor>,
     /// What the evictor says of itself, always the same.
     evicts: bool,
+    hears_uses: bool,
     costs: Box<dyn CostModel>,
     settings: Settings,
     /// Whether history is kept.
@@ -133,6 +134,7 @@ impl<D: Device> Engine<D> {
             store: Store::new(device, memory, space, settings.min_evict_bytes(budget)),
             reasons: SecondaryMap::new(),
             evicts: evictor.evicts(),
+            hears_uses: evictor.evicts() && evictor.hears_uses(),
             evictor,
             costs,
             enabled: true,

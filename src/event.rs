@@ -160,6 +160,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether it happens with every op, so that it is not narrated.
+    #[inline(always)]
+    pub(crate) const fn is_usual(&self) -> bool {
+        matches!(
+            self,
+            Self::DidUse { .. }
+                | Self::DidRun { .. }
+                | Self::DidDelete { .. }
+                | Self::DidCommit { .. }
+        )
+    }
+}
+
 /// Why bytes went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -70,6 +70,12 @@ pub trait Evictor: fmt::Debug + Send {
         true
     }
 
+    /// Whether it wants to be told [`Event::DidUse`], the most frequent of all. When an op last used a storage can be
+    /// read in the graph, too. Must always return the same.
+    fn hears_uses(&self) -> bool {
+        true
+    }
+
     /// Scores computed so far, for [`Stats::score_evaluations`](crate::Stats::score_evaluations).
     fn score_evaluations(&self) -> u64 {
         0

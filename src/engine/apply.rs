@@ -151,6 +151,7 @@ impl<D: Device> Engine<D> {
                     path: None,
                     sources: storages,
                     inputs: layouts,
+                    looks: layouts,
                     targets: &[],
                     outputs: &[],
                     scratch,

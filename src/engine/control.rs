@@ -102,6 +102,7 @@ impl<D: Device> Engine<D> {
             }
         }
         self.stats.score_evaluations += self.evictor.score_evaluations();
+        self.hears_uses = evicts && evictor.hears_uses();
         self.evictor = evictor;
         self.evicts = evicts;
         Ok(())

@@ -136,6 +136,7 @@ impl<D: Device> Engine<D> {
                 path: None,
                 sources: &read.storages,
                 inputs: &inputs,
+                looks: &read.layouts,
                 targets: &targets,
                 outputs: &outs,
                 scratch,
@@ -205,7 +206,7 @@ impl<D: Device> Engine<D> {
                     let old = read.layouts[input];
                     let layout = Layout::contiguous(old.dtype(), *old.shape());
                     let storage = self.add_storage(&layout);
-                    (Target::CopyOf { input, look: old, storage }, storage, layout)
+                    (Target::CopyOf { input, storage }, storage, layout)
                 }
                 Output::Fresh(layout) => {
                     let storage = self.add_storage(&layout);

@@ -379,8 +379,8 @@ impl<D: Device> Engine<D> {
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
             self.store.touch(key);
-            self.tell(Event::DidUse { storage: key });
         }
+        self.tell_use(inputs);
     }
 
     fn release_frame(&mut self, frame: &Frame) {

@@ -20,7 +20,6 @@ type Blocks = SmallVec<[Held; 2]>;
 
 /// Where an output of a run goes.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant)] // It lives as long as a run, in place.
 pub(super) enum Target {
     /// To a storage. One that is resident, whether it was made before or is taken over, is written over.
     Storage(StorageKey),
@@ -28,8 +27,6 @@ pub(super) enum Target {
     CopyOf {
         /// Position of the input.
         input: usize,
-        /// How the old value lies in its storage.
-        look: Layout,
         storage: StorageKey,
     },
     /// It is thrown away: its storage was cut loose or deleted.
@@ -55,6 +52,8 @@ pub(super) struct Order<'a, D: Device> {
     pub path: Option<PathKey>,
     pub sources: &'a [StorageKey],
     pub inputs: &'a [Layout],
+    /// How the inputs lie in their storages before old values are copied.
+    pub looks: &'a [Layout],
     pub targets: &'a [Target],
     pub outputs: &'a [Layout],
     /// Bytes of workspace.
@@ -137,8 +136,17 @@ impl<D: Device> Engine<D> {
         let (work, inputs, outputs) = (&body.work, body.inputs(), body.outputs());
         let scratch = self.scratch_bytes(work, inputs, outputs)?;
         let path_run = Some(path);
-        let order =
-            Order { work, path: path_run, sources, inputs, targets, outputs, scratch, again };
+        let order = Order {
+            work,
+            path: path_run,
+            sources,
+            inputs,
+            looks: inputs,
+            targets,
+            outputs,
+            scratch,
+            again,
+        };
         let made = match self.run(&order) {
             Ok(made) => made,
             Err(Failed { error, launched }) => {
@@ -234,8 +242,8 @@ impl<D: Device> Engine<D> {
     /// Copies what updates are to find in their outputs.
     fn copy_old_values(&mut self, order: &Order<'_, D>, blocks: &[Held]) -> Result<(), Failed> {
         for ((target, &block), &layout) in order.targets.iter().zip(blocks).zip(order.outputs) {
-            if let Target::CopyOf { input, look, .. } = *target {
-                let source = order.sources[input];
+            if let Target::CopyOf { input, .. } = *target {
+                let (source, look) = (order.sources[input], order.looks[input]);
                 self.with_room(order, blocks, |engine| {
                     Ok(engine.store.duplicate(source, look, block, layout)?)
                 })?;
@@ -349,7 +357,8 @@ impl<D: Device> Engine<D> {
         order: &Order<'_, D>,
         blocks: &[Held],
     ) -> Result<Result<f64, Error>, Failed> {
-        let &Order { work, path, sources, inputs, targets, outputs, scratch: bytes, again } = order;
+        let &Order { work, path, sources, inputs, targets, outputs, scratch: bytes, again, .. } =
+            order;
         // First all that may fail of itself: there is nothing to be cleared away yet.
         let flops = self.flops_of(work, inputs, outputs)?;
         let mut run = Run { op: work.name(), inputs, outputs, flops, seconds: None };

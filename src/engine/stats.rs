@@ -70,6 +70,7 @@ impl Stats {
     }
 
     /// Counts what happens.
+    #[inline(always)]
     pub(super) fn on(&mut self, event: &Event) {
         match *event {
             Event::DidEvict { bytes, cause, .. } if cause.is_chosen() => {

@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::{Cause, Event};
 use crate::evict::View;
+use crate::graph::StorageKey;
 use crate::guard::caught;
 use std::fmt;
 
@@ -46,25 +47,49 @@ impl<D: Device> Engine<D> {
     }
 
     /// Tells everybody.
+    #[inline(always)] // Where the event is known, little of it is left.
     pub(super) fn tell(&mut self, event: Event) {
         self.stats.on(&event);
         if self.evicts {
-            let (evictor, view) = (&mut self.evictor, self.store.view());
-            if let Err(error) = caught(EVICTOR, || evictor.on(&event, view)) {
-                // What it knows does not agree with what is any more.
-                self.broken.get_or_insert(error);
+            self.tell_evictor(&event);
+        }
+        if !event.is_usual() {
+            self.narrate(&event);
+        }
+        if !self.listeners.is_empty() {
+            self.tell_listeners(&event);
+        }
+    }
+
+    /// A run that reads these comes up. Told for each, if somebody wants to hear it: there is nothing more frequent.
+    pub(super) fn tell_use(&mut self, storages: &[StorageKey]) {
+        if self.hears_uses || !self.listeners.is_empty() {
+            for &storage in storages {
+                self.tell(Event::DidUse { storage });
             }
         }
-        self.narrate(&event);
+    }
+
+    fn tell_evictor(&mut self, event: &Event) {
+        let (evictor, view) = (&mut self.evictor, self.store.view());
+        if let Err(error) = caught(EVICTOR, || evictor.on(event, view)) {
+            // What it knows does not agree with what is any more.
+            self.broken.get_or_insert(error);
+        }
+    }
+
+    #[cold]
+    fn tell_listeners(&mut self, event: &Event) {
         for listener in &mut self.listeners {
             let view = self.store.view();
-            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(&event, view)) {
+            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(event, view)) {
                 self.failures.keep(error);
             }
         }
     }
 
     /// Tells it as `tracing` events, of target `remat`. A storage goes by its label, or else by its number.
+    #[inline(never)]
     fn narrate(&self, event: &Event) {
         let store = &self.store;
         let (op, bytes) = (|key| store.op_of(key), |key| store.graph.storage(key).bytes);

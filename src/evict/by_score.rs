@@ -158,6 +158,10 @@ impl Evictor for ByScore {
         }
     }
 
+    fn hears_uses(&self) -> bool {
+        self.policy.hears_uses()
+    }
+
     fn score_evaluations(&self) -> u64 {
         self.score_evaluations
     }

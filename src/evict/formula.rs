@@ -166,6 +166,10 @@ impl Policy for Ranking {
         }
     }
 
+    fn hears_uses(&self) -> bool {
+        false
+    }
+
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         self.aging.is_some().then_some(self)
     }

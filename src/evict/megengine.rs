@@ -44,6 +44,10 @@ impl Policy for MegEngine {
         cost.powf(a) * again / (bytes.powf(b) * staleness.powf(c))
     }
 
+    fn hears_uses(&self) -> bool {
+        false
+    }
+
     fn on(&mut self, event: &Event, view: View<'_>) {
         match *event {
             Event::DidEvict { storage, .. } => self.classes.join(storage, view.graph),

@@ -165,6 +165,10 @@ impl Policy for MegEngineArticle {
                 * (staleness + staleness_offset).powf(exponents.staleness))
     }
 
+    fn hears_uses(&self) -> bool {
+        false
+    }
+
     fn on(&mut self, event: &Event, view: View<'_>) {
         let graph = view.graph;
         match *event {

@@ -14,6 +14,11 @@ pub trait Policy: fmt::Debug + Send {
     /// Something happened. See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
+    /// Whether it wants to be told [`Event::DidUse`], the most frequent of all. Must always return the same.
+    fn hears_uses(&self) -> bool {
+        true
+    }
+
     /// Lower bounds of scores, if the policy can give them: then few scores are computed at each choice. Must always
     /// be the same. Default: none, and every score is computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {

@@ -17,6 +17,10 @@ impl Random {
 }
 
 impl Policy for Random {
+    fn hears_uses(&self) -> bool {
+        false
+    }
+
     fn score(&mut self, _candidate: StorageKey, _view: View<'_>) -> f64 {
         self.numbers.next() as f64
     }
