@@ -20,7 +20,8 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::trace_span;
+use tracing::span::EnteredSpan;
+use tracing::{Level, enabled, trace_span};
 
 /// How often a device is asked for values that somebody waits for. It goes on with other work meanwhile: to wait
 /// for one value would be to let the device run dry.
@@ -167,7 +168,7 @@ impl<D: Device> Interpreter<D> {
     fn delete(&mut self, dropped: Ids) {
         for id in dropped {
             if let Some(key) = self.tensors.remove(&id) {
-                let _span = trace_span!(target: "remat", "command", kind = "del").entered();
+                let _span = span(|| ("del", None));
                 self.engine.del(key);
                 self.record_del(id);
                 if let Some(old) = self.replaced.remove(&id) {
@@ -198,10 +199,7 @@ impl<D: Device> Interpreter<D> {
         self.executed += 1;
         self.delete(message.deleted);
         let command = &message.command;
-        // Where nobody listens, neither is asked for.
-        let span =
-            trace_span!(target: "remat", "command", kind = command.name(), op = command.op());
-        let _span = span.entered();
+        let _span = span(|| (command.name(), command.op()));
         match message.command {
             Command::Put { id, host, leaf } => {
                 let bytes = D::layout_of(&host).bytes();
@@ -527,6 +525,15 @@ impl<D: Device> Interpreter<D> {
             self.engine.fail(error);
         }
     }
+}
+
+/// Of a command. `None` where nobody wants to hear of it: a span takes its time even then.
+#[inline]
+fn span<'a>(of: impl FnOnce() -> (&'static str, Option<&'a str>)) -> Option<EnteredSpan> {
+    enabled!(target: "remat", Level::TRACE).then(|| {
+        let (kind, op) = of();
+        trace_span!(target: "remat", "command", kind, op).entered()
+    })
 }
 
 /// Who panicked.

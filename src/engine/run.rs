@@ -175,6 +175,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Places outputs and runs the kernel. Should that fail, no place is taken.
+    #[inline(always)]
     pub(super) fn run(&mut self, order: &Order<'_, D>) -> Result<Made, Failed> {
         let mut blocks = Blocks::new();
         let placed = self.place_outputs(order, &mut blocks).map_err(Failed::from);
@@ -190,6 +191,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// What a run made is resident now, or thrown away.
+    #[inline(always)]
     pub(super) fn keep_made(&mut self, targets: &[Target], made: &Made, again: bool) {
         for (target, &block) in targets.iter().zip(&made.blocks) {
             let Some(storage) = target.storage() else {
@@ -218,6 +220,7 @@ impl<D: Device> Engine<D> {
 
     /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
     /// those before it have theirs.
+    #[inline(always)]
     fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<(), Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;
         let mut wanted = 0u64;
@@ -331,6 +334,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Has the device do something for a run. Where it runs out of memory of its own, evicts and tries again.
+    #[inline(always)]
     fn with_room<T>(
         &mut self,
         order: &Order<'_, D>,
@@ -352,6 +356,7 @@ impl<D: Device> Engine<D> {
 
     /// Runs the kernel on placed outputs. Returns its cost, if the cost model had one, and moves the clock on
     /// by it.
+    #[inline(always)]
     fn launch(
         &mut self,
         order: &Order<'_, D>,

@@ -37,6 +37,7 @@ pub(crate) struct Body<D: Device> {
 }
 
 impl<D: Device> Body<D> {
+    #[inline(always)]
     pub fn new(work: Work<D>, inputs: Vec<Layout>, outputs: impl Iterator<Item = Layout>) -> Self {
         let count = inputs.len();
         let mut layouts = inputs;

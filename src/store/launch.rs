@@ -24,6 +24,7 @@ pub(crate) struct Launch<'a, D: Device> {
 
 impl<D: Device> Store<D> {
     /// Runs a kernel.
+    #[inline(always)]
     pub fn launch(&mut self, launch: &Launch<'_, D>) -> Result<Took, Error> {
         let &Launch { work, reads, inputs, writes, outputs, scratch, flops, timed } = launch;
         // Offsets are read only now: making room may have moved blocks.
