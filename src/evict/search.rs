@@ -107,15 +107,16 @@ impl Search {
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
             let mut best: Option<(u64, usize)> = None;
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
-                for at in field.range(block) {
-                    if since[at].is_nan() {
-                        continue;
-                    }
-                    let floor = floors[at].get();
-                    if floor == UNKNOWN {
-                        floors[at].set(self.heard(ask(keys[at], Question::Floor)));
-                    } else if score(floor, since[at]) <= lowest {
-                        best = best.max(Some((order(at), at)));
+                let range = field.range(block);
+                let all = floors[range.clone()].iter().zip(&since[range.clone()]);
+                for (at, (floor, &since)) in range.zip(all) {
+                    // What is passed over is not a number, and what is unknown is lower than any.
+                    if score(floor.get(), since) <= lowest {
+                        if floor.get() == UNKNOWN {
+                            floor.set(self.heard(ask(keys[at], Question::Floor)));
+                        } else {
+                            best = best.max(Some((order(at), at)));
+                        }
                     }
                 }
                 if lowest == UNKNOWN {
