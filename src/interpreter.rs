@@ -44,8 +44,6 @@ pub(crate) struct Interpreter<D: Device> {
     readers: VecDeque<Sender<Result<D::Host, Error>>>,
     /// When the device was last asked for one.
     asked: Instant,
-    /// Number of commands executed.
-    executed: u64,
     /// Handles that went while the worker was idle: after how many commands, and which. They are deleted right then,
     /// before any later command, so that it does not matter when the worker found them.
     dropped: VecDeque<(u64, Ids)>,
@@ -80,7 +78,6 @@ impl<D: Device> Interpreter<D> {
             tensors: FxHashMap::default(),
             readers: VecDeque::new(),
             asked: Instant::now(),
-            executed: 0,
             dropped: VecDeque::new(),
             recording,
             replaced: FxHashMap::default(),
@@ -160,7 +157,8 @@ impl<D: Device> Interpreter<D> {
 
     /// Deletes the handles that went before the next command was sent.
     fn delete_dropped(&mut self) {
-        while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= self.executed) {
+        let done = self.control.at();
+        while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= done) {
             self.delete(ids);
         }
     }
@@ -191,12 +189,11 @@ impl<D: Device> Interpreter<D> {
     }
 
     fn obey(&mut self, message: Message<D::Op, D::Host>, at_hand: &mut &'static str) {
-        self.control.next_command();
-        *at_hand = message.command.kind();
         if !self.dropped.is_empty() {
             self.delete_dropped();
         }
-        self.executed += 1;
+        self.control.next_command();
+        *at_hand = message.command.kind();
         self.delete(message.deleted);
         let command = &message.command;
         let _span = span(|| (command.name(), command.op()));

@@ -27,13 +27,14 @@ impl ByScore {
     /// By the scores of all candidates.
     #[must_use]
     pub fn new(policy: impl Policy + 'static) -> Self {
-        Self::boxed(Box::new(policy))
+        Self::boxed(Box::new(policy), None)
     }
 
-    pub(crate) fn boxed(policy: Box<dyn Policy>) -> Self {
+    /// By all scores, or by those of a sample that the seed chooses.
+    pub(crate) fn boxed(policy: Box<dyn Policy>, sampling: Option<u64>) -> Self {
         Self {
             policy,
-            sampling: None,
+            sampling: sampling.map(SplitMix64::new),
             score_evaluations: 0,
             all_lowered: true,
             search: Search::default(),

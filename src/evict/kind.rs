@@ -83,14 +83,20 @@ impl PolicyKind {
     /// A fresh evictor; `seed` matters to `random` alone.
     #[must_use]
     pub fn build(self, seed: u64) -> Box<dyn Evictor> {
-        self.policy(seed).map_or_else(never, |policy| Box::new(ByScore::boxed(policy)))
+        self.evictor(seed, None)
     }
 
     /// The same, which computes about `2 * sqrt(n)` of `n` scores at each choice; `seed` chooses them.
     #[must_use]
     pub fn build_sampled(self, seed: u64) -> Box<dyn Evictor> {
-        let policy = self.policy(seed);
-        policy.map_or_else(never, |policy| Box::new(ByScore::boxed(policy).sampled(seed)))
+        self.evictor(seed, Some(seed))
+    }
+
+    pub(crate) fn evictor(self, seed: u64, sampling: Option<u64>) -> Box<dyn Evictor> {
+        match self.policy(seed) {
+            Some(policy) => Box::new(ByScore::boxed(policy, sampling)),
+            None => Box::new(NeverEvict),
+        }
     }
 
     /// Its scores; `None` where nothing is evicted.
@@ -195,10 +201,6 @@ impl PolicyKind {
             Self::None,
         ]
     }
-}
-
-fn never() -> Box<dyn Evictor> {
-    Box::new(NeverEvict)
 }
 
 impl FromStr for PolicyKind {

@@ -185,8 +185,9 @@ impl Policy for MegEngineArticle {
                     *entry.or_insert(0) += 1;
                 }
             }
-            Event::DidDelete { storage } => self.sets.forget(storage),
-            Event::WillForget { storage } => self.sets.forget(storage),
+            Event::DidDelete { storage } | Event::WillForget { storage } => {
+                self.sets.forget(storage);
+            }
             _ => {}
         }
     }

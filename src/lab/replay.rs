@@ -197,8 +197,7 @@ pub(super) struct Machine<'a> {
 impl<'a> Machine<'a> {
     pub(super) fn new(replay: &Replay, program: &'a Program) -> Result<Self, Error> {
         let Replay { policy, seed, .. } = *replay;
-        let evictor =
-            if replay.sqrt_sampling { policy.build_sampled(seed) } else { policy.build(seed) };
+        let evictor = policy.evictor(seed, replay.sqrt_sampling.then_some(seed));
         Self::with_evictor(replay, program, evictor)
     }
 

@@ -105,6 +105,15 @@ pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Output, Faul
     Ok(Output::Fresh(Layout::contiguous(dtype, shape)))
 }
 
+/// Fails unless `dy` is of this height and width: an element for each window.
+pub(super) fn of_windows(dy: &Layout, expected: [usize; 2]) -> Result<(), Fault> {
+    if dy.shape()[2..] == expected {
+        Ok(())
+    } else {
+        Err(format!("dy is {dy}, expected height and width {expected:?}"))
+    }
+}
+
 /// The number of windows of a convolution or pooling along height and width.
 pub(super) fn windows(
     size: [usize; 2],

@@ -16,23 +16,17 @@ pub use forward::Conv2d;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
 
-use super::check::{Fault, windows};
+use super::check::{Fault, of_windows, windows};
 use crate::layout::{Dims, Layout};
 
 /// Fails unless `dy` has an element per window.
 fn expect_windows(
     dy: &Layout,
-    found: [usize; 2],
     input: [usize; 2],
     kernel: [usize; 2],
     conv: Conv2d,
 ) -> Result<(), Fault> {
-    let expected = windows(input, kernel, conv.stride, conv.padding)?;
-    if found == expected {
-        Ok(())
-    } else {
-        Err(format!("dy is {dy}, expected height and width {expected:?}"))
-    }
+    of_windows(dy, windows(input, kernel, conv.stride, conv.padding)?)
 }
 
 /// Height and width of images, or of a kernel.

@@ -12,7 +12,7 @@ pub use max::MaxPool2d;
 pub use places::{MaxPool2dGrad, MaxPool2dPick};
 
 use super::FLOAT;
-use super::check::{Fault, windows};
+use super::check::{Fault, of_windows, windows};
 use super::samples::{Draw, Operand, Values, ints};
 use crate::layout::Layout;
 
@@ -63,12 +63,7 @@ impl Pool2d {
 
     /// Fails unless `dy` has an element for each window of images of size `size`.
     fn expect_windows(&self, dy: &Layout, size: [usize; 2]) -> Result<(), Fault> {
-        let expected = self.windows(size)?;
-        if image(dy) == expected {
-            Ok(())
-        } else {
-            Err(format!("dy is {dy}, expected height and width {expected:?}"))
-        }
+        of_windows(dy, self.windows(size)?)
     }
 }
 

@@ -42,12 +42,11 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 
 impl PolicyChoice {
     pub(super) fn evictor(self, seed: u64, sqrt_sampling: bool) -> Box<dyn Evictor> {
-        match (self, sqrt_sampling) {
-            (Self::Kind(kind), false) => kind.build(seed),
-            (Self::Kind(kind), true) => kind.build_sampled(seed),
-            (Self::Own(policy), false) => Box::new(ByScore::boxed(policy)),
-            (Self::Own(policy), true) => Box::new(ByScore::boxed(policy).sampled(seed)),
-            (Self::Evictor(evictor), _) => evictor,
+        let sampling = sqrt_sampling.then_some(seed);
+        match self {
+            Self::Kind(kind) => kind.evictor(seed, sampling),
+            Self::Own(policy) => Box::new(ByScore::boxed(policy, sampling)),
+            Self::Evictor(evictor) => evictor,
         }
     }
 }

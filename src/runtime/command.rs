@@ -122,26 +122,36 @@ pub(crate) enum Description {
 }
 
 impl<O: Operation, H> Command<O, H> {
+    /// Its name, for spans, and what it is, for messages.
+    const fn words(&self) -> [&'static str; 2] {
+        match self {
+            Self::Put { .. } => ["put", "a put"],
+            Self::Apply(_) => ["apply", "an op"],
+            Self::UpdateAll(_) => ["update_all", "an update of several tensors"],
+            Self::Replace { .. } => ["replace", "a replacement"],
+            Self::Confirm => ["confirm", "a replacement"],
+            Self::Get { .. } => ["get", "a get"],
+            Self::Drop { .. } => ["drop", "a drop"],
+            Self::Commit { .. } => ["commit", "a commit"],
+            Self::Label { .. } => ["label", "a label"],
+            Self::Step => ["step", "the end of a step"],
+            Self::Sync { .. } => ["sync", "a sync"],
+            Self::Stats { .. } => ["stats", "a query of the counters"],
+            Self::Change { .. } => ["change", "a change of settings"],
+            Self::Snapshot { .. } => ["snapshot", "a look at the memory"],
+            Self::Describe { .. } => ["describe", "a look at the memory"],
+            Self::FinishRecording { .. } => ["finish_recording", "the end of a recording"],
+        }
+    }
+
     /// Its name, for spans.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Put { .. } => "put",
-            Self::Apply(_) => "apply",
-            Self::UpdateAll(_) => "update_all",
-            Self::Replace { .. } => "replace",
-            Self::Confirm => "confirm",
-            Self::Get { .. } => "get",
-            Self::Drop { .. } => "drop",
-            Self::Commit { .. } => "commit",
-            Self::Label { .. } => "label",
-            Self::Step => "step",
-            Self::Sync { .. } => "sync",
-            Self::Stats { .. } => "stats",
-            Self::Change { .. } => "change",
-            Self::Snapshot { .. } => "snapshot",
-            Self::Describe { .. } => "describe",
-            Self::FinishRecording { .. } => "finish_recording",
-        }
+        self.words()[0]
+    }
+
+    /// What it is, for messages.
+    pub const fn kind(&self) -> &'static str {
+        self.words()[1]
     }
 
     /// The name of its op; of several updates, that of the first.
@@ -150,26 +160,6 @@ impl<O: Operation, H> Command<O, H> {
             Self::Apply(call) => Some(call.op.name()),
             Self::UpdateAll(calls) => calls.first().map(|call| call.op.name()),
             _ => None,
-        }
-    }
-
-    /// What it is, for messages.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Put { .. } => "a put",
-            Self::Apply(_) => "an op",
-            Self::UpdateAll(_) => "an update of several tensors",
-            Self::Replace { .. } | Self::Confirm => "a replacement",
-            Self::Get { .. } => "a get",
-            Self::Drop { .. } => "a drop",
-            Self::Commit { .. } => "a commit",
-            Self::Label { .. } => "a label",
-            Self::Step => "the end of a step",
-            Self::Sync { .. } => "a sync",
-            Self::Stats { .. } => "a query of the counters",
-            Self::Change { .. } => "a change of settings",
-            Self::Snapshot { .. } | Self::Describe { .. } => "a look at the memory",
-            Self::FinishRecording { .. } => "the end of a recording",
         }
     }
 }

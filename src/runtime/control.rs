@@ -43,7 +43,12 @@ impl Control {
     /// The worker begins the next command.
     pub fn next_command(&self) {
         // Only the worker writes it.
-        self.at.store(self.at.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.at.store(self.at() + 1, Ordering::Relaxed);
+    }
+
+    /// The number of the worker's current command, or of the last one while it waits.
+    pub fn at(&self) -> u64 {
+        self.at.load(Ordering::Relaxed)
     }
 
     /// Cancels regenerations for all commands sent so far.
@@ -60,7 +65,7 @@ impl Control {
     /// answer can be read any more.
     pub fn is_cancelled(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
-        (cancelled > 0 && cancelled >= self.at.load(Ordering::Relaxed))
+        (cancelled > 0 && cancelled >= self.at())
             || (self.closing.load(Ordering::Relaxed) && self.readers.load(Ordering::Relaxed) == 0)
     }
 

@@ -30,12 +30,12 @@ impl Definition for Conv2dGradInput {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let [dy, weight] = [&inputs[0], &inputs[1]];
-        let [n, o, rows, columns] = rank(dy, "dy")?;
+        let [n, o, _, _] = rank(dy, "dy")?;
         let [o_weight, c, kh, kw] = rank(weight, "weight")?;
         if o != o_weight {
             return Err(format!("dy {dy} has {o} channels but weight {weight} gives {o_weight}"));
         }
-        expect_windows(dy, [rows, columns], self.input, [kh, kw], self.conv)?;
+        expect_windows(dy, self.input, [kh, kw], self.conv)?;
         Ok(smallvec![fresh(FLOAT, [n, c, self.input[0], self.input[1]])?])
     }
 

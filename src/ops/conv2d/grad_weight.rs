@@ -31,11 +31,11 @@ impl Definition for Conv2dGradWeight {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let [x, dy] = [&inputs[0], &inputs[1]];
         let [n, c, h, w] = rank(x, "x")?;
-        let [n_dy, o, rows, columns] = rank(dy, "dy")?;
+        let [n_dy, o, _, _] = rank(dy, "dy")?;
         if n != n_dy {
             return Err(format!("x {x} is a batch of {n} but dy {dy} one of {n_dy}"));
         }
-        expect_windows(dy, [rows, columns], [h, w], self.kernel, self.conv)?;
+        expect_windows(dy, [h, w], self.kernel, self.conv)?;
         Ok(smallvec![fresh(FLOAT, [o, c, self.kernel[0], self.kernel[1]])?])
     }
 
