@@ -9,7 +9,7 @@
 
 use remat::device::cuda::{Context, Cuda, Options};
 use remat::device::{Call, Device, DeviceError, Place};
-use remat::op::{Operation as _, Output};
+use remat::op::Operation as _;
 use remat::ops::{
     Accumulate, AvgPool2d, AvgPool2dGrad, BatchNorm, BatchNormGrad, Binary, Contiguous, Conv2d,
     Conv2dGradInput, Conv2dGradWeight, CrossEntropy, CrossEntropyGrad, Fill, MatMul, MaxPool2d,
@@ -131,15 +131,12 @@ fn time(device: &mut Cuda<Op>, op: &Op, inputs: &[Layout]) -> Result<f64, Device
     let inputs: Vec<Place> =
         inputs.iter().map(|&layout| Place { storage: place(layout.bytes()), layout }).collect();
     let layouts: Vec<Layout> = inputs.iter().map(|place| place.layout).collect();
-    let outputs: Vec<Place> = op
-        .infer(&layouts)
-        .map_err(|e| DeviceError::new(e.to_string()))?
-        .into_iter()
-        .map(|output| match output {
-            Output::Fresh(layout) => Place { storage: place(layout.bytes()), layout },
-            Output::InPlace { input } | Output::View { input, .. } => inputs[input],
-        })
-        .collect();
+    let inferred = op.infer(&layouts).map_err(|e| DeviceError::new(e.to_string()))?;
+    let (targets, fresh) = inferred.written().ok_or_else(|| DeviceError::new("a view"))?;
+    let mut outputs = inputs[..targets].to_vec();
+    for &layout in fresh {
+        outputs.push(Place { storage: place(layout.bytes()), layout });
+    }
     let layouts_out: Vec<Layout> = outputs.iter().map(|place| place.layout).collect();
     let bytes = device.workspace(op, &layouts, &layouts_out);
     let workspace = place(bytes)..front;
@@ -185,13 +182,8 @@ fn main() {
     let mut copy = 0.0;
     for (name, op, inputs) in [elementwise(n), reductions(n), images(n)].concat() {
         let outputs = op.infer(&inputs).expect("a case that fits its op");
-        let fresh: Vec<Layout> = outputs
-            .iter()
-            .map(|output| match output {
-                Output::Fresh(layout) => *layout,
-                Output::InPlace { input } | Output::View { input, .. } => inputs[*input],
-            })
-            .collect();
+        let fresh: Vec<Layout> =
+            (0..outputs.len()).map(|i| outputs.layout(i, |input| inputs[input])).collect();
         let bytes: u64 = inputs.iter().chain(&fresh).map(Layout::bytes).sum();
         match time(&mut device, &op, &inputs) {
             Ok(seconds) => {

@@ -6,7 +6,7 @@
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::engine::{Engine, Settings};
-use remat::op::{OpError, Operation, Output, Outputs, smallvec};
+use remat::op::{OpError, Operation, Outputs};
 use remat::{CostModelKind, Layout, PolicyKind};
 use std::sync::Arc;
 
@@ -29,10 +29,8 @@ impl Operation for Text {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         match (self, inputs) {
-            (Self::Shout, [a]) => Ok(smallvec![Output::Fresh(*a)]),
-            (Self::Join, [a, b]) => {
-                Ok(smallvec![Output::Fresh(Layout::raw(a.elements() + b.elements()))])
-            }
+            (Self::Shout, [a]) => Ok(Outputs::fresh([*a])),
+            (Self::Join, [a, b]) => Ok(Outputs::fresh([Layout::raw(a.elements() + b.elements())])),
             _ => Err(OpError::new(self.name(), format!("does not take {} inputs", inputs.len()))),
         }
     }

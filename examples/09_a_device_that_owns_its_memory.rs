@@ -4,7 +4,7 @@
 //! `cargo run --release --example 09_a_device_that_owns_its_memory`
 
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
-use remat::op::{OpError, Operation, Output, Outputs, smallvec};
+use remat::op::{OpError, Operation, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Settings};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Operation for Function {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         let first = inputs.first().ok_or_else(|| OpError::new(self.name, "reads something"))?;
-        Ok(smallvec![Output::Fresh(*first)])
+        Ok(Outputs::fresh([*first]))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::engine::{Engine, Issue, Keys, LastRun};
 use crate::error::{Error, HandleError};
 use crate::graph::TensorKey;
 use crate::guard::words;
-use crate::op::{Operation as _, Output, Outputs};
+use crate::op::{Operation as _, Outputs};
 use crate::ops::{Home, Ids};
 use crate::runtime::{Call, Change, Command, Consumed, Control, Description, Message};
 use crate::trace::{self, Entry, OutputEntry, Recorder, Source};
@@ -436,14 +436,12 @@ impl<D: Device> Interpreter<D> {
         for &id in inputs {
             keys.push(self.key(id)?);
         }
-        for output in outputs {
-            if let Output::InPlace { input } = *output {
-                if consumed.contains(input) {
-                    self.tensors.remove(&inputs[input]);
-                } else {
-                    // The caller still holds the old value: the engine consumes another handle to it.
-                    keys[input] = self.engine.alias(keys[input])?;
-                }
+        for input in 0..outputs.targets() {
+            if consumed.contains(input) {
+                self.tensors.remove(&inputs[input]);
+            } else {
+                // The caller still holds the old value: the engine consumes another handle to it.
+                keys[input] = self.engine.alias(keys[input])?;
             }
         }
         Ok(keys)
@@ -451,11 +449,7 @@ impl<D: Device> Interpreter<D> {
 
     /// An op was not even issued: what was to be updated goes on naming the old value.
     fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: Range<u64>) {
-        for (output, id) in outputs.iter().zip(made) {
-            if let Output::InPlace { input } = *output {
-                self.tensors.insert(id, keys[input]);
-            }
-        }
+        self.tensors.extend(made.zip(&keys[..outputs.targets()]).map(|(id, &key)| (id, key)));
     }
 
     fn record_apply(
@@ -466,17 +460,19 @@ impl<D: Device> Interpreter<D> {
         made: Range<u64>,
         new: &Keys,
     ) {
-        let outputs = (given.outputs.iter().zip(made).zip(new))
-            .map(|((output, tensor), &key)| {
+        let outputs = (made.zip(new).enumerate())
+            .map(|(i, (tensor, &key))| {
                 let layout = self.engine.layout(key).expect("just made");
-                let source = match *output {
-                    Output::Fresh(_) => Source::Fresh,
-                    Output::View { input, .. } => Source::View { input },
+                let source = match given.outputs {
+                    Outputs::Views(looks) => Source::View { input: looks[i].input },
                     // It was skipped: the new handle looks at the old value.
-                    Output::InPlace { input } if given.keys[input] == key => Source::View { input },
-                    Output::InPlace { input } => {
-                        Source::InPlace { input, consumed: consumed.contains(input) }
+                    Outputs::Updates { targets, .. } if i < *targets && given.keys[i] == key => {
+                        Source::View { input: i }
                     }
+                    Outputs::Updates { targets, .. } if i < *targets => {
+                        Source::InPlace { input: i, consumed: consumed.contains(i) }
+                    }
+                    _ => Source::Fresh,
                 };
                 OutputEntry { tensor, bytes: layout.bytes(), source }
             })
@@ -564,11 +560,11 @@ mod tests {
         let engine = Engine::new(device, settings, PolicyKind::DtrEq.build(0), costs).unwrap();
         let mut interpreter = Interpreter::new(engine, Arc::default(), Arc::default(), None);
         let host = Arc::new(HostTensor::zeros(DType::F32, [2, 3]).unwrap());
-        let call = |op: Op, input, output, made| Call {
+        let call = |op: Op, input, outputs, made| Call {
             op,
             inputs: [input].into_iter().collect(),
             consumed: Consumed::default(),
-            outputs: [output].into_iter().collect(),
+            outputs,
             made: made..made + 1,
         };
         let mut obey = |command| {
@@ -578,11 +574,11 @@ mod tests {
             failure
         };
         let turned = Layout::contiguous(DType::F32, [2, 3]).permute(&[1, 0]).unwrap();
-        let view = Output::View { input: 0, layout: turned };
+        let view = Outputs::view(0, turned);
         assert!(obey(Command::Put { id: 0, host, leaf: false }).is_none());
         assert!(obey(Command::Apply(call(Contiguous.into(), 0, view, 1))).is_none());
         // Another handle keeps the old value, and what is not contiguous is not updated.
-        let update = |made| call(Accumulate.into(), 1, Output::InPlace { input: 0 }, made);
+        let update = |made| call(Accumulate.into(), 1, Outputs::updates(1), made);
         assert!(matches!(obey(Command::Apply(update(2))), Some(Error::Op(_))));
         assert!(matches!(obey(Command::UpdateAll(vec![update(3)])), Some(Error::Op(_))));
         assert_eq!(interpreter.engine.stats().tensors, 4, "two of them are names of the view");

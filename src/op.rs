@@ -6,32 +6,118 @@
 use crate::layout::Layout;
 use std::fmt;
 
-/// Where an output of an op gets its storage from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// A storage of its own, packed in row-major order. The layout must be contiguous with offset 0.
-    Fresh(Layout),
-    /// A view of the storage of input `input`: no bytes, no kernel, no cost.
-    View {
-        /// Position in the input list.
-        input: usize,
-        /// Layout within that input's storage.
-        layout: Layout,
-    },
-    /// The updated value of input `input`, whose handle is consumed. It takes over the input's storage if nothing else
-    /// needs the old value; otherwise the engine copies the old value first. Either way the kernel finds the old value
-    /// in the output and overwrites it.
-    InPlace {
-        /// Position in the input list; that input must be contiguous.
-        input: usize,
+/// What [`Outputs`] are made of.
+pub use smallvec::{SmallVec, smallvec};
+
+/// The outputs of an op: all of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outputs {
+    /// Storages of their own, packed in row-major order: the layouts must be contiguous with offset 0. An op without
+    /// any is run once, for what it does elsewhere.
+    Fresh(SmallVec<[Layout; 1]>),
+    /// Views of inputs: no bytes, no kernel, no cost.
+    Views(SmallVec<[Look; 1]>),
+    /// The new values of the first `targets` inputs, which must be contiguous and whose handles are consumed; then
+    /// `fresh` ones as above. A new value takes over the input's storage if nothing else needs the old one; otherwise
+    /// the engine copies the old value first. Either way the kernel finds the old value in the output and overwrites
+    /// it.
+    Updates {
+        /// How many.
+        targets: usize,
+        /// What it makes beside.
+        fresh: SmallVec<[Layout; 1]>,
     },
 }
 
-/// Re-exported, so that [`Outputs`] can be written with `smallvec!`.
-pub use smallvec::{SmallVec, smallvec};
+/// How an op looks at an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Position in the input list.
+    pub input: usize,
+    /// Layout within that input's storage.
+    pub layout: Layout,
+}
 
-/// The outputs of an op, in order.
-pub type Outputs = SmallVec<[Output; 1]>;
+impl Default for Outputs {
+    /// None.
+    fn default() -> Self {
+        Self::Fresh(SmallVec::new())
+    }
+}
+
+impl Outputs {
+    /// Fresh outputs with these layouts.
+    #[must_use]
+    pub fn fresh(layouts: impl IntoIterator<Item = Layout>) -> Self {
+        Self::Fresh(layouts.into_iter().collect())
+    }
+
+    /// One view of an input.
+    #[must_use]
+    pub fn view(input: usize, layout: Layout) -> Self {
+        Self::Views(smallvec![Look { input, layout }])
+    }
+
+    /// The new values of the first inputs, and nothing else.
+    #[must_use]
+    pub fn updates(targets: usize) -> Self {
+        Self::Updates { targets, fresh: SmallVec::new() }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Fresh(layouts) => layouts.len(),
+            Self::Views(looks) => looks.len(),
+            Self::Updates { targets, fresh } => targets + fresh.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many inputs are updated.
+    #[must_use]
+    pub const fn targets(&self) -> usize {
+        match self {
+            Self::Updates { targets, .. } => *targets,
+            _ => 0,
+        }
+    }
+
+    /// What a kernel writes: the first so many inputs, and fresh outputs of these layouts. `None` for views, which
+    /// have no kernel.
+    #[must_use]
+    pub fn written(&self) -> Option<(usize, &[Layout])> {
+        match self {
+            Self::Fresh(layouts) => Some((0, layouts)),
+            Self::Views(_) => None,
+            Self::Updates { targets, fresh } => Some((*targets, fresh)),
+        }
+    }
+
+    /// The layout of output number `output`, if those of inputs are as `input` says. A new value is contiguous.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    #[must_use]
+    #[inline(always)]
+    pub fn layout(&self, output: usize, input: impl Fn(usize) -> Layout) -> Layout {
+        match self {
+            Self::Fresh(layouts) => layouts[output],
+            Self::Views(looks) => looks[output].layout,
+            Self::Updates { targets, .. } if output < *targets => {
+                let old = input(output);
+                Layout::contiguous(old.dtype(), *old.shape())
+            }
+            Self::Updates { targets, fresh } => fresh[output - targets],
+        }
+    }
+}
 
 /// An operation on tensors.
 ///
@@ -39,8 +125,8 @@ pub type Outputs = SmallVec<[Output; 1]>;
 /// Running an op again on the same input bits must give the same output bits. This makes eviction and
 /// rematerialization invisible. Random ops carry their key and counter.
 ///
-/// Either all outputs are views, or none is. An op with an in-place output is never run again: all of its outputs
-/// become leaves. An op without outputs is run once, for what it does elsewhere, and never again.
+/// An op that updates is never run again: all of its outputs become leaves. An op without outputs is run once, for
+/// what it does elsewhere, and never again.
 pub trait Operation: fmt::Debug + Send + 'static {
     /// A short name, for events, traces and error messages.
     fn name(&self) -> &str;
@@ -88,38 +174,28 @@ pub(crate) fn check_outputs<'a>(
     outputs: &Outputs,
 ) -> Result<(), OpError> {
     let fail = |message: &str| Err(OpError::new(op.name(), message));
-    let mut views = 0;
-    for (i, output) in outputs.iter().enumerate() {
-        match *output {
-            Output::Fresh(layout) if !layout.is_contiguous() || layout.offset() != 0 => {
-                return fail("a fresh output must be contiguous with offset 0");
-            }
-            Output::Fresh(_) => {}
-            Output::View { input, layout } => {
-                views += 1;
-                let Some(old) = inputs(input) else {
-                    return fail("a view of an input that is not there");
-                };
-                if layout.dtype() != old.dtype() || layout.span() > old.span() {
-                    return fail("a view reaches outside its input");
-                }
-            }
-            Output::InPlace { input } => {
-                let Some(old) = inputs(input) else {
-                    return fail("an update of an input that is not there");
-                };
-                if !old.is_contiguous() {
-                    return fail("an input that is updated in place must be contiguous");
-                }
-                if outputs[..i].contains(output) {
-                    return fail("one input is updated by two outputs");
-                }
+    if let Outputs::Views(looks) = outputs {
+        for &Look { input, layout } in looks {
+            let Some(old) = inputs(input) else {
+                return fail("a view of an input that is not there");
+            };
+            if layout.dtype() != old.dtype() || layout.span() > old.span() {
+                return fail("a view reaches outside its input");
             }
         }
     }
-    if views > 0 && views < outputs.len() {
-        fail("either all outputs are views or none is")
-    } else {
-        Ok(())
+    for input in 0..outputs.targets() {
+        match inputs(input) {
+            None => return fail("an update of an input that is not there"),
+            Some(old) if !old.is_contiguous() => {
+                return fail("an input that is updated in place must be contiguous");
+            }
+            Some(_) => {}
+        }
     }
+    let fresh = outputs.written().map_or(&[][..], |(_, fresh)| fresh);
+    if fresh.iter().any(|layout| !layout.is_contiguous() || layout.offset() != 0) {
+        return fail("a fresh output must be contiguous with offset 0");
+    }
+    Ok(())
 }

@@ -24,7 +24,7 @@ use crate::error::{Error, HandleError};
 use crate::guard::inferred;
 use crate::host::HostTensor;
 use crate::layout::Layout;
-use crate::op::{Operation, Output, Outputs, check_outputs};
+use crate::op::{Operation, Outputs, check_outputs};
 use crate::ops::{Home, Ids, Log, Op, Runs, Tensor, Tensors};
 use crossbeam_channel::{Receiver, Sender};
 use smallvec::SmallVec;
@@ -312,16 +312,11 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         consumed: Consumed,
         outputs: Outputs,
     ) -> (Call<O>, Tensors) {
-        let layout = |output: &Output| match *output {
-            Output::Fresh(layout) | Output::View { layout, .. } => layout,
-            Output::InPlace { input } => {
-                Layout::contiguous(inputs[input].dtype(), *inputs[input].layout().shape())
-            }
-        };
         let ids = new_ids(outputs.len());
         let mut made = Tensors::new();
-        for (output, id) in outputs.iter().zip(ids.clone()) {
-            made.push(Tensor::new(id, layout(output), Arc::clone(&self.home)));
+        for (output, id) in ids.clone().enumerate() {
+            let layout = outputs.layout(output, |input| *inputs[input].layout());
+            made.push(Tensor::new(id, layout, Arc::clone(&self.home)));
         }
         let mut read = Ids::new();
         for input in inputs {

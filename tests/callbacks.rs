@@ -11,7 +11,7 @@ use remat::device::sim::{Sim, Speed};
 use remat::event::Event;
 use remat::evict::{Policy, View};
 use remat::graph::StorageKey;
-use remat::op::{OpError, Operation, Output, Outputs};
+use remat::op::{OpError, Operation, Outputs};
 use remat::trace::{self, Recorder};
 use remat::{CostModel, Error, HostTensor, Layout, Run, Runtime, Tensor};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl Operation for Wild {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         assert!(*self != Self::Infer, "what outputs?");
-        Ok([Output::Fresh(inputs[0])].into_iter().collect())
+        Ok(Outputs::fresh([inputs[0]]))
     }
 
     fn flops(&self, _: &[Layout], _: &[Layout]) -> f64 {

@@ -94,7 +94,7 @@ fn with_inputs_that_are_lost_they_do_not_run() {
     let mut engine = engine(8 * GRANULE);
     let x = engine.put(Bytes::of(BLOCK, 1));
     let fails = Toy::Break { bytes: vec![BLOCK], salt: 5, run: 1, how: Broken::Fails };
-    let outputs = [remat::op::Output::Fresh(remat::Layout::raw(BLOCK))].into_iter().collect();
+    let outputs = remat::op::Outputs::fresh([remat::Layout::raw(BLOCK)]);
     let lost: TensorKey = engine.issue(fails, &[x], &outputs).unwrap()[0];
     let runs = engine.device().watch.runs();
     engine.issue(effect(6), &[x, lost], &Default::default()).unwrap();

@@ -4,7 +4,7 @@
 
 use remat::device::cpu::{self, Kernels as _};
 use remat::device::{Call, Device, Place};
-use remat::op::{Operation as _, Output};
+use remat::op::Operation as _;
 use remat::ops::Op;
 use remat::ops::samples::{Operand, Sample, each, samples};
 use remat::{DType, HostTensor, Layout};
@@ -96,13 +96,10 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             }
             read.push(Place { storage, layout: operand.seen });
         }
-        let mut written = Vec::new();
-        for output in outputs {
-            written.push(match output {
-                Output::View { .. } => return None,
-                Output::InPlace { input } => read[input],
-                Output::Fresh(layout) => Place { storage: place(layout.bytes()), layout },
-            });
+        let (targets, fresh) = outputs.written()?;
+        let mut written = read[..targets].to_vec();
+        for &layout in fresh {
+            written.push(Place { storage: place(layout.bytes()), layout });
         }
         let made: Vec<Layout> = written.iter().map(|place| place.layout).collect();
         let scratch = self.device.workspace(op, &seen, &made);
@@ -214,12 +211,7 @@ fn gpu_allocations() -> impl Fn() -> usize {
 fn scratch_is_a_small_part_of_the_operands(samples: &[Sample]) {
     for sample in samples {
         let (op, seen) = (&sample.op, sample.layouts());
-        let mut made: Vec<Layout> = Vec::new();
-        for output in op.infer(&seen).unwrap() {
-            if let Output::Fresh(layout) = output {
-                made.push(layout);
-            }
-        }
+        let made = op.infer(&seen).unwrap().written().map_or(vec![], |(_, fresh)| fresh.to_vec());
         let convolves = op.name().starts_with("conv2d");
         let scratch = op.cpu_workspace(&seen, &made);
         let operands = seen.iter().chain(&made).map(Layout::bytes).sum::<u64>();

@@ -6,7 +6,7 @@ mod common;
 use common::rng::SplitMix64;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::graph::TensorKey;
-use remat::op::{OpError, Operation, Output, Outputs, smallvec};
+use remat::op::{OpError, Operation, Outputs};
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,13 +30,13 @@ impl Operation for Fun {
         Ok(match self {
             Self::Pair => {
                 let layout = Layout::contiguous(DType::I64, *inputs[0].shape());
-                smallvec![Output::Fresh(layout), Output::Fresh(layout)]
+                Outputs::fresh([layout, layout])
             }
-            Self::AddTo => smallvec![Output::InPlace { input: 0 }],
+            Self::AddTo => Outputs::updates(1),
             Self::Half => {
                 let n = inputs[0].elements();
                 let layout = inputs[0].slice(0, n / 2, n - n / 2).unwrap();
-                smallvec![Output::View { input: 0, layout }]
+                Outputs::view(0, layout)
             }
         })
     }

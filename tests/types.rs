@@ -4,7 +4,7 @@ mod common;
 
 use common::device::targets;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took, cpu};
-use remat::op::{OpError, Operation, Output, Outputs, smallvec};
+use remat::op::{OpError, Operation, Outputs};
 use remat::ops::samples::{Draw, Sizes, each};
 use remat::ops::{Contiguous, CustomOp, Op};
 use remat::{
@@ -105,13 +105,13 @@ impl Operation for Move {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         let x = &inputs[0];
-        Ok(smallvec![match self {
-            Self::Pack => Output::Fresh(Layout::contiguous(x.dtype(), *x.shape())),
+        Ok(match self {
+            Self::Pack => Outputs::fresh([Layout::contiguous(x.dtype(), *x.shape())]),
             Self::See(see) => {
                 let refuse = || OpError::new("see", format!("{see:?} does not fit {x}"));
-                Output::View { input: 0, layout: see.of_layout(x).ok_or_else(refuse)? }
+                Outputs::view(0, see.of_layout(x).ok_or_else(refuse)?)
             }
-        }])
+        })
     }
 }
 

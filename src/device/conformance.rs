@@ -21,7 +21,7 @@ mod zero;
 use crate::device::{Call, Device, DeviceError, Place};
 use crate::host::{HostData, HostTensor};
 use crate::layout::{DType, Dims, Layout};
-use crate::op::{Operation as _, Output, Outputs};
+use crate::op::{Operation as _, Outputs};
 use crate::ops::Op;
 use crate::ops::samples::{Operand, Sample, Values, layouts};
 use crate::rng::SplitMix64;
@@ -99,17 +99,14 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
             inputs.push(Place { storage, layout: arg.layout });
         }
         let layouts: Vec<_> = inputs.iter().map(|place| place.layout).collect();
-        let mut outputs = Vec::new();
-        for output in op.infer(&layouts).unwrap_or_else(|e| panic!("{e}")) {
-            outputs.push(match output {
-                Output::Fresh(layout) => {
-                    let storage = place(layout.bytes());
-                    self.device.write(&full_of(self.junk, layout), Place { storage, layout })?;
-                    Place { storage, layout }
-                }
-                Output::InPlace { input } => inputs[input],
-                Output::View { .. } => panic!("{op:?} has nothing to run"),
-            });
+        let inferred = op.infer(&layouts).unwrap_or_else(|e| panic!("{e}"));
+        let (targets, fresh) =
+            inferred.written().unwrap_or_else(|| panic!("{op:?} has nothing to run"));
+        let mut outputs = inputs[..targets].to_vec();
+        for &layout in fresh {
+            let storage = place(layout.bytes());
+            self.device.write(&full_of(self.junk, layout), Place { storage, layout })?;
+            outputs.push(Place { storage, layout });
         }
         let layouts_out: Vec<_> = outputs.iter().map(|place| place.layout).collect();
         let bytes = self.device.workspace(op, &layouts, &layouts_out);
@@ -157,7 +154,7 @@ fn outputs_of(sample: &Sample) -> Outputs {
 
 /// Whether there is something to run: not if all it makes are views.
 fn is_run(sample: &Sample) -> bool {
-    !outputs_of(sample).iter().any(|output| matches!(output, Output::View { .. }))
+    outputs_of(sample).written().is_some()
 }
 
 fn full_of(junk: f32, layout: Layout) -> HostTensor {

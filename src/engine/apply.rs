@@ -7,7 +7,7 @@ use crate::error::HandleError;
 use crate::graph::StorageKeys;
 use crate::guard::inferred;
 use crate::layout::Layout;
-use crate::op::{Operation as _, Output, Outputs, check_outputs};
+use crate::op::{Look, Operation as _, Outputs, check_outputs};
 use crate::store::{Body, Work};
 use smallvec::SmallVec;
 
@@ -33,19 +33,21 @@ impl<D: Device> Engine<D> {
             .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
         let outputs = inferred(&op, &layouts)??;
         let read = self.inputs(&op, inputs, &outputs)?;
-        let (keys, failed) = match kind_of(&outputs) {
-            Kind::Views => (self.views(&read, &outputs), self.reason_among(&read.storages)),
-            Kind::InPlace => match self.try_update(op, inputs, &read, &outputs) {
+        let (keys, failed) = match &outputs {
+            Outputs::Views(looks) => (self.views(&read, looks), self.reason_among(&read.storages)),
+            Outputs::Updates { .. } => match self.try_update(op, inputs, &read, &outputs) {
                 Ok(keys) => (keys, None),
                 Err(skipped) => (Keys::new(), Some(self.give_up_update(skipped))),
             },
-            Kind::Pure => {
-                let (keys, failed) = self.issue_pure(op, read, &outputs);
+            Outputs::Fresh(layouts) if layouts.is_empty() => {
+                (Keys::new(), self.run_for_effect(op, &read).err())
+            }
+            Outputs::Fresh(layouts) => {
+                let (keys, failed) = self.issue_pure(op, read, layouts);
                 // Nobody waits for room here: what was put off failed.
                 failed.iter().for_each(|error| self.fail(error.clone()));
                 (keys, failed)
             }
-            Kind::Effect => (Keys::new(), self.run_for_effect(op, &read).err()),
         };
         let Some(error) = failed else { return Ok(keys) };
         self.failures.report(&error);
@@ -69,29 +71,29 @@ impl<D: Device> Engine<D> {
     ) -> Result<Keys, Error> {
         self.working()?;
         let read = self.inputs(&op, inputs, outputs)?;
-        Ok(match kind_of(outputs) {
-            Kind::Views => {
+        Ok(match outputs {
+            Outputs::Views(looks) => {
                 let keys = match self.views_of_a_part(&op, &read)? {
-                    Some(outputs) => self.views(&read, &outputs),
-                    None => self.views(&read, outputs),
+                    Some(Outputs::Views(looks)) => self.views(&read, &looks),
+                    _ => self.views(&read, looks),
                 };
                 self.store.reuse(read.layouts);
                 keys
             }
-            Kind::InPlace => match self.try_update(op, inputs, &read, outputs) {
+            Outputs::Updates { .. } => match self.try_update(op, inputs, &read, outputs) {
                 Ok(keys) => keys,
                 Err(skipped) => {
                     let error = self.give_up_update(skipped);
                     self.stand_ins(inputs, outputs, &error)
                 }
             },
-            Kind::Pure => self.issue_pure(op, read, outputs).0,
-            Kind::Effect => {
+            Outputs::Fresh(layouts) if layouts.is_empty() => {
                 // Why not, if so, was kept.
                 let _ = self.run_for_effect(op, &read);
                 self.store.reuse(read.layouts);
                 Keys::new()
             }
+            Outputs::Fresh(layouts) => self.issue_pure(op, read, layouts).0,
         })
     }
 
@@ -125,14 +127,10 @@ impl<D: Device> Engine<D> {
         Ok(inferred(op, &read.layouts)?.ok())
     }
 
-    fn views(&mut self, read: &Inputs, outputs: &Outputs) -> Keys {
-        let look = |output: &Output| match *output {
-            Output::View { input, layout } => {
-                self.store.graph.add_tensor(read.storages[input], layout)
-            }
-            _ => unreachable!("all outputs are views"),
-        };
-        outputs.iter().map(look).collect()
+    fn views(&mut self, read: &Inputs, looks: &[Look]) -> Keys {
+        let graph = &mut self.store.graph;
+        let see = |&Look { input, layout }: &Look| graph.add_tensor(read.storages[input], layout);
+        looks.iter().map(see).collect()
     }
 
     /// Runs an op that makes nothing, for what it does elsewhere and what it costs. Nothing leads back to it, so it
@@ -173,17 +171,13 @@ impl<D: Device> Engine<D> {
         &mut self,
         op: D::Op,
         inputs: Inputs,
-        outputs: &Outputs,
+        layouts: &[Layout],
     ) -> (Keys, Option<Error>) {
-        let layouts = outputs.iter().map(|output| match output {
-            Output::Fresh(layout) => *layout,
-            _ => unreachable!("neither views nor in place"),
-        });
         let sources = inputs.storages;
         let mut made = StorageKeys::new();
         let mut keys = Keys::new();
         let once = !op.rematerializable() || !self.enabled;
-        let body = Body::new(Work::Op(op), inputs.layouts, layouts);
+        let body = Body::new(Work::Op(op), inputs.layouts, layouts.iter().copied());
         for layout in body.outputs() {
             let storage = self.add_storage(layout);
             made.push(storage);
@@ -207,24 +201,5 @@ impl<D: Device> Engine<D> {
             Err(error) => self.poison(&made, error),
         }
         (keys, result.err())
-    }
-}
-
-/// What becomes of an op.
-enum Kind {
-    Views,
-    InPlace,
-    Pure,
-    /// It makes nothing.
-    Effect,
-}
-
-fn kind_of(outputs: &Outputs) -> Kind {
-    match outputs.first() {
-        None => Kind::Effect,
-        // Then all are.
-        Some(Output::View { .. }) => Kind::Views,
-        _ if outputs.iter().any(|output| matches!(output, Output::InPlace { .. })) => Kind::InPlace,
-        _ => Kind::Pure,
     }
 }

@@ -12,7 +12,7 @@ use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::graph::StorageKeys;
 use crate::layout::Layout;
-use crate::op::{Output, Outputs};
+use crate::op::Outputs;
 use crate::store::Work;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -68,11 +68,7 @@ impl<D: Device> Engine<D> {
     ) -> Keys {
         let made =
             updated.iter().map(|&(key, layout)| self.store.graph.add_tensor(key, layout)).collect();
-        for output in outputs {
-            if let Output::InPlace { input } = *output {
-                self.del(keys[input]);
-            }
-        }
+        keys[..outputs.targets()].iter().for_each(|&key| self.del(key));
         made
     }
 
@@ -95,16 +91,14 @@ impl<D: Device> Engine<D> {
         outputs: &Outputs,
         error: &Error,
     ) -> Keys {
-        let stand_in = |output: &Output| match *output {
-            Output::InPlace { input } => keys[input],
-            Output::Fresh(layout) | Output::View { layout, .. } => {
-                let storage = self.add_storage(&layout);
-                let key = self.store.graph.add_tensor(storage, layout);
-                self.poison_quietly(&[storage], error);
-                key
-            }
-        };
-        outputs.iter().map(stand_in).collect()
+        let (targets, fresh) = outputs.written().unwrap_or_default();
+        let mut stand_ins = Keys::from_slice(&keys[..targets]);
+        for &layout in fresh {
+            let storage = self.add_storage(&layout);
+            stand_ins.push(self.store.graph.add_tensor(storage, layout));
+            self.poison_quietly(&[storage], error);
+        }
+        stand_ins
     }
 
     /// The update itself, with all inputs resident and pinned, and its workspace if it was prepared with
@@ -182,11 +176,9 @@ impl<D: Device> Engine<D> {
         outputs: &Outputs,
         sources: &StorageKeys,
     ) -> Result<(), Error> {
-        for output in outputs {
-            if let Output::InPlace { input } = *output
-                && self.store.graph.storage(inputs.storages[input]).handles == 1
-            {
-                self.cut_dependents_loose(inputs.storages[input], sources)?;
+        for &storage in &inputs.storages[..outputs.targets()] {
+            if self.store.graph.storage(storage).handles == 1 {
+                self.cut_dependents_loose(storage, sources)?;
             }
         }
         Ok(())
@@ -196,23 +188,19 @@ impl<D: Device> Engine<D> {
     fn add_targets(&mut self, read: &Inputs, outputs: &Outputs) -> (Targets, Updated) {
         let mut targets = Targets::new();
         let mut updated = Updated::new();
-        for output in outputs {
-            let (target, storage, layout) = match *output {
-                Output::InPlace { input } if self.may_take_over(input, read) => {
-                    let storage = read.storages[input];
-                    (Target::Storage(storage), storage, read.layouts[input])
-                }
-                Output::InPlace { input } => {
-                    let old = read.layouts[input];
-                    let layout = Layout::contiguous(old.dtype(), *old.shape());
-                    let storage = self.add_storage(&layout);
-                    (Target::CopyOf { input, storage }, storage, layout)
-                }
-                Output::Fresh(layout) => {
-                    let storage = self.add_storage(&layout);
-                    (Target::Storage(storage), storage, layout)
-                }
-                Output::View { .. } => unreachable!("views and others do not mix"),
+        for output in 0..outputs.len() {
+            let taken_over = output < outputs.targets() && self.may_take_over(output, read);
+            let (target, storage, layout) = if taken_over {
+                let storage = read.storages[output];
+                (Target::Storage(storage), storage, read.layouts[output])
+            } else {
+                let layout = outputs.layout(output, |input| read.layouts[input]);
+                let storage = self.add_storage(&layout);
+                let target = match output < outputs.targets() {
+                    true => Target::CopyOf { input: output, storage },
+                    false => Target::Storage(storage),
+                };
+                (target, storage, layout)
             };
             targets.push(target);
             updated.push((storage, layout));

@@ -5,7 +5,7 @@ use super::in_place::{Skipped, Updated};
 use super::{Engine, Error, Keys, Layouts, TensorKey};
 use crate::device::Device;
 use crate::graph::StorageKeys;
-use crate::op::{OpError, Operation as _, Output, Outputs};
+use crate::op::{OpError, Operation as _, Outputs};
 use rustc_hash::FxHashSet;
 
 /// What [`Engine::issue`] takes, for one of several updates.
@@ -34,7 +34,7 @@ impl<D: Device> Engine<D> {
         let mut ops = Vec::with_capacity(updates.len());
         let mut parts = Vec::with_capacity(updates.len());
         for Issue { op, inputs, outputs } in updates {
-            if !outputs.iter().all(|output| matches!(output, Output::InPlace { .. })) {
+            if outputs.targets() < outputs.len() {
                 return Err(OpError::new(op.name(), "does not update in place only").into());
             }
             let read = self.inputs(&op, &inputs, &outputs)?;
@@ -113,8 +113,7 @@ impl<D: Device> Engine<D> {
         for (op, Part { read, outputs, .. }) in ops.iter().zip(parts) {
             self.cut_targets_loose(read, outputs, sources)?;
             let mut outs = Layouts::new();
-            for output in outputs {
-                let Output::InPlace { input } = *output else { continue };
+            for input in 0..outputs.targets() {
                 outs.push(read.layouts[input]);
                 if !self.may_take_over(input, read) {
                     let bytes = self.store.space.at_most(read.layouts[input].bytes());

@@ -11,8 +11,9 @@ use crate::evict::{Evictor, PolicyKind};
 use crate::graph::TensorKey;
 use crate::layout::{Dims, Layout};
 use crate::memory::ALIGNMENT;
-use crate::op::{Output, Outputs};
+use crate::op::{Look, Outputs};
 use slotmap::Key as _;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -190,7 +191,6 @@ pub(super) struct Machine<'a> {
     /// Ops that only let time pass.
     waits: u64,
     /// Of the op at hand; kept to reuse their memory.
-    outputs: Outputs,
     inputs: Vec<TensorKey>,
 }
 
@@ -226,7 +226,6 @@ impl<'a> Machine<'a> {
             keeps_constants: true,
             limit,
             waits: 0,
-            outputs: Outputs::new(),
             inputs: Vec::new(),
         })
     }
@@ -297,14 +296,14 @@ impl<'a> Machine<'a> {
     fn apply(&mut self, op: &ProgramOp<'_>) -> Result<(), Error> {
         self.inputs.clear();
         self.inputs.extend(op.inputs.iter().map(|&tensor| self.keys[tensor as usize]));
-        self.outputs.clear();
+        let (mut targets, mut fresh, mut looks) = (0, SmallVec::new(), SmallVec::new());
         for made in op.made {
-            let output = match *made {
-                Made::Fresh { bytes } => Output::Fresh(Layout::raw(bytes as usize)),
+            match *made {
+                Made::Fresh { bytes } => fresh.push(Layout::raw(bytes as usize)),
                 Made::View { input, bytes } => {
                     let input = input as usize;
                     let layout = self.engine.layout(self.inputs[input])?;
-                    Output::View { input, layout: look(&layout, bytes as usize) }
+                    looks.push(Look { input, layout: look(&layout, bytes as usize) });
                 }
                 Made::InPlace { input, consumed } => {
                     let input = input as usize;
@@ -312,12 +311,16 @@ impl<'a> Machine<'a> {
                         // The old value stays: the engine consumes another handle to it.
                         self.inputs[input] = self.engine.alias(self.inputs[input])?;
                     }
-                    Output::InPlace { input }
+                    targets += 1;
                 }
             };
-            self.outputs.push(output);
         }
-        let keys = self.issue(op)?;
+        let outputs = match (targets, looks.len()) {
+            (0, 0) => Outputs::Fresh(fresh),
+            (0, _) => Outputs::Views(looks),
+            _ => Outputs::Updates { targets, fresh },
+        };
+        let keys = self.issue(op, &outputs)?;
         if op.is_view() {
             self.wait(Arc::clone(op.name), op.cost)?;
         }
@@ -332,12 +335,12 @@ impl<'a> Machine<'a> {
         if cost > 0.0 {
             self.waits += 1;
             let op = TraceOp { name, cost, flops: 0.0, workspace: 0, rematerializable: false };
-            self.engine.issue(op, &[], &Outputs::new())?;
+            self.engine.issue(op, &[], &Outputs::default())?;
         }
         Ok(())
     }
 
-    fn issue(&mut self, op: &ProgramOp<'_>) -> Result<Keys, Error> {
+    fn issue(&mut self, op: &ProgramOp<'_>, outputs: &Outputs) -> Result<Keys, Error> {
         let trace_op = TraceOp {
             name: Arc::clone(op.name),
             cost: op.cost,
@@ -345,7 +348,7 @@ impl<'a> Machine<'a> {
             workspace: op.workspace,
             rematerializable: op.rematerializable,
         };
-        self.engine.issue(trace_op, &self.inputs, &self.outputs)
+        self.engine.issue(trace_op, &self.inputs, outputs)
     }
 }
 

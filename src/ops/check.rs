@@ -2,7 +2,6 @@
 
 use crate::device::walk::Walk;
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
-use crate::op::Output;
 
 /// What is wrong with the inputs, as a message.
 pub(super) type Fault = String;
@@ -98,11 +97,11 @@ pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
     if fits { Ok(()) } else { Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX)) }
 }
 
-/// A fresh output, unless it is too large.
-pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Output, Fault> {
+/// The layout of a fresh output, unless it is too large.
+pub(super) fn fresh(dtype: DType, shape: impl Into<Dims>) -> Result<Layout, Fault> {
     let shape = shape.into();
     countable(dtype, &shape)?;
-    Ok(Output::Fresh(Layout::contiguous(dtype, shape)))
+    Ok(Layout::contiguous(dtype, shape))
 }
 
 /// Fails unless `dy` is of this height and width: an element for each window.

@@ -8,7 +8,7 @@ use super::{Op, Tensor, Tensors};
 use crate::device::{self, DeviceError, cpu};
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::op::{Output, Outputs};
+use crate::op::Outputs;
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ impl Definition for Custom {
                 return Err(format!("output {i} is {output:?}, expected contiguous with offset 0"));
             }
         }
-        Ok(outputs.into_iter().map(Output::Fresh).collect())
+        Ok(Outputs::fresh(outputs))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -19,13 +19,12 @@ use super::FLOAT;
 use super::check::{Fault, fresh, walkable_as};
 use crate::layout::{Layout, broadcast_shapes};
 use crate::op::Outputs;
-use smallvec::smallvec;
 
 /// A fresh output of the input's shape.
 fn like_input(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let x = &inputs[0];
     walkable_as(x.shape(), [("x", x)])?;
-    Ok(smallvec![fresh(FLOAT, *x.shape())?])
+    Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?]))
 }
 
 /// A fresh output of the shape that both inputs broadcast to.
@@ -34,5 +33,5 @@ fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
     let shape = broadcast_shapes(a.shape(), b.shape())
         .ok_or_else(|| format!("a {} and b {} do not broadcast", a.shape(), b.shape()))?;
     walkable_as(&shape, [("a", a), ("b", b)])?;
-    Ok(smallvec![fresh(FLOAT, shape)?])
+    Ok(Outputs::fresh([fresh(FLOAT, shape)?]))
 }

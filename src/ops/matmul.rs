@@ -79,7 +79,7 @@ impl Definition for MatMul {
         let rank = lead.len() + 2;
         shape[..lead.len()].copy_from_slice(&lead);
         shape[rank - 1] = n;
-        Ok(smallvec![fresh(FLOAT, Dims::new(&shape[..rank]))?])
+        Ok(Outputs::fresh([fresh(FLOAT, Dims::new(&shape[..rank]))?]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

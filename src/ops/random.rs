@@ -13,7 +13,6 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
 use crate::op::{OpError, Outputs};
-use smallvec::smallvec;
 
 /// A distribution of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +121,7 @@ impl Definition for Random {
 
     fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, Fault> {
         self.distribution.check()?;
-        Ok(smallvec![fresh(FLOAT, self.shape)?])
+        Ok(Outputs::fresh([fresh(FLOAT, self.shape)?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -14,7 +14,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout, MAX_RANK};
 use crate::op::Outputs;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// Sizes, strides or axes.
 type List = SmallVec<[usize; MAX_RANK]>;
@@ -140,7 +140,7 @@ impl Definition for Reduce {
         if kind == Reduction::Max && nothing_joined && shape.elements() > 0 {
             return Err(format!("x {x} has no elements along {axes} to take the largest of"));
         }
-        Ok(smallvec![fresh(FLOAT, shape)?])
+        Ok(Outputs::fresh([fresh(FLOAT, shape)?]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

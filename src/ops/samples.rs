@@ -166,12 +166,7 @@ pub fn samples() -> Vec<Sample> {
 /// The layouts of the outputs.
 #[cfg(test)]
 pub(crate) fn layouts(inputs: &[Layout], outputs: &crate::op::Outputs) -> Vec<Layout> {
-    use crate::op::Output;
-    let layout = |output: &Output| match *output {
-        Output::Fresh(layout) | Output::View { layout, .. } => layout,
-        Output::InPlace { input } => inputs[input],
-    };
-    outputs.iter().map(layout).collect()
+    (0..outputs.len()).map(|i| outputs.layout(i, |input| inputs[input])).collect()
 }
 
 /// How large drawn sizes are.

@@ -11,7 +11,7 @@ use super::samples::{Draw, SHAPES, Sample, floats};
 use super::{FLOAT, Op};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
-use crate::op::{Output, Outputs};
+use crate::op::Outputs;
 
 /// `(param, velocity, grad) -> (param, velocity)`, both in place:
 /// `v = momentum * v + grad + weight_decay * p; p -= lr * v`.
@@ -40,7 +40,7 @@ impl Definition for SgdMomentum {
         let [param, velocity, grad] = [&inputs[0], &inputs[1], &inputs[2]];
         shaped(velocity, "velocity", FLOAT, param.shape())?;
         shaped(grad, "grad", FLOAT, param.shape())?;
-        Ok((0..self.updates()).map(|input| Output::InPlace { input }).collect())
+        Ok(Outputs::updates(self.updates()))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -188,7 +188,7 @@ fn like(x: &Layout, role: &str) -> Result<Outputs, Fault> {
     if x.rank() == 0 {
         return Err(format!("{role} is {x} of rank 0, expected at least 1"));
     }
-    Ok(smallvec![fresh(FLOAT, *x.shape())?])
+    Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?]))
 }
 
 /// A fresh output of the shape that both inputs have.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::layout::Dims;
-use crate::op::Output;
+use crate::op::Outputs;
 use samples::{Draw, Sizes, layouts};
 use std::collections::BTreeSet;
 
@@ -80,8 +80,7 @@ fn outputs_have_the_shapes_they_should() {
         ),
     ];
     for (op, inputs, expected) in cases {
-        let expected: Vec<_> = expected.into_iter().map(Output::Fresh).collect();
-        assert_eq!(op.infer(&inputs).unwrap().as_slice(), expected, "{op:?}");
+        assert_eq!(op.infer(&inputs).unwrap(), Outputs::fresh(expected), "{op:?}");
     }
 }
 
@@ -89,15 +88,14 @@ fn outputs_have_the_shapes_they_should() {
 fn views_and_updates_make_no_storage() {
     let x = f(&[4, 6]);
     let part = Op::from(Slice { axis: 1, start: 2, len: 3 }).infer(&[x]).unwrap();
-    assert_eq!(part[0], Output::View { input: 0, layout: x.slice(1, 2, 3).unwrap() });
+    assert_eq!(part, Outputs::view(0, x.slice(1, 2, 3).unwrap()));
     let flat = Op::from(Reshape { shape: dims(&[24]) }).infer(&[x]).unwrap();
-    assert_eq!(flat[0], Output::View { input: 0, layout: f(&[24]) });
+    assert_eq!(flat, Outputs::view(0, f(&[24])));
     let step: Op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0 }.into();
-    let expected = [Output::InPlace { input: 0 }, Output::InPlace { input: 1 }];
-    assert_eq!(step.infer(&[x, x, x]).unwrap().as_slice(), expected);
+    assert_eq!(step.infer(&[x, x, x]).unwrap(), Outputs::updates(2));
     let turned = f(&[6, 4]).permute(&[1, 0]).unwrap();
     let add = Op::from(Accumulate);
-    assert_eq!(add.infer(&[x, turned]).unwrap()[0], Output::InPlace { input: 0 });
+    assert_eq!(add.infer(&[x, turned]).unwrap(), Outputs::updates(1));
     assert!(add.infer(&[turned, x]).is_err());
 }
 
@@ -109,8 +107,8 @@ fn a_part_of_nothing_is_a_view() {
     for op in [slice(0, 2), slice(1, 3)] {
         let outputs = op.infer(&[layout]).unwrap();
         crate::op::check_outputs(&op, |_| Some(&x), &outputs).unwrap();
-        let Output::View { layout: part, .. } = outputs[0] else { panic!("a view") };
-        layout = part;
+        let Outputs::Views(looks) = outputs else { panic!("a view") };
+        layout = looks[0].layout;
     }
     assert_eq!(layout.elements(), 0);
 }

@@ -11,10 +11,9 @@ pub use reshape::Reshape;
 pub use slice::Slice;
 
 use crate::layout::Layout;
-use crate::op::{Output, Outputs};
-use smallvec::smallvec;
+use crate::op::Outputs;
 
 /// A view of the only input with this layout.
 fn seen_as(layout: Layout) -> Outputs {
-    smallvec![Output::View { input: 0, layout }]
+    Outputs::view(0, layout)
 }

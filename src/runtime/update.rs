@@ -2,7 +2,7 @@
 
 use super::{Call, Command, Consumed, Runtime, Shared};
 use crate::error::Error;
-use crate::op::{OpError, Operation, Output};
+use crate::op::{OpError, Operation, Outputs};
 use crate::ops::{Tensor, Tensors};
 use smallvec::SmallVec;
 
@@ -120,8 +120,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         let inputs: SmallVec<[&Tensor; 4]> =
             targets.iter().map(|t| &**t).chain(others.iter().copied()).collect();
         let outputs = self.infer(&op, &inputs)?;
-        let expected = (0..targets.len()).map(|input| Output::InPlace { input });
-        if !outputs.iter().copied().eq(expected) {
+        if outputs != Outputs::updates(targets.len()) {
             let message =
                 format!("does not update just its first {} inputs in place", targets.len());
             return Err(OpError::new(op.name(), message).into());

@@ -7,7 +7,7 @@
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
 use remat::memory::ALIGNMENT;
-use remat::op::{OpError, Operation, Output, Outputs};
+use remat::op::{Look, OpError, Operation, Outputs};
 use remat::{CostModelKind, DType, Engine, Layout, PolicyKind, Runtime, Settings};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -90,19 +90,17 @@ impl Operation for Toy {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         let fail = |message: String| Err(OpError::new(self.name(), message));
-        let fresh = |bytes: &usize| Output::Fresh(Layout::raw(*bytes));
+        let fresh = |bytes: &usize| Layout::raw(*bytes);
         let view = |layout: Option<Layout>| match layout {
-            Some(layout) => Ok([Output::View { input: 0, layout }].into_iter().collect()),
+            Some(layout) => Ok(Outputs::view(0, layout)),
             None => fail(format!("{self:?} of {} is not a view", inputs[0])),
         };
         Ok(match self {
-            Self::Draw { bytes, .. } if inputs.is_empty() => [fresh(bytes)].into_iter().collect(),
+            Self::Draw { bytes, .. } if inputs.is_empty() => Outputs::fresh([fresh(bytes)]),
             Self::Draw { .. } => return fail(format!("takes nothing, not {}", inputs.len())),
-            Self::Mix { bytes, .. } | Self::Once { bytes, .. } => {
-                [fresh(bytes)].into_iter().collect()
-            }
+            Self::Mix { bytes, .. } | Self::Once { bytes, .. } => Outputs::fresh([fresh(bytes)]),
             Self::Split { bytes, .. } | Self::Break { bytes, .. } => {
-                bytes.iter().map(fresh).collect()
+                Outputs::fresh(bytes.iter().map(fresh))
             }
             Self::Update { targets, fresh: more, .. } => {
                 if let Some(x) = inputs.iter().take(*targets).find(|x| !x.is_contiguous()) {
@@ -111,8 +109,7 @@ impl Operation for Toy {
                 if inputs.len() < *targets {
                     return fail(format!("{targets} targets but {} inputs", inputs.len()));
                 }
-                let targets = (0..*targets).map(|input| Output::InPlace { input });
-                targets.chain(more.iter().map(fresh)).collect()
+                Outputs::Updates { targets: *targets, fresh: more.iter().map(fresh).collect() }
             }
             Self::Slice { start, len } => return view(inputs[0].slice(0, *start, *len)),
             Self::Turn { rows } => {
@@ -130,12 +127,13 @@ impl Operation for Toy {
                 let rest = inputs[0].shape()[0].saturating_sub(*at);
                 match (inputs[0].slice(0, 0, *at), inputs[0].slice(0, *at, rest)) {
                     (Some(a), Some(b)) => {
-                        [a, b].into_iter().map(|layout| Output::View { input: 0, layout }).collect()
+                        let looks = [a, b].map(|layout| Look { input: 0, layout });
+                        Outputs::Views(looks.into_iter().collect())
                     }
                     _ => return fail(format!("{} does not split at {at}", inputs[0])),
                 }
             }
-            Self::Liar => [Output::View { input: 7, layout: Layout::raw(1) }].into_iter().collect(),
+            Self::Liar => Outputs::view(7, Layout::raw(1)),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A walk through the registry: samples of every op with data, and their derivatives of any order by the tape.
 
 use remat::autograd::Tape;
-use remat::op::{Operation, Output};
+use remat::op::Operation;
 use remat::ops::Op;
 use remat::ops::samples::{Draw, Sample, Sizes, Values, samples};
 use remat::{DType, Dims, Error, HostTensor, Layout, Runtime, Tensor};
@@ -127,10 +127,7 @@ impl Case {
         let fits = |s: &Sample| {
             let inputs = s.layouts();
             let outputs = s.op.infer(&inputs).expect("a sample fits");
-            let fresh = outputs.iter().filter_map(|output| match output {
-                Output::Fresh(layout) => Some(*layout),
-                Output::View { .. } | Output::InPlace { .. } => None,
-            });
+            let fresh = outputs.written().map_or(&[][..], |(_, fresh)| fresh).iter().copied();
             let fits = |layout: Layout| (1..=3000).contains(&layout.elements());
             s.op.name() == op.name() && inputs.iter().copied().chain(fresh).all(fits)
         };

@@ -4,7 +4,7 @@ use super::gpu::Gpu;
 use super::scratch::ALIGNMENT;
 use crate::device::{Call, DeviceError, Place};
 use crate::layout::Layout;
-use crate::op::{Operation, Output};
+use crate::op::Operation;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<()
         }
     }
     for (i, place) in call.inputs.iter().enumerate() {
-        if old_values.contains(&i) {
+        if i < old_values {
             continue;
         }
         let read = gpu.range_of(place)?;
@@ -41,8 +41,8 @@ pub(super) fn operands<O: Operation>(gpu: &Gpu, call: &Call<'_, O>) -> Result<()
     Ok(())
 }
 
-/// Fails unless outputs are what the op says they are. Which inputs are their old values.
-fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<SmallVec<[usize; 4]>, DeviceError> {
+/// Fails unless outputs are what the op says they are. How many of the first inputs are their old values.
+fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<usize, DeviceError> {
     let inputs: SmallVec<[Layout; 6]> = call.inputs.iter().map(|place| place.layout).collect();
     let expected = call.op.infer(&inputs).map_err(|e| DeviceError::new(e.to_string()))?;
     if expected.len() != call.outputs.len() {
@@ -53,29 +53,24 @@ fn outputs<O: Operation>(call: &Call<'_, O>) -> Result<SmallVec<[usize; 4]>, Dev
             call.outputs.len()
         )));
     }
-    let mut old_values = SmallVec::new();
-    for (expected, given) in expected.iter().zip(call.outputs) {
-        let fits = match *expected {
-            Output::Fresh(layout) => layout == given.layout,
-            Output::InPlace { input } => {
-                old_values.push(input);
-                call.inputs.get(input) == Some(given)
-            }
-            Output::View { .. } => {
-                let name = call.op.name();
-                let message = format!("cuda: {name} is a view: there is nothing to run");
-                return Err(DeviceError::new(message));
-            }
+    let name = call.op.name();
+    let Some((targets, fresh)) = expected.written() else {
+        let message = format!("cuda: {name} is a view: there is nothing to run");
+        return Err(DeviceError::new(message));
+    };
+    for (i, given) in call.outputs.iter().enumerate() {
+        let expected = match i.checked_sub(targets) {
+            None if call.inputs.get(i) == Some(given) => continue,
+            None => "its input there".to_owned(),
+            Some(i) if fresh[i] == given.layout => continue,
+            Some(i) => fresh[i].to_string(),
         };
-        if !fits {
-            let Place { storage, layout } = given;
-            let name = call.op.name();
-            return Err(DeviceError::new(format!(
-                "cuda: an output of {name} is {layout} at byte {storage}, expected {expected:?}"
-            )));
-        }
+        let Place { storage, layout } = given;
+        return Err(DeviceError::new(format!(
+            "cuda: an output of {name} is {layout} at byte {storage}, expected {expected}"
+        )));
     }
-    Ok(old_values)
+    Ok(targets)
 }
 
 fn meet(a: &Range<u64>, b: &Range<u64>) -> bool {

@@ -6,7 +6,7 @@ use crate::device::cpu::Cpu;
 use crate::device::{Device, DeviceError};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
-use crate::op::{Operation as _, Output};
+use crate::op::Operation as _;
 use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
 /// A device for a rig, or why there is none.
@@ -203,10 +203,8 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
 }
 
 fn outputs(op: &Op, inputs: &[Layout]) -> Vec<Layout> {
-    let outputs = op.infer(inputs).unwrap();
-    let fresh = outputs.into_iter().map(|output| match output {
-        Output::Fresh(layout) => layout,
+    match op.infer(inputs).unwrap().written() {
+        Some((0, fresh)) => fresh.to_vec(),
         other => panic!("{other:?} is not fresh"),
-    });
-    fresh.collect()
+    }
 }

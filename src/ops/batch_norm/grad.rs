@@ -47,7 +47,7 @@ impl Definition for BatchNormGrad {
         let x = &inputs[0];
         let c = channels(x, &["gamma", "mean", "inv_std"], &inputs[1..4])?;
         shaped(&inputs[4], "dy", FLOAT, x.shape())?;
-        Ok(smallvec![fresh(FLOAT, *x.shape())?, fresh(FLOAT, [c])?, fresh(FLOAT, [c])?])
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, [c])?, fresh(FLOAT, [c])?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -63,7 +63,7 @@ impl Definition for BatchNormInfer {
         let roles = ["gamma", "beta", "running_mean", "running_var"];
         channels(&inputs[0], &roles, &inputs[1..])?;
         number(self.eps, "eps", 0.0)?;
-        Ok(smallvec![fresh(FLOAT, *inputs[0].shape())?])
+        Ok(Outputs::fresh([fresh(FLOAT, *inputs[0].shape())?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -97,7 +97,7 @@ impl Definition for BatchNorm {
             return Err(format!("x is {x}, expected at least one element per channel"));
         }
         let statistic = fresh(FLOAT, [c])?;
-        Ok(smallvec![fresh(FLOAT, *x.shape())?, statistic, statistic, statistic, statistic])
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic, statistic, statistic]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

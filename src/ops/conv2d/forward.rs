@@ -51,7 +51,7 @@ impl Definition for Conv2d {
             return Err(format!("x {x} has {c} channels but weight {weight} takes {c_weight}"));
         }
         let [rows, columns] = windows([h, w], [kh, kw], self.stride, self.padding)?;
-        Ok(smallvec![fresh(FLOAT, [n, o, rows, columns])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [n, o, rows, columns])?]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

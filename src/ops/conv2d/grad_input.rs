@@ -36,7 +36,7 @@ impl Definition for Conv2dGradInput {
             return Err(format!("dy {dy} has {o} channels but weight {weight} gives {o_weight}"));
         }
         expect_windows(dy, self.input, [kh, kw], self.conv)?;
-        Ok(smallvec![fresh(FLOAT, [n, c, self.input[0], self.input[1]])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [n, c, self.input[0], self.input[1]])?]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

@@ -36,7 +36,7 @@ impl Definition for Conv2dGradWeight {
             return Err(format!("x {x} is a batch of {n} but dy {dy} one of {n_dy}"));
         }
         expect_windows(dy, [h, w], self.kernel, self.conv)?;
-        Ok(smallvec![fresh(FLOAT, [o, c, self.kernel[0], self.kernel[1]])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [o, c, self.kernel[0], self.kernel[1]])?]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::Conv2d;
 use crate::layout::Layout;
-use crate::op::Output;
+use crate::op::Outputs;
 use crate::ops::FLOAT;
 use crate::ops::definition::Definition as _;
 use crate::ops::samples::{Draw, Operand, floats};
@@ -60,8 +60,8 @@ pub(super) fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
     let conv = Conv2d { stride: draw.absurd_pair(), padding: draw.absurd_pair() };
     let shapes = [[n, c, h, w], [draw.absurd_size(), c, kh, kw]];
     let [x, weight] = shapes.map(|shape| Layout::contiguous(FLOAT, shape));
-    let y = match conv.infer(&[x, weight]).as_deref() {
-        Ok([Output::Fresh(y)]) => *y,
+    let y = match conv.infer(&[x, weight]) {
+        Ok(Outputs::Fresh(made)) => made[0],
         _ => x,
     };
     (conv, [x, weight, y])

@@ -9,7 +9,7 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All must be contiguous, and of the same dtype, whichever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Definition for Concat {
                 .checked_add(x.shape()[axis])
                 .ok_or_else(|| format!("axis {axis} is too large from x{i} {x} on"))?;
         }
-        Ok(smallvec![fresh(first.dtype(), first.shape().with(axis, size))?])
+        Ok(Outputs::fresh([fresh(first.dtype(), first.shape().with(axis, size))?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

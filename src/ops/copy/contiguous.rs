@@ -7,7 +7,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
 use crate::ops::{Op, Tensor};
-use smallvec::smallvec;
 
 /// `(x) -> (y)`: the same elements, packed. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +37,7 @@ impl Definition for Contiguous {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let x = &inputs[0];
-        Ok(smallvec![fresh(x.dtype(), *x.shape())?])
+        Ok(Outputs::fresh([fresh(x.dtype(), *x.shape())?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

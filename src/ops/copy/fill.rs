@@ -7,7 +7,6 @@ use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample};
 use crate::ops::{FLOAT, Op};
-use smallvec::smallvec;
 
 /// `() -> (y)`: all elements are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +27,7 @@ impl Definition for Fill {
     }
 
     fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, Fault> {
-        Ok(smallvec![fresh(FLOAT, self.shape)?])
+        Ok(Outputs::fresh([fresh(FLOAT, self.shape)?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

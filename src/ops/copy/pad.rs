@@ -9,7 +9,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
 
 /// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous, of any dtype; of a bool, zero is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl Definition for Pad {
         let size = before.checked_add(x.shape()[axis]).and_then(|size| size.checked_add(after));
         let size =
             size.ok_or_else(|| format!("x {x} padded by {before} and {after} is too large"))?;
-        Ok(smallvec![fresh(x.dtype(), x.shape().with(axis, size))?])
+        Ok(Outputs::fresh([fresh(x.dtype(), x.shape().with(axis, size))?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -1,13 +1,12 @@
 use super::cpu;
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
-use crate::op::{Output, Outputs};
+use crate::op::Outputs;
 use crate::ops::check::{Fault, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
 use crate::ops::{FLOAT, Op};
-use smallvec::smallvec;
 
 /// `(acc, x) -> (acc)`, in place: `acc += x`. Both have the same shape; `x` may have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ impl Definition for Accumulate {
             return Err(format!("x is {x}, expected {acc} like acc"));
         }
         walkable_as(x.shape(), [("x", x)])?;
-        Ok(smallvec![Output::InPlace { input: 0 }])
+        Ok(Outputs::updates(1))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -9,7 +9,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample, floats, ints};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
 
 /// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both must be contiguous. The run fails if an index
 /// is out of range.
@@ -41,7 +40,7 @@ impl Definition for Gather {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let [x, index] = [&inputs[0], &inputs[1]];
         let n = numbers(x, "x", self.axis, index)?;
-        Ok(smallvec![fresh(FLOAT, x.shape().with(self.axis, n))?])
+        Ok(Outputs::fresh([fresh(FLOAT, x.shape().with(self.axis, n))?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

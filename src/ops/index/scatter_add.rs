@@ -9,7 +9,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample, floats, ints};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
 
 /// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in the order of `index`.
 /// Both must be contiguous. The run fails if an index is out of range.
@@ -48,7 +47,7 @@ impl Definition for ScatterAdd {
         if entries != n {
             return Err(format!("y {y} has {entries} entries along axis {axis} but index has {n}"));
         }
-        Ok(smallvec![fresh(FLOAT, y.shape().with(axis, size))?])
+        Ok(Outputs::fresh([fresh(FLOAT, y.shape().with(axis, size))?]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

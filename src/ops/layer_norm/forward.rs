@@ -63,7 +63,7 @@ impl Definition for LayerNorm {
             return Err(format!("x is {x}, expected at least one element per row"));
         }
         let statistic = fresh(FLOAT, rows)?;
-        Ok(smallvec![fresh(FLOAT, *x.shape())?, statistic, statistic])
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

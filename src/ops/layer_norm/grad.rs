@@ -51,7 +51,7 @@ impl Definition for LayerNormGrad {
         shaped(&inputs[3], "inv_std", FLOAT, &rows)?;
         shaped(&inputs[4], "dy", FLOAT, x.shape())?;
         let vector = fresh(FLOAT, [n])?;
-        Ok(smallvec![fresh(FLOAT, *x.shape())?, vector, vector])
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, vector, vector]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

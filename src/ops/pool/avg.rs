@@ -8,7 +8,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with
 /// `h' = (h + 2 * padding - kernel) / stride + 1`.
@@ -59,7 +58,7 @@ impl Definition for AvgPool2d {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let [n, c, h, w] = rank(&inputs[0], "x")?;
         let [rows, columns] = self.0.windows([h, w])?;
-        Ok(smallvec![fresh(FLOAT, [n, c, rows, columns])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [n, c, rows, columns])?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -132,7 +131,7 @@ impl Definition for AvgPool2dGrad {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let [n, c, _, _] = rank(&inputs[0], "dy")?;
         self.pool.expect_windows(&inputs[0], self.input)?;
-        Ok(smallvec![fresh(FLOAT, [n, c, self.input[0], self.input[1]])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [n, c, self.input[0], self.input[1]])?]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

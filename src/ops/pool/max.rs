@@ -8,7 +8,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each window,
 /// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is its index in the image,
@@ -44,7 +43,7 @@ impl Definition for MaxPool2d {
         let [rows, columns] = self.0.windows([h, w])?;
         let y = fresh(FLOAT, [n, c, rows, columns])?;
         countable_in_i32([h, w])?;
-        Ok(smallvec![y, fresh(DType::I32, [n, c, rows, columns])?])
+        Ok(Outputs::fresh([y, fresh(DType::I32, [n, c, rows, columns])?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -10,7 +10,6 @@ use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::samples::{Draw, Sample, floats};
 use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
 
 /// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to its
 /// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
@@ -49,7 +48,7 @@ impl Definition for MaxPool2dGrad {
         shaped(dy, "dy", FLOAT, argmax.shape())?;
         countable_in_i32(input)?;
         self.pool.expect_windows(dy, input)?;
-        Ok(smallvec![fresh(FLOAT, [n, c, input[0], input[1]])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [n, c, input[0], input[1]])?]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -129,7 +128,7 @@ impl Definition for MaxPool2dPick {
         let [rows, columns] = self.pool.windows([h, w])?;
         countable_in_i32([h, w])?;
         shaped(&inputs[0], "argmax", DType::I32, &[n, c, rows, columns])?;
-        Ok(smallvec![fresh(FLOAT, [n, c, rows, columns])?])
+        Ok(Outputs::fresh([fresh(FLOAT, [n, c, rows, columns])?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -48,7 +48,7 @@ impl Definition for CrossEntropy {
         let [logits, labels] = [&inputs[0], &inputs[1]];
         let [n, _] = rank(logits, "logits")?;
         shaped(labels, "labels", DType::I32, &[n])?;
-        Ok(smallvec![fresh(FLOAT, Dims::SCALAR)?, fresh(FLOAT, *logits.shape())?])
+        Ok(Outputs::fresh([fresh(FLOAT, Dims::SCALAR)?, fresh(FLOAT, *logits.shape())?]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
@@ -147,7 +147,7 @@ impl Definition for CrossEntropyGrad {
         let [n, _] = rank(log_probs, "log_probs")?;
         shaped(labels, "labels", DType::I32, &[n])?;
         shaped(dloss, "dloss", FLOAT, &[])?;
-        Ok(smallvec![fresh(FLOAT, *log_probs.shape())?])
+        Ok(Outputs::fresh([fresh(FLOAT, *log_probs.shape())?]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
