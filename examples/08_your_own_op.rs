@@ -19,6 +19,11 @@ impl CustomOp for Swish {
         "swish"
     }
 
+    // What a recording needs to make it again, beside its name.
+    fn attributes(&self) -> Option<String> {
+        Some(self.beta.to_string())
+    }
+
     fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> {
         match inputs {
             [x] if x.dtype() == DType::F32 => Ok(vec![Layout::contiguous(DType::F32, *x.shape())]),

@@ -4,6 +4,8 @@
 
 mod dims;
 mod dtype;
+#[cfg(feature = "serde")]
+mod text;
 
 pub use dims::Dims;
 pub use dtype::{DType, ParseDTypeError};
@@ -21,6 +23,8 @@ pub const MAX_RANK: usize = 6;
 /// Strides and offset count elements, not bytes. Element `[i, j, ..]` lies at
 /// `offset + i * strides[0] + j * strides[1] + ..`; a stride of 0 repeats an element (broadcasting).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "text::Unchecked"))]
 pub struct Layout {
     dtype: DType,
     shape: Dims,
@@ -185,6 +189,16 @@ pub fn broadcast_shapes(a: &Dims, b: &Dims) -> Option<Dims> {
         Some(own) if long[axis] == 1 => short[own],
         _ => long[axis],
     }))
+}
+
+/// Whether a packed tensor has at most `isize::MAX` bytes. Dimensions of size 0 are left out, since the strides of the
+/// others must not overflow either.
+pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {
+    shape
+        .iter()
+        .filter(|&&size| size != 0)
+        .try_fold(dtype.bytes(), |bytes, &size| bytes.checked_mul(size))
+        .is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
 fn row_major(shape: &Dims) -> Dims {

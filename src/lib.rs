@@ -36,7 +36,7 @@
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
 //! | [`error`] | what can go wrong, by family |
 //!
-//! The feature `data` adds data sets, `serde` traces and snapshots as text, `lab` the lab, `cuda` NVIDIA GPUs, and
+//! The feature `data` adds data sets, `serde` traces, snapshots and ops as text, `lab` the lab, `cuda` NVIDIA GPUs, and
 //! `cli`, a default, the program.
 //!
 //! # Errors

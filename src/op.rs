@@ -131,6 +131,12 @@ pub trait Operation: fmt::Debug + Send + 'static {
     /// A short name, for events, traces and error messages.
     fn name(&self) -> &str;
 
+    /// The op's attributes as text (JSON for the crate's ops), for recordings: with its name, all that is needed to make
+    /// it again. `None` (the default): a recording of it can be replayed by size and cost, but not executed.
+    fn attributes(&self) -> Option<String> {
+        None
+    }
+
     /// The layouts of the outputs, and where each gets its storage from.
     ///
     /// # Errors

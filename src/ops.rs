@@ -2,7 +2,8 @@
 //!
 //! Each op, or small family of ops, is a module with all there is to know about it: inputs, outputs and formula, work,
 //! kernels for each device, gradient, method on [`Tensor`], and samples for tests. The registry below has one line per
-//! module; there is no other list of ops. Your own ops are [`Op::Custom`].
+//! module; there is no other list of ops. Your own ops are [`Op::Custom`]. With the feature `serde`, an op becomes text
+//! by [`Operation::attributes`], and a `Library` makes it from that again.
 //!
 //! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise, and of any rank: but an op on
 //! tensors that are not contiguous goes through them in up to [`MAX_RANK`](crate::MAX_RANK) loops.
@@ -27,6 +28,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+#[cfg(feature = "serde")]
+mod attributes;
 mod batch_norm;
 mod check;
 mod conv2d;
@@ -37,6 +40,8 @@ mod elementwise;
 mod gradient;
 mod index;
 mod layer_norm;
+#[cfg(feature = "serde")]
+mod library;
 mod matmul;
 mod pool;
 mod random;
@@ -53,6 +58,8 @@ pub use batch_norm::{BatchNormOutput, BatchNormParameters};
 pub use custom::{CudaKernel, Custom, CustomOp};
 pub(crate) use gradient::Log;
 pub use gradient::{Gradient, InputGradients, Recorded};
+#[cfg(feature = "serde")]
+pub use library::{Library, LoadOpError, NameTakenError};
 pub use pool::Pool2d;
 pub use random::Distribution;
 pub use reduce::Reduction;
@@ -101,6 +108,27 @@ macro_rules! registry {
                 }
             }
 
+            /// Its attributes as text.
+            fn text(&self) -> Option<String> {
+                match self {
+                    $($(
+                        #[cfg(feature = "serde")]
+                        Self::$op(op) => Some(attributes::text(op)),
+                    )*)*
+                    Self::Custom(op) => op.attributes(),
+                    #[cfg(not(feature = "serde"))]
+                    _ => None,
+                }
+            }
+
+            /// A loader for each name.
+            #[cfg(feature = "serde")]
+            fn loaders() -> Vec<(String, library::Load)> {
+                let mut all = Vec::new();
+                $($(all.extend(<$op as Registered>::each().into_iter().map(library::loader));)*)*
+                all
+            }
+
             /// One op of each name.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
@@ -141,6 +169,10 @@ registry! {
 impl Operation for Op {
     fn name(&self) -> &str {
         self.definition().name()
+    }
+
+    fn attributes(&self) -> Option<String> {
+        self.text()
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {

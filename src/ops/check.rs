@@ -1,7 +1,7 @@
 //! Checks of inputs. Every message says what was found and what was expected.
 
 use crate::device::walk::Walk;
-use crate::layout::{DType, Dims, Layout, MAX_RANK};
+use crate::layout::{self, DType, Dims, Layout, MAX_RANK};
 
 /// What is wrong with the inputs, as a message.
 pub(super) type Fault = String;
@@ -86,15 +86,13 @@ pub(super) fn number(value: f32, what: &str, low: f32) -> Result<(), Fault> {
     }
 }
 
-/// Fails if the size in bytes of a packed tensor overflows `isize`. Dimensions of size 0 are left out, since the
-/// strides of the others must not overflow either.
+/// Fails if the size in bytes of a packed tensor, or a stride of it, overflows `isize`.
 pub(super) fn countable(dtype: DType, shape: &Dims) -> Result<(), Fault> {
-    let fits = shape
-        .iter()
-        .filter(|&&size| size != 0)
-        .try_fold(dtype.bytes(), |bytes, &size| bytes.checked_mul(size))
-        .is_some_and(|bytes| isize::try_from(bytes).is_ok());
-    if fits { Ok(()) } else { Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX)) }
+    if layout::countable(dtype, shape) {
+        Ok(())
+    } else {
+        Err(format!("{dtype}{shape} is more than {} bytes", isize::MAX))
+    }
 }
 
 /// The layout of a fresh output, unless it is too large.

@@ -24,8 +24,16 @@ use std::sync::Arc;
 /// The same input bits must give the same output bits, whatever was in the outputs and the workspace before, and with
 /// any number of threads. This makes eviction and rematerialization invisible.
 pub trait CustomOp: Any + fmt::Debug + Send + Sync {
-    /// Its name in events, recordings, cost models and messages. Ops that do different work need different names.
+    /// Its name in events, recordings, cost models and messages. Ops that do different work need different names, and
+    /// none of those of the crate's ops.
     fn name(&self) -> &str;
+
+    /// Its attributes as text, in words of your own, for recordings: all that its name does not say. Register a reader
+    /// of them with `ops::Library` to execute what was recorded. Default: none, so that a recording of it can be
+    /// replayed by size and cost, but is executed only by a reader that needs no attributes.
+    fn attributes(&self) -> Option<String> {
+        None
+    }
 
     /// Layouts of the outputs, contiguous and with offset 0, for these contiguous inputs.
     ///
@@ -123,6 +131,13 @@ pub struct Custom(Arc<dyn CustomOp>);
 impl<C: CustomOp> From<C> for Op {
     fn from(op: C) -> Self {
         Self::Custom(Custom(Arc::new(op)))
+    }
+}
+
+impl Custom {
+    /// See [`CustomOp::attributes`].
+    pub(super) fn attributes(&self) -> Option<String> {
+        self.0.attributes()
     }
 }
 

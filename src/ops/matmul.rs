@@ -20,6 +20,7 @@ use smallvec::smallvec;
 /// Leading dimensions broadcast. A transposed operand is a view ([`Permute`](super::Permute)), so that this op covers
 /// products with transposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MatMul;
 
 impl Tensor {

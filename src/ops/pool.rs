@@ -19,6 +19,8 @@ use crate::layout::Layout;
 /// Windows of a pooling op, height first. Padding holds no elements: it is never the maximum and does not count in an
 /// average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pool2d {
     /// Window size.
     pub kernel: [usize; 2],

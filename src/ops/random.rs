@@ -16,25 +16,32 @@ use crate::op::{OpError, Outputs};
 
 /// A distribution of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum Distribution {
     /// Uniform in `[low, high)`.
     Uniform {
         /// Smallest value.
+        #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         low: f32,
         /// Above all values.
+        #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         high: f32,
     },
     /// Gaussian.
     Normal {
         /// Mean.
+        #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         mean: f32,
         /// Standard deviation.
+        #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         std: f32,
     },
     /// 1 with probability `p`, else 0.
     Bernoulli {
         /// Probability of a 1.
+        #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
         p: f32,
     },
 }
@@ -42,6 +49,8 @@ pub enum Distribution {
 /// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are part of the op, so
 /// running it again draws the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Random {
     /// The distribution.
     pub distribution: Distribution,

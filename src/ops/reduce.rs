@@ -21,6 +21,8 @@ type List = SmallVec<[usize; MAX_RANK]>;
 
 /// How elements are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Reduction {
     /// Sum.
@@ -33,6 +35,8 @@ pub enum Reduction {
 
 /// `(x) -> (y)`: reduces `x` along `axes`. These have size 1 in the result if `keep_dims`, and are removed otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reduce {
     /// Sum, mean or maximum.
     pub kind: Reduction,

@@ -16,12 +16,17 @@ use crate::op::Outputs;
 /// `(param, velocity, grad) -> (param, velocity)`, both in place:
 /// `v = momentum * v + grad + weight_decay * p; p -= lr * v`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct SgdMomentum {
     /// Learning rate.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub lr: f32,
     /// Factor of the old velocity.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub momentum: f32,
     /// Factor of the L2 penalty's gradient.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
 }
 

@@ -22,10 +22,12 @@ use smallvec::smallvec;
 
 /// `(x) -> (y)`, of the same shape: `y = e^x / sum e^x` along the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Softmax;
 
 /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`] with output `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SoftmaxGrad;
 
 impl Tensor {

@@ -337,3 +337,10 @@ fn nothing_panics_whatever_the_inputs() {
     }
     assert_eq!(accepted.len(), ops.len(), "only these were accepted: {accepted:?}");
 }
+
+#[test]
+fn ops_have_attributes_where_they_can_be_text() {
+    for op in samples::each() {
+        assert_eq!(op.attributes().is_some(), cfg!(feature = "serde"), "{op:?}");
+    }
+}

@@ -22,6 +22,7 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// With `mean` and `inv_std` of `x`, it is the gradient of [`BatchNorm`](super::BatchNorm); but they are inputs like any
 /// other, with gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BatchNormGrad;
 
 impl Definition for BatchNormGrad {

@@ -21,8 +21,11 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 /// `y = (x - running_mean) / sqrt(running_var + eps) * gamma + beta`, channel by channel. The running statistics are
 /// constants to the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BatchNormInfer {
     /// Added to the variance.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 

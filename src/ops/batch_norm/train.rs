@@ -27,10 +27,14 @@ use crate::device::cuda::{Gpu, Libraries, Scratch};
 ///
 /// Nothing is updated in place, so running it again is harmless. The running statistics are constants to the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BatchNorm {
     /// Weight of this batch in the running statistics.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub momentum: f32,
     /// Added to the variance.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub eps: f32,
 }
 

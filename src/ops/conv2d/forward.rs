@@ -16,6 +16,8 @@ use smallvec::smallvec;
 ///
 /// Stride and zero padding are height first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2d {
     /// Step between windows.
     pub stride: [usize; 2],

@@ -12,6 +12,8 @@ use smallvec::smallvec;
 /// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`: the gradient of `x` in [`Conv2d`],
 /// `dx[n][c][p] = sum of dy[n][o][q] * weight[o][c][p + padding - q * stride]` over `o` and the windows `q` around `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2dGradInput {
     /// The convolution.
     pub conv: Conv2d,

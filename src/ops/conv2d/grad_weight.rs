@@ -12,6 +12,8 @@ use smallvec::smallvec;
 /// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c, kh, kw])`: the gradient of `weight` in [`Conv2d`],
 /// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q * stride - padding + k]` over images `n` and windows `q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Conv2dGradWeight {
     /// The convolution.
     pub conv: Conv2d,

@@ -13,6 +13,8 @@ use smallvec::SmallVec;
 
 /// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All must be contiguous, and of the same dtype, whichever it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Concat {
     /// Which dimension.
     pub axis: usize,

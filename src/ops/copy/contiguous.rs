@@ -10,6 +10,7 @@ use crate::ops::{Op, Tensor};
 
 /// `(x) -> (y)`: the same elements, packed. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Contiguous;
 
 impl Tensor {

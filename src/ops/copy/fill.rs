@@ -10,10 +10,13 @@ use crate::ops::{FLOAT, Op};
 
 /// `() -> (y)`: all elements are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Fill {
     /// Shape of the result.
     pub shape: Dims,
     /// The value.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub value: f32,
 }
 

@@ -12,6 +12,8 @@ use crate::ops::{FLOAT, Op, Tensor};
 
 /// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous, of any dtype; of a bool, zero is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Pad {
     /// Which dimension.
     pub axis: usize,

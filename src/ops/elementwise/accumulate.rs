@@ -10,6 +10,7 @@ use crate::ops::{FLOAT, Op};
 
 /// `(acc, x) -> (acc)`, in place: `acc += x`. Both have the same shape; `x` may have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Accumulate;
 
 impl Definition for Accumulate {

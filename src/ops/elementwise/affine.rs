@@ -11,10 +11,14 @@ use crate::ops::{Op, Tensor};
 
 /// `(x) -> (x * scale + shift)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Affine {
     /// Factor.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub scale: f32,
     /// Summand.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub shift: f32,
 }
 

@@ -27,6 +27,8 @@ macro_rules! binary {
     )*) => {
         /// `(a, b) -> (y)`: an elementwise function of two tensors, with broadcasting.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
         #[non_exhaustive]
         pub enum Binary {
             $($(#[$doc])* $function,)*

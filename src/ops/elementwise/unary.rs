@@ -26,6 +26,8 @@ macro_rules! unary {
     )*) => {
         /// `(x) -> (y)`: an elementwise function.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
         #[non_exhaustive]
         pub enum Unary {
             $($(#[$doc])* $function,)*

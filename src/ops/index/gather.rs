@@ -13,6 +13,8 @@ use crate::ops::{FLOAT, Op, Tensor};
 /// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both must be contiguous. The run fails if an index
 /// is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Gather {
     /// Which dimension.
     pub axis: usize,

@@ -13,6 +13,8 @@ use crate::ops::{FLOAT, Op, Tensor};
 /// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in the order of `index`.
 /// Both must be contiguous. The run fails if an index is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct ScatterAdd {
     /// Which dimension.
     pub axis: usize,

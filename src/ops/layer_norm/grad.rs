@@ -22,6 +22,7 @@ use super::cuda;
 /// With `mean` and `inv_std` of `x`, it is the gradient of [`LayerNorm`](super::LayerNorm); but they are inputs like any
 /// other, with gradients of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LayerNormGrad;
 
 impl Definition for LayerNormGrad {

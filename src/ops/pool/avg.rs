@@ -12,6 +12,7 @@ use crate::ops::{FLOAT, Op, Tensor};
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with
 /// `h' = (h + 2 * padding - kernel) / stride + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AvgPool2d(
     /// The windows.
     pub Pool2d,
@@ -20,6 +21,8 @@ pub struct AvgPool2d(
 /// `(dy [n, c, h', w']) -> (dx [n, c, h, w])`: the gradient of [`AvgPool2d`]. Each element of `dy` is shared equally
 /// among the elements of its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct AvgPool2dGrad {
     /// The pooling.
     pub pool: Pool2d,

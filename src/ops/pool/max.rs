@@ -13,6 +13,7 @@ use crate::ops::{FLOAT, Op, Tensor};
 /// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is its index in the image,
 /// `h * width + w`. Of equal elements, the first is taken; NaN counts as the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MaxPool2d(
     /// The windows.
     pub Pool2d,

@@ -15,6 +15,8 @@ use crate::ops::{FLOAT, Op, Tensor};
 /// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
 /// its own window is not allowed, and its effect differs between devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MaxPool2dGrad {
     /// The pooling.
     pub pool: Pool2d,
@@ -28,6 +30,8 @@ pub struct MaxPool2dGrad {
 ///
 /// It is the gradient of [`MaxPool2dGrad`] with respect to `dy`; its own, with respect to `x`, is [`MaxPool2dGrad`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MaxPool2dPick {
     /// The pooling.
     pub pool: Pool2d,

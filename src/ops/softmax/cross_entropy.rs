@@ -17,11 +17,13 @@ use super::cuda;
 /// `-log_probs[i, labels[i]]`, where `log_probs = logits - ln sum e^logits` along the last dimension. Labels are in
 /// `0..c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CrossEntropy;
 
 /// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: the gradient
 /// `(e^log_probs - [j == labels[i]]) dloss / n` of a [`CrossEntropy`] with second output `log_probs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CrossEntropyGrad;
 
 impl Tensor {

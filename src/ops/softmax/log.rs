@@ -15,10 +15,12 @@ use super::cuda;
 
 /// `(x) -> (y)`, of the same shape: `y = x - ln sum e^x` along the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LogSoftmax;
 
 /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = dy - e^y sum dy` of a [`LogSoftmax`] with output `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LogSoftmaxGrad;
 
 impl Tensor {

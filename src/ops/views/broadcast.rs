@@ -10,6 +10,8 @@ use crate::ops::{FLOAT, Op, Tensor, dims};
 
 /// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Broadcast {
     /// New shape.
     pub shape: Dims,

@@ -10,6 +10,8 @@ use crate::ops::{FLOAT, Op, Tensor, dims};
 
 /// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Permute {
     /// Order of dimensions.
     pub axes: Dims,

@@ -10,6 +10,8 @@ use crate::ops::{FLOAT, Op, Tensor, dims};
 
 /// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous; any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reshape {
     /// New shape.
     pub shape: Dims,

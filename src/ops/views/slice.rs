@@ -11,6 +11,8 @@ use std::ops::{Bound, RangeBounds};
 
 /// `(x) -> (view)`: entries `start..start + len` along `axis`. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Slice {
     /// Which dimension.
     pub axis: usize,

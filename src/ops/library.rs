@@ -1,0 +1,174 @@
+//! Ops by name, for recordings that are executed.
+
+#[cfg(test)]
+mod tests;
+
+use super::attributes::parse;
+use super::check::Fault;
+use super::definition::Registered;
+use super::{CustomOp, Op};
+use crate::op::Operation as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+
+/// Makes an op of one name from its attributes.
+pub(super) type Load = Arc<dyn Fn(Option<&str>) -> Result<Op, Fault> + Send + Sync>;
+
+/// Ops by name: makes them from what a recording says of them. It knows the crate's ops, and your own once they are
+/// [registered](Self::register).
+///
+/// ```
+/// use remat::op::Operation;
+/// use remat::ops::{Library, Op, Slice};
+///
+/// let part = Op::from(Slice { axis: 1, start: 2, len: 3 });
+/// let attributes = part.attributes().expect("an op of the crate has attributes");
+/// assert_eq!(attributes, r#"{"axis":1,"start":2,"len":3}"#);
+///
+/// let library = Library::default();
+/// assert_eq!(library.op("slice", Some(&attributes))?, part);
+/// # Ok::<(), remat::ops::LoadOpError>(())
+/// ```
+#[derive(Clone)]
+pub struct Library {
+    loads: BTreeMap<String, Load>,
+}
+
+/// The crate's ops.
+impl Default for Library {
+    fn default() -> Self {
+        Self { loads: Op::loaders().into_iter().collect() }
+    }
+}
+
+/// Lists the names.
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.loads.keys()).finish()
+    }
+}
+
+impl Library {
+    /// Adds your own ops of name `name`: `load` makes one from its [attributes](CustomOp::attributes). It is given
+    /// `None` if there were none.
+    ///
+    /// ```
+    /// use remat::ops::Library;
+    /// # use remat::{Layout, device::{DeviceError, cpu}, ops::CustomOp};
+    /// #[derive(Debug)]
+    /// struct Swish {
+    ///     beta: f32,
+    /// }
+    ///
+    /// impl CustomOp for Swish {
+    ///     fn name(&self) -> &str {
+    ///         "swish"
+    ///     }
+    ///
+    ///     fn attributes(&self) -> Option<String> {
+    ///         Some(self.beta.to_string())
+    ///     }
+    ///     // ..
+    /// #   fn infer(&self, inputs: &[Layout]) -> Result<Vec<Layout>, String> { Ok(inputs.to_vec()) }
+    /// #   fn cpu(&self, _operands: cpu::Operands<'_>) -> Result<(), DeviceError> { Ok(()) }
+    /// }
+    ///
+    /// let mut library = Library::default();
+    /// library.register("swish", |attributes| {
+    ///     let beta = attributes.ok_or("no beta")?.parse().map_err(|e| format!("beta: {e}"))?;
+    ///     Ok(Swish { beta })
+    /// })?;
+    /// assert_eq!(library.op("swish", Some("1.5"))?, Swish { beta: 1.5 }.into());
+    ///
+    /// let error = library.op("swish", Some("much")).unwrap_err();
+    /// assert_eq!(error.to_string(), "swish: beta: invalid float literal");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there are ops of that name already, such as one of the crate.
+    pub fn register<C: CustomOp>(
+        &mut self,
+        name: impl Into<String>,
+        load: impl Fn(Option<&str>) -> Result<C, String> + Send + Sync + 'static,
+    ) -> Result<(), NameTakenError> {
+        match self.loads.entry(name.into()) {
+            Entry::Vacant(free) => {
+                free.insert(Arc::new(move |attributes| load(attributes).map(Op::from)));
+                Ok(())
+            }
+            Entry::Occupied(taken) => Err(NameTakenError { name: taken.key().clone() }),
+        }
+    }
+
+    /// The op of name `name` with these [attributes](crate::op::Operation::attributes).
+    ///
+    /// # Errors
+    /// If there is no op of that name, or the attributes do not fit it.
+    pub fn op(&self, name: &str, attributes: Option<&str>) -> Result<Op, LoadOpError> {
+        let Some(load) = self.loads.get(name) else {
+            return Err(LoadOpError::Unknown { name: name.to_owned() });
+        };
+        let unfit = |message| LoadOpError::Attributes { name: name.to_owned(), message };
+        let op = load(attributes).map_err(unfit)?;
+        if op.name() == name {
+            Ok(op)
+        } else {
+            Err(unfit(format!(
+                "the op that is registered by this name calls itself `{}`",
+                op.name()
+            )))
+        }
+    }
+}
+
+/// How to make ops like this one.
+pub(super) fn loader<O>(like: O) -> (String, Load)
+where
+    O: Registered + Clone + Serialize + DeserializeOwned + Into<Op> + Send + Sync + 'static,
+{
+    let name = like.name().to_owned();
+    let load = move |attributes: Option<&str>| match attributes {
+        Some(attributes) => match parse(&like, attributes) {
+            Ok(op) => Ok(op.into()),
+            Err(fault) => Err(format!("its attributes do not fit: {fault}")),
+        },
+        None => {
+            Err("recorded without its attributes, as by a build without the feature `serde`"
+                .to_owned())
+        }
+    };
+    (name, Arc::new(load))
+}
+
+/// Why an op cannot be made from its name and attributes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadOpError {
+    /// The library knows no op of this name.
+    #[error("no op is called `{name}`: register it with Library::register before loading")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The attributes do not fit the op, or it needs some and there are none.
+    #[error("{name}: {message}")]
+    Attributes {
+        /// Name of the op.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// A name under which ops cannot be registered, because others are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an op is called `{name}` already: give yours another name")]
+pub struct NameTakenError {
+    /// The name.
+    pub name: String,
+}
