@@ -301,7 +301,7 @@ impl Draw {
     }
 
     /// A size, mostly absurd.
-    pub(crate) fn absurd_size(&mut self) -> usize {
+    pub(super) fn absurd_size(&mut self) -> usize {
         let top = [6, 8, ABSURD.len()][self.below(3)];
         ABSURD[self.below(top)]
     }
@@ -317,7 +317,7 @@ impl Draw {
     }
 
     /// An absurd shape.
-    pub(crate) fn absurd_dims(&mut self) -> Dims {
+    pub(super) fn absurd_dims(&mut self) -> Dims {
         let rank = [1, 2, 4, 4, 4, MAX_RANK, self.below(MAX_RANK + 4)][self.below(7)];
         Dims::new(&(0..rank).map(|_| self.absurd_size()).collect::<Vec<_>>())
     }
