@@ -3,6 +3,7 @@
 //! Results go to stdout, all else to stderr.
 
 mod args;
+mod chosen_budget;
 mod completions;
 mod devices;
 mod failure;
@@ -20,7 +21,6 @@ mod matrix;
 mod model;
 mod named;
 mod output;
-mod plan;
 mod progress;
 mod recording;
 mod rehearsal;

@@ -31,13 +31,13 @@ mod update_all;
 pub use settings::{Dead, RecomputeLimit, Settings};
 pub use stats::Stats;
 pub use tell::Listener;
-pub use update_all::Issue;
+pub use update_all::{Issue, Issued};
 
 use crate::cost::CostModel;
 use crate::device::Device;
 use crate::error::{Error, HandleError};
 use crate::evict::Evictor;
-use crate::graph::{Graph, PathKey, Residence, StorageKey, TensorInfo, TensorKey};
+use crate::graph::{Future, Graph, PathKey, Residence, StorageKey, TensorInfo, TensorKey};
 use crate::layout::Layout;
 use crate::memory::Arena;
 use crate::store::Store;
@@ -197,6 +197,11 @@ impl<D: Device> Engine<D> {
     #[must_use]
     pub const fn graph(&self) -> &Graph {
         &self.store.graph
+    }
+
+    /// What waiting commands will do, for who admits them.
+    pub(crate) const fn future_mut(&mut self) -> &mut Future {
+        &mut self.store.graph.future
     }
 
     /// Where everything is, to look at; `None` where bytes are only counted.

@@ -15,6 +15,10 @@
 
 mod check;
 mod edges;
+mod future;
+
+pub use future::Future;
+pub(crate) use future::Root;
 
 use crate::layout::Layout;
 use crate::memory::Held;
@@ -134,6 +138,7 @@ pub struct Graph {
     pub(crate) tensors: SlotMap<TensorKey, TensorInfo>,
     pub(crate) storages: SlotMap<StorageKey, Storage>,
     pub(crate) paths: SlotMap<PathKey, ComputePath>,
+    pub(crate) future: Future,
     /// Paths ever added.
     sequence: u64,
 }
@@ -167,6 +172,12 @@ impl Graph {
     #[must_use]
     pub fn path(&self, key: PathKey) -> &ComputePath {
         &self.paths[key]
+    }
+
+    /// What waiting commands will do, as far as they are admitted.
+    #[must_use]
+    pub const fn future(&self) -> &Future {
+        &self.future
     }
 
     /// All storages, in no particular order.

@@ -32,6 +32,7 @@
 //! | [`event`] | what happens in it, for every [`Listener`] |
 //! | [`evict`] | what to evict: `dtr-eq` (default), `dtr`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
+//! | [`program`] | the command language: what a runtime is sent, a recording has, and the lab replays |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
 //! | [`error`] | what can go wrong, by family |
@@ -61,6 +62,7 @@ pub mod evict;
 pub mod graph;
 mod guard;
 mod host;
+mod id;
 mod interpreter;
 #[cfg(feature = "lab")]
 pub mod lab;
@@ -70,9 +72,11 @@ pub mod nn;
 pub mod op;
 pub mod ops;
 pub mod optim;
+pub mod program;
 mod rng;
 mod runtime;
 mod store;
+mod sync;
 pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};

@@ -11,6 +11,8 @@ pub use smallvec::{SmallVec, smallvec};
 
 /// The outputs of an op: all of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Outputs {
     /// Storages of their own, packed in row-major order: the layouts must be contiguous with offset 0. An op without
     /// any is run once, for what it does elsewhere.
@@ -31,6 +33,8 @@ pub enum Outputs {
 
 /// How an op looks at an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Look {
     /// Position in the input list.
     pub input: usize,
@@ -97,6 +101,15 @@ impl Outputs {
             Self::Fresh(layouts) => Some((0, layouts)),
             Self::Views(_) => None,
             Self::Updates { targets, fresh } => Some((*targets, fresh)),
+        }
+    }
+
+    /// The views; none if the outputs are of another kind.
+    #[must_use]
+    pub fn views(&self) -> &[Look] {
+        match self {
+            Self::Views(looks) => looks,
+            _ => &[],
         }
     }
 

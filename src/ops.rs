@@ -63,7 +63,7 @@ pub use library::{Library, LoadOpError, NameTakenError};
 pub use pool::Pool2d;
 pub use random::Distribution;
 pub use reduce::Reduction;
-pub(crate) use tensor::{Home, Ids, Runs, dims};
+pub(crate) use tensor::{Home, Runs, dims};
 pub use tensor::{Tensor, Tensors};
 
 use crate::device::{DeviceError, cpu};

@@ -27,6 +27,7 @@
 
 use crate::autograd::{Gradients, Tape};
 use crate::error::Error;
+use crate::id::TensorId;
 use crate::nn::{Module, parameters};
 use crate::op::OpError;
 use crate::ops::{SgdMomentum, Tensor};
@@ -81,7 +82,7 @@ impl Sgd {
         module: &mut dyn Module,
     ) -> Result<(), Error> {
         let runtime = tape.runtime().clone();
-        let mut targets: FxHashMap<u64, (String, &mut Tensor)> = FxHashMap::default();
+        let mut targets: FxHashMap<TensorId, (String, &mut Tensor)> = FxHashMap::default();
         for (name, parameter) in distinct(module)? {
             if let Some((other, _)) = targets.get(&parameter.id()) {
                 let message = format!(

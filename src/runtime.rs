@@ -5,8 +5,6 @@
 //! that do not fit are an error at once.
 
 mod builder;
-mod command;
-mod control;
 mod create;
 mod inspect;
 mod pending;
@@ -14,8 +12,6 @@ mod settings;
 mod update;
 
 pub use builder::{Builder, CostModelChoice, PolicyChoice};
-pub(crate) use command::{Call, Change, Command, Consumed, Description, Message};
-pub(crate) use control::Control;
 pub use pending::Pending;
 pub use update::Update;
 
@@ -23,17 +19,18 @@ use crate::engine::Stats;
 use crate::error::{Error, HandleError};
 use crate::guard::inferred;
 use crate::host::HostTensor;
+use crate::interpreter::{Control, Message, Question, What};
 use crate::layout::Layout;
 use crate::op::{Operation, Outputs, check_outputs};
-use crate::ops::{Home, Ids, Log, Op, Runs, Tensor, Tensors};
-use crossbeam_channel::{Receiver, Sender};
+use crate::ops::{Home, Log, Op, Runs, Tensor, Tensors};
+use crate::program::{Apply, Command, Consumed, Ids, TensorId};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::channel::{Receiver, Sender};
+use crate::sync::thread::JoinHandle;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::convert::Infallible;
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
 /// Most commands that wait for the worker. A caller that is further ahead blocks.
 const QUEUE: usize = 1024;
@@ -140,8 +137,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
 
     fn upload(&self, host: Arc<H>, leaf: bool) -> Result<Tensor, Error> {
         let tensor = self.shared.new_tensor((self.shared.layout_of)(&host));
-        self.shared.control.take_off(tensor.layout().bytes())?;
-        self.shared.send(Command::Put { id: tensor.id(), host, leaf })?;
+        let bytes = tensor.layout().bytes();
+        self.shared.control.take_off(bytes);
+        self.shared.command(Command::Put { tensor: tensor.id(), host, leaf })?;
+        // Only now, for the worker to know of it: it waits for what is to come, if it looks ahead.
+        self.shared.control.await_landing(bytes)?;
         Ok(tensor)
     }
 
@@ -180,13 +180,13 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If the tensor belongs to another runtime.
     pub fn drop_now(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "drop")?;
-        self.shared.send(Command::Drop { id })
+        self.shared.command(Command::Drop(id))
     }
 
     /// Cancels regenerations for the commands sent so far. Before the next op runs again, the command that needs it
     /// fails with [`RegenerationError::Cancelled`](crate::error::RegenerationError::Cancelled), and so do the commands
     /// after it that would have to regenerate something. Everything else stays as it is, and commands sent from now on
-    /// are not affected. Call it from any thread, for example from a Ctrl-C handler.
+    /// are not affected. Apply it from any thread, for example from a Ctrl-C handler.
     pub fn cancel(&self) {
         self.shared.control.cancel();
     }
@@ -203,7 +203,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync` reports that.
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
-        self.shared.send(Command::Commit { id })
+        self.shared.command(Command::Commit(id))
     }
 
     /// Names a tensor in out-of-memory errors and in events.
@@ -212,7 +212,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If the tensor belongs to another runtime.
     pub fn label(&self, tensor: &Tensor, label: impl Into<String>) -> Result<(), Error> {
         let id = self.shared.own(tensor, "label")?;
-        self.shared.send(Command::Label { id, label: label.into() })
+        self.shared.command(Command::Label { tensor: id, label: label.into() })
     }
 
     /// Marks the end of a step of the training loop. A tensor that was computed from a value of an earlier step becomes
@@ -221,12 +221,12 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn step(&self) -> Result<(), Error> {
-        self.shared.send(Command::Step)
+        self.shared.command(Command::Step)
     }
 
     /// Makes all [`Runtime::replace`] so far final.
     pub(crate) fn confirm(&self) -> Result<(), Error> {
-        self.shared.send(Command::Confirm)
+        self.shared.command(Command::Confirm)
     }
 
     /// Waits until all commands sent so far are done.
@@ -234,7 +234,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// The first failure that was not reported before.
     pub fn sync(&self) -> Result<(), Error> {
-        self.shared.ask(|reply| Command::Sync { reply })?.wait()
+        self.shared.ask(|reply| Question::Sync { reply })?.wait()
     }
 
     /// The counters, after all commands sent so far.
@@ -250,7 +250,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn stats_later(&self) -> Result<Pending<Stats>, Error> {
-        self.shared.ask(|reply| Command::Stats { reply })
+        self.shared.ask(|reply| Question::Stats { reply })
     }
 
     /// Ends the recording and writes out the rest of it. Otherwise it ends when the runtime is dropped, and errors are
@@ -259,7 +259,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If it could not be written.
     pub fn finish_recording(&self) -> Result<(), Error> {
-        self.shared.ask(|reply| Command::FinishRecording { reply })?.wait()
+        self.shared.ask(|reply| Question::FinishRecording { reply })?.wait()
     }
 
     /// Key and counter for the next random op: the runtime's seed, and a number that was not used before.
@@ -277,7 +277,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         let recorded =
             log.and_then(|log| Some((log, (&op as &dyn Any).downcast_ref::<Op>()?.clone())));
         let (call, mut made) = self.call(op, inputs, Consumed::default(), outputs);
-        self.send(Command::Apply(call))?;
+        self.command(Command::Apply(call))?;
         if let Some((log, op)) = recorded {
             log.record(&op, inputs, &mut made)?;
         }
@@ -285,8 +285,8 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     }
 
     fn get_later(&self, tensor: &Tensor) -> Result<Pending<H>, Error> {
-        let id = self.own(tensor, "get")?;
-        self.ask(|reply| Command::Get { id, reply })
+        let tensor = self.own(tensor, "get")?;
+        self.ask(|reply| Question::Get { tensor, reply })
     }
 
     /// The outputs of `op`, from the layouts of its inputs.
@@ -311,10 +311,10 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         inputs: &[&Tensor],
         consumed: Consumed,
         outputs: Outputs,
-    ) -> (Call<O>, Tensors) {
-        let ids = new_ids(outputs.len());
+    ) -> (Apply<O>, Tensors) {
+        let first = new_ids(outputs.len());
         let mut made = Tensors::new();
-        for (output, id) in ids.clone().enumerate() {
+        for (output, id) in first.and_next(outputs.len()).enumerate() {
             let layout = outputs.layout(output, |input| *inputs[input].layout());
             made.push(Tensor::new(id, layout, Arc::clone(&self.home)));
         }
@@ -322,14 +322,14 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         for input in inputs {
             read.push(input.id());
         }
-        (Call { op, inputs: read, consumed, outputs, made: ids }, made)
+        (Apply { op, inputs: read, consumed, outputs, made: first }, made)
     }
 
     fn new_tensor(&self, layout: Layout) -> Tensor {
-        Tensor::new(new_ids(1).start, layout, Arc::clone(&self.home))
+        Tensor::new(new_ids(1), layout, Arc::clone(&self.home))
     }
 
-    fn own(&self, tensor: &Tensor, what: &str) -> Result<u64, Error> {
+    fn own(&self, tensor: &Tensor, what: &str) -> Result<TensorId, Error> {
         if tensor.runtime() == self.home.number() {
             Ok(tensor.id())
         } else {
@@ -340,22 +340,27 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     /// Sends a command, with the handles that were dropped since the last one. Commands that use them were sent before
     /// they were dropped, so the order is right.
     #[inline(always)] // As above.
-    fn send(&self, command: Command<O, H>) -> Result<(), Error> {
+    fn send(&self, what: What<O, H>) -> Result<(), Error> {
         let deleted = self.home.take();
         let sender = self.sender.as_ref().expect("there until dropped");
         self.control.will_send();
-        sender.send(Message { deleted, command }).map_err(|_| self.control.stopped())
+        sender.send(Message { deleted, what }).map_err(|_| self.control.stopped())
+    }
+
+    #[inline(always)]
+    fn command(&self, command: Command<O, H>) -> Result<(), Error> {
+        self.send(What::Do(command))
     }
 
     fn ask<R>(
         &self,
-        command: impl FnOnce(Sender<Result<R, Error>>) -> Command<O, H>,
+        question: impl FnOnce(Sender<Result<R, Error>>) -> Question<H>,
     ) -> Result<Pending<R>, Error> {
-        let (reply, answer) = crossbeam_channel::bounded(1);
+        let (reply, answer) = crate::sync::channel::bounded(1);
         let Self { ended, control, .. } = self;
         // Before the command is sent, so that the answer counts as awaited.
         let pending = Pending::new(answer, ended.clone(), Arc::clone(control));
-        self.send(command(reply))?;
+        self.send(What::Ask(question(reply)))?;
         Ok(pending)
     }
 
@@ -364,12 +369,11 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
     }
 }
 
-/// Numbers for so many tensors: unique in the process, so that a tape or gradients never mistake another runtime's
+/// The first of numbers for so many tensors: unique in the process, so that a tape or gradients never mistake another runtime's
 /// tensor.
-fn new_ids(count: usize) -> Range<u64> {
+fn new_ids(count: usize) -> TensorId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let first = NEXT.fetch_add(count as u64, Ordering::Relaxed);
-    first..first + count as u64
+    TensorId(NEXT.fetch_add(count as u64, Ordering::Relaxed))
 }
 
 impl Runs for Shared<Op, HostTensor> {

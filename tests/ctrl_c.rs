@@ -10,6 +10,9 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+/// How the line of a recording begins that ends a step.
+const STEP: &str = "\n{\"event\":\"did\",\"command\":\"step\",";
+
 fn files<'a>(trace: &'a Path, result: &'a Path) -> [&'a str; 4] {
     ["--record", trace.to_str().unwrap(), "--json", result.to_str().unwrap()]
 }
@@ -88,9 +91,9 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     left.sort();
     assert_eq!(left, ["result.json", "trace.jsonl"]);
     let text = std::fs::read_to_string(trace).unwrap();
-    assert_eq!(text.matches("\n{\"event\":\"step\",").count() as u64, steps);
+    assert_eq!(text.matches(STEP).count() as u64, steps);
     let last: Vec<&str> = text.lines().rev().take(2).collect();
-    assert!(last[0] == "{\"event\":\"end\"}" && last[1].starts_with("{\"event\":\"step\","));
+    assert!(last[0] == "{\"event\":\"end\"}" && last[1].starts_with(STEP.trim_start()));
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn a_second_ctrl_c_gives_the_step_up_and_a_third_ends_at_once() {
     run.press_ctrl_c();
     let (code, recording, said) = run.end();
     assert_eq!((code, said.as_str()), (Some(130), ""));
-    assert!(!recording.contains("{\"event\":\"step\""), "{recording}");
+    assert!(!recording.contains(STEP.trim_start()), "{recording}");
     assert_eq!(names(&folder), [""; 0], "nothing half-written is left");
 }
 
@@ -180,7 +183,7 @@ fn a_recording_has_the_steps_that_were_done_and_no_part_of_another() {
     let steps = report["steps"].as_u64().unwrap();
     assert!(steps >= 1);
     let recorded = std::fs::read_to_string(&trace).unwrap();
-    assert_eq!(recorded.matches("\n{\"event\":\"step\",").count() as u64, steps);
+    assert_eq!(recorded.matches(STEP).count() as u64, steps);
     let replayed = remat(&["simulate", trace.to_str().unwrap(), "--budget", "100%"]).output();
     let replayed = replayed.unwrap();
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));

@@ -9,13 +9,14 @@ use common::custom::Clip;
 use common::training::{Model, Shared, record};
 use remat::autograd::Tape;
 use remat::engine::Dead;
-use remat::lab::{
-    CostUnit, Costs, Grid, Instruction, Job, Made, OpInfo, Placement, Program, Replay, Row, Trace,
-    sweep,
-};
+use remat::lab::{CostUnit, Costs, Grid, Job, Placement, Replay, Row, Trace, sweep};
 use remat::nn::ResNet;
+use remat::op::Outputs;
+use remat::program::{
+    Apply, Command, Consumed, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
+};
 use remat::trace::JsonLines;
-use remat::{ByteSize, CostModelKind, PolicyKind, RecomputeLimit, Runtime};
+use remat::{ByteSize, CostModelKind, Dims, Layout, PolicyKind, RecomputeLimit, Runtime};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -222,11 +223,11 @@ fn arenas(replay: &Replay) -> [Replay; 2] {
 }
 
 /// Evictions that the program itself asks for.
-fn wishes(program: &Program) -> u64 {
-    program.instructions().iter().filter(|i| matches!(i, Instruction::Drop(_))).count() as u64
+fn wishes(program: &RecordedProgram) -> u64 {
+    program.commands().iter().filter(|c| matches!(c, Command::Drop(_))).count() as u64
 }
 
-fn evicts_nothing(replay: &Replay, program: &Program, what: &str) {
+fn evicts_nothing(replay: &Replay, program: &RecordedProgram, what: &str) {
     let outcome = replay.run(program).unwrap();
     assert!(outcome.stats.evictions <= wishes(program), "{what}: {:?}", outcome.stats);
     if wishes(program) == 0 {
@@ -289,7 +290,7 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
 }
 
 /// Random steps: values that were there before, uploads, ops, views, updates, wishes.
-fn random_program(seed: u64) -> Program {
+fn random_program(seed: u64) -> RecordedProgram {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut below = move |n: u64| {
         state ^= state << 13;
@@ -297,52 +298,84 @@ fn random_program(seed: u64) -> Program {
         state ^= state << 17;
         state % n
     };
-    let mut program = Program::new(CostUnit::Nanoseconds);
-    let (mut held, mut views) = (Vec::new(), Vec::new());
+    let mut program = RecordedProgram::default();
+    let (mut held, mut views): (Vec<TensorId>, Vec<TensorId>) = (Vec::new(), Vec::new());
+    // Tensor -> bytes of its storage that it looks at.
+    let mut spans: Vec<u64> = Vec::new();
     for _ in 0..20 + below(80) {
         let size = below(14);
         let bytes = 1 + below(16 << size);
         match below(10) {
-            0 => held.push(program.constant(bytes).unwrap()),
-            1 => held.push(program.put(bytes, 1.0).unwrap()),
+            kind @ (0 | 1) => {
+                let upload = RecordedValue::new(bytes, 1.0);
+                let host = if kind == 0 { RecordedValue::constant(bytes) } else { upload };
+                held.push(program.put(host).unwrap());
+                spans.push(bytes);
+            }
             2..=4 if held.len() > 4 => {
                 let gone = held.swap_remove(below(held.len() as u64) as usize);
-                program.del(gone).unwrap();
+                program.push(Command::Del(gone)).unwrap();
             }
             5 if held.len() > 4 && seed.is_multiple_of(4) => {
-                program.drop(held[below(held.len() as u64) as usize]).unwrap();
+                let wish = held[below(held.len() as u64) as usize];
+                program.push(Command::Drop(wish)).unwrap();
             }
             _ if held.is_empty() => {}
             kind => {
                 let inputs: Vec<_> =
                     (0..=below(3)).map(|_| held[below(held.len() as u64) as usize]).collect();
-                let made = match kind {
-                    6 => vec![Made::View { input: 0, bytes }],
+                let span = spans[inputs[0].index()];
+                let fresh = |bytes: &[u64]| {
+                    Outputs::fresh(bytes.iter().map(|&bytes| Layout::raw(bytes as usize)))
+                };
+                let mut consumed = Consumed::default();
+                let outputs = match kind {
+                    6 => {
+                        spans.push(bytes.min(span));
+                        Outputs::view(0, look(span, bytes))
+                    }
                     // A view may repeat elements, and is not updated then.
                     7 if !views.contains(&inputs[0]) => {
                         held.retain(|tensor| *tensor != inputs[0]);
-                        vec![Made::InPlace { input: 0, consumed: true }]
+                        spans.push(span);
+                        consumed.insert(0);
+                        Outputs::updates(1)
                     }
-                    8 => vec![Made::Fresh { bytes }, Made::Fresh { bytes: below(999) }],
-                    _ => vec![Made::Fresh { bytes }],
+                    8 => {
+                        let both = [bytes, below(999)];
+                        spans.extend(both);
+                        fresh(&both)
+                    }
+                    _ => {
+                        spans.push(bytes);
+                        fresh(&[bytes])
+                    }
                 };
                 let workspace = if below(4) == 0 { below(1 << 14) } else { 0 };
-                let info = OpInfo {
-                    name: "op",
-                    cost: 1.0,
-                    flops: None,
-                    workspace,
-                    rematerializable: below(9) > 0,
-                };
-                let outputs = program.apply(info, &inputs, &made).unwrap();
+                let rematerializable = below(9) > 0;
+                let op = RecordedOp { workspace, rematerializable, ..RecordedOp::new("op", 1.0) };
+                let made = program.next();
+                let inputs = inputs.into();
+                let call = Apply { op, inputs, consumed, outputs, made };
+                let outputs: Vec<TensorId> = call.outputs().collect();
+                program.push(Command::Apply(call)).unwrap();
                 if kind == 6 {
-                    views.extend(outputs.clone());
+                    views.extend(&outputs);
                 }
                 held.extend(outputs);
             }
         }
     }
     program
+}
+
+/// A view of so many bytes where there are `span`: what shows more repeats all there is.
+fn look(span: u64, bytes: u64) -> Layout {
+    let (span, bytes) = (span as usize, bytes as usize);
+    match bytes <= span || span == 0 {
+        true => Layout::raw(bytes.min(span)),
+        false => Layout::raw(span).broadcast_to(&Dims::new(&[bytes.div_ceil(span), span])).unwrap(),
+    }
 }
 
 #[test]
@@ -365,8 +398,7 @@ fn memory_over_time_ends_where_the_run_does() {
     let trace = small();
     let replay = replay(PolicyKind::Dtr, 72_580);
     let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
-    let (outcome, timeline) =
-        replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
+    let (outcome, timeline) = replay.run_with_timeline(&trace, unbudgeted, "small").unwrap();
     let most = timeline.samples.iter().map(|s| s.used).max().unwrap();
     assert!(most <= outcome.stats.peak_bytes && most > 60_000, "{}", ByteSize(most));
     let regenerated: u64 = timeline.samples.iter().map(|s| s.regenerated).sum();
@@ -376,69 +408,68 @@ fn memory_over_time_ends_where_the_run_does() {
     assert!(svg.contains("budget"));
 }
 
-/// What a program holds, as its instructions say.
+/// What a program holds, as its commands say.
 #[derive(Default)]
 struct Holdings {
     /// Tensor -> its storage.
-    storage_of: HashMap<u32, usize>,
+    storage_of: HashMap<TensorId, usize>,
     /// Of each storage: its size, and the tensors that look at it.
     storages: Vec<(u64, u32)>,
     bytes: u64,
 }
 
 impl Holdings {
-    fn add(&mut self, tensor: u32, bytes: u64) {
+    fn add(&mut self, tensor: TensorId, bytes: u64) {
         self.storage_of.insert(tensor, self.storages.len());
         self.storages.push((bytes, 1));
         self.bytes += bytes;
     }
 
-    fn let_go(&mut self, tensor: u32) {
+    fn share(&mut self, tensor: TensorId, other: TensorId) {
+        let storage = self.storage_of[&other];
+        self.storages[storage].1 += 1;
+        self.storage_of.insert(tensor, storage);
+    }
+
+    fn let_go(&mut self, tensor: TensorId) {
         let (bytes, tensors) = &mut self.storages[self.storage_of[&tensor]];
         *tensors -= 1;
         self.bytes -= if *tensors == 0 { *bytes } else { 0 };
     }
 
-    fn execute(&mut self, instruction: Instruction, program: &Program) {
-        match instruction {
-            Instruction::Put { tensor, bytes, .. } | Instruction::Constant { tensor, bytes } => {
-                self.add(tensor, bytes);
-            }
-            Instruction::Del(tensor) => self.let_go(tensor),
-            Instruction::Apply(index) => {
-                let op = program.op(index);
-                for (tensor, made) in op.outputs().zip(op.made) {
-                    match *made {
-                        Made::Fresh { bytes } => self.add(tensor, bytes),
-                        Made::View { input, .. } => {
-                            let storage = self.storage_of[&op.inputs[input as usize]];
-                            self.storages[storage].1 += 1;
-                            self.storage_of.insert(tensor, storage);
-                        }
-                        Made::InPlace { input, consumed } => {
-                            let old = op.inputs[input as usize];
-                            let bytes = self.storages[self.storage_of[&old]].0;
-                            self.add(tensor, bytes);
-                            if consumed {
-                                self.let_go(old);
-                            }
-                        }
+    fn execute(&mut self, command: &RecordedCommand) {
+        match command {
+            Command::Put { tensor, host, .. } => self.add(*tensor, host.layout.bytes()),
+            Command::Replace { value, made, .. } => self.share(*made, *value),
+            _ => {}
+        }
+        for call in command.calls() {
+            for (i, tensor) in call.outputs().enumerate() {
+                match &call.outputs {
+                    Outputs::Views(looks) => self.share(tensor, call.inputs[looks[i].input]),
+                    Outputs::Fresh(layouts) => self.add(tensor, layouts[i].bytes()),
+                    Outputs::Updates { targets, .. } if i < *targets => {
+                        let bytes = self.storages[self.storage_of[&call.inputs[i]]].0;
+                        self.add(tensor, bytes);
+                    }
+                    Outputs::Updates { targets, fresh } => {
+                        self.add(tensor, fresh[i - targets].bytes());
                     }
                 }
             }
-            _ => {}
         }
+        command.ends(|tensor| self.let_go(tensor));
     }
 }
 
-/// After each instruction: bytes of the storages that the program holds, resident or not.
-fn held_bytes(program: &Program) -> Vec<u64> {
+/// After each command: bytes of the storages that the program holds, resident or not.
+fn held_bytes(program: &RecordedProgram) -> Vec<u64> {
     let mut holdings = Holdings::default();
-    let after = |&instruction: &Instruction| {
-        holdings.execute(instruction, program);
+    let after = |command: &RecordedCommand| {
+        holdings.execute(command);
         holdings.bytes
     };
-    program.instructions().iter().map(after).collect()
+    program.commands().iter().map(after).collect()
 }
 
 /// What the plot calls evicted is what the program holds and is not in memory: nothing that it let go.
@@ -450,14 +481,14 @@ fn evicted_is_what_the_program_still_holds() {
         let unbudgeted = replay.unbudgeted(program).unwrap();
         replay.budget = unbudgeted.full_budget / 2;
         replay.settings.recompute_limit = None;
-        let (outcome, timeline) = replay.run_with_timeline(program, unbudgeted, "").unwrap();
+        let (outcome, timeline) = replay.run_with_timeline(&trace, unbudgeted, "").unwrap();
         let held = held_bytes(program);
         assert!(timeline.samples.len() == held.len() || outcome.slowdown().is_none());
         let mut most = 0;
-        // The instruction that a run fails at has not made what it should.
+        // The command that a run fails at has not made what it should.
         let done = timeline.samples.len() - usize::from(outcome.slowdown().is_none());
         for (i, (sample, held)) in timeline.samples[..done].iter().zip(&held).enumerate() {
-            let what = format!("{}, instruction {i}: {sample:?}, {held} held", trace.name());
+            let what = format!("{}, command {i}: {sample:?}, {held} held", trace.name());
             assert!(sample.evicted <= *held && held - sample.evicted <= sample.used, "{what}");
             most = most.max(sample.evicted);
         }
@@ -476,8 +507,7 @@ fn a_run_that_fails_says_so_in_its_picture() {
     let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
     let mut picture = |limit: Option<f64>| {
         replay.settings.recompute_limit = limit.map(RecomputeLimit::Multiple);
-        let (outcome, timeline) =
-            replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
+        let (outcome, timeline) = replay.run_with_timeline(&trace, unbudgeted, "small").unwrap();
         let svg = remat::lab::plot::memory(&timeline).unwrap();
         assert_eq!(outcome.slowdown().is_none(), svg.contains("fails: "));
         svg
@@ -486,7 +516,7 @@ fn a_run_that_fails_says_so_in_its_picture() {
     replay.budget = 50_000;
     let mut picture = |limit: Option<f64>| {
         replay.settings.recompute_limit = limit.map(RecomputeLimit::Multiple);
-        let (_, timeline) = replay.run_with_timeline(trace.program(), unbudgeted, "small").unwrap();
+        let (_, timeline) = replay.run_with_timeline(&trace, unbudgeted, "small").unwrap();
         remat::lab::plot::memory(&timeline).unwrap()
     };
     assert!(picture(Some(0.0)).contains("fails: recomputed more than the limit"));
@@ -501,7 +531,7 @@ fn the_cost_axis_counts_the_same_however_it_was_recorded() {
         let mut replay = Replay::new(PolicyKind::None, u64::MAX >> 8);
         replay.costs = costs;
         let unbudgeted = replay.unbudgeted(trace.program()).unwrap();
-        let (_, timeline) = replay.run_with_timeline(trace.program(), unbudgeted, "").unwrap();
+        let (_, timeline) = replay.run_with_timeline(trace, unbudgeted, "").unwrap();
         let at = timeline.samples.last().unwrap().at;
         match timeline.unit {
             CostUnit::Nanoseconds => (at * 1e-9, "s"),
@@ -518,7 +548,7 @@ fn the_cost_axis_counts_the_same_however_it_was_recorded() {
     let [flops, bytes, measured] =
         [CostModelKind::Flops, CostModelKind::Bytes, CostModelKind::Measured].map(recorded);
     let program = flops.program();
-    let arithmetic: f64 = (0..program.ops() as u32).filter_map(|op| program.op(op).flops).sum();
+    let arithmetic: f64 = program.calls().filter_map(|call| call.op.flops).sum();
     let (moved, unit) = end(&flops, Costs::Bytes);
     assert!(unit == "B" && moved > 1e6, "{moved} {unit}");
     let close = |(at, unit): (f64, &str), (expected, of): (f64, &str)| {
@@ -540,12 +570,11 @@ fn the_cost_axis_counts_the_same_however_it_was_recorded() {
 #[test]
 fn time_that_passes_costs_time_alone() {
     let cost = |waits: f64, costs| {
-        let mut program = Program::default();
-        let x = program.put(1000, 3.0).unwrap();
-        program.elapse(waits).unwrap();
-        let (flops, workspace, rematerializable) = (None, 0, true);
-        let op = OpInfo { name: "view", cost: waits, flops, workspace, rematerializable };
-        program.apply(op, &[x], &[Made::View { input: 0, bytes: 10 }]).unwrap();
+        let mut program = RecordedProgram::default();
+        let x = program.put(RecordedValue::new(1000, 3.0)).unwrap();
+        program.apply(RecordedOp::elapse(waits), &[], Outputs::default()).unwrap();
+        let view = Outputs::view(0, Layout::raw(10));
+        program.apply(RecordedOp::new("view", waits), &[x], view).unwrap();
         let replay = Replay { costs, ..Replay::new(PolicyKind::Lru, 1 << 20) };
         let outcome = replay.run(&program).unwrap();
         assert_eq!((outcome.stats.ops, outcome.slowdown()), (1, Some(1.0)), "the upload");
@@ -580,8 +609,8 @@ fn a_recording_with_a_users_own_op_replays_in_simulation() {
     let trace = Trace::read(&**text, "clip").unwrap();
     let program = trace.program();
     for name in ["clip", "clip_grad"] {
-        let ops = (0..program.ops() as u32).map(|index| program.op(index));
-        let runs = ops.filter(|op| **op.name == *name && op.cost > 0.0).count();
+        let ops = program.calls().map(|call| &call.op);
+        let runs = ops.filter(|op| *op.name == *name && op.cost > 0.0).count();
         assert_eq!(runs, 16, "{name}");
     }
     let mut like = Replay::new(PolicyKind::DtrEq, 1);

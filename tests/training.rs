@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use remat::autograd::Tape;
 use remat::engine::Dead;
 use remat::ops::{BatchNormParameters, Conv2d, Pool2d, SgdMomentum};
+use remat::program::TensorId;
 use remat::{CostModelKind, Error, HostTensor, PolicyKind, Runtime, Tensor};
 
 /// One layer. Images stay `[4, 3, 8, 8]` throughout.
@@ -201,7 +202,7 @@ impl Net {
         x.global_avg_pool()?.matmul(&self.parameters[self.layers.len()][0])
     }
 
-    fn update(&mut self, runtime: &Runtime, id: u64, gradient: &Tensor) -> Result<(), Error> {
+    fn update(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
         let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 };
         let all = self.parameters.iter_mut().flatten().zip(self.velocities.iter_mut().flatten());
         for (p, v) in all {

@@ -1,10 +1,12 @@
 use crate::error::Error;
+use crate::id::TensorId;
 use crate::op::OpError;
 use crate::ops::{InputGradients, Log, Tensor};
 use crate::runtime::Runtime;
+use crate::sync::{Mutex, MutexGuard, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Records the ops that depend on watched tensors, for backward passes.
 ///
@@ -29,7 +31,7 @@ pub struct Tape {
     runtime: Runtime,
     log: Arc<Log>,
     /// Numbers of the watched tensors.
-    watched: Mutex<FxHashSet<u64>>,
+    watched: Mutex<FxHashSet<TensorId>>,
 }
 
 /// What a tape can watch: a tensor, or all parameters of a [`Module`](crate::nn::Module).
@@ -46,7 +48,7 @@ impl Watch for Tensor {
 
 /// Gradients of the watched tensors.
 #[derive(Debug, Default)]
-pub struct Gradients(FxHashMap<u64, Tensor>);
+pub struct Gradients(FxHashMap<TensorId, Tensor>);
 
 impl Gradients {
     /// The gradient of a watched tensor, if the result depends on it.
@@ -90,8 +92,8 @@ impl Tape {
         self.watched().contains(&tensor.id())
     }
 
-    fn watched(&self) -> MutexGuard<'_, FxHashSet<u64>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, FxHashSet<TensorId>> {
+        lock(&self.watched)
     }
 
     /// Gradients of a scalar with respect to the watched tensors. The tape releases the tensors of each op as soon as
@@ -158,7 +160,7 @@ impl Tape {
     pub fn backward_with(
         self,
         result: &Tensor,
-        complete: impl FnMut(u64, Tensor) -> Result<(), Error>,
+        complete: impl FnMut(TensorId, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.play(result, Graph::LetGo, complete)?;
         self.runtime.confirm()
@@ -168,7 +170,7 @@ impl Tape {
         &self,
         result: &Tensor,
         graph: Graph,
-        mut complete: impl FnMut(u64, Tensor) -> Result<(), Error>,
+        mut complete: impl FnMut(TensorId, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.check(result)?;
         if graph == Graph::LetGo {
@@ -176,17 +178,21 @@ impl Tape {
             self.log.end();
             self.runtime.commit(result)?;
         }
-        let mut gradients: FxHashMap<u64, Tensor> = FxHashMap::default();
+        let mut gradients: FxHashMap<TensorId, Tensor> = FxHashMap::default();
         gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
         // Watched tensor -> number of ops that have yet to contribute to its gradient.
-        let mut uses: FxHashMap<u64, usize> = self.watched().iter().map(|&id| (id, 0)).collect();
+        let mut uses: FxHashMap<TensorId, usize> =
+            self.watched().iter().map(|&id| (id, 0)).collect();
         let (count, watched_outputs) = {
             let nodes = self.log.nodes();
             for id in nodes.iter().flatten().flat_map(|node| &node.inputs) {
                 uses.entry(*id).and_modify(|n| *n += 1);
             }
             let outputs = nodes.iter().flatten().flat_map(|node| &node.outputs).copied();
-            (nodes.len(), outputs.filter(|id| uses.contains_key(id)).collect::<FxHashSet<u64>>())
+            (
+                nodes.len(),
+                outputs.filter(|id| uses.contains_key(id)).collect::<FxHashSet<TensorId>>(),
+            )
         };
         if uses.get(&result.id()) == Some(&0) {
             complete(result.id(), gradients[&result.id()].clone())?;

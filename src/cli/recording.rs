@@ -1,5 +1,6 @@
 //! `--record`: the trace of a run, in whole steps.
 
+use remat::program::Command;
 use remat::trace::{Entry, JsonLines, Recorder};
 use std::collections::VecDeque;
 use std::io::{self, Stdout, Write};
@@ -97,7 +98,7 @@ impl Recorder for Recording {
             return;
         }
         self.step.push(entry.clone());
-        if matches!(entry, Entry::Step { .. }) {
+        if matches!(entry, Entry::Did { command: Command::Step, .. }) {
             self.open.push_back(std::mem::take(&mut self.step));
             self.write();
         }
@@ -137,6 +138,7 @@ fn unless_it_left<T>(written: io::Result<T>, all: T) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use remat::program::TensorId;
 
     /// Records three steps and half a fourth, of which so many are done, and says what file is left.
     fn recorded(name: &str, most: usize, done_steps: usize, is_kept: bool) -> Option<String> {
@@ -146,9 +148,10 @@ mod tests {
         let done = Done::default();
         let mut recording = Recording::create(&path, most, &done).unwrap();
         for step in 1..=4 {
-            recording.record(&Entry::Del { tensor: step, used: None });
+            let did = |command| Entry::Did { command, used: None, peak: None };
+            recording.record(&did(Command::Del(TensorId(step))));
             if step < 4 {
-                recording.record(&Entry::Step { used: None, peak: None });
+                recording.record(&did(Command::Step));
             }
             done.steps(done_steps.min(step as usize));
         }

@@ -126,13 +126,13 @@ impl<'a> Trial<'a> {
             true => {
                 let title = format!("{}, {}", trace.name(), replay.policy);
                 let (outcome, timeline) =
-                    replay.run_with_timeline(program, self.unbudgeted, &title)?;
+                    replay.run_with_timeline(trace, self.unbudgeted, &title)?;
                 Ok((outcome, Some(timeline)))
             }
             false => replay.run(program).map(|outcome| (outcome, None)),
         })
         .map_err(Failure::from)?;
-        let unit = replay.unit(program).to_string();
+        let unit = replay.unit(trace.unit()).to_string();
         let job = Job { trace: trace.name(), program, unbudgeted: self.unbudgeted, replay };
         let row = job.row(&outcome);
         let failure = failure(trace, &outcome);
@@ -163,7 +163,7 @@ fn failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
         Status::Failed { at, error } => Some(format!(
             "instruction {} of {}: {}",
             HumanCount(*at as u64 + 1),
-            HumanCount(trace.program().instructions().len() as u64),
+            HumanCount(trace.program().commands().len() as u64),
             error.to_string().trim_end()
         )),
     }

@@ -112,7 +112,7 @@ fn jobs_of<'a>(
         say(format_args!(
             "{name}: {}, cost {}, unbudgeted peak {}; 100 % is {}, which evicts nothing",
             Counted(trace.program().ops() as u64, "op"),
-            like.unit(trace.program()).show(cost),
+            like.unit(trace.unit()).show(cost),
             ByteSize(peak_bytes),
             ByteSize(full_budget),
         ));

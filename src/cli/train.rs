@@ -1,11 +1,11 @@
 //! `remat train`
 
 use super::args::{LearningArgs, OutputArgs, TrainArgs};
+use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::learn::{Course, Ending, Outcome, learn};
 use super::output::{Output, check_distinct, is_standard};
-use super::plan::Plan;
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report};
@@ -65,13 +65,13 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     }
     let tested = if learning.no_test { 0 } else { data.test.len() };
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
-    let plan = Plan::new(&rehearsal, &target, shows)?;
+    let chosen = ChosenBudget::new(&rehearsal, &target, shows)?;
     if !output.quiet {
-        say(&plan);
-        plan.warnings().iter().for_each(warn);
+        say(&chosen);
+        chosen.warnings().iter().for_each(warn);
     }
 
-    let mut builder = memory.builder(plan.budget(), plan.threshold()).seed(learning.seed);
+    let mut builder = memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed);
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
@@ -85,11 +85,15 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         shows,
     };
     let outcome = learn(runtime, &course, &done).map_err(|error| {
-        if is_of_memory(&error) { plan.too_small(&rehearsal, shows, &error) } else { error.into() }
+        if is_of_memory(&error) {
+            chosen.too_small(&rehearsal, shows, &error)
+        } else {
+            error.into()
+        }
     })?;
-    let late = plan.late_warning(outcome.training.stats.thrashed_steps);
+    let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
     late.iter().filter(|_| !output.quiet).for_each(warn);
-    let report = report(args, &plan, steps, about, data.test.len(), &outcome);
+    let report = report(args, &chosen, steps, about, data.test.len(), &outcome);
     deliver(&report, args, json)?;
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
         return Err(Failure::writing(path, error));
@@ -135,7 +139,7 @@ fn judge(outcome: &Outcome, asked: usize, learning: &LearningArgs) -> Result<(),
 
 fn report(
     args: &TrainArgs,
-    plan: &Plan,
+    chosen: &ChosenBudget,
     steps: usize,
     device: About,
     test_images: usize,
@@ -167,11 +171,11 @@ fn report(
         exponents: exponents.map(|e| [e.cost, e.bytes, e.staleness]),
         own_cost,
         cost_model: memory.cost.to_string(),
-        budget_bytes: plan.budget(),
-        eviction_threshold_bytes: plan.threshold(),
-        full_budget_bytes: plan.full_budget(),
-        unbudgeted_peak_bytes: plan.unbudgeted_peak(),
-        state_bytes: plan.state(),
+        budget_bytes: chosen.budget(),
+        eviction_threshold_bytes: chosen.threshold(),
+        full_budget_bytes: chosen.full_budget(),
+        unbudgeted_peak_bytes: chosen.unbudgeted_peak(),
+        state_bytes: chosen.state(),
         peak_bytes: outcome.peak_bytes,
         final_loss: training.last_loss(),
         diverged_since_step,

@@ -2,11 +2,20 @@
 
 use super::apply::Inputs;
 use super::in_place::{Skipped, Updated};
-use super::{Engine, Error, Keys, Layouts, TensorKey};
+use super::{Engine, Error, Keys, LastRun, Layouts, TensorKey};
 use crate::device::Device;
 use crate::graph::StorageKeys;
 use crate::op::{OpError, Operation as _, Outputs};
 use rustc_hash::FxHashSet;
+
+/// One of several updates that were issued together.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    /// Its outputs.
+    pub made: Keys,
+    /// Its run; all zero if it was skipped.
+    pub run: LastRun,
+}
 
 /// What [`Engine::issue`] takes, for one of several updates.
 #[derive(Clone, Debug)]
@@ -29,7 +38,7 @@ impl<D: Device> Engine<D> {
     /// # Errors
     /// If an input key is stale, or the outputs contradict the inputs, or are not all in place. Nothing was
     /// done then.
-    pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Keys>, Error> {
+    pub fn issue_all(&mut self, updates: Vec<Issue<D::Op>>) -> Result<Vec<Issued>, Error> {
         self.working()?;
         let mut ops = Vec::with_capacity(updates.len());
         let mut parts = Vec::with_capacity(updates.len());
@@ -46,21 +55,26 @@ impl<D: Device> Engine<D> {
             None => self.update_all(ops, &parts),
         };
         let mut made = Vec::with_capacity(parts.len());
-        for (Part { keys, outputs, .. }, targets) in parts.iter().zip(&done) {
-            made.push(self.consume(keys, outputs, targets));
+        for (Part { keys, outputs, .. }, (targets, run)) in parts.iter().zip(&done) {
+            made.push(Issued { made: self.consume(keys, outputs, targets), run: *run });
         }
         // Only now, for a failure takes back what was replaced, and with it what a target named.
         if let Some(skipped) = skipped {
             let error = self.give_up_update(skipped);
             for Part { keys, outputs, .. } in &parts[done.len()..] {
-                made.push(self.stand_ins(keys, outputs, &error));
+                let made_of_old = self.stand_ins(keys, outputs, &error);
+                made.push(Issued { made: made_of_old, run: LastRun::default() });
             }
         }
         Ok(made)
     }
 
-    /// Returns the targets of those that were made, and why the others were not.
-    fn update_all(&mut self, ops: Vec<D::Op>, parts: &[Part]) -> (Vec<Updated>, Option<Skipped>) {
+    /// Returns the targets and runs of those that were made, and why the others were not.
+    fn update_all(
+        &mut self,
+        ops: Vec<D::Op>,
+        parts: &[Part],
+    ) -> (Vec<(Updated, LastRun)>, Option<Skipped>) {
         let sources: StorageKeys =
             parts.iter().flat_map(|part| part.read.storages.iter().copied()).collect();
         if let Some(error) = self.reason_among(&sources) {
@@ -84,7 +98,7 @@ impl<D: Device> Engine<D> {
                     ops.into_iter().zip(parts).zip(scratch)
                 {
                     match self.update(op, read, outputs, Some(bytes)) {
-                        Ok(targets) => done.push(targets),
+                        Ok(targets) => done.push((targets, self.last_run)),
                         Err(why) => {
                             skipped = Some(why);
                             break;

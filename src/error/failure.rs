@@ -1,7 +1,7 @@
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What tells one failure from all others of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -203,7 +203,8 @@ mod tests {
     use crate::evict::ByScore;
     use crate::layout::Dims;
     use crate::ops::{Binary, Fill, Op};
-    use std::sync::{Arc, Mutex};
+    use crate::sync::Mutex;
+    use std::sync::Arc;
 
     /// Takes each eviction for one that the search chose.
     #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use super::plot::{Sample, Timeline};
 use crate::event::Cause;
-use crate::trace::{Entry, OutputEntry, Source};
+use crate::op::Outputs;
+use crate::program::{Apply, Command, Entry, RecordedCommand, RecordedOp, TensorId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,8 +88,10 @@ pub enum NoHistory {
 #[derive(Debug, Default)]
 pub(super) struct Historian {
     history: History,
-    /// Number of a tensor, deleted or not -> position of its storage.
-    storage_of: FxHashMap<u64, u32>,
+    /// Tensor, deleted or not -> position of its storage.
+    storage_of: FxHashMap<TensorId, u32>,
+    /// What was replaced in this step: it is kept until the step ends.
+    replaced: Vec<TensorId>,
     storages: Vec<Storage>,
     ops: Vec<(Arc<str>, Tally)>,
     op_index: FxHashMap<Arc<str>, u32>,
@@ -121,36 +124,19 @@ impl Historian {
     pub fn on(&mut self, entry: &Entry) -> Result<(), Unknown> {
         let mut regenerated = 0;
         let mut cost = 0.0;
-        let used = match *entry {
+        let used = match entry {
             Entry::Begin { .. } | Entry::End => return Ok(()),
-            Entry::Put { tensor, cost: of_put, used, .. } => {
-                cost = of_put;
-                self.history.ops += 1;
-                self.add(tensor, "put");
-                used
-            }
-            Entry::Apply { ref op, ref inputs, ref outputs, cost: of_op, used, .. } => {
-                cost = of_op;
-                let views = outputs.iter().all(|made| matches!(made.source, Source::View { .. }));
-                self.history.ops += u64::from(!views);
-                self.apply(op, inputs, outputs);
-                used
-            }
-            Entry::Del { tensor, used } => {
-                self.release(tensor);
-                used
-            }
-            Entry::Get { used, .. } | Entry::Drop { used, .. } | Entry::Commit { used, .. } => used,
-            Entry::Step { used, peak } => {
-                self.history.steps += 1;
+            Entry::Did { command, used, peak } => {
+                cost = command.cost();
                 self.history.peak_bytes = self.history.peak_bytes.max(peak.unwrap_or(0));
-                used
+                self.did(command);
+                *used
             }
-            Entry::Evict { tensor, bytes, cause, used } => {
+            &Entry::Evict { tensor, bytes, cause, used } => {
                 self.evict(tensor, bytes, cause);
                 Some(used)
             }
-            Entry::Regenerate { tensor, bytes, cost, used } => {
+            &Entry::Regenerate { tensor, bytes, cost, used } => {
                 self.history.recompute_cost += cost;
                 self.regenerate(tensor, bytes);
                 regenerated = bytes;
@@ -158,7 +144,7 @@ impl Historian {
             }
         };
         let used = used.ok_or(Unknown)?;
-        if !entry.is_about_memory() {
+        if matches!(entry, Entry::Did { .. }) {
             self.cost_before = self.history.base_cost;
             self.history.base_cost += cost;
         }
@@ -181,27 +167,47 @@ impl Historian {
         history
     }
 
-    fn apply(&mut self, op: &str, inputs: &[u64], outputs: &[OutputEntry]) {
-        for made in outputs {
-            match made.source {
-                Source::View { input } => {
-                    let storage = self.storage_of[&inputs[input]];
-                    self.hold(storage);
-                    self.storage_of.insert(made.tensor, storage);
-                }
-                Source::Fresh => self.add(made.tensor, op),
-                // Whether it took its storage over or not: it is a leaf.
-                Source::InPlace { input, consumed } => {
-                    self.add(made.tensor, op);
-                    if consumed {
-                        self.release(inputs[input]);
-                    }
+    fn did(&mut self, command: &RecordedCommand) {
+        match *command {
+            Command::Put { tensor, .. } => {
+                self.history.ops += 1;
+                self.add(tensor, "put");
+            }
+            Command::Replace { target, consumed, value, made } => {
+                self.look(made, value);
+                if consumed {
+                    self.replaced.push(target);
                 }
             }
+            Command::Del(tensor) => self.release(tensor),
+            Command::Step | Command::Confirm => {
+                self.history.steps += u64::from(matches!(command, Command::Step));
+                std::mem::take(&mut self.replaced).into_iter().for_each(|old| self.release(old));
+            }
+            _ => command.calls().iter().for_each(|call| self.apply(call)),
         }
     }
 
-    fn add(&mut self, tensor: u64, op: &str) {
+    fn apply(&mut self, call: &Apply<RecordedOp>) {
+        if let Outputs::Views(looks) = &call.outputs {
+            for (made, look) in call.outputs().zip(looks) {
+                self.look(made, call.inputs[look.input]);
+            }
+            return;
+        }
+        self.history.ops += 1;
+        // An update is a leaf, whether it took its storage over or not.
+        call.outputs().for_each(|made| self.add(made, &call.op.name));
+        call.ended().for_each(|old| self.release(old));
+    }
+
+    fn look(&mut self, made: TensorId, at: TensorId) {
+        let storage = self.storage_of[&at];
+        self.hold(storage);
+        self.storage_of.insert(made, storage);
+    }
+
+    fn add(&mut self, tensor: TensorId, op: &str) {
         let op = match self.op_index.get(op) {
             Some(&index) => index,
             None => {
@@ -223,7 +229,7 @@ impl Historian {
         storage.handles += 1;
     }
 
-    fn release(&mut self, tensor: u64) {
+    fn release(&mut self, tensor: TensorId) {
         let storage = &mut self.storages[self.storage_of[&tensor] as usize];
         if storage.handles == 0 {
             return;
@@ -234,7 +240,7 @@ impl Historian {
         }
     }
 
-    fn evict(&mut self, tensor: u64, bytes: u64, cause: Cause) {
+    fn evict(&mut self, tensor: TensorId, bytes: u64, cause: Cause) {
         match cause {
             // It never was there, and did not cost anything yet.
             Cause::Postponed => {
@@ -256,7 +262,7 @@ impl Historian {
         }
     }
 
-    fn regenerate(&mut self, tensor: u64, bytes: u64) {
+    fn regenerate(&mut self, tensor: TensorId, bytes: u64) {
         let storage = &mut self.storages[self.storage_of[&tensor] as usize];
         let evicted = storage.evicted.take().unwrap_or(0);
         if storage.handles > 0 {

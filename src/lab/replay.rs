@@ -1,19 +1,17 @@
 //! One run of a program on the engine.
 
-use super::device::{Recorded, TraceDevice, TraceOp, Upload};
-use super::program::{Instruction, Made, Program, ProgramOp, TensorId};
-use super::unit::CostUnit;
+use super::CostUnit;
+use super::device::{Recorded, TraceDevice};
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
-use crate::engine::{Engine, Keys, RecomputeLimit, Settings, Stats};
+use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
 use crate::evict::{Evictor, PolicyKind};
-use crate::graph::TensorKey;
-use crate::layout::{Dims, Layout};
 use crate::memory::ALIGNMENT;
-use crate::op::{Look, Outputs};
-use slotmap::Key as _;
-use smallvec::SmallVec;
+use crate::op::Outputs;
+use crate::program::{
+    Ahead, Apply, Command, Driver, RecordedOp, RecordedProgram, RecordedValue, Waiting, Window,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,6 +83,8 @@ pub struct Replay {
     pub seed: u64,
     /// Where costs come from.
     pub costs: Costs,
+    /// How far ahead the evictor sees; that of a recording is [`Trace::window`](super::Trace::window).
+    pub window: Window,
 }
 
 /// How a run ended.
@@ -92,9 +92,9 @@ pub struct Replay {
 pub enum Status {
     /// At the end of the program.
     Done,
-    /// It ran out of memory, or recomputed too much, at instruction `at`.
+    /// It ran out of memory, or recomputed too much, at command `at`.
     Failed {
-        /// Position in [`Program::instructions`].
+        /// Position in [`Program::commands`](crate::program::Program::commands).
         at: usize,
         /// Why.
         error: Error,
@@ -142,14 +142,15 @@ impl Replay {
             sqrt_sampling: false,
             seed: 0,
             costs: Costs::Trace,
+            window: Window::default(),
         }
     }
 
-    /// What its costs count.
+    /// What its costs count, of a trace whose costs are in `unit`.
     #[must_use]
-    pub fn unit(&self, program: &Program) -> CostUnit {
+    pub fn unit(&self, unit: &CostUnit) -> CostUnit {
         match self.costs {
-            Costs::Trace => program.unit().clone(),
+            Costs::Trace => unit.clone(),
             Costs::Flops => CostUnit::Gigaflops,
             Costs::Bytes => CostUnit::HundredMegabytes,
         }
@@ -159,30 +160,41 @@ impl Replay {
     ///
     /// # Errors
     /// If the settings make no sense. A run that fails is an outcome.
-    pub fn run(&self, program: &Program) -> Result<Outcome, Error> {
+    pub fn run(&self, program: &RecordedProgram) -> Result<Outcome, Error> {
         self.run_watched(program, |_, _, _| {})
+    }
+
+    /// Runs `program` with an evictor of your own in place of the policy.
+    ///
+    /// # Errors
+    /// As for [`Replay::run`].
+    pub fn run_by(
+        &self,
+        program: &RecordedProgram,
+        evictor: Box<dyn Evictor>,
+    ) -> Result<Outcome, Error> {
+        let start = Instant::now();
+        Ok(Machine::with_evictor(self, program, evictor)?.outcome(start, |_, _, _| {}))
     }
 
     pub(super) fn run_watched(
         &self,
-        program: &Program,
+        program: &RecordedProgram,
         watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
     ) -> Result<Outcome, Error> {
         let start = Instant::now();
-        let mut machine = Machine::new(self, program)?;
-        let status = machine.run(watch);
-        let mut stats = machine.engine.stats();
-        stats.ops -= machine.waits;
-        Ok(Outcome { status, stats, time: start.elapsed() })
+        Ok(Machine::new(self, program)?.outcome(start, watch))
     }
 }
 
 /// A program that is being run.
 pub(super) struct Machine<'a> {
-    program: &'a Program,
-    pub(super) engine: Engine<TraceDevice>,
-    /// Of each tensor of the program, while it is there.
-    keys: Vec<TensorKey>,
+    program: &'a RecordedProgram,
+    driver: Driver<TraceDevice>,
+    /// How far ahead commands are admitted; `None`: not at all.
+    ahead: Option<Ahead>,
+    /// The first command that is not admitted.
+    admitted: usize,
     /// Whether constants stay as long as anything was made from them: nothing can bring them back. Only
     /// where nothing is evicted may they go when the program lets them go.
     pub(super) keeps_constants: bool,
@@ -190,20 +202,18 @@ pub(super) struct Machine<'a> {
     limit: Option<(f64, f64)>,
     /// Ops that only let time pass.
     waits: u64,
-    /// Of the op at hand; kept to reuse their memory.
-    inputs: Vec<TensorKey>,
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn new(replay: &Replay, program: &'a Program) -> Result<Self, Error> {
+    pub(super) fn new(replay: &Replay, program: &'a RecordedProgram) -> Result<Self, Error> {
         let Replay { policy, seed, .. } = *replay;
         let evictor = policy.evictor(seed, replay.sqrt_sampling.then_some(seed));
         Self::with_evictor(replay, program, evictor)
     }
 
-    fn with_evictor(
+    pub(super) fn with_evictor(
         replay: &Replay,
-        program: &'a Program,
+        program: &'a RecordedProgram,
         evictor: Box<dyn Evictor>,
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
@@ -217,27 +227,42 @@ impl<'a> Machine<'a> {
             settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
         let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
-        let mut engine = Engine::new(device, settings, evictor, replay.costs.model())?;
-        engine.reserve(program.tensors());
+        let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
+        driver.reserve(program.tensors());
         Ok(Self {
             program,
-            engine,
-            keys: vec![TensorKey::null(); program.tensors()],
+            driver,
+            ahead: (replay.window.commands > 0).then(|| Ahead::new(replay.window)),
+            admitted: 0,
             keeps_constants: true,
             limit,
             waits: 0,
-            inputs: Vec::new(),
         })
     }
 
-    /// Calls `watch` after each instruction: its position, and whether it was done.
+    pub(super) fn stats(&self) -> Stats {
+        let mut stats = self.driver.engine().stats();
+        stats.ops -= self.waits;
+        stats
+    }
+
+    fn outcome(
+        mut self,
+        start: Instant,
+        watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
+    ) -> Outcome {
+        let status = self.run(watch);
+        Outcome { status, stats: self.stats(), time: start.elapsed() }
+    }
+
+    /// Calls `watch` after each command: its position, and whether it was done.
     pub(super) fn run(
         &mut self,
         mut watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
     ) -> Status {
-        for (at, &instruction) in self.program.instructions().iter().enumerate() {
-            let done = self.execute(instruction);
-            watch(at, done.is_ok(), &self.engine);
+        for at in 0..self.program.commands().len() {
+            let done = self.execute(at);
+            watch(at, done.is_ok(), self.driver.engine());
             if let Err(error) = done {
                 return Status::Failed { at, error: self.as_multiple(error) };
             }
@@ -245,35 +270,61 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    pub(super) fn execute(&mut self, instruction: Instruction) -> Result<(), Error> {
-        match instruction {
-            Instruction::Put { tensor, bytes, cost } => {
-                self.keys[tensor as usize] = self.engine.put(Arc::new(Upload { bytes, cost }));
-                self.engine.take_failure().map_or(Ok(()), Err)
-            }
-            Instruction::Constant { tensor, bytes } => {
-                let key = self.engine.put(Arc::new(Upload { bytes, cost: 0.0 }));
-                self.keys[tensor as usize] = key;
-                self.engine.take_failure().map_or(Ok(()), Err)?;
-                if self.keeps_constants { self.engine.commit(key) } else { Ok(()) }
-            }
-            Instruction::Apply(index) => self.apply(&self.program.op(index)),
-            Instruction::Elapse(cost) => {
-                self.wait("elapse".into(), cost)?;
-                self.engine.take_failure().map_or(Ok(()), Err)
-            }
-            Instruction::Get(tensor) => self.engine.get(self.key(tensor)).map(|_| ()),
-            Instruction::Del(tensor) => {
-                self.engine.del(self.key(tensor));
+    /// Executes the command at this position, the next.
+    pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
+        let program = self.program;
+        self.look_ahead(at);
+        match &program.commands()[at] {
+            // As before: what is there without a cost is there for good.
+            Command::Put { tensor, host, .. } if host.cost.is_none() => {
+                let (tensor, host) = (*tensor, Arc::clone(host));
+                self.driver.execute(Command::Put { tensor, host, leaf: false });
+                self.take_failure()?;
+                if self.keeps_constants {
+                    let key = self.driver.key(tensor)?;
+                    self.driver.engine_mut().commit(key)?;
+                }
                 Ok(())
             }
-            Instruction::Drop(tensor) => self.engine.drop_now(self.key(tensor)).map(|_| ()),
-            Instruction::Commit(tensor) => self.engine.commit(self.key(tensor)),
-            Instruction::Step => {
-                self.engine.step();
-                Ok(())
+            Command::Get(tensor) => self.driver.get(*tensor).map(drop),
+            command => {
+                self.driver.execute_shared(command);
+                for call in command.calls() {
+                    self.pass_time(call)?;
+                }
+                self.take_failure()
             }
         }
+    }
+
+    /// Admits what may be seen from the command at this position.
+    fn look_ahead(&mut self, at: usize) {
+        let Some(ahead) = &mut self.ahead else { return };
+        let waiting = |command| Waiting::of(command, |host: &RecordedValue| host.layout.bytes());
+        while !ahead.is_complete()
+            && let Some(command) = self.program.commands().get(self.admitted)
+        {
+            self.driver.admit(command);
+            ahead.push(waiting(command));
+            self.admitted += 1;
+        }
+        ahead.pop(waiting(&self.program.commands()[at]));
+    }
+
+    /// What a view cost passes, though no op runs; and what only lets time pass is no op of the program's.
+    fn pass_time(&mut self, call: &Apply<RecordedOp>) -> Result<(), Error> {
+        self.waits += u64::from(call.elapses());
+        if call.op.cost > 0.0 && !call.outputs.views().is_empty() {
+            self.waits += 1;
+            let op =
+                RecordedOp { name: Arc::clone(&call.op.name), ..RecordedOp::elapse(call.op.cost) };
+            self.driver.engine_mut().issue(op, &[], &Outputs::default())?;
+        }
+        Ok(())
+    }
+
+    fn take_failure(&mut self) -> Result<(), Error> {
+        self.driver.engine_mut().take_failure().map_or(Ok(()), Err)
     }
 
     /// A limit that was given as a multiple is told as one.
@@ -288,78 +339,6 @@ impl<'a> Machine<'a> {
             _ => error,
         }
     }
-
-    fn key(&self, tensor: TensorId) -> TensorKey {
-        self.keys[tensor as usize]
-    }
-
-    fn apply(&mut self, op: &ProgramOp<'_>) -> Result<(), Error> {
-        self.inputs.clear();
-        self.inputs.extend(op.inputs.iter().map(|&tensor| self.keys[tensor as usize]));
-        let (mut targets, mut fresh, mut looks) = (0, SmallVec::new(), SmallVec::new());
-        for made in op.made {
-            match *made {
-                Made::Fresh { bytes } => fresh.push(Layout::raw(bytes as usize)),
-                Made::View { input, bytes } => {
-                    let input = input as usize;
-                    let layout = self.engine.layout(self.inputs[input])?;
-                    looks.push(Look { input, layout: look(&layout, bytes as usize) });
-                }
-                Made::InPlace { input, consumed } => {
-                    let input = input as usize;
-                    if !consumed {
-                        // The old value stays: the engine consumes another handle to it.
-                        self.inputs[input] = self.engine.alias(self.inputs[input])?;
-                    }
-                    targets += 1;
-                }
-            };
-        }
-        let outputs = match (targets, looks.len()) {
-            (0, 0) => Outputs::Fresh(fresh),
-            (0, _) => Outputs::Views(looks),
-            _ => Outputs::Updates { targets, fresh },
-        };
-        let keys = self.issue(op, &outputs)?;
-        if op.is_view() {
-            self.wait(Arc::clone(op.name), op.cost)?;
-        }
-        for (tensor, key) in op.outputs().zip(keys) {
-            self.keys[tensor as usize] = key;
-        }
-        self.engine.take_failure().map_or(Ok(()), Err)
-    }
-
-    /// Lets time pass, by an op that makes nothing and is none of the program's.
-    fn wait(&mut self, name: Arc<str>, cost: f64) -> Result<(), Error> {
-        if cost > 0.0 {
-            self.waits += 1;
-            let op = TraceOp { name, cost, flops: 0.0, workspace: 0, rematerializable: false };
-            self.engine.issue(op, &[], &Outputs::default())?;
-        }
-        Ok(())
-    }
-
-    fn issue(&mut self, op: &ProgramOp<'_>, outputs: &Outputs) -> Result<Keys, Error> {
-        let trace_op = TraceOp {
-            name: Arc::clone(op.name),
-            cost: op.cost,
-            flops: op.flops.unwrap_or(0.0),
-            workspace: op.workspace,
-            rematerializable: op.rematerializable,
-        };
-        self.engine.issue(trace_op, &self.inputs, outputs)
-    }
-}
-
-/// A view of `bytes` bytes of what `layout` shows. One that shows more than there is repeats all there is.
-fn look(layout: &Layout, bytes: usize) -> Layout {
-    let span = layout.span();
-    if bytes <= span || span == 0 {
-        return Layout::raw(bytes.min(span));
-    }
-    let all = Layout::raw(span);
-    all.broadcast_to(&Dims::new(&[bytes.div_ceil(span), span])).unwrap_or(all)
 }
 
 #[cfg(test)]
@@ -403,7 +382,7 @@ mod tests {
                         Machine::with_evictor(&replay, program, Box::new(asked)).unwrap();
                     let done = [lazy.run(|_, _, _| {}), eager.run(|_, _, _| {})];
                     let done = done.map(|status| matches!(status, Status::Done));
-                    let (lazy, eager) = (lazy.engine.stats(), eager.engine.stats());
+                    let (lazy, eager) = (lazy.stats(), eager.stats());
                     let what = format!("{policy} {dead:?} {budget}");
                     assert_eq!(done[0], done[1], "{what}");
                     assert_eq!(lazy.evictions, eager.evictions, "{what}");

@@ -1,11 +1,11 @@
 //! Many replays: every policy at every budget, on all cores.
 
-use super::program::Program;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::engine::Dead;
 use crate::error::{Error, RegenerationError, RuntimeError};
 use crate::evict::PolicyKind;
+use crate::program::RecordedProgram;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
@@ -15,7 +15,7 @@ pub struct Job<'a> {
     /// What the program is called.
     pub trace: &'a str,
     /// What is run.
-    pub program: &'a Program,
+    pub program: &'a RecordedProgram,
     /// What it takes when nothing is evicted.
     pub unbudgeted: Unbudgeted,
     /// How it is run.

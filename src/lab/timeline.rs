@@ -1,7 +1,7 @@
 //! Memory over time, from a replay.
 
+use super::Trace;
 use super::plot::{Sample, Timeline};
-use super::program::Program;
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::error::{Error, RegenerationError};
@@ -11,25 +11,26 @@ use crate::graph::Residence;
 const SAMPLES: usize = 20_000;
 
 impl Replay {
-    /// Runs `program`, and notes how memory is used meanwhile, for [`plot::memory`](super::plot::memory).
+    /// Runs a trace, and notes how memory is used meanwhile, for [`plot::memory`](super::plot::memory).
     ///
     /// # Errors
     /// If the settings make no sense. A run that fails is an outcome.
     pub fn run_with_timeline(
         &self,
-        program: &Program,
+        trace: &Trace,
         unbudgeted: Unbudgeted,
         title: &str,
     ) -> Result<(Outcome, Timeline), Error> {
-        let every = program.instructions().len().div_ceil(SAMPLES).max(1);
+        let program = trace.program();
+        let every = program.commands().len().div_ceil(SAMPLES).max(1);
         let mut samples = Vec::new();
-        // Of the instructions since the last sample.
+        // Of the commands since the last sample.
         let mut most_used = 0;
         let mut regenerated = 0;
         let outcome = self.run_watched(program, |at, done, engine| {
             let stats = engine.stats();
             most_used = most_used.max(stats.used_bytes);
-            if at % every != 0 && at + 1 < program.instructions().len() && done {
+            if at % every != 0 && at + 1 < program.commands().len() && done {
                 return;
             }
             let held = engine.graph().storages().filter(|(_, s)| s.handles > 0);
@@ -44,7 +45,7 @@ impl Replay {
         })?;
         let timeline = Timeline {
             title: title.to_owned(),
-            unit: self.unit(program),
+            unit: self.unit(trace.unit()),
             budget: self.budget,
             threshold: self.settings.eviction_threshold,
             full_budget: Some(unbudgeted.full_budget),

@@ -2,13 +2,16 @@
 
 mod error;
 mod lines;
+mod old;
 mod paper;
 mod recorded;
 
 pub use error::{TraceError, TraceProblem};
 
+use super::CostUnit;
 use super::history::{History, NoHistory};
-use super::program::{Program, RepeatError, Turn, check_number};
+use super::step::{RepeatError, Step, last_step, repeat};
+use crate::program::{RecordedProgram, Window};
 use flate2::bufread::MultiGzDecoder;
 use lines::Lines;
 use serde::de::IgnoredAny;
@@ -38,9 +41,11 @@ use std::path::Path;
 pub struct Trace {
     name: String,
     is_recording: bool,
-    program: Program,
+    program: RecordedProgram,
+    unit: CostUnit,
+    window: Window,
     /// The step of a log; `None` in a recording, whose program says where steps end.
-    turn: Option<Turn>,
+    step: Option<Step>,
     /// Tensor of the program -> its number in the recording; empty if that is of no use.
     numbers: Vec<u64>,
     history: Result<History, NoHistory>,
@@ -83,17 +88,19 @@ impl Trace {
         }
         let trace = match format_of(lines.text())? {
             Format::Recorded => {
-                let recorded::Recorded { program, numbers, history } =
+                let recorded::Recorded { program, unit, window, numbers, history } =
                     recorded::read(lines, &name)?;
-                Self { name, is_recording: true, program, turn: None, numbers, history }
+                let (is_recording, step) = (true, None);
+                Self { name, is_recording, program, unit, window, step, numbers, history }
             }
             Format::Paper => {
-                let (program, turn) = paper::read(lines)?;
-                let (turn, history) = (Some(turn), Err(NoHistory::Log));
-                Self { name, is_recording: false, program, turn, numbers: vec![], history }
+                let (program, step) = paper::read(lines)?;
+                let (step, history) = (Some(step), Err(NoHistory::Log));
+                let (unit, window, numbers) = (CostUnit::Nanoseconds, Window::default(), vec![]);
+                Self { name, is_recording: false, program, unit, window, step, numbers, history }
             }
         };
-        match trace.program.instructions() {
+        match trace.program.commands() {
             [] => Err(TraceProblem::NoInstructions),
             _ => Ok(trace),
         }
@@ -114,8 +121,20 @@ impl Trace {
 
     /// What the trace says to do.
     #[must_use]
-    pub const fn program(&self) -> &Program {
+    pub const fn program(&self) -> &RecordedProgram {
         &self.program
+    }
+
+    /// What the costs count.
+    #[must_use]
+    pub const fn unit(&self) -> &CostUnit {
+        &self.unit
+    }
+
+    /// How far ahead the evictor of the recorded run saw.
+    #[must_use]
+    pub const fn window(&self) -> Window {
+        self.window
     }
 
     /// What memory held during the run itself, where the trace is a recording of version 3 or later.
@@ -140,7 +159,7 @@ impl Trace {
         if times == 1 {
             return Ok(self);
         }
-        let Self { name, is_recording, program, turn, numbers, .. } = self;
+        let Self { name, is_recording, program, unit, window, step, numbers, .. } = self;
         let in_file = |error| match error {
             RepeatError::UsedUp { tensor, op } => {
                 let number = numbers.get(tensor as usize);
@@ -148,10 +167,10 @@ impl Trace {
             }
             other => other,
         };
-        let turn = turn.map_or_else(|| program.last_turn(), Ok).map_err(in_file)?;
-        let (program, turn) = program.repeat(&turn, times)?;
-        let (turn, history) = (Some(turn), Err(NoHistory::Repeated));
-        Ok(Self { name, is_recording, program, turn, numbers: vec![], history })
+        let step = step.map_or_else(|| last_step(&program), Ok).map_err(in_file)?;
+        let (program, step) = repeat(program, &step, times)?;
+        let (step, history) = (Some(step), Err(NoHistory::Repeated));
+        Ok(Self { name, is_recording, program, unit, window, step, numbers: vec![], history })
     }
 }
 

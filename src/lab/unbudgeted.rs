@@ -1,9 +1,9 @@
 //! Memory and cost of a program without evictions, and the budget that 100 % stands for.
 
-use super::program::{Instruction, Program};
 use super::replay::{Machine, Placement, Replay, Status};
 use crate::error::Error;
 use crate::evict::PolicyKind;
+use crate::program::{Command, RecordedProgram};
 use rayon::prelude::*;
 
 /// Enough for any trace, and far from where sums overflow.
@@ -36,7 +36,7 @@ impl Replay {
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn unbudgeted(&self, program: &Program) -> Result<Unbudgeted, Error> {
+    pub fn unbudgeted(&self, program: &RecordedProgram) -> Result<Unbudgeted, Error> {
         let everything = self.without_limits();
         let (peak_bytes, cost) = everything.peak(program, false)?;
         let most_used = match program.has_constants() {
@@ -64,12 +64,12 @@ impl Replay {
     }
 
     /// Most bytes in use at once, and the cost.
-    fn peak(&self, program: &Program, keeps_constants: bool) -> Result<(u64, f64), Error> {
+    fn peak(&self, program: &RecordedProgram, keeps_constants: bool) -> Result<(u64, f64), Error> {
         let mut machine = Machine::new(self, program)?;
         machine.keeps_constants = keeps_constants;
         match machine.run(|_, _, _| {}) {
             Status::Done => {
-                let stats = machine.engine.stats();
+                let stats = machine.stats();
                 Ok((stats.peak_bytes, stats.base_cost))
             }
             Status::Failed { error, .. } => Err(error),
@@ -77,7 +77,7 @@ impl Replay {
     }
 
     /// The first of the budgets from `peak` up from which on none evicts.
-    fn full_budget(&self, program: &Program, peak: u64) -> Result<u64, Error> {
+    fn full_budget(&self, program: &RecordedProgram, peak: u64) -> Result<u64, Error> {
         let granule = self.placement.granule();
         let step = (peak / STEPS).next_multiple_of(granule).max(granule);
         let budget = |i: u64| peak.max(granule) + i * step;
@@ -96,16 +96,16 @@ impl Replay {
     }
 
     /// Whether anything is evicted for want of memory. Up to the first time, all policies do the same.
-    fn evicts_under(&self, budget: u64, program: &Program) -> Result<bool, Error> {
+    fn evicts_under(&self, budget: u64, program: &RecordedProgram) -> Result<bool, Error> {
         let mut replay = self.clone();
         replay.policy = PolicyKind::Lru;
         replay.budget = budget;
         let mut machine = Machine::new(&replay, program)?;
         let mut evictions = 0;
-        for &instruction in program.instructions() {
-            let failed = machine.execute(instruction).is_err();
-            let before = std::mem::replace(&mut evictions, machine.engine.stats().evictions);
-            let wished = matches!(instruction, Instruction::Drop(_));
+        for (at, command) in program.commands().iter().enumerate() {
+            let failed = machine.execute(at).is_err();
+            let before = std::mem::replace(&mut evictions, machine.stats().evictions);
+            let wished = matches!(command, Command::Drop(_));
             if failed || evictions > before && !wished {
                 return Ok(true);
             }

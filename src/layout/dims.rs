@@ -1,8 +1,8 @@
 //! Lists of sizes and strides, small enough to be passed by value.
 
+use crate::sync::{Mutex, lock};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 /// The longest list that is stored in place.
 const INLINE: usize = 6;
@@ -34,7 +34,7 @@ enum List {
 /// The one copy of a list that lives as long as the process.
 fn kept(values: &[usize]) -> &'static [usize] {
     static LISTS: Mutex<BTreeSet<&'static [usize]>> = Mutex::new(BTreeSet::new());
-    let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lists = lock(&LISTS);
     if let Some(list) = lists.get(values) {
         return list;
     }
@@ -193,7 +193,7 @@ mod tests {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let values = values.clone();
-                std::thread::spawn(move || Dims::new(&values))
+                crate::sync::thread::spawn(move || Dims::new(&values))
             })
             .collect();
         for made in threads {

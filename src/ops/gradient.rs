@@ -3,12 +3,14 @@
 use super::Op;
 use super::tensor::Tensor;
 use crate::error::Error;
+use crate::id::TensorId;
 use crate::layout::{DType, Dims};
 use crate::op::OpError;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard, lock};
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// Gradients of an op's inputs, in order. One that is `None`, or missing at the end, is not wanted or zero.
 pub type InputGradients = SmallVec<[Option<Tensor>; 3]>;
@@ -131,9 +133,9 @@ pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
 /// One op on a tape.
 pub(crate) struct Node {
     /// Numbers of its inputs.
-    pub inputs: SmallVec<[u64; 3]>,
+    pub inputs: SmallVec<[TensorId; 3]>,
     /// Numbers of its outputs.
-    pub outputs: SmallVec<[u64; 2]>,
+    pub outputs: SmallVec<[TensorId; 2]>,
     rule: Rule,
 }
 
@@ -156,7 +158,7 @@ pub(crate) struct Log {
 impl Log {
     /// The nodes; `None` once it was used by a backward pass.
     pub fn nodes(&self) -> MutexGuard<'_, Vec<Option<Node>>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.nodes)
     }
 
     /// Stops recording.

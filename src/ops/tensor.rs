@@ -3,12 +3,13 @@
 mod home;
 mod operators;
 
-pub(crate) use home::{Home, Ids, Runs};
+pub(crate) use home::{Home, Runs};
 
 use super::Op;
 use super::gradient::Log;
 use crate::error::Error;
 use crate::host::{Element, HostTensor};
+use crate::id::TensorId;
 use crate::layout::{DType, Dims, Layout};
 use crate::op::OpError;
 use smallvec::SmallVec;
@@ -51,7 +52,7 @@ pub struct Tensor {
 }
 
 struct Handle {
-    id: u64,
+    id: TensorId,
     layout: Layout,
     home: Arc<Home>,
 }
@@ -63,13 +64,13 @@ impl Drop for Handle {
 }
 
 impl Tensor {
-    pub(crate) fn new(id: u64, layout: Layout, home: Arc<Home>) -> Self {
+    pub(crate) fn new(id: TensorId, layout: Layout, home: Arc<Home>) -> Self {
         Self { handle: Arc::new(Handle { id, layout, home }), log: None }
     }
 
     /// The number of the tensor, unique in the process.
     #[must_use]
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> TensorId {
         self.handle.id
     }
 

@@ -1,6 +1,5 @@
 //! Describing and starting a runtime.
 
-use super::control::Control;
 use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
 use crate::cost::{CostModel, CostModelKind};
@@ -10,10 +9,10 @@ use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Policy, PolicyKind};
 use crate::guard::caught;
-use crate::interpreter::Interpreter;
+use crate::interpreter::{Control, Interpreter};
 use crate::memory::SplitRule;
 use crate::ops::Home;
-use crate::trace::Recorder;
+use crate::program::{Recorder, Window};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -89,6 +88,7 @@ pub struct Builder {
     cost_model: CostModelChoice,
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
+    window: Window,
     listeners: Vec<Box<dyn Listener>>,
     wrong: Option<String>,
 }
@@ -104,6 +104,7 @@ impl Default for Builder {
             cost_model: CostModelKind::default().into(),
             threads: None,
             recorder: None,
+            window: Window::default(),
             listeners: Vec::new(),
             wrong: None,
         }
@@ -225,6 +226,16 @@ impl Builder {
         self
     }
 
+    /// Lets the evictor know of the next so many commands before they run: which tensors they read, and which they let
+    /// go; see [`Future`](crate::graph::Future). What it knows depends on the program alone, never on timing: a command
+    /// runs once so many others have come after it, or one that waits for an answer, such as a `get`. Default: 0,
+    /// so that no command waits for others to come.
+    #[must_use]
+    pub const fn look_ahead(mut self, commands: usize) -> Self {
+        self.window = Window::of(commands);
+        self
+    }
+
     /// Lets a [`Listener`] hear every event of the engine: evictions, regenerations, steps, ... It is called on the
     /// worker thread, which waits for it. May be called several times.
     #[must_use]
@@ -315,9 +326,9 @@ impl Builder {
         let budget = self.budget.unwrap_or_else(machine_memory);
         self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
-        let (sender, commands) = crossbeam_channel::bounded(QUEUE);
-        let (started, start) = crossbeam_channel::bounded(1);
-        let (alive, ended) = crossbeam_channel::bounded(0);
+        let (sender, commands) = crate::sync::channel::bounded(QUEUE);
+        let (started, start) = crate::sync::channel::bounded(1);
+        let (alive, ended) = crate::sync::channel::bounded(0);
         let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
@@ -334,8 +345,13 @@ impl Builder {
                 Ok(mut engine) => {
                     self.listeners.into_iter().for_each(|listener| engine.listen(listener));
                     let _ = started.send(Ok(()));
-                    let worker =
-                        Interpreter::new(engine, Arc::clone(&control), emptied, self.recorder);
+                    let worker = Interpreter::new(
+                        engine,
+                        self.window,
+                        Arc::clone(&control),
+                        emptied,
+                        self.recorder,
+                    );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));
                     control.end(ended.unwrap_or_else(|error| Some(error.to_string())));
@@ -345,7 +361,7 @@ impl Builder {
                 }
             }
         };
-        let worker = std::thread::Builder::new()
+        let worker = crate::sync::thread::Builder::new()
             .name("remat".to_owned())
             .spawn(move || {
                 let _alive = alive;

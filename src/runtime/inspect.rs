@@ -1,7 +1,8 @@
 //! Looks at the memory, after all commands sent so far.
 
-use super::{Command, Description, Runtime};
+use super::Runtime;
 use crate::error::Error;
+use crate::interpreter::{Description, Question};
 use crate::memory::Snapshot;
 use crate::op::Operation;
 
@@ -12,7 +13,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        self.shared.ask(|reply| Command::Snapshot { reply })?.wait()
+        self.shared.ask(|reply| Question::Snapshot { reply })?.wait()
     }
 
     /// The memory map as text, as TensorFlow's allocator logs it: bins, chunks in address order, totals. See
@@ -22,7 +23,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn memory_map(&self) -> Result<String, Error> {
         let what = Description::Map;
-        self.shared.ask(|reply| Command::Describe { what, reply })?.wait()
+        self.shared.ask(|reply| Question::Describe { what, reply })?.wait()
     }
 
     /// Memory as one line of at most `width` characters, `*` for used and `_` for free. See
@@ -41,6 +42,6 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn occupancy(&self, width: usize) -> Result<String, Error> {
         let what = Description::Occupancy(width);
-        self.shared.ask(|reply| Command::Describe { what, reply })?.wait()
+        self.shared.ask(|reply| Question::Describe { what, reply })?.wait()
     }
 }

@@ -1,6 +1,6 @@
-use super::control::Control;
 use crate::error::Error;
-use crossbeam_channel::{Receiver, select};
+use crate::interpreter::Control;
+use crate::sync::channel::{Receiver, select};
 use std::convert::Infallible;
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Changing settings while the runtime works. Each waits for the commands before it.
 
-use super::{Change, Command, PolicyChoice, Runtime};
+use super::{PolicyChoice, Runtime};
 use crate::bytes::ByteSize;
 use crate::error::{Error, RuntimeError};
+use crate::interpreter::{Change, Question};
 use crate::op::Operation;
 use std::fmt::Display;
 
@@ -66,7 +67,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     fn change(&self, change: Change) -> Result<(), Error> {
-        self.shared.ask(|reply| Command::Change { change, reply })?.wait()
+        self.shared.ask(|reply| Question::Change { change, reply })?.wait()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Updates in place, one or several at once, and replacements.
 
-use super::{Call, Command, Consumed, Runtime, Shared};
+use super::{Runtime, Shared};
 use crate::error::Error;
 use crate::op::{OpError, Operation, Outputs};
 use crate::ops::{Tensor, Tensors};
+use crate::program::{Apply, Command, Consumed};
 use smallvec::SmallVec;
 
 /// One of several updates in place; see [`Runtime::update_all`].
@@ -48,7 +49,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         others: &[&Tensor],
     ) -> Result<(), Error> {
         let (call, made) = self.shared.update_call(op.into(), targets, others)?;
-        self.shared.send(Command::Apply(call))?;
+        self.shared.command(Command::Apply(call))?;
         rename(targets, made);
         Ok(())
     }
@@ -70,7 +71,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             calls.push(call);
             renamed.push((targets, made));
         }
-        self.shared.send(Command::UpdateAll(calls))?;
+        self.shared.command(Command::UpdateAll(calls))?;
         renamed.into_iter().for_each(|(mut targets, made)| rename(&mut targets, made));
         Ok(())
     }
@@ -100,7 +101,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         }
         let made = self.new_tensor(*target.layout());
         let consumed = target.is_last_handle();
-        self.send(Command::Replace { target: old, consumed, value: new, made: made.id() })?;
+        self.command(Command::Replace { target: old, consumed, value: new, made: made.id() })?;
         *target = made;
         Ok(())
     }
@@ -110,7 +111,7 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         op: O,
         targets: &mut [&mut Tensor],
         others: &[&Tensor],
-    ) -> Result<(Call<O>, Tensors), Error> {
+    ) -> Result<(Apply<O>, Tensors), Error> {
         let mut consumed = Consumed::default();
         for (input, target) in targets.iter_mut().enumerate() {
             if target.is_last_handle() {

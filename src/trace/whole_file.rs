@@ -1,9 +1,9 @@
+use crate::sync::{Mutex, lock};
 use flate2::{Compression, write::GzEncoder};
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// A file that appears under its name when it is whole, and not before: a full disk or a killed program
 /// leaves what was there before. Where the name ends in `.gz`, what is written is compressed.
@@ -83,7 +83,7 @@ impl WholeFile {
             partial.push(".partial");
             let partial = PathBuf::from(partial);
             let file = locked(&partial).map_err(|error| missing_folder(&path, error))?;
-            UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).insert(partial.clone());
+            lock(&UNFINISHED).insert(partial.clone());
             (file, Some((partial, path)))
         };
         Ok(Self { body: Some(Body::new(file, named)), names })
@@ -108,7 +108,7 @@ impl WholeFile {
 
     /// Removes what is there of unfinished files, for a program that is about to end without dropping them.
     pub fn remove_unfinished() {
-        let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let unfinished = lock(&UNFINISHED);
         for partial in &*unfinished {
             let _ = std::fs::remove_file(partial);
         }
@@ -123,7 +123,7 @@ impl WholeFile {
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn forget(partial: &Path) {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).remove(partial);
+    lock(&UNFINISHED).remove(partial);
 }
 
 /// Creates a file, or empties one that a killed program left. Fails if another program is writing it.

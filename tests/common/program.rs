@@ -398,7 +398,7 @@ impl Play<'_> {
         }
         for ((inputs, keys), value) in picked.iter().zip(made).zip(expected) {
             let held = &mut self.held[inputs[0]];
-            held.key = keys[0];
+            held.key = keys.made[0];
             if failure.is_none() && !lost {
                 held.value = value;
             }

@@ -2,9 +2,9 @@
 
 use super::MAX_THREADS;
 use crate::device::DeviceError;
+use crate::sync::thread::{self, JoinHandle};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 /// Threads that share the work of each op. Clones are the same team; its threads have ended once the last one is
 /// dropped.

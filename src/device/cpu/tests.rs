@@ -66,12 +66,12 @@ fn threads_end_with_the_device() {
         cpu.execute(call).unwrap();
         // A thread takes its name when it first runs.
         while threads_named(&last) == 0 {
-            std::thread::yield_now();
+            crate::sync::thread::yield_now();
         }
         drop(cpu);
         // It was waited for, but the system may be about to notice.
         while threads_named(&last) > 0 {
-            std::thread::yield_now();
+            crate::sync::thread::yield_now();
         }
     }
 }

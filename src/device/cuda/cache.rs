@@ -3,11 +3,11 @@
 //! What is read there is run, so nobody but the user, and root, may put anything there: the folder, its files, and
 //! the folders above it are checked as `ssh` checks its own. If others could, nothing is kept.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use sha2::{Digest as _, Sha256};
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Code by name.
 #[derive(Debug)]

@@ -7,9 +7,10 @@ use super::dnn::Dnn;
 use super::driver::driver_version;
 use super::versions::{self, Version};
 use crate::device::DeviceError;
+use crate::sync::{Mutex, MutexGuard, lock};
 use cudarc::driver::CudaStream;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Oldest cuBLAS whose functions are those of the bindings.
 const OLDEST_CUBLAS: Version = Version(12, 0, 0);
@@ -54,13 +55,13 @@ impl Libraries {
     /// cuBLAS.
     pub(crate) fn blas(&self) -> MutexGuard<'_, Blas> {
         // A panic leaves nothing behind: each product sets all that it depends on.
-        self.blas.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.blas)
     }
 
     /// cuDNN, if it is there.
     pub(crate) fn dnn(&self) -> Option<MutexGuard<'_, Dnn>> {
         // As above; choices are entered when they are complete.
-        self.dnn.as_ref().map(|dnn| dnn.lock().unwrap_or_else(PoisonError::into_inner))
+        self.dnn.as_ref().map(|dnn| lock(dnn))
     }
 }
 
@@ -173,7 +174,7 @@ mod tests {
             return;
         };
         let stream = gpu.events();
-        let opened = std::thread::scope(|scope| {
+        let opened = crate::sync::thread::scope(|scope| {
             let elsewhere = || {
                 let opened = open_cudnn(stream, false);
                 stream.context().bind_to_thread().unwrap();

@@ -190,7 +190,7 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
         {
             let inputs = args.map(|arg| arg.layout());
             let outputs = outputs(&op, &inputs);
-            let dry = std::thread::scope(|scope| {
+            let dry = crate::sync::thread::scope(|scope| {
                 scope.spawn(|| sim.workspace(&op, &inputs, &outputs)).join().unwrap()
             });
             assert_eq!(dry, device.workspace(&op, &inputs, &outputs), "{op:?}");

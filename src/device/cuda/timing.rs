@@ -4,9 +4,10 @@
 
 use super::driver::failed;
 use crate::device::DeviceError;
+use crate::sync::OnceLock;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Events before and after calls.
 pub(super) struct Timing {

@@ -1,7 +1,7 @@
 //! Errors in traces.
 
 use super::lines::{MAX_BLANK_BYTES, MAX_IDLE_BYTES, MAX_LINE_BYTES};
-use crate::lab::ProgramError;
+use crate::program::ProgramError;
 use crate::trace::VERSION;
 use std::fmt;
 use std::io;
@@ -85,6 +85,9 @@ pub enum TraceProblem {
     /// A number that no tensor has.
     #[error("tensor {0} is not there: nothing made it, or it was deleted or consumed before")]
     UnknownTensor(u64),
+    /// A number after which there are too few for the outputs of an op.
+    #[error("the outputs are numbered from {0}, and there are too few numbers after that")]
+    NoNumber(u64),
     /// A number that another tensor has.
     #[error("tensor {0} is there already; a new number was expected")]
     TakenTensor(u64),

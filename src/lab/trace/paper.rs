@@ -22,15 +22,20 @@ mod names;
 use super::TraceProblem;
 use super::error::short;
 use super::lines::Lines;
-use crate::lab::program::{Carried, Turn};
-use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
+use crate::lab::step::{Carried, Step};
+use crate::lab::writer::{Writer, raw};
+use crate::layout::Layout;
+use crate::op::{Look, Outputs};
+use crate::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
 use line::{Alias, Count, Line, Text};
 use names::{NameId, Names};
 use rustc_hash::FxHashSet;
 use std::io::BufRead;
 
-/// Reads on from the line at hand, the first. The log is one turn.
-pub(super) fn read(lines: &mut Lines<impl BufRead>) -> Result<(Program, Turn), TraceProblem> {
+/// Reads on from the line at hand, the first. The log is one step.
+pub(super) fn read(
+    lines: &mut Lines<impl BufRead>,
+) -> Result<(RecordedProgram, Step), TraceProblem> {
     let mut log = Log::default();
     // Up to ANNOTATE START, if there is one, nothing counts, so nothing may fail either.
     let mut started = false;
@@ -65,8 +70,9 @@ fn is_start(line: &Line<'_>) -> bool {
     line.instruction.0 == "ANNOTATE" && line.annotation.as_ref().is_some_and(|a| a.0 == "START")
 }
 
+#[derive(Default)]
 struct Log {
-    program: Program,
+    program: Writer,
     names: Names,
     /// Tensor -> bytes of the storage it is in, or looks at.
     storage_bytes: Vec<u64>,
@@ -94,16 +100,11 @@ struct Call {
     cost: f64,
 }
 
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            program: Program::new(CostUnit::Nanoseconds),
-            names: Names::default(),
-            storage_bytes: vec![],
-            constants: vec![],
-            waiting: None,
-        }
-    }
+/// What a result is.
+enum Made {
+    Fresh(Layout),
+    /// A view of the argument at this position.
+    View(usize),
 }
 
 impl Log {
@@ -137,7 +138,7 @@ impl Log {
             "RELEASE" => {
                 let name = self.names.find(&need(line.name, "RELEASE", "NAME")?.0);
                 match name.and_then(|name| self.names.release(name)) {
-                    Some(dead) => Ok(self.program.del(dead)?),
+                    Some(dead) => Ok(self.program.push(Command::Del(dead))?),
                     None => Ok(()),
                 }
             }
@@ -153,7 +154,8 @@ impl Log {
     fn constant(&mut self, name: NameId, line: Line<'_>) -> Result<(), TraceProblem> {
         self.check_line_for(&line, "MEMORY", name)?;
         let Count(bytes) = need(line.memory, "MEMORY", "MEMORY")?;
-        let tensor = self.program.constant(bytes)?;
+        raw(bytes)?;
+        let tensor = self.program.put(RecordedValue::constant(bytes))?;
         self.storage_bytes.push(bytes);
         self.constants.push((name, tensor));
         self.bind(name, tensor)
@@ -191,11 +193,8 @@ impl Log {
         };
         self.check_line_for(&line, "ALIAS", name)?;
         made.push(match need(line.alias, "ALIAS", "ALIAS")? {
-            Alias(None) => Made::Fresh { bytes },
-            Alias(Some(index)) => {
-                let input = position("ALIAS", index, call.args.len())? as u32;
-                Made::View { input, bytes: 0 }
-            }
+            Alias(None) => Made::Fresh(raw(bytes)?),
+            Alias(Some(index)) => Made::View(position("ALIAS", index, call.args.len())?),
         });
         if made.len() < call.results.len() {
             self.waiting = Some(Waiting::Call { call, made, bytes: None });
@@ -206,20 +205,28 @@ impl Log {
 
     /// One op, or two if it has results of both kinds: the views are made at no cost of their own then.
     fn called(&mut self, call: &Call, made: &[Made]) -> Result<(), TraceProblem> {
-        let (views, fresh): (Vec<Made>, Vec<Made>) =
-            made.iter().partition(|made| matches!(made, Made::View { .. }));
+        let fresh = made.iter().filter_map(|made| match made {
+            Made::Fresh(layout) => Some(*layout),
+            Made::View(_) => None,
+        });
+        // It shows no bytes of its own.
+        let looks = made.iter().filter_map(|made| match *made {
+            Made::Fresh(_) => None,
+            Made::View(input) => Some(Look { input, layout: Layout::raw(0) }),
+        });
         let mut cost = call.cost;
-        let mut first = [0; 2];
-        for (outputs, first) in [&fresh, &views].into_iter().zip(&mut first) {
+        let mut first = [TensorId::default(); 2];
+        let outputs = [Outputs::fresh(fresh), Outputs::Views(looks.collect())];
+        for (outputs, first) in outputs.into_iter().zip(&mut first) {
             if !outputs.is_empty() {
                 *first = self.apply(&call.op, cost, &call.args, outputs)?;
                 cost = 0.0;
             }
         }
         for (made, &name) in made.iter().zip(&call.results) {
-            let next = &mut first[usize::from(matches!(made, Made::View { .. }))];
+            let next = &mut first[usize::from(matches!(made, Made::View(_)))];
             let tensor = *next;
-            *next += 1;
+            *next = next.plus(1);
             self.bind(name, tensor)?;
         }
         Ok(())
@@ -241,14 +248,15 @@ impl Log {
             if !seen.insert(name) {
                 return Err(TraceProblem::MutatedTwice);
             }
-            made.push(Made::Fresh { bytes: self.storage_bytes[tensors[index] as usize] });
+            made.push(raw(self.storage_bytes[tensors[index].index()])?);
             names.push(name);
         }
         if made.is_empty() {
             return Ok(self.program.elapse(time as f64)?);
         }
-        let first = self.apply(&op.0, time as f64, &tensors, &made)?;
-        (first..).zip(names).try_for_each(|(tensor, name)| self.bind(name, tensor))
+        let first = self.apply(&op.0, time as f64, &tensors, Outputs::fresh(made))?;
+        let tensors = first.and_next(names.len());
+        tensors.zip(names).try_for_each(|(tensor, name)| self.bind(name, tensor))
     }
 
     /// Adds an op to the program. Returns its first output.
@@ -257,23 +265,23 @@ impl Log {
         name: &str,
         cost: f64,
         args: &[TensorId],
-        made: &[Made],
+        outputs: Outputs,
     ) -> Result<TensorId, TraceProblem> {
-        let info = OpInfo { name, cost, flops: None, workspace: 0, rematerializable: true };
-        let outputs = self.program.apply(info, args, made)?;
-        for made in made {
-            self.storage_bytes.push(match *made {
-                Made::View { input, .. } => self.storage_bytes[args[input as usize] as usize],
-                Made::Fresh { bytes } => bytes,
-                Made::InPlace { .. } => unreachable!("logs have no such ops"),
-            });
-        }
-        Ok(outputs.start)
+        let bytes: Vec<u64> = match outputs.written() {
+            Some((_, fresh)) => fresh.iter().map(Layout::bytes).collect(),
+            None => {
+                let seen = outputs.views().iter().map(|look| args[look.input].index());
+                seen.map(|tensor| self.storage_bytes[tensor]).collect()
+            }
+        };
+        let first = self.program.apply(RecordedOp::new(name, cost), args, outputs)?;
+        self.storage_bytes.extend(bytes);
+        Ok(first)
     }
 
     fn bind(&mut self, name: NameId, tensor: TensorId) -> Result<(), TraceProblem> {
         match self.names.bind(name, tensor) {
-            Some(dead) => Ok(self.program.del(dead)?),
+            Some(dead) => Ok(self.program.push(Command::Del(dead))?),
             None => Ok(()),
         }
     }
@@ -311,7 +319,7 @@ impl Log {
     }
 
     /// What has a name is wanted now: it is brought back, and stays.
-    fn end(mut self) -> Result<(Program, Turn), TraceProblem> {
+    fn end(mut self) -> Result<(RecordedProgram, Step), TraceProblem> {
         let missing = match &self.waiting {
             None => None,
             Some(Waiting::Constant(name)) => Some(("MEMORY", *name)),
@@ -324,17 +332,17 @@ impl Log {
             let expected = format!("{instruction} of `{}`", short(self.names.text(name)));
             return Err(TraceProblem::Unexpected { expected, found: "the end".to_owned() });
         }
-        let turn = Turn::new(0..self.program.instructions().len(), self.carried());
-        let mut committed = vec![false; self.program.tensors()];
+        let step = Step::new(0..self.program.program().commands().len(), self.carried());
+        let mut committed = vec![false; self.program.program().tensors()];
         for tensor in self.names.alive() {
-            if !std::mem::replace(&mut committed[tensor as usize], true) {
-                self.program.commit(tensor)?;
+            if !std::mem::replace(&mut committed[tensor.index()], true) {
+                self.program.push(Command::Commit(tensor))?;
             }
         }
-        Ok((self.program, turn))
+        Ok((self.program.finish(), step))
     }
 
-    /// A constant is in the next turn what its name stands for at the end of this one. What stands for
+    /// A constant is in the next step what its name stands for at the end of this one. What stands for
     /// two can be only one of them: the one that it is now, or the first.
     fn carried(&self) -> Vec<Carried> {
         let ends = || {

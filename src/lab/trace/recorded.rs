@@ -1,17 +1,23 @@
-//! Traces of our own, as `remat train --record` writes them: one [`Entry`] a line.
+//! Traces of our own, as `remat train --record` writes them: one [`Entry`] a line. Those of earlier versions: `old.rs`.
 
+use super::TraceProblem;
 use super::lines::Lines;
-use super::{TraceProblem, check_number};
+use crate::lab::CostUnit;
 use crate::lab::history::{Historian, History, NoHistory, Unknown};
 use crate::lab::plot::Timeline;
-use crate::lab::{CostUnit, Made, OpInfo, Program, TensorId};
-use crate::trace::{Entry, OutputEntry, Source, VERSION};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::lab::writer::{Writer, check_number};
+use crate::program::{
+    Apply, Entry, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, TensorId, VERSION,
+    Window,
+};
+use rustc_hash::FxHashMap;
 use std::io::BufRead;
 
 /// What a file of entries says.
 pub(super) struct Recorded {
-    pub program: Program,
+    pub program: RecordedProgram,
+    pub unit: CostUnit,
+    pub window: Window,
     /// Tensor of the program -> its number in the file.
     pub numbers: Vec<u64>,
     pub history: Result<History, NoHistory>,
@@ -19,35 +25,47 @@ pub(super) struct Recorded {
 
 /// Reads on from the line at hand, the first.
 pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Recorded, TraceProblem> {
-    let (mut reader, version) = begin(lines.text(), name)?;
+    let Begin { mut reader, version, unit, window } = begin(lines.text(), name)?;
     while lines.advance()? {
-        reader.entry(&serde_json::from_str(lines.text())?)?;
+        match version {
+            ..=3 => reader.old(serde_json::from_str(lines.text())?)?,
+            _ => reader.entry(serde_json::from_str(lines.text())?)?,
+        }
         lines.count();
     }
     match reader {
         // Earlier programs wrote no end.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
-        Reader { program, numbers, historian, .. } => {
+        Reader { writer, numbers, historian, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
-            Ok(Recorded { program, numbers, history })
+            Ok(Recorded { program: writer.finish(), unit, window, numbers, history })
         }
     }
 }
 
-fn begin(line: &str, name: &str) -> Result<(Reader, u32), TraceProblem> {
+struct Begin {
+    reader: Reader,
+    version: u32,
+    unit: CostUnit,
+    window: Window,
+}
+
+fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
     /// What a first line of any version has.
     #[derive(serde::Deserialize)]
     struct Probe {
         event: String,
-        version: u32,
+        version: Option<u32>,
     }
-    if let Ok(Probe { event, version }) = serde_json::from_str(line)
-        && event == "begin"
-        && !(1..=VERSION).contains(&version)
-    {
-        return Err(TraceProblem::Version(version));
+    if let Ok(Probe { event, version }) = serde_json::from_str(line) {
+        if event != "begin" {
+            return Err(TraceProblem::NotATrace);
+        }
+        if let Some(version) = version.filter(|version| !(1..=VERSION).contains(version)) {
+            return Err(TraceProblem::Version(version));
+        }
     }
-    let Entry::Begin { version, cost_model, budget, eviction_threshold } =
+    let Entry::Begin { version, cost_model, budget, eviction_threshold, window } =
         serde_json::from_str(line)?
     else {
         return Err(TraceProblem::NotATrace);
@@ -63,123 +81,129 @@ fn begin(line: &str, name: &str) -> Result<(Reader, u32), TraceProblem> {
         })
     });
     let reader = Reader {
-        program: Program::new(unit),
+        writer: Writer::default(),
         ended: false,
         tensors: FxHashMap::default(),
         numbers: vec![],
-        known: FxHashSet::default(),
+        known: FxHashMap::default(),
+        spans: vec![],
         historian,
     };
-    Ok((reader, version))
+    Ok(Begin { reader, version, unit, window })
 }
 
-struct Reader {
-    program: Program,
+/// Whether the outputs of an op can be as many as it says, and have the numbers that follow its first.
+fn check_outputs(call: &Apply<RecordedOp>) -> Result<(), TraceProblem> {
+    let (count, targets) = (call.inputs.len(), call.outputs.targets());
+    if targets > count {
+        return Err(ProgramError::Input { input: count, count }.into());
+    }
+    match call.made.0.checked_add(call.outputs.len() as u64) {
+        Some(_) => Ok(()),
+        None => Err(TraceProblem::NoNumber(call.made.0)),
+    }
+}
+
+/// Reads entries. A program numbers its tensors from 0, whatever their numbers in the file.
+pub(super) struct Reader {
+    pub(super) writer: Writer,
     /// Whether the last event was read.
-    ended: bool,
+    pub(super) ended: bool,
     /// Number in the file -> tensor, for each that may still be used.
     tensors: FxHashMap<u64, TensorId>,
     numbers: Vec<u64>,
     /// The same, to look them up: of deleted tensors, too.
-    known: FxHashSet<u64>,
+    known: FxHashMap<u64, TensorId>,
+    /// Tensor -> bytes of its storage that it may look at. For `old.rs` only.
+    pub(super) spans: Vec<u64>,
     /// While each line said what was in use.
     historian: Option<Historian>,
 }
 
 impl Reader {
-    fn entry(&mut self, entry: &Entry) -> Result<(), TraceProblem> {
+    fn entry(&mut self, entry: Entry) -> Result<(), TraceProblem> {
         if self.ended {
             return Err(TraceProblem::AfterEnd);
         }
-        match *entry {
+        match entry {
             Entry::Begin { .. } => return Err(TraceProblem::SecondBegin),
-            Entry::Put { tensor, bytes, cost, .. } => {
-                let made = self.program.put(bytes, cost)?;
-                self.name(tensor, made)?;
+            Entry::Did { command, used, peak } => {
+                let mut unknown = None;
+                command.mentions(|tensor| {
+                    if !self.tensors.contains_key(&tensor.0) {
+                        unknown = unknown.or(Some(tensor.0));
+                    }
+                });
+                if let Some(number) = unknown {
+                    return Err(TraceProblem::UnknownTensor(number));
+                }
+                // Before they are counted: there may be more than 64 bits count.
+                command.calls().iter().try_for_each(check_outputs)?;
+                let mut made = Vec::new();
+                command.makes(|tensor| made.push(tensor.0));
+                let mut sorted = made.clone();
+                sorted.sort_unstable();
+                let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+                let taken = sorted.into_iter().find(|number| self.tensors.contains_key(number));
+                if let Some(number) = taken.or(twice) {
+                    return Err(TraceProblem::TakenTensor(number));
+                }
+                let next = self.writer.program().next();
+                let renumbered = command.renumbered(|tensor| {
+                    let new = || made.iter().position(|number| *number == tensor.0);
+                    let old = self.tensors.get(&tensor.0).copied();
+                    old.unwrap_or_else(|| new().map_or(next, |i| next.plus(i)))
+                });
+                self.did(renumbered, &made, used, peak)?;
             }
-            Entry::Apply {
-                ref op,
-                ref inputs,
-                ref outputs,
-                workspace,
-                cost,
-                flops,
-                rematerializable,
-                ..
-            } => {
-                let info = OpInfo { name: op, cost, flops, workspace, rematerializable };
-                self.apply(info, inputs, outputs)?;
+            Entry::Evict { tensor, bytes, cause, used } => {
+                let tensor = self.known(tensor.0)?;
+                self.note(&Entry::Evict { tensor, bytes, cause, used });
             }
-            Entry::Get { tensor, .. } => self.program.get(self.tensor(tensor)?)?,
-            Entry::Del { tensor, .. } => {
-                self.program.del(self.tensor(tensor)?)?;
-                self.tensors.remove(&tensor);
-            }
-            Entry::Drop { tensor, .. } => self.program.drop(self.tensor(tensor)?)?,
-            Entry::Commit { tensor, .. } => self.program.commit(self.tensor(tensor)?)?,
-            Entry::Step { .. } => self.program.step(),
-            // Replays are free to evict otherwise.
-            Entry::Evict { tensor, .. } => self.check_known(tensor)?,
-            Entry::Regenerate { tensor, cost, .. } => {
-                self.check_known(tensor)?;
+            Entry::Regenerate { tensor, bytes, cost, used } => {
+                let tensor = self.known(tensor.0)?;
                 check_number("the cost", cost)?;
+                self.note(&Entry::Regenerate { tensor, bytes, cost, used });
             }
             Entry::End => self.ended = true,
         }
+        Ok(())
+    }
+
+    /// A command, which makes tensors of these numbers in the file.
+    pub(super) fn did(
+        &mut self,
+        command: RecordedCommand,
+        made: &[u64],
+        used: Option<u64>,
+        peak: Option<u64>,
+    ) -> Result<(), TraceProblem> {
+        let next = self.writer.program().next();
+        self.writer.push(command.clone())?;
+        command.ends(|tensor| _ = self.tensors.remove(&self.numbers[tensor.index()]));
+        for (&number, tensor) in made.iter().zip(next.and_next(made.len())) {
+            self.numbers.push(number);
+            self.known.insert(number, tensor);
+            if self.tensors.insert(number, tensor).is_some() {
+                return Err(TraceProblem::TakenTensor(number));
+            }
+        }
+        self.note(&Entry::Did { command, used, peak });
+        Ok(())
+    }
+
+    /// Goes on with the history.
+    pub(super) fn note(&mut self, entry: &Entry) {
         if self.historian.as_mut().is_some_and(|historian| historian.on(entry) == Err(Unknown)) {
             self.historian = None;
         }
-        Ok(())
     }
 
-    fn apply(
-        &mut self,
-        info: OpInfo<'_>,
-        inputs: &[u64],
-        outputs: &[OutputEntry],
-    ) -> Result<(), TraceProblem> {
-        let tensors =
-            inputs.iter().map(|&input| self.tensor(input)).collect::<Result<Vec<_>, _>>()?;
-        let made: Vec<Made> = outputs.iter().map(made).collect();
-        let first = self.program.apply(info, &tensors, &made)?.start;
-        for output in &made {
-            if let Made::InPlace { input, consumed: true } = *output {
-                self.tensors.remove(&inputs[input as usize]);
-            }
-        }
-        for (tensor, output) in (first..).zip(outputs) {
-            self.name(output.tensor, tensor)?;
-        }
-        Ok(())
-    }
-
-    fn tensor(&self, number: u64) -> Result<TensorId, TraceProblem> {
+    pub(super) fn tensor(&self, number: u64) -> Result<TensorId, TraceProblem> {
         self.tensors.get(&number).copied().ok_or(TraceProblem::UnknownTensor(number))
     }
 
-    fn check_known(&self, number: u64) -> Result<(), TraceProblem> {
-        match self.known.contains(&number) {
-            true => Ok(()),
-            false => Err(TraceProblem::UnknownTensor(number)),
-        }
-    }
-
-    fn name(&mut self, number: u64, tensor: TensorId) -> Result<(), TraceProblem> {
-        self.numbers.push(number);
-        self.known.insert(number);
-        match self.tensors.insert(number, tensor) {
-            None => Ok(()),
-            Some(_) => Err(TraceProblem::TakenTensor(number)),
-        }
-    }
-}
-
-fn made(output: &OutputEntry) -> Made {
-    // A position too large for the program is beyond all inputs, and the program says so.
-    let position = |input| u32::try_from(input).unwrap_or(u32::MAX);
-    match output.source {
-        Source::Fresh => Made::Fresh { bytes: output.bytes },
-        Source::View { input } => Made::View { input: position(input), bytes: output.bytes },
-        Source::InPlace { input, consumed } => Made::InPlace { input: position(input), consumed },
+    pub(super) fn known(&self, number: u64) -> Result<TensorId, TraceProblem> {
+        self.known.get(&number).copied().ok_or(TraceProblem::UnknownTensor(number))
     }
 }

@@ -4,7 +4,9 @@ mod paper_logs;
 mod wrong;
 
 use super::*;
-use crate::lab::{CostUnit, Instruction, Made, TensorId};
+use crate::lab::CostUnit;
+use crate::op::{Look, Outputs};
+use crate::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
 
 /// A weight, a view of it, an op with both kinds of results, one in place, one with no result.
 const LOG: &str = r#"
@@ -51,36 +53,81 @@ const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
 {"event":"apply","op":"view","inputs":[32],"outputs":[{"tensor":40,"bytes":128,"source":"view","input":0}],"workspace":0,"cost":0.0,"rematerializable":false}
 "#;
 
+/// Version 4: parameters updated as one, a statistic that is replaced, a leaf, a label, questions.
+const NOW: &str = r#"{"event":"begin","version":4,"cost_model":"flops","budget":4096,"window":{"commands":3,"put_bytes":512}}
+{"event":"did","command":{"put":{"tensor":10,"host":{"layout":{"dtype":"f32","shape":[4],"strides":[1],"offset":0},"cost":1.5},"leaf":true}},"used":256}
+{"event":"did","command":{"put":{"tensor":11,"host":{"layout":{"dtype":"f32","shape":[2],"strides":[1],"offset":0},"cost":0.5}}},"used":512}
+{"event":"did","command":{"put":{"tensor":12,"host":{"layout":{"dtype":"f32","shape":[2],"strides":[1],"offset":0},"cost":0.5},"leaf":true}},"used":768}
+{"event":"did","command":{"label":{"tensor":10,"label":"w"}},"used":768}
+{"event":"did","command":{"apply":{"op":{"name":"f","attributes":"{}","cost":2.0,"flops":99.0,"workspace":16,"rematerializable":true},"inputs":[10,11,12],"outputs":{"fresh":[{"dtype":"f32","shape":[4],"strides":[1],"offset":0},{"dtype":"f32","shape":[2],"strides":[1],"offset":0}]},"made":20}},"used":1280}
+{"event":"did","command":{"update_all":[{"op":{"name":"sgd","cost":1.0,"rematerializable":false},"inputs":[10,20],"consumed":[0],"outputs":{"updates":{"targets":1,"fresh":[]}},"made":30},{"op":{"name":"sgd","cost":1.0,"rematerializable":false},"inputs":[11,21],"outputs":{"updates":{"targets":1,"fresh":[]}},"made":31}]},"used":1536}
+{"event":"did","command":{"del":20},"used":1280}
+{"event":"did","command":{"replace":{"target":12,"consumed":true,"value":21,"made":32}},"used":1280}
+{"event":"did","command":{"del":21},"used":1280}
+{"event":"did","command":"confirm","used":1024}
+{"event":"did","command":{"del":11},"used":768}
+{"event":"did","command":{"get":31},"used":768}
+{"event":"did","command":{"del":31},"used":512}
+{"event":"did","command":"sync","used":512}
+{"event":"did","command":"step","used":512,"peak":1552}
+{"event":"end"}
+"#;
+
 fn read(text: &str) -> Result<Trace, TraceError> {
     Trace::read(text.as_bytes(), "some/small.jsonl.gz")
 }
 
-/// Instructions in few words: `f(0 1) -> 2 3`.
-fn narrate(program: &Program) -> Vec<String> {
+/// Commands in few words: `f(0 1) -> 2: 8 B, 3: 4 B; 10`.
+fn narrate(program: &RecordedProgram) -> Vec<String> {
     let list = |tensors: &[TensorId]| {
         tensors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
-    let line = |instruction: &Instruction| match *instruction {
-        Instruction::Put { tensor, bytes, cost } => format!("put {tensor}: {bytes} B, {cost}"),
-        Instruction::Constant { tensor, bytes } => format!("constant {tensor}: {bytes} B"),
-        Instruction::Apply(index) => {
-            let op = program.op(index);
-            let made = op.outputs().zip(op.made).map(|(tensor, made)| match *made {
-                Made::Fresh { bytes } => format!("{tensor}: {bytes} B"),
-                Made::View { input, bytes } => format!("{tensor}: view of {input}, {bytes} B"),
-                Made::InPlace { input, .. } => format!("{tensor}: {input} in place"),
-            });
-            let made = made.collect::<Vec<_>>().join(", ");
-            format!("{}({}) -> {made}; {}", op.name, list(op.inputs), op.cost)
+    let output = |call: &Apply<RecordedOp>, output: usize| match &call.outputs {
+        Outputs::Fresh(layouts) => format!("{} B", layouts[output].bytes()),
+        Outputs::Views(looks) => {
+            let Look { input, layout } = &looks[output];
+            format!("view of {input}, {} B", layout.bytes())
         }
-        Instruction::Elapse(cost) => format!("elapse {cost}"),
-        Instruction::Get(tensor) => format!("get {tensor}"),
-        Instruction::Del(tensor) => format!("del {tensor}"),
-        Instruction::Drop(tensor) => format!("drop {tensor}"),
-        Instruction::Commit(tensor) => format!("commit {tensor}"),
-        Instruction::Step => "step".to_owned(),
+        Outputs::Updates { targets, .. } if output < *targets => {
+            let kept = if call.consumed.contains(output) { "" } else { ", kept" };
+            format!("{output} in place{kept}")
+        }
+        Outputs::Updates { targets, fresh } => format!("{} B", fresh[output - targets].bytes()),
     };
-    program.instructions().iter().map(line).collect()
+    let call = |call: &Apply<RecordedOp>| {
+        if call.elapses() {
+            return format!("elapse {}", call.op.cost);
+        }
+        let made = call.outputs().enumerate();
+        let made = made.map(|(i, tensor)| format!("{tensor}: {}", output(call, i)));
+        let made = made.collect::<Vec<_>>().join(", ");
+        format!("{}({}) -> {made}; {}", call.op.name, list(&call.inputs), call.op.cost)
+    };
+    let line = |command: &RecordedCommand| match command {
+        Command::Put { tensor, host, leaf } => {
+            let bytes = host.layout.bytes();
+            let leaf = if *leaf { ", leaf" } else { "" };
+            match host.cost {
+                Some(cost) => format!("put {tensor}: {bytes} B, {cost}{leaf}"),
+                None => format!("constant {tensor}: {bytes} B{leaf}"),
+            }
+        }
+        Command::Apply(one) => call(one),
+        Command::UpdateAll(calls) => {
+            format!("all {}", calls.iter().map(call).collect::<Vec<_>>().join(" and "))
+        }
+        Command::Replace { target, consumed, value, made } => {
+            let kept = if *consumed { "" } else { ", kept" };
+            format!("replace {target}{kept} by {value} -> {made}")
+        }
+        Command::Label { tensor, label } => format!("label {tensor} {label}"),
+        Command::Get(tensor)
+        | Command::Del(tensor)
+        | Command::Drop(tensor)
+        | Command::Commit(tensor) => format!("{} {tensor}", command.name()),
+        Command::Confirm | Command::Step | Command::Sync => command.name().to_owned(),
+    };
+    program.commands().iter().map(line).collect()
 }
 
 fn repeated(text: &str, times: usize) -> Vec<String> {
@@ -90,7 +137,7 @@ fn repeated(text: &str, times: usize) -> Vec<String> {
 #[test]
 fn a_log_means_what_the_papers_simulator_makes_of_it() {
     let trace = read(LOG).unwrap();
-    assert_eq!((trace.name(), trace.program().unit()), ("small", &CostUnit::Nanoseconds));
+    assert_eq!((trace.name(), trace.unit()), ("small", &CostUnit::Nanoseconds));
     assert_eq!(trace.program().base_cost(), 18.0);
     let expected = [
         "constant 0: 64 B",
@@ -152,10 +199,12 @@ fn a_log_is_repeated_with_its_constants() {
 fn a_recording_is_read_one_to_one() {
     let trace = read(RECORDING).unwrap();
     let program = trace.program();
-    assert_eq!((program.unit(), program.has_flops()), (&CostUnit::Gigaflops, false));
-    assert_eq!(program.op(0).flops, Some(99.0));
-    assert_eq!(program.op(0).workspace, 16);
-    assert!(!program.op(1).rematerializable);
+    assert_eq!((trace.unit(), program.has_flops()), (&CostUnit::Gigaflops, false));
+    let ops: Vec<&RecordedOp> = program.calls().map(|call| &call.op).collect();
+    assert_eq!(ops[0].flops, Some(99.0));
+    assert_eq!(ops[0].workspace, 16);
+    assert!(!ops[1].rematerializable);
+    assert_eq!(trace.window(), Window::default(), "which is what there was");
     let expected = [
         "put 0: 64 B, 1.5",
         "put 1: 4 B, 0.5",
@@ -175,6 +224,43 @@ fn a_recording_is_read_one_to_one() {
         "view(7) -> 8: view of 0, 128 B; 0",
     ];
     assert_eq!(narrate(program), expected);
+}
+
+#[test]
+fn a_recording_of_today_is_read_one_to_one() {
+    let trace = read(NOW).unwrap();
+    let expected = [
+        "put 0: 16 B, 1.5, leaf",
+        "put 1: 8 B, 0.5",
+        "put 2: 8 B, 0.5, leaf",
+        "label 0 w",
+        "f(0 1 2) -> 3: 16 B, 4: 8 B; 2",
+        "all sgd(0 3) -> 5: 0 in place; 1 and sgd(1 4) -> 6: 0 in place, kept; 1",
+        "del 3",
+        "replace 2 by 4 -> 7",
+        "del 4",
+        "confirm",
+        "del 1",
+        "get 6",
+        "del 6",
+        "sync",
+        "step",
+    ];
+    assert_eq!(narrate(trace.program()), expected);
+    assert_eq!(trace.window(), Window { commands: 3, put_bytes: 512 });
+    let calls: Vec<_> = trace.program().calls().collect();
+    assert_eq!(calls.len(), 3);
+    let RecordedOp { attributes, flops, workspace, rematerializable, .. } = &calls[0].op;
+    assert_eq!((attributes.as_deref(), *flops, *workspace), (Some("{}"), Some(99.0), 16));
+    assert!(rematerializable);
+    let RecordedOp { attributes: None, flops: None, workspace: 0, rematerializable: false, .. } =
+        calls[2].op
+    else {
+        panic!("{:?}", calls[2]);
+    };
+    assert_eq!(trace.program().base_cost(), 1.5 + 0.5 + 0.5 + 2.0 + 1.0 + 1.0);
+    let history = trace.history().unwrap();
+    assert_eq!((history.peak_bytes, history.steps, history.ops), (1552, 1, 6));
 }
 
 #[test]

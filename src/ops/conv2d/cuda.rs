@@ -12,7 +12,8 @@ use crate::device::conv_shape::ConvShape;
 use crate::device::cuda::dnn::{Addresses, Dnn, Task};
 use crate::device::cuda::{Family, Gpu, Libraries, Operands, Scratch};
 use crate::layout::Layout;
-use std::sync::{Arc, MutexGuard};
+use crate::sync::MutexGuard;
+use std::sync::Arc;
 
 pub(super) static FAMILY: Family = Family::new("columns", include_str!("columns.cu"));
 

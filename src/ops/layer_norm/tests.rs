@@ -6,9 +6,10 @@ use crate::layout::Dims;
 use crate::op::Operation as _;
 use crate::ops::samples::{Draw, Sizes};
 use crate::ops::{Op, Tensor};
+use crate::sync::Mutex;
 use crate::trace::{Entry, Recorder};
 use crate::{Builder, Error, HostTensor, Runtime};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const EPS: f32 = 1e-3;
 
@@ -280,8 +281,9 @@ struct Names(Arc<Mutex<Vec<String>>>);
 
 impl Recorder for Names {
     fn record(&mut self, entry: &Entry) {
-        if let Entry::Apply { op, .. } = entry {
-            self.0.lock().unwrap().push(op.clone());
+        if let Entry::Did { command, .. } = entry {
+            let names = command.calls().iter().map(|call| call.op.name.to_string());
+            self.0.lock().unwrap().extend(names);
         }
     }
 

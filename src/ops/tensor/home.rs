@@ -3,15 +3,13 @@
 use super::{Tensor, Tensors};
 use crate::error::{Error, RuntimeError};
 use crate::host::HostTensor;
+use crate::id::{Ids, TensorId};
 use crate::ops::Op;
-use crossbeam_channel::{Receiver, Sender};
-use smallvec::SmallVec;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::channel::{Receiver, Sender};
+use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-
-/// Numbers of tensors: counted up, never reused.
-pub(crate) type Ids = SmallVec<[u64; 4]>;
+use std::sync::{Arc, Weak};
 
 /// Runs the methods of tensors: a runtime of the crate's ops.
 pub(crate) trait Runs: Send + Sync {
@@ -53,7 +51,7 @@ struct Dropped {
 impl Default for Home {
     fn default() -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let (wake, woken) = crossbeam_channel::bounded(1);
+        let (wake, woken) = crate::sync::channel::bounded(1);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         Self { number, dropped: Mutex::default(), wake, woken, runs: OnceLock::new() }
     }
@@ -82,7 +80,7 @@ impl Home {
         })
     }
 
-    pub(super) fn push(&self, id: u64) {
+    pub(super) fn push(&self, id: TensorId) {
         let mut dropped = self.lock();
         dropped.ids.push(id);
         if std::mem::take(&mut dropped.sleeps) {
@@ -116,7 +114,7 @@ impl Home {
     }
 
     fn lock(&self) -> MutexGuard<'_, Dropped> {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.dropped)
     }
 }
 

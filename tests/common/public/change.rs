@@ -5,6 +5,7 @@ use super::player::{Player, Slot};
 use super::program::{Gradients, Pick, Segment, Update};
 use remat::autograd::Tape;
 use remat::ops::{Accumulate, Contiguous, Op, SgdMomentum};
+use remat::program::TensorId;
 use remat::{DType, Error, Layout, Tensor};
 
 /// An update with all that it reads, out of the way of what it changes.
@@ -155,7 +156,7 @@ impl Player<'_> {
 
     pub fn segment(&mut self, segment: &Segment) {
         let tape = Tape::new(self.runtime);
-        let mut watched: Vec<(usize, u64)> = Vec::new();
+        let mut watched: Vec<(usize, TensorId)> = Vec::new();
         for &pick in &segment.watched {
             let is_plain = |layout: &Layout| layout.is_contiguous() && layout.elements() > 0;
             let i = self.float(pick, is_plain, || vec![4, 8]);
@@ -197,7 +198,7 @@ impl Player<'_> {
                     let gradient = gradients.take(&self.slots[i].tensor)?;
                     Some((i, id, gradient))
                 });
-                let found: Vec<(usize, u64, Tensor)> = found.collect();
+                let found: Vec<(usize, TensorId, Tensor)> = found.collect();
                 drop(gradients);
                 match segment.gradients {
                     Gradients::LetGo => {}
@@ -217,7 +218,7 @@ impl Player<'_> {
     /// Updates parameters, if they are still what the gradients are of.
     fn descend(
         &mut self,
-        gradients: &[(usize, u64, Tensor)],
+        gradients: &[(usize, TensorId, Tensor)],
         unknown: bool,
         as_one: bool,
     ) -> Result<(), Error> {

@@ -6,13 +6,15 @@
 use remat::Listener;
 use remat::event::Event;
 use remat::evict::View;
-use remat::trace::{self, Recorder, Source};
+use remat::op::Outputs;
+use remat::program::{self, Command, RecordedCommand, Recorder, TensorId};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // The large one is by far the most frequent.
 pub enum Entry {
-    Did(trace::Entry),
+    Did(RecordedCommand),
     /// Something failed. It belongs to the next command that is no deletion.
     Failed,
     /// A regeneration went by a schedule.
@@ -38,9 +40,9 @@ impl Journal {
 }
 
 impl Recorder for Journal {
-    fn record(&mut self, entry: &trace::Entry) {
-        if !entry.is_about_memory() {
-            self.push(Entry::Did(entry.clone()));
+    fn record(&mut self, entry: &program::Entry) {
+        if let program::Entry::Did { command, .. } = entry {
+            self.push(Entry::Did(command.clone()));
         }
     }
 
@@ -64,13 +66,13 @@ impl Listener for Journal {
 pub enum Request {
     /// An update in place. Those with the same group are all made or none.
     Update {
-        made: u64,
+        made: TensorId,
         group: usize,
     },
     Replace {
-        old: u64,
-        value: u64,
-        made: u64,
+        old: TensorId,
+        value: TensorId,
+        made: TensorId,
     },
     /// The call returned an error: the shapes do not go together.
     Refused,
@@ -82,90 +84,104 @@ pub enum Fate {
     Made,
     /// The handle stands for the old value.
     Skipped,
-    /// A replacement that was taken back if something failed before the step was confirmed, which is not recorded.
+    /// A replacement that was taken back if something failed before it was confirmed, which is not recorded.
     Either,
     Refused,
 }
 
 /// The fates of requests, in the same order.
 pub fn fates(entries: &[Entry], requests: &[Request]) -> Vec<Fate> {
-    let mut events = HashMap::new();
+    let mut makers = HashMap::new();
     for (at, entry) in entries.iter().enumerate() {
-        if let Entry::Did(trace::Entry::Apply { inputs, outputs, .. }) = entry {
-            for output in outputs {
-                events.insert(output.tensor, (at, inputs, output.source));
-            }
+        if let Entry::Did(command) = entry {
+            command.makes(|tensor| _ = makers.insert(tensor, (at, command)));
         }
     }
-    // Whether something failed after this and before the next step.
+    // Whether something failed after this and before it was confirmed.
     let fails_later = |at: usize| {
+        let is_end = |entry: &Entry| matches!(entry, Entry::Did(Command::Step | Command::Confirm));
         let rest = entries[at + 1..].iter();
-        rest.take_while(|entry| !matches!(entry, Entry::Did(trace::Entry::Step { .. })))
-            .any(|entry| matches!(entry, Entry::Failed))
+        rest.take_while(|entry| !is_end(entry)).any(|entry| matches!(entry, Entry::Failed))
+    };
+    let is_made_by = |made: TensorId, command: &RecordedCommand| {
+        let call = command.calls().iter().find(|call| call.outputs().any(|id| id == made));
+        match &call.expect("an op makes it").outputs {
+            Outputs::Updates { .. } => true,
+            Outputs::Views(_) => false,
+            Outputs::Fresh(_) => panic!("an update in place made something new"),
+        }
     };
     let fate = |request: &Request| match *request {
         Request::Refused => Fate::Refused,
-        Request::Update { made, .. } => match events[&made].2 {
-            Source::InPlace { .. } => Fate::Made,
-            Source::View { .. } => Fate::Skipped,
-            Source::Fresh => panic!("an update in place made something new"),
+        Request::Update { made, .. } => match is_made_by(made, makers[&made].1) {
+            true => Fate::Made,
+            false => Fate::Skipped,
         },
-        Request::Replace { value, made, .. } => {
-            let (at, inputs, _) = events[&made];
-            match inputs[0] == value {
-                false => Fate::Skipped,
-                true if fails_later(at) => Fate::Either,
-                true => Fate::Made,
+        Request::Replace { old, value: wanted, made } => match makers[&made] {
+            (at, &Command::Replace { target, value, .. }) => {
+                assert_eq!((target, value), (old, wanted), "what was asked for");
+                if fails_later(at) { Fate::Either } else { Fate::Made }
             }
-        }
+            (_, Command::Apply(call)) => {
+                assert_eq!((call.inputs[0], call.outputs.views().len()), (old, 1), "as it was");
+                Fate::Skipped
+            }
+            (_, other) => panic!("a replacement is recorded as {other:?}"),
+        },
     };
     requests.iter().map(fate).collect()
 }
 
 /// The tensors that may be lost: what failed to be made, and all that was made from that.
-pub fn lost(entries: &[Entry], requests: &[Request]) -> HashSet<u64> {
-    let mut replaced = HashMap::new();
-    for request in requests {
-        if let Request::Replace { old, made, .. } = *request {
-            replaced.insert(made, old);
-        }
-    }
+pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
     let mut lost = HashSet::new();
     // Something failed since the last event; and also of an update, of which several may have been given as one.
     let (mut failed, mut update_failed) = (false, false);
     for entry in entries {
-        match entry {
-            Entry::Failed => failed = true,
-            Entry::Did(trace::Entry::Del { .. }) | Entry::Scheduled => {}
-            Entry::Did(trace::Entry::Put { tensor, .. }) => {
-                if failed {
-                    lost.insert(*tensor);
-                }
-                (failed, update_failed) = (false, false);
+        let command = match entry {
+            Entry::Failed => {
+                failed = true;
+                continue;
             }
-            Entry::Did(trace::Entry::Apply { op, inputs, outputs, .. }) => {
-                let updates = op == "accumulate" || op == "sgd_momentum";
+            Entry::Scheduled => continue,
+            Entry::Did(command) => command,
+        };
+        match command {
+            // What waits goes on to wait.
+            Command::Del(_) | Command::Label { .. } | Command::Confirm | Command::Sync => continue,
+            Command::Put { tensor, .. } if failed => _ = lost.insert(*tensor),
+            &Command::Replace { target, value, made, .. }
+                if lost.contains(&target) || lost.contains(&value) =>
+            {
+                lost.insert(made);
+            }
+            Command::Apply(_) | Command::UpdateAll(_) => {
+                let is_update = |name: &str| name == "accumulate" || name == "sgd_momentum";
+                let updates = command.op().is_some_and(is_update);
                 update_failed = updates && (failed || update_failed);
-                for output in outputs {
-                    let is_lost = |input: &u64| lost.contains(input);
-                    let goes = match output.source {
-                        Source::Fresh => failed || inputs.iter().any(is_lost),
-                        Source::InPlace { .. } => false,
-                        // A view, or an update that was skipped, or a replacement.
-                        Source::View { input } => {
-                            update_failed
-                                || is_lost(&inputs[input])
-                                || replaced.get(&output.tensor).is_some_and(is_lost)
+                for call in command.calls() {
+                    for (i, tensor) in call.outputs().enumerate() {
+                        let goes = match &call.outputs {
+                            Outputs::Fresh(_) => {
+                                failed || call.inputs.iter().any(|input| lost.contains(input))
+                            }
+                            Outputs::Updates { .. } => false,
+                            // A view, or an update that was skipped, or a replacement.
+                            Outputs::Views(looks) => {
+                                update_failed || lost.contains(&call.inputs[looks[i].input])
+                            }
+                        };
+                        if goes {
+                            lost.insert(tensor);
                         }
-                    };
-                    if goes {
-                        lost.insert(output.tensor);
                     }
                 }
                 failed = false;
+                continue;
             }
-            Entry::Did(_) => (failed, update_failed) = (false, false),
+            _ => {}
         }
+        (failed, update_failed) = (false, false);
     }
     lost
 }

@@ -3,6 +3,7 @@
 use super::journal::{Fate, Request};
 use super::player::Player;
 use super::program::Program;
+use remat::program::TensorId;
 use remat::{Error, HostTensor, Runtime, Stats};
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ pub struct Observed {
     /// The values that it read.
     pub read: HashMap<Moment, Result<Value, Error>>,
     /// Numbers of the tensors that it held in the end.
-    pub held: Vec<u64>,
+    pub held: Vec<TensorId>,
     /// Its updates and replacements.
     pub requests: Vec<Request>,
     /// All failures that it heard of, in that order.
@@ -45,9 +46,9 @@ pub struct Failure {
 #[derive(Clone, Copy, Debug)]
 pub enum Heard {
     Sync,
-    Get(u64),
+    Get(TensorId),
     /// The worker may have given it long before.
-    GetLater(u64),
+    GetLater(TensorId),
 }
 
 /// When a value was read.

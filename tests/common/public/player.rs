@@ -5,6 +5,7 @@ use super::journal::Fate;
 use super::play::{Failure, Heard, Moment, Observed, Part, Value, alive};
 use super::program::{Command, Data, Pick, Program};
 use crate::common::rng::SplitMix64;
+use remat::program::TensorId;
 use remat::{Error, HostTensor, Layout, Pending, Runtime, Tensor};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,7 +35,7 @@ pub(super) struct Player<'a> {
     pub fates: Option<std::slice::Iter<'a, Fate>>,
     pub slots: Vec<Slot>,
     /// Values on their way, with the numbers of their tensors.
-    pending: VecDeque<(Moment, u64, Pending<HostTensor>)>,
+    pending: VecDeque<(Moment, TensorId, Pending<HostTensor>)>,
     reads: usize,
     /// How many updates and groups of updates there were.
     pub groups: usize,

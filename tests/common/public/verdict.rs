@@ -5,7 +5,7 @@ use super::play::{Failure, Heard, Moment, Observed, Part, Played, Value, play};
 use super::program::Program;
 use super::setup::Setup;
 use remat::error::RegenerationError;
-use remat::trace::{self, Source};
+use remat::program::TensorId;
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::collections::{BTreeMap, HashSet};
 
@@ -130,7 +130,7 @@ impl<'a> Case<'a> {
         }
         // With two threads, it is not worth finding out which one lost what.
         if let [observed] = &played.observed[..] {
-            let lost = lost(&entries, &observed.requests);
+            let lost = lost(&entries);
             nothing_else_is_lost(observed, &lost, may);
             heard_once(&observed.failures, &lost);
         }
@@ -219,7 +219,7 @@ fn all_or_none(requests: &[Request], fates: &[Fate], may: May) {
 }
 
 /// What still cannot be read in the end is lost to a failure of what it is made from, or there is no room for it.
-fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<u64>, may: May) {
+fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<TensorId>, may: May) {
     for (i, id) in observed.held.iter().enumerate() {
         if let Err(error) = &observed.read[&Moment::AtLast(i)] {
             let for_room = !matches!(error, Error::Device(_) | Error::Callback(_));
@@ -233,7 +233,7 @@ fn nothing_else_is_lost(observed: &Observed, lost: &HashSet<u64>, may: May) {
 
 /// Whoever reads what is lost to a failure hears of it each time. Apart from that it is heard of once, and only if
 /// nobody has heard of it before.
-fn heard_once(failures: &[Failure], lost: &HashSet<u64>) {
+fn heard_once(failures: &[Failure], lost: &HashSet<TensorId>) {
     let is_news = |failure: &Failure| match failure.heard {
         Heard::Sync => true,
         Heard::Get(tensor) | Heard::GetLater(tensor) => !lost.contains(&tensor),
@@ -271,14 +271,14 @@ fn figures(played: &Played, entries: &[Entry], fates: &[Vec<Fate>]) -> Run {
     }
     for entry in entries {
         match entry {
-            Entry::Did(trace::Entry::Apply { op, outputs, .. }) => {
-                *run.ops.entry(op.clone()).or_default() += 1;
-                let is_update = matches!(outputs.first(), Some(output)
-                    if matches!(output.source, Source::InPlace { .. }));
-                run.updated += usize::from(is_update);
+            Entry::Did(command) => {
+                for call in command.calls() {
+                    *run.ops.entry(call.op.name.to_string()).or_default() += 1;
+                    run.updated += usize::from(call.outputs.targets() > 0);
+                }
             }
             Entry::Scheduled => run.schedules += 1,
-            Entry::Did(_) | Entry::Failed => {}
+            Entry::Failed => {}
         }
     }
     run

@@ -1,6 +1,6 @@
 //! The names of a log, and how many of them each tensor has.
 
-use crate::lab::TensorId;
+use crate::program::TensorId;
 use rustc_hash::FxHashMap;
 
 /// Position of a name in the order in which names came up first.
@@ -51,7 +51,7 @@ impl Names {
 
     /// Whether a name holds the tensor.
     pub fn is_alive(&self, tensor: TensorId) -> bool {
-        self.counts.get(tensor as usize).is_some_and(|&count| count > 0)
+        self.counts.get(tensor.index()).is_some_and(|&count| count > 0)
     }
 
     /// Gives a name to a tensor, and takes it from the one that had it. Returns that one if this was
@@ -62,9 +62,9 @@ impl Names {
             return None;
         }
         let dead = self.release(id);
-        let needed = tensor as usize + 1;
+        let needed = tensor.index() + 1;
         self.counts.resize(self.counts.len().max(needed), 0);
-        self.counts[tensor as usize] += 1;
+        self.counts[tensor.index()] += 1;
         self.bound[id as usize] = Bound { tensor: Some(tensor), held: true };
         dead
     }
@@ -76,7 +76,7 @@ impl Names {
             return None;
         }
         let tensor = bound.tensor?;
-        let count = &mut self.counts[tensor as usize];
+        let count = &mut self.counts[tensor.index()];
         *count -= 1;
         (*count == 0).then_some(tensor)
     }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Bytes in use at most when nothing is evicted.
-fn peak(program: &Program) -> u64 {
+fn peak(program: &RecordedProgram) -> u64 {
     let mut storages: Vec<(u64, u32)> = vec![];
     let mut storage_of: Vec<usize> = vec![];
     let (mut live, mut peak) = (0, 0);
@@ -13,32 +13,33 @@ fn peak(program: &Program) -> u64 {
         peak = peak.max(*live);
         storages.len() - 1
     };
-    for instruction in program.instructions() {
-        match *instruction {
-            Instruction::Constant { bytes, .. } => {
-                storage_of.push(fresh(bytes, &mut storages, &mut live));
+    for command in program.commands() {
+        match command {
+            Command::Put { host, .. } => {
+                assert!(host.cost.is_none(), "logs know of no uploads");
+                storage_of.push(fresh(host.layout.bytes(), &mut storages, &mut live));
             }
-            Instruction::Apply(index) => {
-                let op = program.op(index);
-                for made in op.made {
-                    let storage = match *made {
-                        Made::Fresh { bytes } => fresh(bytes, &mut storages, &mut live),
-                        Made::View { input, .. } => {
-                            let storage = storage_of[op.inputs[input as usize] as usize];
-                            storages[storage].1 += 1;
-                            storage
-                        }
-                        Made::InPlace { .. } => panic!("logs have no such ops"),
-                    };
-                    storage_of.push(storage);
+            Command::Apply(call) => match &call.outputs {
+                Outputs::Fresh(layouts) => {
+                    for layout in layouts {
+                        storage_of.push(fresh(layout.bytes(), &mut storages, &mut live));
+                    }
                 }
-            }
-            Instruction::Del(tensor) => {
-                let (bytes, tensors) = &mut storages[storage_of[tensor as usize]];
+                Outputs::Views(looks) => {
+                    for look in looks {
+                        let storage = storage_of[call.inputs[look.input].index()];
+                        storages[storage].1 += 1;
+                        storage_of.push(storage);
+                    }
+                }
+                Outputs::Updates { .. } => panic!("logs have no such ops"),
+            },
+            Command::Del(tensor) => {
+                let (bytes, tensors) = &mut storages[storage_of[tensor.index()]];
                 *tensors -= 1;
                 live -= if *tensors == 0 { *bytes } else { 0 };
             }
-            Instruction::Elapse(_) | Instruction::Commit(_) => {}
+            Command::Commit(_) => {}
             other => panic!("logs have no {other:?}"),
         }
     }
@@ -80,9 +81,9 @@ fn have_the_peak_and_the_cost_that_the_papers_simulator_finds() {
         assert_eq!(peak(program), memory, "{model}");
         assert_eq!(program.base_cost(), compute, "{model}");
         // The views of an op with both kinds of results are an op of their own here, of no cost.
-        let constants = |i: &&Instruction| matches!(i, Instruction::Constant { .. });
-        let constants = program.instructions().iter().filter(constants).count();
-        let counted = (0..program.ops() as u32).filter(|&op| program.op(op).cost > 0.0).count();
+        let constants = |c: &&RecordedCommand| matches!(c, Command::Put { .. });
+        let constants = program.commands().iter().filter(constants).count();
+        let counted = program.calls().filter(|call| call.op.cost > 0.0).count();
         assert_eq!((constants + counted) as u64, ops, "{model}");
 
         let thrice = trace.repeat_step(3).unwrap();

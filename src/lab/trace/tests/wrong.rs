@@ -86,9 +86,9 @@ fn a_wrong_recording_is_told_where_and_why() {
     let cases: &[Case] = &[
         (
             r#""version":1"#,
-            r#""version":4"#,
+            r#""version":5"#,
             1,
-            "the trace is of version 4; this program reads versions 1 to 3",
+            "the trace is of version 5; this program reads versions 1 to 4",
         ),
         // What a later version may look like.
         (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
@@ -131,11 +131,70 @@ fn a_wrong_recording_is_told_where_and_why() {
         ),
     ];
     for &(there, instead, line, message) in cases {
-        let text = RECORDING.replacen(there, instead, 1);
-        assert_ne!(text, RECORDING, "`{there}` is in the recording");
-        let error = read(&text).expect_err(instead);
-        assert_eq!(error.line, Some(line), "{instead}: {error}");
-        assert!(error.to_string().contains(message), "{instead}: {error}");
+        told(RECORDING, there, instead, line, message);
+    }
+}
+
+fn told(recording: &str, there: &str, instead: &str, line: u64, message: &str) {
+    let text = recording.replacen(there, instead, 1);
+    assert_ne!(text, recording, "`{there}` is in the recording");
+    let error = read(&text).expect_err(instead);
+    assert_eq!(error.line, Some(line), "{instead}: {error}");
+    assert!(error.to_string().contains(message), "{instead}: {error}");
+}
+
+#[test]
+fn a_wrong_recording_of_today_is_told_where_and_why() {
+    const MOST: &str = "18446744073709551615";
+    let cases: &[(&str, &str, u64, &str)] = &[
+        (r#""version":4"#, r#""version":5"#, 1, "of version 5; this program reads versions 1 to 4"),
+        (r#""commands":3"#, r#""commands":-3"#, 1, "invalid value: integer `-3`"),
+        (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 is not there"),
+        (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 is there already"),
+        (r#""tensor":10,"label""#, r#""tensor":20,"label""#, 5, "tensor 20 is not there"),
+        // What it makes is what it reads, or what it updates.
+        (r#""made":20"#, r#""made":12"#, 6, "tensor 12 is there already"),
+        (r#""made":30"#, r#""made":10"#, 7, "tensor 10 is there already"),
+        (r#""made":31"#, r#""made":30"#, 7, "tensor 30 is there already"),
+        (r#""made":32"#, r#""made":21"#, 9, "tensor 21 is there already"),
+        (r#""made":20"#, &format!(r#""made":{MOST}"#), 6, "too few numbers after that"),
+        (r#""targets":1"#, r#""targets":3"#, 7, "an output refers to input 2, of 2"),
+        (r#""targets":1"#, &format!(r#""targets":{MOST}"#), 7, "an output refers to input 2, of 2"),
+        (r#""consumed":[0]"#, r#""consumed":[-1]"#, 7, "invalid value: integer `-1`"),
+        (r#""consumed":[0]"#, r#""consumed":[1048576]"#, 7, "no op has so many inputs"),
+        (
+            r#""inputs":[11,21],"#,
+            r#""inputs":[10,21],"consumed":[0],"#,
+            7,
+            "updated by two outputs",
+        ),
+        (r#""value":21"#, r#""value":22"#, 9, "tensor 22 is not there"),
+        (r#""target":12"#, r#""target":99"#, 9, "tensor 99 is not there"),
+        (r#"{"del":21}"#, r#"{"del":20}"#, 10, "tensor 20 is not there"),
+        (r#"{"get":31}"#, r#"{"get":10}"#, 13, "tensor 10 is not there"),
+        (r#"{"get":31}"#, r#"{"get":12}"#, 13, "tensor 12 is not there"),
+        (r#"{"get":31}"#, r#"{"get":31,"del":31}"#, 13, "expected"),
+        (r#""command":"sync""#, r#""command":"sink""#, 15, "unknown variant `sink`"),
+        (r#""command":"sync","#, "", 15, "missing field `command`"),
+        (r#""event":"did","command":"sync""#, r#""event":"sync""#, 15, "unknown variant `sync`"),
+        (
+            r#"{"event":"did","command":"sync","used":512}"#,
+            r#"{"event":"end"}"#,
+            16,
+            "after its end",
+        ),
+        (r#""cost":2.0"#, r#""cost":-2.0"#, 6, "the cost is -2; a finite number from 0 up"),
+        (r#""cost":1.5"#, r#""cost":-1.5"#, 2, "the cost is -1.5"),
+        (r#""flops":99.0"#, r#""flops":-99.0"#, 6, "the number of flops is -99"),
+        (r#""workspace":16"#, &format!(r#""workspace":{MOST}"#), 6, "more than any device has"),
+        (r#""shape":[4]"#, r#""shape":[4,4]"#, 2, "expected a stride for each dimension"),
+        (r#""shape":[4]"#, r#""shape":[72057594037927937]"#, 2, "more than any device has"),
+        (r#""leaf":true"#, r#""leave":true"#, 2, "unknown field `leave`"),
+        (r#""name":"f","#, "", 6, "missing field `name`"),
+        (r#","used":256}"#, r#","used":256"#, 2, "EOF while parsing an object"),
+    ];
+    for &(there, instead, line, message) in cases {
+        told(NOW, there, instead, line, message);
     }
 }
 
@@ -162,14 +221,19 @@ fn packed(text: &str) -> Vec<u8> {
 /// What a killed program leaves, a full disk, or a copy that was broken off.
 #[test]
 fn half_a_recording_never_looks_whole() {
-    let whole = RECORDING.replacen(r#""version":1"#, r#""version":2"#, 1) + "{\"event\":\"end\"}\n";
-    assert_eq!(repeated(&whole, 1), repeated(RECORDING, 1));
-    assert!(read(whole.trim_end()).is_ok(), "all but the last line end is all of it");
-    for end in 0..whole.trim_end().len() {
-        let error = read(&whole[..end]).expect_err(&whole[..end]);
-        // Between two lines nothing else would tell.
-        if whole[..end].ends_with('\n') {
-            assert!(error.to_string().contains("cut off"), "{error}");
+    let old = RECORDING.replacen(r#""version":1"#, r#""version":2"#, 1) + "{\"event\":\"end\"}\n";
+    assert_eq!(repeated(&old, 1), repeated(RECORDING, 1));
+    for whole in [&old, NOW] {
+        assert!(read(whole.trim_end()).is_ok(), "all but the last line end is all of it");
+        for end in 0..whole.trim_end().len() {
+            let half = &whole[..end];
+            let error = read(half).expect_err(half);
+            let lines = half.lines().count() as u64;
+            assert!(error.line == Some(lines) || end == 0, "{error}");
+            // Between two lines nothing else would tell.
+            if half.ends_with('\n') {
+                assert!(error.to_string().contains("cut off"), "{error}");
+            }
         }
     }
 }
@@ -215,9 +279,10 @@ fn packed_files_are_known_by_their_content() {
 fn damaged_files_are_errors() {
     let mut rng = crate::rng::SplitMix64::new(7);
     let mut below = move |n: usize| rng.below(n);
-    let sources = [LOG.as_bytes().to_vec(), RECORDING.as_bytes().to_vec(), packed(LOG)];
+    let sources = [LOG, RECORDING, NOW].map(|text| text.as_bytes().to_vec());
+    let sources = [&sources[..], &[packed(LOG)]].concat();
     let mut sound = 0;
-    for turn in 0..6000 {
+    for turn in 0..8000 {
         let mut bytes = sources[turn % sources.len()].clone();
         for _ in 0..=below(2) {
             let at = below(bytes.len());

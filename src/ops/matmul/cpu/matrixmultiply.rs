@@ -12,8 +12,8 @@
 //!             +-----+-----+-----+
 //! ```
 
+use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rayon::prelude::*;
 

@@ -5,7 +5,7 @@ use clap::Parser as _;
 use remat::device::sim::Sim;
 use std::sync::Arc;
 
-const PLAN: Plan = Plan {
+const PLAN: ChosenBudget = ChosenBudget {
     needs: Needs {
         full_budget: 10 << 20,
         peak: 10 << 20,
@@ -31,16 +31,16 @@ const PLAN: Plan = Plan {
 const NONE: Rehearsed = Rehearsed { evictions: 0, ..PLAN.rehearsed };
 const THRASH: Rehearsed = Rehearsed { thrashes: true, step_ratio: 5.25, ..PLAN.rehearsed };
 
-fn with_threshold(mebibytes: u64) -> Plan {
-    Plan { needs: Needs { threshold: Some(mebibytes << 20), ..PLAN.needs }, ..PLAN }
+fn with_threshold(mebibytes: u64) -> ChosenBudget {
+    ChosenBudget { needs: Needs { threshold: Some(mebibytes << 20), ..PLAN.needs }, ..PLAN }
 }
 
 #[test]
 fn a_budget_is_told_with_its_reason() {
-    let auto = Plan { budget: 40 << 30, reason: Reason::Auto, rehearsed: NONE, ..PLAN };
-    let smallest = Plan { budget: 9 << 20, reason: Reason::Passes, ..PLAN };
-    let asked = Plan { reason: Reason::Asked, budget: 8 << 20, ..with_threshold(6) };
-    for (plan, text) in [
+    let auto = ChosenBudget { budget: 40 << 30, reason: Reason::Auto, rehearsed: NONE, ..PLAN };
+    let smallest = ChosenBudget { budget: 9 << 20, reason: Reason::Passes, ..PLAN };
+    let asked = ChosenBudget { reason: Reason::Asked, budget: 8 << 20, ..with_threshold(6) };
+    for (chosen, text) in [
         (PLAN, "budget 4.00 MiB (default), 40 % of the 10.00 MiB it takes without evictions"),
         (auto, "budget 40.00 GiB (auto); it takes 10.00 MiB, so nothing is evicted"),
         (
@@ -54,29 +54,29 @@ fn a_budget_is_told_with_its_reason() {
              6.00 MiB",
         ),
     ] {
-        assert_eq!(plan.to_string(), text);
+        assert_eq!(chosen.to_string(), text);
     }
 }
 
 #[test]
 fn a_warning_blames_what_is_to_blame() {
-    let warning = |plan: &Plan| plan.warnings().join("; ");
+    let warning = |chosen: &ChosenBudget| chosen.warnings().join("; ");
     assert_eq!(warning(&PLAN), "");
     let kept = |mebibytes: u64| Rehearsed { unevictable_bytes: mebibytes << 20, ..PLAN.rehearsed };
-    assert_eq!(warning(&Plan { rehearsed: kept(2), ..with_threshold(2) }), "");
+    assert_eq!(warning(&ChosenBudget { rehearsed: kept(2), ..with_threshold(2) }), "");
     let text = "the eviction threshold of 2.00 MiB cannot be met, as up to 3.00 MiB cannot be evicted \
                 (parameters and optimizer state take 2.00 MiB); raise --eviction-threshold to 30%, or drop it";
-    assert_eq!(warning(&Plan { rehearsed: kept(3), ..with_threshold(2) }), text);
+    assert_eq!(warning(&ChosenBudget { rehearsed: kept(3), ..with_threshold(2) }), text);
     let large = Rehearsed { peak_bytes: 3 << 20, ..PLAN.rehearsed };
-    let large = Plan { rehearsed: large, free: Some(2 << 20), ..PLAN };
+    let large = ChosenBudget { rehearsed: large, free: Some(2 << 20), ..PLAN };
     let text = "the run takes 3.00 MiB, but only 2.00 MiB are free; lower --budget or --batch";
     assert_eq!(warning(&large), text);
     let text = "a step will recompute 5.2 times its own work; ";
-    let thrash = Plan { rehearsed: THRASH, ..PLAN };
+    let thrash = ChosenBudget { rehearsed: THRASH, ..PLAN };
     assert_eq!(warning(&thrash), format!("{text}raise --budget"));
-    let both = Plan { rehearsed: THRASH, ..with_threshold(3) };
+    let both = ChosenBudget { rehearsed: THRASH, ..with_threshold(3) };
     assert_eq!(warning(&both), format!("{text}raise --budget and --eviction-threshold"));
-    let threshold = Plan { threshold_thrashes: true, ..both };
+    let threshold = ChosenBudget { threshold_thrashes: true, ..both };
     assert_eq!(warning(&threshold), format!("{text}raise --eviction-threshold, or drop it"));
     // What was said before is not said again.
     assert_eq!(threshold.late_warning(3), None);
@@ -104,15 +104,15 @@ fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'
     then(&Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, steps, 40).unwrap())
 }
 
-fn plan(options: &str) -> Result<Plan, Failure> {
+fn choose(options: &str) -> Result<ChosenBudget, Failure> {
     let target = Target::Cpu { threads: 1 };
-    rehearse(options, |rehearsal| Plan::new(rehearsal, &target, Shows::Nothing))
+    rehearse(options, |rehearsal| ChosenBudget::new(rehearsal, &target, Shows::Nothing))
 }
 
 #[test]
 fn a_budget_of_its_own_choice_passes_with_a_margin_where_costs_vary() {
     let (fixed, varying) =
-        (plan("--batch 32").unwrap(), plan("--batch 32 --cost measured").unwrap());
+        (choose("--batch 32").unwrap(), choose("--batch 32 --cost measured").unwrap());
     assert!(varying.to_string().ends_with("a budget 5 % smaller passes the rehearsal, too"));
     assert!(!fixed.to_string().contains("rehearsal"));
     rehearse("--batch 32 --cost measured", |rehearsal| {
@@ -127,7 +127,7 @@ fn a_threshold_that_cannot_be_met_is_told_of_one_that_can() {
     for model in ["mlp", "resnet20"] {
         for percent in [5, 20, 35, 50, 65, 80, 95] {
             let threshold = |percent| format!("{model} --batch 32 --eviction-threshold {percent}%");
-            let warnings = plan(&threshold(percent)).unwrap().warnings().join(" ");
+            let warnings = choose(&threshold(percent)).unwrap().warnings().join(" ");
             let enough = warnings.split_once("raise --eviction-threshold to ");
             let Some((enough, _)) = enough.and_then(|(_, text)| text.split_once('%')) else {
                 assert!(!warnings.contains("cannot be met"), "{warnings}");
@@ -137,7 +137,7 @@ fn a_threshold_that_cannot_be_met_is_told_of_one_that_can() {
             told += 1;
             let enough = enough.parse().unwrap();
             assert!(enough > percent);
-            let warnings = plan(&threshold(enough)).unwrap().warnings().join(" ");
+            let warnings = choose(&threshold(enough)).unwrap().warnings().join(" ");
             assert!(!warnings.contains("cannot be met"), "{model} {percent} {enough}: {warnings}");
         }
     }
@@ -146,7 +146,7 @@ fn a_threshold_that_cannot_be_met_is_told_of_one_that_can() {
 
 #[test]
 fn a_default_budget_above_what_is_free_is_refused_and_no_other() {
-    let free = |reason, free| Plan { reason, free, ..PLAN }.too_large();
+    let free = |reason, free| ChosenBudget { reason, free, ..PLAN }.too_large();
     let refused = format!("{:?}", free(Reason::Usual, Some(3 << 20)).unwrap());
     assert!(refused.contains("would be 4.00 MiB, but only 3.00 MiB are free"), "{refused}");
     assert!(free(Reason::Passes, Some(3 << 20)).is_some());
@@ -165,8 +165,8 @@ fn less_than_the_state_is_never_rehearsed() {
     rehearse("--batch 1", |rehearsal| {
         let waiting = Waiting::new(Shows::Nothing);
         let needs = Needs { state: u64::MAX, ..PLAN.needs };
-        let planner = Planner { rehearsal, waiting, needs };
-        assert!(planner.passes(100, CHOSEN_RATIO).unwrap().is_none());
+        let chooser = Chooser { rehearsal, waiting, needs };
+        assert!(chooser.passes(100, CHOSEN_RATIO).unwrap().is_none());
     });
 }
 
@@ -190,10 +190,10 @@ fn a_run_of_one_step_evicts_where_its_budget_says_it_does() {
 #[test]
 fn a_run_that_fails_all_the_same_is_told_of_a_larger_budget_that_passes() {
     let options = "--batch 32 --budget 60%";
-    let plan = plan(options).unwrap();
+    let chosen = choose(options).unwrap();
     rehearse(options, |rehearsal| {
-        let error = rehearsal.under(plan.state(), None, None).unwrap().unwrap_err();
-        let message = format!("{:?}", plan.too_small(rehearsal, Shows::Nothing, &error));
+        let error = rehearsal.under(chosen.state(), None, None).unwrap().unwrap_err();
+        let message = format!("{:?}", chosen.too_small(rehearsal, Shows::Nothing, &error));
         assert!(message.contains("is too small; --budget 61% ("), "{message}");
         assert!(message.contains("out of memory"), "{message}");
     });

@@ -1,13 +1,14 @@
 //! State that a runtime and its worker share, beside the queue of commands.
 
 use crate::error::{Error, RuntimeError};
+use crate::program::Window;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, OnceLock, lock, wait};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-/// Most bytes of host values on their way to the worker. Further values wait where they are put, unless nothing else is
-/// on its way.
-pub(super) const MOST_IN_FLIGHT: u64 = 64 << 20;
+/// Most bytes of host values on their way to the worker. Whoever sends more waits, unless nothing else is on its way.
+/// A worker that looks ahead must not wait for more before it goes on.
+const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
 #[derive(Debug, Default)]
 pub(crate) struct Control {
@@ -77,28 +78,27 @@ impl Control {
         self.readers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits until `bytes` more bytes may be on their way, and counts them.
+    /// A value of `bytes` bytes is about to be sent.
+    pub fn take_off(&self, bytes: u64) {
+        let mut in_flight = lock(&self.in_flight);
+        in_flight.bytes = in_flight.bytes.saturating_add(bytes);
+    }
+
+    /// It was sent: waits until no more bytes are on their way than may be, or only those.
     ///
     /// # Errors
     /// If the worker is gone.
-    pub fn take_off(&self, bytes: u64) -> Result<(), Error> {
-        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        while !in_flight.ended
-            && in_flight.bytes > 0
-            && in_flight.bytes.saturating_add(bytes) > MOST_IN_FLIGHT
-        {
-            in_flight = self.landed.wait(in_flight).unwrap_or_else(PoisonError::into_inner);
+    pub fn await_landing(&self, bytes: u64) -> Result<(), Error> {
+        let mut in_flight = lock(&self.in_flight);
+        while !in_flight.ended && in_flight.bytes > bytes.max(MOST_IN_FLIGHT) {
+            in_flight = wait(&self.landed, in_flight);
         }
-        if in_flight.ended {
-            return Err(self.stopped());
-        }
-        in_flight.bytes = in_flight.bytes.saturating_add(bytes);
-        Ok(())
+        if in_flight.ended { Err(self.stopped()) } else { Ok(()) }
     }
 
     /// `bytes` bytes have arrived.
     pub fn land(&self, bytes: u64) {
-        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = lock(&self.in_flight);
         in_flight.bytes = in_flight.bytes.saturating_sub(bytes);
         drop(in_flight);
         self.landed.notify_all();
@@ -109,7 +109,7 @@ impl Control {
         if let Some(why) = why {
             let _ = self.why_stopped.set(why);
         }
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        lock(&self.in_flight).ended = true;
         self.landed.notify_all();
     }
 
@@ -165,9 +165,11 @@ mod tests {
     #[test]
     fn a_worker_that_ended_lets_nobody_wait() {
         let control = Control::default();
-        control.take_off(MOST_IN_FLIGHT).unwrap();
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| control.take_off(1));
+        control.take_off(MOST_IN_FLIGHT);
+        control.await_landing(MOST_IN_FLIGHT).unwrap();
+        control.take_off(1);
+        crate::sync::thread::scope(|scope| {
+            let waits = scope.spawn(|| control.await_landing(1));
             control.end(Some("on purpose".to_owned()));
             let error = waits.join().unwrap().unwrap_err();
             assert!(error.to_string().contains("on purpose"), "{error}");

@@ -53,7 +53,7 @@ enum Reason {
 
 /// The budget and threshold of a run, in bytes.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ChosenBudget {
     needs: Needs,
     budget: u64,
     reason: Reason,
@@ -65,12 +65,12 @@ pub struct Plan {
     free: Option<u64>,
 }
 
-impl Plan {
+impl ChosenBudget {
     /// Settles on a budget that passes in a rehearsal.
     pub fn new(rehearsal: &Rehearsal<'_>, target: &Target, shows: Shows) -> Result<Self, Failure> {
         let waiting = Waiting::new(shows);
         let needs = Needs::of(rehearsal, &waiting)?;
-        let planner = Planner { rehearsal, waiting, needs };
+        let chooser = Chooser { rehearsal, waiting, needs };
         let (reason, budget, rehearsed) = match rehearsal.memory.budget {
             Some(Budget::Share(share)) => {
                 let budget = share.of(needs.full_budget);
@@ -78,21 +78,21 @@ impl Plan {
                     Share::Percent(_) => format!("{share} ({})", ByteSize(budget)),
                     Share::Bytes(_) => share.to_string(),
                 };
-                (Reason::Asked, budget, planner.asked(budget, &asked)?)
+                (Reason::Asked, budget, chooser.asked(budget, &asked)?)
             }
             Some(Budget::Auto) => {
                 let budget = target.available_bytes()?;
                 let asked = format!("{} (auto: what is free)", ByteSize(budget));
-                (Reason::Auto, budget, planner.asked(budget, &asked)?)
+                (Reason::Auto, budget, chooser.asked(budget, &asked)?)
             }
-            None => planner.choose()?,
+            None => chooser.choose()?,
         };
         let threshold_thrashes = rehearsed.thrashes
             && needs.threshold.is_some()
-            && planner.rehearse(budget, None, None)?.is_ok_and(|without| !without.thrashes);
+            && chooser.rehearse(budget, None, None)?.is_ok_and(|without| !without.thrashes);
         let free = target.available_bytes().ok();
-        let plan = Self { needs, budget, reason, rehearsed, threshold_thrashes, free };
-        plan.too_large().map_or(Ok(plan), Err)
+        let chosen = Self { needs, budget, reason, rehearsed, threshold_thrashes, free };
+        chosen.too_large().map_or(Ok(chosen), Err)
     }
 
     /// A default budget above what is free would end in swapping, or in a killed process.
@@ -183,8 +183,8 @@ impl Plan {
 
     /// The error of a run that passed its rehearsal but ran out of memory, with a larger budget that passes.
     pub fn too_small(&self, rehearsal: &Rehearsal<'_>, shows: Shows, error: &Error) -> Failure {
-        let planner = Planner { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
-        let refusal = planner.refusal(self.budget, &ByteSize(self.budget).to_string(), Some(error));
+        let chooser = Chooser { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
+        let refusal = chooser.refusal(self.budget, &ByteSize(self.budget).to_string(), Some(error));
         refusal.unwrap_or_else(|failure| failure)
     }
 }
@@ -232,13 +232,13 @@ impl Needs {
 }
 
 /// Looks for budgets that pass.
-struct Planner<'a> {
+struct Chooser<'a> {
     rehearsal: &'a Rehearsal<'a>,
     waiting: Waiting,
     needs: Needs,
 }
 
-impl Planner<'_> {
+impl Chooser<'_> {
     /// Rehearses a given budget; if it fails, the error names one that passes.
     fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, Failure> {
         if budget < self.needs.state {
@@ -354,7 +354,7 @@ impl Planner<'_> {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for ChosenBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [budget, full_budget, state] =
             [self.budget, self.needs.full_budget, self.needs.state].map(ByteSize);

@@ -1,0 +1,38 @@
+//! Numbers of tensors.
+
+use smallvec::SmallVec;
+use std::fmt;
+
+/// The number of a tensor in a program: counted up, and never given to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct TensorId(pub u64);
+
+/// Numbers of a few tensors.
+pub type Ids = SmallVec<[TensorId; 4]>;
+
+impl TensorId {
+    /// The number that comes so many later.
+    #[must_use]
+    pub const fn plus(self, count: usize) -> Self {
+        Self(self.0 + count as u64)
+    }
+
+    /// This one and those that follow, so many in all.
+    pub fn and_next(self, count: usize) -> impl ExactSizeIterator<Item = Self> + Clone {
+        (0..count).map(move |i| self.plus(i))
+    }
+
+    /// As a position in a table of all tensors of a program.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for TensorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,83 @@
+//! What the worker is sent.
+
+use crate::engine::Stats;
+use crate::error::Error;
+use crate::evict::Evictor;
+use crate::memory::Snapshot;
+use crate::op::Operation;
+use crate::program::{Command, Ids, TensorId};
+use crate::sync::channel::Sender;
+
+/// A command or a question, and the handles that were dropped before it was sent.
+pub(crate) struct Message<O, H> {
+    pub deleted: Ids,
+    pub what: What<O, H>,
+}
+
+#[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
+pub(crate) enum What<O, H> {
+    Do(Command<O, H>),
+    Ask(Question<H>),
+}
+
+/// Something with an answer.
+pub(crate) enum Question<H> {
+    Get { tensor: TensorId, reply: Sender<Result<H, Error>> },
+    Sync { reply: Sender<Result<(), Error>> },
+    Stats { reply: Sender<Result<Stats, Error>> },
+    Change { change: Change, reply: Sender<Result<(), Error>> },
+    Snapshot { reply: Sender<Result<Snapshot, Error>> },
+    Describe { what: Description, reply: Sender<Result<String, Error>> },
+    FinishRecording { reply: Sender<Result<(), Error>> },
+}
+
+/// A setting that changes while the runtime works.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Budget(u64),
+    EvictionThreshold(Option<u64>),
+    Evictor(Box<dyn Evictor>),
+    /// Whether history is kept.
+    Enabled(bool),
+}
+
+/// Memory in words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Description {
+    /// A line of at most so many characters.
+    Occupancy(usize),
+    /// Chunk by chunk.
+    Map,
+}
+
+impl<O: Operation, H> What<O, H> {
+    /// Its name, for spans, and what it is, for messages.
+    pub const fn words(&self) -> [&'static str; 2] {
+        match self {
+            Self::Do(command) => [command.name(), command.kind()],
+            Self::Ask(question) => question.words(),
+        }
+    }
+
+    /// The name of its op; of several updates, that of the first.
+    pub fn op(&self) -> Option<&str> {
+        match self {
+            Self::Do(command) => command.op(),
+            Self::Ask(_) => None,
+        }
+    }
+}
+
+impl<H> Question<H> {
+    const fn words(&self) -> [&'static str; 2] {
+        match self {
+            Self::Get { .. } => ["get", "a get"],
+            Self::Sync { .. } => ["sync", "a sync"],
+            Self::Stats { .. } => ["stats", "a query of the counters"],
+            Self::Change { .. } => ["change", "a change of settings"],
+            Self::Snapshot { .. } => ["snapshot", "a look at the memory"],
+            Self::Describe { .. } => ["describe", "a look at the memory"],
+            Self::FinishRecording { .. } => ["finish_recording", "the end of a recording"],
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Repeating the last step of a program.
+
+use super::{Carried, Step, alive_after, numbers};
+use crate::lab::writer::Writer;
+use crate::program::{Command, ProgramError, RecordedCommand, RecordedProgram, TensorId};
+use rustc_hash::FxHashSet;
+use std::ops::Range;
+
+/// Why a step cannot be repeated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RepeatError {
+    /// Not at all, is not a repetition.
+    #[error("a step can be done once or more, not 0 times")]
+    Never,
+    /// Nothing says what a step is.
+    #[error("the trace has no end of a step in it, so there is no step to repeat")]
+    NoStep,
+    /// A second one would not find what the first one found.
+    #[error(
+        "the last step cannot be repeated: it uses and deletes tensor {tensor} (made by `{op}` before \
+         the step), and makes nothing that could take its place"
+    )]
+    UsedUp {
+        /// Its number in the trace.
+        tensor: u64,
+        /// What made it.
+        op: String,
+    },
+    /// A result that would fill the memory.
+    #[error("that would be more than {MAX_COMMANDS} instructions")]
+    TooLong,
+    /// Costs or numbers that cannot be counted any more.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+/// A slip of the finger ends in an error, not in a full memory.
+const MAX_COMMANDS: usize = 100_000_000;
+
+/// The program with a step done `times` times, and the last of these.
+///
+/// Between two of them, what is carried over becomes a leaf where that is asked for, and what the step
+/// made besides is deleted.
+pub(in crate::lab) fn repeat(
+    program: RecordedProgram,
+    step: &Step,
+    times: usize,
+) -> Result<(RecordedProgram, Step), RepeatError> {
+    let Range { start, end } = step.commands.clone();
+    let more = match times {
+        0 => return Err(RepeatError::Never),
+        1 => return Ok((program, step.clone())),
+        _ => times - 1,
+    };
+    let added = (end - start).saturating_mul(more);
+    if added.saturating_add(program.commands().len()) > MAX_COMMANDS {
+        return Err(RepeatError::TooLong);
+    }
+    let mut copy = Copier {
+        old: &program,
+        new: Writer::default(),
+        now: vec![GONE; program.tensors()],
+        inherited: FxHashSet::default(),
+    };
+    let unneeded = unneeded(&program, step);
+    copy.commands(0..end)?;
+    let mut last = Step::new(start..end, vec![]);
+    for _ in 0..more {
+        let starts = copy.hand_over(step, &unneeded)?;
+        last.commands.start = copy.new.program().commands().len();
+        copy.commands(start..end)?;
+        last.commands.end = copy.new.program().commands().len();
+        last.carried = copy.carried(step, &starts);
+    }
+    copy.commands(end..program.commands().len())?;
+    Ok((copy.new.finish(), last))
+}
+
+/// What is there at the end of a step, and of no use to the next.
+fn unneeded(program: &RecordedProgram, step: &Step) -> Vec<TensorId> {
+    let before = alive_after(program, step.commands.start);
+    let after = alive_after(program, step.commands.end);
+    let starts: FxHashSet<TensorId> = step.carried.iter().map(|c| c.start).collect();
+    let ends: FxHashSet<TensorId> = step.carried.iter().map(|c| c.end).collect();
+    // What was there before and is no start of anything stays for all steps.
+    let stays = |tensor: TensorId| before[tensor.index()] && !starts.contains(&tensor);
+    numbers(0..program.tensors())
+        .filter(|&t| after[t.index()] && !ends.contains(&t) && !stays(t))
+        .collect()
+}
+
+/// No tensor.
+const GONE: TensorId = TensorId(u64::MAX);
+
+/// A program that is made from another.
+struct Copier<'a> {
+    old: &'a RecordedProgram,
+    new: Writer,
+    /// Tensor of the old program -> what stands for it in the new one.
+    now: Vec<TensorId>,
+    /// What a step has from the one before, and does not make itself.
+    inherited: FxHashSet<TensorId>,
+}
+
+impl Copier<'_> {
+    fn commands(&mut self, range: Range<usize>) -> Result<(), ProgramError> {
+        let old = self.old;
+        old.commands()[range].iter().try_for_each(|command| self.command(command))
+    }
+
+    fn command(&mut self, command: &RecordedCommand) -> Result<(), ProgramError> {
+        match command {
+            Command::Put { tensor, .. } if self.inherited.contains(tensor) => return Ok(()),
+            // A leftover that only the first step finds.
+            Command::Del(tensor) if self.now[tensor.index()] == GONE => return Ok(()),
+            _ => {}
+        }
+        let mut next = self.new.program().next();
+        // What ends with a command is read by it under its old number.
+        let mut made = Vec::new();
+        command.makes(|tensor| {
+            made.push((tensor, next));
+            next = next.plus(1);
+        });
+        let now = |tensor: TensorId| {
+            let new = made.iter().find(|(old, _)| *old == tensor);
+            // An op that makes nothing has a number for it.
+            let old = || self.now.get(tensor.index()).copied().unwrap_or(next);
+            new.map_or_else(old, |(_, new)| *new)
+        };
+        let renumbered = command.clone().renumbered(now);
+        self.new.push(renumbered)?;
+        made.into_iter().for_each(|(old, new)| self.now[old.index()] = new);
+        Ok(())
+    }
+
+    /// The end of one step becomes the start of the next. Returns what is carried over.
+    fn hand_over(
+        &mut self,
+        step: &Step,
+        unneeded: &[TensorId],
+    ) -> Result<Vec<TensorId>, ProgramError> {
+        let mut starts = Vec::with_capacity(step.carried.len());
+        for carried in &step.carried {
+            let tensor = self.now[carried.end.index()];
+            if carried.commit {
+                self.new.push(Command::Commit(tensor))?;
+            }
+            starts.push(tensor);
+        }
+        for &tensor in unneeded {
+            self.new.push(Command::Del(self.now[tensor.index()]))?;
+        }
+        for &tensor in &step.leftovers {
+            self.now[tensor.index()] = GONE;
+        }
+        // All at once, for one may be carried to where another was.
+        for (carried, &tensor) in step.carried.iter().zip(&starts) {
+            self.now[carried.start.index()] = tensor;
+            self.inherited.insert(carried.start);
+        }
+        Ok(starts)
+    }
+
+    /// What the step at hand carries over, in the numbers of the new program.
+    fn carried(&self, step: &Step, starts: &[TensorId]) -> Vec<Carried> {
+        let carried = |(&start, carried): (&TensorId, &Carried)| Carried {
+            start,
+            end: self.now[carried.end.index()],
+            commit: carried.commit,
+        };
+        starts.iter().zip(&step.carried).map(carried).collect()
+    }
+}

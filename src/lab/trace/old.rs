@@ -1,0 +1,227 @@
+//! Recordings of versions 1 to 3, in which ops had sizes in place of layouts, and one command could be several lines.
+
+use super::TraceProblem;
+use super::recorded::Reader;
+use crate::event::Cause;
+use crate::lab::writer::{check_number, raw};
+use crate::layout::{Dims, Layout};
+use crate::op::{Look, Outputs};
+use crate::program::{
+    Apply, Command, Entry, ProgramError, RecordedCommand, RecordedOp, RecordedValue, TensorId,
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A line. `used` is there from version 3 on.
+#[derive(serde::Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum OldEntry {
+    Begin {},
+    Put {
+        tensor: u64,
+        bytes: u64,
+        cost: f64,
+        used: Option<u64>,
+    },
+    Apply {
+        op: String,
+        inputs: Vec<u64>,
+        outputs: Vec<OldOutput>,
+        workspace: u64,
+        cost: f64,
+        flops: Option<f64>,
+        rematerializable: bool,
+        used: Option<u64>,
+    },
+    Get {
+        tensor: u64,
+        used: Option<u64>,
+    },
+    Del {
+        tensor: u64,
+        used: Option<u64>,
+    },
+    Drop {
+        tensor: u64,
+        used: Option<u64>,
+    },
+    Commit {
+        tensor: u64,
+        used: Option<u64>,
+    },
+    Step {
+        used: Option<u64>,
+        peak: Option<u64>,
+    },
+    Evict {
+        tensor: u64,
+        bytes: u64,
+        cause: Cause,
+        used: u64,
+    },
+    Regenerate {
+        tensor: u64,
+        bytes: u64,
+        cost: f64,
+        used: u64,
+    },
+    End,
+}
+
+#[derive(serde::Deserialize)]
+pub(super) struct OldOutput {
+    tensor: u64,
+    bytes: u64,
+    #[serde(flatten)]
+    source: Source,
+}
+
+/// What an output is made of. Inputs by position.
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+enum Source {
+    Fresh,
+    View { input: usize },
+    InPlace { input: usize, consumed: bool },
+}
+
+impl Reader {
+    pub(super) fn old(&mut self, entry: OldEntry) -> Result<(), TraceProblem> {
+        if self.ended {
+            return Err(TraceProblem::AfterEnd);
+        }
+        let about = |tensor, command: fn(TensorId) -> RecordedCommand, used| {
+            self.tensor(tensor).map(|tensor| (command(tensor), used, None))
+        };
+        let (command, used, peak) = match entry {
+            OldEntry::Begin {} => return Err(TraceProblem::SecondBegin),
+            OldEntry::Put { tensor, bytes, cost, used } => {
+                let host = RecordedValue { layout: raw(bytes)?, cost: Some(cost) };
+                let made = self.writer.program().next();
+                let command = Command::Put { tensor: made, host: Arc::new(host), leaf: false };
+                self.did(command, &[tensor], used, None)?;
+                self.spans.push(bytes);
+                return Ok(());
+            }
+            OldEntry::Apply {
+                op,
+                inputs,
+                outputs,
+                workspace,
+                cost,
+                flops,
+                rematerializable,
+                used,
+            } => {
+                let (name, attributes) = (op.into(), None);
+                let op = RecordedOp { name, attributes, cost, flops, workspace, rematerializable };
+                return self.old_call(op, &inputs, outputs, used);
+            }
+            OldEntry::Get { tensor, used } => about(tensor, Command::Get, used)?,
+            OldEntry::Del { tensor, used } => about(tensor, Command::Del, used)?,
+            OldEntry::Drop { tensor, used } => about(tensor, Command::Drop, used)?,
+            OldEntry::Commit { tensor, used } => about(tensor, Command::Commit, used)?,
+            OldEntry::Step { used, peak } => (Command::Step, used, peak),
+            // Replays are free to evict otherwise.
+            OldEntry::Evict { tensor, bytes, cause, used } => {
+                let tensor = self.known(tensor)?;
+                self.note(&Entry::Evict { tensor, bytes, cause, used });
+                return Ok(());
+            }
+            OldEntry::Regenerate { tensor, bytes, cost, used } => {
+                let tensor = self.known(tensor)?;
+                check_number("the cost", cost)?;
+                self.note(&Entry::Regenerate { tensor, bytes, cost, used });
+                return Ok(());
+            }
+            OldEntry::End => {
+                self.ended = true;
+                return Ok(());
+            }
+        };
+        self.did(command, &[], used, peak)
+    }
+
+    /// An op. What it updates becomes its first inputs and outputs, in whatever order they were recorded.
+    fn old_call(
+        &mut self,
+        op: RecordedOp,
+        inputs: &[u64],
+        outputs: Vec<OldOutput>,
+        used: Option<u64>,
+    ) -> Result<(), TraceProblem> {
+        let tensors = inputs.iter().map(|&input| self.tensor(input));
+        let tensors: Vec<TensorId> = tensors.collect::<Result<_, _>>()?;
+        let mut updates: Vec<(usize, bool, u64)> = Vec::new();
+        let (mut fresh, mut fresh_numbers) = (SmallVec::new(), Vec::new());
+        let (mut looks, mut look_numbers) = (SmallVec::new(), Vec::new());
+        let mut spans = Vec::new();
+        for OldOutput { tensor, bytes, source } in outputs {
+            let position = |input: usize| match tensors.get(input) {
+                Some(tensor) => Ok(self.spans[tensor.index()]),
+                None => Err(ProgramError::Input { input, count: tensors.len() }),
+            };
+            match source {
+                Source::Fresh => {
+                    fresh.push(raw(bytes)?);
+                    fresh_numbers.push(tensor);
+                    spans.push(bytes);
+                }
+                Source::View { input } => {
+                    let span = position(input)?;
+                    raw(bytes)?;
+                    looks.push(Look { input, layout: look(span, bytes) });
+                    look_numbers.push(tensor);
+                    spans.push(bytes.min(span));
+                }
+                Source::InPlace { input, consumed } => {
+                    position(input)?;
+                    if updates.iter().any(|(other, ..)| *other == input) {
+                        return Err(ProgramError::UpdatedTwice.into());
+                    }
+                    updates.push((input, consumed, tensor));
+                }
+            }
+        }
+        if !(looks.is_empty() || fresh.is_empty() && updates.is_empty()) {
+            return Err(ProgramError::Mixed.into());
+        }
+        let targets = updates.len();
+        let mut ordered: Vec<TensorId> =
+            updates.iter().map(|(input, ..)| tensors[*input]).collect();
+        spans.splice(0..0, ordered.iter().map(|tensor| self.spans[tensor.index()]));
+        let others = (0..tensors.len()).filter(|i| updates.iter().all(|(input, ..)| input != i));
+        ordered.extend(others.map(|i| tensors[i]));
+        let given_away = |(i, update): (usize, &(usize, bool, u64))| update.1.then_some(i);
+        let call = Apply {
+            op,
+            inputs: ordered.into(),
+            consumed: updates.iter().enumerate().filter_map(given_away).collect(),
+            outputs: match (targets, looks.is_empty()) {
+                (0, true) => Outputs::Fresh(fresh),
+                (0, false) => Outputs::Views(looks),
+                _ => Outputs::Updates { targets, fresh },
+            },
+            made: self.writer.program().next(),
+        };
+        let made: Vec<u64> = updates
+            .iter()
+            .map(|update| update.2)
+            .chain(fresh_numbers)
+            .chain(look_numbers)
+            .collect();
+        self.did(Command::Apply(call), &made, used, None)?;
+        self.spans.extend(spans);
+        Ok(())
+    }
+}
+
+/// A view of `bytes` bytes of `span` that are there. One that shows more than there is repeats all there is.
+fn look(span: u64, bytes: u64) -> Layout {
+    let (span, bytes) = (span as usize, bytes as usize);
+    if bytes <= span || span == 0 {
+        return Layout::raw(bytes.min(span));
+    }
+    let all = Layout::raw(span);
+    all.broadcast_to(&Dims::new(&[bytes.div_ceil(span), span])).unwrap_or(all)
+}

@@ -1,0 +1,91 @@
+//! Writing a program whose sizes and costs can be added up.
+
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::program::{
+    Apply, Command, Consumed, ProgramError, RecordedCommand, RecordedOp, RecordedProgram,
+    RecordedValue, TensorId,
+};
+use std::sync::Arc;
+
+/// A program that is being read from a file, or made from another.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    program: RecordedProgram,
+    /// Of all of it.
+    cost: f64,
+}
+
+impl Writer {
+    pub fn finish(self) -> RecordedProgram {
+        self.program
+    }
+
+    pub const fn program(&self) -> &RecordedProgram {
+        &self.program
+    }
+
+    /// Adds a command.
+    pub fn push(&mut self, command: RecordedCommand) -> Result<(), ProgramError> {
+        if let Command::Put { host, .. } = &command {
+            check_number("the cost", host.cost.unwrap_or(0.0))?;
+            check_size(host.layout.bytes())?;
+        }
+        for Apply { op, .. } in command.calls() {
+            check_number("the cost", op.cost)?;
+            check_number("the number of flops", op.flops.unwrap_or(0.0))?;
+            check_size(op.workspace)?;
+        }
+        let cost = self.cost + command.cost();
+        check_number("the sum of all costs", cost)?;
+        self.program.push(command)?;
+        self.cost = cost;
+        Ok(())
+    }
+
+    pub fn put(&mut self, host: RecordedValue) -> Result<TensorId, ProgramError> {
+        let tensor = self.program.next();
+        self.push(Command::Put { tensor, host: Arc::new(host), leaf: false })?;
+        Ok(tensor)
+    }
+
+    /// Adds an op that consumes nothing. Returns its first output.
+    pub fn apply(
+        &mut self,
+        op: RecordedOp,
+        inputs: &[TensorId],
+        outputs: Outputs,
+    ) -> Result<TensorId, ProgramError> {
+        let (made, inputs) = (self.program.next(), inputs.into());
+        self.push(Command::Apply(Apply {
+            op,
+            inputs,
+            consumed: Consumed::default(),
+            outputs,
+            made,
+        }))?;
+        Ok(made)
+    }
+
+    pub fn elapse(&mut self, cost: f64) -> Result<(), ProgramError> {
+        self.apply(RecordedOp::elapse(cost), &[], Outputs::default()).map(drop)
+    }
+}
+
+pub(super) fn check_number(what: &'static str, value: f64) -> Result<(), ProgramError> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(())
+    } else {
+        Err(ProgramError::Number { what, value })
+    }
+}
+
+fn check_size(bytes: u64) -> Result<(), ProgramError> {
+    if bytes <= ProgramError::MAX_BYTES { Ok(()) } else { Err(ProgramError::Size(bytes)) }
+}
+
+/// The layout of so many bytes, if any device has so many.
+pub(super) fn raw(bytes: u64) -> Result<Layout, ProgramError> {
+    check_size(bytes)?;
+    Ok(Layout::raw(bytes as usize))
+}

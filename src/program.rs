@@ -1,0 +1,51 @@
+//! The command language: what a runtime is sent, what a recording has, and what the lab and the tests replay.
+//!
+//! A [`Command`] speaks of tensors by [numbers](TensorId). A [`Driver`] is the one way from those to an
+//! [`Engine`](crate::Engine): it executes commands in order, lets waiting ones be [known](Driver::admit) before they
+//! run, and records what it does. A list of commands that make sense one after the other is a [`Program`]: a step, or
+//! many, as a value.
+//!
+//! ```
+//! use remat::device::sim::Sim;
+//! use remat::op::Outputs;
+//! use remat::ops::{MatMul, Unary};
+//! use remat::program::{Command, Driver, Program};
+//! use remat::{CostModelKind, Engine, HostTensor, Op, PolicyKind, Settings};
+//!
+//! let mut program = Program::<Op, HostTensor>::default();
+//! let host = HostTensor::f32([8, 8], vec![1.0; 64])?;
+//! let layout = host.layout();
+//! let x = program.put(host)?;
+//! let y = program.apply(MatMul, &[x, x], Outputs::fresh([layout]))?;
+//! let z = program.apply(Unary::Relu, &[y], Outputs::fresh([layout]))?;
+//! program.push(Command::Del(y))?;
+//! program.push(Command::Get(z))?;
+//!
+//! // In memory for two of the three tensors.
+//! let costs = CostModelKind::Flops.build();
+//! let device = Sim::<Op, HostTensor>::cpu(2 * 256);
+//! let engine = Engine::new(device, Settings::default(), PolicyKind::DtrEq.build(0), costs)?;
+//! let mut driver = Driver::new(engine);
+//! driver.run(&program)?;
+//! assert_eq!(driver.engine().stats().recomputed_ops, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod admit;
+mod command;
+mod driver;
+mod entry;
+mod list;
+mod numbers;
+mod recorded;
+mod recording;
+mod window;
+
+pub use crate::id::{Ids, TensorId};
+pub use command::{Apply, Command, Consumed};
+pub use driver::Driver;
+pub use entry::{Entry, Recorder, VERSION};
+pub use list::{Program, ProgramError};
+pub use recorded::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
+pub use window::Window;
+pub(crate) use window::{Ahead, Waiting};

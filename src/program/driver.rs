@@ -1,0 +1,374 @@
+//! The one way from commands to an engine.
+
+use super::admit::Admitted;
+use super::numbers::Numbers;
+use super::recording::Recording;
+use super::{Apply, Command, Consumed, Program, TensorId};
+use crate::device::{Device, Reading};
+use crate::engine::{Engine, Issue};
+use crate::error::{Error, HandleError};
+use crate::graph::TensorKey;
+use crate::op::Outputs;
+use smallvec::SmallVec;
+use std::fmt;
+
+/// Executes commands on an engine, in order. It knows which tensor a number means.
+///
+/// What fails is kept by the engine: [`Engine::take_failure`]. Tensors that could not be made are lost to that failure,
+/// and an update that could not be made is skipped, as [`Engine::issue`] says.
+pub struct Driver<D: Device> {
+    pub(super) engine: Engine<D>,
+    /// Each tensor whose number still means it.
+    pub(super) tensors: Numbers,
+    pub(super) admitted: Admitted,
+    pub(super) recording: Option<Recording>,
+    /// What the recorder panicked with.
+    pub(super) recording_lost: Option<Error>,
+}
+
+/// What an op was given: keys of its inputs, those of consumed ones given away.
+pub(super) type Given = SmallVec<[TensorKey; 4]>;
+
+impl<D: Device> Driver<D> {
+    /// A driver of this engine.
+    #[must_use]
+    pub fn new(engine: Engine<D>) -> Self {
+        Self {
+            engine,
+            tensors: Numbers::default(),
+            admitted: Admitted::default(),
+            recording: None,
+            recording_lost: None,
+        }
+    }
+
+    /// Makes room in the tables for so many more tensors.
+    pub fn reserve(&mut self, tensors: usize) {
+        self.tensors.reserve(tensors);
+        self.engine.reserve(tensors);
+    }
+
+    /// The engine.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine<D> {
+        &self.engine
+    }
+
+    /// The engine, for what is no command: settings, failures, answers that come later.
+    pub const fn engine_mut(&mut self) -> &mut Engine<D> {
+        &mut self.engine
+    }
+
+    /// The tensor that a number means.
+    ///
+    /// # Errors
+    /// [`HandleError::Unknown`] if it means none.
+    pub fn key(&self, tensor: TensorId) -> Result<TensorKey, Error> {
+        self.tensors.get(tensor).ok_or_else(|| HandleError::Unknown.into())
+    }
+
+    /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
+    #[inline]
+    pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
+        self.begin_admitted();
+        match command {
+            // From where it is: it is large, and by far the most frequent.
+            Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
+                self.apply(op, inputs, consumed, outputs, made);
+            }
+            Command::Put { tensor, host, leaf } => {
+                let layout = D::layout_of(&host);
+                let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
+                self.tensors.insert(tensor, key);
+                self.record_put(tensor, layout, leaf);
+            }
+            Command::UpdateAll(calls) => self.update_all(calls),
+            Command::Replace { target, consumed, value, made } => {
+                let replaced = self.replace(target, consumed, value, made);
+                self.report(replaced);
+            }
+            Command::Confirm => {
+                self.engine.confirm();
+                self.record(Command::Confirm);
+            }
+            Command::Get(tensor) => {
+                // Waited for: nobody would take it later.
+                let read = self.key(tensor).and_then(|key| self.engine.get(key));
+                self.report(read);
+                self.record(Command::Get(tensor));
+            }
+            Command::Del(tensor) => self.del(tensor),
+            Command::Drop(tensor) => {
+                let result = self.key(tensor).and_then(|key| self.engine.drop_now(key));
+                self.report(result);
+                self.record(Command::Drop(tensor));
+            }
+            Command::Commit(tensor) => {
+                let result = self.key(tensor).and_then(|key| self.engine.commit(key));
+                self.report(result);
+                self.record(Command::Commit(tensor));
+            }
+            Command::Label { tensor, label } => {
+                let result = self.key(tensor).and_then(|key| self.engine.label(key, &label));
+                self.report(result);
+                self.record(Command::Label { tensor, label });
+            }
+            Command::Step => {
+                self.engine.step();
+                self.record(Command::Step);
+            }
+            Command::Sync => {
+                let done = self.engine.sync();
+                self.report(done);
+                self.record(Command::Sync);
+            }
+        }
+        self.end_admitted();
+    }
+
+    /// Executes a command of a program that is kept: only its op is copied.
+    #[inline]
+    pub fn execute_shared(&mut self, command: &Command<D::Op, D::Host>)
+    where
+        D::Op: Clone,
+    {
+        match command {
+            Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
+                self.begin_admitted();
+                self.apply(op.clone(), inputs, consumed, outputs, *made);
+                self.end_admitted();
+            }
+            other => self.execute(other.clone()),
+        }
+    }
+
+    /// Executes a program from the start, on a driver whose numbers mean nothing yet, up to the first failure.
+    ///
+    /// # Errors
+    /// That failure.
+    pub fn run(&mut self, program: &Program<D::Op, D::Host>) -> Result<(), Error>
+    where
+        D::Op: Clone,
+    {
+        for command in program.commands() {
+            self.execute_shared(command);
+            self.engine.take_failure().map_or(Ok(()), Err)?;
+        }
+        Ok(())
+    }
+
+    /// Executes [`Command::Get`], and returns the value, now or later: see [`Engine::get_later`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
+        self.begin_admitted();
+        let read = self.key(tensor).and_then(|key| self.engine.get_later(key));
+        self.record(Command::Get(tensor));
+        self.end_admitted();
+        read
+    }
+
+    fn del(&mut self, tensor: TensorId) {
+        if let Some(key) = self.tensors.remove(tensor) {
+            self.engine.del(key);
+            self.record(Command::Del(tensor));
+        }
+    }
+
+    #[inline]
+    fn apply(
+        &mut self,
+        op: D::Op,
+        inputs: &[TensorId],
+        consumed: &Consumed,
+        outputs: &Outputs,
+        made: TensorId,
+    ) {
+        let keys = match self.give(inputs, consumed, outputs) {
+            Ok(keys) => keys,
+            Err(error) => return self.engine.fail(error),
+        };
+        let spoken = self.speaks_of(&op);
+        match self.engine.issue(op, &keys, outputs) {
+            Ok(new) => {
+                for (&key, tensor) in new.iter().zip(made.and_next(new.len())) {
+                    self.tensors.insert(tensor, key);
+                }
+                if let Some(op) = spoken {
+                    let op = op.after(self.engine.last_run());
+                    let (inputs, consumed) = (inputs.into(), consumed.clone());
+                    let call = Apply { op, inputs, consumed, outputs: outputs.clone(), made };
+                    self.record_call(call, &keys, &new);
+                }
+            }
+            Err(error) => {
+                self.take_back(&keys, outputs, made);
+                if let Some(op) = spoken {
+                    let (inputs, consumed) = (inputs.into(), consumed.clone());
+                    let outputs = outputs.clone();
+                    self.record_skipped(Apply { op, inputs, consumed, outputs, made });
+                }
+                self.engine.fail(error);
+            }
+        }
+    }
+
+    fn update_all(&mut self, calls: Vec<Apply<D::Op>>) {
+        let mut updates = Vec::with_capacity(calls.len());
+        let mut rest = Vec::with_capacity(calls.len());
+        let mut unknown = None;
+        for Apply { op, inputs, consumed, outputs, made } in calls {
+            match self.give(&inputs, &consumed, &outputs) {
+                Ok(keys) => {
+                    let spoken = self.speaks_of(&op);
+                    updates.push(Issue { op, inputs: keys.to_vec(), outputs: outputs.clone() });
+                    rest.push((Apply { op: spoken, inputs, consumed, outputs, made }, keys));
+                }
+                Err(error) => unknown = Some(error),
+            }
+        }
+        let done = match unknown {
+            None => self.engine.issue_all(updates),
+            Some(error) => Err(error),
+        };
+        match done {
+            Ok(done) => {
+                let mut recorded = Vec::new();
+                for ((call, keys), issued) in rest.into_iter().zip(done) {
+                    self.tensors.extend(call.outputs().zip(issued.made.iter().copied()));
+                    if let (Some(op), call) = call.split_op() {
+                        recorded.push((call.with_op(op.after(issued.run)), keys, issued.made));
+                    }
+                }
+                if self.recording.is_some() {
+                    self.record_calls(recorded);
+                }
+            }
+            Err(error) => {
+                for (call, keys) in rest {
+                    self.take_back(&keys, &call.outputs, call.made);
+                    if let (Some(op), call) = call.split_op() {
+                        self.record_skipped(call.with_op(op));
+                    }
+                }
+                self.engine.fail(error);
+            }
+        }
+    }
+
+    fn replace(
+        &mut self,
+        target: TensorId,
+        consumed: bool,
+        value: TensorId,
+        made: TensorId,
+    ) -> Result<(), Error> {
+        let (mut old, new) = (self.key(target)?, self.key(value)?);
+        if consumed {
+            self.tensors.remove(target);
+        } else {
+            old = self.engine.alias(old)?;
+        }
+        let key = self.engine.replace(old, new);
+        // What cannot be replaced stays.
+        self.tensors.insert(made, *key.as_ref().unwrap_or(&old));
+        if key.as_ref().is_ok_and(|key| *key != old) {
+            self.record(Command::Replace { target, consumed, value, made });
+        } else {
+            self.record_no_replacement(target, consumed, made);
+        }
+        key.map(drop)
+    }
+
+    /// Keys of the inputs of an op, those of consumed ones given away.
+    fn give(
+        &mut self,
+        inputs: &[TensorId],
+        consumed: &Consumed,
+        outputs: &Outputs,
+    ) -> Result<Given, Error> {
+        let mut keys = Given::new();
+        for &tensor in inputs {
+            keys.push(self.key(tensor)?);
+        }
+        for input in 0..outputs.targets().min(inputs.len()) {
+            if consumed.contains(input) {
+                self.tensors.remove(inputs[input]);
+            } else {
+                // The caller still holds the old value: the engine consumes another handle to it.
+                keys[input] = self.engine.alias(keys[input])?;
+            }
+        }
+        Ok(keys)
+    }
+
+    /// An op was not even issued: what was to be updated goes on naming the old value.
+    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: TensorId) {
+        let targets = outputs.targets().min(keys.len());
+        self.tensors.extend(made.and_next(targets).zip(keys.iter().copied()));
+    }
+
+    /// Keeps the failure of a command that nobody waits for.
+    fn report<T>(&mut self, result: Result<T, Error>) {
+        if let Err(error) = result {
+            self.engine.fail(error);
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Driver<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::CostModelKind;
+    use crate::device::sim::Sim;
+    use crate::engine::Settings;
+    use crate::evict::PolicyKind;
+    use crate::host::HostTensor;
+    use crate::layout::{DType, Layout};
+    use crate::ops::{Accumulate, Contiguous, Op};
+    use std::sync::Arc;
+
+    /// The handle made for the engine to consume stayed when the engine refused the update, and the refusal was told
+    /// again and again.
+    #[test]
+    fn an_update_that_the_engine_refuses_leaves_no_handle() {
+        let costs = CostModelKind::Flops.build();
+        let (device, settings) = (Sim::cpu(1 << 20), Settings::default());
+        let engine = Engine::new(device, settings, PolicyKind::DtrEq.build(0), costs).unwrap();
+        let mut driver = Driver::new(engine);
+        let host = Arc::new(HostTensor::zeros(DType::F32, [2, 3]).unwrap());
+        let call = |op: Op, input, outputs, made| Apply {
+            op,
+            inputs: [TensorId(input)].into_iter().collect(),
+            consumed: Consumed::default(),
+            outputs,
+            made: TensorId(made),
+        };
+        let mut execute = |command| {
+            driver.execute(command);
+            let failure = driver.engine.take_failure();
+            assert!(driver.engine.take_failure().is_none(), "it is told once");
+            failure
+        };
+        let turned = Layout::contiguous(DType::F32, [2, 3]).permute(&[1, 0]).unwrap();
+        let view = Outputs::view(0, turned);
+        assert!(execute(Command::Put { tensor: TensorId(0), host, leaf: false }).is_none());
+        assert!(execute(Command::Apply(call(Contiguous.into(), 0, view, 1))).is_none());
+        // Another handle keeps the old value, and what is not contiguous is not updated.
+        let update = |made| call(Accumulate.into(), 1, Outputs::updates(1), made);
+        assert!(matches!(execute(Command::Apply(update(2))), Some(Error::Op(_))));
+        assert!(matches!(execute(Command::UpdateAll(vec![update(3)])), Some(Error::Op(_))));
+        assert_eq!(driver.engine.stats().tensors, 4, "two of them are names of the view");
+        for tensor in TensorId(0).and_next(4) {
+            driver.execute(Command::Del(tensor));
+        }
+        assert_eq!(driver.engine.stats().tensors, 0);
+    }
+}

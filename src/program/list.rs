@@ -1,0 +1,188 @@
+//! Commands that make sense one after the other.
+
+use super::{Apply, Command, Consumed, TensorId};
+use crate::op::Outputs;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A step of a training loop, several, or a part of one, as a value.
+///
+/// Valid by construction: every tensor that a command speaks of is there. Tensors are numbered from 0 without gaps in
+/// the order in which they are made.
+#[derive(Clone, Debug)]
+pub struct Program<O, H> {
+    commands: Vec<Command<O, H>>,
+    /// Of each tensor: whether its number still means it.
+    alive: Vec<bool>,
+}
+
+/// A command that makes no sense at its place.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// A tensor that was deleted, consumed, or never made.
+    #[error("the tensor is not there any more: it was deleted or consumed before")]
+    Gone,
+    /// A number that is not the next.
+    #[error("a command makes tensor {found}, where {next} would be the next")]
+    Numbering {
+        /// Its number.
+        found: TensorId,
+        /// The one that was expected.
+        next: TensorId,
+    },
+    /// A cost or flops that is negative, NaN or infinite.
+    #[error("{what} is {value}; a finite number from 0 up was expected")]
+    Number {
+        /// What it is of.
+        what: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// A size of which two together would not fit into 64 bits.
+    #[error("{0} bytes are more than any device has")]
+    Size(u64),
+    /// An output that refers to an input that is not there.
+    #[error("an output refers to input {input}, of {count}")]
+    Input {
+        /// Position.
+        input: usize,
+        /// Number of inputs.
+        count: usize,
+    },
+    /// An op with views and others.
+    #[error("either all outputs are views or none is")]
+    Mixed,
+    /// One input updated by two outputs.
+    #[error("one input is updated by two outputs")]
+    UpdatedTwice,
+    /// More tensors than 32 bits count.
+    #[error("the trace has more than {} tensors", u32::MAX)]
+    TooLong,
+}
+
+impl ProgramError {
+    /// No tensor is larger: so sums of a few never overflow.
+    pub(crate) const MAX_BYTES: u64 = 1 << 56;
+}
+
+impl<O, H> Default for Program<O, H> {
+    fn default() -> Self {
+        Self { commands: Vec::new(), alive: Vec::new() }
+    }
+}
+
+impl<O, H> Program<O, H> {
+    /// What to do, in order.
+    #[must_use]
+    pub fn commands(&self) -> &[Command<O, H>] {
+        &self.commands
+    }
+
+    /// Number of tensors.
+    #[must_use]
+    pub fn tensors(&self) -> usize {
+        self.alive.len()
+    }
+
+    /// The number of the next tensor.
+    #[must_use]
+    pub fn next(&self) -> TensorId {
+        TensorId(self.alive.len() as u64)
+    }
+
+    /// The tensors that are still there at the end, in the order they were made.
+    pub fn alive(&self) -> impl Iterator<Item = TensorId> {
+        (0..).map(TensorId).zip(&self.alive).filter(|(_, alive)| **alive).map(|(tensor, _)| tensor)
+    }
+
+    /// Adds a command.
+    ///
+    /// # Errors
+    /// If it makes no sense where it stands: it reads what is not there, or its tensors are not the next. The program
+    /// is as before then.
+    pub fn push(&mut self, command: Command<O, H>) -> Result<(), ProgramError> {
+        self.check(&command)?;
+        let mut made = 0;
+        command.makes(|_| made += 1);
+        self.alive.resize(self.alive.len() + made, true);
+        command.ends(|tensor| self.alive[tensor.index()] = false);
+        self.commands.push(command);
+        Ok(())
+    }
+
+    /// Adds a value from the host. Returns its number.
+    ///
+    /// # Errors
+    /// If there are too many tensors.
+    pub fn put(&mut self, host: impl Into<Arc<H>>) -> Result<TensorId, ProgramError> {
+        let tensor = self.next();
+        self.push(Command::Put { tensor, host: host.into(), leaf: false })?;
+        Ok(tensor)
+    }
+
+    /// Adds an op with these outputs. All inputs keep their values. Returns the number of its first output; the
+    /// others follow.
+    ///
+    /// # Errors
+    /// As for [`Program::push`].
+    pub fn apply(
+        &mut self,
+        op: impl Into<O>,
+        inputs: &[TensorId],
+        outputs: Outputs,
+    ) -> Result<TensorId, ProgramError> {
+        let (made, inputs) = (self.next(), inputs.iter().copied().collect());
+        let consumed = Consumed::default();
+        self.push(Command::Apply(Apply { op: op.into(), inputs, consumed, outputs, made }))?;
+        Ok(made)
+    }
+
+    fn check(&self, command: &Command<O, H>) -> Result<(), ProgramError> {
+        let mut gone = false;
+        command.mentions(|tensor| gone |= self.alive.get(tensor.index()) != Some(&true));
+        if gone {
+            return Err(ProgramError::Gone);
+        }
+        let mut ended: SmallVec<[TensorId; 4]> = SmallVec::new();
+        command.ends(|tensor| ended.push(tensor));
+        ended.sort_unstable();
+        if ended.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(ProgramError::UpdatedTwice);
+        }
+        for call in command.calls() {
+            check_outputs_of(call)?;
+        }
+        let mut next = self.next();
+        let mut wrong = None;
+        command.makes(|tensor| {
+            if tensor != next && wrong.is_none() {
+                wrong = Some((tensor, next));
+            }
+            next = next.plus(1);
+        });
+        match wrong {
+            Some((found, next)) => Err(ProgramError::Numbering { found, next }),
+            None if next.index() > u32::MAX as usize => Err(ProgramError::TooLong),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_size(bytes: u64) -> Result<(), ProgramError> {
+    if bytes <= ProgramError::MAX_BYTES { Ok(()) } else { Err(ProgramError::Size(bytes)) }
+}
+
+fn check_outputs_of<O>(call: &Apply<O>) -> Result<(), ProgramError> {
+    let count = call.inputs.len();
+    let targets = call.outputs.targets();
+    if targets > count {
+        return Err(ProgramError::Input { input: count, count });
+    }
+    if let Some(look) = call.outputs.views().iter().find(|look| look.input >= count) {
+        return Err(ProgramError::Input { input: look.input, count });
+    }
+    let fresh = call.outputs.written().map_or(&[][..], |(_, fresh)| fresh);
+    let views = call.outputs.views().iter().map(|look| &look.layout);
+    fresh.iter().chain(views).try_for_each(|layout| check_size(layout.bytes()))
+}

@@ -1,0 +1,149 @@
+//! Ops and values as a recording knows them: by their sizes and costs.
+
+use super::{Apply, Command, Program};
+use crate::layout::Layout;
+use crate::op::{OpError, Operation, Outputs};
+use std::sync::Arc;
+
+/// A command of a recording.
+pub type RecordedCommand = Command<RecordedOp, RecordedValue>;
+
+/// A recording, but for its figures of memory.
+pub type RecordedProgram = Program<RecordedOp, RecordedValue>;
+
+/// An op that ran. Costs are in the unit of the recording.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct RecordedOp {
+    /// Its name.
+    pub name: Arc<str>,
+    /// All that is needed to make it again, in its own words; see [`Operation::attributes`].
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub attributes: Option<Arc<str>>,
+    /// What the run cost. 0 for views in recordings of this crate.
+    pub cost: f64,
+    /// Floating-point operations of the run, estimated; `None` where that was not recorded.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub flops: Option<f64>,
+    /// Scratch bytes that it used.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub workspace: u64,
+    /// Whether it may run again.
+    pub rematerializable: bool,
+}
+
+/// A value from the host, without its elements.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct RecordedValue {
+    /// What it looks like.
+    pub layout: Layout,
+    /// What the upload cost. `None`: it was there before the recording began, and nothing can bring it back.
+    pub cost: Option<f64>,
+}
+
+/// What an op is called that only lets time pass.
+const ELAPSE: &str = "elapse";
+
+impl RecordedOp {
+    /// An op of this name and cost, which may run again.
+    #[must_use]
+    pub fn new(name: impl Into<Arc<str>>, cost: f64) -> Self {
+        let name = name.into();
+        Self { name, attributes: None, cost, flops: None, workspace: 0, rematerializable: true }
+    }
+
+    /// Time that passes: for a command that reads and makes nothing.
+    #[must_use]
+    pub fn elapse(cost: f64) -> Self {
+        Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
+    }
+}
+
+impl RecordedValue {
+    /// A value of so many bytes, and the cost of its upload.
+    #[must_use]
+    pub fn new(bytes: u64, cost: f64) -> Self {
+        Self { layout: Layout::raw(bytes as usize), cost: Some(cost) }
+    }
+
+    /// A value of so many bytes that was there before.
+    #[must_use]
+    pub fn constant(bytes: u64) -> Self {
+        Self { layout: Layout::raw(bytes as usize), cost: None }
+    }
+}
+
+impl Apply<RecordedOp> {
+    /// Whether it only lets time pass.
+    #[must_use]
+    pub fn elapses(&self) -> bool {
+        self.inputs.is_empty() && self.outputs.is_empty() && &*self.op.name == ELAPSE
+    }
+}
+
+impl RecordedCommand {
+    /// What it costs.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        match self {
+            Self::Put { host, .. } => host.cost.unwrap_or(0.0),
+            _ => self.calls().iter().map(|call| call.op.cost).sum(),
+        }
+    }
+}
+
+impl RecordedProgram {
+    /// All ops, in order; time that passes is none.
+    pub fn calls(&self) -> impl Iterator<Item = &Apply<RecordedOp>> {
+        self.commands().iter().flat_map(Command::calls).filter(|call| !call.elapses())
+    }
+
+    /// Number of ops. O(commands).
+    #[must_use]
+    pub fn ops(&self) -> usize {
+        self.calls().count()
+    }
+
+    /// Cost of everything once: the run that nothing is evicted in. O(commands).
+    #[must_use]
+    pub fn base_cost(&self) -> f64 {
+        self.commands().iter().fold(0.0, |sum, command| sum + command.cost())
+    }
+
+    /// Whether the flops of all ops are recorded.
+    #[must_use]
+    pub fn has_flops(&self) -> bool {
+        self.calls().all(|call| call.op.flops.is_some())
+    }
+
+    /// Whether there is a value that was there before the recording began.
+    pub(crate) fn has_constants(&self) -> bool {
+        let is_constant = |command: &RecordedCommand| match command {
+            Command::Put { host, .. } => host.cost.is_none(),
+            _ => false,
+        };
+        self.commands().iter().any(is_constant)
+    }
+}
+
+impl Operation for RecordedOp {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Outputs are given where an op is issued, not inferred.
+    fn infer(&self, _inputs: &[Layout]) -> Result<Outputs, OpError> {
+        Err(OpError::new(&*self.name, "a recording tells what its ops make"))
+    }
+
+    fn flops(&self, _inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        self.flops.unwrap_or(0.0)
+    }
+
+    fn rematerializable(&self) -> bool {
+        self.rematerializable
+    }
+}
