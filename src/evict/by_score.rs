@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 use ordered_float::OrderedFloat;
+use std::cell::Cell;
 use std::cmp::Reverse;
 
 /// Evicts the candidate with the lowest score of a [`Policy`]; of equals, the one that was in use last.
@@ -19,8 +20,8 @@ pub struct ByScore {
     /// Whether all floors are to be asked for anew: at first, for notes of another evictor are none of a score.
     all_lowered: bool,
     search: Search,
-    /// When candidates were last used, where more than the first tier counts.
-    since: Vec<f64>,
+    /// Notes, where more than the first tier counts.
+    open: Vec<Cell<f64>>,
 }
 
 impl ByScore {
@@ -38,7 +39,7 @@ impl ByScore {
             score_evaluations: 0,
             all_lowered: true,
             search: Search::default(),
-            since: Vec::new(),
+            open: Vec::new(),
         }
     }
 
@@ -51,24 +52,25 @@ impl ByScore {
 
     /// The candidate with the lowest score up to a tier, found by floors.
     fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
-        let Self { policy, score_evaluations, all_lowered, search, since, .. } = self;
+        let Self { policy, score_evaluations, all_lowered, search, open, .. } = self;
         let floors = policy.floors().expect("only asked where there are floors");
         let (aged, exact) = (floors.aging() == Aging::Staleness, floors.floors_are_scores());
         let candidates = view.candidates;
         // Set meanwhile, should the policy panic and leave a note that is none.
         if std::mem::replace(all_lowered, true) {
-            candidates.notes().iter().for_each(|note| note.set(UNKNOWN));
+            candidates.forget_notes();
         }
         let field = Field {
             keys: candidates.keys(),
-            floors: candidates.notes(),
-            // Tiers beyond the first are looked at when hardly anything is left.
-            since: if tier == Tier::Free {
-                candidates.since()
+            known: candidates.notes(),
+            // Tiers beyond the first are looked at when nothing is left in it.
+            floors: if tier == Tier::Free {
+                candidates.open()
             } else {
-                candidates.since_up_to(tier, since);
-                since
+                candidates.open_up_to(tier, open);
+                open
             },
+            since: candidates.since(),
             now: view.now,
         };
         let order = |at| candidates.order(at);
@@ -129,7 +131,7 @@ impl ByScore {
 fn lower(key: StorageKey, view: View<'_>) {
     let position = view.graph.storages.get(key).and_then(|storage| storage.candidate);
     if let Some(position) = position {
-        view.candidates.notes()[position as usize].set(UNKNOWN);
+        view.candidates.note(position as usize, UNKNOWN);
     }
 }
 

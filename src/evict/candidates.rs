@@ -22,6 +22,9 @@ pub enum Tier {
 /// The note on a candidate that no evictor made one on.
 pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 
+/// In place of the note on a candidate that is passed over: no number compares to it.
+pub(super) const SPARED: f64 = f64::NAN;
+
 /// Parallel lists; a candidate's position changes when another one goes.
 ///
 /// Exactly the storages that are resident and have a producer, pinned or not.
@@ -29,14 +32,14 @@ pub(super) const UNKNOWN: f64 = f64::NEG_INFINITY;
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
     /// Clock when an op last read or made each.
-    last_used: Vec<f64>,
-    /// The same, or not a number outside of [`Tier::Free`]: what a search looks at.
     since: Vec<f64>,
     tiers: Vec<Tier>,
     /// Counts up: when each became one that may be chosen, to tell equals apart.
     order: Vec<u64>,
     /// A number of the evictor's own for each. It moves with the candidate, and begins as [`UNKNOWN`].
     notes: Vec<Cell<f64>>,
+    /// The same, but [`SPARED`] outside of [`Tier::Free`]: all that most searches look at.
+    open: Vec<Cell<f64>>,
     unpinned: u64,
     /// Bytes that those take up that are not pinned.
     evictable_bytes: u64,
@@ -53,16 +56,9 @@ impl Candidates {
         &self.keys
     }
 
-    /// Clock when each was last used; not a number for those that go after [`Tier::Free`].
+    /// Clock when each was last used.
     pub fn since(&self) -> &[f64] {
         &self.since
-    }
-
-    /// The same for those up to a tier, written to `since`.
-    pub fn since_up_to(&self, tier: Tier, since: &mut Vec<f64>) {
-        let of = |(&tier_of, &used): (&Tier, &f64)| if tier_of <= tier { used } else { f64::NAN };
-        since.clear();
-        since.extend(self.tiers.iter().zip(&self.last_used).map(of));
     }
 
     pub fn tier(&self, position: usize) -> Tier {
@@ -78,6 +74,33 @@ impl Candidates {
         &self.notes
     }
 
+    /// The notes, [`SPARED`] for those that go after [`Tier::Free`].
+    pub fn open(&self) -> &[Cell<f64>] {
+        &self.open
+    }
+
+    /// The same for those that go after `tier`, written to `open`.
+    pub fn open_up_to(&self, tier: Tier, open: &mut Vec<Cell<f64>>) {
+        let of = |(note, &tier_of): (&Cell<f64>, &Tier)| {
+            Cell::new(if tier_of <= tier { note.get() } else { SPARED })
+        };
+        open.clear();
+        open.extend(self.notes.iter().zip(&self.tiers).map(of));
+    }
+
+    /// Makes a note.
+    pub fn note(&self, position: usize, note: f64) {
+        self.notes[position].set(note);
+        if self.tiers[position] == Tier::Free {
+            self.open[position].set(note);
+        }
+    }
+
+    /// Forgets all notes.
+    pub fn forget_notes(&self) {
+        (0..self.keys.len()).for_each(|position| self.note(position, UNKNOWN));
+    }
+
     pub fn evictable_bytes(&self) -> u64 {
         self.evictable_bytes
     }
@@ -87,11 +110,11 @@ impl Candidates {
         let tier = self.tier_of(storage, held.bytes);
         storage.candidate = Some(self.keys.len() as u32);
         self.keys.push(key);
-        self.last_used.push(storage.last_used);
-        self.since.push(if tier == Tier::Free { storage.last_used } else { f64::NAN });
+        self.since.push(storage.last_used);
         self.tiers.push(tier);
         self.order.push(self.unpinned);
         self.notes.push(Cell::new(UNKNOWN));
+        self.open.push(Cell::new(if tier == Tier::Free { UNKNOWN } else { SPARED }));
         self.unpinned += 1;
         if storage.pins == 0 {
             self.evictable_bytes += held.bytes;
@@ -107,21 +130,17 @@ impl Candidates {
         }
         let at = position as usize;
         self.keys.swap_remove(at);
-        self.last_used.swap_remove(at);
         self.since.swap_remove(at);
         self.tiers.swap_remove(at);
         self.order.swap_remove(at);
         self.notes.swap_remove(at);
+        self.open.swap_remove(at);
         Some((*self.keys.get(at)?, position))
     }
 
     /// An op reads or makes the candidate now.
     pub fn touch(&mut self, position: u32, now: f64) {
-        let at = position as usize;
-        self.last_used[at] = now;
-        if self.tiers[at] == Tier::Free {
-            self.since[at] = now;
-        }
+        self.since[position as usize] = now;
     }
 
     /// It was pinned for the first time.
@@ -146,7 +165,7 @@ impl Candidates {
     fn set_tier(&mut self, position: u32, tier: Tier) {
         let at = position as usize;
         self.tiers[at] = tier;
-        self.since[at] = if tier == Tier::Free { self.last_used[at] } else { f64::NAN };
+        self.open[at].set(if tier == Tier::Free { self.notes[at].get() } else { SPARED });
     }
 
     fn tier_of(&self, storage: &Storage, held: u64) -> Tier {

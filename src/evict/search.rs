@@ -7,13 +7,10 @@
 //!
 //! [`Floors`]: super::Floors
 
-use super::candidates::UNKNOWN;
+use super::candidates::{SPARED, UNKNOWN};
 use crate::graph::StorageKey;
 use smallvec::SmallVec;
 use std::cell::Cell;
-
-/// A candidate that the search passes over: no number compares to it.
-const SPARED: f64 = f64::NAN;
 
 /// Candidates looked at in one go. A multiple of [`LANES`].
 const BLOCK: usize = 32;
@@ -39,8 +36,10 @@ pub(super) enum Question {
 pub(super) struct Field<'a> {
     pub keys: &'a [StorageKey],
     /// What is known of their scores, before the division by the staleness.
+    pub known: &'a [Cell<f64>],
+    /// The same, but [`SPARED`] for those that are passed over: all that a search looks at.
     pub floors: &'a [Cell<f64>],
-    /// When each was last used; not a number for those that are passed over.
+    /// When each was last used.
     pub since: &'a [f64],
     pub now: f64,
 }
@@ -68,7 +67,7 @@ impl Search {
         ask: impl FnMut(StorageKey, Question) -> f64,
     ) -> Option<(f64, usize)> {
         self.least = if aged { 0.0 } else { f64::MIN };
-        // Written so that it is one instruction for several at once, and keeps what is not a number.
+        // Written so that it is one instruction for several at once, as `f64::max` is not.
         let staleness = |since: f64| {
             let staleness = field.now - since;
             if staleness < f64::MIN_POSITIVE { f64::MIN_POSITIVE } else { staleness }
@@ -77,8 +76,7 @@ impl Search {
             let score = |floor, since| floor / staleness(since);
             self.search(field, exact, score, |score, since| score * staleness(since), order, ask)
         } else {
-            let score = |floor, since: f64| if since.is_nan() { SPARED } else { floor };
-            self.search(field, exact, score, |score, _| score, order, ask)
+            self.search(field, exact, |floor, _| floor, |score, _| score, order, ask)
         }
     }
 
@@ -113,7 +111,7 @@ impl Search {
                     // What is passed over is not a number, and what is unknown is lower than any.
                     if score(floor.get(), since) <= lowest {
                         if floor.get() == UNKNOWN {
-                            floor.set(self.heard(ask(keys[at], Question::Floor)));
+                            field.learn(at, self.heard(ask(keys[at], Question::Floor)));
                         } else {
                             best = best.max(Some((order(at), at)));
                         }
@@ -137,7 +135,7 @@ impl Search {
             let limit = enough(next, since[at]);
             // Times a number above 1, a negative one would be lower.
             let limit = limit.max(ASK_FOR * limit);
-            floors[at].set(self.heard(ask(keys[at], Question::Score { enough: limit })));
+            field.learn(at, self.heard(ask(keys[at], Question::Score { enough: limit })));
             let risen = score(floors[at].get(), since[at]);
             if risen < next {
                 break Some((risen, at));
@@ -158,6 +156,11 @@ impl Search {
 }
 
 impl Field<'_> {
+    fn learn(&self, at: usize, floor: f64) {
+        self.known[at].set(floor);
+        self.floors[at].set(floor);
+    }
+
     /// The lowest score in a block.
     #[inline(always)]
     fn look_again(&self, block: usize, score: impl Fn(f64, f64) -> f64) -> f64 {
@@ -198,25 +201,24 @@ mod tests {
     /// Candidates whose scores are told by position; the later one goes first of equals.
     struct Made {
         keys: Vec<StorageKey>,
+        known: Vec<Cell<f64>>,
         floors: Vec<Cell<f64>>,
         since: Vec<f64>,
-        used: Vec<f64>,
     }
 
     impl Made {
         fn new(count: usize) -> Self {
             let mut keys = SlotMap::<StorageKey, ()>::with_key();
-            let used: Vec<f64> = (0..count).map(|i| i as f64).collect();
             Self {
                 keys: (0..count).map(|_| keys.insert(())).collect(),
+                known: vec![Cell::new(UNKNOWN); count],
                 floors: vec![Cell::new(UNKNOWN); count],
-                since: used.clone(),
-                used,
+                since: (0..count).map(|i| i as f64).collect(),
             }
         }
 
         fn spare(&mut self, at: usize, spared: bool) {
-            self.since[at] = if spared { SPARED } else { self.used[at] };
+            self.floors[at].set(if spared { SPARED } else { self.known[at].get() });
         }
 
         fn ask(
@@ -224,8 +226,8 @@ mod tests {
             aged: bool,
             mut answer: impl FnMut(usize, Question) -> f64,
         ) -> Option<(f64, usize)> {
-            let Self { keys, floors, since, .. } = self;
-            let field = Field { keys, floors, since, now: keys.len() as f64 };
+            let Self { keys, known, floors, since } = self;
+            let field = Field { keys, known, floors, since, now: keys.len() as f64 };
             let place = |key| keys.iter().position(|&k| k == key).unwrap();
             Search::default().lowest(
                 field,
