@@ -36,6 +36,7 @@ pub use update_all::{Issue, Issued};
 use crate::cost::CostModel;
 use crate::device::Device;
 use crate::error::{Error, HandleError};
+use crate::event::Hears;
 use crate::evict::Evictor;
 use crate::graph::{Future, Graph, PathKey, Residence, StorageKey, TensorInfo, TensorKey};
 use crate::layout::Layout;
@@ -60,7 +61,7 @@ pub struct Engine<D: Device> {
     evictor: Box<dyn Evictor>,
     /// What the evictor says of itself, always the same.
     evicts: bool,
-    hears_uses: bool,
+    hears: Hears,
     costs: Box<dyn CostModel>,
     settings: Settings,
     /// Whether history is kept.
@@ -134,7 +135,7 @@ impl<D: Device> Engine<D> {
             store: Store::new(device, memory, space, settings.min_evict_bytes(budget)),
             reasons: SecondaryMap::new(),
             evicts: evictor.evicts(),
-            hears_uses: evictor.evicts() && evictor.hears_uses(),
+            hears: tell::heard_by(&*evictor),
             evictor,
             costs,
             enabled: true,

@@ -160,17 +160,60 @@ pub enum Event {
     },
 }
 
-impl Event {
-    /// Whether it happens with every op, so that it is not narrated.
+/// Kinds of events: those that an evictor or a policy wants to hear.
+///
+/// ```
+/// use remat::event::Hears;
+/// assert_eq!(Hears::RUNS.and(Hears::USES), Hears::USES.and(Hears::RUNS));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hears(u8);
+
+impl Hears {
+    /// No event.
+    pub const NOTHING: Self = Self(0);
+    /// [`Event::DidUse`], the most frequent of all. When an op last used a storage can be read in the graph, too.
+    pub const USES: Self = Self(1);
+    /// [`Event::DidRun`].
+    pub const RUNS: Self = Self(1 << 1);
+    /// [`Event::DidEvict`], [`Event::DidRegenerate`] and [`Event::WillForget`]: what an evicted storage is from its
+    /// first to its last moment.
+    pub const EVICTIONS: Self = Self(1 << 2);
+    /// [`Event::WillEvict`] and [`Event::WillRegenerate`].
+    pub const CHOICES: Self = Self(1 << 3);
+    /// [`Event::DidDelete`].
+    pub const DELETIONS: Self = Self(1 << 4);
+    /// All others, which are rare.
+    pub const RARE: Self = Self(1 << 5);
+    /// Every event.
+    pub const ALL: Self = Self((1 << 6) - 1);
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
     #[inline(always)]
-    pub(crate) const fn is_usual(&self) -> bool {
-        matches!(
-            self,
-            Self::DidUse { .. }
-                | Self::DidRun { .. }
-                | Self::DidDelete { .. }
-                | Self::DidCommit { .. }
-        )
+    pub(crate) const fn has(self, kind: Self) -> bool {
+        self.0 & kind.0 != 0
+    }
+}
+
+impl Event {
+    /// Which kind of event it is.
+    #[inline(always)]
+    pub(crate) const fn kind(&self) -> Hears {
+        match self {
+            Self::DidUse { .. } => Hears::USES,
+            Self::DidRun { .. } => Hears::RUNS,
+            Self::DidEvict { .. } | Self::DidRegenerate { .. } | Self::WillForget { .. } => {
+                Hears::EVICTIONS
+            }
+            Self::WillEvict { .. } | Self::WillRegenerate { .. } => Hears::CHOICES,
+            Self::DidDelete { .. } => Hears::DELETIONS,
+            _ => Hears::RARE,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub use none::NeverEvict;
 pub use policy::{Aging, Floors, Lowered, Policy};
 pub use random::Random;
 
-use crate::event::Event;
+use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use crate::memory::Space;
 use std::fmt;
@@ -61,7 +61,7 @@ pub trait Evictor: fmt::Debug + Send {
     /// nothing at all where `want` says that something must go. Asked again until there is room.
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim>;
 
-    /// Something happened. See [`Event`] for when each is told.
+    /// Something happened that it [hears](Self::hears). See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
     /// Whether anything may be evicted at all. An evictor that says no is asked and told nothing. Must always return
@@ -70,10 +70,9 @@ pub trait Evictor: fmt::Debug + Send {
         true
     }
 
-    /// Whether it wants to be told [`Event::DidUse`], the most frequent of all. When an op last used a storage can be
-    /// read in the graph, too. Must always return the same.
-    fn hears_uses(&self) -> bool {
-        true
+    /// What it wants to be told of: to tell it of what it does not listen to takes time. Must always return the same.
+    fn hears(&self) -> Hears {
+        Hears::ALL
     }
 
     /// Scores computed so far, for [`Stats::score_evaluations`](crate::Stats::score_evaluations).

@@ -1,6 +1,6 @@
 //! Changing what was set, while there are tensors: the budget, the threshold, the evictor, and whether history is kept.
 
-use super::tell::EVICTOR;
+use super::tell::{EVICTOR, heard_by};
 use super::{Engine, Error, StorageKey};
 use crate::bytes::ByteSize;
 use crate::device::Device;
@@ -102,7 +102,7 @@ impl<D: Device> Engine<D> {
             }
         }
         self.stats.score_evaluations += self.evictor.score_evaluations();
-        self.hears_uses = evicts && evictor.hears_uses();
+        self.hears = heard_by(&*evictor);
         self.evictor = evictor;
         self.evicts = evicts;
         Ok(())

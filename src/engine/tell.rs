@@ -3,8 +3,8 @@
 use super::{Engine, Error};
 use crate::device::Device;
 use crate::error::RegenerationError;
-use crate::event::{Cause, Event};
-use crate::evict::View;
+use crate::event::{Cause, Event, Hears};
+use crate::evict::{Evictor, View};
 use crate::graph::StorageKey;
 use crate::guard::caught;
 use std::fmt;
@@ -40,6 +40,11 @@ pub trait Listener: fmt::Debug + Send {
     fn on(&mut self, event: &Event, view: View<'_>);
 }
 
+/// What an evictor is told of.
+pub(super) fn heard_by(evictor: &dyn Evictor) -> Hears {
+    if evictor.evicts() { evictor.hears() } else { Hears::NOTHING }
+}
+
 impl<D: Device> Engine<D> {
     /// Lets somebody hear every event from now on.
     pub fn listen(&mut self, listener: Box<dyn Listener>) {
@@ -50,12 +55,10 @@ impl<D: Device> Engine<D> {
     #[inline(always)] // Where the event is known, little of it is left.
     pub(super) fn tell(&mut self, event: Event) {
         self.stats.on(&event);
-        if self.evicts {
+        if self.hears.has(event.kind()) {
             self.tell_evictor(&event);
         }
-        if !event.is_usual() {
-            self.narrate(&event);
-        }
+        self.narrate(&event);
         if !self.listeners.is_empty() {
             self.tell_listeners(&event);
         }
@@ -63,7 +66,7 @@ impl<D: Device> Engine<D> {
 
     /// A run that reads these comes up. Told for each, if somebody wants to hear it: there is nothing more frequent.
     pub(super) fn tell_use(&mut self, storages: &[StorageKey]) {
-        if self.hears_uses || !self.listeners.is_empty() {
+        if self.hears.has(Hears::USES) || !self.listeners.is_empty() {
             for &storage in storages {
                 self.tell(Event::DidUse { storage });
             }
@@ -89,7 +92,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Tells it as `tracing` events, of target `remat`. A storage goes by its label, or else by its number.
-    #[inline(never)]
+    #[inline(always)]
     fn narrate(&self, event: &Event) {
         let store = &self.store;
         let (op, bytes) = (|key| store.op_of(key), |key| store.graph.storage(key).bytes);

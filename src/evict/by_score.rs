@@ -3,7 +3,7 @@
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};
 use super::{Aging, Evictor, Policy, Victim, View, Want};
-use crate::event::Event;
+use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 use ordered_float::OrderedFloat;
@@ -161,8 +161,9 @@ impl Evictor for ByScore {
         }
     }
 
-    fn hears_uses(&self) -> bool {
-        self.policy.hears_uses()
+    fn hears(&self) -> Hears {
+        // The cost of a candidate may have fallen.
+        self.policy.hears().and(Hears::RARE)
     }
 
     fn score_evaluations(&self) -> u64 {

@@ -3,7 +3,7 @@
 use super::classes::WatchedClasses;
 use super::neighbourhood::Neighbourhood;
 use super::{Aging, Floors, Lowered, Policy, View};
-use crate::event::Event;
+use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
 /// `(own cost + cost around)^a / ((MiB + MiB of free neighbours)^b * staleness^c)`, with any part left out.
@@ -166,8 +166,11 @@ impl Policy for Ranking {
         }
     }
 
-    fn hears_uses(&self) -> bool {
-        false
+    fn hears(&self) -> Hears {
+        match self.book {
+            Book::Nothing => Hears::NOTHING,
+            Book::Neighbourhood(_) | Book::Classes(_) => Hears::EVICTIONS,
+        }
     }
 
     fn floors(&mut self) -> Option<&mut dyn Floors> {

@@ -1,6 +1,6 @@
 use super::classes::Classes;
 use super::{Exponents, Policy, View};
-use crate::event::Event;
+use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 
 /// The evaluation function of MegEngine's dynamic DTR, which MegTaiChi calls DTE:
@@ -44,8 +44,8 @@ impl Policy for MegEngine {
         cost.powf(a) * again / (bytes.powf(b) * staleness.powf(c))
     }
 
-    fn hears_uses(&self) -> bool {
-        false
+    fn hears(&self) -> Hears {
+        Hears::EVICTIONS
     }
 
     fn on(&mut self, event: &Event, view: View<'_>) {

@@ -3,7 +3,7 @@
 mod sets;
 
 use super::{Exponents, Policy, View};
-use crate::event::{Cause, Event};
+use crate::event::{Cause, Event, Hears};
 use crate::graph::{Graph, PathKey, StorageKey};
 use sets::Sets;
 use slotmap::SecondaryMap;
@@ -165,8 +165,8 @@ impl Policy for MegEngineArticle {
                 * (staleness + staleness_offset).powf(exponents.staleness))
     }
 
-    fn hears_uses(&self) -> bool {
-        false
+    fn hears(&self) -> Hears {
+        Hears::EVICTIONS.and(Hears::RUNS).and(Hears::DELETIONS)
     }
 
     fn on(&mut self, event: &Event, view: View<'_>) {

@@ -1,7 +1,7 @@
 //! Scores: how much is lost by evicting a storage.
 
 use super::View;
-use crate::event::Event;
+use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use std::fmt;
 
@@ -14,9 +14,10 @@ pub trait Policy: fmt::Debug + Send {
     /// Something happened. See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
-    /// Whether it wants to be told [`Event::DidUse`], the most frequent of all. Must always return the same.
-    fn hears_uses(&self) -> bool {
-        true
+    /// What it wants to be told of: to tell it of what it does not listen to takes time. It may be told of more. Must
+    /// always return the same.
+    fn hears(&self) -> Hears {
+        Hears::ALL
     }
 
     /// Lower bounds of scores, if the policy can give them: then few scores are computed at each choice. Must always

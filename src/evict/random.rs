@@ -1,4 +1,5 @@
 use super::{Policy, View};
+use crate::event::Hears;
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 
@@ -17,8 +18,8 @@ impl Random {
 }
 
 impl Policy for Random {
-    fn hears_uses(&self) -> bool {
-        false
+    fn hears(&self) -> Hears {
+        Hears::NOTHING
     }
 
     fn score(&mut self, _candidate: StorageKey, _view: View<'_>) -> f64 {
