@@ -161,6 +161,7 @@ impl Graph {
     /// # Panics
     /// If it is gone.
     #[must_use]
+    #[inline]
     pub fn storage(&self, key: StorageKey) -> &Storage {
         &self.storages[key]
     }
@@ -170,6 +171,7 @@ impl Graph {
     /// # Panics
     /// If it is gone.
     #[must_use]
+    #[inline]
     pub fn path(&self, key: PathKey) -> &ComputePath {
         &self.paths[key]
     }
@@ -199,6 +201,7 @@ impl Graph {
 
     /// Whether the bytes could go now: resident, with a producer to bring them back, and not pinned.
     #[must_use]
+    #[inline]
     pub fn is_evictable(&self, key: StorageKey) -> bool {
         let storage = &self.storages[key];
         storage.candidate.is_some() && storage.pins == 0
@@ -206,6 +209,7 @@ impl Graph {
 
     /// Whether the bytes were evicted and can be brought back.
     #[must_use]
+    #[inline]
     pub fn is_evicted(&self, key: StorageKey) -> bool {
         self.storages[key].residence == Residence::Evicted
     }
@@ -236,12 +240,14 @@ impl Graph {
     }
 
     /// Whether a tensor looks at it or a path reads it.
+    #[inline]
     pub(crate) fn is_needed(&self, key: StorageKey) -> bool {
         let storage = &self.storages[key];
         storage.handles > 0 || !storage.users.is_empty()
     }
 
     /// A storage that no tensor looks at yet.
+    #[inline]
     pub(crate) fn add_storage(&mut self, bytes: u64, now: f64, born: u64) -> StorageKey {
         self.storages.insert(Storage {
             bytes,
@@ -261,12 +267,14 @@ impl Graph {
     }
 
     /// One more look at a storage.
+    #[inline]
     pub(crate) fn add_tensor(&mut self, storage: StorageKey, layout: Layout) -> TensorKey {
         self.storages[storage].handles += 1;
         self.tensors.insert(TensorInfo { storage, layout })
     }
 
     /// What a path reads, repeats included.
+    #[inline]
     pub(crate) fn inputs_of(&self, path: PathKey) -> StorageKeys {
         // One by one: collecting costs several times as much, and this is done for each op.
         let mut inputs = StorageKeys::new();
@@ -280,6 +288,7 @@ impl Graph {
     }
 
     /// What a resident storage holds.
+    #[inline]
     pub(crate) fn held(&self, key: StorageKey) -> Option<Held> {
         match self.storages[key].residence {
             Residence::Resident(held) => Some(held),
@@ -289,6 +298,7 @@ impl Graph {
 
     /// Whether the bytes are on the device now.
     #[must_use]
+    #[inline]
     pub fn is_resident(&self, key: StorageKey) -> bool {
         matches!(self.storages[key].residence, Residence::Resident(_))
     }

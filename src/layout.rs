@@ -35,6 +35,7 @@ pub struct Layout {
 impl Layout {
     /// Row-major, starting at the front of its storage.
     #[must_use]
+    #[inline]
     pub fn contiguous(dtype: DType, shape: impl Into<Dims>) -> Self {
         let shape = shape.into();
         Self { dtype, shape, strides: row_major(&shape), offset: 0 }
@@ -78,12 +79,14 @@ impl Layout {
 
     /// Number of elements.
     #[must_use]
+    #[inline]
     pub fn elements(&self) -> usize {
         self.shape.elements()
     }
 
     /// Bytes of the elements when packed: the size of the storage of a fresh tensor of this shape.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u64 {
         (self.elements() as u64).saturating_mul(self.dtype.bytes() as u64)
     }
@@ -91,6 +94,7 @@ impl Layout {
     /// Elements from the front of the storage to just past the last one this layout touches. Saturates at
     /// `usize::MAX`.
     #[must_use]
+    #[inline]
     pub fn span(&self) -> usize {
         if self.elements() == 0 {
             return self.offset;
@@ -102,6 +106,7 @@ impl Layout {
 
     /// Whether the elements lie packed in row-major order (from `offset` on).
     #[must_use]
+    #[inline]
     pub fn is_contiguous(&self) -> bool {
         let mut packed = 1usize;
         for (&n, &stride) in self.shape.iter().zip(self.strides.iter()).rev() {
@@ -201,6 +206,7 @@ pub(crate) fn countable(dtype: DType, shape: &Dims) -> bool {
         .is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
+#[inline]
 fn row_major(shape: &Dims) -> Dims {
     Dims::filled(shape.len(), |strides| {
         let mut step = 1usize;

@@ -12,8 +12,15 @@ use std::time::Instant;
 
 impl<D: Device> Engine<D> {
     /// With an eviction threshold: evicts until no more bytes than that are used, or nothing is left.
+    #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
-        let Some(threshold) = self.settings.eviction_threshold else { return Ok(()) };
+        match self.settings.eviction_threshold {
+            Some(threshold) => self.evict_to(threshold),
+            None => Ok(()),
+        }
+    }
+
+    fn evict_to(&mut self, threshold: u64) -> Result<(), Error> {
         while let Some(bytes) = self.store.space.used().checked_sub(threshold).filter(|&b| b > 0)
             && self.evict_one(Want { need: Need::Wish, bytes }, Cause::Threshold)?
         {

@@ -3,7 +3,7 @@
 //! Ops, uploads and updates in place are run here, and nowhere else. An update is a run one or more of whose outputs
 //! go where an input is, or begin as a copy of one.
 
-use super::{Engine, Error, LastRun, PathKey, StorageKey};
+use super::{Engine, Error, LastRun, PathKey, Residence, StorageKey};
 use crate::cost::Run;
 use crate::device::{Device, Took};
 use crate::error::{CallbackError, OutOfMemory};
@@ -17,6 +17,9 @@ use crate::store::{Body, Launch, Owner, Work};
 use smallvec::SmallVec;
 
 type Blocks = SmallVec<[Held; 2]>;
+
+/// Inputs that are read from a copy: position, and where that is.
+type Copies = SmallVec<[(usize, Held); 1]>;
 
 /// Where an output of a run goes.
 #[derive(Clone, Copy, Debug)]
@@ -175,19 +178,36 @@ impl<D: Device> Engine<D> {
     }
 
     /// Places outputs and runs the kernel. Should that fail, no place is taken.
-    #[inline(always)]
     pub(super) fn run(&mut self, order: &Order<'_, D>) -> Result<Made, Failed> {
+        let &Order { work, inputs, outputs, .. } = order;
+        // First all that may fail of itself: there is nothing to be cleared away yet.
+        let flops = self.flops_of(work, inputs, outputs)?;
+        let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
+        let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
+        let timed = wants_time || (order.again && self.is_sample());
         let mut blocks = Blocks::new();
-        let placed = self.place_outputs(order, &mut blocks).map_err(Failed::from);
-        let copied = placed.and_then(|()| self.copy_old_values(order, &blocks));
-        let launch = |engine: &mut Self| engine.launch(order, &blocks);
-        match copied.and_then(|()| self.with_room(order, &blocks, launch)) {
-            Ok(cost) => Ok(Made { blocks, cost }),
+        match self.place_and_launch(order, run, timed, &mut blocks) {
+            Ok((bytes, took)) => Ok(Made { blocks, cost: self.account(order, run, bytes, took) }),
             Err(failed) => {
                 self.free_taken(order.targets, &blocks);
                 Err(failed)
             }
         }
+    }
+
+    /// Returns the size of all outputs, and how long it took.
+    #[inline(always)]
+    fn place_and_launch(
+        &mut self,
+        order: &Order<'_, D>,
+        run: Run<'_>,
+        timed: bool,
+        blocks: &mut Blocks,
+    ) -> Result<(u64, Took), Failed> {
+        let bytes = self.place_outputs(order, blocks)?;
+        let copies = self.copy_old_values(order, blocks)?;
+        let launch = |engine: &mut Self| engine.launch(order, run, timed, blocks, &copies);
+        Ok((bytes, self.with_room(order, blocks, launch)?))
     }
 
     /// What a run made is resident now, or thrown away.
@@ -198,38 +218,47 @@ impl<D: Device> Engine<D> {
                 self.store.free(block);
                 continue;
             };
-            if let Some(before) = self.store.graph.held(storage) {
-                if before != block {
-                    self.store.replace_block(storage, block);
-                }
-                continue;
-            }
             // A first run that was put off counts as evicted meanwhile.
-            let was_evicted = self.store.graph.is_evicted(storage);
+            let was_evicted = match self.store.graph.storage(storage).residence {
+                Residence::Resident(before) => {
+                    if before != block {
+                        self.store.replace_block(storage, block);
+                    }
+                    continue;
+                }
+                residence => residence == Residence::Evicted,
+            };
+            if !was_evicted {
+                self.store.touch(storage);
+            }
             self.store.set_resident(storage, block);
-            self.store.graph.storages[storage].recomputed += u32::from(again);
+            if again {
+                self.store.graph.storages[storage].recomputed += 1;
+            }
             if was_evicted {
                 let bytes = self.store.graph.storage(storage).bytes;
                 let cost = *made.cost.as_ref().unwrap_or(&0.0);
                 self.tell(Event::DidRegenerate { storage, bytes, cost });
-            } else {
-                self.store.touch(storage);
             }
         }
     }
 
     /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
-    /// those before it have theirs.
+    /// those before it have theirs. Returns the size of all outputs.
     #[inline(always)]
-    fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<(), Error> {
+    fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<u64, Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;
-        let mut wanted = 0u64;
+        let (mut all, mut wanted) = (0u64, 0u64);
         for (target, layout) in targets.iter().zip(outputs) {
+            let bytes = layout.bytes();
+            all = all.saturating_add(bytes);
             if self.place_of(order, *target).is_none() {
-                wanted = wanted.saturating_add(self.store.space.round(layout.bytes()));
+                wanted = wanted.saturating_add(self.store.space.round(bytes));
             }
         }
-        self.check_room(work, inputs, wanted, scratch)?;
+        if wanted > self.store.space.free_bytes() {
+            self.check_room(work, inputs, wanted, scratch)?;
+        }
         for (target, layout) in targets.iter().zip(outputs) {
             blocks.push(match self.place_of(order, *target) {
                 Some(block) => block,
@@ -239,20 +268,23 @@ impl<D: Device> Engine<D> {
                 }
             });
         }
-        Ok(())
+        Ok(all)
     }
 
-    /// Copies what updates are to find in their outputs.
-    fn copy_old_values(&mut self, order: &Order<'_, D>, blocks: &[Held]) -> Result<(), Failed> {
-        for ((target, &block), &layout) in order.targets.iter().zip(blocks).zip(order.outputs) {
+    /// Copies what updates are to find in their outputs. Returns which inputs are to be read there.
+    #[inline(always)]
+    fn copy_old_values(&mut self, order: &Order<'_, D>, blocks: &[Held]) -> Result<Copies, Failed> {
+        let mut copies = Copies::new();
+        for (i, target) in order.targets.iter().enumerate() {
             if let Target::CopyOf { input, .. } = *target {
                 let (source, look) = (order.sources[input], order.looks[input]);
                 self.with_room(order, blocks, |engine| {
-                    Ok(engine.store.duplicate(source, look, block, layout)?)
+                    Ok(engine.store.duplicate(source, look, blocks[i], order.outputs[i])?)
                 })?;
+                copies.push((input, blocks[i]));
             }
         }
-        Ok(())
+        Ok(copies)
     }
 
     /// Where a target is that is written over.
@@ -285,9 +317,6 @@ impl<D: Device> Engine<D> {
         wanted: u64,
         scratch: u64,
     ) -> Result<(), Error> {
-        if wanted <= self.store.space.free_bytes() {
-            return Ok(());
-        }
         let wanted = match scratch {
             0 => wanted,
             scratch => wanted.saturating_add(self.store.space.round(scratch)),
@@ -354,57 +383,51 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Runs the kernel on placed outputs. Returns its cost, if the cost model had one, and moves the clock on
-    /// by it.
+    /// Runs the kernel on placed outputs.
     #[inline(always)]
     fn launch(
         &mut self,
         order: &Order<'_, D>,
+        run: Run<'_>,
+        timed: bool,
         blocks: &[Held],
-    ) -> Result<Result<f64, Error>, Failed> {
-        let &Order { work, path, sources, inputs, targets, outputs, scratch: bytes, again, .. } =
-            order;
-        // First all that may fail of itself: there is nothing to be cleared away yet.
-        let flops = self.flops_of(work, inputs, outputs)?;
-        let mut run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
-        let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
-        let timed = wants_time || (again && self.is_sample());
-        let scratch = match bytes {
+        copies: &[(usize, Held)],
+    ) -> Result<Took, Failed> {
+        let &Order { work, sources, .. } = order;
+        let scratch = match order.scratch {
             0 => None,
-            bytes => Some((bytes, self.take(work, inputs, bytes, Owner::Scratch)?)),
+            bytes => Some((bytes, self.take(work, run.inputs, bytes, Owner::Scratch)?)),
         };
-        let mut reads = SmallVec::<[Held; 4]>::new();
-        for &source in sources {
-            reads.push(self.store.graph.held(source).expect("inputs are resident"));
-        }
-        for (target, &block) in targets.iter().zip(blocks) {
-            if let Target::CopyOf { input, .. } = *target {
-                reads[input] = block;
-            }
-        }
-        let (reads, writes) = (&*reads, blocks);
-        let launch = Launch { work, reads, inputs, writes, outputs, scratch, flops, timed };
+        let launch = Launch { work, run, sources, copies, blocks, scratch, timed };
         let result = self.store.launch(&launch);
         if let Some((_, block)) = scratch {
             self.store.free(block);
         }
-        let took = result.map_err(|error| Failed { error, launched: true })?;
+        result.map_err(|error| Failed { error, launched: true })
+    }
+
+    /// Takes note of a run that was made. Returns its cost, if the cost model had one, and moves the clock on by it.
+    #[inline(always)]
+    fn account(
+        &mut self,
+        order: &Order<'_, D>,
+        mut run: Run<'_>,
+        bytes: u64,
+        took: Took,
+    ) -> Result<f64, Error> {
+        let &Order { work, path, scratch: workspace, again, .. } = order;
         if let Took::Seconds(seconds) = took {
             run.seconds = Some(seconds);
         }
-        let cost = match self.cost_of(run) {
-            Ok(cost) => cost,
-            Err(error) => return Ok(Err(error)),
-        };
+        let cost = self.cost_of(run)?;
         self.store.now += cost;
-        let made = outputs.iter().map(Layout::bytes).fold(0, u64::saturating_add);
-        self.tell(Event::DidRun { path, again, bytes: made, cost });
+        self.tell(Event::DidRun { path, again, bytes, cost });
         match path {
             Some(path) if again => self.account_recompute(path, cost),
             _ => {
                 self.work.did_run(cost);
                 let rematerializable = work.rematerializable();
-                self.last_run = LastRun { cost, flops, workspace: bytes, rematerializable };
+                self.last_run = LastRun { cost, flops: run.flops, workspace, rematerializable };
             }
         }
         match took {
@@ -412,7 +435,7 @@ impl<D: Device> Engine<D> {
             Took::Later => self.await_time(run.key(), again.then_some(cost)),
             _ => {}
         }
-        Ok(Ok(cost))
+        Ok(cost)
     }
 
     /// Floating-point operations of a run, estimated.

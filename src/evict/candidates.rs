@@ -89,6 +89,7 @@ impl Candidates {
     }
 
     /// Makes a note.
+    #[inline]
     pub fn note(&self, position: usize, note: f64) {
         self.notes[position].set(note);
         if self.tiers[position] == Tier::Free {
@@ -106,6 +107,7 @@ impl Candidates {
     }
 
     /// `storage` became resident, and has a producer.
+    #[inline]
     pub fn add(&mut self, key: StorageKey, storage: &mut Storage, held: Held) {
         let tier = self.tier_of(storage, held.bytes);
         storage.candidate = Some(self.keys.len() as u32);
@@ -123,6 +125,7 @@ impl Candidates {
 
     /// `storage` is about to go, or to lose its producer. Returns the candidate that takes its position, if another
     /// one does, which is to be told.
+    #[inline]
     pub fn remove(&mut self, storage: &mut Storage, held: Held) -> Option<(StorageKey, u32)> {
         let position = storage.candidate.take()?;
         if storage.pins == 0 {
@@ -139,17 +142,20 @@ impl Candidates {
     }
 
     /// An op reads or makes the candidate now.
+    #[inline]
     pub fn touch(&mut self, position: u32, now: f64) {
         self.since[position as usize] = now;
     }
 
     /// It was pinned for the first time.
+    #[inline]
     pub fn pinned(&mut self, position: u32, held: Held) {
         self.evictable_bytes -= held.bytes;
         self.set_tier(position, Tier::Pinned);
     }
 
     /// Its last pin was taken back.
+    #[inline]
     pub fn unpinned(&mut self, position: u32, storage: &Storage, held: Held) {
         self.evictable_bytes += held.bytes;
         self.order[position as usize] = self.unpinned;
@@ -158,16 +164,19 @@ impl Candidates {
     }
 
     /// It is awaited by more or fewer runs.
+    #[inline]
     pub fn awaited(&mut self, position: u32, storage: &Storage, held: Held) {
         self.set_tier(position, self.tier_of(storage, held.bytes));
     }
 
+    #[inline]
     fn set_tier(&mut self, position: u32, tier: Tier) {
         let at = position as usize;
         self.tiers[at] = tier;
         self.open[at].set(if tier == Tier::Free { self.notes[at].get() } else { SPARED });
     }
 
+    #[inline]
     fn tier_of(&self, storage: &Storage, held: u64) -> Tier {
         if storage.pins > 0 {
             Tier::Pinned

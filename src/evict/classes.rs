@@ -234,6 +234,9 @@ impl WatchedClasses {
             }
             _ => false,
         });
+        if told.is_empty() {
+            return;
+        }
         // Those beside it may have lost the whole class.
         for neighbour in graph.sources(key).chain(graph.dependents(key)) {
             if told.remove(neighbour).is_some() {

@@ -67,12 +67,19 @@ impl Dims {
     }
 
     /// `len` entries, zero until `fill` sets them.
+    #[inline]
     pub(super) fn filled(len: usize, fill: impl FnOnce(&mut [usize])) -> Self {
-        if len <= INLINE {
-            let mut values = [0; INLINE];
-            fill(&mut values[..len]);
-            return Self(List::Inline { len: len as u8, values });
+        if len > INLINE {
+            return Self::long(len, fill);
         }
+        let mut values = [0; INLINE];
+        fill(&mut values[..len]);
+        Self(List::Inline { len: len as u8, values })
+    }
+
+    /// The same for more than [`INLINE`] entries.
+    #[cold]
+    fn long(len: usize, fill: impl FnOnce(&mut [usize])) -> Self {
         assert!(len <= Self::MAX_LEN, "rank {len} is above {}", Self::MAX_LEN);
         let mut values = [0; Self::MAX_LEN];
         fill(&mut values[..len]);
@@ -95,6 +102,7 @@ impl Dims {
 
     /// The number of elements a shape describes; 1 for a scalar. Saturates at `usize::MAX`.
     #[must_use]
+    #[inline]
     pub fn elements(&self) -> usize {
         self.iter().fold(1, |n, &d| n.saturating_mul(d))
     }
@@ -115,6 +123,8 @@ impl Dims {
 
 impl std::ops::Deref for Dims {
     type Target = [usize];
+
+    #[inline]
     fn deref(&self) -> &[usize] {
         match &self.0 {
             List::Inline { len, values } => &values[..*len as usize],

@@ -57,6 +57,7 @@ impl<D: Device> RegionSource for Regions<'_, D> {
 
 impl<D: Device> Store<D> {
     /// A place for `bytes` bytes, if there is one as things are.
+    #[inline]
     pub fn place(&mut self, bytes: u64, owner: Owner) -> Option<Held> {
         self.space.alloc(bytes, owner.number())
     }
@@ -69,6 +70,7 @@ impl<D: Device> Store<D> {
     }
 
     /// The one door by which bytes go.
+    #[inline]
     pub fn free(&mut self, held: Held) {
         if self.space.arena().is_none() {
             self.device.release(self.space.offset(held));

@@ -15,6 +15,7 @@ fn candidacy(storage: &Storage) -> Option<(u32, Held)> {
 
 impl<D: Device> Store<D> {
     /// The bytes of `key` are there now.
+    #[inline]
     pub fn set_resident(&mut self, key: StorageKey, held: Held) {
         let storage = &mut self.graph.storages[key];
         debug_assert!(
@@ -38,6 +39,7 @@ impl<D: Device> Store<D> {
     }
 
     /// The bytes of `key` go, if they are there, and `why` is where they are then. Returns whether they were.
+    #[inline]
     pub fn set_absent(&mut self, key: StorageKey, why: Residence) -> bool {
         self.remove_candidate(key);
         match std::mem::replace(&mut self.graph.storages[key].residence, why) {
@@ -56,6 +58,7 @@ impl<D: Device> Store<D> {
     }
 
     /// Removes a storage that nobody needs. Returns its path if that was its last output.
+    #[inline]
     pub fn remove_storage(&mut self, key: StorageKey) -> Option<PathKey> {
         self.remove_candidate(key);
         let (held, last_output_of) = self.graph.remove_storage(key);
@@ -76,6 +79,7 @@ impl<D: Device> Store<D> {
     }
 
     /// An op reads or makes it now.
+    #[inline(always)]
     pub fn touch(&mut self, key: StorageKey) {
         let storage = &mut self.graph.storages[key];
         storage.last_used = self.now;
@@ -85,6 +89,7 @@ impl<D: Device> Store<D> {
     }
 
     /// Keeps it where it is, until [`Store::unpin`].
+    #[inline(always)]
     pub fn pin(&mut self, key: StorageKey) {
         let storage = &mut self.graph.storages[key];
         storage.pins += 1;
@@ -96,6 +101,7 @@ impl<D: Device> Store<D> {
     }
 
     /// Returns whether that was the last pin.
+    #[inline]
     pub fn unpin(&mut self, key: StorageKey) -> bool {
         let storage = &mut self.graph.storages[key];
         storage.pins -= 1;
@@ -127,6 +133,7 @@ impl<D: Device> Store<D> {
         }
     }
 
+    #[inline]
     fn remove_candidate(&mut self, key: StorageKey) {
         let storage = &mut self.graph.storages[key];
         let Some((_, held)) = candidacy(storage) else { return };
