@@ -103,7 +103,7 @@ impl Search {
         let mut settled = SmallVec::<[usize; 8]>::new();
         let best = loop {
             let lowest = blocks.iter().copied().fold(f64::INFINITY, lower);
-            let mut best: Option<(u64, usize)> = None;
+            let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
                 let range = field.range(block);
                 let all = floors[range.clone()].iter().zip(&since[range.clone()]);
@@ -112,8 +112,8 @@ impl Search {
                     if score(floor.get(), since) <= lowest {
                         if floor.get() == UNKNOWN {
                             field.learn(at, self.heard(ask(keys[at], Question::Floor)));
-                        } else {
-                            best = best.max(Some((order(at), at)));
+                        } else if order(at) >= latest {
+                            (latest, best) = (order(at), Some(at));
                         }
                     }
                 }
@@ -124,7 +124,7 @@ impl Search {
             if lowest == UNKNOWN {
                 continue;
             }
-            let Some((_, at)) = best else { break None };
+            let Some(at) = best else { break None };
             if exact || settled.contains(&at) {
                 break Some((lowest, at));
             }
