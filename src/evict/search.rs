@@ -70,7 +70,7 @@ impl Search {
         // Written so that it is one instruction for several at once, as `f64::max` is not.
         let staleness = |since: f64| {
             let staleness = field.now - since;
-            if staleness < f64::MIN_POSITIVE { f64::MIN_POSITIVE } else { staleness }
+            if staleness > f64::MIN_POSITIVE { staleness } else { f64::MIN_POSITIVE }
         };
         if aged {
             let score = |floor, since| floor / staleness(since);
