@@ -6,10 +6,12 @@ use common::heard::{Heard, storage};
 use common::rng::SplitMix64;
 use common::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings, update};
 use remat::engine::Engine;
-use remat::event::{Cause, Event};
+use remat::event::{Cause, Event, Hears};
+use remat::evict::{Evictor, Victim, View, Want};
 use remat::graph::{PathKey, StorageKey};
 use remat::{CostModel, CostModelKind, Dead, PolicyKind, Run, Settings, Stats};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 
 /// The storage that an event is about.
 fn subject(event: &Event) -> Option<StorageKey> {
@@ -430,4 +432,73 @@ fn a_schedule(told: &mut Told) {
         rungs.into_iter().for_each(|key| engine.del(key));
         let _ = engine.get(last);
     });
+}
+
+/// Evicts by `lru`, and keeps what it hears.
+#[derive(Debug)]
+struct Choosy {
+    lru: Box<dyn Evictor>,
+    hears: Hears,
+    heard: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Choosy {
+    fn boxed(hears: Hears, heard: &Arc<Mutex<Vec<Event>>>) -> Box<Self> {
+        Box::new(Self { lru: PolicyKind::Lru.build(0), hears, heard: Arc::clone(heard) })
+    }
+}
+
+impl Evictor for Choosy {
+    fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+        self.lru.next(want, view)
+    }
+
+    fn on(&mut self, event: &Event, _: View<'_>) {
+        self.heard.lock().unwrap().push(*event);
+    }
+
+    fn hears(&self) -> Hears {
+        self.hears
+    }
+}
+
+fn kind_of(event: &Event) -> Hears {
+    match event {
+        Event::DidUse { .. } => Hears::USES,
+        Event::DidRun { .. } => Hears::RUNS,
+        Event::DidEvict { .. } | Event::DidRegenerate { .. } | Event::WillForget { .. } => {
+            Hears::EVICTIONS
+        }
+        Event::WillEvict { .. } | Event::WillRegenerate { .. } => Hears::CHOICES,
+        Event::DidDelete { .. } => Hears::DELETIONS,
+        _ => Hears::RARE,
+    }
+}
+
+#[test]
+fn an_evictor_hears_what_it_wants_and_nothing_else() {
+    let kinds =
+        [Hears::USES, Hears::RUNS, Hears::EVICTIONS, Hears::CHOICES, Hears::DELETIONS, Hears::RARE];
+    for chosen in 0..1 << kinds.len() {
+        let chosen = || (0..kinds.len()).filter(|kind| chosen >> kind & 1 == 1).map(|i| kinds[i]);
+        let hears = chosen().fold(Hears::NOTHING, Hears::and);
+        let told = Arc::<Mutex<Vec<Event>>>::default();
+        let costs = Box::new(Restless::default());
+        let evictor = Choosy::boxed(hears, &told);
+        let mut engine = Engine::new(ToyDevice::new(512), settings(), evictor, costs).unwrap();
+        let all = Heard::of(&mut engine);
+        anything(&mut engine, 5);
+        let mut all = all.take();
+        assert!(kinds.iter().all(|&kind| all.iter().any(|event| kind_of(event) == kind)));
+        all.retain(|event| chosen().any(|kind| kind == kind_of(event)));
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), all, "{hears:?}");
+        // Of what was evicted before, too.
+        let x = engine.put(Bytes::of(16, 1));
+        engine.drop_now(x).unwrap();
+        told.lock().unwrap().clear();
+        engine.set_evictor(Choosy::boxed(hears, &told)).unwrap();
+        let wants = chosen().any(|kind| kind == Hears::EVICTIONS);
+        assert_eq!(told.lock().unwrap().len(), usize::from(wants), "{hears:?}");
+    }
+    assert_eq!(kinds.into_iter().fold(Hears::NOTHING, Hears::and), Hears::ALL);
 }

@@ -5,7 +5,7 @@ use super::{Engine, Error, StorageKey};
 use crate::bytes::ByteSize;
 use crate::device::Device;
 use crate::error::RuntimeError;
-use crate::event::{Cause, Event};
+use crate::event::{Cause, Event, Hears};
 use crate::evict::{Evictor, Need, Want};
 use crate::graph::Storage;
 use crate::guard::caught;
@@ -92,8 +92,8 @@ impl<D: Device> Engine<D> {
     /// If it panics. Then the old one goes on.
     pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.working()?;
-        let evicts = evictor.evicts();
-        if evicts {
+        let hears = heard_by(&*evictor);
+        if hears.has(Hears::EVICTIONS) {
             let view = self.store.view();
             let evicted = view.graph.storages().filter(|(key, _)| view.graph.is_evicted(*key));
             for (storage, &Storage { bytes, .. }) in evicted {
@@ -102,9 +102,9 @@ impl<D: Device> Engine<D> {
             }
         }
         self.stats.score_evaluations += self.evictor.score_evaluations();
-        self.hears = heard_by(&*evictor);
+        self.hears = hears;
+        self.evicts = evictor.evicts();
         self.evictor = evictor;
-        self.evicts = evicts;
         Ok(())
     }
 
