@@ -131,10 +131,11 @@ impl<D: Device> Interpreter<D> {
             let Some(mut message) = next else { break };
             // Found while the worker was idle: they come before this message.
             let before = self.control.at() + self.waiting.len() as u64;
-            while let Some((_, mut ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= before) {
-                ids.append(&mut message.deleted);
-                message.deleted = ids;
+            let mut found = Ids::new();
+            while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= before) {
+                found.extend(ids);
             }
+            message.deleted.insert_many(0, found);
             self.admit(&message);
             self.waiting.push_back(message);
         }

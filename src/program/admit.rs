@@ -3,7 +3,7 @@
 use super::{Command, Driver, TensorId};
 use crate::device::Device;
 use crate::graph::Root;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -13,6 +13,9 @@ pub(super) struct Admitted {
     commands: VecDeque<Planned>,
     /// Tensors that they will make.
     roots: FxHashMap<TensorId, Root>,
+    /// Numbers that end with one of them. Who dropped the handle that was given away asks for the deletion all the
+    /// same.
+    ended: FxHashSet<TensorId>,
 }
 
 /// What one of them will do.
@@ -23,6 +26,7 @@ struct Planned {
     /// What it reads, and of what it ends a handle.
     touches: SmallVec<[Root; 4]>,
     makes: SmallVec<[(TensorId, Root); 2]>,
+    ends: SmallVec<[TensorId; 2]>,
 }
 
 impl<D: Device> Driver<D> {
@@ -41,9 +45,12 @@ impl<D: Device> Driver<D> {
         });
         self.plan_outputs(command, &mut planned);
         command.ends(|tensor| {
-            if let Some(root) = self.root_of(tensor) {
+            if let Some(root) = self.root_of(tensor)
+                && self.admitted.ended.insert(tensor)
+            {
                 self.engine.future_mut().will_end(root, at);
                 planned.touches.push(root);
+                planned.ends.push(tensor);
             }
         });
         self.admitted.commands.push_back(planned);
@@ -101,7 +108,8 @@ impl<D: Device> Driver<D> {
     }
 
     #[inline(never)]
-    fn settle(&mut self, Planned { touches, makes, .. }: Planned) {
+    fn settle(&mut self, Planned { touches, makes, ends, .. }: Planned) {
+        ends.iter().for_each(|tensor| _ = self.admitted.ended.remove(tensor));
         for (tensor, root) in makes {
             self.admitted.roots.remove(&tensor);
             let graph = self.engine.graph();
