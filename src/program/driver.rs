@@ -67,6 +67,12 @@ impl<D: Device> Driver<D> {
         self.tensors.get(tensor).ok_or_else(|| HandleError::Unknown.into())
     }
 
+    /// From now on this number means a tensor that was made on the engine itself. No command made it: a recording does
+    /// not say where it comes from. A tensor that the number meant before is not deleted.
+    pub fn adopt(&mut self, tensor: TensorId, key: TensorKey) {
+        self.tensors.insert(tensor, key);
+    }
+
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {

@@ -1,7 +1,7 @@
 //! Drawing random programs and settings.
 
 use super::super::toy::Broken;
-use super::{Command, Program, Setup};
+use super::{Drawn, Recipe, Setup};
 use proptest::prelude::*;
 use remat::engine::Dead;
 use remat::evict::Exponents;
@@ -25,39 +25,39 @@ fn inputs() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(tensor(), 1..4)
 }
 
-pub fn command() -> impl Strategy<Value = Command> {
+pub fn drawn() -> impl Strategy<Value = Drawn> {
     let how = prop_oneof![Just(Broken::Fails), Just(Broken::Panics)];
     prop_oneof![
-        6 => (size(), 0..4u64).prop_map(|(bytes, seed)| Command::Put { bytes, seed }),
-        2 => (size(), 0..4u64).prop_map(|(bytes, seed)| Command::Draw { bytes, seed }),
+        6 => (size(), 0..4u64).prop_map(|(bytes, seed)| Drawn::Put { bytes, seed }),
+        2 => (size(), 0..4u64).prop_map(|(bytes, seed)| Drawn::Draw { bytes, seed }),
         24 => (inputs(), size(), prop_oneof![3 => Just(0u64), 1 => 1..200u64])
-            .prop_map(|(inputs, bytes, scratch)| Command::Mix { inputs, bytes, scratch }),
-        6 => (inputs(), sizes()).prop_map(|(inputs, bytes)| Command::Split { inputs, bytes }),
+            .prop_map(|(inputs, bytes, scratch)| Drawn::Mix { inputs, bytes, scratch }),
+        6 => (inputs(), sizes()).prop_map(|(inputs, bytes)| Drawn::Split { inputs, bytes }),
         2 => (prop::collection::vec(tensor(), 0..3), size())
-            .prop_map(|(inputs, bytes)| Command::Once { inputs, bytes }),
+            .prop_map(|(inputs, bytes)| Drawn::Once { inputs, bytes }),
         8 => (inputs(), 1..3usize, prop::option::of(size()))
-            .prop_map(|(inputs, targets, fresh)| Command::Update { inputs, targets, fresh }),
-        2 => prop::collection::vec(inputs(), 1..5).prop_map(|inputs| Command::UpdateAll { inputs }),
-        4 => (tensor(), tensor()).prop_map(|(target, value)| Command::Replace { target, value }),
+            .prop_map(|(inputs, targets, fresh)| Drawn::Update { inputs, targets, fresh }),
+        2 => prop::collection::vec(inputs(), 1..5).prop_map(|inputs| Drawn::UpdateAll { inputs }),
+        4 => (tensor(), tensor()).prop_map(|(target, value)| Drawn::Replace { target, value }),
         2 => (inputs(), sizes(), 1..4u32, how)
-            .prop_map(|(inputs, bytes, run, how)| Command::Break { inputs, bytes, run, how }),
+            .prop_map(|(inputs, bytes, run, how)| Drawn::Break { inputs, bytes, run, how }),
         4 => (tensor(), 0..64usize, 0..64usize)
-            .prop_map(|(input, start, len)| Command::Slice { input, start, len }),
-        2 => (tensor(), 1..5usize).prop_map(|(input, rows)| Command::Turn { input, rows }),
-        1 => (tensor(), 1..4usize).prop_map(|(input, times)| Command::Repeat { input, times }),
-        2 => (tensor(), 0..64usize).prop_map(|(input, at)| Command::Halves { input, at }),
-        2 => tensor().prop_map(|input| Command::Alias { input }),
-        1 => tensor().prop_map(|input| Command::Label { input }),
-        18 => tensor().prop_map(|input| Command::Del { input }),
-        4 => tensor().prop_map(|input| Command::DropNow { input }),
-        2 => tensor().prop_map(|input| Command::Commit { input }),
-        6 => tensor().prop_map(|input| Command::Get { input }),
-        2 => Just(Command::Step),
+            .prop_map(|(input, start, len)| Drawn::Slice { input, start, len }),
+        2 => (tensor(), 1..5usize).prop_map(|(input, rows)| Drawn::Turn { input, rows }),
+        1 => (tensor(), 1..4usize).prop_map(|(input, times)| Drawn::Repeat { input, times }),
+        2 => (tensor(), 0..64usize).prop_map(|(input, at)| Drawn::Halves { input, at }),
+        2 => tensor().prop_map(|input| Drawn::Alias { input }),
+        1 => tensor().prop_map(|input| Drawn::Label { input }),
+        18 => tensor().prop_map(|input| Drawn::Del { input }),
+        4 => tensor().prop_map(|input| Drawn::DropNow { input }),
+        2 => tensor().prop_map(|input| Drawn::Commit { input }),
+        6 => tensor().prop_map(|input| Drawn::Get { input }),
+        2 => Just(Drawn::Step),
     ]
 }
 
-pub fn program(len: usize) -> impl Strategy<Value = Program> {
-    prop::collection::vec((command(), any::<bool>()), 1..len)
+pub fn recipe(len: usize) -> impl Strategy<Value = Recipe> {
+    prop::collection::vec((drawn(), any::<bool>()), 1..len)
 }
 
 pub fn policy() -> impl Strategy<Value = PolicyKind> {
@@ -102,6 +102,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
         dead,
         limit,
         any::<u64>(),
+        any::<bool>(),
     )
         .prop_map(
             |(
@@ -114,6 +115,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
                 dead,
                 regeneration_limit,
                 seed,
+                admit,
             )| {
                 let threshold = threshold.map(|part| (budget as f64 * part) as u64);
                 Setup {
@@ -126,6 +128,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
                     dead,
                     regeneration_limit,
                     seed,
+                    admit,
                 }
             },
         )
