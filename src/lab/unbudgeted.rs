@@ -3,7 +3,7 @@
 use super::replay::{Machine, Placement, Replay, Status};
 use crate::error::Error;
 use crate::evict::PolicyKind;
-use crate::program::{Command, RecordedProgram};
+use crate::program::{Command, RecordedCommand, RecordedProgram};
 use rayon::prelude::*;
 
 /// Enough for any trace, and far from where sums overflow.
@@ -39,7 +39,7 @@ impl Replay {
     pub fn unbudgeted(&self, program: &RecordedProgram) -> Result<Unbudgeted, Error> {
         let everything = self.without_limits();
         let (peak_bytes, cost) = everything.peak(program, false)?;
-        let most_used = match program.has_constants() {
+        let most_used = match has_constants(program) {
             true => everything.peak(program, true)?.0,
             false => peak_bytes,
         };
@@ -112,4 +112,13 @@ impl Replay {
         }
         Ok(false)
     }
+}
+
+/// Whether there is a value that was there before the recording began.
+fn has_constants(program: &RecordedProgram) -> bool {
+    let is_constant = |command: &RecordedCommand| match command {
+        Command::Put { host, .. } => host.cost.is_none(),
+        _ => false,
+    };
+    program.commands().iter().any(is_constant)
 }

@@ -118,15 +118,6 @@ impl RecordedProgram {
     pub fn has_flops(&self) -> bool {
         self.calls().all(|call| call.op.flops.is_some())
     }
-
-    /// Whether there is a value that was there before the recording began.
-    pub(crate) fn has_constants(&self) -> bool {
-        let is_constant = |command: &RecordedCommand| match command {
-            Command::Put { host, .. } => host.cost.is_none(),
-            _ => false,
-        };
-        self.commands().iter().any(is_constant)
-    }
 }
 
 impl Operation for RecordedOp {
