@@ -9,7 +9,7 @@ use std::fmt;
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct TensorId(pub u64);
 
-/// Numbers of a few tensors.
+/// Numbers of a few tensors. Made from a slice or a `Vec` by `into`, or by `collect`.
 pub type Ids = SmallVec<[TensorId; 4]>;
 
 impl TensorId {

@@ -128,14 +128,7 @@ impl<D: Device> Interpreter<D> {
                 Err(TryRecvError::Disconnected) => None,
                 Err(TryRecvError::Empty) => self.wait(messages),
             };
-            let Some(mut message) = next else { break };
-            // Found while the worker was idle: they come before this message.
-            let before = self.control.at() + self.waiting.len() as u64;
-            let mut found = Ids::new();
-            while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= before) {
-                found.extend(ids);
-            }
-            message.deleted.insert_many(0, found);
+            let Some(message) = next else { break };
             self.admit(&message);
             self.waiting.push_back(message);
         }
@@ -171,8 +164,8 @@ impl<D: Device> Interpreter<D> {
                 Ok(message) => return Some(message),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if !self.readers.is_empty() => continue,
-                // What waits comes before what is dropped now.
-                Err(RecvTimeoutError::Timeout) if !self.waiting.is_empty() => {
+                // Whoever looks ahead would see a deletion earlier or later, as time has it: the next message brings it.
+                Err(RecvTimeoutError::Timeout) if self.ahead.is_some() => {
                     return messages.recv().ok();
                 }
                 Err(RecvTimeoutError::Timeout) => {}

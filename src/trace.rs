@@ -1,7 +1,8 @@
 //! Recording a run: every command with its sizes and costs, so that the lab can replay it; and what was evicted and
 //! brought back meanwhile, so that its memory can be drawn.
 //!
-//! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else.
+//! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else; and a recording that
+//! was read can be executed: `ops::Library::program`.
 
 pub use crate::program::{
     Entry, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, Recorder, VERSION,

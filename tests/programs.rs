@@ -176,6 +176,18 @@ fn call(inputs: &[u64], outputs: Outputs, made: u64) -> Apply<RecordedOp> {
     }
 }
 
+/// An update that gives its only input away.
+fn given_away(input: u64, made: u64) -> Apply<RecordedOp> {
+    let mut update = call(&[input], Outputs::updates(1), made);
+    update.consumed.insert(0);
+    update
+}
+
+/// An update of the first input by the others.
+fn apply_of(inputs: &[u64], made: u64) -> Apply<RecordedOp> {
+    call(inputs, Outputs::updates(1), made)
+}
+
 /// A program that holds tensors 0 and 1, and once held 2.
 fn small() -> RecordedProgram {
     let mut program = RecordedProgram::default();
@@ -217,6 +229,8 @@ fn commands_that_make_no_sense_are_refused_and_change_nothing() {
             ]),
             numbering(3, 4),
         ),
+        // What an update before it in the same command gave away.
+        (Command::UpdateAll(vec![given_away(0, 3), apply_of(&[1, 0], 4)]), gone.clone()),
         (
             Command::Replace {
                 target: TensorId(0),
@@ -264,6 +278,10 @@ fn programs_count_what_is_there() {
     let next =
         program.apply(RecordedOp::new("f", 1.0), &[TensorId(5)], Outputs::default()).unwrap();
     assert_eq!(next, TensorId(6), "nothing was made");
+    let updated = [TensorId(5), TensorId(3)];
+    let made = program.update(RecordedOp::new("g", 1.0), &updated, Outputs::updates(2)).unwrap();
+    let alive: Vec<TensorId> = program.alive().collect();
+    assert_eq!((made, alive), (TensorId(6), [4, 6, 7].map(TensorId).to_vec()));
     let host = RecordedValue { layout: Layout::contiguous(DType::F16, [3]), cost: None };
-    assert_eq!(program.put(Arc::new(host)).unwrap(), TensorId(6));
+    assert_eq!(program.put(Arc::new(host)).unwrap(), TensorId(8));
 }

@@ -110,30 +110,37 @@ impl Future {
 
     /// Command number `at` will read it.
     pub(crate) fn will_read(&mut self, root: Root, at: u64) {
-        let reads = &mut self.plans(root).reads;
         // Some read the same thing twice.
-        if reads.back() != Some(&at) {
-            reads.push_back(at);
+        if let Some(plans) = self.plans(root)
+            && plans.reads.back() != Some(&at)
+        {
+            plans.reads.push_back(at);
         }
     }
 
     /// Command number `at` will end a handle to it.
     pub(crate) fn will_end(&mut self, root: Root, at: u64) {
-        self.plans(root).ends.push_back(at);
+        if let Some(plans) = self.plans(root) {
+            plans.ends.push_back(at);
+        }
     }
 
     /// A waiting command will make a handle to it.
     pub(crate) fn will_name(&mut self, root: Root) {
-        self.plans(root).handles += 1;
-        if let Root::Unmade(key) = root {
-            self.unmade[key].names += 1;
+        if let Some(plans) = self.plans(root) {
+            plans.handles += 1;
+        }
+        if let Root::Unmade(key) = root
+            && let Some(unmade) = self.unmade.get_mut(key)
+        {
+            unmade.names += 1;
         }
     }
 
     /// The command at hand was to make a handle to `root`, and made one to `storage`; or it failed.
     pub(crate) fn did_name(&mut self, root: Root, storage: Option<StorageKey>) {
         if let Some(plans) = self.plans_if_any(self.resolve(root)) {
-            plans.handles -= 1;
+            plans.handles = plans.handles.saturating_sub(1);
         }
         if let Root::Unmade(key) = root
             && let Some(unmade) = self.unmade.get_mut(key)
@@ -143,7 +150,9 @@ impl Future {
             if let (None, Some(storage)) = (unmade.made, storage) {
                 unmade.made = Some(storage);
                 let plans = std::mem::take(&mut unmade.plans);
-                self.plans(Root::Made(storage)).merge(plans);
+                if let Some(made) = self.plans(Root::Made(storage)) {
+                    made.merge(plans);
+                }
                 self.tidy(storage);
             }
             if gone {
@@ -171,13 +180,12 @@ impl Future {
         }
     }
 
-    fn plans(&mut self, root: Root) -> &mut Plans {
+    /// `None` for a storage that is gone: a waiting command was to name it, and a failure came in between. Then no plan
+    /// is made, for whatever it will name instead shows when it runs.
+    fn plans(&mut self, root: Root) -> Option<&mut Plans> {
         match self.resolve(root) {
-            Root::Made(storage) => {
-                // A key of a storage that is there: it is older than no other of its slot.
-                self.of_made.entry(storage).expect("the storage is there").or_default()
-            }
-            Root::Unmade(key) => &mut self.unmade[key].plans,
+            Root::Made(storage) => Some(self.of_made.entry(storage)?.or_default()),
+            Root::Unmade(key) => self.unmade.get_mut(key).map(|unmade| &mut unmade.plans),
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Control {
     cancelled: AtomicU64,
     /// The last handle of the runtime is gone.
     closing: AtomicBool,
-    /// Number of [`Pending`](super::Pending) answers.
+    /// Number of answers that somebody may still read.
     readers: AtomicUsize,
     in_flight: Mutex<InFlight>,
     landed: Condvar,

@@ -143,7 +143,10 @@ impl<'a> Bequest<'a> {
             command.reads(|tensor| _ = self.used.insert(tensor));
             match *command {
                 Command::Drop(tensor) => _ = self.used.insert(tensor),
-                Command::Replace { target, made, .. } => _ = self.updated.insert(target, made),
+                Command::Replace { target, made, .. } => {
+                    self.used.insert(target);
+                    self.updated.insert(target, made);
+                }
                 _ => {}
             }
             for call in command.calls() {

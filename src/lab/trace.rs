@@ -131,7 +131,8 @@ impl Trace {
         &self.unit
     }
 
-    /// How far ahead the evictor of the recorded run saw.
+    /// How far ahead the evictor of the recorded run saw. A replay with this window sees the same, unless something failed
+    /// in the run: an update that was skipped is several commands.
     #[must_use]
     pub const fn window(&self) -> Window {
         self.window

@@ -29,12 +29,12 @@ impl Writer {
     pub fn push(&mut self, command: RecordedCommand) -> Result<(), ProgramError> {
         if let Command::Put { host, .. } = &command {
             check_number("the cost", host.cost.unwrap_or(0.0))?;
-            check_size(host.layout.bytes())?;
+            ProgramError::check_size(host.layout.bytes())?;
         }
         for Apply { op, .. } in command.calls() {
             check_number("the cost", op.cost)?;
             check_number("the number of flops", op.flops.unwrap_or(0.0))?;
-            check_size(op.workspace)?;
+            ProgramError::check_size(op.workspace)?;
         }
         let cost = self.cost + command.cost();
         check_number("the sum of all costs", cost)?;
@@ -80,12 +80,8 @@ pub(super) fn check_number(what: &'static str, value: f64) -> Result<(), Program
     }
 }
 
-fn check_size(bytes: u64) -> Result<(), ProgramError> {
-    if bytes <= ProgramError::MAX_BYTES { Ok(()) } else { Err(ProgramError::Size(bytes)) }
-}
-
 /// The layout of so many bytes, if any device has so many.
 pub(super) fn raw(bytes: u64) -> Result<Layout, ProgramError> {
-    check_size(bytes)?;
+    ProgramError::check_size(bytes)?;
     Ok(Layout::raw(bytes as usize))
 }

@@ -31,8 +31,8 @@ struct Planned {
 
 impl<D: Device> Driver<D> {
     /// A command waits: whoever decides what to evict may know of it, by [`Graph::future`](crate::graph::Graph::future).
-    /// It is executed later, after those admitted before it. Nothing else is different for it; a command that was not
-    /// admitted runs as well, while none is.
+    /// Nothing else is different for it. It must be executed later, after those admitted before it, and before any that
+    /// was not admitted: commands are known by their order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
         let counts = !matches!(command, Command::Del(_));
         let at = self.engine.future_mut().admit(counts);

@@ -3,7 +3,7 @@
 use super::admit::Admitted;
 use super::numbers::Numbers;
 use super::recording::Recording;
-use super::{Apply, Command, Consumed, Program, TensorId};
+use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
 use crate::device::{Device, Reading};
 use crate::engine::{Engine, Issue};
 use crate::error::{Error, HandleError};
@@ -99,25 +99,22 @@ impl<D: Device> Driver<D> {
             }
             Command::Get(tensor) => {
                 // Waited for: nobody would take it later.
-                let read = self.key(tensor).and_then(|key| self.engine.get(key));
+                let read = self.about(tensor, Command::Get(tensor), Engine::get);
                 self.report(read);
-                self.record(Command::Get(tensor));
             }
             Command::Del(tensor) => self.del(tensor),
             Command::Drop(tensor) => {
-                let result = self.key(tensor).and_then(|key| self.engine.drop_now(key));
-                self.report(result);
-                self.record(Command::Drop(tensor));
+                let dropped = self.about(tensor, Command::Drop(tensor), Engine::drop_now);
+                self.report(dropped);
             }
             Command::Commit(tensor) => {
-                let result = self.key(tensor).and_then(|key| self.engine.commit(key));
-                self.report(result);
-                self.record(Command::Commit(tensor));
+                let committed = self.about(tensor, Command::Commit(tensor), Engine::commit);
+                self.report(committed);
             }
             Command::Label { tensor, label } => {
-                let result = self.key(tensor).and_then(|key| self.engine.label(key, &label));
-                self.report(result);
-                self.record(Command::Label { tensor, label });
+                let command = Command::Label { tensor, label: label.clone() };
+                let labelled = self.about(tensor, command, |engine, key| engine.label(key, &label));
+                self.report(labelled);
             }
             Command::Step => {
                 self.engine.step();
@@ -148,7 +145,8 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Executes a program from the start, on a driver whose numbers mean nothing yet, up to the first failure.
+    /// Executes a program from the start, up to the first failure. For a driver whose numbers mean nothing yet: what they
+    /// meant before would not be deleted.
     ///
     /// # Errors
     /// That failure.
@@ -163,16 +161,29 @@ impl<D: Device> Driver<D> {
         Ok(())
     }
 
-    /// Executes [`Command::Get`], and returns the value, now or later: see [`Engine::get_later`].
+    /// Executes [`Command::Get`], and returns the value, or that it comes later: then [`Engine::take_read`] gives it, in the
+    /// order of the reads.
     ///
     /// # Errors
     /// As there.
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
         self.begin_admitted();
-        let read = self.key(tensor).and_then(|key| self.engine.get_later(key));
-        self.record(Command::Get(tensor));
+        let read = self.about(tensor, Command::Get(tensor), Engine::get_later);
         self.end_admitted();
         read
+    }
+
+    /// Does something with a tensor, and records it as this command. Of a number that means nothing, nothing is recorded.
+    fn about<T>(
+        &mut self,
+        tensor: TensorId,
+        command: RecordedCommand,
+        with: impl FnOnce(&mut Engine<D>, TensorKey) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let key = self.key(tensor)?;
+        let done = with(&mut self.engine, key);
+        self.record(command);
+        done
     }
 
     fn del(&mut self, tensor: TensorId) {
@@ -316,7 +327,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// Keeps the failure of a command that nobody waits for.
-    fn report<T>(&mut self, result: Result<T, Error>) {
+    pub(super) fn report<T>(&mut self, result: Result<T, Error>) {
         if let Err(error) = result {
             self.engine.fail(error);
         }

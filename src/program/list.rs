@@ -53,17 +53,21 @@ pub enum ProgramError {
     /// An op with views and others.
     #[error("either all outputs are views or none is")]
     Mixed,
-    /// One input updated by two outputs.
+    /// One tensor given away twice by one command.
     #[error("one input is updated by two outputs")]
     UpdatedTwice,
     /// More tensors than 32 bits count.
-    #[error("the trace has more than {} tensors", u32::MAX)]
+    #[error("there are more than {} tensors", u32::MAX)]
     TooLong,
 }
 
 impl ProgramError {
     /// No tensor is larger: so sums of a few never overflow.
-    pub(crate) const MAX_BYTES: u64 = 1 << 56;
+    const MAX_BYTES: u64 = 1 << 56;
+
+    pub(crate) const fn check_size(bytes: u64) -> Result<(), Self> {
+        if bytes <= Self::MAX_BYTES { Ok(()) } else { Err(Self::Size(bytes)) }
+    }
 }
 
 impl<O, H> Default for Program<O, H> {
@@ -138,6 +142,23 @@ impl<O, H> Program<O, H> {
         Ok(made)
     }
 
+    /// Adds an op that updates its first inputs in place, which are given away. Returns the number of its first output,
+    /// the new value of the first input; the others follow.
+    ///
+    /// # Errors
+    /// As for [`Program::push`].
+    pub fn update(
+        &mut self,
+        op: impl Into<O>,
+        inputs: &[TensorId],
+        outputs: Outputs,
+    ) -> Result<TensorId, ProgramError> {
+        let (made, consumed) = (self.next(), (0..outputs.targets()).collect());
+        let inputs = inputs.iter().copied().collect();
+        self.push(Command::Apply(Apply { op: op.into(), inputs, consumed, outputs, made }))?;
+        Ok(made)
+    }
+
     fn check(&self, command: &Command<O, H>) -> Result<(), ProgramError> {
         let mut gone = false;
         command.mentions(|tensor| gone |= self.alive.get(tensor.index()) != Some(&true));
@@ -150,8 +171,13 @@ impl<O, H> Program<O, H> {
         if ended.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(ProgramError::UpdatedTwice);
         }
+        let mut given_away: SmallVec<[TensorId; 4]> = SmallVec::new();
         for call in command.calls() {
             check_outputs_of(call)?;
+            if call.inputs.iter().any(|input| given_away.contains(input)) {
+                return Err(ProgramError::Gone);
+            }
+            given_away.extend(call.ended());
         }
         let mut next = self.next();
         let mut wrong = None;
@@ -169,10 +195,6 @@ impl<O, H> Program<O, H> {
     }
 }
 
-fn check_size(bytes: u64) -> Result<(), ProgramError> {
-    if bytes <= ProgramError::MAX_BYTES { Ok(()) } else { Err(ProgramError::Size(bytes)) }
-}
-
 fn check_outputs_of<O>(call: &Apply<O>) -> Result<(), ProgramError> {
     let count = call.inputs.len();
     let targets = call.outputs.targets();
@@ -184,5 +206,5 @@ fn check_outputs_of<O>(call: &Apply<O>) -> Result<(), ProgramError> {
     }
     let fresh = call.outputs.written().map_or(&[][..], |(_, fresh)| fresh);
     let views = call.outputs.views().iter().map(|look| &look.layout);
-    fresh.iter().chain(views).try_for_each(|layout| check_size(layout.bytes()))
+    fresh.iter().chain(views).try_for_each(|layout| ProgramError::check_size(layout.bytes()))
 }

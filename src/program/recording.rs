@@ -19,8 +19,12 @@ use slotmap::SecondaryMap;
 use std::sync::Arc;
 
 impl<D: Device> Driver<D> {
-    /// Records all that is executed from now on, by commands that are admitted as far ahead as `window` says.
+    /// Records all that is executed from now on, by commands that are admitted as far ahead as `window` says. For a
+    /// driver whose numbers mean nothing yet: a recording that speaks of tensors that it does not make cannot be read.
+    /// A recording before this one ends; should that fail, it is kept as a failure.
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
+        let ended = self.finish_recording();
+        self.report(ended);
         let engine = &self.engine;
         let begin = Entry::Begin {
             version: VERSION,

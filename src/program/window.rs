@@ -4,7 +4,7 @@ use super::Command;
 
 /// How far ahead of the command at hand others are admitted, so that an evictor knows of them: exactly the next
 /// `commands`, deletions not counted, with the deletions between them. Fewer only where the program says so, never
-/// where time does: up to the next command or question whose answer the caller waits for, and until values from the
+/// where time does: up to the next command or question that has an answer, and until values from the
 /// host on their way, that of the command at hand included, are more than `put_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -42,7 +42,7 @@ impl Window {
 pub(crate) struct Waiting {
     /// Whether it counts as a command: a deletion does not.
     counts: bool,
-    /// Whether the caller waits for the answer, and gives no command before that.
+    /// Whether it has an answer, which the caller may wait for.
     blocks: bool,
     /// Size of a value from the host.
     put_bytes: u64,

@@ -228,8 +228,9 @@ impl Builder {
 
     /// Lets the evictor know of the next so many commands before they run: which tensors they read, and which they let
     /// go; see [`Future`](crate::graph::Future). What it knows depends on the program alone, never on timing: a command
-    /// runs once so many others have come after it, or one that waits for an answer, such as a `get`. Default: 0,
-    /// so that no command waits for others to come.
+    /// runs once so many others have come after it, or one with an answer, such as a `get`, or 64 MiB of values from the
+    /// host. So the last commands stay undone until more come, and handles that an idle program drops until the next one.
+    /// Default: 0, so that no command waits for others.
     #[must_use]
     pub const fn look_ahead(mut self, commands: usize) -> Self {
         self.window = Window::of(commands);

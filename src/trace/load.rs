@@ -1,5 +1,7 @@
 //! From a recording to a program that can be executed.
 
+use crate::error::Error;
+use crate::guard::inferred;
 use crate::host::{HostError, HostTensor};
 use crate::layout::Layout;
 use crate::op::{OpError, Operation as _, Outputs};
@@ -63,7 +65,7 @@ pub enum LoadProblem {
 impl Library {
     /// A recording as a program that can be executed: with its ops, of the crate or [registered](Library::register),
     /// and with values for what was put, which `value` gives; recordings have none. Commands, numbers of tensors and
-    /// outputs are those of the recording.
+    /// outputs are those of `recorded`.
     ///
     /// ```
     /// use remat::device::cpu::Cpu;
@@ -153,7 +155,9 @@ impl Library {
         // Several updates at once read nothing that one of them makes.
         let read = inputs.iter().map(|input| layouts.get(input.index()).copied());
         let read: Option<Vec<Layout>> = read.collect();
-        let made = op.infer(&read.ok_or(ProgramError::Gone)?)?;
+        let read = read.ok_or(ProgramError::Gone)?;
+        let panicked = |error: Error| OpError::new(op.name(), error.to_string());
+        let made = inferred(&op, &read).map_err(panicked)??;
         if made == *recorded {
             return Ok(op);
         }

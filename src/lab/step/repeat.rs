@@ -28,7 +28,7 @@ pub enum RepeatError {
         op: String,
     },
     /// A result that would fill the memory.
-    #[error("that would be more than {MAX_COMMANDS} instructions")]
+    #[error("that would be more than {MAX_COMMANDS} commands")]
     TooLong,
     /// Costs or numbers that cannot be counted any more.
     #[error(transparent)]
@@ -113,7 +113,11 @@ impl Copier<'_> {
         match command {
             Command::Put { tensor, .. } if self.inherited.contains(tensor) => return Ok(()),
             // A leftover that only the first step finds.
-            Command::Del(tensor) if self.now[tensor.index()] == GONE => return Ok(()),
+            Command::Del(tensor) | Command::Label { tensor, .. }
+                if self.now[tensor.index()] == GONE =>
+            {
+                return Ok(());
+            }
             _ => {}
         }
         let mut next = self.new.program().next();

@@ -136,7 +136,7 @@ pub enum TraceProblem {
     /// One argument changed twice by one op.
     #[error("the op changes one argument twice")]
     MutatedTwice,
-    /// An instruction that makes no sense where it stands.
+    /// A command that makes no sense where it stands.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }

@@ -3,8 +3,9 @@
 use super::TraceProblem;
 use std::io::{BufRead, Read as _};
 
-/// No line of a trace is nearly that long, and a file without line ends must not fill the memory.
-pub(super) const MAX_LINE_BYTES: usize = 1 << 20;
+/// No line of a trace is nearly that long, be it an update of all parameters; and a file without line ends must not fill
+/// the memory.
+pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Nor has a trace so many blank bytes in a row, or so many lines that are no instructions.
 pub(super) const MAX_BLANK_BYTES: usize = 1 << 20;

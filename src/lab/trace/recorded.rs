@@ -141,18 +141,18 @@ impl Reader {
                 command.calls().iter().try_for_each(check_outputs)?;
                 let mut made = Vec::new();
                 command.makes(|tensor| made.push(tensor.0));
-                let mut sorted = made.clone();
-                sorted.sort_unstable();
-                let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-                let taken = sorted.into_iter().find(|number| self.tensors.contains_key(number));
-                if let Some(number) = taken.or(twice) {
-                    return Err(TraceProblem::TakenTensor(number));
-                }
                 let next = self.writer.program().next();
+                let mut new = FxHashMap::default();
+                for (&number, tensor) in made.iter().zip(next.and_next(made.len())) {
+                    let is_taken = self.tensors.contains_key(&number);
+                    if new.insert(number, tensor).is_some() || is_taken {
+                        return Err(TraceProblem::TakenTensor(number));
+                    }
+                }
+                // An op that makes nothing has a number for it.
                 let renumbered = command.renumbered(|tensor| {
-                    let new = || made.iter().position(|number| *number == tensor.0);
-                    let old = self.tensors.get(&tensor.0).copied();
-                    old.unwrap_or_else(|| new().map_or(next, |i| next.plus(i)))
+                    let known = self.tensors.get(&tensor.0).or_else(|| new.get(&tensor.0));
+                    known.copied().unwrap_or(next)
                 });
                 self.did(renumbered, &made, used, peak)?;
             }
