@@ -194,7 +194,7 @@ impl<D: Device> Interpreter<D> {
     fn delete(&mut self, dropped: Ids) {
         for tensor in dropped {
             let _span = span(|| ("del", None));
-            self.driver.execute(Command::Del(tensor));
+            self.driver.del(tensor);
         }
     }
 

@@ -218,9 +218,11 @@ impl<'a> Machine<'a> {
     ) -> Result<Self, Error> {
         let mut settings = replay.settings.clone();
         settings.check(replay.budget)?;
-        let sum = (replay.costs == Costs::Trace).then(|| program.base_cost());
-        let limit = match (settings.recompute_limit, replay.work.or(sum)) {
-            (Some(RecomputeLimit::Multiple(limit)), Some(work)) => Some((limit, work)),
+        let sum = || (replay.costs == Costs::Trace).then(|| program.base_cost());
+        let limit = match settings.recompute_limit {
+            Some(RecomputeLimit::Multiple(limit)) => {
+                replay.work.or_else(sum).map(|work| (limit, work))
+            }
             _ => None,
         };
         if let Some((limit, work)) = limit {
@@ -287,6 +289,10 @@ impl<'a> Machine<'a> {
                 Ok(())
             }
             Command::Get(tensor) => self.driver.get(*tensor).map(drop),
+            Command::Del(tensor) => {
+                self.driver.del(*tensor);
+                Ok(())
+            }
             command => {
                 self.driver.execute_shared(command);
                 for call in command.calls() {

@@ -27,7 +27,7 @@ pub struct Driver<D: Device> {
 }
 
 /// What an op was given: keys of its inputs, those of consumed ones given away.
-pub(super) type Given = SmallVec<[TensorKey; 4]>;
+pub(super) type Given = SmallVec<[TensorKey; 8]>;
 
 impl<D: Device> Driver<D> {
     /// A driver of this engine.
@@ -102,7 +102,7 @@ impl<D: Device> Driver<D> {
                 let read = self.about(tensor, Command::Get(tensor), Engine::get);
                 self.report(read);
             }
-            Command::Del(tensor) => self.del(tensor),
+            Command::Del(tensor) => self.forget(tensor),
             Command::Drop(tensor) => {
                 let dropped = self.about(tensor, Command::Drop(tensor), Engine::drop_now);
                 self.report(dropped);
@@ -129,6 +129,14 @@ impl<D: Device> Driver<D> {
         self.end_admitted();
     }
 
+    /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
+    #[inline]
+    pub fn del(&mut self, tensor: TensorId) {
+        self.begin_admitted();
+        self.forget(tensor);
+        self.end_admitted();
+    }
+
     /// Executes a command of a program that is kept: only its op is copied.
     #[inline]
     pub fn execute_shared(&mut self, command: &Command<D::Op, D::Host>)
@@ -136,6 +144,7 @@ impl<D: Device> Driver<D> {
         D::Op: Clone,
     {
         match command {
+            Command::Del(tensor) => self.del(*tensor),
             Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
                 self.begin_admitted();
                 self.apply(op.clone(), inputs, consumed, outputs, *made);
@@ -186,7 +195,8 @@ impl<D: Device> Driver<D> {
         done
     }
 
-    fn del(&mut self, tensor: TensorId) {
+    #[inline]
+    fn forget(&mut self, tensor: TensorId) {
         if let Some(key) = self.tensors.remove(tensor) {
             self.engine.del(key);
             self.record(Command::Del(tensor));
@@ -299,6 +309,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// Keys of the inputs of an op, those of consumed ones given away.
+    #[inline]
     fn give(
         &mut self,
         inputs: &[TensorId],
