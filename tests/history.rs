@@ -293,10 +293,11 @@ fn what_happens_during_a_command_comes_before_it() {
     let y = (&x + &x).unwrap();
     let z = (&y + &y).unwrap();
     runtime.get(&x).unwrap();
+    let last = z.id();
     drop(z);
     runtime.sync().unwrap();
     let kept = watched.kept.0.lock().unwrap().clone();
-    let [x, y] = [x, y].map(|tensor| tensor.id());
+    let ([x, y], z) = ([x, y].map(|tensor| tensor.id()), last);
     let words = |entry: &Entry| match *entry {
         Entry::Did { ref command, used: Some(used), .. } => {
             let tensor = match command {
@@ -311,7 +312,6 @@ fn what_happens_during_a_command_comes_before_it() {
         ref other => format!("{other:?}"),
     };
     let told: Vec<String> = kept[1..].iter().map(words).collect();
-    let z = y.plus(1);
     let expected = [
         format!("put {x}: 2048"),
         format!("apply {y}: 4096"),
