@@ -277,7 +277,7 @@ impl<'a> Machine<'a> {
         let program = self.program;
         self.look_ahead(at);
         match &program.commands()[at] {
-            // As before: what is there without a cost is there for good.
+            // What was there before is there for good; that it finds no room is told at once.
             Command::Put { tensor, host, .. } if host.cost.is_none() => {
                 let (tensor, host) = (*tensor, Arc::clone(host));
                 self.driver.execute(Command::Put { tensor, host, leaf: false });

@@ -3,9 +3,10 @@
 use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::program::{
-    Apply, Command, Consumed, ProgramError, RecordedCommand, RecordedOp, RecordedProgram,
-    RecordedValue, TensorId,
+    Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue,
+    TensorId,
 };
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// A program that is being read from a file, or made from another.
@@ -56,15 +57,23 @@ impl Writer {
         inputs: &[TensorId],
         outputs: Outputs,
     ) -> Result<TensorId, ProgramError> {
-        let (made, inputs) = (self.program.next(), inputs.into());
-        self.push(Command::Apply(Apply {
-            op,
-            inputs,
-            consumed: Consumed::default(),
-            outputs,
-            made,
-        }))?;
+        let made = self.program.next();
+        self.push(Command::Apply(Apply::new(op, inputs, outputs, made)))?;
         Ok(made)
+    }
+
+    /// A command of another program with the numbers of this one: what it makes comes next here, and all else is as `now`
+    /// says. An op that makes nothing has a number for it, which means nothing.
+    pub fn renumbered(
+        &self,
+        command: RecordedCommand,
+        now: impl Fn(TensorId) -> Option<TensorId>,
+    ) -> RecordedCommand {
+        let next = self.program.next();
+        let mut new = FxHashMap::default();
+        command.makes(|tensor| _ = new.insert(tensor, next.plus(new.len())));
+        command
+            .renumbered(|tensor| new.get(&tensor).copied().or_else(|| now(tensor)).unwrap_or(next))
     }
 
     pub fn elapse(&mut self, cost: f64) -> Result<(), ProgramError> {

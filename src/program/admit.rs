@@ -21,7 +21,7 @@ pub(super) struct Admitted {
 /// What one of them will do.
 #[derive(Debug, Default)]
 struct Planned {
-    /// Whether it is a step further: a deletion is not, and goes with the command before it.
+    /// See [`Command::counts`].
     counts: bool,
     /// What it reads, and of what it ends a handle.
     touches: SmallVec<[Root; 4]>,
@@ -34,7 +34,7 @@ impl<D: Device> Driver<D> {
     /// Nothing else is different for it. It must be executed later, after those admitted before it, and before any that
     /// was not admitted: commands are known by their order.
     pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
-        let counts = !matches!(command, Command::Del(_));
+        let counts = command.counts();
         let at = self.engine.future_mut().admit(counts);
         let mut planned = Planned { counts, ..Planned::default() };
         command.reads(|tensor| {

@@ -139,6 +139,12 @@ impl TryFrom<Vec<usize>> for Consumed {
 }
 
 impl<O> Apply<O> {
+    /// An op that consumes nothing: all inputs keep their values.
+    #[must_use]
+    pub fn new(op: O, inputs: impl Into<Ids>, outputs: Outputs, made: TensorId) -> Self {
+        Self { op, inputs: inputs.into(), consumed: Consumed::default(), outputs, made }
+    }
+
     /// The numbers of its outputs.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = TensorId> + Clone {
         self.made.and_next(self.outputs.len())
@@ -172,6 +178,11 @@ impl<O, H> Command<O, H> {
             Self::UpdateAll(calls) => calls,
             _ => &[],
         }
+    }
+
+    /// Whether it is a step further for who looks ahead: a deletion is not, and goes with the command before it.
+    pub(crate) const fn counts(&self) -> bool {
+        !matches!(self, Self::Del(_))
     }
 
     /// Calls `with` for each tensor that must be resident for it, repeats included.

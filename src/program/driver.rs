@@ -216,26 +216,23 @@ impl<D: Device> Driver<D> {
             Ok(keys) => keys,
             Err(error) => return self.engine.fail(error),
         };
-        let spoken = self.speaks_of(&op);
+        let spoken = self.speaks_of(&op).map(|op| {
+            let (inputs, consumed, outputs) = (inputs.into(), consumed.clone(), outputs.clone());
+            Apply { op, inputs, consumed, outputs, made }
+        });
         match self.engine.issue(op, &keys, outputs) {
             Ok(new) => {
                 for (&key, tensor) in new.iter().zip(made.and_next(new.len())) {
                     self.tensors.insert(tensor, key);
                 }
-                if let Some(op) = spoken {
-                    let op = op.after(self.engine.last_run());
-                    let (inputs, consumed) = (inputs.into(), consumed.clone());
-                    let call = Apply { op, inputs, consumed, outputs: outputs.clone(), made };
+                if let Some(mut call) = spoken {
+                    call.op = call.op.after(self.engine.last_run());
                     self.record_call(call, &keys, &new);
                 }
             }
             Err(error) => {
                 self.take_back(&keys, outputs, made);
-                if let Some(op) = spoken {
-                    let (inputs, consumed) = (inputs.into(), consumed.clone());
-                    let outputs = outputs.clone();
-                    self.record_skipped(Apply { op, inputs, consumed, outputs, made });
-                }
+                spoken.into_iter().for_each(|call| self.record_skipped(call));
                 self.engine.fail(error);
             }
         }

@@ -1,6 +1,6 @@
 //! Commands that make sense one after the other.
 
-use super::{Apply, Command, Consumed, TensorId};
+use super::{Apply, Command, TensorId};
 use crate::op::Outputs;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -136,9 +136,8 @@ impl<O, H> Program<O, H> {
         inputs: &[TensorId],
         outputs: Outputs,
     ) -> Result<TensorId, ProgramError> {
-        let (made, inputs) = (self.next(), inputs.iter().copied().collect());
-        let consumed = Consumed::default();
-        self.push(Command::Apply(Apply { op: op.into(), inputs, consumed, outputs, made }))?;
+        let made = self.next();
+        self.push(Command::Apply(Apply::new(op.into(), inputs, outputs, made)))?;
         Ok(made)
     }
 
@@ -154,8 +153,8 @@ impl<O, H> Program<O, H> {
         outputs: Outputs,
     ) -> Result<TensorId, ProgramError> {
         let (made, consumed) = (self.next(), (0..outputs.targets()).collect());
-        let inputs = inputs.iter().copied().collect();
-        self.push(Command::Apply(Apply { op: op.into(), inputs, consumed, outputs, made }))?;
+        let call = Apply::new(op.into(), inputs, outputs, made);
+        self.push(Command::Apply(Apply { consumed, ..call }))?;
         Ok(made)
     }
 

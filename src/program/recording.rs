@@ -55,12 +55,9 @@ impl<D: Device> Driver<D> {
     /// What a recording says of an op before it ran; `None` if nobody records.
     pub(super) fn speaks_of(&self, op: &D::Op) -> Option<RecordedOp> {
         self.recording.as_ref().map(|_| RecordedOp {
-            name: op.name().into(),
             attributes: op.attributes().map(Into::into),
-            cost: 0.0,
-            flops: None,
-            workspace: 0,
             rematerializable: op.rematerializable(),
+            ..RecordedOp::new(op.name(), 0.0)
         })
     }
 
@@ -132,17 +129,8 @@ impl<D: Device> Driver<D> {
         let looks = made.and_next(old.len()).map(layout).enumerate();
         let looks = looks.filter_map(|(input, layout)| Some(Look { input, layout: layout.ok()? }));
         let looks = looks.collect();
-        let op = RecordedOp {
-            name,
-            attributes: None,
-            cost: 0.0,
-            flops: Some(0.0),
-            workspace: 0,
-            rematerializable: true,
-        };
-        let (inputs, consumed) = (old.into(), Consumed::default());
-        let outputs = Outputs::Views(looks);
-        self.record_command(Command::Apply(Apply { op, inputs, consumed, outputs, made }));
+        let op = RecordedOp { flops: Some(0.0), ..RecordedOp::new(name, 0.0) };
+        self.record_command(Command::Apply(Apply::new(op, old, Outputs::Views(looks), made)));
     }
 
     /// Records a command that was executed.

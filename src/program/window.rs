@@ -40,7 +40,7 @@ impl Window {
 /// What waits: a command, or a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// Whether it counts as a command: a deletion does not.
+    /// See [`Command::counts`].
     counts: bool,
     /// Whether it has an answer, which the caller may wait for.
     blocks: bool,
@@ -55,7 +55,7 @@ impl Waiting {
     /// A command. `bytes` is asked for the size of a value from the host.
     pub fn of<O, H>(command: &Command<O, H>, bytes: impl FnOnce(&H) -> u64) -> Self {
         Self {
-            counts: !matches!(command, Command::Del(_)),
+            counts: command.counts(),
             blocks: matches!(command, Command::Get(_) | Command::Sync),
             put_bytes: if let Command::Put { host, .. } = command { bytes(host) } else { 0 },
         }

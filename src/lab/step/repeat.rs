@@ -121,21 +121,12 @@ impl Copier<'_> {
             _ => {}
         }
         let mut next = self.new.program().next();
-        // What ends with a command is read by it under its old number.
-        let mut made = Vec::new();
-        command.makes(|tensor| {
-            made.push((tensor, next));
+        let now = |tensor: TensorId| self.now.get(tensor.index()).copied();
+        self.new.push(self.new.renumbered(command.clone(), now))?;
+        command.makes(|old| {
+            self.now[old.index()] = next;
             next = next.plus(1);
         });
-        let now = |tensor: TensorId| {
-            let new = made.iter().find(|(old, _)| *old == tensor);
-            // An op that makes nothing has a number for it.
-            let old = || self.now.get(tensor.index()).copied().unwrap_or(next);
-            new.map_or_else(old, |(_, new)| *new)
-        };
-        let renumbered = command.clone().renumbered(now);
-        self.new.push(renumbered)?;
-        made.into_iter().for_each(|(old, new)| self.now[old.index()] = new);
         Ok(())
     }
 

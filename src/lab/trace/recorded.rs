@@ -10,7 +10,7 @@ use crate::program::{
     Apply, Entry, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, TensorId, VERSION,
     Window,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::BufRead;
 
 /// What a file of entries says.
@@ -141,19 +141,14 @@ impl Reader {
                 command.calls().iter().try_for_each(check_outputs)?;
                 let mut made = Vec::new();
                 command.makes(|tensor| made.push(tensor.0));
-                let next = self.writer.program().next();
-                let mut new = FxHashMap::default();
-                for (&number, tensor) in made.iter().zip(next.and_next(made.len())) {
-                    let is_taken = self.tensors.contains_key(&number);
-                    if new.insert(number, tensor).is_some() || is_taken {
-                        return Err(TraceProblem::TakenTensor(number));
-                    }
+                let mut seen = FxHashSet::default();
+                let is_taken =
+                    |number: &&u64| self.tensors.contains_key(*number) || !seen.insert(**number);
+                if let Some(&number) = made.iter().find(is_taken) {
+                    return Err(TraceProblem::TakenTensor(number));
                 }
-                // An op that makes nothing has a number for it.
-                let renumbered = command.renumbered(|tensor| {
-                    let known = self.tensors.get(&tensor.0).or_else(|| new.get(&tensor.0));
-                    known.copied().unwrap_or(next)
-                });
+                let now = |tensor: TensorId| self.tensors.get(&tensor.0).copied();
+                let renumbered = self.writer.renumbered(command, now);
                 self.did(renumbered, &made, used, peak)?;
             }
             Entry::Evict { tensor, bytes, cause, used } => {
