@@ -6,7 +6,7 @@ use crate::program::{
     Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue,
     TensorId,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// A program that is being read from a file, or made from another.
@@ -15,6 +15,9 @@ pub(super) struct Writer {
     program: RecordedProgram,
     /// Of all of it.
     cost: f64,
+    /// Names and attributes of ops, each once: a replay counts the references of each op that it runs, and few counters
+    /// stay in the cache.
+    texts: FxHashSet<Arc<str>>,
 }
 
 impl Writer {
@@ -27,7 +30,7 @@ impl Writer {
     }
 
     /// Adds a command.
-    pub fn push(&mut self, command: RecordedCommand) -> Result<(), ProgramError> {
+    pub fn push(&mut self, mut command: RecordedCommand) -> Result<(), ProgramError> {
         if let Command::Put { host, .. } = &command {
             check_number("the cost", host.cost.unwrap_or(0.0))?;
             ProgramError::check_size(host.layout.bytes())?;
@@ -39,9 +42,20 @@ impl Writer {
         }
         let cost = self.cost + command.cost();
         check_number("the sum of all costs", cost)?;
+        for Apply { op, .. } in command.calls_mut() {
+            self.share(&mut op.name);
+            op.attributes.iter_mut().for_each(|attributes| self.share(attributes));
+        }
         self.program.push(command)?;
         self.cost = cost;
         Ok(())
+    }
+
+    fn share(&mut self, text: &mut Arc<str>) {
+        match self.texts.get(text) {
+            Some(known) => *text = Arc::clone(known),
+            None => _ = self.texts.insert(Arc::clone(text)),
+        }
     }
 
     pub fn put(&mut self, host: RecordedValue) -> Result<TensorId, ProgramError> {

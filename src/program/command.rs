@@ -180,6 +180,15 @@ impl<O, H> Command<O, H> {
         }
     }
 
+    /// The same, to change them.
+    pub(crate) fn calls_mut(&mut self) -> &mut [Apply<O>] {
+        match self {
+            Self::Apply(call) => std::slice::from_mut(call),
+            Self::UpdateAll(calls) => calls,
+            _ => &mut [],
+        }
+    }
+
     /// Whether it is a step further for who looks ahead: a deletion is not, and goes with the command before it.
     pub(crate) const fn counts(&self) -> bool {
         !matches!(self, Self::Del(_))
@@ -234,9 +243,8 @@ impl<O, H> Command<O, H> {
             call.inputs.iter_mut().for_each(|input| *input = of(*input));
             call.made = of(call.made);
         };
+        self.calls_mut().iter_mut().for_each(|one| call(one, &mut of));
         match &mut self {
-            Self::Apply(one) => call(one, &mut of),
-            Self::UpdateAll(calls) => calls.iter_mut().for_each(|one| call(one, &mut of)),
             Self::Replace { target, value, made, .. } => {
                 [target, value, made].into_iter().for_each(|id| *id = of(*id));
             }
@@ -246,7 +254,7 @@ impl<O, H> Command<O, H> {
             | Self::Drop(tensor)
             | Self::Commit(tensor)
             | Self::Label { tensor, .. } => *tensor = of(*tensor),
-            Self::Confirm | Self::Step | Self::Sync => {}
+            _ => {}
         }
         self
     }
