@@ -286,10 +286,10 @@ mod tests {
 
     /// Messages carry layouts by value: their size is a cost of every op.
     #[test]
-    fn a_layout_is_128_bytes_whatever_its_rank() {
+    fn a_layout_is_96_bytes_whatever_its_rank() {
         assert_eq!(
             (size_of::<Dims>(), size_of::<Layout>(), size_of::<Option<Layout>>()),
-            (56, 128, 128)
+            (40, 96, 96)
         );
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// The longest list that is stored in place.
-const INLINE: usize = 6;
+const INLINE: usize = 4;
 
 /// A list of sizes or strides, one for each dimension of a tensor: up to [`Dims::MAX_LEN`] of them.
 ///
-/// It is `Copy`, and a list of up to six is stored in place, so that describing a tensor does not allocate. A longer
+/// It is `Copy`, and a list of up to four is stored in place, so that describing a tensor does not allocate. A longer
 /// list is kept once in the process, however many tensors it describes, and is never given back: a program has as many
 /// of them as it has different shapes and strides of so many dimensions, which are few and some hundred bytes each.
 ///
