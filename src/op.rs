@@ -53,7 +53,10 @@ impl Outputs {
     /// Fresh outputs with these layouts.
     #[must_use]
     pub fn fresh(layouts: impl IntoIterator<Item = Layout>) -> Self {
-        Self::Fresh(layouts.into_iter().collect())
+        // One by one: collecting costs several times as much, and this is done for each op.
+        let mut fresh = SmallVec::new();
+        layouts.into_iter().for_each(|layout| fresh.push(layout));
+        Self::Fresh(fresh)
     }
 
     /// One view of an input.

@@ -248,16 +248,21 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<u64, Error> {
         let &Order { work, inputs, targets, outputs, scratch, .. } = order;
-        let (mut all, mut wanted) = (0u64, 0u64);
-        for (target, layout) in targets.iter().zip(outputs) {
+        let (mut all, mut most) = (0u64, 0u64);
+        for layout in outputs {
             let bytes = layout.bytes();
             all = all.saturating_add(bytes);
-            if self.place_of(order, *target).is_none() {
-                wanted = wanted.saturating_add(self.store.space.round(bytes));
-            }
+            most = most.saturating_add(self.store.space.round(bytes));
         }
-        if wanted > self.store.space.free_bytes() {
-            self.check_room(work, inputs, wanted, scratch)?;
+        // With plenty of room nobody asks which of them are there already.
+        if most > self.store.space.free_bytes() {
+            let absent =
+                targets.iter().zip(outputs).filter(|(t, _)| self.place_of(order, **t).is_none());
+            let absent = absent.map(|(_, layout)| self.store.space.round(layout.bytes()));
+            let wanted = absent.fold(0, u64::saturating_add);
+            if wanted > self.store.space.free_bytes() {
+                self.check_room(work, inputs, wanted, scratch)?;
+            }
         }
         for (target, layout) in targets.iter().zip(outputs) {
             blocks.push(match self.place_of(order, *target) {

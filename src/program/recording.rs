@@ -53,12 +53,9 @@ impl<D: Device> Driver<D> {
     }
 
     /// What a recording says of an op before it ran; `None` if nobody records.
+    #[inline]
     pub(super) fn speaks_of(&self, op: &D::Op) -> Option<RecordedOp> {
-        self.recording.as_ref().map(|_| RecordedOp {
-            attributes: op.attributes().map(Into::into),
-            rematerializable: op.rematerializable(),
-            ..RecordedOp::new(op.name(), 0.0)
-        })
+        self.recording.is_some().then(|| RecordedOp::before(op))
     }
 
     #[inline]
@@ -169,6 +166,15 @@ fn is_skipped(call: &Apply<RecordedOp>, given: &Given, new: &Keys) -> bool {
 }
 
 impl RecordedOp {
+    /// What is known of an op before it runs.
+    fn before(op: &impl Operation) -> Self {
+        Self {
+            attributes: op.attributes().map(Into::into),
+            rematerializable: op.rematerializable(),
+            ..Self::new(op.name(), 0.0)
+        }
+    }
+
     /// With what its run was like.
     pub(super) fn after(self, run: LastRun) -> Self {
         let LastRun { cost, flops, workspace, rematerializable } = run;
