@@ -4,7 +4,7 @@ use super::admit::Admitted;
 use super::numbers::Numbers;
 use super::recording::Recording;
 use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
-use crate::device::{Device, Reading};
+use crate::device::{Device, DeviceError, Place, Reading};
 use crate::engine::{Engine, Issue};
 use crate::error::{Error, HandleError};
 use crate::graph::TensorKey;
@@ -180,6 +180,22 @@ impl<D: Device> Driver<D> {
         let read = self.about(tensor, Command::Get(tensor), Engine::get_later);
         self.end_admitted();
         read
+    }
+
+    /// Executes [`Command::Get`] with [`Engine::visit`]: the device does something with the tensor where it is.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn visit<T>(
+        &mut self,
+        tensor: TensorId,
+        visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
+    ) -> Result<T, Error> {
+        self.begin_admitted();
+        let visited =
+            self.about(tensor, Command::Get(tensor), |engine, key| engine.visit(key, visit));
+        self.end_admitted();
+        visited
     }
 
     /// Does something with a tensor, and records it as this command. Of a number that means nothing, nothing is recorded.
@@ -358,7 +374,52 @@ mod tests {
     use crate::host::HostTensor;
     use crate::layout::{DType, Layout};
     use crate::ops::{Accumulate, Contiguous, Op};
+    use crate::program::{Entry, Recorder, Window};
+    use crate::sync::{Mutex, lock};
     use std::sync::Arc;
+
+    /// Whoever has a device that owns its memory had to go past the driver to read, and recordings had no `get`.
+    #[test]
+    fn a_visit_is_a_get_to_whoever_looks_ahead_or_records() {
+        let costs = CostModelKind::Flops.build();
+        let engine = Engine::new(
+            Sim::<Op, HostTensor>::cpu(1 << 20),
+            Settings::default(),
+            PolicyKind::DtrEq.build(0),
+            costs,
+        );
+        let mut driver = Driver::new(engine.unwrap());
+        let lines = Lines::default();
+        driver.record_to(Box::new(lines.clone()), Window::of(4));
+        let host = Arc::new(HostTensor::zeros(DType::F32, [2, 3]).unwrap());
+        driver.execute(Command::Put { tensor: TensorId(0), host, leaf: false });
+        driver.admit(&Command::Get(TensorId(0)));
+        let storage = driver.engine().graph().storages().next().unwrap().0;
+        assert_eq!(driver.engine().graph().future().next_read(storage), Some(1));
+        let bytes = driver.visit(TensorId(0), |_, place| Ok(place.layout.bytes()));
+        assert_eq!(bytes.unwrap(), 24);
+        assert_eq!(driver.engine().graph().future().next_read(storage), None);
+        let refused = driver.visit(TensorId(0), |_, _| Err::<(), _>(DeviceError::new("no")));
+        assert!(matches!(refused, Err(Error::Device(_))));
+        assert!(driver.visit(TensorId(7), |_, _| Ok(())).is_err(), "it means nothing");
+        assert_eq!(*lock(&lines.0), ["put", "get", "get"]);
+    }
+
+    /// Names of the commands that are recorded.
+    #[derive(Clone, Debug, Default)]
+    struct Lines(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Recorder for Lines {
+        fn record(&mut self, entry: &Entry) {
+            if let Entry::Did { command, .. } = entry {
+                lock(&self.0).push(command.name());
+            }
+        }
+
+        fn finish(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
 
     /// The handle made for the engine to consume stayed when the engine refused the update, and the refusal was told
     /// again and again.

@@ -40,7 +40,10 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 }
 
 impl PolicyChoice {
-    pub(super) fn evictor(self, seed: u64, sqrt_sampling: bool) -> Box<dyn Evictor> {
+    /// Who decides by it: for those who make an [`Engine`] of their own. `seed` is that of the policy `random`, and of the
+    /// sample of [`Builder::sqrt_sampling`].
+    #[must_use]
+    pub fn evictor(self, seed: u64, sqrt_sampling: bool) -> Box<dyn Evictor> {
         let sampling = sqrt_sampling.then_some(seed);
         match self {
             Self::Kind(kind) => kind.evictor(seed, sampling),
@@ -63,6 +66,17 @@ pub enum CostModelChoice {
     Kind(CostModelKind),
     /// One of your own.
     Own(Box<dyn CostModel>),
+}
+
+impl CostModelChoice {
+    /// The cost model: for those who make an [`Engine`] of their own.
+    #[must_use]
+    pub fn build(self) -> Box<dyn CostModel> {
+        match self {
+            Self::Kind(kind) => kind.build(),
+            Self::Own(costs) => costs,
+        }
+    }
 }
 
 impl From<CostModelKind> for CostModelChoice {
@@ -334,10 +348,7 @@ impl Builder {
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
             let evictor = self.policy.evictor(seed, sqrt_sampling);
-            let costs = match self.cost_model {
-                CostModelChoice::Kind(kind) => kind.build(),
-                CostModelChoice::Own(costs) => costs,
-            };
+            let costs = self.cost_model.build();
             let opened = caught(
                 || "the device, or what it was given,".to_owned(),
                 || Engine::new(made(make, budget)?, self.settings, evictor, costs),
