@@ -47,5 +47,4 @@ pub use driver::Driver;
 pub use entry::{Entry, Recorder, VERSION};
 pub use list::{Program, ProgramError};
 pub use recorded::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
-pub use window::Window;
-pub(crate) use window::{Ahead, Waiting};
+pub use window::{Ahead, Waiting, Window};

@@ -37,9 +37,9 @@ impl Window {
     }
 }
 
-/// What waits: a command, or a question.
+/// What a command, or a question, is to [`Ahead`] while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub struct Waiting {
     /// See [`Command::counts`].
     counts: bool,
     /// Whether it has an answer, which the caller may wait for.
@@ -52,7 +52,8 @@ impl Waiting {
     /// A question that is no command.
     pub const QUESTION: Self = Self { counts: true, blocks: true, put_bytes: 0 };
 
-    /// A command. `bytes` is asked for the size of a value from the host.
+    /// A command, such as one of a program. `bytes` is asked for the size of a value from the host.
+    #[must_use]
     pub fn of<O, H>(command: &Command<O, H>, bytes: impl FnOnce(&H) -> u64) -> Self {
         Self {
             counts: command.counts(),
@@ -62,9 +63,21 @@ impl Waiting {
     }
 }
 
-/// Counts what waits, the command at hand included, and says when its window is complete.
+/// Counts what waits, the command at hand included, and says when its window is complete: for whoever drives a
+/// [`Driver`](super::Driver) and lets it look ahead.
+///
+/// ```
+/// use remat::program::{Ahead, Command, TensorId, Waiting, Window};
+///
+/// let waiting = |command: Command<(), ()>| Waiting::of(&command, |()| 0);
+/// let mut ahead = Ahead::new(Window::of(1));
+/// ahead.push(waiting(Command::Step));
+/// assert!(!ahead.is_complete(), "one that is at hand, and none after it");
+/// ahead.push(waiting(Command::Get(TensorId(0))));
+/// assert!(ahead.is_complete(), "whoever sent it waits");
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub struct Ahead {
     window: Window,
     commands: usize,
     blocking: usize,
@@ -72,6 +85,8 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
+    /// Nothing waits.
+    #[must_use]
     pub fn new(window: Window) -> Self {
         Self { window, ..Self::default() }
     }
@@ -91,6 +106,7 @@ impl Ahead {
     }
 
     /// Whether all that may be seen from the command at hand is there.
+    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.commands > self.window.commands
             || self.blocking > 0
