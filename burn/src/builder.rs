@@ -1,0 +1,171 @@
+//! Describing a device under a budget.
+
+use crate::backend::Facts;
+use crate::device::BurnDevice;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::server::Server;
+use crate::session::Session;
+use burn_ir::BackendIr;
+use remat::error::RuntimeError;
+use remat::evict::Evictor;
+use remat::program::{Driver, Recorder, Window};
+use remat::{
+    ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
+    RecomputeLimit, Settings,
+};
+use std::fmt::Display;
+
+/// A description of a device under a budget: [`budget`](crate::budget), options, and [`Builder::serve`]. The options are those
+/// of [`remat::Builder`]; invalid values are reported by `serve`.
+#[derive(Debug)]
+#[must_use = "a device is there once it is served"]
+pub struct Builder {
+    budget: u64,
+    settings: Settings,
+    policy: PolicyChoice,
+    sqrt_sampling: bool,
+    seed: u64,
+    cost_model: CostModelChoice,
+    recorder: Option<Box<dyn Recorder>>,
+    window: Window,
+    listeners: Vec<Box<dyn Listener>>,
+    wrong: Option<String>,
+}
+
+impl Builder {
+    pub(crate) fn new<T: TryInto<ByteSize, Error: Display>>(budget: T) -> Self {
+        let mut builder = Self {
+            budget: 0,
+            settings: Settings::default(),
+            policy: PolicyKind::default().into(),
+            sqrt_sampling: false,
+            seed: 0,
+            cost_model: CostModelKind::default().into(),
+            recorder: None,
+            window: Window::default(),
+            listeners: Vec::new(),
+            wrong: None,
+        };
+        builder.budget = builder.bytes("budget", budget).unwrap_or(0);
+        builder
+    }
+
+    /// Before each op, evict until at most this much memory is used: a soft limit below the budget, in bytes or as
+    /// text. Default: none, so that tensors are evicted only when an allocation does not fit.
+    pub fn eviction_threshold<T: TryInto<ByteSize, Error: Display>>(mut self, bytes: T) -> Self {
+        self.settings.eviction_threshold = self.bytes("eviction threshold", bytes);
+        self
+    }
+
+    /// Evict tensors smaller than this only as a last resort. Default: 1/4096 of the budget.
+    pub fn min_evict_bytes<T: TryInto<ByteSize, Error: Display>>(mut self, bytes: T) -> Self {
+        self.settings.min_evict_bytes = self.bytes("smallest eviction", bytes);
+        self
+    }
+
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::DtrEq`].
+    pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
+        self.policy = policy.into();
+        self
+    }
+
+    /// Who decides what to evict: an [`Evictor`] of your own, in place of a policy.
+    pub fn evictor(mut self, evictor: impl Evictor + 'static) -> Self {
+        self.policy = PolicyChoice::Evictor(Box::new(evictor));
+        self
+    }
+
+    /// How the cost of recomputing is estimated: a [`CostModelKind`], or a [`CostModel`](remat::CostModel) of your own. Default:
+    /// [`CostModelKind::Flops`].
+    pub fn cost_model(mut self, cost_model: impl Into<CostModelChoice>) -> Self {
+        self.cost_model = cost_model.into();
+        self
+    }
+
+    /// At each eviction, score about `2 * sqrt(n)` of `n` candidates instead of all. Default: off.
+    pub const fn sqrt_sampling(mut self, on: bool) -> Self {
+        self.sqrt_sampling = on;
+        self
+    }
+
+    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Drop`].
+    pub const fn dead(mut self, dead: Dead) -> Self {
+        self.settings.dead = dead;
+        self
+    }
+
+    /// Fail when recomputing has cost more in total than this multiple of the work itself. Default: never.
+    pub const fn recompute_limit(mut self, limit: f64) -> Self {
+        self.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit));
+        self
+    }
+
+    /// Fail an operation when regenerating what it reads costs more than this multiple of running each op involved
+    /// once. Default: 100.
+    pub const fn regeneration_limit(mut self, limit: f64) -> Self {
+        self.settings.regeneration_limit = limit;
+        self
+    }
+
+    /// Seed of random operations, of sampling and of the `random` policy, until [`Device::seed`](burn::tensor::Device::seed) sets
+    /// another. Random numbers depend on it alone, and on how many random operations came before. Default: 0.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Record all commands for remat's lab: with the feature `record`, see [`remat::trace`].
+    pub fn record(mut self, recorder: impl Recorder + 'static) -> Self {
+        self.recorder = Some(Box::new(recorder));
+        self
+    }
+
+    /// Lets the evictor know of the next so many operations before they run, as
+    /// [`remat::Builder::look_ahead`] says. Default: 0.
+    pub const fn look_ahead(mut self, operations: usize) -> Self {
+        self.window = Window::of(operations);
+        self
+    }
+
+    /// Lets a [`Listener`] hear every event of the engine: evictions, regenerations, steps, ... It is called on the thread
+    /// that runs the operations, which waits for it. May be called several times.
+    pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// A device of the backend `B` under this budget, such as `serve::<Flex>(Default::default())`.
+    ///
+    /// # Errors
+    /// If an option is invalid. If there are 64 budgets of this backend and device already, or the server of this process,
+    /// which listens to this machine only, cannot be started or reached.
+    pub fn serve<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
+        if let Some(wrong) = self.wrong {
+            return Err(remat::Error::from(RuntimeError::Settings(wrong)).into());
+        }
+        let facts = Facts::of::<B>(&device);
+        let server = Server::<B>::of(&device)?;
+        let device = BurnDevice::<B>::new(device, facts, self.budget);
+        let evictor = self.policy.evictor(self.seed, self.sqrt_sampling);
+        let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
+        self.listeners.into_iter().for_each(|listener| engine.listen(listener));
+        let mut driver = Driver::new(engine);
+        if let Some(recorder) = self.recorder {
+            driver.record_to(recorder, self.window);
+        }
+        let session = Session::new(driver, facts, self.window, self.seed);
+        let (device, served) = server.open(session)?;
+        Ok(Guard::new(device, served, self.seed, self.sqrt_sampling))
+    }
+
+    fn bytes<T: TryInto<ByteSize, Error: Display>>(&mut self, what: &str, size: T) -> Option<u64> {
+        match size.try_into() {
+            Ok(ByteSize(bytes)) => Some(bytes),
+            Err(error) => {
+                self.wrong.get_or_insert_with(|| format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A Burn backend as a device of remat's. The memory is Burn's: buffers have the numbers that the engine gives them.
+
+use crate::backend::Facts;
+use crate::op::{BurnOp, layout};
+use crate::random::{self, alone, draw};
+use burn_backend::{DType, Shape, TensorData};
+use burn_ir::{BackendIr, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_router::TensorInterpreter;
+use remat::Layout;
+use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// A value from the host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    shape: Shape,
+    dtype: DType,
+    /// `None` once it was given away.
+    data: Mutex<Option<TensorData>>,
+    /// Uploaded once, so that nothing of it need be kept here.
+    once: bool,
+}
+
+impl Host {
+    pub fn new(data: TensorData, once: bool) -> Self {
+        let (shape, dtype) = (data.shape().clone(), data.dtype());
+        Self { shape, dtype, data: Mutex::new(Some(data)), once }
+    }
+
+    /// What it is on the device.
+    pub fn layout(&self) -> Layout {
+        layout(&self.shape, self.dtype)
+    }
+
+    fn data(&self) -> Result<TensorData, DeviceError> {
+        let mut data = self.data.lock().unwrap_or_else(PoisonError::into_inner);
+        let data = if self.once { data.take() } else { data.clone() };
+        data.ok_or_else(|| DeviceError::new("an upload that is made once was asked for again"))
+    }
+}
+
+/// What a tensor is made of before it is read: the ops that make the view of the storage, in order.
+pub(crate) struct Reading<'a> {
+    pub views: &'a [Arc<OperationIr>],
+    /// The tensor whose storage it is.
+    pub base: TensorId,
+    pub ir: &'a TensorIr,
+}
+
+/// The backend, and the memory that it may use.
+pub(crate) struct BurnDevice<B: BackendIr> {
+    name: String,
+    /// Knows buffers by the numbers of their places; views, while an op runs, by [`VIEW`] and their tensors' own.
+    interpreter: TensorInterpreter<B>,
+    facts: Facts,
+    bytes: u64,
+    /// What is there, so that tests can look at it.
+    #[cfg(test)]
+    pub live: std::collections::BTreeMap<u64, (Shape, DType)>,
+}
+
+/// A bit that no place has.
+const VIEW: u64 = 1 << 62;
+
+impl<B: BackendIr> BurnDevice<B> {
+    /// With so many bytes.
+    pub fn new(device: B::Device, facts: Facts, bytes: u64) -> Self {
+        Self {
+            name: B::name(&device),
+            interpreter: TensorInterpreter::new(device),
+            facts,
+            bytes,
+            #[cfg(test)]
+            live: Default::default(),
+        }
+    }
+
+    /// The value of a tensor whose storage is at `place`.
+    pub fn read_view(
+        &mut self,
+        reading: &Reading<'_>,
+        place: Place,
+    ) -> Result<TensorData, DeviceError> {
+        let names = Names { reads: &[reading.base], at: &[place], makes: &[] };
+        let mut ir = reading.ir.clone();
+        ir.id = names.of(ir.id);
+        ir.status = TensorStatus::ReadOnly;
+        self.attempt(reading.views, |device| {
+            device.with_views(reading.views, &names);
+            burn_std::future::block_on(device.interpreter.read_tensor_async(ir))
+        })?
+        .map_err(|error| DeviceError::new(error.to_string()))
+    }
+
+    fn with_views(&mut self, views: &[Arc<OperationIr>], names: &Names<'_>) {
+        for view in views {
+            self.interpreter.register_op(names.apply((**view).clone()));
+        }
+    }
+
+    /// Does something for which views are made. They go again, also if it panics.
+    fn attempt<T>(
+        &mut self,
+        views: &[Arc<OperationIr>],
+        with: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, DeviceError> {
+        let done = catch_unwind(AssertUnwindSafe(|| with(self)));
+        for view in views.iter().flat_map(|view| view.outputs()) {
+            self.forget(view.id.value() | VIEW);
+        }
+        done.map_err(|panic| DeviceError::new(words(&*panic)))
+    }
+
+    fn forget(&mut self, number: u64) {
+        let none = TensorIr {
+            id: TensorId::new(number),
+            shape: Shape::from(Vec::<usize>::new()),
+            status: TensorStatus::ReadWrite,
+            dtype: DType::F32,
+        };
+        self.interpreter.register_op(OperationIr::Drop(none));
+    }
+
+    fn run(&mut self, op: &BurnOp, names: &Names<'_>) {
+        self.with_views(&op.views, names);
+        let ir = || names.apply(op.ir.clone());
+        match op.seed {
+            None => self.interpreter.register_op(ir()),
+            Some(seed) => match random::random(&op.ir) {
+                Some(random) if self.facts.on_host => {
+                    let data = draw(random, seed);
+                    self.interpreter.register_tensor_data_id(names.of(random.out.id), data);
+                }
+                _ => {
+                    let _alone = alone();
+                    self.interpreter.seed(seed);
+                    self.interpreter.register_op(ir());
+                }
+            },
+        }
+    }
+}
+
+impl<B: BackendIr> Device for BurnDevice<B> {
+    type Op = BurnOp;
+    type Host = Host;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Owned { bytes: self.bytes }
+    }
+
+    fn layout_of(host: &Host) -> Layout {
+        host.layout()
+    }
+
+    fn write(&mut self, host: &Host, to: Place) -> Result<Took, DeviceError> {
+        let start = Instant::now();
+        let data = host.data()?;
+        self.attempt(&[], |device| {
+            device.interpreter.register_tensor_data_id(TensorId::new(to.storage), data);
+        })?;
+        #[cfg(test)]
+        self.live.insert(to.storage, (host.shape.clone(), host.dtype));
+        Ok(Took::Seconds(start.elapsed().as_secs_f64()))
+    }
+
+    /// Values are read by [`BurnDevice::read_view`], which knows the tensor.
+    fn read(&mut self, _from: Place) -> Result<Host, DeviceError> {
+        Err(DeviceError::new("a tensor of Burn's is read through a visit"))
+    }
+
+    fn copy(&mut self, _from: u64, _to: u64, _bytes: u64) -> Result<(), DeviceError> {
+        Err(DeviceError::new("buffers of Burn's have no offsets to copy between"))
+    }
+
+    fn release(&mut self, storage: u64) {
+        self.forget(storage);
+        #[cfg(test)]
+        self.live.remove(&storage);
+    }
+
+    fn execute(&mut self, call: Call<'_, BurnOp>) -> Result<Took, DeviceError> {
+        let op = call.op;
+        let start = Instant::now();
+        let makes: Vec<(TensorId, Place)> =
+            op.ir.outputs().map(|out| out.id).zip(call.outputs.iter().copied()).collect();
+        let names = Names { reads: &op.reads, at: call.inputs, makes: &makes };
+        let ran = self.attempt(&op.views, |device| device.run(op, &names));
+        if ran.is_err() {
+            // Of several outputs, some may be there.
+            makes.iter().for_each(|(_, place)| self.forget(place.storage));
+        }
+        #[cfg(test)]
+        if ran.is_ok() {
+            for (out, place) in op.ir.outputs().zip(call.outputs) {
+                self.live.insert(place.storage, (out.shape.clone(), out.dtype));
+            }
+        }
+        ran.map(|()| Took::Seconds(start.elapsed().as_secs_f64()))
+    }
+
+    fn sync(&mut self) -> Result<(), DeviceError> {
+        self.attempt(&[], |device| device.interpreter.sync())?
+            .map_err(|error| DeviceError::new(error.to_string()))
+    }
+}
+
+/// Which number a tensor has in the interpreter while an op runs.
+struct Names<'a> {
+    /// Tensors whose storages are read, and where those are.
+    reads: &'a [TensorId],
+    at: &'a [Place],
+    makes: &'a [(TensorId, Place)],
+}
+
+impl Names<'_> {
+    fn of(&self, id: TensorId) -> TensorId {
+        let read = self.reads.iter().zip(self.at).find(|(read, _)| **read == id);
+        let made = || self.makes.iter().find(|(made, _)| *made == id).map(|(_, place)| place);
+        let place = read.map(|(_, place)| place).or_else(made);
+        TensorId::new(place.map_or(id.value() | VIEW, |place| place.storage))
+    }
+
+    fn apply(&self, mut ir: OperationIr) -> OperationIr {
+        ir.visit_mut(&mut Rename(self));
+        ir
+    }
+}
+
+struct Rename<'a>(&'a Names<'a>);
+
+impl IrVisitorMut for Rename<'_> {
+    fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
+        tensor.id = self.0.of(tensor.id);
+    }
+}
+
+/// What a panic said.
+pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}

@@ -1,0 +1,239 @@
+//! A device under a budget, as its user holds it.
+
+use crate::error::Error;
+use crate::server::Served;
+use burn::tensor::Device;
+use burn_ir::BackendIr;
+use remat::evict::Evictor;
+use remat::{ByteSize, PolicyChoice, Stats};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+/// A device of Burn's whose tensors share a budget. It derefs to [`Device`], and [`Guard::autodiff`] is where training begins.
+///
+/// When it is dropped, its tensors are gone and their memory is free; whoever reads one of them gets an error.
+pub struct Guard {
+    device: Device,
+    session: Box<dyn Ask>,
+    seed: u64,
+    sqrt_sampling: bool,
+}
+
+impl Guard {
+    pub(crate) fn new<B: BackendIr>(
+        device: Device,
+        served: Served<B>,
+        seed: u64,
+        sqrt_sampling: bool,
+    ) -> Self {
+        Self { device, session: Box::new(served), seed, sqrt_sampling }
+    }
+
+    /// The device, to train on.
+    #[must_use]
+    pub fn autodiff(&self) -> Device {
+        self.device.clone().autodiff()
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    /// The end of a step of training: waits for it, and cuts the history that reaches into earlier steps. From the first call on,
+    /// only these are ends of steps. Without any, each read of a value is taken for one.
+    ///
+    /// # Errors
+    /// The first failure that nobody was told of, such as an operation for which there was no room: what it was to make
+    /// is lost.
+    pub fn step(&self) -> Result<(), Error> {
+        self.arrive()?;
+        self.session.step()
+    }
+
+    /// Waits until all operations so far are done.
+    ///
+    /// # Errors
+    /// As [`Guard::step`].
+    pub fn sync(&self) -> Result<(), Error> {
+        self.arrive()?;
+        self.session.sync()
+    }
+
+    /// Counters of the engine, after all operations so far.
+    ///
+    /// # Errors
+    /// If the connection to the device is lost.
+    pub fn stats(&self) -> Result<Stats, Error> {
+        self.arrive()?;
+        self.session.stats()
+    }
+
+    /// What was done so far, for people.
+    ///
+    /// # Errors
+    /// As [`Guard::stats`].
+    pub fn summary(&self) -> Result<Summary, Error> {
+        self.stats().map(Summary)
+    }
+
+    /// Sets the memory limit, in bytes or as text: anything up to the budget that the device was made with. What is above
+    /// it is evicted when this returns.
+    ///
+    /// # Errors
+    /// If it is above the budget that the device was made with, or below what cannot be evicted. Nothing has changed then.
+    pub fn set_budget<T: TryInto<ByteSize, Error: fmt::Display>>(
+        &self,
+        budget: T,
+    ) -> Result<(), Error> {
+        let ByteSize(bytes) = budget.try_into().map_err(|error| {
+            remat::Error::from(remat::error::RuntimeError::Settings(format!("budget: {error}")))
+        })?;
+        self.arrive()?;
+        self.session.set_budget(bytes)
+    }
+
+    /// Sets the eviction threshold, in bytes; `None` takes it away. It acts from the next operation on.
+    ///
+    /// # Errors
+    /// If it is above the budget.
+    pub fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
+        self.arrive()?;
+        self.session.set_eviction_threshold(threshold)
+    }
+
+    /// Lets another policy or evictor decide from now on what to evict.
+    ///
+    /// # Errors
+    /// If an evictor of your own panics when it is told what is evicted. Nothing has changed then.
+    pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
+        self.arrive()?;
+        self.session.set_evictor(policy.into().evictor(self.seed, self.sqrt_sampling))
+    }
+
+    /// Ends the recording, if there is one, and writes out the rest of it. So does dropping the device, which has no way to say
+    /// that it failed.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub fn finish_recording(&self) -> Result<(), Error> {
+        self.arrive()?;
+        self.session.finish_recording()
+    }
+
+    /// Where the server of this device listens: on this machine only.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.session.address()
+    }
+
+    /// Waits until the operations that Burn has on their way are here.
+    fn arrive(&self) -> Result<(), Error> {
+        self.session
+            .quietly(&mut || self.device.sync().map_err(|error| Error::Connect(error.to_string())))
+    }
+}
+
+impl Deref for Guard {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl From<&Guard> for Device {
+    fn from(guard: &Guard) -> Self {
+        guard.device()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// What a guard asks of its session, whatever the backend.
+trait Ask: Send + Sync {
+    fn step(&self) -> Result<(), Error>;
+    fn sync(&self) -> Result<(), Error>;
+    fn stats(&self) -> Result<Stats, Error>;
+    fn set_budget(&self, bytes: u64) -> Result<(), Error>;
+    fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error>;
+    fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error>;
+    fn finish_recording(&self) -> Result<(), Error>;
+    fn quietly(&self, with: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
+    fn address(&self) -> SocketAddr;
+}
+
+impl<B: BackendIr> Ask for Served<B> {
+    fn step(&self) -> Result<(), Error> {
+        self.slot().with(|session| {
+            session.step();
+            session.sync()
+        })?
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.slot().with(|session| session.sync())?
+    }
+
+    fn stats(&self) -> Result<Stats, Error> {
+        self.slot().with(|session| session.ask(|engine| engine.stats()))
+    }
+
+    fn set_budget(&self, bytes: u64) -> Result<(), Error> {
+        Ok(self.slot().with(|session| session.ask(|engine| engine.set_budget(bytes)))??)
+    }
+
+    fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
+        let set = |session: &mut crate::session::Session<B>| {
+            session.ask(|engine| engine.set_eviction_threshold(threshold))
+        };
+        Ok(self.slot().with(set)??)
+    }
+
+    fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
+        Ok(self.slot().with(|session| session.ask(|engine| engine.set_evictor(evictor)))??)
+    }
+
+    fn finish_recording(&self) -> Result<(), Error> {
+        self.slot().with(|session| session.finish_recording())?
+    }
+
+    fn quietly(&self, with: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+        let _quiet = self.slot().quietly();
+        with()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.address()
+    }
+}
+
+/// What a device did so far. Prints as a few lines for people.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary(pub Stats);
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = &self.0;
+        let (peak, budget) = (ByteSize(stats.peak_bytes), ByteSize(stats.budget_bytes));
+        writeln!(
+            f,
+            "memory     {peak} at most, of a budget of {budget}; {} now",
+            ByteSize(stats.used_bytes)
+        )?;
+        let evicted = ByteSize(stats.evicted_bytes);
+        writeln!(f, "evictions  {}, {evicted} in all", stats.evictions)?;
+        let more = 100.0 * stats.recompute_cost / stats.base_cost.max(f64::MIN_POSITIVE);
+        write!(
+            f,
+            "operations {}, and {} of them again: {more:.1} % more work; {} steps",
+            stats.ops, stats.recomputed_ops, stats.steps
+        )
+    }
+}

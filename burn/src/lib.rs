@@ -1,0 +1,31 @@
+//! Any Burn model under a memory budget, with the same bits out.
+
+#![deny(unsafe_code)]
+#![warn(missing_docs, missing_debug_implementations)]
+
+mod backend;
+mod builder;
+mod device;
+mod error;
+mod guard;
+mod name;
+mod op;
+mod random;
+mod router;
+mod server;
+mod session;
+mod view;
+
+pub use builder::Builder;
+pub use error::Error;
+pub use guard::{Guard, Summary};
+pub use remat;
+
+use remat::ByteSize;
+use std::fmt::Display;
+
+/// A device whose tensors take at most so much memory, in bytes or as text such as `"8GiB"`: parameters, activations and
+/// gradients together.
+pub fn budget<T: TryInto<ByteSize, Error: Display>>(budget: T) -> Builder {
+    Builder::new(budget)
+}

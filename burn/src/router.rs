@@ -1,0 +1,306 @@
+//! What Burn's server takes for a backend: it forwards operations to the session of a slot.
+
+use crate::device::words;
+use crate::error::Error;
+use crate::session::{Session, numbers};
+use burn_backend::backend::{DeviceId, DeviceOps, ExecutionError};
+use burn_backend::{DType, DTypeUsageSet, DeviceSettings, Shape, TensorData};
+use burn_ir::{BackendIr, GraphBindings, GraphId, OperationIr, TensorId, TensorIr};
+use burn_router::{
+    BackendRouter, MultiBackendBridge, RouterChannel, RouterClient, RouterTensor, get_client,
+};
+use burn_std::future::DynFut;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A backend under budgets, in the place of `B`.
+pub(crate) type Budgeted<B> = BackendRouter<Channel<B>>;
+
+/// A place for a session, which a device of the server stands for: sessions come and go, the slot stays.
+pub(crate) struct Slot<B: BackendIr> {
+    device: SlotDevice<B::Device>,
+    state: Mutex<State<B>>,
+    /// How many wait for the client's operations to arrive, and do not want to hear of failures.
+    quiet: AtomicUsize,
+}
+
+enum State<B: BackendIr> {
+    /// Nobody uses the slot, or why not.
+    Empty(Error),
+    Open(Box<Session<B>>),
+}
+
+impl<B: BackendIr> Slot<B> {
+    pub fn new(device: SlotDevice<B::Device>) -> Self {
+        let state = Mutex::new(State::Empty(Error::Dropped));
+        Self { device, state, quiet: AtomicUsize::new(0) }
+    }
+
+    pub const fn device(&self) -> &SlotDevice<B::Device> {
+        &self.device
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another session begins.
+    pub fn open(&self, session: Session<B>) {
+        *self.state() = State::Open(Box::new(session));
+    }
+
+    /// The session ends: its memory is free when this returns.
+    pub fn close(&self) {
+        let ended = std::mem::replace(&mut *self.state(), State::Empty(Error::Dropped));
+        // A backend may panic when its memory goes.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
+    }
+
+    /// Does something with the session, if there is one. No panic comes out of this: on the server's threads, one would let the
+    /// client wait for ever.
+    pub fn with<T>(&self, with: impl FnOnce(&mut Session<B>) -> T) -> Result<T, Error> {
+        let mut state = self.state();
+        match &mut *state {
+            State::Empty(why) => Err(why.clone()),
+            State::Open(session) => {
+                catch_unwind(AssertUnwindSafe(|| with(session))).map_err(|panic| {
+                    let error = Error::Panicked(words(&*panic));
+                    let ended = std::mem::replace(&mut *state, State::Empty(error.clone()));
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(ended)));
+                    error
+                })
+            }
+        }
+    }
+
+    /// While the result lives, waiting for the session tells of no failure.
+    pub fn quietly(&self) -> Quiet<'_> {
+        self.quiet.fetch_add(1, Ordering::SeqCst);
+        Quiet(&self.quiet)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        if self.quiet.load(Ordering::SeqCst) > 0 {
+            return Ok(());
+        }
+        self.with(Session::sync)?
+    }
+}
+
+/// See [`Slot::quietly`].
+pub(crate) struct Quiet<'a>(&'a AtomicUsize);
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A device of the server: the backend's, and the number of the slot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SlotDevice<D> {
+    pub inner: D,
+    pub slot: u16,
+}
+
+/// The device of the backend that each slot is on, by the slot's number, for all backends.
+static SLOTS: Mutex<Vec<DeviceId>> = Mutex::new(Vec::new());
+
+impl<D: DeviceOps> SlotDevice<D> {
+    /// For a new slot; `None` if the process has had too many.
+    pub fn new(inner: D) -> Option<Self> {
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = u16::try_from(slots.len()).ok()?;
+        slots.push(inner.to_id());
+        Some(Self { inner, slot })
+    }
+}
+
+impl<D: DeviceOps> burn_std::device::Device for SlotDevice<D> {
+    fn from_id(id: DeviceId) -> Self {
+        let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner =
+            slots.get(usize::from(id.index_id)).map_or_else(D::default, |id| D::from_id(*id));
+        Self { inner, slot: id.index_id }
+    }
+
+    fn to_id(&self) -> DeviceId {
+        DeviceId::new(self.inner.to_id().type_id, self.slot)
+    }
+}
+
+impl<D: DeviceOps> DeviceOps for SlotDevice<D> {
+    fn defaults(&self) -> DeviceSettings {
+        self.inner.defaults()
+    }
+}
+
+/// The way from Burn's router to slots of `B`.
+pub(crate) struct Channel<B>(PhantomData<fn() -> B>);
+
+impl<B> Clone for Channel<B> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// The slot that tensors are on.
+pub(crate) struct Client<B: BackendIr>(pub Arc<Slot<B>>);
+
+impl<B: BackendIr> Clone for Client<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B: BackendIr> fmt::Debug for Client<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Client").field(&self.0.device).finish()
+    }
+}
+
+impl<B: BackendIr> Client<B> {
+    fn read(&self, tensor: &TensorIr) -> Result<TensorData, Error> {
+        self.0.with(|session| session.read(tensor))?
+    }
+
+    /// A tensor on this slot, made by `make`.
+    fn tensor(
+        &self,
+        shape: Shape,
+        dtype: DType,
+        make: impl FnOnce(&mut Session<B>, remat::program::TensorId),
+    ) -> RouterTensor<Self> {
+        let number = numbers(1);
+        // Without a session, the tensor is lost, as whoever reads it will hear.
+        let _ = self.0.with(|session| make(session, number));
+        RouterTensor::new(TensorId::new(number.0), shape, dtype, self.clone())
+    }
+}
+
+fn execution(error: &Error) -> ExecutionError {
+    ExecutionError::with_context(error.to_string())
+}
+
+impl<B: BackendIr> RouterClient for Client<B> {
+    type Device = SlotDevice<B::Device>;
+
+    fn register_op(&self, op: OperationIr) {
+        // Without a session, what it makes is lost, as whoever reads it will hear.
+        let _ = self.0.with(|session| session.run(op));
+    }
+
+    fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {
+        let data = self.read(&tensor).map_err(|error| execution(&error));
+        Box::pin(async move { data })
+    }
+
+    fn sync(&self) -> Result<(), ExecutionError> {
+        self.0.sync().map_err(|error| execution(&error))
+    }
+
+    fn flush(&self) {}
+
+    fn create_empty_handle(&self) -> TensorId {
+        TensorId::new(numbers(1).0)
+    }
+
+    fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
+        let (shape, dtype) = (data.shape().clone(), data.dtype());
+        self.tensor(shape, dtype, |session, number| session.put(number, data))
+    }
+
+    fn device(&self) -> Self::Device {
+        self.0.device.clone()
+    }
+
+    fn seed(&self, seed: u64) {
+        let _ = self.0.with(|session| session.seed(seed));
+    }
+
+    fn dtype_usage(&self, dtype: DType) -> DTypeUsageSet {
+        B::dtype_usage(&self.0.device.inner, dtype)
+    }
+
+    // What follows is for Burn's fusion on top of a router. The server has none there: it takes graphs of its clients apart
+    // before they come here.
+
+    fn register_and_execute_graph(&self, _: GraphId, _: Vec<OperationIr>, _: GraphBindings) {
+        debug_assert!(false, "there is no fusion between the server and its backend");
+    }
+
+    fn execute_graph(&self, _: GraphId, _: GraphBindings) {
+        debug_assert!(false, "there is no fusion between the server and its backend");
+    }
+
+    fn register_alias(&self, _: TensorId, _: TensorId) {
+        debug_assert!(false, "there is no fusion between the server and its backend");
+    }
+}
+
+/// Tensors go from slot to slot by the host's memory, in [`Channel::change_client_backend`].
+pub(crate) struct ByHost<B>(PhantomData<fn() -> B>);
+
+impl<B: BackendIr> MultiBackendBridge for ByHost<B> {
+    type TensorHandle = TensorData;
+    type Device = SlotDevice<B::Device>;
+
+    fn change_backend_float(data: TensorData, _: Shape, _: &Self::Device) -> TensorData {
+        data
+    }
+
+    fn change_backend_int(data: TensorData, _: Shape, _: &Self::Device) -> TensorData {
+        data
+    }
+
+    fn change_backend_bool(data: TensorData, _: Shape, _: &Self::Device) -> TensorData {
+        data
+    }
+}
+
+impl<B: BackendIr> RouterChannel for Channel<B> {
+    type Device = SlotDevice<B::Device>;
+    type Bridge = ByHost<B>;
+    type Client = Client<B>;
+
+    fn name(device: &Self::Device) -> String {
+        format!("remat<{}>", B::name(&device.inner))
+    }
+
+    /// Only for devices that are made otherwise than by [`Builder::serve`](crate::Builder::serve), which registers its own.
+    fn init_client(device: &Self::Device) -> Self::Client {
+        Client(Arc::new(Slot::new(device.clone())))
+    }
+
+    fn get_tensor_handle(tensor: &TensorIr, client: &Self::Client) -> TensorData {
+        client.read(tensor).unwrap_or_else(|_| TensorData::new(Vec::<f32>::new(), [0]))
+    }
+
+    fn register_tensor(
+        client: &Self::Client,
+        data: TensorData,
+        _: Shape,
+        _: DType,
+    ) -> RouterTensor<Self::Client> {
+        client.register_tensor_data(data)
+    }
+
+    /// Through the host. Not as the router does it, which knows no unsigned types, and has no way to say that it failed.
+    fn change_client_backend(
+        tensor: RouterTensor<Self::Client>,
+        device: &Self::Device,
+    ) -> RouterTensor<Self::Client> {
+        let (source, target) = (tensor.client.clone(), get_client::<Self>(device));
+        let ir = tensor.into_ir();
+        match source.read(&ir) {
+            Ok(data) => target.register_tensor_data(data),
+            Err(error) => {
+                let why = Error::Moved(error.to_string());
+                target.tensor(ir.shape, ir.dtype, |session, number| session.lose(number, why))
+            }
+        }
+    }
+}

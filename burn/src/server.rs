@@ -1,0 +1,132 @@
+//! The server on this machine that Burn's remote devices talk to: one for each backend and device of the process, with a slot for
+//! each budget that is in use.
+
+use crate::error::Error;
+use crate::router::{Budgeted, Channel, Client, Slot, SlotDevice};
+use crate::session::Session;
+use burn::remote::RemoteHost;
+use burn::tensor::Device;
+use burn_backend::backend::DeviceId;
+use burn_ir::BackendIr;
+use burn_remote::server::{BackendServer, TokenAuthorizer, WebSocketTransport};
+use burn_router::{RouterClientRegistration, register_scoped_client};
+use burn_std::device::Device as _;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Budgets of one backend and device that may be in use at once.
+const SLOTS: usize = 64;
+
+/// A server, which lives as long as the process: what Burn's client keeps of a server (a thread and a socket for each device) it
+/// never gives back, so that one for each budget would be a leak.
+pub(crate) struct Server<B: BackendIr> {
+    address: SocketAddr,
+    host: RemoteHost,
+    slots: Vec<Arc<Slot<B>>>,
+    /// The next one to use is the last: what Burn's client keeps is kept for as few as may be.
+    free: Mutex<Vec<usize>>,
+    _registered: Vec<RouterClientRegistration<Channel<B>>>,
+    /// Its threads end with it.
+    _runtime: tokio::runtime::Runtime,
+}
+
+type Servers = HashMap<(TypeId, DeviceId), Arc<dyn Any + Send + Sync>>;
+
+impl<B: BackendIr> Server<B> {
+    /// The one for this device. It is started if there is none.
+    pub fn of(device: &B::Device) -> Result<Arc<Self>, Error> {
+        static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
+        let mut servers = lock(&SERVERS);
+        let servers = servers.get_or_insert_with(HashMap::new);
+        let key = (TypeId::of::<B>(), device.to_id());
+        if let Some(server) = servers.get(&key).and_then(|known| known.clone().downcast().ok()) {
+            return Ok(server);
+        }
+        let server = Arc::new(Self::start(device)?);
+        servers.insert(key, Arc::clone(&server) as Arc<dyn Any + Send + Sync>);
+        Ok(server)
+    }
+
+    fn start(device: &B::Device) -> Result<Self, Error> {
+        let io = |error: std::io::Error| Error::Server(error.to_string());
+        let mut slots = Vec::new();
+        let mut registered = Vec::new();
+        for _ in 0..SLOTS {
+            let device = SlotDevice::new(device.clone()).ok_or(Error::Full(slots.len()))?;
+            let slot = Arc::new(Slot::new(device));
+            registered.extend(register_scoped_client(slot.device(), Client(Arc::clone(&slot))));
+            slots.push(slot);
+        }
+        // Not by `WebSocketTransport::new`, which would listen to the whole network.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(io)?;
+        let address = listener.local_addr().map_err(io)?;
+        // Other users of the machine can reach the port, too.
+        let token = secret();
+        let authorizer = TokenAuthorizer::new(token.clone())
+            .map_err(|error| Error::Server(error.to_string()))?;
+        let server =
+            BackendServer::<Budgeted<B>>::new(slots.iter().map(|slot| slot.device().clone()))
+                .with_authorizer(authorizer);
+        let serving = server.serve_async(WebSocketTransport::from_listener(listener));
+        // Reads are served on these threads: one that recomputes must not keep the others waiting.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("remat-burn")
+            .enable_all()
+            .build()
+            .map_err(io)?;
+        runtime.spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::error!(target: "remat", %error, "the server on 127.0.0.1 ended");
+            }
+        });
+        let host = RemoteHost::websocket(&format!("ws://{address}")).with_credential(token);
+        let free = Mutex::new((0..SLOTS).rev().collect());
+        Ok(Self { address, host, slots, free, _registered: registered, _runtime: runtime })
+    }
+
+    /// A slot with this session, and the device of Burn's that stands for it.
+    pub fn open(self: Arc<Self>, session: Session<B>) -> Result<(Device, Served<B>), Error> {
+        let index = lock(&self.free).pop().ok_or(Error::Full(SLOTS))?;
+        let served = Served { index, server: self };
+        served.slot().open(session);
+        let device = Device::remote_options(&served.server.host).device_index(index).init()?;
+        Ok((device, served))
+    }
+}
+
+/// A slot in use. Dropping it ends its session, and frees all of its memory.
+pub(crate) struct Served<B: BackendIr> {
+    index: usize,
+    server: Arc<Server<B>>,
+}
+
+impl<B: BackendIr> Served<B> {
+    pub fn slot(&self) -> &Slot<B> {
+        &self.server.slots[self.index]
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+}
+
+impl<B: BackendIr> Drop for Served<B> {
+    fn drop(&mut self) {
+        self.slot().close();
+        lock(&self.server.free).push(self.index);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// 128 bits that nobody can guess: the standard library keys its hashers from the system's random numbers.
+fn secret() -> String {
+    let half = |word: u64| RandomState::new().hash_one(word);
+    format!("{:016x}{:016x}", half(0), half(1))
+}

@@ -1,0 +1,327 @@
+//! From Burn's stream of operations to commands of remat's. Tensors have the same numbers in both.
+
+use crate::backend::Facts;
+use crate::device::{BurnDevice, Host, Reading};
+use crate::error::Error;
+use crate::op::{BurnOp, layout_of, read_only};
+use crate::random::{random, seed_of};
+use crate::view::Strides;
+use burn_backend::TensorData;
+use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
+use remat::device::Device;
+use remat::op::Outputs;
+use remat::program::{Ahead, Apply, Command, Driver, TensorId, Waiting, Window};
+use remat::{Engine, Layout};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+type Do<B> = Command<BurnOp, <BurnDevice<B> as Device>::Host>;
+
+/// What runs on one device, under one budget.
+pub(crate) struct Session<B: BackendIr> {
+    driver: Driver<BurnDevice<B>>,
+    facts: Facts,
+    /// Those that look at the storage of another tensor. All others are as their shapes say.
+    views: FxHashMap<TensorId, View>,
+    /// What waits until all that may be seen from it is there; `None` without a window.
+    ahead: Option<Ahead>,
+    waiting: VecDeque<Do<B>>,
+    /// Numbers below this were given before the session began.
+    first: TensorId,
+    /// Made from tensors of earlier sessions, or not here, and why they are not there.
+    lost: FxHashMap<TensorId, Error>,
+    seed: u64,
+    /// Random operations so far.
+    randoms: u64,
+    marks: Marks,
+}
+
+/// A tensor that looks at another's storage.
+#[derive(Clone)]
+struct View {
+    /// Whose storage it is.
+    base: burn_ir::TensorId,
+    /// What remat knows of that.
+    layout: Layout,
+    /// How the view is made of it: each op with its inputs read-only.
+    ops: Vec<Arc<OperationIr>>,
+    strides: Strides,
+}
+
+/// Who says where steps of training end. History is cut there; without any marks it would grow for ever.
+#[derive(Debug)]
+struct Marks {
+    /// The user marks steps.
+    by_user: bool,
+    /// As many paths as there were after the last mark.
+    paths: usize,
+    /// Operations since somebody looked how many there are.
+    unlooked: usize,
+}
+
+impl Marks {
+    /// So many times the paths that the last mark left, and some: then there is a mark.
+    const GROWTH: usize = 8;
+    const SOME: usize = 1 << 12;
+    /// To look takes time.
+    const EVERY: usize = 1 << 8;
+}
+
+/// Numbers for so many tensors, one after the other, that no tensor of the process has. The first of them.
+pub(crate) fn numbers(count: usize) -> TensorId {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    TensorId(NEXT.fetch_add(count as u64, Ordering::Relaxed))
+}
+
+fn number(id: burn_ir::TensorId) -> TensorId {
+    TensorId(id.value())
+}
+
+impl<B: BackendIr> Session<B> {
+    /// With a driver that has done nothing yet.
+    pub fn new(driver: Driver<BurnDevice<B>>, facts: Facts, window: Window, seed: u64) -> Self {
+        Self {
+            driver,
+            facts,
+            views: FxHashMap::default(),
+            ahead: (window.commands > 0).then(|| Ahead::new(window)),
+            waiting: VecDeque::new(),
+            first: numbers(0),
+            lost: FxHashMap::default(),
+            seed,
+            randoms: 0,
+            marks: Marks { by_user: false, paths: 0, unlooked: 0 },
+        }
+    }
+
+    /// A value from the host.
+    pub fn put(&mut self, tensor: TensorId, data: TensorData) {
+        // In the host's memory, a copy to evict it by would take as much as it gives.
+        let leaf = self.facts.on_host;
+        self.push(Command::Put { tensor, host: Arc::new(Host::new(data, leaf)), leaf });
+    }
+
+    /// A tensor that is not there.
+    pub fn lose(&mut self, tensor: TensorId, why: Error) {
+        self.lost.insert(tensor, why);
+    }
+
+    /// An operation.
+    pub fn run(&mut self, ir: OperationIr) {
+        match &ir {
+            OperationIr::Init(_) => return,
+            OperationIr::Drop(tensor) => return self.let_go(number(tensor.id)),
+            _ => {}
+        }
+        let ends = |tensor: &&TensorIr| tensor.status == TensorStatus::ReadWrite;
+        let ended: Vec<TensorId> =
+            ir.inputs().filter(ends).map(|tensor| number(tensor.id)).collect();
+        if let Some(why) = ir.inputs().find_map(|tensor| self.why_lost(number(tensor.id))) {
+            self.lost.extend(ir.outputs().map(|out| (number(out.id), why.clone())));
+        } else if let Some((input, view)) = self.look(&ir) {
+            self.apply_view(ir, input, view);
+        } else {
+            self.apply(ir);
+        }
+        ended.into_iter().for_each(|tensor| self.let_go(tensor));
+        self.bound_history();
+    }
+
+    /// The input that the operation only looks at, and how.
+    fn look(&self, ir: &OperationIr) -> Option<(TensorId, View)> {
+        let input = ir.inputs().next()?;
+        let tensor = number(input.id);
+        let seen = self.views.get(&tensor);
+        let contiguous;
+        let strides = match seen {
+            Some(view) => &view.strides,
+            None => {
+                contiguous = Strides::contiguous(&input.shape);
+                &contiguous
+            }
+        };
+        let strides = (self.facts.views)(ir, strides)?;
+        let view = match seen {
+            Some(view) => View { strides, ..view.clone() },
+            None => View { base: input.id, layout: layout_of(input), ops: Vec::new(), strides },
+        };
+        Some((tensor, view))
+    }
+
+    fn apply_view(&mut self, ir: OperationIr, input: TensorId, mut view: View) {
+        let Some(made) = ir.outputs().next().map(|out| number(out.id)) else { return };
+        let outputs = Outputs::view(0, view.layout);
+        view.ops.push(Arc::new(read_only(ir.clone())));
+        self.views.insert(made, view);
+        let op = BurnOp::new(ir, Vec::new(), Vec::new(), None);
+        self.push(Command::Apply(Apply::new(op, [input].as_slice(), outputs, made)));
+    }
+
+    fn apply(&mut self, ir: OperationIr) {
+        let inputs: Vec<TensorId> = ir.inputs().map(|tensor| number(tensor.id)).collect();
+        let (mut views, mut reads) = (Vec::<Arc<OperationIr>>::new(), Vec::new());
+        for tensor in ir.inputs() {
+            let Some(view) = self.views.get(&number(tensor.id)) else {
+                reads.push(tensor.id);
+                continue;
+            };
+            reads.push(view.base);
+            for op in &view.ops {
+                // Views of one view have the ops that make it in common.
+                if !views.iter().any(|other| made_by(other) == made_by(op)) {
+                    views.push(Arc::clone(op));
+                }
+            }
+        }
+        let seed = random(&ir).map(|_| {
+            self.randoms += 1;
+            seed_of(self.seed, self.randoms)
+        });
+        let layouts = Outputs::fresh(ir.outputs().map(layout_of));
+        let outputs: Vec<TensorId> = ir.outputs().map(|out| number(out.id)).collect();
+        let op = BurnOp::new(ir, views, reads, seed);
+        let first = outputs.first().copied().unwrap_or_default();
+        if outputs.iter().copied().eq(first.and_next(outputs.len())) {
+            return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));
+        }
+        // Numbers of outputs must be in a row. Where Burn's are not, it gets others, and those name them.
+        let row = numbers(outputs.len());
+        let made = row.and_next(outputs.len()).zip(outputs);
+        let looks: Vec<(TensorId, TensorId, Layout)> = made
+            .enumerate()
+            .map(|(i, (made, out))| {
+                (made, out, layouts.layout(i, |_| unreachable!("they are fresh")))
+            })
+            .collect();
+        self.push(Command::Apply(Apply::new(op.clone(), &*inputs, layouts, row)));
+        for (made, out, layout) in looks {
+            let outputs = Outputs::view(0, layout);
+            self.push(Command::Apply(Apply::new(op.clone(), [made].as_slice(), outputs, out)));
+            self.push(Command::Del(made));
+        }
+    }
+
+    /// Burn has no more use for a tensor.
+    fn let_go(&mut self, tensor: TensorId) {
+        if tensor >= self.first && self.lost.remove(&tensor).is_none() {
+            self.views.remove(&tensor);
+            self.push(Command::Del(tensor));
+        }
+    }
+
+    /// The value of a tensor.
+    pub fn read(&mut self, ir: &TensorIr) -> Result<TensorData, Error> {
+        let tensor = number(ir.id);
+        if let Some(why) = self.why_lost(tensor) {
+            return Err(why);
+        }
+        if self.ahead.is_some() {
+            self.driver.admit(&Command::Get(tensor));
+        }
+        self.catch_up();
+        let view = self.views.get(&tensor);
+        let reading = Reading {
+            views: view.map_or(&[], |view| &view.ops),
+            base: view.map_or(ir.id, |view| view.base),
+            ir,
+        };
+        let data = self.driver.visit(tensor, |device, place| device.read_view(&reading, place));
+        if ir.status == TensorStatus::ReadWrite {
+            self.let_go(tensor);
+        }
+        if !self.marks.by_user {
+            self.mark();
+        }
+        Ok(data?)
+    }
+
+    /// Waits until all is done. Fails with the first failure that nobody was told of.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.push(Command::Sync);
+        self.catch_up();
+        self.driver.engine_mut().take_failure().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// The end of a step, as the user says.
+    pub fn step(&mut self) {
+        self.marks.by_user = true;
+        self.mark();
+    }
+
+    /// Seeds what is random from now on.
+    pub fn seed(&mut self, seed: u64) {
+        (self.seed, self.randoms) = (seed, 0);
+    }
+
+    /// Asks or tells the engine something, after all commands so far.
+    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Engine<BurnDevice<B>>) -> T) -> T {
+        self.catch_up();
+        self.driver.record_wait();
+        question(self.driver.engine_mut())
+    }
+
+    /// Writes out the rest of the recording, if there is one.
+    pub fn finish_recording(&mut self) -> Result<(), Error> {
+        self.catch_up();
+        Ok(self.driver.finish_recording()?)
+    }
+
+    fn why_lost(&self, tensor: TensorId) -> Option<Error> {
+        if tensor < self.first {
+            return Some(Error::Dropped);
+        }
+        self.lost.get(&tensor).cloned()
+    }
+
+    fn mark(&mut self) {
+        self.push(Command::Step);
+        self.marks.paths = self.driver.engine().graph().counts().2;
+        self.marks.unlooked = 0;
+    }
+
+    /// Marks a step where history has grown too long without a mark.
+    fn bound_history(&mut self) {
+        self.marks.unlooked += 1;
+        if self.marks.unlooked < Marks::EVERY {
+            return;
+        }
+        self.marks.unlooked = 0;
+        let (_, _, paths) = self.driver.engine().graph().counts();
+        if paths > Marks::SOME + Marks::GROWTH * self.marks.paths {
+            self.mark();
+        }
+    }
+
+    fn push(&mut self, command: Do<B>) {
+        let Some(ahead) = &mut self.ahead else { return self.driver.execute(command) };
+        self.driver.admit(&command);
+        ahead.push(waiting(&command));
+        self.waiting.push_back(command);
+        while self.ahead.as_ref().is_some_and(Ahead::is_complete) && self.next() {}
+    }
+
+    /// Executes the next command that waits. False if there is none.
+    fn next(&mut self) -> bool {
+        let Some(command) = self.waiting.pop_front() else { return false };
+        if let Some(ahead) = &mut self.ahead {
+            ahead.pop(waiting(&command));
+        }
+        self.driver.execute(command);
+        true
+    }
+
+    fn catch_up(&mut self) {
+        while self.next() {}
+    }
+}
+
+fn waiting(command: &Command<BurnOp, Host>) -> Waiting {
+    Waiting::of(command, |host| host.layout().bytes())
+}
+
+/// The tensor that a view is.
+fn made_by(view: &OperationIr) -> Option<burn_ir::TensorId> {
+    view.outputs().next().map(|out| out.id)
+}

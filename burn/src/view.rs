@@ -1,0 +1,140 @@
+//! Which operations only look at what an input's storage holds. That depends on the backend: a view takes no bytes of the budget,
+//! and keeps the storage that it looks at.
+
+use burn_backend::{DType, Slice};
+use burn_ir::{
+    BaseOperationIr as Base, FloatOperationIr as Float, NumericOperationIr as Numeric, OperationIr,
+    ScalarIr,
+};
+
+/// How a tensor looks at its storage: shape and strides, in elements. Strides may be negative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Strides {
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+}
+
+/// What a backend makes of an operation whose first input lies like this: how the output lies in the same storage, or `None` if
+/// it has one of its own.
+pub(crate) type Rule = fn(&OperationIr, &Strides) -> Option<Strides>;
+
+/// A backend that nobody looked into: every output is counted as bytes of its own. Where the backend shares them after all, the
+/// budget counts more than there is; and a storage that is evicted while a view of it lives stays in memory until the view goes.
+pub(crate) const fn never(_: &OperationIr, _: &Strides) -> Option<Strides> {
+    None
+}
+
+/// Burn's Flex: whatever strides can say is a view, and what changes nothing returns its input.
+pub(crate) fn flex(ir: &OperationIr, input: &Strides) -> Option<Strides> {
+    let same = |is_same: bool| is_same.then(|| input.clone());
+    let is_one = |exponent: ScalarIr| match exponent {
+        ScalarIr::Float(value) => value == 1.0,
+        ScalarIr::Int(value) => value == 1,
+        ScalarIr::UInt(value) => value == 1,
+        ScalarIr::Bool(value) => value,
+    };
+    match ir {
+        OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
+            match op {
+                Base::Reshape(op) => input.reshape(&op.out.shape),
+                Base::SwapDims(op) => Some(input.swap(op.dim1, op.dim2)),
+                Base::Permute(op) => Some(input.permute(&op.axes)),
+                Base::Flip(op) => Some(input.flip(&op.axes)),
+                Base::Expand(op) => Some(input.expand(&op.out.shape)),
+                Base::Slice(op) => Some(input.slice(&op.ranges, &op.out.shape)),
+                Base::Unfold(op) => Some(input.unfold(op.dim, op.step, &op.out.shape)),
+                Base::Cast(op) => same(op.input.dtype == op.out.dtype),
+                Base::Cat(op) => same(op.tensors.len() == 1),
+                Base::RepeatDim(op) => same(op.times == 1),
+                _ => None,
+            }
+        }
+        OperationIr::NumericFloat(_, op) | OperationIr::NumericInt(_, op) => match op {
+            Numeric::PowiScalar(op) => same(is_one(op.rhs)),
+            Numeric::SumDims(op) => same(op.axes.is_empty()),
+            Numeric::Abs(op) => same(is_unsigned(op.input.dtype)),
+            _ => None,
+        },
+        OperationIr::Float(_, Float::PowfScalar(op)) => same(is_one(op.rhs)),
+        _ => None,
+    }
+}
+
+const fn is_unsigned(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64)
+}
+
+impl Strides {
+    /// Row by row.
+    pub fn contiguous(shape: &[usize]) -> Self {
+        let mut strides = vec![1; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * shape[axis] as isize;
+        }
+        Self { shape: shape.to_vec(), strides }
+    }
+
+    fn is_contiguous(&self) -> bool {
+        if self.shape.contains(&0) {
+            return true;
+        }
+        let expected = Self::contiguous(&self.shape).strides;
+        let axes = self.shape.iter().zip(self.strides.iter().zip(expected));
+        // As Flex has it: a stride that is not positive says no, even where there is one element.
+        axes.into_iter()
+            .all(|(&size, (&stride, expected))| stride > 0 && (size == 1 || stride == expected))
+    }
+
+    fn reshape(&self, shape: &[usize]) -> Option<Self> {
+        self.is_contiguous().then(|| Self::contiguous(shape))
+    }
+
+    fn swap(&self, a: usize, b: usize) -> Self {
+        let mut swapped = self.clone();
+        swapped.shape.swap(a, b);
+        swapped.strides.swap(a, b);
+        swapped
+    }
+
+    fn permute(&self, axes: &[usize]) -> Self {
+        Self {
+            shape: axes.iter().map(|&axis| self.shape[axis]).collect(),
+            strides: axes.iter().map(|&axis| self.strides[axis]).collect(),
+        }
+    }
+
+    fn flip(&self, axes: &[usize]) -> Self {
+        let mut flipped = self.clone();
+        for &axis in axes {
+            if self.shape[axis] > 1 {
+                flipped.strides[axis] = -flipped.strides[axis];
+            }
+        }
+        flipped
+    }
+
+    fn expand(&self, shape: &[usize]) -> Self {
+        let new = shape.len() - self.shape.len();
+        let stride = |axis: usize| match axis.checked_sub(new) {
+            Some(old) if self.shape[old] == shape[axis] => self.strides[old],
+            _ => 0,
+        };
+        Self { shape: shape.to_vec(), strides: (0..shape.len()).map(stride).collect() }
+    }
+
+    fn slice(&self, slices: &[Slice], shape: &[usize]) -> Self {
+        let mut strides = self.strides.clone();
+        for (stride, slice) in strides.iter_mut().zip(slices) {
+            *stride *= slice.step;
+        }
+        Self { shape: shape.to_vec(), strides }
+    }
+
+    /// Windows along an axis; what is in them is the last axis.
+    fn unfold(&self, axis: usize, step: usize, shape: &[usize]) -> Self {
+        let mut strides = self.strides.clone();
+        strides.push(strides[axis]);
+        strides[axis] *= step as isize;
+        Self { shape: shape.to_vec(), strides }
+    }
+}

@@ -1,0 +1,250 @@
+//! Small models, and training them to the bit.
+#![allow(dead_code)] // Each test takes what it needs.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+use burn::nn::transformer::{
+    TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
+};
+use burn::nn::{
+    BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Embedding, EmbeddingConfig, Gelu,
+    LayerNorm, LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d,
+};
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+/// A model that can be trained on made-up data.
+pub trait Net: Module {
+    fn new(device: &Device) -> Self;
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2>;
+}
+
+/// What training came to, to the bit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub losses: Vec<u32>,
+    /// A hash of all parameters.
+    pub params: u64,
+}
+
+/// Trains by Adam for so many steps. `end` is called after each.
+pub fn train<N: Net>(device: &Device, steps: u64, mut end: impl FnMut()) -> Outcome {
+    let mut model = N::new(device).map(&mut Fill(0));
+    let mut optim = AdamConfig::new().init();
+    let loss_of = CrossEntropyLossConfig::new().init(device);
+    let mut losses = Vec::new();
+    for step in 0..steps {
+        let logits = model.logits(step % 4, device);
+        let rows = logits.dims()[0] as i32;
+        let classes = (0..rows).map(|i| (i * 7 + step as i32 % 4) % 10).collect::<Vec<i32>>();
+        let classes =
+            Tensor::<1, Int>::from_data(TensorData::new(classes, [rows as usize]), device);
+        let loss = loss_of.forward(logits, classes);
+        let grads = GradientsParams::from_grads(loss.backward(), &model);
+        model = optim.step(1e-3, model, grads);
+        losses.push(loss.into_scalar::<f32>().to_bits());
+        end();
+    }
+    let mut bits = Bits(0xcbf2_9ce4_8422_2325);
+    model.visit(&mut bits);
+    Outcome { losses, params: bits.0 }
+}
+
+#[derive(Module, Debug)]
+pub struct Mlp {
+    layers: Vec<Linear>,
+    norms: Vec<LayerNorm>,
+    last: Linear,
+    gelu: Gelu,
+    dropout: Dropout,
+}
+
+impl Mlp {
+    fn with(device: &Device, dropout: f64) -> Self {
+        Self {
+            layers: (0..8).map(|_| LinearConfig::new(64, 64).init(device)).collect(),
+            norms: (0..8).map(|_| LayerNormConfig::new(64).init(device)).collect(),
+            last: LinearConfig::new(64, 10).init(device),
+            gelu: Gelu::new(),
+            dropout: DropoutConfig::new(dropout).init(),
+        }
+    }
+}
+
+impl Net for Mlp {
+    fn new(device: &Device) -> Self {
+        Self::with(device, 0.0)
+    }
+
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
+        let mut x = Tensor::from_data(
+            TensorData::new(numbers(1000 + batch, 256 * 64, 1.0), [256, 64]),
+            device,
+        );
+        for (layer, norm) in self.layers.iter().zip(&self.norms) {
+            x = self.dropout.forward(self.gelu.forward(norm.forward(layer.forward(x))));
+        }
+        self.last.forward(x)
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct MlpDropout {
+    mlp: Mlp,
+}
+
+impl Net for MlpDropout {
+    fn new(device: &Device) -> Self {
+        Self { mlp: Mlp::with(device, 0.2) }
+    }
+
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
+        self.mlp.logits(batch, device)
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Cnn {
+    convs: Vec<Conv2d>,
+    norms: Vec<BatchNorm>,
+    pool: MaxPool2d,
+    last: Linear,
+}
+
+impl Net for Cnn {
+    fn new(device: &Device) -> Self {
+        let conv = |from| {
+            Conv2dConfig::new([from, 8], [3, 3])
+                .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+                .init(device)
+        };
+        Self {
+            convs: [1, 8, 8, 8].map(conv).into(),
+            norms: (0..4).map(|_| BatchNormConfig::new(8).init(device)).collect(),
+            pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
+            last: LinearConfig::new(8 * 3 * 3, 10).init(device),
+        }
+    }
+
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
+        let data = TensorData::new(numbers(batch, 32 * 12 * 12, 1.0), [32, 1, 12, 12]);
+        let mut x = Tensor::<4>::from_data(data, device);
+        for (i, (conv, norm)) in self.convs.iter().zip(&self.norms).enumerate() {
+            x = burn::tensor::activation::relu(norm.forward(conv.forward(x)));
+            if i % 2 == 1 {
+                x = self.pool.forward(x);
+            }
+        }
+        self.last.forward(x.flatten(1, 3))
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Transformer {
+    embedding: Embedding,
+    encoder: TransformerEncoder,
+    last: Linear,
+}
+
+impl Transformer {
+    fn with(device: &Device, dropout: f64) -> Self {
+        Self {
+            embedding: EmbeddingConfig::new(50, 32).init(device),
+            encoder: TransformerEncoderConfig::new(32, 64, 4, 3).with_dropout(dropout).init(device),
+            last: LinearConfig::new(32, 10).init(device),
+        }
+    }
+}
+
+impl Net for Transformer {
+    fn new(device: &Device) -> Self {
+        Self::with(device, 0.0)
+    }
+
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
+        let words = numbers(batch, 8 * 24, 1.0);
+        let words: Vec<i32> = words.iter().map(|x| ((x + 1.0) * 24.9) as i32).collect();
+        let words = Tensor::<2, Int>::from_data(TensorData::new(words, [8, 24]), device);
+        let x = self.embedding.forward(words);
+        let x = self.encoder.forward(TransformerEncoderInput::new(x));
+        self.last.forward(x).flatten(0, 1)
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct TransformerDropout {
+    transformer: Transformer,
+}
+
+impl Net for TransformerDropout {
+    fn new(device: &Device) -> Self {
+        Self { transformer: Transformer::with(device, 0.1) }
+    }
+
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
+        self.transformer.logits(batch, device)
+    }
+}
+
+#[derive(Module, Debug)]
+pub struct Recurrent {
+    lstm: Lstm,
+    last: Linear,
+}
+
+impl Net for Recurrent {
+    fn new(device: &Device) -> Self {
+        Self {
+            lstm: LstmConfig::new(8, 16, true).init(device),
+            last: LinearConfig::new(16, 10).init(device),
+        }
+    }
+
+    fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
+        let data = TensorData::new(numbers(batch, 16 * 12 * 8, 1.0), [16, 12, 8]);
+        let (x, _) = self.lstm.forward(Tensor::from_data(data, device), None);
+        self.last.forward(x).flatten(0, 1)
+    }
+}
+
+/// Numbers that look random, from `-scale` to `scale`.
+pub fn numbers(seed: u64, count: usize, scale: f32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 24) as f32 * 2.0 * scale - scale
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The same parameters on each device.
+struct Fill(u64);
+
+impl ModuleMapper for Fill {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        self.0 += 1;
+        let (id, tensor, mapper) = param.consume();
+        let (dims, device) = (tensor.dims(), tensor.device());
+        let count: usize = dims.iter().product();
+        let values = match D {
+            1 => vec![(self.0 % 2) as f32; count],
+            _ => numbers(self.0, count, (3.0 / (count / dims[0]) as f32).sqrt()),
+        };
+        let tensor = Tensor::from_data(TensorData::new(values, dims), &device).require_grad();
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}
+
+struct Bits(u64);
+
+impl ModuleVisitor for Bits {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        for byte in param.val().into_data().as_bytes() {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}

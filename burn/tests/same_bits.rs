@@ -1,0 +1,66 @@
+//! Training under a budget gives the bits of plain Burn.
+
+mod common;
+
+use burn::tensor::Device;
+use burn_flex::Flex;
+use common::{
+    Cnn, Mlp, MlpDropout, Net, Outcome, Recurrent, Transformer, TransformerDropout, train,
+};
+use remat_burn::Guard;
+
+fn budgeted(bytes: u64) -> Guard {
+    remat_burn::budget(bytes).serve::<Flex>(Default::default()).unwrap()
+}
+
+/// What training comes to, how many bytes it takes without a limit, and how it goes with less.
+fn with_less<N: Net>(expected: Option<&Outcome>, steps: u64, percents: &[u64]) {
+    let guard = budgeted(1 << 40);
+    let free = train::<N>(&guard.autodiff(), steps, || guard.step().unwrap());
+    if let Some(expected) = expected {
+        assert_eq!(&free, expected, "without a limit");
+    }
+    let full = guard.stats().unwrap().peak_bytes;
+    drop(guard);
+    for percent in percents {
+        let guard = budgeted(full * percent / 100);
+        let outcome = train::<N>(&guard.autodiff(), steps, || guard.step().unwrap());
+        let stats = guard.stats().unwrap();
+        println!("{percent} % of {full}\n{}", guard.summary().unwrap());
+        assert_eq!(outcome, free, "under {percent} % of {full} bytes");
+        assert!(stats.peak_bytes <= stats.budget_bytes);
+        assert!(*percent == 100 || stats.recomputed_ops > 0, "{percent} % evicts nothing");
+    }
+}
+
+fn as_plain<N: Net>(steps: u64) {
+    let plain = train::<N>(&Device::flex().autodiff(), steps, || {});
+    with_less::<N>(Some(&plain), steps, &[100, 70, 50, 30]);
+}
+
+#[test]
+fn an_mlp() {
+    as_plain::<Mlp>(6);
+}
+
+#[test]
+fn a_cnn_with_batch_norm_and_max_pooling() {
+    as_plain::<Cnn>(4);
+}
+
+#[test]
+fn a_transformer() {
+    as_plain::<Transformer>(4);
+}
+
+#[test]
+fn an_lstm() {
+    as_plain::<Recurrent>(3);
+}
+
+/// Masks are drawn from the session's own numbers: they are the same under any budget, and evictable.
+#[test]
+fn with_dropout_the_bits_are_those_without_a_limit() {
+    with_less::<MlpDropout>(None, 5, &[100, 70, 50, 30]);
+    with_less::<TransformerDropout>(None, 4, &[100, 70, 50, 30]);
+}
