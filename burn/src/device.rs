@@ -57,9 +57,9 @@ pub(crate) struct BurnDevice<B: BackendIr> {
     interpreter: TensorInterpreter<B>,
     facts: Facts,
     bytes: u64,
-    /// What is there, so that tests can look at it.
+    /// What Flex really holds: of each place, where its buffer is, and how long.
     #[cfg(test)]
-    pub live: std::collections::BTreeMap<u64, (Shape, DType)>,
+    pub live: std::collections::BTreeMap<u64, (usize, usize)>,
 }
 
 /// A bit that no place has.
@@ -97,8 +97,57 @@ impl<B: BackendIr> BurnDevice<B> {
 
     fn with_views(&mut self, views: &[Arc<OperationIr>], names: &Names<'_>) {
         for view in views {
-            self.interpreter.register_op(names.apply((**view).clone()));
+            let ir = names.apply((**view).clone());
+            #[cfg(test)]
+            let looks =
+                ir.inputs().next().zip(ir.outputs().next()).map(|(a, b)| (a.clone(), b.clone()));
+            self.interpreter.register_op(ir);
+            #[cfg(test)]
+            if let Some((input, view)) = looks {
+                let at = [input, view]
+                    .map(|ir| self.buffer(ir.id.value(), ir.dtype).unwrap_or_default());
+                assert_eq!(at[0], at[1], "what is taken for a view has a buffer of its own");
+            }
         }
+    }
+
+    /// Where a buffer of Flex's is, and how long.
+    #[cfg(test)]
+    fn buffer(&mut self, number: u64, dtype: DType) -> Option<(usize, usize)> {
+        let flex = (self as &mut dyn Any).downcast_mut::<BurnDevice<burn_flex::Flex>>()?;
+        let id = TensorId::new(number);
+        let (shape, status) = (Shape::from(Vec::<usize>::new()), TensorStatus::ReadOnly);
+        let handle = flex.interpreter.get_tensor_handle(&TensorIr { id, shape, status, dtype });
+        match handle {
+            burn_ir::HandleKind::Float(tensor)
+            | burn_ir::HandleKind::Int(tensor)
+            | burn_ir::HandleKind::Bool(tensor) => {
+                Some((tensor.bytes().as_ptr() as usize, tensor.bytes().len()))
+            }
+            burn_ir::HandleKind::Quantized(_) => None,
+        }
+    }
+
+    #[cfg(test)]
+    fn note(&mut self, place: u64, dtype: DType) {
+        if let Some(buffer) = self.buffer(place, dtype) {
+            self.live.insert(place, buffer);
+        }
+    }
+
+    /// Panics unless the buffers of Flex are as many bytes as remat counts, and no two are one.
+    #[cfg(test)]
+    pub fn check(&self, used: u64) {
+        if self.name != "flex" {
+            return;
+        }
+        let held: usize = self.live.values().map(|(_, bytes)| bytes).sum();
+        assert_eq!(held as u64, used, "bytes that are there, and bytes that are counted");
+        let mut all: Vec<usize> =
+            self.live.values().filter(|(_, bytes)| *bytes > 0).map(|(at, _)| *at).collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|two| two[0] != two[1]), "a view was not taken for one");
+        assert!(used <= self.bytes);
     }
 
     /// Does something for which views are made. They go again, also if it panics.
@@ -167,7 +216,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
             device.interpreter.register_tensor_data_id(TensorId::new(to.storage), data);
         })?;
         #[cfg(test)]
-        self.live.insert(to.storage, (host.shape.clone(), host.dtype));
+        self.note(to.storage, host.dtype);
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
@@ -200,7 +249,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
         #[cfg(test)]
         if ran.is_ok() {
             for (out, place) in op.ir.outputs().zip(call.outputs) {
-                self.live.insert(place.storage, (out.shape.clone(), out.dtype));
+                self.note(place.storage, out.dtype);
             }
         }
         ran.map(|()| Took::Seconds(start.elapsed().as_secs_f64()))

@@ -12,8 +12,12 @@ mod name;
 mod op;
 mod random;
 mod router;
+#[cfg(test)]
+mod samples;
 mod server;
 mod session;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use builder::Builder;

@@ -207,3 +207,76 @@ fn from_end(tensor: &TensorIr, place: usize) -> f64 {
 fn area(kernel: [usize; 2]) -> f64 {
     kernel[0] as f64 * kernel[1] as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use std::collections::HashSet;
+
+    /// Running an op must leave its inputs for the next time. Burn's `mark_read_only` forgets some.
+    #[test]
+    fn every_operation_leaves_its_inputs_alone() {
+        let all = samples::all();
+        assert!(all.len() > 300, "{} operations: are they all there?", all.len());
+        for ir in all {
+            let given = serde_json::to_string(&ir).unwrap();
+            let statuses = given.matches("ReadWrite").count();
+            let tensors = ir.inputs().chain(ir.outputs()).count();
+            assert_eq!(statuses, tensors, "{given}");
+            let prepared = serde_json::to_string(&read_only(ir)).unwrap();
+            assert_eq!(prepared.matches("ReadOnly").count(), tensors, "{prepared}");
+            assert!(!prepared.contains("ReadWrite"), "{prepared}");
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_name_and_work() {
+        let mut names = HashSet::new();
+        for ir in samples::all() {
+            let op = BurnOp::new(ir, Vec::new(), Vec::new(), None);
+            let work = op.flops(&[], &[]);
+            assert!(work.is_finite() && work >= 0.0, "{op:?}");
+            assert!(!op.name().is_empty() && op.name() == op.name().to_lowercase());
+            assert_eq!(
+                op.rematerializable(),
+                !["custom", "all_reduce", "sync_collective"].contains(&op.name())
+            );
+            assert_eq!(op.infer(&[]).unwrap().len(), op.ir.outputs().count());
+            names.insert(op.name().to_owned());
+        }
+        assert!(names.len() > 190, "{} names", names.len());
+    }
+
+    #[test]
+    fn every_type_takes_the_bytes_that_burn_says() {
+        use burn_backend::BoolStore;
+        for dtype in [
+            DType::F64,
+            DType::F32,
+            DType::Flex32,
+            DType::F16,
+            DType::BF16,
+            DType::I64,
+            DType::I32,
+            DType::I16,
+            DType::I8,
+            DType::U64,
+            DType::U32,
+            DType::U16,
+            DType::U8,
+            DType::Bool(BoolStore::Native),
+            DType::Bool(BoolStore::U8),
+            DType::Bool(BoolStore::U32),
+        ] {
+            for shape in [&[][..], &[0], &[3, 5], &[1; 300]] {
+                let elements: usize = shape.iter().product();
+                assert_eq!(
+                    layout(shape, dtype).bytes(),
+                    (elements * dtype.size()) as u64,
+                    "{dtype:?}{shape:?}"
+                );
+            }
+        }
+    }
+}

@@ -127,6 +127,8 @@ impl<B: BackendIr> Session<B> {
         }
         ended.into_iter().for_each(|tensor| self.let_go(tensor));
         self.bound_history();
+        #[cfg(test)]
+        self.driver.engine().device().check(self.driver.engine().used_bytes());
     }
 
     /// The input that the operation only looks at, and how.

@@ -33,34 +33,34 @@ fn with_less<N: Net>(expected: Option<&Outcome>, steps: u64, percents: &[u64]) {
     }
 }
 
-fn as_plain<N: Net>(steps: u64) {
+fn as_plain<N: Net>(steps: u64, percents: &[u64]) {
     let plain = train::<N>(&Device::flex().autodiff(), steps, || {});
-    with_less::<N>(Some(&plain), steps, &[100, 70, 50, 30]);
+    with_less::<N>(Some(&plain), steps, percents);
 }
 
 #[test]
 fn an_mlp() {
-    as_plain::<Mlp>(6);
+    as_plain::<Mlp>(3, &[100, 70, 50, 30]);
 }
 
 #[test]
 fn a_cnn_with_batch_norm_and_max_pooling() {
-    as_plain::<Cnn>(4);
+    as_plain::<Cnn>(3, &[100, 70, 50, 30]);
 }
 
 #[test]
 fn a_transformer() {
-    as_plain::<Transformer>(4);
+    as_plain::<Transformer>(3, &[100, 70, 50, 30]);
 }
 
 #[test]
 fn an_lstm() {
-    as_plain::<Recurrent>(3);
+    as_plain::<Recurrent>(3, &[100, 70]);
 }
 
 /// Masks are drawn from the session's own numbers: they are the same under any budget, and evictable.
 #[test]
 fn with_dropout_the_bits_are_those_without_a_limit() {
-    with_less::<MlpDropout>(None, 5, &[100, 70, 50, 30]);
-    with_less::<TransformerDropout>(None, 4, &[100, 70, 50, 30]);
+    with_less::<MlpDropout>(None, 3, &[100, 70, 50, 30]);
+    with_less::<TransformerDropout>(None, 3, &[100, 70, 50, 30]);
 }

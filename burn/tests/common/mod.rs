@@ -64,9 +64,9 @@ pub struct Mlp {
 impl Mlp {
     fn with(device: &Device, dropout: f64) -> Self {
         Self {
-            layers: (0..8).map(|_| LinearConfig::new(64, 64).init(device)).collect(),
-            norms: (0..8).map(|_| LayerNormConfig::new(64).init(device)).collect(),
-            last: LinearConfig::new(64, 10).init(device),
+            layers: (0..12).map(|_| LinearConfig::new(32, 32).init(device)).collect(),
+            norms: (0..12).map(|_| LayerNormConfig::new(32).init(device)).collect(),
+            last: LinearConfig::new(32, 10).init(device),
             gelu: Gelu::new(),
             dropout: DropoutConfig::new(dropout).init(),
         }
@@ -80,7 +80,7 @@ impl Net for Mlp {
 
     fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
         let mut x = Tensor::from_data(
-            TensorData::new(numbers(1000 + batch, 256 * 64, 1.0), [256, 64]),
+            TensorData::new(numbers(1000 + batch, 512 * 32, 1.0), [512, 32]),
             device,
         );
         for (layer, norm) in self.layers.iter().zip(&self.norms) {
@@ -121,8 +121,8 @@ impl Net for Cnn {
                 .init(device)
         };
         Self {
-            convs: [1, 8, 8, 8].map(conv).into(),
-            norms: (0..4).map(|_| BatchNormConfig::new(8).init(device)).collect(),
+            convs: [1, 8, 8, 8, 8, 8, 8, 8].map(conv).into(),
+            norms: (0..8).map(|_| BatchNormConfig::new(8).init(device)).collect(),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             last: LinearConfig::new(8 * 3 * 3, 10).init(device),
         }
@@ -133,7 +133,7 @@ impl Net for Cnn {
         let mut x = Tensor::<4>::from_data(data, device);
         for (i, (conv, norm)) in self.convs.iter().zip(&self.norms).enumerate() {
             x = burn::tensor::activation::relu(norm.forward(conv.forward(x)));
-            if i % 2 == 1 {
+            if i % 4 == 3 {
                 x = self.pool.forward(x);
             }
         }
@@ -152,7 +152,7 @@ impl Transformer {
     fn with(device: &Device, dropout: f64) -> Self {
         Self {
             embedding: EmbeddingConfig::new(50, 32).init(device),
-            encoder: TransformerEncoderConfig::new(32, 64, 4, 3).with_dropout(dropout).init(device),
+            encoder: TransformerEncoderConfig::new(32, 64, 4, 6).with_dropout(dropout).init(device),
             last: LinearConfig::new(32, 10).init(device),
         }
     }
