@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::server::Served;
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorCreationOptions};
 use burn_ir::BackendIr;
 use remat::evict::Evictor;
 use remat::{ByteSize, PolicyChoice, Stats};
@@ -147,6 +147,13 @@ impl Deref for Guard {
 impl From<&Guard> for Device {
     fn from(guard: &Guard) -> Self {
         guard.device()
+    }
+}
+
+/// So that it is where Burn asks for a device to make a tensor on.
+impl From<&Guard> for TensorCreationOptions {
+    fn from(guard: &Guard) -> Self {
+        (&guard.device).into()
     }
 }
 

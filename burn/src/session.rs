@@ -51,22 +51,19 @@ struct View {
 }
 
 /// Who says where steps of training end. History is cut there; without any marks it would grow for ever.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Marks {
     /// The user marks steps.
     by_user: bool,
-    /// As many paths as there were after the last mark.
-    paths: usize,
-    /// Operations since somebody looked how many there are.
-    unlooked: usize,
+    /// Operations since the last mark.
+    operations: usize,
 }
 
 impl Marks {
-    /// So many times the paths that the last mark left, and some: then there is a mark.
-    const GROWTH: usize = 8;
-    const SOME: usize = 1 << 12;
-    /// To look takes time.
-    const EVERY: usize = 1 << 8;
+    /// After so many operations, or so many for each tensor that is there, there is a mark even if nobody asked for one: far more
+    /// than a step has, since what a step needs is history up to the mark before the last.
+    const OPERATIONS: usize = 1 << 12;
+    const PER_TENSOR: usize = 8;
 }
 
 /// Numbers for so many tensors, one after the other, that no tensor of the process has. The first of them.
@@ -92,7 +89,7 @@ impl<B: BackendIr> Session<B> {
             lost: FxHashMap::default(),
             seed,
             randoms: 0,
-            marks: Marks { by_user: false, paths: 0, unlooked: 0 },
+            marks: Marks::default(),
         }
     }
 
@@ -279,20 +276,17 @@ impl<B: BackendIr> Session<B> {
 
     fn mark(&mut self) {
         self.push(Command::Step);
-        self.marks.paths = self.driver.engine().graph().counts().2;
-        self.marks.unlooked = 0;
+        self.marks.operations = 0;
     }
 
-    /// Marks a step where history has grown too long without a mark.
+    /// Marks a step where there was no mark for long.
     fn bound_history(&mut self) {
-        self.marks.unlooked += 1;
-        if self.marks.unlooked < Marks::EVERY {
-            return;
-        }
-        self.marks.unlooked = 0;
-        let (_, _, paths) = self.driver.engine().graph().counts();
-        if paths > Marks::SOME + Marks::GROWTH * self.marks.paths {
-            self.mark();
+        self.marks.operations += 1;
+        if self.marks.operations >= Marks::OPERATIONS {
+            let (tensors, ..) = self.driver.engine().graph().counts();
+            if self.marks.operations >= Marks::PER_TENSOR * tensors {
+                self.mark();
+            }
         }
     }
 

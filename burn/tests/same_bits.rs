@@ -23,7 +23,10 @@ fn with_less<N: Net>(expected: Option<&Outcome>, steps: u64, percents: &[u64]) {
     let full = guard.stats().unwrap().peak_bytes;
     drop(guard);
     for percent in percents {
-        let guard = budgeted(full * percent / 100);
+        let guard = remat_burn::budget(full * percent / 100)
+            .recompute_limit(2.0)
+            .serve::<Flex>(Default::default())
+            .unwrap();
         let outcome = train::<N>(&guard.autodiff(), steps, || guard.step().unwrap());
         let stats = guard.stats().unwrap();
         println!("{percent} % of {full}\n{}", guard.summary().unwrap());

@@ -64,9 +64,9 @@ pub struct Mlp {
 impl Mlp {
     fn with(device: &Device, dropout: f64) -> Self {
         Self {
-            layers: (0..12).map(|_| LinearConfig::new(32, 32).init(device)).collect(),
-            norms: (0..12).map(|_| LayerNormConfig::new(32).init(device)).collect(),
-            last: LinearConfig::new(32, 10).init(device),
+            layers: (0..12).map(|_| LinearConfig::new(128, 128).init(device)).collect(),
+            norms: (0..12).map(|_| LayerNormConfig::new(128).init(device)).collect(),
+            last: LinearConfig::new(128, 10).init(device),
             gelu: Gelu::new(),
             dropout: DropoutConfig::new(dropout).init(),
         }
@@ -80,7 +80,7 @@ impl Net for Mlp {
 
     fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
         let mut x = Tensor::from_data(
-            TensorData::new(numbers(1000 + batch, 512 * 32, 1.0), [512, 32]),
+            TensorData::new(numbers(1000 + batch, 2048 * 128, 1.0), [2048, 128]),
             device,
         );
         for (layer, norm) in self.layers.iter().zip(&self.norms) {
@@ -164,9 +164,9 @@ impl Net for Transformer {
     }
 
     fn logits(&self, batch: u64, device: &Device) -> Tensor<2> {
-        let words = numbers(batch, 8 * 24, 1.0);
+        let words = numbers(batch, 32 * 24, 1.0);
         let words: Vec<i32> = words.iter().map(|x| ((x + 1.0) * 24.9) as i32).collect();
-        let words = Tensor::<2, Int>::from_data(TensorData::new(words, [8, 24]), device);
+        let words = Tensor::<2, Int>::from_data(TensorData::new(words, [32, 24]), device);
         let x = self.embedding.forward(words);
         let x = self.encoder.forward(TransformerEncoderInput::new(x));
         self.last.forward(x).flatten(0, 1)

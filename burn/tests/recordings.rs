@@ -1,0 +1,119 @@
+//! A recording of a Burn run replays in remat's lab with the run's very evictions.
+
+mod common;
+
+use burn_flex::Flex;
+use common::{Cnn, MlpDropout, Net, Transformer, train};
+use remat_burn::remat::event::Event;
+use remat_burn::remat::evict::{Evictor, Victim, View, Want};
+use remat_burn::remat::lab::{Replay, Trace};
+use remat_burn::remat::trace::JsonLines;
+use remat_burn::remat::{Listener, PolicyKind, RecomputeLimit, Settings};
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+/// What went and came back, in order: bytes, and whether it went.
+#[derive(Clone, Debug, Default)]
+struct Heard(Arc<Mutex<Vec<(u64, bool)>>>);
+
+impl Heard {
+    fn hear(&self, event: &Event) {
+        match *event {
+            Event::DidEvict { bytes, .. } => self.0.lock().unwrap().push((bytes, true)),
+            Event::DidRegenerate { bytes, .. } => self.0.lock().unwrap().push((bytes, false)),
+            _ => {}
+        }
+    }
+}
+
+impl Listener for Heard {
+    fn on(&mut self, event: &Event, _: View<'_>) {
+        self.hear(event);
+    }
+}
+
+/// An evictor that passes on what it hears.
+#[derive(Debug)]
+struct Overheard(Box<dyn Evictor>, Heard);
+
+impl Evictor for Overheard {
+    fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+        self.0.next(want, view)
+    }
+
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        self.1.hear(event);
+        self.0.on(event, view);
+    }
+
+    fn score_evaluations(&self) -> u64 {
+        self.0.score_evaluations()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
+    let what = std::any::type_name::<N>();
+    let full = {
+        let device = remat_burn::budget("1GiB").serve::<Flex>(Default::default()).unwrap();
+        train::<N>(&device.autodiff(), 2, || device.step().unwrap());
+        device.stats().unwrap().peak_bytes
+    };
+    let (file, heard) = (Shared::default(), Heard::default());
+    let device = remat_burn::budget(full * percent / 100)
+        .policy(policy)
+        .look_ahead(look_ahead)
+        .record(JsonLines::to(file.clone()))
+        .listen(heard.clone())
+        .serve::<Flex>(Default::default())
+        .unwrap();
+    train::<N>(&device.autodiff(), 2, || device.step().unwrap());
+    let ran = device.stats().unwrap();
+    println!("{what} {percent} %\n{}", device.summary().unwrap());
+    device.finish_recording().unwrap();
+    let bytes = file.0.lock().unwrap().clone();
+    let trace = Trace::read(&bytes[..], "burn.jsonl").unwrap();
+    let mut replay = Replay::new(policy, ran.budget_bytes);
+    replay.settings = Settings::default();
+    replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(100.0));
+    replay.window = trace.window();
+    let again = Heard::default();
+    let evictor = Overheard(policy.build(0), again.clone());
+    let outcome = replay.run_by(trace.program(), Box::new(evictor)).unwrap();
+    assert!(outcome.slowdown().is_some(), "{what}: {:?}", outcome.status);
+    assert!(ran.evictions > 0, "{what} under {percent} % evicts nothing");
+    let stats = outcome.stats;
+    assert_eq!(
+        (
+            stats.evictions,
+            stats.recomputed_ops,
+            stats.recompute_cost,
+            stats.base_cost,
+            stats.peak_bytes
+        ),
+        (ran.evictions, ran.recomputed_ops, ran.recompute_cost, ran.base_cost, ran.peak_bytes),
+        "{what} by {policy} under {percent} %, {look_ahead} ahead"
+    );
+    assert_eq!(*again.0.lock().unwrap(), *heard.0.lock().unwrap());
+}
+
+#[test]
+fn a_recording_replays_with_the_runs_very_evictions() {
+    replays::<MlpDropout>(PolicyKind::DtrEq, 50, 0);
+    replays::<MlpDropout>(PolicyKind::Lru, 60, 0);
+    replays::<Transformer>(PolicyKind::Dtr, 60, 0);
+    replays::<Cnn>(PolicyKind::DtrEq, 40, 0);
+    replays::<Cnn>(PolicyKind::DtrEq, 50, 16);
+}
