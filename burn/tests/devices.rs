@@ -36,7 +36,10 @@ fn what_does_not_fit_is_explained() {
         "{error}"
     );
     // Only what did not fit is lost.
-    assert_eq!(x.clone().try_into_data().unwrap().try_to_vec::<f32>().unwrap(), vec![1.0; 8 * 1024]);
+    assert_eq!(
+        x.clone().try_into_data().unwrap().try_to_vec::<f32>().unwrap(),
+        vec![1.0; 8 * 1024]
+    );
     // Without a read, the end of the step tells of it.
     let lost = x.repeat_dim(0, 8);
     let error = device.step().unwrap_err();
