@@ -80,6 +80,7 @@ fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
     let device = remat_burn::budget(full * percent / 100)
         .policy(policy)
         .look_ahead(look_ahead)
+        .recompute_limit(3.0)
         .record(JsonLines::to(file.clone()))
         .listen(heard.clone())
         .serve::<Flex>(Default::default())
@@ -124,7 +125,7 @@ fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
 #[test]
 fn a_recording_replays_with_the_runs_very_evictions() {
     replays::<MlpDropout>(PolicyKind::DtrEq, 50, 0);
-    replays::<MlpDropout>(PolicyKind::Lru, 60, 0);
+    replays::<MlpDropout>(PolicyKind::Lru, 90, 0);
     replays::<Transformer>(PolicyKind::Dtr, 60, 0);
     replays::<Cnn>(PolicyKind::DtrEq, 40, 0);
     replays::<Cnn>(PolicyKind::DtrEq, 50, 16);
