@@ -21,7 +21,7 @@ fn ones(device: &Device, rows: usize) -> Tensor<2> {
 fn burns_tensors_work_as_on_any_device() {
     let device = budgeted("1MiB");
     let x = Tensor::<2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
-    let y = x.clone().matmul(x.transpose()).slice([0..1]).flatten::<1>(0, 1) + 1.0;
+    let y = x.clone().matmul(x.transpose()).slice([0..1, 0..2]).flatten::<1>(0, 1) + 1.0;
     assert_eq!(y.into_data(), TensorData::from([6.0f32, 12.0]));
     assert_eq!(Device::from(&device), device.device());
 }
