@@ -222,7 +222,7 @@ pub fn numbers(seed: u64, count: usize, scale: f32) -> Vec<f32> {
 }
 
 /// The same parameters on each device.
-struct Fill(u64);
+pub struct Fill(pub u64);
 
 impl ModuleMapper for Fill {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -239,7 +239,7 @@ impl ModuleMapper for Fill {
     }
 }
 
-struct Bits(u64);
+pub struct Bits(pub u64);
 
 impl ModuleVisitor for Bits {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {

@@ -1,0 +1,55 @@
+//! What the process really allocates.
+#![allow(unsafe_code)] // An allocator is.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn count(bytes: usize) {
+    PEAK.fetch_max(NOW.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: the system's allocator does the work; this only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promise is the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promise is the system's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the pointer is from the system, and the layout its own.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes allocated from some moment on.
+pub struct Since(usize);
+
+impl Since {
+    /// From now on.
+    pub fn now() -> Self {
+        let now = NOW.load(Relaxed);
+        PEAK.store(now, Relaxed);
+        Self(now)
+    }
+
+    /// More bytes than at that moment, at most.
+    pub fn peak(&self) -> u64 {
+        PEAK.load(Relaxed).saturating_sub(self.0) as u64
+    }
+}

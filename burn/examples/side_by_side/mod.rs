@@ -1,0 +1,196 @@
+//! Training by plain Burn, and under a budget beside it.
+
+#![allow(dead_code)] // Each example takes what it needs.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::{Device, Tensor};
+use burn_flex::Flex;
+use remat_burn::remat::trace::JsonLines;
+use remat_burn::remat::{ByteSize, Stats};
+use remat_burn::{Builder, Guard};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Instant;
+
+pub type Failure = Box<dyn std::error::Error>;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Memory for all tensors, such as 8MiB, or a share of what it takes without a budget, such as 40%
+    #[arg(long, default_value = "50%", value_name = "SIZE")]
+    pub budget: Budget,
+    /// Combine with Burn's gradient checkpointing
+    #[arg(long)]
+    pub checkpointing: bool,
+    /// Record the run under the budget for remat's lab, in a file such as run.jsonl or run.jsonl.gz
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Budget {
+    Bytes(u64),
+    Percent(u64),
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            let ByteSize(bytes) =
+                text.parse().map_err(|error: <ByteSize as FromStr>::Err| error.to_string())?;
+            return Ok(Self::Bytes(bytes));
+        };
+        match percent.trim().parse() {
+            Ok(percent @ 1..=100) => Ok(Self::Percent(percent)),
+            _ => Err("a share is a whole number from 1% to 100%".to_owned()),
+        }
+    }
+}
+
+impl Options {
+    /// The device, under the budget. `without` says what it takes without one.
+    pub fn serve(
+        &self,
+        without: impl FnOnce(&Guard) -> Result<(), Failure>,
+    ) -> Result<Guard, Failure> {
+        let bytes = match self.budget {
+            Budget::Bytes(bytes) => bytes,
+            Budget::Percent(percent) => {
+                let guard = unlimited()?;
+                without(&guard)?;
+                let Stats { peak_bytes: full, .. } = guard.stats()?;
+                let budget = full * percent / 100;
+                println!("budget         {}, {percent} % of {}", ByteSize(budget), ByteSize(full));
+                budget
+            }
+        };
+        let mut builder: Builder = remat_burn::budget(bytes);
+        if let Some(path) = &self.record {
+            builder = builder.record(JsonLines::create(path)?);
+        }
+        Ok(builder.serve::<Flex>(Default::default())?)
+    }
+
+    /// The device as it is trained on.
+    pub fn autodiff(&self, device: Device) -> Device {
+        let device = device.autodiff();
+        if self.checkpointing { device.gradient_checkpointing() } else { device }
+    }
+}
+
+/// A device with more memory than there is.
+fn unlimited() -> Result<Guard, Failure> {
+    Ok(remat_burn::budget("1TiB").serve::<Flex>(Default::default())?)
+}
+
+/// Something to learn.
+pub trait Task {
+    type Model: Module;
+    /// Number of steps.
+    fn steps(&self) -> usize;
+    /// Whether the model draws random numbers as it learns. Ours are others than plain Burn's.
+    fn is_random(&self) -> bool;
+    /// A model to begin with.
+    fn model(&self, device: &Device) -> Self::Model;
+    /// The loss of a step.
+    fn loss(&self, model: &Self::Model, step: usize, device: &Device) -> Tensor<1>;
+    /// What it has learned, in a line.
+    fn learned(&self, model: Self::Model, device: &Device) -> Result<String, Failure>;
+}
+
+/// Trains by plain Burn and under a budget, and compares.
+pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
+    let flex = Device::flex();
+    flex.seed(1);
+    let flex = options.autodiff(flex);
+    // All begin with the same parameters.
+    let model = task.model(&flex);
+    let (model_size, steps) = (model.num_params(), task.steps());
+    println!("model          {model_size} parameters, {steps} steps");
+    let plain = train(task, &model, steps, &flex, || Ok(()))?;
+    println!("plain Burn     {}", plain.losses());
+
+    // What it takes without a budget is known after two steps.
+    let guard = options.serve(|guard| {
+        let device = options.autodiff(guard.device());
+        train(task, &model, 2, &device, || Ok(guard.step()?)).map(|_| ())
+    })?;
+    let device = options.autodiff(guard.device());
+    let ours = train(task, &model, steps, &device, || Ok(guard.step()?))?;
+    println!("under a budget {}", ours.losses());
+    guard.finish_recording()?;
+    println!("{}", guard.summary()?);
+
+    let (other, whose) = if task.is_random() {
+        let guard = unlimited()?;
+        let device = options.autodiff(guard.device());
+        (train(task, &model, steps, &device, || Ok(guard.step()?))?, "without a limit")
+    } else {
+        (plain, "plain Burn")
+    };
+    if ours.parameters != other.parameters {
+        return Err(format!("the parameters are not those of {whose}").into());
+    }
+    println!("parameters     the same bits as by {whose}");
+    println!("learned        {}", task.learned(ours.model, &device)?);
+    Ok(())
+}
+
+struct Trained<M> {
+    model: M,
+    /// All bytes of them.
+    parameters: Vec<u8>,
+    first: f32,
+    last: f32,
+    seconds: f64,
+}
+
+impl<M> Trained<M> {
+    fn losses(&self) -> String {
+        format!("loss {:.4}, then {:.4}, in {:.1} s", self.first, self.last, self.seconds)
+    }
+}
+
+/// Trains as one does with Burn. `end` is called at the end of each step.
+fn train<T: Task>(
+    task: &T,
+    model: &T::Model,
+    steps: usize,
+    device: &Device,
+    end: impl Fn() -> Result<(), Failure>,
+) -> Result<Trained<T::Model>, Failure> {
+    let start = Instant::now();
+    let mut model = model.clone().fork(device);
+    let mut adam = AdamConfig::new().init();
+    let (mut first, mut last) = (0.0, 0.0);
+    for step in 0..steps {
+        let loss = task.loss(&model, step, device);
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = adam.step(1e-3, model, gradients);
+        end()?;
+        last = loss.try_into_scalar()?;
+        if step == 0 {
+            first = last;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Trained { parameters: bytes_of(&model), model, first, last, seconds })
+}
+
+/// All bytes of its parameters.
+pub fn bytes_of(model: &impl Module) -> Vec<u8> {
+    let mut bytes = Bytes(Vec::new());
+    model.visit(&mut bytes);
+    bytes.0
+}
+
+struct Bytes(Vec<u8>);
+
+impl ModuleVisitor for Bytes {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.extend_from_slice(param.val().into_data().as_bytes());
+    }
+}
