@@ -27,8 +27,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 /// Steps of a run: the first takes what only the first does.
-const STEPS: u64 = 4;
-const ROUNDS: usize = 3;
+const STEPS: u64 = 3;
+const ROUNDS: usize = 2;
 
 /// What a run came to.
 struct Ran {
@@ -41,7 +41,7 @@ struct Ran {
     stats: Option<Stats>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     Plain,
     /// Burn's own server.
@@ -215,6 +215,19 @@ fn mib(bytes: u64) -> String {
 }
 
 fn run<N: Net>(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<Ran, String> {
+    let start = Instant::now();
+    let ran = run_once::<N>(how, checkpointing, served, full);
+    let name = std::any::type_name::<N>().rsplit("::").next().unwrap_or_default();
+    eprintln!("{name}, {how:?}, checkpointing {checkpointing}: {:.1?}", start.elapsed());
+    ran
+}
+
+fn run_once<N: Net>(
+    how: How,
+    checkpointing: bool,
+    served: &Device,
+    full: u64,
+) -> Result<Ran, String> {
     // What was dropped last is let go by other threads.
     std::thread::sleep(Duration::from_millis(100));
     let since = Since::now();

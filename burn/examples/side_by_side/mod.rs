@@ -103,23 +103,19 @@ pub trait Task {
 
 /// Trains by plain Burn and under a budget, and compares.
 pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
-    let flex = Device::flex();
-    flex.seed(1);
-    let flex = options.autodiff(flex);
-    // All begin with the same parameters.
-    let model = task.model(&flex);
-    let (model_size, steps) = (model.num_params(), task.steps());
-    println!("model          {model_size} parameters, {steps} steps");
-    let plain = train(task, &model, steps, &flex, || Ok(()))?;
+    let flex = options.autodiff(Device::flex());
+    let steps = task.steps();
+    println!("model          {} parameters, {steps} steps", task.model(&flex).num_params());
+    let plain = train(task, steps, &flex, || Ok(()))?;
     println!("plain Burn     {}", plain.losses());
 
     // What it takes without a budget is known after two steps.
     let guard = options.serve(|guard| {
         let device = options.autodiff(guard.device());
-        train(task, &model, 2, &device, || Ok(guard.step()?)).map(|_| ())
+        train(task, 2, &device, || Ok(guard.step()?)).map(|_| ())
     })?;
     let device = options.autodiff(guard.device());
-    let ours = train(task, &model, steps, &device, || Ok(guard.step()?))?;
+    let ours = train(task, steps, &device, || Ok(guard.step()?))?;
     println!("under a budget {}", ours.losses());
     guard.finish_recording()?;
     println!("{}", guard.summary()?);
@@ -127,7 +123,7 @@ pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
     let (other, whose) = if task.is_random() {
         let guard = unlimited()?;
         let device = options.autodiff(guard.device());
-        (train(task, &model, steps, &device, || Ok(guard.step()?))?, "without a limit")
+        (train(task, steps, &device, || Ok(guard.step()?))?, "without a limit")
     } else {
         (plain, "plain Burn")
     };
@@ -157,13 +153,17 @@ impl<M> Trained<M> {
 /// Trains as one does with Burn. `end` is called at the end of each step.
 fn train<T: Task>(
     task: &T,
-    model: &T::Model,
     steps: usize,
     device: &Device,
     end: impl Fn() -> Result<(), Failure>,
 ) -> Result<Trained<T::Model>, Failure> {
     let start = Instant::now();
-    let mut model = model.clone().fork(device);
+    // All begin with the same parameters. Not with clones of one model: those share the running means of batch norm.
+    let flex = Device::flex();
+    flex.seed(1);
+    let model = task.model(&flex.with_autodiff_context_from(device));
+    let _drawn = bytes_of(&model);
+    let mut model = model.fork(device);
     let mut adam = AdamConfig::new().init();
     let (mut first, mut last) = (0.0, 0.0);
     for step in 0..steps {
