@@ -9,6 +9,8 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
+pub(crate) mod cases;
+
 type Error = serde::de::value::Error;
 
 /// All of them, each tensor with a number of its own, given away.

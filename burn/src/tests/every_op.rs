@@ -1,0 +1,300 @@
+//! Every operation of Burn's IR gives the bits that Flex gives: with plenty of memory, after its inputs were evicted, and after
+//! what it made was.
+
+use crate::backend::Facts;
+use crate::device::BurnDevice;
+use crate::random::{alone, seed_of};
+use crate::samples;
+use crate::samples::cases::{self, Case, Lie, SHAPES, Spec};
+use crate::session::Session;
+use burn_backend::{DType, TensorData};
+use burn_flex::{Flex, FlexDevice};
+use burn_ir::{
+    BaseOperationIr as Base, MaskFillOpIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus,
+};
+use burn_router::TensorInterpreter;
+use remat::evict::Evictor;
+use remat::program::{Driver, Window};
+use remat::{CostModelChoice, CostModelKind, Engine, PolicyChoice, PolicyKind, Settings};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const SEED: u64 = 7;
+
+/// Flex, or the way to it, has none of these, or not for all types and settings, and panics. Ours is an error.
+const REFUSED: [&str; 17] = [
+    "BaseBool Cast",
+    "BaseBool GatherNd",
+    "BaseBool Scatter",
+    "BaseBool ScatterNd",
+    "BaseBool SelectAssign",
+    "BaseInt Cast",
+    "Custom",
+    "Distributed AllReduce",
+    "Float Dequantize",
+    "Float Quantize",
+    "Int Matmul",
+    "Module CtcLossBackward",
+    "Module Interpolate",
+    "Module InterpolateBackward",
+    "NumericFloat Powi",
+    "NumericInt IntRandom",
+    "NumericInt Mean",
+];
+
+/// Flex keeps more than shape and type say: indices are of another type, or the gradient is a part of a larger buffer.
+const LARGER: [&str; 7] = [
+    "NumericInt ArgMax",
+    "NumericInt ArgMin",
+    "NumericInt ArgTopK",
+    "Module Conv2dXBackward",
+    "Module ConvTranspose1dWeightBackward",
+    "Module ConvTranspose2dWeightBackward",
+    "Module ConvTranspose3dWeightBackward",
+];
+
+/// Where Flex panics and ours has an answer: numbers are drawn by us, and these make nothing, or nothing of empty views.
+const ONLY_OURS: [&str; 8] = [
+    "NumericFloat IntRandom",
+    "Distributed SyncCollective",
+    "BaseFloat MaskFill",
+    "BaseFloat MaskWhere",
+    "BaseInt MaskFill",
+    "BaseInt MaskWhere",
+    "BaseBool MaskFill",
+    "BaseBool MaskWhere",
+];
+
+/// A session on Flex, without a server.
+pub(super) fn session(budget: u64) -> Session<Flex> {
+    let facts = Facts::of::<Flex>(&FlexDevice);
+    let device = BurnDevice::<Flex>::new(FlexDevice, facts, budget);
+    let evictor: Box<dyn Evictor> = PolicyChoice::from(PolicyKind::default()).evictor(0, false);
+    let cost_model = CostModelChoice::from(CostModelKind::default()).build();
+    let engine = Engine::new(device, Settings::default(), evictor, cost_model).unwrap();
+    Session::new(Driver::new(engine), facts, Window::default(), SEED)
+}
+
+/// What it makes, as the type's name, shape and bytes; or what the panic said.
+type Outcome = Result<Vec<TensorData>, String>;
+
+fn outputs(case: &Case) -> Vec<TensorIr> {
+    // These two make nothing.
+    if matches!(case.ir, OperationIr::Init(_) | OperationIr::Drop(_)) {
+        return Vec::new();
+    }
+    let read = |out: &TensorIr| TensorIr { status: TensorStatus::ReadOnly, ..out.clone() };
+    case.ir.outputs().map(read).collect()
+}
+
+/// As Burn runs it. Inputs are given away, so that they may be written to.
+fn bare(case: &Case) -> Outcome {
+    struct GiveAway;
+    impl burn_ir::IrVisitorMut for GiveAway {
+        fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
+            tensor.status = TensorStatus::ReadWrite;
+        }
+    }
+    let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
+    for input in &case.inputs {
+        flex.register_tensor_data_id(input.uploaded.id, input.data.clone());
+        input.view.iter().for_each(|view| {
+            flex.register_op(view.clone());
+            flex.register_op(OperationIr::Drop(input.uploaded.clone()));
+        });
+    }
+    let mut ir = case.ir.clone();
+    let mut ids: Vec<TensorId> = ir.inputs().map(|input| input.id).collect();
+    ids.sort_unstable();
+    if ids.windows(2).all(|two| two[0] != two[1]) {
+        ir.visit_mut(&mut GiveAway);
+    }
+    let _alone = alone();
+    let run = || {
+        // The first random operation of a session.
+        flex.seed(seed_of(SEED, 1));
+        flex.register_op(ir);
+        let read = |out| burn_std::future::block_on(flex.read_tensor_async(out)).unwrap();
+        outputs(case).into_iter().map(read).collect()
+    };
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::device::words(&*panic))
+}
+
+/// Makes inputs that can be evicted: uploads cannot, on a backend whose tensors are on the host.
+fn upload(session: &mut Session<Flex>, case: &Case) {
+    for input in &case.inputs {
+        let whole = &input.uploaded;
+        let [from, mask] = [(); 2].map(|()| crate::session::numbers(1));
+        let nothing = burn_backend::TensorData::full_dtype(whole.shape.clone(), false, cases::BOOL);
+        session.put(from, input.data.clone());
+        session.put(mask, nothing);
+        let at = |id: remat::program::TensorId, dtype| TensorIr {
+            id: TensorId::new(id.0),
+            shape: whole.shape.clone(),
+            status: TensorStatus::ReadWrite,
+            dtype,
+        };
+        let fill = Base::MaskFill(MaskFillOpIr {
+            tensor: at(from, whole.dtype),
+            mask: at(mask, cases::BOOL),
+            value: match whole.dtype {
+                DType::Bool(_) => ScalarIr::Bool(false),
+                dtype => ScalarIr::new(0, &dtype),
+            },
+            out: TensorIr { status: TensorStatus::NotInit, ..whole.clone() },
+        });
+        session.run(match whole.dtype {
+            DType::Bool(_) => OperationIr::BaseBool(fill),
+            dtype if dtype.is_float() => OperationIr::BaseFloat(fill),
+            _ => OperationIr::BaseInt(fill),
+        });
+        input.view.iter().for_each(|view| session.run(view.clone()));
+    }
+}
+
+fn evict(session: &mut Session<Flex>, tensors: impl Iterator<Item = TensorId>) {
+    tensors.for_each(|tensor| session.evict(remat::program::TensorId(tensor.value())));
+}
+
+fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {
+    let read = |out: &TensorIr| session.read(out).map_err(|error| error.to_string());
+    outputs(case).iter().map(read).collect()
+}
+
+/// With plenty of memory.
+fn free(session: &mut Session<Flex>, case: &Case) -> Outcome {
+    upload(session, case);
+    session.run(case.ir.clone());
+    read(session, case)
+}
+
+/// Inputs are evicted before it runs, and all is evicted before each of its outputs is read.
+fn evicted(session: &mut Session<Flex>, case: &Case) -> Outcome {
+    let inputs = || case.inputs.iter().map(|input| input.uploaded.id);
+    upload(session, case);
+    evict(session, inputs());
+    session.run(case.ir.clone());
+    let mut all = Vec::new();
+    for out in outputs(case) {
+        let again = case.ir.outputs().map(|out| out.id).chain(inputs());
+        if case_is_rematerializable(case) {
+            evict(session, again);
+        }
+        all.push(session.read(&out).map_err(|error| error.to_string())?);
+    }
+    Ok(all)
+}
+
+fn case_is_rematerializable(case: &Case) -> bool {
+    !matches!(case.ir, OperationIr::Drop(_) | OperationIr::Custom(_) | OperationIr::Distributed(_))
+}
+
+/// The variant, such as `BaseInt Cast`.
+fn variant(ir: &OperationIr) -> String {
+    let text = format!("{ir:?}");
+    let words = text.split(['(', ' ', ',', '{']).filter(|word| !word.is_empty());
+    let variant = match ir {
+        OperationIr::Init(_) | OperationIr::Drop(_) | OperationIr::Custom(_) => 1,
+        _ => 2,
+    };
+    let ours =
+        words.filter(|word| !cases::FLOATS.iter().any(|dtype| format!("{dtype:?}") == *word));
+    ours.take(variant).collect::<Vec<_>>().join(" ").trim_end_matches(')').to_owned()
+}
+
+/// Equal in type, shape and bits.
+fn same(a: &[TensorData], b: &[TensorData]) -> bool {
+    let is_one = |(a, b): (&TensorData, &TensorData)| {
+        a.dtype() == b.dtype() && a.shape() == b.shape() && a.as_bytes() == b.as_bytes()
+    };
+    a.len() == b.len() && a.iter().zip(b).all(is_one)
+}
+
+#[test]
+fn every_operation_gives_the_bits_of_flex() {
+    quiet();
+    let (mut samples, mut refused) = (0, BTreeMap::new());
+    let mut wrong = Vec::new();
+    let all = samples::all();
+    for ir in &all {
+        let mut of_this = 0;
+        let name = variant(ir);
+        for dtype in cases::dtypes(ir) {
+            for shape in SHAPES {
+                for lie in Lie::ALL {
+                    let (mut way, mut ways) = (0, 1);
+                    while way < ways {
+                        let spec = Spec { dtype, shape, lie, way };
+                        let (mut plenty, mut tight) = (session(1 << 40), session(1 << 40));
+                        plenty.checks = !LARGER.contains(&&*name);
+                        tight.checks = plenty.checks;
+                        let made = catch_unwind(|| cases::case(ir, spec));
+                        let (case, of) = made.unwrap_or_else(|panic| {
+                            let why = crate::device::words(&*panic);
+                            // Shapes of samples are what Burn infers, which refuses some.
+                            if !why.contains("Reflect padding must be less") {
+                                wrong.push(format!("{name} {spec:?}: {why}"));
+                            }
+                            (None, 1)
+                        });
+                        (way, ways) = (way + 1, of);
+                        let Some(case) = case else { continue };
+                        of_this += 1;
+                        let expected = catch_unwind(AssertUnwindSafe(|| bare(&case)))
+                            .unwrap_or_else(|panic| Err(crate::device::words(&*panic)));
+                        let ran = catch_unwind(AssertUnwindSafe(|| {
+                            (free(&mut plenty, &case), evicted(&mut tight, &case))
+                        }));
+                        let what = || format!("{name} {spec:?}");
+                        match (&expected, ran) {
+                            (Ok(expected), Ok((Ok(free), Ok(evicted)))) => {
+                                if !same(expected, &free) {
+                                    wrong.push(format!("{}: other bits", what()));
+                                }
+                                if !same(expected, &evicted) {
+                                    wrong.push(format!("{}: other bits once evicted", what()));
+                                }
+                            }
+                            (Err(why), Ok((Err(_), Err(_)))) => {
+                                // Anything may refuse what is empty, and debug builds of Burn what overflows.
+                                if !shape.contains(&0) && !why.contains("overflow") {
+                                    refused.insert(name.clone(), why.clone());
+                                }
+                            }
+                            (Err(_), Ok((Ok(_), Ok(_)))) if ONLY_OURS.contains(&&*name) => {}
+                            (expected, ran) => wrong.push(format!(
+                                "{}: {expected:?}, but {:?}",
+                                what(),
+                                ran.map_err(|panic| crate::device::words(&*panic))
+                            )),
+                        }
+                    }
+                }
+            }
+        }
+        if of_this == 0 {
+            wrong.push(format!("{name}: no samples"));
+        }
+        samples += of_this;
+    }
+    println!("{} variants, {samples} samples, {} wrong", all.len(), wrong.len());
+    // The hook is quiet on this thread.
+    println!("refused by Flex, and by us: {refused:#?}\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty());
+    assert!(refused.keys().map(String::as_str).eq(REFUSED));
+}
+
+/// Panics that are caught are not printed.
+pub(super) fn quiet() {
+    thread_local!(static QUIET: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !QUIET.get() {
+                loud(panic);
+            }
+        }));
+    });
+    QUIET.set(true);
+}
