@@ -422,12 +422,7 @@ fn fill(ir: &mut OperationIr, make: &mut Make) -> Option<()> {
         OperationIr::Distributed(op) => {
             match op {
                 Distributed::AllReduce(op) => {
-                    *op = AllReduceOpIr::create(
-                        make.x(),
-                        op.op.clone(),
-                        op.device_ids.clone(),
-                        new_id,
-                    );
+                    *op = AllReduceOpIr::create(make.x(), op.op, op.device_ids.clone(), new_id);
                 }
                 Distributed::SyncCollective => {}
             }
