@@ -1,7 +1,7 @@
 //! A convolutional network learns handwritten digits, by plain Burn and under a budget.
 //!
 //! ```sh
-//! cargo run --release --example digits -- --budget 40%
+//! cargo run --release --example digits -- --budget 50%
 //! ```
 
 mod side_by_side;

@@ -1,7 +1,7 @@
 //! Burn's `Learner`, with its metrics and data loaders, on plain Burn and under a budget.
 //!
 //! ```sh
-//! cargo run --release --features learner --example learner -- --budget 40%
+//! cargo run --release --features learner --example learner -- --budget 80%
 //! ```
 
 mod side_by_side;

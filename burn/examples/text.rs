@@ -1,7 +1,7 @@
 //! A small transformer learns to continue a text byte by byte, by plain Burn and under a budget.
 //!
 //! ```sh
-//! cargo run --release --example text -- --budget 30%
+//! cargo run --release --example text -- --budget 40%
 //! cargo run --release --example text -- --dropout 0.1
 //! ```
 
