@@ -1,6 +1,6 @@
 //! Long runs: what is kept does not grow. A process of its own, for its memory, threads and files are counted.
 //!
-//! `REMAT_STEPS=10000 cargo test --test endurance -- --nocapture` takes some minutes.
+//! `REMAT_STEPS=10000 cargo test --test endurance -- --ignored --nocapture` takes some minutes.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
@@ -74,6 +74,7 @@ fn held() -> (usize, usize, usize) {
 
 /// One test, for what the process holds is that of all of them.
 #[test]
+#[ignore = "takes a minute: by hand"]
 fn nothing_grows_with_steps_or_with_devices() {
     let plenty = budgeted(64 << 20);
     let mut peak = 0;
