@@ -8,6 +8,7 @@ use burn_ir::{BackendIr, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorSt
 use burn_router::TensorInterpreter;
 use remat::Layout;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,9 +58,9 @@ pub(crate) struct BurnDevice<B: BackendIr> {
     interpreter: TensorInterpreter<B>,
     facts: Facts,
     bytes: u64,
-    /// What Flex really holds: of each place, where its buffer is, and how long.
+    /// What Flex really holds: of each place, where its buffer is, and how long. `None` where nobody looks.
     #[cfg(test)]
-    pub live: std::collections::BTreeMap<u64, (usize, usize)>,
+    pub live: Option<std::collections::BTreeMap<u64, (usize, usize)>>,
 }
 
 /// A bit that no place has.
@@ -74,7 +75,7 @@ impl<B: BackendIr> BurnDevice<B> {
             facts,
             bytes,
             #[cfg(test)]
-            live: Default::default(),
+            live: Some(Default::default()),
         }
     }
 
@@ -97,7 +98,8 @@ impl<B: BackendIr> BurnDevice<B> {
 
     fn with_views(&mut self, views: &[Arc<OperationIr>], names: &Names<'_>) {
         for view in views {
-            let ir = names.apply((**view).clone());
+            let mut ir = (**view).clone();
+            ir.visit_mut(&mut Rename(names));
             #[cfg(test)]
             let looks =
                 ir.inputs().next().zip(ir.outputs().next()).map(|(a, b)| (a.clone(), b.clone()));
@@ -130,21 +132,23 @@ impl<B: BackendIr> BurnDevice<B> {
 
     #[cfg(test)]
     fn note(&mut self, place: u64, dtype: DType) {
-        if let Some(buffer) = self.buffer(place, dtype) {
-            self.live.insert(place, buffer);
+        if self.live.is_none() {
+            return;
+        }
+        let buffer = self.buffer(place, dtype);
+        if let (Some(live), Some(buffer)) = (&mut self.live, buffer) {
+            live.insert(place, buffer);
         }
     }
 
     /// Panics unless the buffers of Flex are as many bytes as remat counts, and no two are one.
     #[cfg(test)]
     pub fn check(&self, used: u64) {
-        if self.name != "flex" {
-            return;
-        }
-        let held: usize = self.live.values().map(|(_, bytes)| bytes).sum();
+        let Some(live) = self.live.as_ref().filter(|_| self.name == "flex") else { return };
+        let held: usize = live.values().map(|(_, bytes)| bytes).sum();
         assert_eq!(held as u64, used, "bytes that are there, and bytes that are counted");
         let mut all: Vec<usize> =
-            self.live.values().filter(|(_, bytes)| *bytes > 0).map(|(at, _)| *at).collect();
+            live.values().filter(|(_, bytes)| *bytes > 0).map(|(at, _)| *at).collect();
         all.sort_unstable();
         assert!(all.windows(2).all(|two| two[0] != two[1]), "a view was not taken for one");
         assert!(used <= self.bytes);
@@ -175,7 +179,17 @@ impl<B: BackendIr> BurnDevice<B> {
 
     fn run(&mut self, op: &BurnOp, names: &Names<'_>) {
         self.with_views(&op.views, names);
-        let ir = || names.apply(op.ir.clone());
+        let taken = op.take();
+        let ir = || {
+            let mut ir = op.ir.clone();
+            ir.visit_mut(&mut Rename(names));
+            if taken != 0 {
+                let inputs = ir.inputs().enumerate().filter(|(i, _)| taken >> i & 1 == 1);
+                let given: SmallVec<[TensorId; 4]> = inputs.map(|(_, input)| input.id).collect();
+                ir.visit_mut(&mut Give(&given));
+            }
+            ir
+        };
         match op.seed {
             None => self.interpreter.register_op(ir()),
             Some(seed) => match random::random(&op.ir) {
@@ -232,13 +246,15 @@ impl<B: BackendIr> Device for BurnDevice<B> {
     fn release(&mut self, storage: u64) {
         self.forget(storage);
         #[cfg(test)]
-        self.live.remove(&storage);
+        self.live.iter_mut().for_each(|live| {
+            live.remove(&storage);
+        });
     }
 
     fn execute(&mut self, call: Call<'_, BurnOp>) -> Result<Took, DeviceError> {
         let op = call.op;
-        let start = Instant::now();
-        let makes: Vec<(TensorId, Place)> =
+        let start = call.timed.then(Instant::now);
+        let makes: SmallVec<[(TensorId, Place); 2]> =
             op.ir.outputs().map(|out| out.id).zip(call.outputs.iter().copied()).collect();
         let names = Names { reads: &op.reads, at: call.inputs, makes: &makes };
         let ran = self.attempt(&op.views, |device| device.run(op, &names));
@@ -252,7 +268,9 @@ impl<B: BackendIr> Device for BurnDevice<B> {
                 self.note(place.storage, out.dtype);
             }
         }
-        ran.map(|()| Took::Seconds(start.elapsed().as_secs_f64()))
+        let took =
+            start.map_or(Took::Unknown, |start| Took::Seconds(start.elapsed().as_secs_f64()));
+        ran.map(|()| took)
     }
 
     fn sync(&mut self) -> Result<(), DeviceError> {
@@ -276,18 +294,24 @@ impl Names<'_> {
         let place = read.map(|(_, place)| place).or_else(made);
         TensorId::new(place.map_or(id.value() | VIEW, |place| place.storage))
     }
+}
 
-    fn apply(&self, mut ir: OperationIr) -> OperationIr {
-        ir.visit_mut(&mut Rename(self));
-        ir
+struct Rename<'a, 'b>(&'a Names<'b>);
+
+impl IrVisitorMut for Rename<'_, '_> {
+    fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
+        tensor.id = self.0.of(tensor.id);
     }
 }
 
-struct Rename<'a>(&'a Names<'a>);
+/// Gives inputs away, for the backend to write over.
+struct Give<'a>(&'a [TensorId]);
 
-impl IrVisitorMut for Rename<'_> {
+impl IrVisitorMut for Give<'_> {
     fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
-        tensor.id = self.0.of(tensor.id);
+        if self.0.contains(&tensor.id) && tensor.status == TensorStatus::ReadOnly {
+            tensor.status = TensorStatus::ReadWrite;
+        }
     }
 }
 

@@ -9,8 +9,10 @@ use burn_ir::{
 };
 use remat::op::{OpError, Operation, Outputs};
 use remat::{Dims, Layout};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An operation that can be run as often as it takes. Behind a pointer: Burn's are 600 bytes, and most that are kept never run
 /// again.
@@ -25,21 +27,42 @@ pub(crate) struct Body {
     /// Ops that make the views it reads of the storages it reads, in order. What they make is there for this run only.
     pub views: Vec<Arc<OperationIr>>,
     /// For each input, the tensor whose storage it looks at; itself, if it is no view.
-    pub reads: Vec<TensorId>,
+    pub reads: SmallVec<[TensorId; 3]>,
     /// Of random ops: what to seed the backend with.
     pub seed: Option<u64>,
+    /// Inputs that Burn has no more use for.
+    pub ended: Inputs,
+    /// Those of them whose buffers the next run may take over.
+    taken: AtomicU64,
 }
 
+/// Inputs by position, as the bits of a number. Those beyond the 64th are left out.
+pub(crate) type Inputs = u64;
+
 impl BurnOp {
-    /// `views` and `reads` as in [`Body`].
+    /// The others as in [`Body`].
     pub fn new(
-        ir: OperationIr,
+        mut ir: OperationIr,
         views: Vec<Arc<OperationIr>>,
-        reads: Vec<TensorId>,
+        reads: SmallVec<[TensorId; 3]>,
         seed: Option<u64>,
+        ended: Inputs,
     ) -> Self {
-        let ir = read_only(ir);
-        Self(Arc::new(Body { name: name_of(&ir), ir, views, reads, seed }))
+        read_only(&mut ir);
+        let taken = AtomicU64::new(0);
+        Self(Arc::new(Body { name: name_of(&ir), ir, views, reads, seed, ended, taken }))
+    }
+}
+
+impl Body {
+    /// The next run may write what it makes over these inputs.
+    pub fn give(&self, inputs: Inputs) {
+        self.taken.store(inputs, Ordering::Relaxed);
+    }
+
+    /// What this run may take over: no later one may.
+    pub fn take(&self) -> Inputs {
+        self.taken.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -103,9 +126,9 @@ fn bytes(shape: &[usize], dtype: DType) -> usize {
 }
 
 /// An operation that leaves its inputs alone and makes the same bits each time.
-pub(crate) fn read_only(mut ir: OperationIr) -> OperationIr {
+pub(crate) fn read_only(ir: &mut OperationIr) {
     // What is in an empty tensor is left open by Burn, and by some backends to chance.
-    match &mut ir {
+    match ir {
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
             if let Base::Empty(out) = op {
                 *op = Base::Zeros(out.clone());
@@ -115,7 +138,6 @@ pub(crate) fn read_only(mut ir: OperationIr) -> OperationIr {
     }
     // Not Burn's `mark_read_only`, which forgets the indices of max pooling.
     ir.visit_mut(&mut ReadOnly);
-    ir
 }
 
 struct ReadOnly;
@@ -219,12 +241,13 @@ mod tests {
     fn every_operation_leaves_its_inputs_alone() {
         let all = samples::all();
         assert!(all.len() > 300, "{} operations: are they all there?", all.len());
-        for ir in all {
+        for mut ir in all {
             let given = serde_json::to_string(&ir).unwrap();
             let statuses = given.matches("ReadWrite").count();
             let tensors = ir.inputs().chain(ir.outputs()).count();
             assert_eq!(statuses, tensors, "{given}");
-            let prepared = serde_json::to_string(&read_only(ir)).unwrap();
+            read_only(&mut ir);
+            let prepared = serde_json::to_string(&ir).unwrap();
             assert_eq!(prepared.matches("ReadOnly").count(), tensors, "{prepared}");
             assert!(!prepared.contains("ReadWrite"), "{prepared}");
         }
@@ -234,7 +257,7 @@ mod tests {
     fn every_operation_has_a_name_and_work() {
         let mut names = HashSet::new();
         for ir in samples::all() {
-            let op = BurnOp::new(ir, Vec::new(), Vec::new(), None);
+            let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, 0);
             let work = op.flops(&[], &[]);
             assert!(work.is_finite() && work >= 0.0, "{op:?}");
             assert!(!op.name().is_empty() && op.name() == op.name().to_lowercase());

@@ -3,16 +3,17 @@
 use crate::backend::Facts;
 use crate::device::{BurnDevice, Host, Reading};
 use crate::error::Error;
-use crate::op::{BurnOp, layout_of, read_only};
+use crate::op::{BurnOp, Inputs, layout_of, read_only};
 use crate::random::{random, seed_of};
 use crate::view::Strides;
 use burn_backend::TensorData;
 use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
 use remat::device::Device;
 use remat::op::Outputs;
-use remat::program::{Ahead, Apply, Command, Driver, TensorId, Waiting, Window};
+use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +119,7 @@ impl<B: BackendIr> Session<B> {
             _ => {}
         }
         let ends = |tensor: &&TensorIr| tensor.status == TensorStatus::ReadWrite;
-        let ended: Vec<TensorId> =
+        let ended: SmallVec<[TensorId; 4]> =
             ir.inputs().filter(ends).map(|tensor| number(tensor.id)).collect();
         if let Some(why) = ir.inputs().find_map(|tensor| self.why_lost(number(tensor.id))) {
             self.lost.extend(ir.outputs().map(|out| (number(out.id), why.clone())));
@@ -140,15 +141,10 @@ impl<B: BackendIr> Session<B> {
         let input = ir.inputs().next()?;
         let tensor = number(input.id);
         let seen = self.views.get(&tensor);
-        let contiguous;
-        let strides = match seen {
-            Some(view) => &view.strides,
-            None => {
-                contiguous = Strides::contiguous(&input.shape);
-                &contiguous
-            }
-        };
-        let strides = (self.facts.views)(ir, strides)?;
+        let strides = (self.facts.views)(ir, &|| match seen {
+            Some(view) => view.strides.clone(),
+            None => Strides::contiguous(&input.shape),
+        })?;
         let view = match seen {
             Some(view) => View { strides, ..view.clone() },
             None => View { base: input.id, layout: layout_of(input), ops: Vec::new(), strides },
@@ -159,15 +155,17 @@ impl<B: BackendIr> Session<B> {
     fn apply_view(&mut self, ir: OperationIr, input: TensorId, mut view: View) {
         let Some(made) = ir.outputs().next().map(|out| number(out.id)) else { return };
         let outputs = Outputs::view(0, view.layout);
-        view.ops.push(Arc::new(read_only(ir.clone())));
+        let mut look = ir.clone();
+        read_only(&mut look);
+        view.ops.push(Arc::new(look));
         self.views.insert(made, view);
-        let op = BurnOp::new(ir, Vec::new(), Vec::new(), None);
+        let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, 0);
         self.push(Command::Apply(Apply::new(op, [input].as_slice(), outputs, made)));
     }
 
     fn apply(&mut self, ir: OperationIr) {
-        let inputs: Vec<TensorId> = ir.inputs().map(|tensor| number(tensor.id)).collect();
-        let (mut views, mut reads) = (Vec::<Arc<OperationIr>>::new(), Vec::new());
+        let inputs: Ids = ir.inputs().map(|tensor| number(tensor.id)).collect();
+        let (mut views, mut reads) = (Vec::<Arc<OperationIr>>::new(), SmallVec::new());
         for tensor in ir.inputs() {
             let Some(view) = self.views.get(&number(tensor.id)) else {
                 reads.push(tensor.id);
@@ -186,8 +184,9 @@ impl<B: BackendIr> Session<B> {
             seed_of(self.seed, self.randoms)
         });
         let layouts = Outputs::fresh(ir.outputs().map(layout_of));
-        let outputs: Vec<TensorId> = ir.outputs().map(|out| number(out.id)).collect();
-        let op = BurnOp::new(ir, views, reads, seed);
+        let outputs: Ids = ir.outputs().map(|out| number(out.id)).collect();
+        let ended = self.ended(&ir);
+        let op = BurnOp::new(ir, views, reads, seed, ended);
         let first = outputs.first().copied().unwrap_or_default();
         if outputs.iter().copied().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));
@@ -207,6 +206,38 @@ impl<B: BackendIr> Session<B> {
             self.push(Command::Apply(Apply::new(op.clone(), [made].as_slice(), outputs, out)));
             self.push(Command::Del(made));
         }
+    }
+
+    /// Inputs that are deleted once the operation has run, and that are no views.
+    fn ended(&self, ir: &OperationIr) -> Inputs {
+        let ends = |tensor: &TensorIr| {
+            let once = ir.inputs().filter(|other| other.id == tensor.id).count() == 1;
+            tensor.status == TensorStatus::ReadWrite
+                && once
+                && !self.views.contains_key(&number(tensor.id))
+        };
+        let inputs = ir.inputs().take(64).enumerate();
+        inputs.fold(0, |ended, (i, tensor)| ended | Inputs::from(ends(tensor)) << i)
+    }
+
+    /// Executes a command. Inputs of an op whose buffers go right after it anyway may be taken over by what it makes.
+    fn execute(&mut self, command: Do<B>) {
+        if let Command::Apply(Apply { op, inputs, .. }) = &command
+            && op.ended != 0
+        {
+            let graph = self.driver.engine().graph();
+            let goes = |tensor: TensorId| {
+                let storage =
+                    self.driver.key(tensor).ok().and_then(|key| graph.tensor(key))?.storage;
+                // Deleting its last tensor evicts it.
+                Some(graph.storage(storage).handles == 1 && graph.is_evictable(storage))
+            };
+            let all = inputs.iter().take(64).enumerate().filter(|(i, _)| op.ended >> i & 1 == 1);
+            op.give(all.fold(0, |given, (i, tensor)| {
+                given | Inputs::from(goes(*tensor).unwrap_or(false)) << i
+            }));
+        }
+        self.driver.execute(command);
     }
 
     /// Burn has no more use for a tensor.
@@ -304,7 +335,7 @@ impl<B: BackendIr> Session<B> {
     }
 
     fn push(&mut self, command: Do<B>) {
-        let Some(ahead) = &mut self.ahead else { return self.driver.execute(command) };
+        let Some(ahead) = &mut self.ahead else { return self.execute(command) };
         self.driver.admit(&command);
         ahead.push(waiting(&command));
         self.waiting.push_back(command);
@@ -317,7 +348,7 @@ impl<B: BackendIr> Session<B> {
         if let Some(ahead) = &mut self.ahead {
             ahead.pop(waiting(&command));
         }
-        self.driver.execute(command);
+        self.execute(command);
         true
     }
 

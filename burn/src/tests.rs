@@ -7,6 +7,7 @@ use common::{Cnn, Mlp, MlpDropout, Net, Recurrent, Transformer, train};
 #[path = "../tests/common/mod.rs"]
 mod common;
 mod every_op;
+mod op_cost;
 
 fn budgeted(bytes: u64) -> Guard {
     crate::budget(bytes).serve::<Flex>(Default::default()).unwrap()

@@ -14,19 +14,19 @@ pub(crate) struct Strides {
     strides: Vec<isize>,
 }
 
-/// What a backend makes of an operation whose first input lies like this: how the output lies in the same storage, or `None` if
-/// it has one of its own.
-pub(crate) type Rule = fn(&OperationIr, &Strides) -> Option<Strides>;
+/// What a backend makes of an operation, given how its first input lies: how the output lies in the same storage, or `None` if it
+/// has one of its own. Most operations have, and do not ask how the input lies.
+pub(crate) type Rule = fn(&OperationIr, &dyn Fn() -> Strides) -> Option<Strides>;
 
 /// A backend that nobody looked into: every output is counted as bytes of its own. Where the backend shares them after all, the
 /// budget counts more than there is; and a storage that is evicted while a view of it lives stays in memory until the view goes.
-pub(crate) const fn never(_: &OperationIr, _: &Strides) -> Option<Strides> {
+pub(crate) const fn never(_: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
     None
 }
 
 /// Burn's Flex: whatever strides can say is a view, and what changes nothing returns its input.
-pub(crate) fn flex(ir: &OperationIr, input: &Strides) -> Option<Strides> {
-    let same = |is_same: bool| is_same.then(|| input.clone());
+pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Strides> {
+    let same = |is_same: bool| is_same.then(input);
     let is_one = |exponent: ScalarIr| match exponent {
         ScalarIr::Float(value) => value == 1.0,
         ScalarIr::Int(value) => value == 1,
@@ -36,13 +36,13 @@ pub(crate) fn flex(ir: &OperationIr, input: &Strides) -> Option<Strides> {
     match ir {
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
             match op {
-                Base::Reshape(op) => input.reshape(&op.out.shape),
-                Base::SwapDims(op) => Some(input.swap(op.dim1, op.dim2)),
-                Base::Permute(op) => Some(input.permute(&op.axes)),
-                Base::Flip(op) => Some(input.flip(&op.axes)),
-                Base::Expand(op) => Some(input.expand(&op.out.shape)),
-                Base::Slice(op) => Some(input.slice(&op.ranges, &op.out.shape)),
-                Base::Unfold(op) => Some(input.unfold(op.dim, op.step, &op.out.shape)),
+                Base::Reshape(op) => input().reshape(&op.out.shape),
+                Base::SwapDims(op) => Some(input().swap(op.dim1, op.dim2)),
+                Base::Permute(op) => Some(input().permute(&op.axes)),
+                Base::Flip(op) => Some(input().flip(&op.axes)),
+                Base::Expand(op) => Some(input().expand(&op.out.shape)),
+                Base::Slice(op) => Some(input().slice(&op.ranges, &op.out.shape)),
+                Base::Unfold(op) => Some(input().unfold(op.dim, op.step, &op.out.shape)),
                 Base::Cast(op) => same(op.input.dtype == op.out.dtype),
                 Base::Cat(op) => same(op.tensors.len() == 1),
                 Base::RepeatDim(op) => same(op.times == 1),

@@ -28,7 +28,9 @@ use std::time::{Duration, Instant};
 
 /// Steps of a run: the first takes what only the first does.
 const STEPS: u64 = 3;
-const ROUNDS: usize = 2;
+const ROUNDS: usize = 7;
+/// A run that recomputes this many times the work itself is given up.
+const RECOMPUTE_LIMIT: f64 = 4.0;
 
 /// What a run came to.
 struct Ran {
@@ -248,6 +250,7 @@ fn run_once<N: Net>(
         How::Ours(percent) => {
             let budget = percent.map_or(1 << 40, |percent| full * percent / 100);
             let guard = remat_burn::budget(budget)
+                .recompute_limit(RECOMPUTE_LIMIT)
                 .serve::<Flex>(FlexDevice)
                 .map_err(|error| error.to_string())?;
             let end = || guard.step().map_err(|error| error.to_string());

@@ -1,0 +1,72 @@
+//! What an operation costs beside its kernel.
+
+use crate::backend::Facts;
+use crate::device::BurnDevice;
+use burn_backend::{DType, Shape, TensorData};
+use burn_flex::{Flex, FlexDevice};
+use burn_ir::{
+    BinaryOpIr, NumericOperationIr as Numeric, OperationIr, TensorId, TensorIr, TensorStatus,
+};
+use burn_router::TensorInterpreter;
+use std::hint::black_box;
+use std::time::Instant;
+
+const OPS: u64 = 20_000;
+const ROUNDS: usize = 60;
+
+/// `x += w`, for 8 numbers, again and again: each sum is used once.
+fn sums(first: u64) -> impl Iterator<Item = OperationIr> {
+    let tensor = |id, status| TensorIr {
+        id: TensorId::new(id),
+        shape: Shape::from(vec![8]),
+        status,
+        dtype: DType::F32,
+    };
+    (0..OPS).map(move |i| {
+        let sum = BinaryOpIr {
+            lhs: tensor(first + 1 + i, TensorStatus::ReadWrite),
+            rhs: tensor(first, TensorStatus::ReadOnly),
+            out: tensor(first + 2 + i, TensorStatus::NotInit),
+        };
+        OperationIr::NumericFloat(DType::F32, Numeric::Add(sum))
+    })
+}
+
+fn data() -> TensorData {
+    TensorData::new(vec![1.0_f32; 8], [8])
+}
+
+/// Nanoseconds an operation.
+fn timed(ops: Vec<OperationIr>, mut run: impl FnMut(OperationIr)) -> f64 {
+    let start = Instant::now();
+    ops.into_iter().for_each(|op| run(black_box(op)));
+    start.elapsed().as_secs_f64() * 1e9 / OPS as f64
+}
+
+fn bare() -> f64 {
+    let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
+    (0..2).for_each(|id| flex.register_tensor_data_id(TensorId::new(id), data()));
+    timed(sums(0).collect(), |op| flex.register_op(op))
+}
+
+fn ours() -> f64 {
+    let facts = Facts::of::<Flex>(&FlexDevice);
+    let mut device = BurnDevice::new(FlexDevice, facts, 1 << 40);
+    device.live = None;
+    let mut session = super::every_op::with(device, facts);
+    session.checks = false;
+    let first = crate::session::numbers(OPS as usize + 2);
+    first.and_next(2).for_each(|tensor| session.put(tensor, data()));
+    timed(sums(first.0).collect(), |op| session.run(op))
+}
+
+/// `cargo test --release op_cost -- --ignored --nocapture`, with nothing else running.
+#[test]
+#[ignore = "measures time"]
+fn op_cost() {
+    let best = |run: fn() -> f64| (0..ROUNDS).map(|_| run()).fold(f64::INFINITY, f64::min);
+    let (bare, ours) = (best(bare), best(ours));
+    println!(
+        "an operation on 8 numbers: {bare:.0} ns by the bare interpreter, {ours:.0} ns by ours"
+    );
+}
