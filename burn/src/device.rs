@@ -179,14 +179,12 @@ impl<B: BackendIr> BurnDevice<B> {
 
     fn run(&mut self, op: &BurnOp, names: &Names<'_>) {
         self.with_views(&op.views, names);
-        let taken = op.take();
+        let takes_first = op.takes_first();
         let ir = || {
             let mut ir = op.ir.clone();
             ir.visit_mut(&mut Rename(names));
-            if taken != 0 {
-                let inputs = ir.inputs().enumerate().filter(|(i, _)| taken >> i & 1 == 1);
-                let given: SmallVec<[TensorId; 4]> = inputs.map(|(_, input)| input.id).collect();
-                ir.visit_mut(&mut Give(&given));
+            if let Some(first) = ir.inputs().next().filter(|_| takes_first).map(|first| first.id) {
+                ir.visit_mut(&mut Give(first));
             }
             ir
         };
@@ -304,12 +302,12 @@ impl IrVisitorMut for Rename<'_, '_> {
     }
 }
 
-/// Gives inputs away, for the backend to write over.
-struct Give<'a>(&'a [TensorId]);
+/// Gives an input away, for the backend to write over.
+struct Give(TensorId);
 
-impl IrVisitorMut for Give<'_> {
+impl IrVisitorMut for Give {
     fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
-        if self.0.contains(&tensor.id) && tensor.status == TensorStatus::ReadOnly {
+        if tensor.id == self.0 {
             tensor.status = TensorStatus::ReadWrite;
         }
     }

@@ -12,7 +12,7 @@ use remat::{Dims, Layout};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An operation that can be run as often as it takes. Behind a pointer: Burn's are 600 bytes, and most that are kept never run
 /// again.
@@ -30,14 +30,11 @@ pub(crate) struct Body {
     pub reads: SmallVec<[TensorId; 3]>,
     /// Of random ops: what to seed the backend with.
     pub seed: Option<u64>,
-    /// Inputs that Burn has no more use for.
-    pub ended: Inputs,
-    /// Those of them whose buffers the next run may take over.
-    taken: AtomicU64,
+    /// Whether Burn has no more use for the first input.
+    pub ends_first: bool,
+    /// Whether the next run may write over the first input.
+    gives_first: AtomicBool,
 }
-
-/// Inputs by position, as the bits of a number. Those beyond the 64th are left out.
-pub(crate) type Inputs = u64;
 
 impl BurnOp {
     /// The others as in [`Body`].
@@ -46,23 +43,24 @@ impl BurnOp {
         views: Vec<Arc<OperationIr>>,
         reads: SmallVec<[TensorId; 3]>,
         seed: Option<u64>,
-        ended: Inputs,
+        ends_first: bool,
     ) -> Self {
         read_only(&mut ir);
-        let taken = AtomicU64::new(0);
-        Self(Arc::new(Body { name: name_of(&ir), ir, views, reads, seed, ended, taken }))
+        let (name, gives_first) = (name_of(&ir), AtomicBool::new(false));
+        Self(Arc::new(Body { name, ir, views, reads, seed, ends_first, gives_first }))
     }
 }
 
 impl Body {
-    /// The next run may write what it makes over these inputs.
-    pub fn give(&self, inputs: Inputs) {
-        self.taken.store(inputs, Ordering::Relaxed);
+    /// The next run may write over the first input. Not over others: Flex swaps the operands of a sum to do so, and a sum of two
+    /// NaN has the sign of the first, which must be the same when it is made again.
+    pub fn give_first(&self) {
+        self.gives_first.store(true, Ordering::Relaxed);
     }
 
-    /// What this run may take over: no later one may.
-    pub fn take(&self) -> Inputs {
-        self.taken.swap(0, Ordering::Relaxed)
+    /// Whether this run may: no later one may then.
+    pub fn takes_first(&self) -> bool {
+        self.gives_first.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -257,7 +255,7 @@ mod tests {
     fn every_operation_has_a_name_and_work() {
         let mut names = HashSet::new();
         for ir in samples::all() {
-            let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, 0);
+            let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false);
             let work = op.flops(&[], &[]);
             assert!(work.is_finite() && work >= 0.0, "{op:?}");
             assert!(!op.name().is_empty() && op.name() == op.name().to_lowercase());

@@ -3,7 +3,7 @@
 use crate::backend::Facts;
 use crate::device::{BurnDevice, Host, Reading};
 use crate::error::Error;
-use crate::op::{BurnOp, Inputs, layout_of, read_only};
+use crate::op::{BurnOp, layout_of, read_only};
 use crate::random::{random, seed_of};
 use crate::view::Strides;
 use burn_backend::TensorData;
@@ -159,7 +159,7 @@ impl<B: BackendIr> Session<B> {
         read_only(&mut look);
         view.ops.push(Arc::new(look));
         self.views.insert(made, view);
-        let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, 0);
+        let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false);
         self.push(Command::Apply(Apply::new(op, [input].as_slice(), outputs, made)));
     }
 
@@ -185,8 +185,8 @@ impl<B: BackendIr> Session<B> {
         });
         let layouts = Outputs::fresh(ir.outputs().map(layout_of));
         let outputs: Ids = ir.outputs().map(|out| number(out.id)).collect();
-        let ended = self.ended(&ir);
-        let op = BurnOp::new(ir, views, reads, seed, ended);
+        let ends_first = self.ends_first(&ir);
+        let op = BurnOp::new(ir, views, reads, seed, ends_first);
         let first = outputs.first().copied().unwrap_or_default();
         if outputs.iter().copied().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));
@@ -208,34 +208,27 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Inputs that are deleted once the operation has run, and that are no views.
-    fn ended(&self, ir: &OperationIr) -> Inputs {
-        let ends = |tensor: &TensorIr| {
-            let once = ir.inputs().filter(|other| other.id == tensor.id).count() == 1;
-            tensor.status == TensorStatus::ReadWrite
-                && once
-                && !self.views.contains_key(&number(tensor.id))
-        };
-        let inputs = ir.inputs().take(64).enumerate();
-        inputs.fold(0, |ended, (i, tensor)| ended | Inputs::from(ends(tensor)) << i)
+    /// Whether the first input is deleted once the operation has run, and is no view.
+    fn ends_first(&self, ir: &OperationIr) -> bool {
+        ir.inputs().next().is_some_and(|first| {
+            first.status == TensorStatus::ReadWrite
+                && !self.views.contains_key(&number(first.id))
+                && ir.inputs().skip(1).all(|other| other.id != first.id)
+        })
     }
 
-    /// Executes a command. Inputs of an op whose buffers go right after it anyway may be taken over by what it makes.
+    /// Executes a command. Where deleting the first input of an op evicts it, the op may write over it.
     fn execute(&mut self, command: Do<B>) {
         if let Command::Apply(Apply { op, inputs, .. }) = &command
-            && op.ended != 0
+            && op.ends_first
         {
             let graph = self.driver.engine().graph();
-            let goes = |tensor: TensorId| {
-                let storage =
-                    self.driver.key(tensor).ok().and_then(|key| graph.tensor(key))?.storage;
-                // Deleting its last tensor evicts it.
-                Some(graph.storage(storage).handles == 1 && graph.is_evictable(storage))
-            };
-            let all = inputs.iter().take(64).enumerate().filter(|(i, _)| op.ended >> i & 1 == 1);
-            op.give(all.fold(0, |given, (i, tensor)| {
-                given | Inputs::from(goes(*tensor).unwrap_or(false)) << i
-            }));
+            let first = self.driver.key(inputs[0]).ok().and_then(|key| graph.tensor(key));
+            if first.is_some_and(|first| {
+                graph.storage(first.storage).handles == 1 && graph.is_evictable(first.storage)
+            }) {
+                op.give_first();
+            }
         }
         self.driver.execute(command);
     }
