@@ -48,7 +48,7 @@ pub fn unary<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
         31 => x.mul_scalar(scalar),
         32 => x.sub_scalar(scalar),
         33 => x.div_scalar(scalar),
-        34 => x.sort(dim),
+        34 => numbers(x).sort(dim),
         35 => act::hard_sigmoid(x, 0.2, 0.5),
         36 => act::mish(x),
         _ => x.clone() * x.detach(),
@@ -107,9 +107,16 @@ pub fn compare<const D: usize, K: Ordered>(
     }
 }
 
+/// Without NaNs, whose signs say where they come in order. Those are what they are by chance: where Flex adds in place, it may
+/// take the operands in another order.
+fn numbers<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    let nan = x.clone().is_nan();
+    x.mask_fill(nan, 0.0)
+}
+
 /// Where a row of elements has something, or how they are in order.
-pub fn indices<const D: usize, K: Ordered>(x: Tensor<D, K>, draw: &mut Draw) -> Tensor<D, Int> {
-    let dim = draw.below(D);
+pub fn indices<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D, Int> {
+    let (dim, x) = (draw.below(D), numbers(x));
     match draw.below(4) {
         0 => x.argmax(dim),
         1 => x.argmin(dim),
@@ -284,11 +291,11 @@ pub fn scatter<const D: usize>(x: Tensor<D>, draw: &mut Draw) -> Tensor<D> {
     let dim = draw.below(D);
     match draw.below(4) {
         0 => {
-            let order = x.clone().detach().argsort(dim);
+            let order = numbers(x.clone().detach()).argsort(dim);
             x.gather(dim, order)
         }
         1 => {
-            let order = x.clone().detach().argsort(dim);
+            let order = numbers(x.clone().detach()).argsort(dim);
             x.clone().scatter(dim, order, x.mul_scalar(0.5), IndexingUpdateOp::Add)
         }
         2 => {

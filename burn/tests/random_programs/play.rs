@@ -9,9 +9,9 @@ use burn::tensor::kind::Basic;
 use burn::tensor::{Bool, DType, Device, Distribution, Float, FloatDType, Int, Tensor, TensorData};
 
 /// Values that a program keeps of each kind.
-const KEPT: usize = 9;
+const KEPT: usize = 24;
 /// Elements of the largest that it keeps.
-const LARGEST: usize = 1500;
+const LARGEST: usize = 500;
 
 /// The values that a program read, in order; or why it could not.
 pub type Reads = Vec<Result<TensorData, String>>;
@@ -34,19 +34,13 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
     }
     for word in &program.steps {
         let draw = &mut Draw(*word);
-        if draw.percent(6) {
+        if draw.percent(4) {
             state.detach();
             if program.marks {
                 mark();
             }
         } else {
             state.step(draw);
-            if std::env::var_os("REMAT_SHOW").is_some() {
-                eprintln!(
-                    "STEP {:?}",
-                    state.bools.iter().map(|b| (b.dims(), b.dtype())).collect::<Vec<_>>()
-                );
-            }
         }
     }
     // What is left is read as well, so that no operation is for nothing.
@@ -120,11 +114,7 @@ fn dims(draw: &mut Draw) -> Vec<usize> {
 
 impl State<'_> {
     fn step(&mut self, draw: &mut Draw) {
-        let band = draw.below(100);
-        if std::env::var_os("REMAT_SHOW").is_some() {
-            eprintln!("BAND {band}");
-        }
-        match band {
+        match draw.below(100) {
             0..8 => self.make(draw),
             8..30 => self.float(draw, |x, draw| map!(x, x => ops::unary(x, draw))),
             30..40 => self.binary(draw),

@@ -49,7 +49,7 @@ impl Program {
         let mut draw = Draw(seed);
         let (autodiff, random) = (draw.percent(30), draw.percent(15));
         let marks = draw.percent(60);
-        let length = draw.from(8, 56);
+        let length = draw.from(16, 64);
         Self { autodiff, random, marks, steps: (0..length).map(|_| draw.next()).collect() }
     }
 
