@@ -10,6 +10,7 @@ use burn_ir::{
 use remat::op::{OpError, Operation, Outputs};
 use remat::{Dims, Layout};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// An operation that can be run as often as it takes. Behind a pointer: Burn's are 600 bytes, and most that are kept never run
@@ -28,18 +29,28 @@ pub(crate) struct Body {
     pub reads: Vec<TensorId>,
     /// Of random ops: what to seed the backend with.
     pub seed: Option<u64>,
+    /// Whether it may run again.
+    again: bool,
 }
 
 impl BurnOp {
-    /// `views` and `reads` as in [`Body`].
+    /// `views` and `reads` as in [`Body`]; `pure` says which custom ops are.
     pub fn new(
         ir: OperationIr,
         views: Vec<Arc<OperationIr>>,
         reads: Vec<TensorId>,
         seed: Option<u64>,
+        pure: &BTreeMap<String, bool>,
     ) -> Self {
         let ir = read_only(ir);
-        Self(Arc::new(Body { name: name_of(&ir), ir, views, reads, seed }))
+        let again = match &ir {
+            // Nobody else knows what it does besides.
+            OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
+            // It needs the others.
+            OperationIr::Distributed(_) => false,
+            _ => true,
+        };
+        Self(Arc::new(Body { name: name_of(&ir), ir, views, reads, seed, again }))
     }
 }
 
@@ -64,9 +75,8 @@ impl Operation for BurnOp {
         flops(&self.ir)
     }
 
-    /// Nobody knows what a custom op does besides, and a collective needs the others.
     fn rematerializable(&self) -> bool {
-        !matches!(self.ir, OperationIr::Custom(_) | OperationIr::Distributed(_))
+        self.again
     }
 }
 
@@ -234,7 +244,7 @@ mod tests {
     fn every_operation_has_a_name_and_work() {
         let mut names = HashSet::new();
         for ir in samples::all() {
-            let op = BurnOp::new(ir, Vec::new(), Vec::new(), None);
+            let op = BurnOp::new(ir, Vec::new(), Vec::new(), None, &BTreeMap::new());
             let work = op.flops(&[], &[]);
             assert!(work.is_finite() && work >= 0.0, "{op:?}");
             assert!(!op.name().is_empty() && op.name() == op.name().to_lowercase());

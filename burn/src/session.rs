@@ -13,7 +13,7 @@ use remat::op::Outputs;
 use remat::program::{Ahead, Apply, Command, Driver, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,6 +32,8 @@ pub(crate) struct Session<B: BackendIr> {
     first: TensorId,
     /// Made from tensors of earlier sessions, or not here, and why they are not there.
     lost: FxHashMap<TensorId, Error>,
+    /// Which custom operations are pure.
+    pure: Arc<BTreeMap<String, bool>>,
     seed: u64,
     /// Random operations so far.
     randoms: u64,
@@ -81,7 +83,13 @@ fn number(id: burn_ir::TensorId) -> TensorId {
 
 impl<B: BackendIr> Session<B> {
     /// With a driver that has done nothing yet.
-    pub fn new(driver: Driver<BurnDevice<B>>, facts: Facts, window: Window, seed: u64) -> Self {
+    pub fn new(
+        driver: Driver<BurnDevice<B>>,
+        facts: Facts,
+        window: Window,
+        seed: u64,
+        pure: Arc<BTreeMap<String, bool>>,
+    ) -> Self {
         Self {
             driver,
             facts,
@@ -90,6 +98,7 @@ impl<B: BackendIr> Session<B> {
             waiting: VecDeque::new(),
             first: numbers(0),
             lost: FxHashMap::default(),
+            pure,
             seed,
             randoms: 0,
             marks: Marks::default(),
@@ -161,7 +170,7 @@ impl<B: BackendIr> Session<B> {
         let outputs = Outputs::view(0, view.layout);
         view.ops.push(Arc::new(read_only(ir.clone())));
         self.views.insert(made, view);
-        let op = BurnOp::new(ir, Vec::new(), Vec::new(), None);
+        let op = BurnOp::new(ir, Vec::new(), Vec::new(), None, &self.pure);
         self.push(Command::Apply(Apply::new(op, [input].as_slice(), outputs, made)));
     }
 
@@ -187,7 +196,7 @@ impl<B: BackendIr> Session<B> {
         });
         let layouts = Outputs::fresh(ir.outputs().map(layout_of));
         let outputs: Vec<TensorId> = ir.outputs().map(|out| number(out.id)).collect();
-        let op = BurnOp::new(ir, views, reads, seed);
+        let op = BurnOp::new(ir, views, reads, seed, &self.pure);
         let first = outputs.first().copied().unwrap_or_default();
         if outputs.iter().copied().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));

@@ -68,11 +68,11 @@ const ONLY_OURS: [&str; 8] = [
 /// A session on Flex, without a server.
 pub(super) fn session(budget: u64) -> Session<Flex> {
     let facts = Facts::of::<Flex>(&FlexDevice);
-    let device = BurnDevice::<Flex>::new(FlexDevice, facts, budget);
+    let device = BurnDevice::<Flex>::new(FlexDevice, facts, budget, Default::default());
     let evictor: Box<dyn Evictor> = PolicyChoice::from(PolicyKind::default()).evictor(0, false);
     let cost_model = CostModelChoice::from(CostModelKind::default()).build();
     let engine = Engine::new(device, Settings::default(), evictor, cost_model).unwrap();
-    Session::new(Driver::new(engine), facts, Window::default(), SEED)
+    Session::new(Driver::new(engine), facts, Window::default(), SEED, Default::default())
 }
 
 /// What it makes, as the type's name, shape and bytes; or what the panic said.
