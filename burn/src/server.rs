@@ -98,11 +98,27 @@ impl<B: BackendIr> Server<B> {
 
     /// A slot with this session, and the device of Burn's that stands for it.
     pub fn open(self: Arc<Self>, session: Session<B>) -> Result<(Device, Served<B>), Error> {
-        let index = lock(&self.free).pop().ok_or(Error::Full(SLOTS))?;
-        let served = Served { index, server: self };
-        served.slot().open(session);
-        let device = Device::remote_options(&served.server.host).device_index(index).init()?;
-        Ok((device, served))
+        loop {
+            let index = lock(&self.free).pop().ok_or(Error::Full(SLOTS))?;
+            let device = match Device::remote_options(&self.host).device_index(index).init() {
+                Ok(device) => device,
+                Err(error) => {
+                    lock(&self.free).push(index);
+                    return Err(error.into());
+                }
+            };
+            // A connection that Burn's server ended is never made again by its client: such a slot is of no more use.
+            if self.answers(index, &device) {
+                self.slots[index].open(session);
+                return Ok((device, Served { index, server: self }));
+            }
+        }
+    }
+
+    /// Whether there is a connection to this slot, which nobody uses.
+    fn answers(&self, index: usize, device: &Device) -> bool {
+        let _quiet = self.slots[index].quietly();
+        device.sync().is_ok()
     }
 }
 

@@ -6,7 +6,7 @@ use burn_backend::ops::FloatTensorOps;
 use burn_flex::Flex;
 use burn_ir::{CustomOpIr, OperationIr, ScalarIr, TensorIr};
 use burn_router::RouterClient;
-use remat_burn::{Builder, Guard};
+use remat_burn::{Builder, Error, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -129,6 +129,25 @@ fn a_handler_that_fails_loses_only_what_it_was_to_make() {
     assert_eq!(values(x), [1.0, 2.0]);
     device.sync().unwrap();
     assert_eq!(device.stats().unwrap().used_bytes, 0);
+}
+
+/// Burn's server ends the connection. The process goes on, and so do other devices, and those that come after.
+#[test]
+fn an_unknown_custom_op_ends_the_device_and_no_other() {
+    let other = remat_burn::budget("1MiB").serve::<Flex>(Default::default()).unwrap();
+    let kept = Tensor::<1>::from_data([5.0], &other);
+    for _ in 0..3 {
+        let device = remat_burn::budget("1MiB").serve::<Flex>(Default::default()).unwrap();
+        let x = Tensor::<1>::from_data([1.0, 2.0], &device);
+        assert_eq!(values(x.clone() * 2.0), [2.0, 4.0]);
+        let lost = send("unheard of", x.clone(), 1.0, 1).remove(0);
+        assert!(lost.try_into_data().is_err());
+        let error = device.step().unwrap_err();
+        assert!(matches!(error, Error::Lost(_)), "{error}");
+        assert!(error.to_string().contains("a custom operation that has no handler"), "{error}");
+        assert!(x.try_into_data().is_err());
+    }
+    assert_eq!(values(kept), [5.0]);
 }
 
 #[test]
