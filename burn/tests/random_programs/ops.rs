@@ -169,7 +169,8 @@ pub fn booleans<const D: usize>(
 
 /// A float of an integer or a boolean, in one of the types.
 pub fn float_type(draw: &mut Draw) -> FloatDType {
-    draw.of(&[FloatDType::F32, FloatDType::F32, FloatDType::F32, FloatDType::F64, FloatDType::F16])
+    use FloatDType::{BF16, F16, F32, F64};
+    draw.of(&[F32, F32, F32, F32, F64, F16, BF16])
 }
 
 pub fn whole<const D: usize>(x: Tensor<D>) -> Tensor<D, Int> {

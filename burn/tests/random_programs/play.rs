@@ -34,13 +34,17 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
     }
     for word in &program.steps {
         let draw = &mut Draw(*word);
-        if draw.percent(4) {
+        let name = if draw.percent(4) {
             state.detach();
             if program.marks {
                 mark();
             }
+            "end of a step"
         } else {
-            state.step(draw);
+            state.step(draw)
+        };
+        if program.told {
+            println!("{name}: {}", state.shapes());
         }
     }
     // What is left is read as well, so that no operation is for nothing.
@@ -113,32 +117,49 @@ fn dims(draw: &mut Draw) -> Vec<usize> {
 }
 
 impl State<'_> {
-    fn step(&mut self, draw: &mut Draw) {
-        match draw.below(100) {
-            0..8 => self.make(draw),
-            8..30 => self.float(draw, |x, draw| map!(x, x => ops::unary(x, draw))),
-            30..40 => self.binary(draw),
-            40..45 => self.float(draw, |x, draw| {
-                if draw.percent(60) {
-                    map!(x, x => ops::rows(x, draw))
-                } else {
-                    Any::R1(with!(x, x => ops::total(x, draw)))
-                }
-            }),
-            45..50 => self.compare(draw),
-            50..54 => self.mask(draw),
-            54..64 => self.view(draw),
-            64..68 => self.join(draw),
-            68..71 => self.float(draw, |x, draw| map!(x, x => ops::scatter(x, draw))),
-            71..78 => self.float(draw, ops::layer),
-            78..83 => self.integers(draw),
-            83..86 => self.booleans(draw),
-            86..90 => self.cast(draw),
-            90..93 => self.read(draw),
-            93..96 => self.forget(draw),
-            _ if self.program.autodiff => self.backward(draw),
-            _ => self.matmul(draw),
+    /// What there is.
+    fn shapes(&self) -> String {
+        fn of<K: Basic>(kept: &[Any<K>]) -> String {
+            let all: Vec<String> =
+                kept.iter().map(|x| format!("{:?}{:?}", x.dtype(), x.dims())).collect();
+            all.join(" ")
         }
+        format!("{} | {} | {}", of(&self.floats), of(&self.ints), of(&self.bools))
+    }
+
+    /// One step, and what it is called.
+    fn step(&mut self, draw: &mut Draw) -> &'static str {
+        type Step<'a> = fn(&mut State<'a>, &mut Draw);
+        let (name, step): (_, Step<'_>) = match draw.below(100) {
+            0..8 => ("make", Self::make),
+            8..29 => {
+                ("unary", |s, draw| s.float(draw, |x, draw| map!(x, x => ops::unary(x, draw))))
+            }
+            29..39 => ("binary", Self::binary),
+            39..42 => {
+                ("reduce rows", |s, draw| s.float(draw, |x, draw| map!(x, x => ops::rows(x, draw))))
+            }
+            42..44 => ("reduce", |s, draw| {
+                s.float(draw, |x, draw| Any::R1(with!(x, x => ops::total(x, draw))));
+            }),
+            44..49 => ("compare", Self::compare),
+            49..53 => ("mask", Self::mask),
+            53..63 => ("view", Self::view),
+            63..67 => ("join", Self::join),
+            67..70 => {
+                ("scatter", |s, draw| s.float(draw, |x, draw| map!(x, x => ops::scatter(x, draw))))
+            }
+            70..77 => ("layer", |s, draw| s.float(draw, ops::layer)),
+            77..82 => ("integers", Self::integers),
+            82..85 => ("booleans", Self::booleans),
+            85..89 => ("cast", Self::cast),
+            89..92 => ("read", Self::read),
+            92..95 => ("let go or hold", Self::forget),
+            _ if self.program.autodiff && draw.percent(60) => ("backward", Self::backward),
+            _ => ("matmul", Self::matmul),
+        };
+        step(self, draw);
+        name
     }
 
     fn float(&mut self, draw: &mut Draw, op: impl FnOnce(Any, &mut Draw) -> Any) {
@@ -171,7 +192,9 @@ impl State<'_> {
         match draw.below(6) {
             0 => {
                 let values: Vec<i32> = (0..all).map(|_| draw.below(61) as i32 - 30).collect();
-                let x = Any::R1(Tensor::from_data(TensorData::new(values, [all]), device));
+                let dtype = draw.of(&[DType::I32, DType::I32, DType::I64]);
+                let data = TensorData::new(values, [all]);
+                let x = Any::R1(Tensor::from_data(data, (device, dtype)));
                 keep(&mut self.ints, x.reshape(&dims), draw);
             }
             1 => {

@@ -42,6 +42,8 @@ pub struct Program {
     /// Whether steps are marked.
     pub marks: bool,
     pub steps: Vec<u64>,
+    /// Whether each step is printed.
+    pub told: bool,
 }
 
 impl Program {
@@ -50,7 +52,8 @@ impl Program {
         let (autodiff, random) = (draw.percent(30), draw.percent(15));
         let marks = draw.percent(60);
         let length = draw.from(16, 64);
-        Self { autodiff, random, marks, steps: (0..length).map(|_| draw.next()).collect() }
+        let steps = (0..length).map(|_| draw.next()).collect();
+        Self { autodiff, random, marks, steps, told: false }
     }
 
     /// Without steps that it fails without, too.
