@@ -23,7 +23,9 @@ pub enum Error {
     )]
     Lost(String),
     /// Every device that the server has is in use.
-    #[error("{0} budgets of this backend are in use at once, and there are no more: drop one")]
+    #[error(
+        "{0} budgets of this backend are in use at once, or lost their connection, and there are no more: drop one"
+    )]
     Full(usize),
     /// A tensor of a device that is gone.
     #[error(

@@ -83,7 +83,7 @@ impl Setup {
         Self {
             // Most programs can do with the larger ones.
             percent: draw.from(30, 100).max(draw.from(30, 100)) as u64,
-            policy: policies[draw.below(policies.len())].clone(),
+            policy: draw.of(&policies),
             threshold: draw.percent(20).then(|| draw.from(50, 100) as u64),
             window: draw.of(&[0, 0, 0, 3, 20]),
             dead: draw.of(&[Dead::Drop, Dead::Keep]),
@@ -95,7 +95,7 @@ impl Setup {
 
     fn serve(&self, budget: u64) -> Guard {
         let mut builder = remat_burn::budget(budget)
-            .policy(self.policy.clone())
+            .policy(self.policy)
             .look_ahead(self.window)
             .dead(self.dead)
             .sqrt_sampling(self.sampling)
@@ -152,7 +152,7 @@ fn run_on_old(
     budget: u64,
     guard: &Guard,
 ) -> Result<Option<(Reads, Stats)>, String> {
-    guard.set_policy(setup.policy.clone()).unwrap();
+    guard.set_policy(setup.policy).unwrap();
     guard.seed(setup.seed);
     if guard.set_budget(budget).is_err() {
         return Ok(None);
@@ -332,7 +332,7 @@ fn any_program_reads_the_same_bits_under_any_budget() {
     println!("{sum:?} in {:.1} s", start.elapsed().as_secs_f64());
     if usual {
         assert_eq!(sum.programs, PROGRAMS);
-        assert!(sum.passed * 10 > sum.limited * 8, "most fit: {sum:?}");
+        assert!(sum.passed * 4 > sum.limited * 3, "most fit: {sum:?}");
         assert!(sum.evictions > 10 * PROGRAMS && sum.recomputed > 5 * PROGRAMS, "{sum:?}");
         assert!(sum.refused > 0, "some do not: {sum:?}");
     }

@@ -240,7 +240,7 @@ pub fn reshape<K: Basic>(x: Any<K>, draw: &mut Draw) -> Any<K> {
         }
         2 => {
             let all = x.elements();
-            let a = (1..=all).rev().find(|a| all % a == 0 && a * a <= all).unwrap_or(1);
+            let a = (1..=all).rev().find(|&a| all.is_multiple_of(a) && a * a <= all).unwrap_or(1);
             match draw.below(3) {
                 0 => x.reshape(&[a, all / a]),
                 1 => x.reshape(&[1, all / a, a]),
