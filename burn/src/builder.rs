@@ -1,12 +1,13 @@
 //! Describing a device under a budget.
 
 use crate::backend::Facts;
+use crate::custom::{CustomOp, CustomOps};
 use crate::device::BurnDevice;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::server::Server;
 use crate::session::Session;
-use burn_ir::BackendIr;
+use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
 use remat::evict::Evictor;
 use remat::program::{Driver, Recorder, Window};
@@ -30,6 +31,7 @@ pub struct Builder {
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
     listeners: Vec<Box<dyn Listener>>,
+    custom_ops: Vec<CustomOp>,
     wrong: Option<String>,
 }
 
@@ -45,6 +47,7 @@ impl Builder {
             recorder: None,
             window: Window::default(),
             listeners: Vec::new(),
+            custom_ops: Vec::new(),
             wrong: None,
         };
         builder.budget = builder.bytes("budget", budget).unwrap_or(0);
@@ -135,18 +138,66 @@ impl Builder {
         self
     }
 
+    /// Runs a custom operation of the backend `B`, which the device must be of: `handler` reads its inputs, computes, and
+    /// registers the outputs, with the shapes and types that the operation says. The id is that of the
+    /// [`CustomOpIr`] that the extension sends; as with Burn's own servers, one that is sent without a handler ends the
+    /// connection, and all tensors of the device are lost.
+    ///
+    /// What it makes is kept, as nobody knows what it does besides: see [`Builder::pure_custom_op`].
+    pub fn custom_op<B: BackendIr>(
+        mut self,
+        id: &str,
+        handler: impl Fn(&mut HandleContainer<B::Handle>, &CustomOpIr, &B::Device)
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.custom_ops.push(CustomOp::new::<B>(id, false, handler));
+        self
+    }
+
+    /// As [`Builder::custom_op`], for an operation that gives the same bits each time it runs, and does nothing else. What it
+    /// makes can be evicted, and the operation runs again when it is needed.
+    ///
+    /// ```
+    /// use burn_backend::ops::FloatTensorOps;
+    /// use burn_flex::Flex;
+    ///
+    /// let guard = remat_burn::budget("1GiB")
+    ///     .pure_custom_op::<Flex>("scale", |handles, op, _device| {
+    ///         let x = handles.get_float_tensor::<Flex>(&op.inputs[0]);
+    ///         let scaled = Flex::float_mul_scalar(x, op.scalars[0].into());
+    ///         handles.register_float_tensor::<Flex>(&op.outputs[0].id, scaled);
+    ///     })
+    ///     .serve::<Flex>(Default::default())?;
+    /// # Ok::<(), remat_burn::Error>(())
+    /// ```
+    pub fn pure_custom_op<B: BackendIr>(
+        mut self,
+        id: &str,
+        handler: impl Fn(&mut HandleContainer<B::Handle>, &CustomOpIr, &B::Device)
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.custom_ops.push(CustomOp::new::<B>(id, true, handler));
+        self
+    }
+
     /// A device of the backend `B` under this budget, such as `serve::<Flex>(Default::default())`.
     ///
     /// # Errors
-    /// If an option is invalid. If there are 64 budgets of this backend and device already, or the server of this process,
+    /// If an option is invalid, or a custom operation is of another backend. If there are 64 budgets of this backend and device already, or the server of this process,
     /// which listens to this machine only, cannot be started or reached.
     pub fn serve<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
         if let Some(wrong) = self.wrong {
             return Err(remat::Error::from(RuntimeError::Settings(wrong)).into());
         }
         let facts = Facts::of::<B>(&device);
-        let server = Server::<B>::of(&device)?;
-        let device = BurnDevice::<B>::new(device, facts, self.budget);
+        let CustomOps { registry, pure } = CustomOps::<B>::new(self.custom_ops)
+            .map_err(|wrong| remat::Error::from(RuntimeError::Settings(wrong)))?;
+        let server = Server::<B>::of(&device, pure.keys())?;
+        let device = BurnDevice::<B>::new(device, facts, self.budget, registry);
         let evictor = self.policy.evictor(self.seed, self.sqrt_sampling);
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
@@ -154,7 +205,7 @@ impl Builder {
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }
-        let session = Session::new(driver, facts, self.window, self.seed);
+        let session = Session::new(driver, facts, self.window, self.seed, pure);
         let (device, served) = server.open(session)?;
         Ok(Guard::new(device, served, self.seed, self.sqrt_sampling))
     }

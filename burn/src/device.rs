@@ -3,9 +3,9 @@
 use crate::backend::Facts;
 use crate::op::{BurnOp, layout};
 use crate::random::{self, alone, draw};
-use burn_backend::{DType, Shape, TensorData};
-use burn_ir::{BackendIr, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus};
-use burn_router::TensorInterpreter;
+use burn_backend::{DType, Shape, TensorData, TensorMetadata};
+use burn_ir::{BackendIr, HandleKind, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_router::{CustomOpRegistry, TensorInterpreter};
 use remat::Layout;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use smallvec::SmallVec;
@@ -67,11 +67,16 @@ pub(crate) struct BurnDevice<B: BackendIr> {
 const VIEW: u64 = 1 << 62;
 
 impl<B: BackendIr> BurnDevice<B> {
-    /// With so many bytes.
-    pub fn new(device: B::Device, facts: Facts, bytes: u64) -> Self {
+    /// With so many bytes, and these custom operations.
+    pub fn new(
+        device: B::Device,
+        facts: Facts,
+        bytes: u64,
+        custom_ops: CustomOpRegistry<B>,
+    ) -> Self {
         Self {
             name: B::name(&device),
-            interpreter: TensorInterpreter::new(device),
+            interpreter: TensorInterpreter::with_custom_ops(device, custom_ops),
             facts,
             bytes,
             #[cfg(test)]
@@ -183,13 +188,20 @@ impl<B: BackendIr> BurnDevice<B> {
         let ir = || {
             let mut ir = op.ir.clone();
             ir.visit_mut(&mut Rename(names));
-            if let Some(first) = ir.inputs().next().filter(|_| takes_first).map(|first| first.id) {
-                ir.visit_mut(&mut Give(first));
-            }
+            let first = ir.inputs().next().filter(|_| takes_first).map(|first| first.id);
+            first.into_iter().for_each(|first| ir.visit_mut(&mut Give(first)));
             ir
         };
         match op.seed {
-            None => self.interpreter.register_op(ir()),
+            None => {
+                let ir = ir();
+                let custom = match &ir {
+                    OperationIr::Custom(op) => op.outputs.clone(),
+                    _ => Vec::new(),
+                };
+                self.interpreter.register_op(ir);
+                custom.into_iter().for_each(|out| self.expect(out));
+            }
             Some(seed) => match random::random(&op.ir) {
                 Some(random) if self.facts.on_host => {
                     let data = draw(random, seed);
@@ -202,6 +214,21 @@ impl<B: BackendIr> BurnDevice<B> {
                 }
             },
         }
+    }
+}
+
+impl<B: BackendIr> BurnDevice<B> {
+    /// Panics unless a tensor is there, and is as its description says: the budget counts what that says.
+    fn expect(&mut self, tensor: TensorIr) {
+        let tensor = TensorIr { status: TensorStatus::ReadOnly, ..tensor };
+        let made = match self.interpreter.get_tensor(&tensor) {
+            HandleKind::Float(tensor) => (tensor.shape(), tensor.dtype()),
+            HandleKind::Int(tensor) => (tensor.shape(), tensor.dtype()),
+            HandleKind::Bool(tensor) => (tensor.shape(), tensor.dtype()),
+            HandleKind::Quantized(_) => return,
+        };
+        let said = (tensor.shape, tensor.dtype);
+        assert!(made == said, "its handler made {made:?}, and the operation says {said:?}");
     }
 }
 

@@ -15,8 +15,17 @@ pub enum Error {
     /// Burn could not connect to it.
     #[error("Burn could not connect to the server on 127.0.0.1: {0}")]
     Connect(String),
+    /// Burn's server ended the connection to the device.
+    #[error(
+        "the connection to this device is lost, and its tensors with it: Burn's server ends it where an operation panics \
+         before it gets here, such as a custom operation that has no handler (`Builder::custom_op`), or a cast from one \
+         integer type to another: {0}"
+    )]
+    Lost(String),
     /// Every device that the server has is in use.
-    #[error("{0} budgets of this backend are in use at once, and there are no more: drop one")]
+    #[error(
+        "{0} budgets of this backend are in use at once, or lost their connection, and there are no more: drop one"
+    )]
     Full(usize),
     /// A tensor of a device that is gone.
     #[error(

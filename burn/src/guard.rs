@@ -132,7 +132,7 @@ impl Guard {
     /// Waits until the operations that Burn has on their way are here.
     fn arrive(&self) -> Result<(), Error> {
         self.session
-            .quietly(&mut || self.device.sync().map_err(|error| Error::Connect(error.to_string())))
+            .quietly(&mut || self.device.sync().map_err(|error| Error::Lost(error.to_string())))
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod backend;
 mod builder;
+mod custom;
 mod device;
 mod error;
 mod guard;

@@ -11,6 +11,7 @@ use remat::op::{OpError, Operation, Outputs};
 use remat::{Dims, Layout};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,20 +35,30 @@ pub(crate) struct Body {
     pub ends_first: bool,
     /// Whether the next run may write over the first input.
     gives_first: AtomicBool,
+    /// Whether it may run again.
+    again: bool,
 }
 
 impl BurnOp {
-    /// The others as in [`Body`].
+    /// The others as in [`Body`]; `pure` says which custom ops are.
     pub fn new(
         mut ir: OperationIr,
         views: Vec<Arc<OperationIr>>,
         reads: SmallVec<[TensorId; 3]>,
         seed: Option<u64>,
         ends_first: bool,
+        pure: &BTreeMap<String, bool>,
     ) -> Self {
         read_only(&mut ir);
+        let again = match &ir {
+            // Nobody else knows what it does besides.
+            OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
+            // It needs the others.
+            OperationIr::Distributed(_) => false,
+            _ => true,
+        };
         let (name, gives_first) = (name_of(&ir), AtomicBool::new(false));
-        Self(Arc::new(Body { name, ir, views, reads, seed, ends_first, gives_first }))
+        Self(Arc::new(Body { name, ir, views, reads, seed, ends_first, gives_first, again }))
     }
 }
 
@@ -85,9 +96,8 @@ impl Operation for BurnOp {
         flops(&self.ir)
     }
 
-    /// Nobody knows what a custom op does besides, and a collective needs the others.
     fn rematerializable(&self) -> bool {
-        !matches!(self.ir, OperationIr::Custom(_) | OperationIr::Distributed(_))
+        self.again
     }
 }
 
@@ -255,7 +265,7 @@ mod tests {
     fn every_operation_has_a_name_and_work() {
         let mut names = HashSet::new();
         for ir in samples::all() {
-            let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false);
+            let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false, &BTreeMap::new());
             let work = op.flops(&[], &[]);
             assert!(work.is_finite() && work >= 0.0, "{op:?}");
             assert!(!op.name().is_empty() && op.name() == op.name().to_lowercase());

@@ -5,7 +5,9 @@ use crate::error::Error;
 use crate::session::{Session, numbers};
 use burn_backend::backend::{DeviceId, DeviceOps, ExecutionError};
 use burn_backend::{DType, DTypeUsageSet, DeviceSettings, Shape, TensorData};
-use burn_ir::{BackendIr, GraphBindings, GraphId, OperationIr, TensorId, TensorIr};
+use burn_ir::{
+    BackendIr, CustomOpIr, GraphBindings, GraphId, HandleContainer, OperationIr, TensorId, TensorIr,
+};
 use burn_router::{
     BackendRouter, MultiBackendBridge, RouterChannel, RouterClient, RouterTensor, get_client,
 };
@@ -178,6 +180,28 @@ impl<B: BackendIr> Client<B> {
         // Without a session, the tensor is lost, as whoever reads it will hear.
         let _ = self.0.with(|session| make(session, number));
         RouterTensor::new(TensorId::new(number.0), shape, dtype, self.clone())
+    }
+}
+
+/// Hands a custom operation of the server's on to the session of the slot.
+pub(crate) fn forward<B: BackendIr>(
+    handles: &mut HandleContainer<RouterTensor<Client<B>>>,
+    op: &CustomOpIr,
+    device: &SlotDevice<B::Device>,
+) {
+    let client = get_client::<Channel<B>>(device);
+    let inputs = op.inputs.iter();
+    let inputs = inputs.map(|input| handles.get_handle(&input.id, &input.status).into_ir());
+    let inputs: Vec<TensorIr> = inputs.collect();
+    let row = numbers(op.outputs.len());
+    let outputs = op.outputs.iter().zip(row.and_next(op.outputs.len()));
+    let outputs = outputs.map(|(out, number)| {
+        TensorIr::uninit(TensorId::new(number.0), out.shape.clone(), out.dtype)
+    });
+    let inner = CustomOpIr { inputs, outputs: outputs.collect(), ..op.clone() };
+    let made = client.register(OperationIr::Custom(inner));
+    for (out, tensor) in op.outputs.iter().zip(made) {
+        handles.register_handle(out.id, tensor);
     }
 }
 

@@ -2,7 +2,7 @@
 //! each budget that is in use.
 
 use crate::error::Error;
-use crate::router::{Budgeted, Channel, Client, Slot, SlotDevice};
+use crate::router::{Budgeted, Channel, Client, Slot, SlotDevice, forward};
 use crate::session::Session;
 use burn::remote::RemoteHost;
 use burn::tensor::Device;
@@ -33,24 +33,29 @@ pub(crate) struct Server<B: BackendIr> {
     _runtime: tokio::runtime::Runtime,
 }
 
-type Servers = HashMap<(TypeId, DeviceId), Arc<dyn Any + Send + Sync>>;
+/// By backend, device, and the ids of the custom operations, which Burn's server must know before it starts.
+type Servers = HashMap<(TypeId, DeviceId, Vec<String>), Arc<dyn Any + Send + Sync>>;
 
 impl<B: BackendIr> Server<B> {
-    /// The one for this device. It is started if there is none.
-    pub fn of(device: &B::Device) -> Result<Arc<Self>, Error> {
+    /// The one for this device and these custom operations. It is started if there is none.
+    pub fn of<'a>(
+        device: &B::Device,
+        custom_ops: impl Iterator<Item = &'a String>,
+    ) -> Result<Arc<Self>, Error> {
         static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
         let mut servers = lock(&SERVERS);
         let servers = servers.get_or_insert_with(HashMap::new);
-        let key = (TypeId::of::<B>(), device.to_id());
+        let custom_ops: Vec<String> = custom_ops.cloned().collect();
+        let key = (TypeId::of::<B>(), device.to_id(), custom_ops);
         if let Some(server) = servers.get(&key).and_then(|known| known.clone().downcast().ok()) {
             return Ok(server);
         }
-        let server = Arc::new(Self::start(device)?);
+        let server = Arc::new(Self::start(device, &key.2)?);
         servers.insert(key, Arc::clone(&server) as Arc<dyn Any + Send + Sync>);
         Ok(server)
     }
 
-    fn start(device: &B::Device) -> Result<Self, Error> {
+    fn start(device: &B::Device, custom_ops: &[String]) -> Result<Self, Error> {
         let io = |error: std::io::Error| Error::Server(error.to_string());
         let mut slots = Vec::new();
         let mut registered = Vec::new();
@@ -67,9 +72,12 @@ impl<B: BackendIr> Server<B> {
         let token = secret();
         let authorizer = TokenAuthorizer::new(token.clone())
             .map_err(|error| Error::Server(error.to_string()))?;
-        let server =
+        let mut server =
             BackendServer::<Budgeted<B>>::new(slots.iter().map(|slot| slot.device().clone()))
                 .with_authorizer(authorizer);
+        for id in custom_ops {
+            server = server.with_custom_op(id, forward::<B>);
+        }
         let serving = server.serve_async(WebSocketTransport::from_listener(listener));
         // Reads are served on these threads: one that recomputes must not keep the others waiting.
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -90,11 +98,27 @@ impl<B: BackendIr> Server<B> {
 
     /// A slot with this session, and the device of Burn's that stands for it.
     pub fn open(self: Arc<Self>, session: Session<B>) -> Result<(Device, Served<B>), Error> {
-        let index = lock(&self.free).pop().ok_or(Error::Full(SLOTS))?;
-        let served = Served { index, server: self };
-        served.slot().open(session);
-        let device = Device::remote_options(&served.server.host).device_index(index).init()?;
-        Ok((device, served))
+        loop {
+            let index = lock(&self.free).pop().ok_or(Error::Full(SLOTS))?;
+            let device = match Device::remote_options(&self.host).device_index(index).init() {
+                Ok(device) => device,
+                Err(error) => {
+                    lock(&self.free).push(index);
+                    return Err(error.into());
+                }
+            };
+            // A connection that Burn's server ended is never made again by its client: such a slot is of no more use.
+            if self.answers(index, &device) {
+                self.slots[index].open(session);
+                return Ok((device, Served { index, server: self }));
+            }
+        }
+    }
+
+    /// Whether there is a connection to this slot, which nobody uses.
+    fn answers(&self, index: usize, device: &Device) -> bool {
+        let _quiet = self.slots[index].quietly();
+        device.sync().is_ok()
     }
 }
 

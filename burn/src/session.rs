@@ -14,7 +14,7 @@ use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Wind
 use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +33,8 @@ pub(crate) struct Session<B: BackendIr> {
     first: TensorId,
     /// Made from tensors of earlier sessions, or not here, and why they are not there.
     lost: FxHashMap<TensorId, Error>,
+    /// Which custom operations are pure.
+    pure: Arc<BTreeMap<String, bool>>,
     seed: u64,
     /// Random operations so far.
     randoms: u64,
@@ -82,7 +84,13 @@ fn number(id: burn_ir::TensorId) -> TensorId {
 
 impl<B: BackendIr> Session<B> {
     /// With a driver that has done nothing yet.
-    pub fn new(driver: Driver<BurnDevice<B>>, facts: Facts, window: Window, seed: u64) -> Self {
+    pub fn new(
+        driver: Driver<BurnDevice<B>>,
+        facts: Facts,
+        window: Window,
+        seed: u64,
+        pure: Arc<BTreeMap<String, bool>>,
+    ) -> Self {
         Self {
             driver,
             facts,
@@ -91,6 +99,7 @@ impl<B: BackendIr> Session<B> {
             waiting: VecDeque::new(),
             first: numbers(0),
             lost: FxHashMap::default(),
+            pure,
             seed,
             randoms: 0,
             marks: Marks::default(),
@@ -159,7 +168,7 @@ impl<B: BackendIr> Session<B> {
         read_only(&mut look);
         view.ops.push(Arc::new(look));
         self.views.insert(made, view);
-        let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false);
+        let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false, &self.pure);
         self.push(Command::Apply(Apply::new(op, [input].as_slice(), outputs, made)));
     }
 
@@ -186,7 +195,7 @@ impl<B: BackendIr> Session<B> {
         let layouts = Outputs::fresh(ir.outputs().map(layout_of));
         let outputs: Ids = ir.outputs().map(|out| number(out.id)).collect();
         let ends_first = self.ends_first(&ir);
-        let op = BurnOp::new(ir, views, reads, seed, ends_first);
+        let op = BurnOp::new(ir, views, reads, seed, ends_first, &self.pure);
         let first = outputs.first().copied().unwrap_or_default();
         if outputs.iter().copied().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));

@@ -185,6 +185,25 @@ fn others_on_this_machine_are_not_served() {
     assert!(Device::remote_options(&host).init().is_err());
 }
 
+/// Where Burn's server ends the connection, the device is lost, and those that come after are not.
+#[test]
+fn a_device_that_is_lost_is_lost_alone() {
+    let other = budgeted("1MiB");
+    let kept = ones(&other, 1);
+    for _ in 0..3 {
+        let device = budgeted("1MiB");
+        let x = Tensor::<1, Int>::from_data([1, 2], &device);
+        assert_eq!((x.clone() + 1).into_data().iter::<i64>().collect::<Vec<_>>(), [2, 3]);
+        // The router has no such cast.
+        let lost = x.clone().cast(burn::tensor::IntDType::I64);
+        assert!(lost.try_into_data().is_err() && x.try_into_data().is_err());
+        let error = device.step().unwrap_err();
+        assert!(matches!(error, Error::Lost(_)), "{error}");
+        assert!(matches!(device.stats(), Err(Error::Lost(_))));
+    }
+    assert_eq!(kept.sum().into_scalar::<f32>(), 1024.0);
+}
+
 /// What is made for a device goes with it, and what Burn keeps of one is used again. Alone, since it counts threads.
 #[test]
 fn devices_come_and_go() {

@@ -68,6 +68,8 @@ pub(crate) const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType
 pub(crate) const INTS: [DType; 8] =
     [DType::I64, DType::I32, DType::I16, DType::I8, DType::U64, DType::U32, DType::U16, DType::U8];
 pub(crate) const BOOL: DType = DType::Bool(BoolStore::Native);
+/// Flex has no kernels for booleans of four bytes.
+pub(crate) const BOOLS: [DType; 2] = [BOOL, DType::Bool(BoolStore::U8)];
 
 /// Of ranks 1 to 4, with sizes 0 and 1 among them. Modules, which have ranks of their own, take those of rank 1 for the batch.
 pub(crate) const SHAPES: [&[usize]; 12] = [
@@ -100,7 +102,7 @@ pub(crate) fn dtypes(ir: &OperationIr) -> Vec<DType> {
         OperationIr::BaseInt(_) | OperationIr::NumericInt(..) | OperationIr::Int(_) => {
             INTS.to_vec()
         }
-        OperationIr::BaseBool(_) | OperationIr::Bool(_) => vec![BOOL],
+        OperationIr::BaseBool(_) | OperationIr::Bool(_) => BOOLS.to_vec(),
     }
 }
 
@@ -141,7 +143,11 @@ fn values(shape: &[usize], dtype: DType, value: impl Fn(usize) -> f64) -> Tensor
         DType::U32 => of(shape, |at| value(at) as u32),
         DType::U16 => of(shape, |at| value(at) as u16),
         DType::U8 => of(shape, |at| value(at) as u8),
-        DType::Bool(_) => of(shape, |at| value(at) > 0.0),
+        BOOL => of(shape, |at| value(at) > 0.0),
+        DType::Bool(BoolStore::U8) => {
+            let bytes = of(shape, |at| u8::from(value(at) > 0.0)).into_bytes();
+            TensorData::from_bytes(bytes, Shape::from(shape.to_vec()), dtype)
+        }
         other => panic!("no values of {other:?}"),
     }
 }
@@ -268,8 +274,17 @@ impl Make {
         })
     }
 
+    /// The type of a boolean that is made or read beside what the variant works on: that, if it is one itself.
+    fn bool(&mut self) -> DType {
+        match self.spec.dtype {
+            dtype @ DType::Bool(_) => dtype,
+            _ => BOOLS[self.way(2)],
+        }
+    }
+
     fn mask(&mut self, shape: &[usize]) -> TensorIr {
-        self.with(shape, BOOL, |at| if at % 3 == 1 { 1.0 } else { 0.0 })
+        let dtype = self.bool();
+        self.with(shape, dtype, |at| if at % 3 == 1 { 1.0 } else { 0.0 })
     }
 
     /// Indices below a size: none if that is 0.
@@ -316,7 +331,7 @@ impl Make {
 
     fn compare(&mut self) -> BinaryOpIr {
         let (lhs, rhs) = self.two();
-        BinaryOpIr::create_comparison(lhs, rhs, BOOL, new_id)
+        BinaryOpIr::create_comparison(lhs, rhs, self.bool(), new_id)
     }
 
     fn with_scalar(&mut self, value: f64) -> ScalarOpIr {
@@ -324,7 +339,7 @@ impl Make {
     }
 
     fn compare_scalar(&mut self) -> ScalarOpIr {
-        ScalarOpIr::create_comparison(self.strange(), self.scalar(1.0), BOOL, new_id)
+        ScalarOpIr::create_comparison(self.strange(), self.scalar(1.0), self.bool(), new_id)
     }
 
     fn reduce(&mut self) -> ReduceOpIr {
@@ -332,7 +347,7 @@ impl Make {
     }
 
     fn reduce_bool(&mut self) -> ReduceOpIr {
-        ReduceOpIr::create_bool(self.strange(), BOOL, new_id)
+        ReduceOpIr::create_bool(self.strange(), self.bool(), new_id)
     }
 
     fn reduce_dim(&mut self, len: usize) -> Option<ReduceDimOpIr> {
@@ -353,7 +368,7 @@ impl Make {
 
     fn reduce_dim_bool(&mut self) -> ReduceDimOpIr {
         let dim = self.dim();
-        ReduceDimOpIr::create_bool(self.x(), dim, 1, BOOL, new_id)
+        ReduceDimOpIr::create_bool(self.x(), dim, 1, self.bool(), new_id)
     }
 
     fn along(&mut self) -> DimOpIr {
@@ -551,7 +566,7 @@ fn base(op: &mut Base, make: &mut Make) -> Option<()> {
         }
         Base::Cast(op) => {
             let to: &[DType] = match make.spec.dtype {
-                DType::Bool(_) => &[BOOL],
+                DType::Bool(_) => &BOOLS,
                 dtype if dtype.is_float() => &FLOATS,
                 _ => &INTS,
             };
@@ -740,7 +755,7 @@ fn float(op: &mut Float, make: &mut Make) -> Option<()> {
         | Float::Trunc(op)
         | Float::Recip(op) => *op = make.unary(),
         Float::IsNan(op) | Float::IsInf(op) => {
-            *op = UnaryOpIr::create_comparison(make.strange(), BOOL, new_id);
+            *op = UnaryOpIr::create_comparison(make.strange(), make.bool(), new_id);
         }
         Float::PowfScalar(op) => {
             let exponent = [1.0, 2.0, 0.5, -1.5, 0.0][make.way(5)];

@@ -1,5 +1,5 @@
-//! Every operation of Burn's IR gives the bits that Flex gives: with plenty of memory, after its inputs were evicted, after what it
-//! made was, and where it may write over its inputs.
+//! Every operation of Burn's IR gives the bits that Flex gives: where it may write over its inputs, after they were evicted, and
+//! after what it made was.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -68,22 +68,22 @@ const ONLY_OURS: [&str; 8] = [
 /// A session on Flex, without a server.
 fn session(budget: u64) -> Session<Flex> {
     let facts = Facts::of::<Flex>(&FlexDevice);
-    with(BurnDevice::new(FlexDevice, facts, budget), facts)
+    with(BurnDevice::new(FlexDevice, facts, budget, Default::default()), facts)
 }
 
 pub(super) fn with(device: BurnDevice<Flex>, facts: Facts) -> Session<Flex> {
     let evictor: Box<dyn Evictor> = PolicyChoice::from(PolicyKind::default()).evictor(0, false);
     let cost_model = CostModelChoice::from(CostModelKind::default()).build();
     let engine = Engine::new(device, Settings::default(), evictor, cost_model).unwrap();
-    Session::new(Driver::new(engine), facts, Window::default(), SEED)
+    Session::new(Driver::new(engine), facts, Window::default(), SEED, Default::default())
 }
 
 /// What it makes, as the type's name, shape and bytes; or what the panic said.
 type Outcome = Result<Vec<TensorData>, String>;
 
 /// Ways to run a sample.
-const WAYS: [(&str, fn(&mut Session<Flex>, &Case) -> Outcome); 3] =
-    [("with plenty of memory", free), ("evicted", evicted), ("given away", given)];
+const WAYS: [(&str, fn(&mut Session<Flex>, &Case) -> Outcome); 2] =
+    [("given away", given), ("evicted", evicted)];
 
 fn outputs(case: &Case) -> Vec<TensorIr> {
     // These two make nothing.
@@ -172,13 +172,6 @@ fn evict(session: &mut Session<Flex>, tensors: impl Iterator<Item = TensorId>) {
 fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {
     let read = |out: &TensorIr| session.read(out).map_err(|error| error.to_string());
     outputs(case).iter().map(read).collect()
-}
-
-/// With plenty of memory.
-fn free(session: &mut Session<Flex>, case: &Case) -> Outcome {
-    upload(session, case);
-    session.run(case.ir.clone());
-    read(session, case)
 }
 
 /// Its inputs are given away: it may write over them. Outputs are read, evicted, and read again.
