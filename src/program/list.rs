@@ -2,6 +2,7 @@
 
 use super::{Apply, Command, TensorId};
 use crate::op::Outputs;
+use crate::sync::OnceLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ pub struct Program<O, H> {
     commands: Vec<Command<O, H>>,
     /// Of each tensor: whether its number still means it.
     alive: Vec<bool>,
+    /// Of a recording: what all commands cost, once somebody has asked. Each replay does.
+    pub(super) cost: OnceLock<f64>,
 }
 
 /// A command that makes no sense at its place.
@@ -72,7 +75,7 @@ impl ProgramError {
 
 impl<O, H> Default for Program<O, H> {
     fn default() -> Self {
-        Self { commands: Vec::new(), alive: Vec::new() }
+        Self { commands: Vec::new(), alive: Vec::new(), cost: OnceLock::new() }
     }
 }
 
@@ -112,6 +115,7 @@ impl<O, H> Program<O, H> {
         self.alive.resize(self.alive.len() + made, true);
         command.ends(|tensor| self.alive[tensor.index()] = false);
         self.commands.push(command);
+        self.cost.take();
         Ok(())
     }
 

@@ -107,10 +107,11 @@ impl RecordedProgram {
         self.calls().count()
     }
 
-    /// Cost of everything once: the run that nothing is evicted in. O(commands).
+    /// Cost of everything once: the run that nothing is evicted in. O(commands) the first time.
     #[must_use]
     pub fn base_cost(&self) -> f64 {
-        self.commands().iter().fold(0.0, |sum, command| sum + command.cost())
+        let sum = || self.commands().iter().fold(0.0, |sum, command| sum + command.cost());
+        *self.cost.get_or_init(sum)
     }
 
     /// Whether the flops of all ops are recorded.
