@@ -178,10 +178,7 @@ trait Ask: Send + Sync {
 
 impl<B: BackendIr> Ask for Served<B> {
     fn step(&self) -> Result<(), Error> {
-        self.slot().with(|session| {
-            session.step();
-            session.sync()
-        })?
+        self.slot().with(|session| session.step())?
     }
 
     fn sync(&self) -> Result<(), Error> {

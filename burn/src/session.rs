@@ -61,6 +61,8 @@ struct View {
 struct Marks {
     /// The user marks steps.
     by_user: bool,
+    /// A step has ended, and history is to be cut: before the next command, when nobody waits for it.
+    due: bool,
     /// Operations since the last mark.
     operations: usize,
 }
@@ -110,6 +112,7 @@ impl<B: BackendIr> Session<B> {
 
     /// A value from the host.
     pub fn put(&mut self, tensor: TensorId, data: TensorData) {
+        self.mark_if_due();
         // In the host's memory, a copy to evict it by would take as much as it gives.
         let leaf = self.facts.on_host;
         self.push(Command::Put { tensor, host: Arc::new(Host::new(data, leaf)), leaf });
@@ -122,6 +125,7 @@ impl<B: BackendIr> Session<B> {
 
     /// An operation.
     pub fn run(&mut self, ir: OperationIr) {
+        self.mark_if_due();
         match &ir {
             OperationIr::Init(_) => return,
             OperationIr::Drop(tensor) => return self.let_go(number(tensor.id)),
@@ -252,6 +256,7 @@ impl<B: BackendIr> Session<B> {
 
     /// The value of a tensor.
     pub fn read(&mut self, ir: &TensorIr) -> Result<TensorData, Error> {
+        self.mark_if_due();
         let tensor = number(ir.id);
         if let Some(why) = self.why_lost(tensor) {
             return Err(why);
@@ -270,23 +275,23 @@ impl<B: BackendIr> Session<B> {
         if ir.status == TensorStatus::ReadWrite {
             self.let_go(tensor);
         }
-        if !self.marks.by_user {
-            self.mark();
-        }
+        self.marks.due |= !self.marks.by_user;
         Ok(data?)
     }
 
     /// Waits until all is done. Fails with the first failure that nobody was told of.
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.mark_if_due();
         self.push(Command::Sync);
         self.catch_up();
         self.driver.engine_mut().take_failure().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// The end of a step, as the user says.
-    pub fn step(&mut self) {
-        self.marks.by_user = true;
-        self.mark();
+    /// The end of a step, as the user says. Fails as [`Session::sync`].
+    pub fn step(&mut self) -> Result<(), Error> {
+        let done = self.sync();
+        (self.marks.by_user, self.marks.due) = (true, true);
+        done
     }
 
     /// Seeds what is random from now on.
@@ -296,6 +301,7 @@ impl<B: BackendIr> Session<B> {
 
     /// Asks or tells the engine something, after all commands so far.
     pub fn ask<T>(&mut self, question: impl FnOnce(&mut Engine<BurnDevice<B>>) -> T) -> T {
+        self.mark_if_due();
         self.catch_up();
         self.driver.record_wait();
         question(self.driver.engine_mut())
@@ -303,6 +309,7 @@ impl<B: BackendIr> Session<B> {
 
     /// Writes out the rest of the recording, if there is one.
     pub fn finish_recording(&mut self) -> Result<(), Error> {
+        self.mark_if_due();
         self.catch_up();
         Ok(self.driver.finish_recording()?)
     }
@@ -321,8 +328,15 @@ impl<B: BackendIr> Session<B> {
     }
 
     fn mark(&mut self) {
-        self.push(Command::Step);
+        self.marks.due = false;
         self.marks.operations = 0;
+        self.push(Command::Step);
+    }
+
+    fn mark_if_due(&mut self) {
+        if self.marks.due {
+            self.mark();
+        }
     }
 
     /// Marks a step where there was no mark for long.

@@ -7,7 +7,7 @@
 //!
 //! Runs of a model are interleaved, and the best step of several rounds counts. Times are multiples of what the same step takes
 //! on a server of Burn's own, so that the price of the connection is a line of its own. Memory is what the process allocates,
-//! whoever does, from before the device is made.
+//! whoever does, from before the device is made; each model has a process of its own, so that nothing is left of others.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -24,6 +24,7 @@ use common::{Bits, Fill, Net, Outcome};
 use memory::Since;
 use remat_burn::remat::Stats;
 use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Steps of a run: the first takes what only the first does.
@@ -70,37 +71,59 @@ impl Row {
     }
 }
 
+const MODELS: [(&str, fn(&str, &Device) -> Vec<String>); 5] = [
+    ("mlp", model::<common::Mlp>),
+    ("cnn", model::<models::Cnn>),
+    ("transformer", model::<models::Transformer>),
+    ("dropout", model::<models::WithDropout>),
+    ("lstm", model::<models::Recurrent>),
+];
+
+/// Says which model a process of its own is for.
+const MODEL: &str = "REMAT_BURN_TABLE_MODEL";
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    if let Ok(name) = std::env::var(MODEL) {
+        return alone(&name);
+    }
+    if let Some(unknown) = wanted.iter().find(|name| MODELS.iter().all(|(model, _)| model != name))
+    {
+        eprintln!("no model is called `{unknown}`; there are {:?}", MODELS.map(|(name, _)| name));
+        std::process::exit(2);
+    }
+    println!(
+        "| model | run | real peak | counted peak | recomputed | time of a step | same bits |"
+    );
+    println!("|---|---|--:|--:|--:|--:|---|");
+    let mut bounds = Vec::new();
+    for (name, _) in MODELS {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            let this = std::env::current_exe().expect("it runs");
+            let output = Command::new(this).env(MODEL, name).stderr(Stdio::inherit()).output();
+            let output = output.expect("it starts again");
+            assert!(output.status.success(), "{name}: {}", output.status);
+            let lines = String::from_utf8(output.stdout).expect("text");
+            let (rows, of_it) = lines.split_once("\n\n").expect("rows and bounds");
+            println!("{rows}");
+            bounds.extend(of_it.lines().map(str::to_owned));
+        }
+    }
+    println!();
+    println!("real peak <= counted peak + what Burn's own server has above the count + 4 MiB:");
+    bounds.iter().for_each(|bound| println!("{bound}"));
+}
+
+/// One model, in a process in which nothing else was allocated.
+fn alone(name: &str) {
     let served = serve();
     // What is made once for the process.
     let guard = remat_burn::budget("1GiB").serve::<Flex>(FlexDevice).expect("a device");
     let _ = Tensor::<1>::from_floats([1.0], &guard).into_data();
     drop(guard);
-    println!(
-        "| model | run | real peak | counted peak | recomputed | time of a step | same bits |"
-    );
-    println!("|---|---|--:|--:|--:|--:|---|");
-    let table = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
-    let mut bounds = Vec::new();
-    if table("mlp") {
-        bounds.extend(model::<common::Mlp>("mlp", &served));
-    }
-    if table("cnn") {
-        bounds.extend(model::<models::Cnn>("cnn", &served));
-    }
-    if table("transformer") {
-        bounds.extend(model::<models::Transformer>("transformer", &served));
-    }
-    if table("dropout") {
-        bounds.extend(model::<models::WithDropout>("dropout", &served));
-    }
-    if table("lstm") {
-        bounds.extend(model::<models::Recurrent>("lstm", &served));
-    }
-    println!();
-    println!("real peak <= counted peak + what Burn's own server has above the count + 4 MiB:");
-    bounds.iter().for_each(|bound| println!("{bound}"));
+    let (_, model) = MODELS.iter().find(|(model, _)| *model == name).expect("one of them");
+    let bounds = model(name, &served);
+    println!("\n{}", bounds.join("\n"));
 }
 
 /// A device of Burn's own server.
@@ -243,8 +266,8 @@ fn run_once<N: Net>(
             (outcome, seconds, None)
         }
         How::Served => {
-            let (outcome, seconds) = train::<N>(&with(served.clone()), || Ok(()))?;
-            served.sync().map_err(|error| error.to_string())?;
+            let end = || served.sync().map_err(|error| error.to_string());
+            let (outcome, seconds) = train::<N>(&with(served.clone()), end)?;
             (outcome, seconds, None)
         }
         How::Ours(percent) => {
@@ -283,7 +306,6 @@ fn train<N: Net>(
         let loss = loss.try_into_scalar::<f32>().map_err(|error| error.to_string());
         // The engine's own words come first.
         end()?;
-        device.sync().map_err(|error| error.to_string())?;
         losses.push(loss?.to_bits());
         if step > 0 {
             best = best.min(start.elapsed().as_secs_f64());
