@@ -81,9 +81,10 @@ pub(super) fn with(device: BurnDevice<Flex>, facts: Facts) -> Session<Flex> {
 /// What it makes, as the type's name, shape and bytes; or what the panic said.
 type Outcome = Result<Vec<TensorData>, String>;
 
-/// Ways to run a sample.
-const WAYS: [(&str, fn(&mut Session<Flex>, &Case) -> Outcome); 2] =
-    [("given away", given), ("evicted", evicted)];
+/// A way to run a sample.
+type Way = fn(&mut Session<Flex>, &Case) -> Outcome;
+
+const WAYS: [(&str, Way); 2] = [("given away", given), ("evicted", evicted)];
 
 fn outputs(case: &Case) -> Vec<TensorIr> {
     // These two make nothing.
