@@ -71,7 +71,10 @@ impl Row {
     }
 }
 
-const MODELS: [(&str, fn(&str, &Device) -> Vec<String>); 5] = [
+/// Prints the rows of a model, called so, beside a device of Burn's own server.
+type Rows = fn(&str, &Device) -> Vec<String>;
+
+const MODELS: [(&str, Rows); 5] = [
     ("mlp", model::<common::Mlp>),
     ("cnn", model::<models::Cnn>),
     ("transformer", model::<models::Transformer>),
