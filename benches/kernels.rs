@@ -68,11 +68,11 @@ fn reductions(n: usize) -> Vec<Case> {
         let (x, labels) = (f(&[rows, classes]), int(&[rows]));
         add(&format!("softmax of {classes}"), Softmax.into(), &[x]);
         add(&format!("gradient of softmax of {classes}"), SoftmaxGrad.into(), &[x, x]);
-        add(&format!("cross entropy of {classes}"), CrossEntropy.into(), &[x, labels]);
+        add(&format!("cross entropy of {classes}"), CrossEntropy::default().into(), &[x, labels]);
         let loss = f(&[]);
         add(
             &format!("gradient of cross entropy of {classes}"),
-            CrossEntropyGrad.into(),
+            CrossEntropyGrad::default().into(),
             &[x, labels, loss],
         );
     }

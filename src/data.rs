@@ -1,4 +1,4 @@
-//! Labelled images, from files or made up.
+//! Labelled images, from files or made up; and texts.
 //!
 //! ```
 //! use remat::data::{Batches, Dataset};
@@ -11,13 +11,18 @@
 //! assert!(labels.as_i32().unwrap().iter().all(|&label| (0..10).contains(&label)));
 //! ```
 
+mod augment;
 mod batches;
 mod digits;
+mod folder;
 mod idx;
 mod synthetic;
+mod text;
 
+pub use augment::Augment;
 pub use batches::Batches;
 use synthetic::Synthetic;
+pub use text::{Text, Windows};
 
 use crate::host::HostTensor;
 use rayon::prelude::*;
@@ -99,6 +104,17 @@ impl Dataset {
     /// If a file is missing or malformed, or is compressed and unpacks to more than 1 GiB.
     pub fn idx(folder: &Path) -> Result<Self, DataError> {
         idx::load(folder)
+    }
+
+    /// A folder with a folder for each class, and PNG or JPEG files in it: classes in alphabetical order, of 256 at most,
+    /// images in color. They are brought to `size`, which is height and width, or else to the size of the first: scaled
+    /// until they cover it, and cut. Every fifth image of a class is for testing; or, if there are folders `train` and
+    /// `test` (or `val`) with the classes in them, those of the second.
+    ///
+    /// # Errors
+    /// If a file cannot be read, there is no image to learn from, or they take more than 4 GiB together, a byte a value.
+    pub fn folder(folder: &Path, size: Option<[usize; 2]>) -> Result<Self, DataError> {
+        folder::load(folder, size)
     }
 
     /// Random images of ten classes that can be learned, of any size: for benchmarks.

@@ -28,18 +28,33 @@
 
 mod batch_norm2d;
 mod conv2d;
+mod dropout;
+mod embedding;
+mod group_norm;
+pub mod init;
+mod layer_norm;
 mod linear;
 mod mlp;
 mod residual;
 mod resnet;
+mod rms_norm;
+mod rotary;
 mod sequential;
+#[cfg(test)]
+mod tests;
 
 pub use batch_norm2d::BatchNorm2d;
 pub use conv2d::Conv2d;
+pub use dropout::Dropout;
+pub use embedding::Embedding;
+pub use group_norm::GroupNorm;
+pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use mlp::mlp;
 pub use residual::Residual;
 pub use resnet::{ResNet, resnet};
+pub use rms_norm::RmsNorm;
+pub use rotary::Rotary;
 pub use sequential::Sequential;
 
 use crate::autograd::Watch;
@@ -49,9 +64,9 @@ use crate::ops::Tensor;
 /// Whether a forward pass is for training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Training: batch norm uses the statistics of the batch, and updates the running ones.
+    /// Training: batch norm uses the statistics of the batch, and updates the running ones; dropout leaves elements out.
     Train,
-    /// Inference: batch norm uses the running statistics, and nothing changes.
+    /// Inference: batch norm uses the running statistics, dropout does nothing, and nothing changes.
     Infer,
 }
 

@@ -34,18 +34,22 @@ mod batch_norm;
 mod check;
 mod conv2d;
 mod copy;
+mod cumsum;
 mod custom;
 mod definition;
 mod elementwise;
 mod gradient;
 mod index;
-mod layer_norm;
 #[cfg(feature = "serde")]
 mod library;
+mod losses;
 mod matmul;
+mod norm;
 mod pool;
 mod random;
 mod reduce;
+mod resize;
+mod rotary;
 pub mod samples;
 mod sgd;
 mod softmax;
@@ -62,7 +66,8 @@ pub use gradient::{Gradient, InputGradients, Recorded};
 pub use library::{Library, LoadOpError, NameTakenError};
 pub use pool::Pool2d;
 pub use random::Distribution;
-pub use reduce::Reduction;
+pub use reduce::{Extreme, Reduction};
+pub use resize::Sampling;
 pub(crate) use tensor::{Home, Runs, dims};
 pub use tensor::{Tensor, Tensors};
 
@@ -151,17 +156,19 @@ macro_rules! registry {
 
 // A line for each module.
 registry! {
-    elementwise: Unary, Binary, Affine, Accumulate;
+    elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
     conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
-    layer_norm: LayerNorm, LayerNormGrad;
+    norm: LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, GroupNorm, GroupNormGrad;
     pool: MaxPool2d, MaxPool2dGrad, MaxPool2dPick, AvgPool2d, AvgPool2dGrad;
-    reduce: Reduce;
+    reduce: Reduce, ArgReduce;
+    cumsum: CumSum;
+    resize: Resize;
     softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;
-    copy: Contiguous, Pad, Concat, Fill;
+    copy: Contiguous, Pad, Concat, Flip, Fill;
     views: Reshape, Permute, Slice, Broadcast;
-    index: Gather, ScatterAdd;
+    index: Gather, ScatterAdd, OneHot;
     random: Random;
     sgd: SgdMomentum;
 }

@@ -224,7 +224,7 @@ fn tensors_used_twice_add_up() {
         }),
         Case::of("cross entropy, both outputs", &[&[3, 4]], |runtime, x| {
             let labels = runtime.tensor(&[3], vec![1, 1, 0])?;
-            let both = Tensor::apply(CrossEntropy, &[&x[0], &labels])?;
+            let both = Tensor::apply(CrossEntropy::default(), &[&x[0], &labels])?;
             both[0].mul(&both[1])
         }),
         Case::of("reduce, strided", &[&[3, 2, 4]], |_, x| {
@@ -304,6 +304,9 @@ fn gradients_have_the_same_bits_under_every_budget() {
             let plenty = target.start(builder().budget("64MiB"));
             let (expected, stats) = program(&plenty, &cases).unwrap();
             assert_eq!(stats.evictions, 0, "{}", op.name());
+            let outputs =
+                |case: &Case| Pass::start(&plenty, case, &case.hosts()).unwrap().values.len();
+            let is_flat = expected.len() == cases.iter().map(outputs).sum::<usize>();
             drop(plenty);
             // The scratch of a GPU may be more than all else: leave room for a case by itself.
             let least = if target == Target::Cpu { 0 } else { largest(target, &cases) };
@@ -315,7 +318,9 @@ fn gradients_have_the_same_bits_under_every_budget() {
                     .unwrap_or_else(|e| panic!("{} at {share}: {e}", op.name()));
                 assert!(stats.peak_bytes <= budget, "{}", op.name());
                 let is_short = stats.evictions > 0 && stats.recomputed_ops > 0;
-                assert!(is_short || budget > part, "{} at {share}: {stats:?}", op.name());
+                // What ends at the outputs reads nothing again.
+                let may_do = is_flat || budget > part;
+                assert!(is_short || may_do, "{} at {share}: {stats:?}", op.name());
                 evictions += stats.evictions;
                 recomputed += stats.recomputed_ops;
                 assert_eq!(found.len(), expected.len());

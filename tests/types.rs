@@ -349,7 +349,8 @@ fn ops_refuse_the_types_they_do_not_take() {
         }
     }
     // These move bytes, of one input or of all alike.
-    let movers = ["broadcast", "concat", "contiguous", "pad", "permute", "reshape", "slice"];
+    let movers =
+        ["broadcast", "concat", "contiguous", "flip", "pad", "permute", "reshape", "slice"];
     assert_eq!(taken.keys().collect::<Vec<_>>(), movers, "{taken:?}");
     assert!(refused > 1000, "{refused}");
 }

@@ -12,6 +12,7 @@ mod pool;
 pub(super) mod product;
 mod random;
 mod reduce;
+mod resize;
 pub(super) mod samples;
 mod softmax;
 mod types;
@@ -377,9 +378,12 @@ macro_rules! on_device {
         elementwise::functions_of_one_element,
         elementwise::functions_of_two_elements,
         elementwise::nan_and_infinity,
+        elementwise::choices,
         elementwise::large_broadcasts,
         reduce::any_axes_and_strides,
         reduce::large_reductions,
+        reduce::places_of_extremes,
+        reduce::running_sums,
         reduce::nothing_to_join,
         softmax::rows_and_their_gradients,
         softmax::large_logits_do_not_overflow,
@@ -395,6 +399,7 @@ macro_rules! on_device {
         index::taking_and_adding_entries,
         index::numbers_out_of_range_are_refused,
         index::joining_padding_and_packing,
+        resize::resampling_and_its_transpose,
         random::draws_are_those_of_the_generator,
         random::elements_do_not_depend_on_the_shape,
         random::moments,

@@ -1,4 +1,4 @@
-//! Copies: packing, padding, concatenation; and filling.
+//! Copies: packing, padding, concatenation, reversal; and filling.
 
 mod concat;
 mod contiguous;
@@ -6,11 +6,14 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub(in crate::ops) mod cuda;
 mod fill;
+mod flip;
 mod pad;
+mod parts;
 
 pub use concat::Concat;
 pub use contiguous::Contiguous;
 pub use fill::Fill;
+pub use flip::Flip;
 pub use pad::Pad;
 
 use crate::layout::Layout;

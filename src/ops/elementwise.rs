@@ -1,19 +1,22 @@
-//! Elementwise ops: of one tensor, of two with broadcasting, and accumulation in place. Any strides.
+//! Elementwise ops: of one tensor, of two or three with broadcasting, and accumulation in place. Any strides.
 //!
-//! A function is a row of the table in `unary.rs` or `binary.rs`; nothing is added elsewhere.
+//! A function is a row of the table in `unary.rs`, `binary.rs` or, if it has attributes, `with_numbers.rs`; nothing is added
+//! elsewhere.
 
 mod accumulate;
-mod affine;
 mod binary;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod unary;
+mod where_cond;
+mod with_numbers;
 
 pub use accumulate::Accumulate;
-pub use affine::Affine;
 pub use binary::Binary;
 pub use unary::Unary;
+pub use where_cond::Where;
+pub use with_numbers::{Affine, Clamp, LeakyRelu, Powf};
 
 use super::FLOAT;
 use super::check::{Fault, fresh, walkable_as};

@@ -1,12 +1,14 @@
-//! Gather and scatter-add of entries by index.
+//! Entries by index: gather, scatter-add and one-hot.
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod gather;
+mod one_hot;
 mod scatter_add;
 
 pub use gather::Gather;
+pub use one_hot::OneHot;
 pub use scatter_add::ScatterAdd;
 
 use super::check::{Fault, axis_of, rank};

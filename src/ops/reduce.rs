@@ -1,8 +1,12 @@
-//! Sums, means and maxima over any dimensions. Any strides.
+//! Sums, means, maxima and minima over any dimensions, and what is made of them. Any strides.
 
+mod arg;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod moments;
+
+pub use arg::{ArgReduce, Extreme};
 
 use super::check::{Fault, axis_of, fresh, walkable};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
@@ -31,6 +35,8 @@ pub enum Reduction {
     Mean,
     /// Maximum; NaN if any element is NaN.
     Max,
+    /// Minimum; NaN if any element is NaN.
+    Min,
 }
 
 /// `(x) -> (y)`: reduces `x` along `axes`. These have size 1 in the result if `keep_dims`, and are removed otherwise.
@@ -38,12 +44,19 @@ pub enum Reduction {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Reduce {
-    /// Sum, mean or maximum.
+    /// Sum, mean, maximum or minimum.
     pub kind: Reduction,
     /// The dimensions to reduce.
     pub axes: Dims,
     /// Whether the result keeps them, with size 1.
     pub keep_dims: bool,
+}
+
+impl Reduction {
+    /// Whether there is none of no elements.
+    const fn needs_elements(self) -> bool {
+        matches!(self, Self::Max | Self::Min)
+    }
 }
 
 impl Tensor {
@@ -71,6 +84,14 @@ impl Tensor {
         self.reduce_all(Reduction::Max)
     }
 
+    /// Minimum of all elements, as a scalar; NaN if any is NaN. All elements that equal it receive the gradient.
+    ///
+    /// # Errors
+    /// If it does not hold floats, or there are no elements.
+    pub fn min(&self) -> Result<Self, Error> {
+        self.reduce_all(Reduction::Min)
+    }
+
     /// Sums along `axes`. These are kept with size 1 if `keep_dims`, and removed otherwise.
     ///
     /// # Errors
@@ -96,6 +117,15 @@ impl Tensor {
         self.reduce(Reduction::Max, axes, keep_dims)
     }
 
+    /// Minima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. All elements that equal their
+    /// minimum receive its gradient.
+    ///
+    /// # Errors
+    /// As for [`Tensor::max_along`].
+    pub fn min_along(&self, axes: &[usize], keep_dims: bool) -> Result<Self, Error> {
+        self.reduce(Reduction::Min, axes, keep_dims)
+    }
+
     fn reduce_all(&self, kind: Reduction) -> Result<Self, Error> {
         let axes = Dims::from_fn(self.rank(), |axis| axis);
         self.reduce(kind, &axes, false)
@@ -113,6 +143,7 @@ impl Definition for Reduce {
             Reduction::Sum => "sum",
             Reduction::Mean => "mean",
             Reduction::Max => "max",
+            Reduction::Min => "min",
         }
     }
 
@@ -141,8 +172,9 @@ impl Definition for Reduce {
         if x.rank() > MAX_RANK {
             walks(x, &axes).iter().try_for_each(|(walk, _)| walkable(walk, [("x", x)]))?;
         }
-        if kind == Reduction::Max && nothing_joined && shape.elements() > 0 {
-            return Err(format!("x {x} has no elements along {axes} to take the largest of"));
+        if kind.needs_elements() && nothing_joined && shape.elements() > 0 {
+            let which = if kind == Reduction::Max { "largest" } else { "smallest" };
+            return Err(format!("x {x} has no elements along {axes} to take the {which} of"));
         }
         Ok(Outputs::fresh([fresh(FLOAT, shape)?]))
     }
@@ -165,13 +197,10 @@ impl Definition for Reduce {
                 let joined: usize = self.axes.iter().map(|&axis| shape[axis]).product();
                 Gradient::of_one(move |dy| spread(&dy.affine(1.0 / joined as f32, 0.0)?))
             }
-            // Every element that equals the maximum receives the gradient.
-            Reduction::Max => {
+            // Every element that equals the maximum or minimum receives the gradient.
+            Reduction::Max | Reduction::Min => {
                 let (x, y) = (of.input(0), of.output(0));
-                Gradient::of_one(move |dy| {
-                    let below = y.reshape(&kept)?.greater(&x)?;
-                    spread(dy)?.mul(&below.affine(-1.0, 1.0)?)
-                })
+                Gradient::of_one(move |dy| spread(dy)?.mul(&x.eq(&y.reshape(&kept)?)?))
             }
         }
     }
@@ -181,9 +210,8 @@ impl Definition for Reduce {
         let mut add = |x, axes: &[usize], keep_dims| {
             all.push(Sample::new(Self { axes: Dims::new(axes), keep_dims, ..*self }, [x]));
         };
-        // There is no maximum of no elements.
         let fits = |shape: &[usize], axes: &[usize]| {
-            self.kind != Reduction::Max || axes.iter().all(|&axis| shape[axis] > 0)
+            !self.kind.needs_elements() || axes.iter().all(|&axis| shape[axis] > 0)
         };
         for (i, shape) in SHAPES.into_iter().enumerate() {
             for axes in axes_of(shape.len()).iter().filter(|axes| fits(shape, axes)) {
@@ -221,7 +249,7 @@ impl Definition for Reduce {
         let x = match self.kind {
             Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
             // At least one element; and none repeated: ties have no unique gradient.
-            Reduction::Max => {
+            Reduction::Max | Reduction::Min => {
                 axes.iter().for_each(|&axis| shape = shape.with(axis, shape[axis].max(1)));
                 draw.packed(shape)
             }
@@ -305,7 +333,7 @@ impl Kernel for Reduce {
 impl Registered for Reduce {
     fn each() -> Vec<Self> {
         let of = |kind| Self { kind, axes: Dims::SCALAR, keep_dims: false };
-        [Reduction::Sum, Reduction::Mean, Reduction::Max].map(of).into()
+        [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min].map(of).into()
     }
 
     #[cfg(all(test, feature = "cuda"))]

@@ -4,6 +4,8 @@ use crate::op::Outputs;
 use samples::{Draw, Sizes, layouts};
 use std::collections::BTreeSet;
 
+mod fused;
+
 fn f(shape: &[usize]) -> Layout {
     Layout::contiguous(FLOAT, Dims::new(shape))
 }
@@ -58,7 +60,7 @@ fn outputs_have_the_shapes_they_should() {
         (sum(&[0, 2], false), vec![f(&[2, 3, 4])], vec![f(&[3])]),
         (sum(&[2, 0], true), vec![f(&[2, 3, 4])], vec![f(&[1, 3, 1])]),
         (sum(&[], false), vec![f(&[2])], vec![f(&[2])]),
-        (CrossEntropy.into(), vec![f(&[4, 10]), int(&[4])], vec![f(&[]), f(&[4, 10])]),
+        (CrossEntropy::default().into(), vec![f(&[4, 10]), int(&[4])], vec![f(&[]), f(&[4, 10])]),
         (Contiguous.into(), vec![int(&[2, 3]).permute(&[1, 0]).unwrap()], vec![int(&[3, 2])]),
         (Pad { axis: 1, before: 1, after: 2 }.into(), vec![f(&[2, 3])], vec![f(&[2, 6])]),
         (
@@ -224,7 +226,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
         ),
         (Softmax.into(), vec![f(&[])], "softmax: x is f32[] of rank 0, expected at least 1"),
         (
-            CrossEntropy.into(),
+            CrossEntropy::default().into(),
             vec![f(&[4, 3]), int(&[3])],
             "cross_entropy: labels is i32[3], expected i32[4]",
         ),
@@ -283,6 +285,41 @@ fn errors_say_what_was_found_and_what_was_expected() {
             random(Distribution::Normal { mean: f32::INFINITY, std: 1.0 }),
             vec![],
             "normal: mean is inf, expected a finite number",
+        ),
+        (
+            Where.into(),
+            vec![f(&[2]), f(&[3]), f(&[1])],
+            "where: mask [2], a [3] and b [1] do not broadcast",
+        ),
+        (
+            Clamp { min: 1.0, max: 0.5 }.into(),
+            vec![f(&[2])],
+            "clamp: min is 1 and max 0.5, expected min to be at most max",
+        ),
+        (
+            ArgReduce { kind: Extreme::Max, axis: 0, keep_dims: false }.into(),
+            vec![f(&[0, 3])],
+            "argmax: x f32[0, 3] has no elements along axis 0 to choose from",
+        ),
+        (
+            CumSum { axis: 1, reverse: false }.into(),
+            vec![f(&[3])],
+            "cumsum: axis 1 is out of range for x f32[3], expected below 1",
+        ),
+        (
+            GroupNorm { groups: 2, eps: 0.1 }.into(),
+            vec![f(&[1, 3]), f(&[3]), f(&[3])],
+            "group_norm: x f32[1, 3] has 3 channels, which 2 groups do not divide",
+        ),
+        (
+            Resize { axis: 0, size: 0, sampling: Sampling::Nearest, transposed: false }.into(),
+            vec![f(&[3])],
+            "resize: x f32[3] is resized to 0 along axis 0, expected sizes from 1 to 2147483647",
+        ),
+        (
+            CrossEntropy { label_smoothing: 1.5, ignore_index: -1 }.into(),
+            vec![f(&[4, 3]), int(&[4])],
+            "cross_entropy: label_smoothing is 1.5, expected between 0 and 1",
         ),
         (
             Accumulate.into(),

@@ -65,6 +65,20 @@ impl Case {
         }
     }
 
+    /// `function` of these values; `true`: watched. Not all tests use it.
+    #[allow(dead_code)]
+    pub fn given(
+        name: &str,
+        given: Vec<(HostTensor, bool)>,
+        function: impl Fn(&Runtime, &[Tensor]) -> Result<Vec<Tensor>, Error> + 'static,
+    ) -> Self {
+        let given = given.into_iter().map(|(host, watched)| {
+            let shape = *host.shape();
+            Given { host, watched, turned: false, shape }
+        });
+        Self { name: name.to_owned(), given: given.collect(), function: Box::new(function) }
+    }
+
     /// A sample of an op. Operands are repeated where the sample's are; every second sample has its matrices
     /// transposed; and of every third one operand alone is watched. The function leaves out outputs without a gradient.
     fn sample(sample: &Sample, number: usize) -> Self {

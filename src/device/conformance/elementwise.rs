@@ -3,7 +3,7 @@ use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::ops::samples::{Draw, Sizes, each};
-use crate::ops::{Affine, Binary, Op, Unary};
+use crate::ops::{Binary, Clamp, LeakyRelu, Op, Powf, Unary, Where};
 
 /// Draws of few elements and of more, often none.
 fn draws(seed: u64) -> [Draw; 2] {
@@ -14,22 +14,42 @@ pub fn functions_of_one_element<D: Device<Op = Op, Host = HostTensor>>(rig: &mut
     let mut rng = Rng::new(1);
     for mut draw in draws(1) {
         for op in each() {
-            let Op::Unary(f) = op else { continue };
             for _ in 0..40 {
-                let x = rng.args(&draw.sample(&op)).swap_remove(0);
-                let expected: Vec<f64> = x.elements().into_iter().map(|x| f.exact(x)).collect();
+                let sample = draw.sample(&op);
+                let exact = |x: f64| match sample.op {
+                    Op::Unary(f) => Some(f.exact(x)),
+                    Op::Affine(f) => Some(f.exact(x)),
+                    Op::Clamp(f) => Some(f.exact(x)),
+                    Op::LeakyRelu(f) => Some(f.exact(x)),
+                    Op::Powf(f) => Some(f.exact(x)),
+                    _ => None,
+                };
+                if exact(1.0).is_none() {
+                    break;
+                }
+                let (op, x) = (&sample.op, rng.args(&sample).swap_remove(0));
+                let expected: Vec<f64> = x.elements().into_iter().flat_map(exact).collect();
                 let shape = *x.layout.shape();
-                rig.expect(&op, &[x], &shape, &expected, 1e-6);
+                rig.expect(op, &[x], &shape, &expected, 1e-6);
             }
         }
     }
-    for _ in 0..40 {
-        let x = rng.shape(4, 6);
-        let x = rng.arranged(&x);
-        let expected: Vec<f64> = x.elements().into_iter().map(|x| x * 1.5 - 0.25).collect();
-        let shape = *x.layout.shape();
-        let op = Affine { scale: 1.5, shift: -0.25 };
-        rig.expect(&op.into(), &[x], &shape, &expected, 1e-6);
+    // Over all the range where they bend, and beyond.
+    let wide: Vec<f32> = (0..4001).map(|i| (i - 2000) as f32 / 64.0).collect();
+    for f in [
+        Unary::Silu,
+        Unary::Gelu,
+        Unary::GeluTanh,
+        Unary::Softplus,
+        Unary::Erf,
+        Unary::Sin,
+        Unary::Cos,
+        Unary::Abs,
+        Unary::Sign,
+    ] {
+        let expected: Vec<f64> = wide.iter().map(|&x| f.exact(x.into())).collect();
+        let x = Arg::f32([wide.len()], wide.clone());
+        rig.expect(&f.into(), &[x], &[wide.len()], &expected, 1e-6);
     }
 }
 
@@ -70,7 +90,66 @@ pub fn nan_and_infinity<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>)
     let (a, b) = (Arg::f32([4], vec![nan, 1.0, nan, inf]), Arg::f32([4], vec![1.0, nan, nan, 2.0]));
     let expected = [wide_nan, wide_nan, wide_nan, wide];
     rig.expect(&Binary::Maximum.into(), &[a.clone(), b.clone()], &[4], &expected, 0.0);
-    rig.expect(&Binary::Greater.into(), &[a, b], &[4], &[0.0, 0.0, 0.0, 1.0], 0.0);
+    let expected = [wide_nan, wide_nan, wide_nan, 2.0];
+    rig.expect(&Binary::Minimum.into(), &[a.clone(), b.clone()], &[4], &expected, 0.0);
+    for (f, last) in [
+        (Binary::Eq, 0.0),
+        (Binary::Lt, 0.0),
+        (Binary::Le, 0.0),
+        (Binary::Gt, 1.0),
+        (Binary::Ge, 1.0),
+    ] {
+        rig.expect(&f.into(), &[a.clone(), b.clone()], &[4], &[0.0, 0.0, 0.0, last], 0.0);
+    }
+    rig.expect(&Binary::Ne.into(), &[a, b], &[4], &[1.0; 4], 0.0);
+    let x = Arg::f32([6], vec![nan, inf, -inf, -0.0, 1.0, -2.0]);
+    run(rig, Unary::Abs, &x, [wide_nan, wide, wide, 0.0, 1.0, 2.0]);
+    run(rig, Unary::Sign, &x, [wide_nan, 1.0, -1.0, 0.0, 1.0, -1.0]);
+    let x = Arg::f32([6], vec![nan, inf, -inf, 0.0, 200.0, -200.0]);
+    run(rig, Unary::Erf, &x, [wide_nan, 1.0, -1.0, 0.0, 1.0, -1.0]);
+    run(
+        rig,
+        Unary::Softplus,
+        &x,
+        [wide_nan, wide, 0.0, std::f64::consts::LN_2 as f32 as f64, 200.0, 0.0],
+    );
+    let mut with = |op: Op, expected: [f64; 6]| {
+        rig.expect(&op, std::slice::from_ref(&x), &[6], &expected, 0.0);
+    };
+    with(Clamp { min: -1.0, max: 2.0 }.into(), [wide_nan, 2.0, -1.0, 0.0, 2.0, -1.0]);
+    with(LeakyRelu { slope: 0.5 }.into(), [wide_nan, wide, -wide, 0.0, 200.0, -100.0]);
+    with(Powf { exponent: 0.0 }.into(), [1.0; 6]);
+    with(Powf { exponent: 3.0 }.into(), [wide_nan, wide, -wide, 0.0, 8e6, -8e6]);
+    with(
+        Powf { exponent: -1.0 }.into(),
+        [wide_nan, 0.0, 0.0, wide, 0.005f32.into(), (-0.005f32).into()],
+    );
+}
+
+/// Where any of three operands is broadcast, turned or a part.
+pub fn choices<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
+    let mut rng = Rng::new(21);
+    for mut draw in draws(21) {
+        for _ in 0..200 {
+            let sample = draw.sample(&Where.into());
+            let mut args = rng.args(&sample);
+            let mask = args[0].host.as_f32().unwrap();
+            let mask: Vec<f32> = mask.iter().map(|x| if *x < 0.0 { 0.0 } else { *x }).collect();
+            args[0].host = HostTensor::f32(*args[0].host.shape(), mask).unwrap();
+            let (shape, either) = binary(&args[1], &args[2], |_, _| 0.0);
+            let all = Arg::f32(shape, either.iter().map(|&x| x as f32).collect());
+            let (shape, mask) = binary(&args[0], &all, |mask, _| mask);
+            let zero = Arg::f32(shape, vec![0.0; mask.len()]);
+            let [a, b] = [&args[1], &args[2]].map(|x| binary(x, &zero, |x, _| x).1);
+            let pick = |i: usize| if mask[i] != 0.0 { a[i] } else { b[i] };
+            let expected: Vec<f64> = (0..mask.len()).map(pick).collect();
+            rig.expect(&Where.into(), &args, &shape, &expected, 0.0);
+        }
+    }
+    // NaN is not 0, and -0 is.
+    let mask = Arg::f32([4], vec![f32::NAN, -0.0, 1.0, f32::NEG_INFINITY]);
+    let [a, b] = [1.0, f32::NAN].map(|x| Arg::f32([1], vec![x]));
+    rig.expect(&Where.into(), &[mask, a, b], &[4], &[1.0, f64::NAN, 1.0, 1.0], 0.0);
 }
 
 pub fn large_broadcasts<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {

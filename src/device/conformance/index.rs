@@ -2,7 +2,7 @@ use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::{Concat, Contiguous, Gather, Op, Pad, ScatterAdd};
+use crate::ops::{Concat, Contiguous, Flip, Gather, OneHot, Op, Pad, ScatterAdd};
 
 /// Place of `index` in a packed tensor.
 fn place(shape: &[usize], index: &[usize]) -> usize {
@@ -44,6 +44,14 @@ pub fn taking_and_adding_entries<D: Device<Op = Op, Host = HostTensor>>(rig: &mu
         });
         rig.expect(&Gather { axis }.into(), &[x, index.clone()], &taken, &expected, 0.0);
 
+        let classes = shape[axis].max(1);
+        if n * classes <= 1_000_000 {
+            let mut expected = vec![0.0; n * classes];
+            numbers.iter().enumerate().for_each(|(i, &k)| expected[i * classes + k as usize] = 1.0);
+            let op = OneHot { classes }.into();
+            rig.expect(&op, std::slice::from_ref(&index), &[n, classes], &expected, 0.0);
+        }
+
         let y = rng.floats(Dims::new(&taken));
         let elements = y.elements();
         // In f32 and in the order of the index, as promised.
@@ -63,6 +71,9 @@ pub fn numbers_out_of_range_are_refused<D: Device<Op = Op, Host = HostTensor>>(r
     for bad in [-1, 3, i32::MAX] {
         let index = Arg::i32([4], vec![0, 2, bad, -7]);
         let message = format!("index {bad} at position 2 is out of range, expected 0..3");
+        let error =
+            rig.try_run(&OneHot { classes: 3 }.into(), std::slice::from_ref(&index)).unwrap_err();
+        assert_eq!(error.to_string(), message);
         let args = [rng.floats([2, 3]), index.clone()];
         assert_eq!(
             rig.try_run(&Gather { axis: 1 }.into(), &args).unwrap_err().to_string(),
@@ -93,6 +104,14 @@ pub fn joining_padding_and_packing<D: Device<Op = Op, Host = HostTensor>>(rig: &
             expected.push(inside.map_or(0.0, |j| elements[place(&shape, &with(i, axis, j))]));
         });
         rig.expect(&Pad { axis, before, after }.into(), &[x], &padded, &expected, 0.0);
+
+        let x = rng.floats(Dims::new(&shape));
+        let elements = x.elements();
+        let mut expected = Vec::new();
+        each_index(&shape, |i| {
+            expected.push(elements[place(&shape, &with(i, axis, shape[axis] - 1 - i[axis]))]);
+        });
+        rig.expect(&Flip { axis }.into(), &[x], &shape, &expected, 0.0);
 
         let parts: Vec<Arg> = (0..1 + rng.below(4))
             .map(|_| {

@@ -67,28 +67,44 @@ pub fn large_logits_do_not_overflow<D: Device<Op = Op, Host = HostTensor>>(rig: 
 
 pub fn cross_entropy_and_its_gradient<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(7);
-    for (n, classes) in [(1, 1), (4, 10), (128, 10), (64, 1000), (0, 3), (0, 0)] {
-        let (logits, labels) = (rng.floats([n, classes]), rng.numbers([n], classes));
-        let logs = log_softmax(&logits.elements(), classes);
-        let label: Vec<usize> = labels.elements().into_iter().map(|x| x as usize).collect();
-        let loss = -(0..n).map(|i| logs[i * classes + label[i]]).sum::<f64>() / n as f64;
-        let found = rig.run(&CrossEntropy.into(), &[logits, labels.clone()]);
-        close(&found[0], &[], &[loss], 1e-6, "loss");
-        close(&found[1], &[n, classes], &logs, 1e-6, "log probabilities");
-        let expected: Vec<f64> = (0..n * classes)
-            .map(|i| logs[i].exp() - f64::from(u8::from(i % classes == label[i / classes])))
-            .map(|x| x * 1.5 / n as f64)
-            .collect();
-        let args = [found[1].clone().into(), labels, Arg::f32([], vec![1.5])];
-        rig.expect(&CrossEntropyGrad.into(), &args, &[n, classes], &expected, 1e-7);
+    // Smoothing, and a label that does not count.
+    for (smoothing, ignore) in [(0.0, -100), (0.0, 0), (0.25, -100), (1.0, 0)] {
+        let forward = CrossEntropy { label_smoothing: smoothing, ignore_index: ignore };
+        let backward = CrossEntropyGrad { label_smoothing: smoothing, ignore_index: ignore };
+        for (n, classes) in [(1, 1), (4, 10), (128, 10), (64, 1000), (0, 3), (0, 0)] {
+            let (logits, labels) = (rng.floats([n, classes]), rng.numbers([n], classes));
+            let logs = log_softmax(&logits.elements(), classes);
+            let label: Vec<i32> = labels.elements().into_iter().map(|x| x as i32).collect();
+            let count = label.iter().filter(|&&label| label != ignore).count() as f64;
+            let target = |i: usize| {
+                let (row, class) = (label[i / classes], (i % classes) as i32);
+                let at_label = f64::from(u8::from(class == row)) * (1.0 - f64::from(smoothing));
+                let target = at_label + f64::from(smoothing) / classes as f64;
+                (row != ignore).then_some(target)
+            };
+            let terms = (0..n * classes).map(|i| target(i).map_or(0.0, |target| target * logs[i]));
+            let loss = -terms.sum::<f64>() / count;
+            let found = rig.run(&forward.into(), &[logits, labels.clone()]);
+            close(&found[0], &[], &[loss], 1e-6, "loss");
+            close(&found[1], &[n, classes], &logs, 1e-6, "log probabilities");
+            let expected: Vec<f64> = (0..n * classes)
+                .map(|i| target(i).map_or(0.0, |target| (logs[i].exp() - target) * 1.5 / count))
+                .collect();
+            let args = [found[1].clone().into(), labels, Arg::f32([], vec![1.5])];
+            rig.expect(&backward.into(), &args, &[n, classes], &expected, 2e-7);
+        }
     }
+    let backward = CrossEntropyGrad::default();
     for bad in [-1, 10, i32::MIN] {
         let labels = Arg::i32([3], vec![9, bad, 0]);
         let logits = rng.floats([3, 10]);
         let message = format!("label {bad} at position 1 is out of range, expected 0..10");
         let args = [logits.clone(), labels.clone()];
-        assert_eq!(rig.try_run(&CrossEntropy.into(), &args).unwrap_err().to_string(), message);
+        assert_eq!(
+            rig.try_run(&CrossEntropy::default().into(), &args).unwrap_err().to_string(),
+            message
+        );
         let args = [logits, labels, Arg::f32([], vec![1.0])];
-        assert_eq!(rig.try_run(&CrossEntropyGrad.into(), &args).unwrap_err().to_string(), message);
+        assert_eq!(rig.try_run(&backward.into(), &args).unwrap_err().to_string(), message);
     }
 }

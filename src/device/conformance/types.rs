@@ -5,7 +5,7 @@ use crate::device::{Device, Place};
 use crate::host::HostTensor;
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use crate::op::Operation as _;
-use crate::ops::{Accumulate, Binary, Concat, Contiguous, Op, Pad, Reduce, Reduction, Unary};
+use crate::ops::{Accumulate, Binary, Concat, Contiguous, Flip, Op, Pad, Reduce, Reduction, Unary};
 
 /// Any bits that are elements of the type.
 fn any(rng: &mut Rng, dtype: DType, shape: &Dims) -> HostTensor {
@@ -92,6 +92,7 @@ pub fn any_elements_are_packed_padded_and_joined<D: Device<Op = Op, Host = HostT
         let (axis, before, after) = (rng.below(view.rank()), rng.below(3), rng.below(3));
         let pad = Pad { axis, before, after }.into();
         let padded = rig.run(&pad, &[packed.clone().into()]).remove(0);
+        let packed_again = Arg::from(packed.clone());
         let zeros = |n| {
             let zeros = HostTensor::zeros(view.dtype(), view.shape().with(axis, n));
             Arg::from(zeros.unwrap())
@@ -101,6 +102,10 @@ pub fn any_elements_are_packed_padded_and_joined<D: Device<Op = Op, Host = HostT
         assert_eq!(padded.as_bytes(), joined.as_bytes(), "{pad:?} of {view:?}");
         let inside = padded.layout().slice(axis, before, view.shape()[axis]).unwrap();
         assert_eq!(bytes_of(&padded, &inside), expected, "{pad:?} of {view:?}");
+        let flip = || Op::from(Flip { axis });
+        let flipped = rig.run(&flip(), &[packed_again]).remove(0);
+        let back = rig.run(&flip(), &[flipped.into()]).remove(0);
+        assert_eq!(back.as_bytes(), expected, "flipped twice, {view:?}");
         let nonzero = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte != 0).count();
         assert_eq!(nonzero(padded.as_bytes()), nonzero(&expected), "{pad:?} of {view:?}");
     });

@@ -278,6 +278,12 @@ struct Larger {
     __device__ float operator()(float a, float b) const { return a >= b || a != a ? a : b; }
 };
 
+// The smaller; NaN if either is.
+struct Smaller {
+    __device__ static float start(float) { return -MINUS_INFINITY; }
+    __device__ float operator()(float a, float b) const { return a <= b || a != a ? a : b; }
+};
+
 // Joins the values of `lanes` neighbouring lanes, a power of two; the first of them gets the result. All lanes
 // of the warp must take part.
 template <class T, class Join> __device__ inline T join_lanes(T value, Join join, int lanes = 32)

@@ -16,6 +16,9 @@ use std::ffi::c_void;
 pub(crate) struct Ptr(pub(super) u64);
 
 impl Ptr {
+    /// None: what a kernel takes to be missing.
+    pub(crate) const NULL: Self = Self(0);
+
     /// The address so many bytes further.
     pub(crate) const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)

@@ -125,3 +125,15 @@ KERNEL fill(u32 *y, u32 value, u64 count)
         for (u64 end = i + 4 < count ? i + 4 : count; i < end; ++i) y[i] = value;
     }
 }
+
+// Reverses the order of `entries` of `length` units each, again and again.
+KERNEL flip(u8 *y, const u8 *x, u64 units, Divider length, Divider entries, u32 width)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= units) return;
+    Index row = (Index)i;
+    u64 along = take_remainder(row, length);
+    u64 entry = take_remainder(row, entries);
+    u64 from = (row * entries.divisor + (entries.divisor - 1 - entry)) * length.divisor + along;
+    copy_unit(y + i * width, x + from * width, width);
+}

@@ -38,3 +38,22 @@ pub fn fill(out: &mut [f32], value: f32) {
     let work = out.len();
     pieces(out, PIECE, work, |_, part| part.fill(value));
 }
+
+/// Reverses the order of the entries, of `inner` elements each, of every `row` elements.
+pub fn flip<T: Copy + Send + Sync>(out: &mut [T], x: &[T], [row, inner]: [usize; 2]) {
+    if out.is_empty() {
+        return;
+    }
+    let (rows, work) = ((PIECE / row).max(1), out.len());
+    pieces(out, rows * row, work, |i, out| {
+        let x = &x[i * rows * row..][..out.len()];
+        for (out, x) in out.chunks_exact_mut(row).zip(x.chunks_exact(row)) {
+            if inner == 1 {
+                out.iter_mut().zip(x.iter().rev()).for_each(|(out, &x)| *out = x);
+            } else {
+                let entries = out.chunks_exact_mut(inner).zip(x.chunks_exact(inner).rev());
+                entries.for_each(|(out, x)| out.copy_from_slice(x));
+            }
+        }
+    });
+}

@@ -240,3 +240,23 @@ pub(super) fn fill(gpu: &mut Gpu, y: &Place, value: f32) -> Result<(), DeviceErr
     // SAFETY: the kernel's parameters; it writes `count` elements of `y`.
     unsafe { gpu.launch(FAMILY.kernel("fill"), grid, &parameters) }
 }
+
+/// `y` has the entries of `x` along `axis` in reverse order.
+pub(super) fn flip(gpu: &mut Gpu, y: &Place, x: &Place, axis: usize) -> Result<(), DeviceError> {
+    let size = y.layout.dtype().bytes();
+    let entry = row(&y.layout, axis + 1) * size;
+    let (out, x) = (gpu.first(y), gpu.first(x));
+    let width = width([out, x], [entry]);
+    let units = y.layout.bytes() / width as u64;
+    let parameters: [&dyn Parameter; 6] = [
+        &out,
+        &x,
+        &units,
+        &Divider::new(entry / width),
+        &Divider::new(y.layout.shape()[axis]),
+        &(width as u32),
+    ];
+    let kernel = FAMILY.counting("flip", units);
+    // SAFETY: the kernel's parameters; it writes all `units` of `y`, and reads as many of `x`.
+    unsafe { gpu.launch(kernel, Grid::of_threads(units), &parameters) }
+}

@@ -1,12 +1,13 @@
 use super::cpu;
 use crate::device::{self, DeviceError};
+use crate::error::Error;
 use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, SHAPES, Sample};
-use crate::ops::{FLOAT, Op};
+use crate::ops::{FLOAT, Op, Tensor};
 
 /// `() -> (y)`: all elements are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +19,13 @@ pub struct Fill {
     /// The value.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub value: f32,
+}
+
+impl Tensor {
+    /// A scalar beside this tensor, in the same runtime.
+    pub(in crate::ops) fn scalar(&self, value: f32) -> Result<Self, Error> {
+        Ok(self.runs()?.apply(Fill { shape: Dims::SCALAR, value }.into(), &[])?.swap_remove(0))
+    }
 }
 
 impl Definition for Fill {

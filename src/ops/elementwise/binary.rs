@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use crate::ops::check::Fault;
-use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
-use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats, turned};
+use crate::ops::samples::{Draw, Operand, SHAPES, Sample, arranged, floats, turned};
 use crate::ops::{Op, Tensor};
 use smallvec::smallvec;
 
@@ -42,6 +42,15 @@ macro_rules! binary {
                     $(Self::$function => $exact,)*
                 };
                 f(a, b)
+            }
+
+            /// The function of these operands, positive where it has to be for a result to be a number.
+            fn sample(self, a: Operand, b: Operand) -> Sample {
+                match self {
+                    Self::Div => Sample::new(self, [a, b.positive()]),
+                    Self::Pow => Sample::new(self, [a.positive(), b]),
+                    _ => Sample::new(self, [a, b]),
+                }
             }
 
             #[cfg(feature = "cuda")]
@@ -87,8 +96,8 @@ macro_rules! binary {
             fn samples(&self) -> Vec<Sample> {
                 let large = [1023, 512];
                 let mut all = vec![
-                    Sample::new(*self, [floats(&large), floats(&large)]),
-                    Sample::new(*self, [turned(&large), floats(&[1])]),
+                    self.sample(floats(&large), floats(&large)),
+                    self.sample(turned(&large), floats(&[1])),
                 ];
                 if *self == Self::Add {
                     for shape in SHAPES {
@@ -104,8 +113,7 @@ macro_rules! binary {
             fn draw(&self, draw: &mut Draw) -> Sample {
                 let shape = draw.shape(0, 4);
                 let [a, b] = [draw.part(&shape), draw.part(&shape)];
-                let b = if *self == Self::Div { b.positive() } else { b };
-                Sample::new(*self, [a, b])
+                self.sample(a, b)
             }
 
             fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
@@ -153,6 +161,7 @@ macro_rules! binary {
             "binary",
             concat!(
                 include_str!("elementwise.cu"),
+                include_str!("binary.cu"),
                 $("BINARY(", stringify!($name), ", ", $cuda, ")\n",)*
             ),
         );
@@ -240,14 +249,71 @@ binary! {
         "Larger()(a, b)",
         f64::max,
         [
-            (|dy, a, b| dy.mul(&b.greater(a)?.affine(-1.0, 1.0)?)),
-            (|dy, a, b| dy.mul(&b.greater(a)?))
+            (|dy, a, b| dy.mul(&b.gt(a)?.affine(-1.0, 1.0)?)),
+            (|dy, a, b| dy.mul(&b.gt(a)?))
         ];
+    /// the smaller of `a` and `b`, NaN if either is; where they are equal, `a` receives the gradient
+    Minimum minimum: 1.0,
+        math::smaller,
+        "Smaller()(a, b)",
+        f64::min,
+        [
+            (|dy, a, b| dy.mul(&b.lt(a)?.affine(-1.0, 1.0)?)),
+            (|dy, a, b| dy.mul(&b.lt(a)?))
+        ];
+    /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and negative numbers have powers of integers
+    /// alone.
+    Pow pow: 2.0 * TRANSCENDENTAL,
+        math::pow,
+        "powf(a, b)",
+        f64::powf,
+        [
+            (|dy, a, b| {
+                let slope = b.mul(&a.pow(&b.affine(1.0, -1.0)?)?)?;
+                dy.mul(&slope.masked_fill(&b.eq(&b.scalar(0.0)?)?, 0.0)?)
+            }),
+            (|dy, a, b, y| {
+                let zero = a.scalar(0.0)?;
+                // 0 to any power that is not negative stays what it is.
+                let still = a.eq(&zero)?.mul(&b.ge(&zero)?)?;
+                dy.mul(&y.mul(&a.log()?)?.masked_fill(&still, 0.0)?)
+            })
+        ];
+    /// 1 where `a == b`, else 0
+    Eq eq: 1.0,
+        #[inline(always)] |a, b| f32::from(u8::from(a == b)),
+        "a == b ? 1.0f : 0.0f",
+        |a, b| f64::from(u8::from(a == b)),
+        [zero];
+    /// 1 where `a != b`, else 0
+    Ne ne: 1.0,
+        #[inline(always)] |a, b| f32::from(u8::from(a != b)),
+        "a != b ? 1.0f : 0.0f",
+        |a, b| f64::from(u8::from(a != b)),
+        [zero];
+    /// 1 where `a < b`, else 0
+    Lt lt: 1.0,
+        #[inline(always)] |a, b| f32::from(u8::from(a < b)),
+        "a < b ? 1.0f : 0.0f",
+        |a, b| f64::from(u8::from(a < b)),
+        [zero];
+    /// 1 where `a <= b`, else 0
+    Le le: 1.0,
+        #[inline(always)] |a, b| f32::from(u8::from(a <= b)),
+        "a <= b ? 1.0f : 0.0f",
+        |a, b| f64::from(u8::from(a <= b)),
+        [zero];
     /// 1 where `a > b`, else 0
-    Greater greater: 1.0,
+    Gt gt: 1.0,
         #[inline(always)] |a, b| f32::from(u8::from(a > b)),
         "a > b ? 1.0f : 0.0f",
-        |a, b| if a > b { 1.0 } else { 0.0 },
+        |a, b| f64::from(u8::from(a > b)),
+        [zero];
+    /// 1 where `a >= b`, else 0
+    Ge ge: 1.0,
+        #[inline(always)] |a, b| f32::from(u8::from(a >= b)),
+        "a >= b ? 1.0f : 0.0f",
+        |a, b| f64::from(u8::from(a >= b)),
         [zero];
     /// `b` where `a > 0`, else 0: the gradient of a relu, for its output `a` and the output's gradient `b`
     ReluGrad relu_grad: 1.0,
@@ -267,4 +333,59 @@ binary! {
         "b * a * (1.0f - a)",
         |a, b| b * a * (1.0 - a),
         [(|dy, a, b| dy.mul(b)?.mul(&a.affine(-2.0, 1.0)?)), (|dy, a| a.sigmoid_grad(dy))];
+    /// `b` times the slope of [`silu`](Tensor::silu) at `a`
+    SiluGrad silu_grad: TRANSCENDENTAL + 5.0,
+        #[inline(always)] |a, b| b * math::silu_slope(a),
+        "b * silu_slope(a)",
+        |a, b| {
+            let gate = 1.0 / (1.0 + (-a).exp());
+            b * gate * (1.0 + a * (1.0 - gate))
+        },
+        [
+            // With the gate s: s (1 - s) (2 + a (1 - 2 s))
+            (|dy, a, b| {
+                let gate = a.sigmoid()?;
+                let bend = a.mul(&gate.affine(-2.0, 1.0)?)?.affine(1.0, 2.0)?;
+                gate.sigmoid_grad(&dy.mul(b)?.mul(&bend)?)
+            }),
+            (|dy, a| a.silu_grad(dy))
+        ];
+    /// `b` times the slope of [`gelu`](Tensor::gelu) at `a`
+    GeluGrad gelu_grad: 2.0 * TRANSCENDENTAL + 5.0,
+        #[inline(always)] |a, b| b * math::gelu_slope(a),
+        "b * gelu_slope(a)",
+        |a, b| {
+            let below = 0.5 * math::exact::erfc(-a * std::f64::consts::FRAC_1_SQRT_2);
+            b * (below + a * (-0.5 * a * a).exp() / std::f64::consts::TAU.sqrt())
+        },
+        [
+            // e^(-a^2 / 2) / sqrt(2 pi) (2 - a^2)
+            (|dy, a, b| {
+                let aa = a.square()?;
+                let bell = aa.affine(-0.5, 0.0)?.exp()?.affine(0.398_942_3, 0.0)?;
+                dy.mul(b)?.mul(&bell.mul(&aa.affine(-1.0, 2.0)?)?)
+            }),
+            (|dy, a| a.gelu_grad(dy))
+        ];
+    /// `b` times the slope of [`gelu_tanh`](Tensor::gelu_tanh) at `a`
+    GeluTanhGrad gelu_tanh_grad: TRANSCENDENTAL + 12.0,
+        #[inline(always)] |a, b| b * math::gelu_tanh_slope(a),
+        "b * gelu_tanh_slope(a)",
+        |a, b| {
+            let (c, d) = (1.595_769_121_605_730_8, 0.071_354_816_272_600_25);
+            let gate = 1.0 / (1.0 + (-a * (c + d * a * a)).exp());
+            b * (gate + gate * (1.0 - gate) * (a * (c + 3.0 * d * a * a)))
+        },
+        [
+            // With the gate s of slope s (1 - s) v, v = c + 3 d a^2: s (1 - s) (2 v + a (1 - 2 s) v^2 + 6 d a^2)
+            (|dy, a, b| {
+                let aa = a.square()?;
+                let gate = aa.affine(0.071_354_814, 1.595_769_2)?.mul(a)?.sigmoid()?;
+                let v = aa.affine(3.0 * 0.071_354_814, 1.595_769_2)?;
+                let bent = a.mul(&gate.affine(-2.0, 1.0)?)?.mul(&v.square()?)?;
+                let bend = bent.add(&v.affine(2.0, 0.0)?)?.add(&aa.affine(6.0 * 0.071_354_814, 0.0)?)?;
+                gate.sigmoid_grad(&dy.mul(b)?.mul(&bend)?)
+            }),
+            (|dy, a| a.gelu_tanh_grad(dy))
+        ];
 }

@@ -94,3 +94,37 @@ pub fn zip(
         });
     });
 }
+
+/// `out[i]` is `a[i]` where `mask[i]` is not 0, else `b[i]`; all operands broadcast to the shape of `y`.
+pub fn choose(out: &mut [f32], y: &Layout, [mask, a, b]: [&[f32]; 3], layouts: [&Layout; 3]) {
+    let layouts = layouts.map(|layout| {
+        layout.broadcast_to(y.shape()).expect("an operand that broadcasts to the output")
+    });
+    let walk = Walk::new(y.shape(), layouts.each_ref().map(|layout| &**layout.strides()));
+    let steps = walk.steps();
+    let work = out.len();
+    pieces(out, PIECE, work, |i, part| {
+        let first = i * PIECE;
+        walk.runs(first, first + part.len(), |i, len, at| {
+            let out = &mut part[i - first..][..len];
+            let (mask, a, b) = (&mask[at[0]..], &a[at[1]..], &b[at[2]..]);
+            widest(
+                #[inline(always)]
+                || match steps {
+                    [1, 1, 1] => {
+                        let operands = mask[..len].iter().zip(&a[..len]).zip(&b[..len]);
+                        for (out, ((&mask, &a), &b)) in out.iter_mut().zip(operands) {
+                            *out = if mask != 0.0 { a } else { b };
+                        }
+                    }
+                    [step_mask, step_a, step_b] => {
+                        for (j, out) in out.iter_mut().enumerate() {
+                            let (a, b) = (a[j * step_a], b[j * step_b]);
+                            *out = if mask[j * step_mask] != 0.0 { a } else { b };
+                        }
+                    }
+                },
+            );
+        });
+    });
+}

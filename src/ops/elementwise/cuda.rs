@@ -21,16 +21,20 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// `Affine` of `affine.cu`.
+/// `Numbers` of `with_numbers.cu`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Scale {
-    pub scale: f32,
-    pub shift: f32,
-}
+pub(super) struct Numbers([f32; 2]);
 
 // SAFETY: two numbers.
-unsafe impl Parameter for Scale {}
+unsafe impl Parameter for Numbers {}
+
+impl Numbers {
+    /// Up to two; those that are missing are read by no kernel.
+    pub fn of(numbers: &[f32]) -> Self {
+        Self(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0.0)))
+    }
+}
 
 /// `y = f(operands)`, with further parameters of the kernels. `y` is packed.
 pub(super) fn map<const K: usize>(

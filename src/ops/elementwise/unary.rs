@@ -13,7 +13,8 @@ use crate::ops::samples::{Draw, SHAPES, Sample, Values, arranged, floats, turned
 use crate::ops::{Op, Tensor};
 
 /// A row of the table: formula; variant and method; flops per element; the function of `x` on the CPU, in CUDA C++, and
-/// in f64 for tests; the range of its inputs in tests; and the gradient, given `dy`, with `x` or `y` if it reads one.
+/// in f64 for tests; the range of its inputs in tests; and the gradient, given `dy`, with `x` or `y` if it reads one; `zero`
+/// instead: it is zero everywhere.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*
@@ -22,7 +23,7 @@ macro_rules! unary {
             $cuda:literal,
             $exact:expr,
             $values:ident,
-            |$dy:ident $(, $read:ident)?| $gradient:expr;
+            [$($gradient:tt)*];
     )*) => {
         /// `(x) -> (y)`: an elementwise function.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,10 +87,7 @@ macro_rules! unary {
 
             fn gradient(&self, of: &Recorded<'_>) -> Gradient {
                 match self {
-                    $(Self::$function => {
-                        $(let $read = read!(of, $read);)?
-                        Gradient::of_one(move |$dy| $gradient)
-                    })*
+                    $(Self::$function => gradient!(of, $($gradient)*),)*
                 }
             }
 
@@ -171,6 +169,17 @@ macro_rules! unary {
     };
 }
 
+/// The gradient with what it reads.
+macro_rules! gradient {
+    ($of:ident, zero) => {
+        Gradient::zero()
+    };
+    ($of:ident, |$dy:ident $(, $read:ident)?| $gradient:expr) => {{
+        $(let $read = read!($of, $read);)?
+        Gradient::of_one(move |$dy| $gradient)
+    }};
+}
+
 /// What a gradient reads: the input, or the output.
 macro_rules! read {
     ($of:ident, x) => {
@@ -188,74 +197,125 @@ unary! {
         "-x",
         |x| -x,
         Real,
-        |dy| dy.neg();
+        [|dy| dy.neg()];
     /// `max(x, 0)`; NaN stays NaN
     Relu relu: 1.0,
         math::relu,
         "x < 0.0f ? 0.0f : x",
         |x| if x > 0.0 { x } else { 0.0 },
         Real,
-        |dy, y| y.relu_grad(dy);
+        [|dy, y| y.relu_grad(dy)];
     /// `e^x`
     Exp exp: TRANSCENDENTAL,
         math::exp,
         "expf(x)",
         f64::exp,
         Real,
-        |dy, y| dy.mul(&y);
+        [|dy, y| dy.mul(&y)];
     /// natural logarithm
     Log log: TRANSCENDENTAL,
         f32::ln,
         "logf(x)",
         f64::ln,
         Positive,
-        |dy, x| dy.div(&x);
+        [|dy, x| dy.div(&x)];
     /// square root
     Sqrt sqrt: 1.0,
         f32::sqrt,
         "sqrtf(x)",
         f64::sqrt,
         Positive,
-        |dy, y| dy.div(&y)?.affine(0.5, 0.0);
+        [|dy, y| dy.div(&y)?.affine(0.5, 0.0)];
     /// `1 / x`
     Recip recip: 1.0,
         f32::recip,
         "1.0f / x",
         |x| 1.0 / x,
         Positive,
-        |dy, y| dy.mul(&y.square()?)?.neg();
+        [|dy, y| dy.mul(&y.square()?)?.neg()];
     /// `x * x`
     Square square: 1.0,
         #[inline(always)] |x| x * x,
         "x * x",
         |x| x * x,
         Real,
-        |dy, x| dy.mul(&x)?.affine(2.0, 0.0);
+        [|dy, x| dy.mul(&x)?.affine(2.0, 0.0)];
     /// hyperbolic tangent
     Tanh tanh: TRANSCENDENTAL,
         math::tanh,
         "tanhf(x)",
         f64::tanh,
         Real,
-        |dy, y| y.tanh_grad(dy);
+        [|dy, y| y.tanh_grad(dy)];
     /// `1 / (1 + e^-x)`
     Sigmoid sigmoid: TRANSCENDENTAL,
         math::sigmoid,
         "1.0f / (1.0f + expf(-x))",
         |x| 1.0 / (1.0 + (-x).exp()),
         Real,
-        |dy, y| y.sigmoid_grad(dy);
-    /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation of GELU
-    /// (Hendrycks and Gimpel, 2016)
-    Gelu gelu: TRANSCENDENTAL + 5.0,
-        #[inline(always)] |x| x * math::sigmoid(x * (1.595_769_2 + 0.071_354_814 * x * x)),
+        [|dy, y| y.sigmoid_grad(dy)];
+    /// `x * sigmoid(x)` (Elfwing, Uchibe and Doya, 2017), also known as swish
+    Silu silu: TRANSCENDENTAL + 1.0,
+        math::silu,
+        "x / (1.0f + expf(-x))",
+        |x| x / (1.0 + (-x).exp()),
+        Real,
+        [|dy, x| x.silu_grad(dy)];
+    /// `x` times the share of a normal distribution that is below it (Hendrycks and Gimpel, 2016)
+    Gelu gelu: TRANSCENDENTAL + 2.0,
+        math::gelu,
+        "0.5f * x * erfcf(-0.70710678f * x)",
+        |x| 0.5 * x * math::exact::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+        Real,
+        [|dy, x| x.gelu_grad(dy)];
+    /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation of
+    /// [`gelu`](Tensor::gelu)
+    GeluTanh gelu_tanh: TRANSCENDENTAL + 5.0,
+        math::gelu_tanh,
         "x / (1.0f + expf(-x * (1.5957692f + 0.071354814f * x * x)))",
         |x| x / (1.0 + (-x * (1.595_769_121_605_730_8 + 0.071_354_816_272_600_25 * x * x)).exp()),
         Real,
-        |dy, x| {
-            let xx = x.square()?;
-            let gate = xx.affine(0.071_354_814, 1.595_769_2)?.mul(&x)?.sigmoid()?;
-            let slope = xx.affine(3.0 * 0.071_354_814, 1.595_769_2)?.mul(&x)?;
-            dy.mul(&gate.add(&gate.sigmoid_grad(&slope)?)?)
-        };
+        [|dy, x| x.gelu_tanh_grad(dy)];
+    /// `ln(1 + e^x)`
+    Softplus softplus: 2.0 * TRANSCENDENTAL,
+        math::softplus,
+        "(x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)))",
+        |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        Real,
+        [|dy, x| x.sigmoid()?.mul(dy)];
+    /// the error function
+    Erf erf: TRANSCENDENTAL,
+        math::erf,
+        "erff(x)",
+        math::exact::erf,
+        Real,
+        [|dy, x| dy.mul(&x.square()?.neg()?.exp()?.affine(std::f32::consts::FRAC_2_SQRT_PI, 0.0)?)];
+    /// absolute value
+    Abs abs: 1.0,
+        f32::abs,
+        "fabsf(x)",
+        f64::abs,
+        Real,
+        [|dy, x| dy.mul(&x.sign()?)];
+    /// 1 where `x > 0`, -1 where `x < 0`, else `x`: zero or NaN
+    Sign sign: 1.0,
+        #[inline(always)] |x: f32| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
+        "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
+        |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
+        Real,
+        [zero];
+    /// sine of an angle in radians
+    Sin sin: TRANSCENDENTAL,
+        math::sin,
+        "sinf(x)",
+        f64::sin,
+        Real,
+        [|dy, x| dy.mul(&x.cos()?)];
+    /// cosine of an angle in radians
+    Cos cos: TRANSCENDENTAL,
+        math::cos,
+        "cosf(x)",
+        f64::cos,
+        Real,
+        [|dy, x| dy.mul(&x.sin()?)?.neg()];
 }

@@ -75,3 +75,15 @@ pub fn scatter_add(
     });
     Ok(())
 }
+
+/// `y [n, classes]` is 1 at the index, else 0.
+pub fn one_hot(y: &mut [f32], index: &[i32], classes: usize) -> Result<(), DeviceError> {
+    check_all_below(index, classes, "index")?;
+    let (len, work) = (whole_rows(classes), y.len());
+    pieces(y, len, work, |i, y| {
+        y.fill(0.0);
+        let index = &index[i * len / classes..];
+        y.chunks_exact_mut(classes).zip(index).for_each(|(y, &index)| y[index as usize] = 1.0);
+    });
+    Ok(())
+}

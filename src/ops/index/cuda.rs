@@ -91,3 +91,20 @@ pub(super) fn scatter_add(
     // `[outer, n, inner]` of `y` and the `n` elements of `index`. An index that is not below `size` is skipped and reported.
     unsafe { gpu.launch(FAMILY.kernel("scatter_add"), grid, &[&x, &y, &index, &of, &report]) }
 }
+
+/// `y [n, classes]` is 1 at the index, else 0.
+pub(super) fn one_hot(
+    gpu: &mut Gpu,
+    y: &Place,
+    index: &Place,
+    classes: usize,
+) -> Result<(), DeviceError> {
+    let count = y.layout.elements() as u64;
+    let report = gpu.report(Numbers::Index, classes);
+    let (out, index, classes) = (gpu.first(y), gpu.first(index), Divider::new(classes));
+    let kernel = FAMILY.counting("one_hot", count);
+    // SAFETY: the kernel's parameters; it writes the `count` elements of `y`, and reads an index for each row of them.
+    unsafe {
+        gpu.launch(kernel, Grid::of_threads(count), &[&out, &index, &count, &classes, &report])
+    }
+}

@@ -3,8 +3,8 @@ use super::numbers;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Layout};
-use crate::op::Outputs;
-use crate::ops::check::{Fault, fresh};
+use crate::op::{OpError, Outputs};
+use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample, floats, ints};
@@ -27,6 +27,17 @@ impl Tensor {
     /// If there is no such axis, or `index` is not a list of integers. If an index is out of range, the run fails.
     pub fn gather(&self, index: &Self, axis: usize) -> Result<Self, Error> {
         Self::call1(Gather { axis }, &[self, index])
+    }
+
+    /// The rows `index` of this matrix: `[..]` integers become `[.., features]` floats.
+    ///
+    /// # Errors
+    /// If it is no matrix of floats, or `index` does not hold integers. If one is out of range, the run fails.
+    pub fn embedding(&self, index: &Self) -> Result<Self, Error> {
+        let [_, features] =
+            rank(self.layout(), "weight").map_err(|message| OpError::new("embedding", message))?;
+        let flat = index.contiguous()?.reshape(&[index.layout().elements()])?;
+        self.gather(&flat, 0)?.reshape(&[index.shape(), &[features]].concat())
     }
 }
 

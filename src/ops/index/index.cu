@@ -110,3 +110,14 @@ KERNEL scatter_add(float *x, const float *y, const int *index, Scatter of, Repor
         }
     }
 }
+
+// `y [n, classes]` is 1 at the index, else 0.
+KERNEL one_hot(float *y, const int *index, u64 count, Divider classes, Report report)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    Index position = (Index)i;
+    Index along = take_remainder(position, classes);
+    int entry = index[position];
+    y[i] = !report.allows(entry, position) ? NOT_A_NUMBER : (Index)entry == along ? 1.0f : 0.0f;
+}

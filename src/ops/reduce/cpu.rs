@@ -1,12 +1,16 @@
-//! Sums, means and maxima over any dimensions.
+//! Sums, means, maxima and minima over any dimensions.
 //!
 //! If there are few results of many elements each, these are cut into chunks, whose partial results are reduced in
 //! order. Number and size of chunks depend on the shape alone. Partial results are in the workspace, and are far
 //! smaller than the input.
 
+mod arg;
+
+pub use arg::arg;
+
 use super::{Reduction, walk_along};
 use crate::device::cpu::lanes::Lanes;
-use crate::device::cpu::math::larger;
+use crate::device::cpu::math::{larger, smaller};
 use crate::device::cpu::split::{PIECE, pieces};
 use crate::device::cpu::wide::widest;
 use crate::device::walk::Walk;
@@ -97,6 +101,10 @@ pub fn reduce(
         Reduction::Max => {
             Job { x, plan, start: f64::NEG_INFINITY, join: larger }
                 .run(out, partial, |max| max as f32);
+        }
+        Reduction::Min => {
+            Job { x, plan, start: f64::INFINITY, join: smaller }
+                .run(out, partial, |min| min as f32);
         }
     }
 }

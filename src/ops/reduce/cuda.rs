@@ -1,8 +1,8 @@
-//! Sums, means and maxima over any dimensions.
+//! Sums, means, maxima and minima over any dimensions.
 
 #![allow(unsafe_code)]
 
-use super::{Reduction, walks};
+use super::{Extreme, Reduction, walks};
 use crate::device::cuda::launch::THREADS;
 use crate::device::cuda::steps::{Steps, in_fours};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Scratch};
@@ -11,6 +11,7 @@ use crate::device::{DeviceError, Place};
 use crate::layout::{Dims, Layout};
 
 pub(super) static FAMILY: Family = Family::new("reduce", include_str!("reduce.cu"));
+pub(super) static ARG: Family = Family::new("arg", include_str!("arg.cu"));
 
 /// Blocks that keep any GPU busy. A constant, because results must not depend on the GPU.
 const BLOCKS: usize = 1024;
@@ -107,6 +108,7 @@ pub(super) fn reduce(
     let names = match kind {
         Reduction::Sum | Reduction::Mean => names!("sum"),
         Reduction::Max => names!("max"),
+        Reduction::Min => names!("min"),
     };
     let plan = Plan::new(&x.layout, axes);
     let divisor = if kind == Reduction::Mean { plan.count as f64 } else { 1.0 };
@@ -171,4 +173,27 @@ pub(super) fn reduce(
         unsafe { gpu.launch(FAMILY.kernel(names.chunks), grid, &parameters)? };
     }
     Ok(())
+}
+
+/// The place of the largest or smallest element along the middle of `x [outer, n, inner]`, for each of the others.
+pub(super) fn arg(
+    gpu: &mut Gpu,
+    kind: Extreme,
+    index: &Place,
+    x: &Place,
+    [n, inner]: [usize; 2],
+) -> Result<(), DeviceError> {
+    let results = index.layout.elements() as u64;
+    let threads = match n {
+        _ if inner > 1 => 1,
+        0..=16 => 1,
+        17..=1024 => 32,
+        _ => THREADS,
+    };
+    let grid = Grid::of_blocks(results.div_ceil((THREADS / threads).into()).min(MOST_BLOCKS));
+    let (out, x, smallest) = (gpu.first(index), gpu.first(x), u32::from(kind == Extreme::Min));
+    let parameters: [&dyn Parameter; 7] =
+        [&out, &x, &results, &(n as u64), &(inner as u64), &threads, &smallest];
+    // SAFETY: the kernel's parameters; it writes all `results`, and reads `n` elements of `x` for each.
+    unsafe { gpu.launch(ARG.kernel("arg"), grid, &parameters) }
 }

@@ -1,4 +1,4 @@
-// Sums and maxima over any dimensions. Sums are in double precision: they do not drift, and memory is slower than the
+// Sums, maxima and minima over any dimensions. Sums are in double precision: they do not drift, and memory is slower than the
 // additions.
 //
 // The elements of a result may be cut into chunks, so that a few results keep the whole GPU busy. Then partial results
@@ -22,6 +22,12 @@ struct Sum {
 struct Max {
     typedef float Value;
     typedef Larger Join;
+    __device__ static float finish(float value, double) { return value; }
+};
+
+struct Min {
+    typedef float Value;
+    typedef Smaller Join;
     __device__ static float finish(float value, double) { return value; }
 };
 
@@ -183,3 +189,4 @@ __device__ inline void chunks(float *y, const typename Kind::Value *partial, u64
 
 REDUCTION(sum, Sum)
 REDUCTION(max, Max)
+REDUCTION(min, Min)

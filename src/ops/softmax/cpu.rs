@@ -1,9 +1,10 @@
 //! Softmax and cross entropy over rows.
 
+use super::cross_entropy::Targets;
 use crate::device::DeviceError;
 use crate::device::cpu::lanes::Lanes;
 use crate::device::cpu::math::exp;
-use crate::device::cpu::numbers::check_all_below;
+use crate::device::cpu::numbers::check_all_below_but;
 use crate::device::cpu::split::{pieces, whole_rows};
 use crate::device::cpu::wide::widest;
 
@@ -54,46 +55,58 @@ pub fn log_softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
     });
 }
 
-/// Log-softmax of each row; returns the mean over rows of minus the log-probability of the label.
+/// Log-softmax of each row; and the mean, over rows whose label counts, of minus what targets and log-probabilities are
+/// together.
 pub fn cross_entropy(
     loss: &mut f32,
     log_probs: &mut [f32],
     logits: &[f32],
     labels: &[i32],
     classes: usize,
+    Targets { on, off, ignore }: Targets,
 ) -> Result<(), DeviceError> {
-    check_all_below(labels, classes, "label")?;
+    check_all_below_but(labels, classes, Some(ignore), "label")?;
     log_softmax(log_probs, logits, classes);
-    let at_label = labels
-        .iter()
-        .enumerate()
-        .map(|(i, &label)| f64::from(log_probs[i * classes + label as usize]));
-    *loss = (-at_label.sum::<f64>() / labels.len() as f64) as f32;
+    let (mut total, mut count) = (0.0, 0usize);
+    for (i, &label) in labels.iter().enumerate().filter(|(_, label)| **label != ignore) {
+        let row = &log_probs[i * classes..][..classes];
+        total += f64::from(on) * f64::from(row[label as usize]);
+        if off != 0.0 {
+            total += f64::from(off) * sum(row);
+        }
+        count += 1;
+    }
+    *loss = (-total / count as f64) as f32;
     Ok(())
 }
 
-/// `(e^log_probs - 1 at the label) * dloss / rows`.
+/// `(e^log_probs - targets) * dloss / count`; 0 where the label does not count.
 pub fn cross_entropy_grad(
     dlogits: &mut [f32],
     log_probs: &[f32],
     labels: &[i32],
     dloss: f32,
     classes: usize,
+    Targets { on, off, ignore }: Targets,
 ) -> Result<(), DeviceError> {
-    check_all_below(labels, classes, "label")?;
-    let scale = dloss / labels.len() as f32;
+    check_all_below_but(labels, classes, Some(ignore), "label")?;
+    let count = labels.iter().filter(|&&label| label != ignore).count();
+    let scale = dloss / count as f32;
     rows(dlogits, classes, |i, dx| {
+        if labels[i] == ignore {
+            return dx.fill(0.0);
+        }
         let log_probs = &log_probs[i * classes..];
         widest(
             #[inline(always)]
             || {
                 for (dx, &y) in dx.iter_mut().zip(log_probs) {
-                    *dx = exp(y) * scale;
+                    *dx = (exp(y) - off) * scale;
                 }
             },
         );
         let label = labels[i] as usize;
-        dx[label] = (exp(log_probs[label]) - 1.0) * scale;
+        dx[label] = (exp(log_probs[label]) - (on + off)) * scale;
     });
     Ok(())
 }

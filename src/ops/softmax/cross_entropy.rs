@@ -7,33 +7,111 @@ use crate::ops::check::{Fault, fresh, rank, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Operand, Sample, floats, ints};
-use crate::ops::{FLOAT, Fill, Op, Tensor};
+use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
 use super::cuda;
 
-/// `(logits [n, c], labels i32 [n]) -> (loss [], log_probs [n, c])`: the loss is the mean over the batch of
-/// `-log_probs[i, labels[i]]`, where `log_probs = logits - ln sum e^logits` along the last dimension. Labels are in
-/// `0..c`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `(logits [n, c], labels i32 [n]) -> (loss [], log_probs [n, c])`: the loss is the mean over the labels that count of
+/// `-sum_j t[j] log_probs[i, j]`, where `log_probs = logits - ln sum e^logits` along the last dimension, and `t` is
+/// `label_smoothing / c`, plus `1 - label_smoothing` at the label. Labels are in `0..c`, or `ignore_index`: those do not
+/// count. If none does, the loss is NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct CrossEntropy;
+// Recordings from before there were attributes have none.
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct CrossEntropy {
+    /// How much of each label is spread over all classes evenly, from 0 to 1 (Szegedy et al., CVPR 2016).
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub label_smoothing: f32,
+    /// The label that does not count.
+    pub ignore_index: i32,
+}
 
-/// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: the gradient
-/// `(e^log_probs - [j == labels[i]]) dloss / n` of a [`CrossEntropy`] with second output `log_probs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// No smoothing; the label -100 does not count, as in PyTorch.
+impl Default for CrossEntropy {
+    fn default() -> Self {
+        Self { label_smoothing: 0.0, ignore_index: -100 }
+    }
+}
+
+/// `(log_probs [n, c], labels i32 [n], dloss []) -> (dlogits [n, c])`: the gradient `(e^log_probs - t) dloss / count` of a
+/// [`CrossEntropy`] with second output `log_probs`, where `count` is how many labels count; 0 where they do not.
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct CrossEntropyGrad;
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct CrossEntropyGrad {
+    /// As in [`CrossEntropy`].
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub label_smoothing: f32,
+    /// As in [`CrossEntropy`].
+    pub ignore_index: i32,
+}
+
+/// Of a [`CrossEntropy`] by default.
+impl Default for CrossEntropyGrad {
+    fn default() -> Self {
+        let CrossEntropy { label_smoothing, ignore_index } = CrossEntropy::default();
+        Self { label_smoothing, ignore_index }
+    }
+}
+
+/// What labels stand for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Targets {
+    /// The share of the label.
+    pub on: f32,
+    /// The share of each class, the label's as well.
+    pub off: f32,
+    /// The label that does not count.
+    pub ignore: i32,
+}
+
+impl Targets {
+    fn new(smoothing: f32, ignore: i32, classes: usize) -> Self {
+        Self { on: 1.0 - smoothing, off: smoothing / classes.max(1) as f32, ignore }
+    }
+}
+
+/// Fails unless so much of a label can be spread.
+fn share(smoothing: f32) -> Result<(), Fault> {
+    if (0.0..=1.0).contains(&smoothing) {
+        Ok(())
+    } else {
+        Err(format!("label_smoothing is {smoothing}, expected between 0 and 1"))
+    }
+}
 
 impl Tensor {
-    /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar.
+    /// Mean cross entropy of these logits `[n, c]` and labels `[n]` in `0..c`, as a scalar. Labels of -100 do not count.
     ///
     /// # Errors
-    /// If it is not a matrix of floats, or `labels` does not have an integer per row. A label outside `0..c` makes the
-    /// run fail.
+    /// If it is not a matrix of floats, or `labels` does not have an integer per row. Another label outside `0..c` makes
+    /// the run fail.
     pub fn cross_entropy(&self, labels: &Self) -> Result<Self, Error> {
-        Self::call1(CrossEntropy, &[self, labels])
+        self.cross_entropy_with(labels, CrossEntropy::default())
+    }
+
+    /// The same with smoothed labels, or with another label that does not count.
+    ///
+    /// ```
+    /// use remat::ops::CrossEntropy;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let logits = runtime.tensor(&[2, 3], vec![2.0, 0.0, 1.0, 0.0, 3.0, 0.0])?;
+    /// let labels = runtime.tensor(&[2], vec![0, -1])?;
+    /// let with = CrossEntropy { label_smoothing: 0.1, ignore_index: -1 };
+    /// let loss = logits.cross_entropy_with(&labels, with)?.item()?;
+    /// assert!((loss - 0.507_606).abs() < 1e-5);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Tensor::cross_entropy`], or if the smoothing is not between 0 and 1.
+    pub fn cross_entropy_with(&self, labels: &Self, with: CrossEntropy) -> Result<Self, Error> {
+        Self::call1(with, &[self, labels])
     }
 }
 
@@ -47,6 +125,7 @@ impl Definition for CrossEntropy {
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        share(self.label_smoothing)?;
         let [logits, labels] = [&inputs[0], &inputs[1]];
         let [n, _] = rank(logits, "logits")?;
         shaped(labels, "labels", DType::I32, &[n])?;
@@ -66,9 +145,11 @@ impl Definition for CrossEntropy {
             return Gradient::zero();
         }
         let reads = [of.input(1), of.output(1)];
+        let Self { label_smoothing, ignore_index } = *self;
+        let grad = CrossEntropyGrad { label_smoothing, ignore_index };
         Gradient::of_all(move |dys| {
             let [labels, log_probs] = &reads;
-            let of_loss = |dloss| Tensor::call1(CrossEntropyGrad, &[log_probs, labels, dloss]);
+            let of_loss = |dloss| Tensor::call1(grad, &[log_probs, labels, dloss]);
             let of_log_probs = |dy| Tensor::call1(super::LogSoftmaxGrad, &[log_probs, dy]);
             let dx = match (&dys[0], &dys[1]) {
                 (Some(dloss), Some(dy)) => Some(of_loss(dloss)?.add(&of_log_probs(dy)?)?),
@@ -86,18 +167,22 @@ impl Definition for CrossEntropy {
 
     fn draw(&self, draw: &mut Draw) -> Sample {
         let (logits, labels) = drawn(draw);
-        Sample::new(*self, [logits, labels])
+        let label_smoothing = [0.0, 0.25][draw.below(2)];
+        Sample::new(Self { label_smoothing, ..*self }, [logits, labels])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        ((*self).into(), absurd(draw).into())
+        let op = Self { label_smoothing: draw.absurd_number(), ..*self };
+        (op.into(), absurd(draw).into())
     }
 }
 
 impl Kernel for CrossEntropy {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let ([logits], labels, [loss, log_probs]) = (run.floats(), run.read(1), run.outputs());
-        cpu::cross_entropy(&mut loss[0], log_probs, logits, labels, length(run.input(0)))
+        let classes = length(run.input(0));
+        let targets = Targets::new(self.label_smoothing, self.ignore_index, classes);
+        cpu::cross_entropy(&mut loss[0], log_probs, logits, labels, classes, targets)
     }
 
     #[cfg(feature = "cuda")]
@@ -118,13 +203,16 @@ impl Kernel for CrossEntropy {
     ) -> Result<(), DeviceError> {
         let scratch = device::cuda::Scratch::of(gpu, run);
         let [loss, log_probs] = [&run.outputs[0], &run.outputs[1]];
-        cuda::cross_entropy(gpu, loss, log_probs, &run.inputs[0], &run.inputs[1], scratch)
+        let [logits, labels] = [&run.inputs[0], &run.inputs[1]];
+        let classes = length(&logits.layout);
+        let targets = Targets::new(self.label_smoothing, self.ignore_index, classes);
+        cuda::cross_entropy(gpu, [loss, log_probs], logits, labels, targets, scratch)
     }
 }
 
 impl Registered for CrossEntropy {
     fn each() -> Vec<Self> {
-        vec![Self]
+        vec![Self::default()]
     }
 
     #[cfg(all(test, feature = "cuda"))]
@@ -145,6 +233,7 @@ impl Definition for CrossEntropyGrad {
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        share(self.label_smoothing)?;
         let [log_probs, labels, dloss] = [&inputs[0], &inputs[1], &inputs[2]];
         let [n, _] = rank(log_probs, "log_probs")?;
         shaped(labels, "labels", DType::I32, &[n])?;
@@ -161,21 +250,19 @@ impl Definition for CrossEntropyGrad {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let (log_probs, rows) = (of.input(0), of.shape(0)[0]);
+        let (op, log_probs, labels) = (*self, of.input(0), of.input(1));
         let dloss = of.wanted(0).then(|| of.input(2));
-        let labels = of.wanted(2).then(|| of.input(1));
+        let dloss_wanted = of.wanted(2);
         Gradient::of_first(move |g| {
-            // e^log_probs g dloss / n
+            // It is linear in dloss: `(e^log_probs - t) / count`.
+            let slope = Tensor::call1(op, &[&log_probs, &labels, &log_probs.scalar(1.0)?])?;
             let of_log_probs = dloss.as_ref().map(|dloss| {
-                let scale = dloss.affine(1.0 / rows as f32, 0.0)?;
-                log_probs.exp()?.mul(g)?.mul(&scale)
+                // Without the targets, which are what it is of impossible classes.
+                let none = log_probs.scalar(-1e4)?.broadcast(log_probs.shape())?;
+                let targets = Tensor::call1(op, &[&none, &labels, &log_probs.scalar(1.0)?])?;
+                slope.sub(&targets)?.mul(g)?.mul(dloss)
             });
-            // It is linear in dloss: sum the product of g and the gradient for a dloss of 1.
-            let of_dloss = labels.as_ref().map(|labels| {
-                let fill = Fill { shape: Dims::SCALAR, value: 1.0 };
-                let one = log_probs.runs()?.apply(fill.into(), &[])?.swap_remove(0);
-                g.mul(&Tensor::call1(Self, &[&log_probs, labels, &one])?)?.sum()
-            });
+            let of_dloss = dloss_wanted.then(|| g.mul(&slope)?.sum());
             Ok(smallvec![of_log_probs.transpose()?, None, of_dloss.transpose()?])
         })
     }
@@ -186,21 +273,34 @@ impl Definition for CrossEntropyGrad {
 
     fn draw(&self, draw: &mut Draw) -> Sample {
         let (log_probs, labels) = drawn(draw);
-        Sample::new(*self, [log_probs, labels, draw.packed([])])
+        let label_smoothing = [0.0, 0.25][draw.below(2)];
+        Sample::new(Self { label_smoothing, ..*self }, [log_probs, labels, draw.packed([])])
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
         let [log_probs, labels] = absurd(draw);
         let dloss = Layout::contiguous(FLOAT, Dims::SCALAR);
-        ((*self).into(), vec![log_probs, labels, dloss])
+        let op = Self { label_smoothing: draw.absurd_number(), ..*self };
+        (op.into(), vec![log_probs, labels, dloss])
     }
 }
 
 impl Kernel for CrossEntropyGrad {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
         let (log_probs, labels, dloss) = (run.read(0), run.read(1), run.read::<f32>(2));
-        let [dx] = run.outputs();
-        cpu::cross_entropy_grad(dx, log_probs, labels, dloss[0], length(run.input(0)))
+        let ([dx], classes) = (run.outputs(), length(run.input(0)));
+        let targets = Targets::new(self.label_smoothing, self.ignore_index, classes);
+        cpu::cross_entropy_grad(dx, log_probs, labels, dloss[0], classes, targets)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        _libraries: &device::cuda::Libraries,
+        _inputs: &[Layout],
+        _outputs: &[Layout],
+    ) -> u64 {
+        cuda::WORKSPACE_OF_GRAD
     }
 
     #[cfg(feature = "cuda")]
@@ -209,14 +309,17 @@ impl Kernel for CrossEntropyGrad {
         gpu: &mut device::cuda::Gpu,
         run: &device::cuda::Operands<'_>,
     ) -> Result<(), DeviceError> {
-        let [log_probs, labels, dloss] = [&run.inputs[0], &run.inputs[1], &run.inputs[2]];
-        cuda::cross_entropy_grad(gpu, &run.outputs[0], log_probs, labels, dloss)
+        let scratch = device::cuda::Scratch::of(gpu, run);
+        let inputs = [&run.inputs[0], &run.inputs[1], &run.inputs[2]];
+        let classes = length(&inputs[0].layout);
+        let targets = Targets::new(self.label_smoothing, self.ignore_index, classes);
+        cuda::cross_entropy_grad(gpu, &run.outputs[0], inputs, targets, scratch)
     }
 }
 
 impl Registered for CrossEntropyGrad {
     fn each() -> Vec<Self> {
-        vec![Self]
+        vec![Self::default()]
     }
 
     #[cfg(all(test, feature = "cuda"))]

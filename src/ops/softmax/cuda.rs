@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use super::cross_entropy::Targets;
 use crate::device::cuda::fault::Numbers;
 use crate::device::cuda::launch::THREADS;
 use crate::device::cuda::steps::{Divider, width};
@@ -98,22 +99,42 @@ pub(super) fn workspace(logits: &Layout) -> u64 {
     (logits.shape()[0] * DType::F32.bytes()) as u64
 }
 
-/// Log-softmax of each row, and the mean over rows of minus the log-probability of the label.
+/// `Targets` of `softmax.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Of {
+    on: f32,
+    off: f32,
+    ignore: i32,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Of {}
+
+impl From<Targets> for Of {
+    fn from(Targets { on, off, ignore }: Targets) -> Self {
+        Self { on, off, ignore }
+    }
+}
+
+/// Log-softmax of each row; and the mean, over rows whose label counts, of minus what targets and log-probabilities are
+/// together.
 pub(super) fn cross_entropy(
     gpu: &mut Gpu,
-    loss: &Place,
-    log_probs: &Place,
+    [loss, log_probs]: [&Place; 2],
     logits: &Place,
     labels: &Place,
+    targets: Targets,
     mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
     let losses = scratch.take(workspace(&logits.layout))?;
     let (out, x) = (gpu.first(log_probs), gpu.first(logits));
-    let (labels, loss) = (gpu.first(labels), gpu.first(loss));
+    let (labels, loss, targets) = (gpu.first(labels), gpu.first(loss), Of::from(targets));
     let (rows, name, grid) = Rows::new(CROSS_ENTROPY, &logits.layout, &[out, x]);
     if rows.rows > 0 {
         let report = gpu.report(Numbers::Label, rows.length as usize);
-        let parameters: [&dyn Parameter; 6] = [&out, &x, &rows, &losses, &labels, &report];
+        let parameters: [&dyn Parameter; 7] =
+            [&out, &x, &rows, &losses, &labels, &targets, &report];
         // SAFETY: the kernel's parameters; it writes all elements of `log_probs`, and the loss of each row to the
         // workspace. It reads as many elements of `logits`, and a label per row, which it checks before it indexes the
         // row.
@@ -121,36 +142,46 @@ pub(super) fn cross_entropy(
     }
     let (mean, grid) =
         (FAMILY.kernel("mean_loss"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
-    // SAFETY: the kernel's parameters; it writes the loss, and reads the losses of the rows from the workspace.
-    unsafe { gpu.launch(mean, grid, &[&loss, &losses, &rows.rows]) }
+    // SAFETY: the kernel's parameters; it writes the loss, and reads the losses of the rows from the workspace, and their
+    // labels.
+    unsafe { gpu.launch(mean, grid, &[&loss, &losses, &labels, &rows.rows, &targets]) }
 }
 
-/// `(e^log_probs - 1 at the label) * dloss / rows`.
+/// Workspace of [`cross_entropy_grad`], in bytes: how many labels count.
+pub(super) const WORKSPACE_OF_GRAD: u64 = size_of::<f32>() as u64;
+
+/// `(e^log_probs - targets) * dloss / count`; 0 where the label does not count.
 pub(super) fn cross_entropy_grad(
     gpu: &mut Gpu,
     dx: &Place,
-    log_probs: &Place,
-    labels: &Place,
-    dloss: &Place,
+    [log_probs, labels, dloss]: [&Place; 3],
+    targets: Targets,
+    mut scratch: Scratch,
 ) -> Result<(), DeviceError> {
     let [rows, classes] = [0, 1].map(|axis| log_probs.layout.shape()[axis]);
-    let report = gpu.report(Numbers::Label, classes);
-    let (out, log_probs) = (gpu.first(dx), gpu.first(log_probs));
+    let (report, targets) = (gpu.report(Numbers::Label, classes), Of::from(targets));
+    let (out, log_probs, labels) = (gpu.first(dx), gpu.first(log_probs), gpu.first(labels));
+    let count = scratch.take(WORKSPACE_OF_GRAD)?;
+    let (kernel, grid) =
+        (FAMILY.kernel("count_labels"), Grid { threads: 4 * THREADS, ..Grid::of_blocks(1) });
+    // SAFETY: the kernel's parameters; it reads a label for each row, and writes a float to the workspace.
+    unsafe { gpu.launch(kernel, grid, &[&count, &labels, &(rows as u64), &targets])? };
     let width = width([out, log_probs], [classes]);
     let units = (rows * classes) as u64 / width;
-    let parameters: [&dyn Parameter; 9] = [
+    let parameters: [&dyn Parameter; 10] = [
         &out,
         &log_probs,
-        &gpu.first(labels),
+        &labels,
         &gpu.first(dloss),
-        &(rows as u64),
+        &count,
         &units,
         &Divider::new(classes / width as usize),
         &(width as u32),
+        &targets,
         &report,
     ];
     let (kernel, grid) = (FAMILY.counting("cross_entropy_grad", units), Grid::of_threads(units));
     // SAFETY: the kernel's parameters; it writes `units` of `width` elements of `dx`, and reads as many of `log_probs`,
-    // a label for each row, and `dloss`.
+    // a label for each row, `dloss`, and the count in the workspace.
     unsafe { gpu.launch(kernel, grid, &parameters) }
 }

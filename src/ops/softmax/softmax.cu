@@ -108,19 +108,39 @@ template <bool Block, int Width> struct LogSoftmax {
     }
 };
 
-// `log_probs` of each row, and minus the log-probability of its label.
+// What labels stand for.
+struct Targets {
+    float on, off;  // The share of the label, and that of each class.
+    int ignore;     // The label that does not count.
+};
+
+// `log_probs` of each row, and minus what they and the targets are together.
 template <bool Block, int Width> struct CrossEntropy {
-    __device__ static void run(float *y, const float *x, const Rows &of, float *losses, const int *labels, Report report)
+    __device__ static void run(float *y, const float *x, const Rows &of, float *losses, const int *labels,
+                               const Targets &targets, Report report)
     {
         each_row<Block>(of, [&](const Team<Block> &team, u64 row, u64 length) {
-            double sum;
+            double sum, all = 0.0;
             const float *from = x + row * of.length;
             float largest = exponentials<Width>(team, from, length, sum);
             float log_sum = (float)log(sum);
-            write<Width>(team, y + row * of.length, from, length, [&](float x) { return x - largest - log_sum; });
+            write<Width>(team, y + row * of.length, from, length, [&](float x) {
+                float log_prob = x - largest - log_sum;
+                all += log_prob;
+                return log_prob;
+            });
+            if (targets.off != 0.0f) all = team.join(all, Plus());
             if (team.rank == 0 && row < of.rows) {
                 int label = labels[row];
-                losses[row] = report.allows(label, row) ? -(from[label] - largest - log_sum) : NOT_A_NUMBER;
+                if (label == targets.ignore) {
+                    losses[row] = 0.0f;
+                } else if (report.allows(label, row)) {
+                    float of_label = from[label] - largest - log_sum;
+                    losses[row] = targets.off == 0.0f ? -of_label
+                                                      : (float)-(targets.on * (double)of_label + targets.off * all);
+                } else {
+                    losses[row] = NOT_A_NUMBER;
+                }
             }
         });
     }
@@ -194,53 +214,73 @@ FORWARD(log_softmax, LogSoftmax)
 GRADIENT(softmax_grad, SoftmaxGrad)
 GRADIENT(log_softmax_grad, LogSoftmaxGrad)
 
-KERNEL cross_entropy_lanes(float *y, const float *x, Rows of, float *losses, const int *labels, Report report)
+KERNEL cross_entropy_lanes(float *y, const float *x, Rows of, float *losses, const int *labels, Targets targets,
+                                Report report)
 {
-    ROWS(CrossEntropy, false, y, x, of, losses, labels, report)
+    ROWS(CrossEntropy, false, y, x, of, losses, labels, targets, report)
 }
 
-BLOCK_KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losses, const int *labels, Report report)
+BLOCK_KERNEL cross_entropy_block(float *y, const float *x, Rows of, float *losses, const int *labels,
+                                 Targets targets, Report report)
 {
-    ROWS(CrossEntropy, true, y, x, of, losses, labels, report)
+    ROWS(CrossEntropy, true, y, x, of, losses, labels, targets, report)
+}
+
+// How many labels count; all threads of the block must call it.
+__device__ inline double counted(const int *labels, u64 rows, const Targets &targets)
+{
+    double count = 0.0;
+    for (u64 i = threadIdx.x; i < rows; i += blockDim.x) count += labels[i] != targets.ignore;
+    return join_block(count, Plus());
 }
 
 // One block.
-BLOCK_KERNEL mean_loss(float *loss, const float *losses, u64 count)
+BLOCK_KERNEL mean_loss(float *loss, const float *losses, const int *labels, u64 rows, Targets targets)
 {
     double sum = 0.0;
 #pragma unroll 4
-    for (u64 i = threadIdx.x; i < count; i += blockDim.x) sum += losses[i];
+    for (u64 i = threadIdx.x; i < rows; i += blockDim.x) sum += losses[i];
     sum = join_block(sum, Plus());
-    if (threadIdx.x == 0) *loss = (float)(sum / (double)count);
+    double count = counted(labels, rows, targets);
+    if (threadIdx.x == 0) *loss = (float)(sum / count);
+}
+
+// One block.
+BLOCK_KERNEL count_labels(float *count, const int *labels, u64 rows, Targets targets)
+{
+    double all = counted(labels, rows, targets);
+    if (threadIdx.x == 0) *count = (float)all;
 }
 
 template <int Width>
-__device__ inline void grad_unit(float *dx, const float *log_probs, u64 first, int label, bool allowed, float scale)
+__device__ inline void grad_unit(float *dx, const float *log_probs, u64 first, int label, bool allowed, float scale,
+                                 const Targets &targets)
 {
     float v[Width];
     load<Width>(log_probs, v);
+    bool counts = label != targets.ignore;
 #pragma unroll
     for (int j = 0; j < Width; ++j) {
-        float at_label = first + j == label ? 1.0f : 0.0f;
-        v[j] = allowed ? (expf(v[j]) - at_label) * scale : NOT_A_NUMBER;
+        float target = first + j == label ? targets.on + targets.off : targets.off;
+        v[j] = !counts ? 0.0f : allowed ? (expf(v[j]) - target) * scale : NOT_A_NUMBER;
     }
     store<Width>(dx, v);
 }
 
-// `(e^log_probs - 1 at the label) * dloss / rows`
-KERNEL cross_entropy_grad(float *dx, const float *log_probs, const int *labels, const float *dloss, u64 rows, u64 units,
-                          Divider length, u32 width, Report report)
+// `(e^log_probs - targets) * dloss / count`
+KERNEL cross_entropy_grad(float *dx, const float *log_probs, const int *labels, const float *dloss, const float *count,
+                          u64 units, Divider length, u32 width, Targets targets, Report report)
 {
     u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= units) return;
-    float scale = *dloss / (float)rows;
+    float scale = *dloss / *count;
     Index row = (Index)i;
     u64 first = (u64)take_remainder(row, length) * width;
     int label = labels[row];
-    bool allowed = report.allows(label, row);
+    bool allowed = label == targets.ignore || report.allows(label, row);
     if (width == 4) {
-        grad_unit<4>(dx + i * 4, log_probs + i * 4, first, label, allowed, scale);
+        grad_unit<4>(dx + i * 4, log_probs + i * 4, first, label, allowed, scale, targets);
     } else {
-        grad_unit<1>(dx + i, log_probs + i, first, label, allowed, scale);
+        grad_unit<1>(dx + i, log_probs + i, first, label, allowed, scale, targets);
     }
 }

@@ -2,6 +2,8 @@
 
 use super::player::{Player, Slot};
 use super::program::{Calc, Data, Distribution, Pick, Window};
+use remat::op::Operation as _;
+use remat::ops::samples::{self, Draw, Sample, Sizes, Values};
 use remat::ops::{
     BatchNormParameters, Contiguous, Conv2d, CrossEntropy, Distribution as From, MaxPool2d,
     MaxPool2dPick, Op, Pool2d, Random, Reduce, Reduction,
@@ -144,7 +146,7 @@ impl Player<'_> {
                 let labels = self.indices(n, classes, seed);
                 let inputs = [&self.tensor(x), &self.tensor(labels)];
                 // The logarithms as well.
-                Ok(Some((Tensor::apply(CrossEntropy, &inputs)?.into_vec(), vec![x])))
+                Ok(Some((Tensor::apply(CrossEntropy::default(), &inputs)?.into_vec(), vec![x])))
             }
             Calc::Concat { ref parts, axis } => self.concat(parts, axis),
             Calc::Pad { x, axis, before, after } => {
@@ -242,6 +244,7 @@ impl Player<'_> {
                 };
                 one(self.random(shape, from), &[])
             }
+            Calc::Sample { op, seed, from } => self.sample(op, seed, from),
             Calc::Dropout { x, p } => {
                 let x = self.some(x);
                 if self.program.beside.is_empty() {
@@ -251,6 +254,49 @@ impl Player<'_> {
                 one(self.tensor(x).mul(&kept), &[x])
             }
         }
+    }
+
+    /// Those that update their inputs are left out: they are drawn by themselves.
+    fn sample(&mut self, op: usize, seed: u64, from: Pick) -> Result<Option<Made>, Error> {
+        let each = samples::each();
+        let Sample { op, operands } = Draw::new(seed, Sizes::Small).sample(&each[op % each.len()]);
+        let seen: Vec<Layout> = operands.iter().map(|operand| operand.seen).collect();
+        if op.infer(&seen).expect("a sample fits").targets() > 0 {
+            return Ok(None);
+        }
+        let mut sources = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            let shape = operand.seen.shape();
+            let fits = |layout: &Layout| layout.shape() == shape && layout.is_contiguous();
+            let source = match operand.values {
+                Values::Real => self.float(from + i, fits, || shape.to_vec()),
+                values => self.within(values, shape, seed),
+            };
+            sources.push(source);
+        }
+        let inputs: Vec<Tensor> = sources.iter().map(|&i| self.tensor(i)).collect();
+        let made = match &*inputs {
+            [] => self.runtime.apply(op, &[])?,
+            _ => Tensor::apply(op, &inputs.iter().collect::<Vec<_>>())?,
+        };
+        Ok(Some((made.into_vec(), sources)))
+    }
+
+    /// A tensor of numbers in a range.
+    fn within(&mut self, values: Values, shape: &Dims, seed: u64) -> usize {
+        let random = |i: usize| (seed as usize).wrapping_add(7 * i + i * i);
+        let positive = |i: usize| 0.25 + (random(i) % 64) as f32 / 16.0;
+        let all = 0..shape.elements();
+        let host = match values {
+            Values::Positive => HostTensor::f32(*shape, all.map(positive).collect()),
+            _ => {
+                let integer = |i| values.integer(i, random(i)).expect("these are integers");
+                HostTensor::i32(*shape, all.map(integer).collect())
+            }
+        };
+        let tensor = self.runtime.put(host.unwrap()).unwrap();
+        self.hold(tensor, false);
+        self.slots.len() - 1
     }
 
     /// Of two threads at once, each numbers its own: who comes first must not matter.

@@ -136,10 +136,10 @@ fn unary() -> impl Strategy<Value = Unary> {
 }
 
 fn binary() -> impl Strategy<Value = Binary> {
-    use Binary::{Add, Div, Greater, Maximum, Mul, ReluGrad, SigmoidGrad, Sub, TanhGrad};
+    use Binary::{Add, Div, Gt, Maximum, Mul, ReluGrad, SigmoidGrad, Sub, TanhGrad};
     prop_oneof![
         8 => prop::sample::select(vec![Add, Sub, Mul, Maximum]),
-        2 => prop::sample::select(vec![Greater, ReluGrad, TanhGrad, SigmoidGrad]),
+        2 => prop::sample::select(vec![Gt, ReluGrad, TanhGrad, SigmoidGrad]),
         1 => Just(Div),
     ]
 }
@@ -199,7 +199,12 @@ fn calc(shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Calc> {
         1 => (shapes.clone(), -1.0..1.0f32).prop_map(|(shape, value)| Calc::Full { shape, value }),
         2 => (shapes, from).prop_map(|(shape, from)| Calc::Random { shape, from }),
     ];
-    prop_oneof![8 => elementwise, 10 => networks, 3 => moves, 4 => views, 1 => sources]
+    let samples = (0..1000usize, any::<u64>(), pick()).prop_map(|(op, seed, from)| Calc::Sample {
+        op,
+        seed,
+        from,
+    });
+    prop_oneof![8 => elementwise, 10 => networks, 3 => moves, 4 => views, 1 => sources, 2 => samples]
 }
 
 fn update() -> impl Strategy<Value = Update> {

@@ -216,4 +216,10 @@ pub enum Calc {
         x: Pick,
         p: f32,
     },
+    /// Any op of the registry, drawn with this seed, on small operands: those that are there, where they fit.
+    Sample {
+        op: usize,
+        seed: u64,
+        from: Pick,
+    },
 }

@@ -1,8 +1,12 @@
-//! Layer normalization of rows, which are gone through a few times while they are in the cache.
+//! Normalization of rows, which are gone through a few times while they are in the cache.
 //!
 //! The gradients of `gamma` and `beta` are sums over rows. Parts of many rows leave theirs in the workspace, where
 //! they are joined in order. How many rows that are depends on the shape alone, and what they leave is a small
 //! part of them.
+
+mod group;
+
+pub use group::{group, group_grad, workspace_of_group_grad};
 
 use crate::device::cpu::lanes::Lanes;
 use crate::device::cpu::split::{PIECE, pieces, pieces_of, pieces_of_two, whole_rows};
@@ -19,7 +23,7 @@ const LEAST: usize = 32;
 const BLOCK: usize = 256;
 
 /// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row.
-pub fn forward([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3], eps: f32) {
+pub fn layer([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3], eps: f32) {
     let n = gamma.len().max(1);
     let rows = whole_rows(n) / n;
     let statistics = mean.par_chunks_mut(rows).zip(inv_std.par_chunks_mut(rows));
@@ -28,13 +32,49 @@ pub fn forward([y, mean, inv_std]: [&mut [f32]; 3], [x, gamma, beta]: [&[f32]; 3
         let statistics = mean.iter_mut().zip(inv_std);
         let rows = y.chunks_exact_mut(n).zip(x.chunks_exact(n)).zip(statistics);
         rows.for_each(|((y, x), (mean, inv_std))| {
-            [*mean, *inv_std] = normalize(y, x, gamma, beta, eps);
+            let [about, lost, inv] = statistics_of(x, eps);
+            [*mean, *inv_std] = [about, inv];
+            widest(
+                #[inline(always)]
+                || {
+                    for ((y, x), (gamma, beta)) in y.iter_mut().zip(x).zip(gamma.iter().zip(beta)) {
+                        *y = ((x - about) - lost) * inv * gamma + beta;
+                    }
+                },
+            );
         });
     });
 }
 
-/// One row. Returns its mean and `1 / sqrt(var + eps)`.
-fn normalize(y: &mut [f32], x: &[f32], gamma: &[f32], beta: &[f32], eps: f32) -> [f32; 2] {
+/// `y = x * inv_rms * gamma` with the statistic of each row.
+pub fn rms([y, inv_rms]: [&mut [f32]; 2], [x, gamma]: [&[f32]; 2], eps: f32) {
+    let n = gamma.len().max(1);
+    let rows = whole_rows(n) / n;
+    let parts = y.par_chunks_mut(rows * n).zip(x.par_chunks(rows * n));
+    parts.zip(inv_rms.par_chunks_mut(rows)).for_each(|((y, x), inv_rms)| {
+        let rows = y.chunks_exact_mut(n).zip(x.chunks_exact(n)).zip(inv_rms);
+        rows.for_each(|((y, x), inv_rms)| {
+            let squares = sum(
+                x,
+                #[inline(always)]
+                |x| f64::from(x) * f64::from(x),
+            );
+            let inv = (1.0 / (squares / n as f64 + f64::from(eps)).sqrt()) as f32;
+            *inv_rms = inv;
+            widest(
+                #[inline(always)]
+                || {
+                    for ((y, x), gamma) in y.iter_mut().zip(x).zip(gamma) {
+                        *y = x * inv * gamma;
+                    }
+                },
+            );
+        });
+    });
+}
+
+/// The mean of a row, what rounding took from that, and `1 / sqrt(var + eps)`.
+fn statistics_of(x: &[f32], eps: f32) -> [f32; 3] {
     let count = x.len() as f64;
     let mean = sum(x, f64::from) / count;
     let squares = sum(
@@ -44,17 +84,7 @@ fn normalize(y: &mut [f32], x: &[f32], gamma: &[f32], beta: &[f32], eps: f32) ->
     );
     let inv_std = (1.0 / (squares / count + f64::from(eps)).sqrt()) as f32;
     let about = mean as f32;
-    // What rounding took from the mean.
-    let lost = (mean - f64::from(about)) as f32;
-    widest(
-        #[inline(always)]
-        || {
-            for ((y, x), (gamma, beta)) in y.iter_mut().zip(x).zip(gamma.iter().zip(beta)) {
-                *y = ((x - about) - lost) * inv_std * gamma + beta;
-            }
-        },
-    );
-    [about, inv_std]
+    [about, (mean - f64::from(about)) as f32, inv_std]
 }
 
 /// The sum of `of` each element.
@@ -85,13 +115,8 @@ pub fn workspace_of_grad(rows: usize, n: usize) -> u64 {
 
 /// `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, `dgamma = sum dy * x'` and `dbeta = sum dy`, where
 /// `x' = (x - mean) * inv_std` and `z = gamma * dy`.
-pub fn grad(
-    [dx, dgamma, dbeta]: [&mut [f32]; 3],
-    [x, gamma, mean, inv_std, dy]: [&[f32]; 5],
-    workspace: &mut [u32],
-) {
-    let of = Rows { x, gamma, mean, inv_std, dy };
-    let (rows, n, part) = (mean.len(), gamma.len(), part(gamma.len()));
+pub fn grad([dx, dgamma, dbeta]: [&mut [f32]; 3], of: Rows<'_>, workspace: &mut [u32]) {
+    let (x, rows, n, part) = (of.x, of.inv_std.len(), of.gamma.len(), part(of.gamma.len()));
     let parts = rows.div_ceil(part);
     if parts <= 1 {
         of.dx(dx, 0);
@@ -124,15 +149,21 @@ pub fn grad(
 
 /// What gradients are made of.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
-    x: &'a [f32],
-    gamma: &'a [f32],
-    mean: &'a [f32],
-    inv_std: &'a [f32],
-    dy: &'a [f32],
+pub struct Rows<'a> {
+    pub x: &'a [f32],
+    pub gamma: &'a [f32],
+    /// `None`: nothing was taken from `x`. Then it counts as 0, and so does `mean(z)`.
+    pub mean: Option<&'a [f32]>,
+    pub inv_std: &'a [f32],
+    pub dy: &'a [f32],
 }
 
 impl Rows<'_> {
+    /// The mean and `inv_std` of a row.
+    fn statistics(&self, row: usize) -> (f32, f32) {
+        (self.mean.map_or(0.0, |mean| mean[row]), self.inv_std[row])
+    }
+
     /// `dx` of the rows from `first` on.
     fn dx(&self, dx: &mut [f32], first: usize) {
         let (n, len, work) = (self.gamma.len(), whole_rows(self.gamma.len()), dx.len());
@@ -145,7 +176,7 @@ impl Rows<'_> {
     fn dx_of_row(&self, dx: &mut [f32], row: usize) {
         let n = dx.len();
         let [x, dy] = [self.x, self.dy].map(|all| &all[row * n..][..n]);
-        let (mean, inv_std) = (self.mean[row], self.inv_std[row]);
+        let (mean, inv_std) = self.statistics(row);
         // `z` and `z x'` pass through `dx` to be summed in lanes.
         write(
             dx,
@@ -153,7 +184,10 @@ impl Rows<'_> {
             #[inline(always)]
             |_, [_, gamma, dy]| gamma * dy,
         );
-        let plain = (sum(dx, f64::from) / n as f64) as f32;
+        let plain = match self.mean {
+            Some(_) => (sum(dx, f64::from) / n as f64) as f32,
+            None => 0.0,
+        };
         write(
             dx,
             [x, self.gamma, dy],
@@ -180,7 +214,7 @@ impl Rows<'_> {
                 || {
                     for row in rows.clone() {
                         let [x, dy] = [self.x, self.dy].map(|all| &all[row * n + first..][..len]);
-                        let (mean, inv_std) = (self.mean[row], self.inv_std[row]);
+                        let (mean, inv_std) = self.statistics(row);
                         let sums = weighted.iter_mut().zip(&mut plain);
                         for ((weighted, plain), (x, &dy)) in sums.zip(x.iter().zip(dy)) {
                             *weighted += f64::from(dy * ((x - mean) * inv_std));

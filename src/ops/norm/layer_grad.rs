@@ -1,14 +1,13 @@
-use super::{SHAPES, absurd, add, beside, cpu, draw_operands, operands, rows};
+use super::second::Second;
+use super::{SHAPES, View, absurd, cpu, draw_operands, operands, rows};
 use crate::device::{self, DeviceError};
-use crate::error::Error;
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
-use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
+use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
-use smallvec::smallvec;
+use crate::ops::{FLOAT, Op};
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -67,14 +66,18 @@ impl Definition for LayerNormGrad {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let normal = [0, 2, 3].map(|i| of.wanted(i));
         let second = Second {
+            view: View::of_rows(&of.shape(0)),
             x: of.input(0),
-            mean: of.input(2),
+            mean: Some(of.input(2)),
             inv_std: of.input(3),
             of_gamma: of.wanted(1).then(|| of.input(4)),
             of_dy: of.wanted(4).then(|| of.input(1)),
             of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(4)], normal)),
         };
-        Gradient::of_all(move |cotangents| second.gradients(cotangents))
+        Gradient::of_all(move |cotangents| {
+            let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
+            Ok(found.into_iter().collect())
+        })
     }
 
     fn samples(&self) -> Vec<Sample> {
@@ -99,7 +102,10 @@ impl Kernel for LayerNormGrad {
     }
 
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        cpu::grad(run.outputs(), run.floats(), run.workspace());
+        let [dx, dgamma, dbeta] = run.outputs();
+        let [x, gamma, mean, inv_std, dy] = run.floats();
+        let of = cpu::Rows { x, gamma, mean: Some(mean), inv_std, dy };
+        cpu::grad([dx, dgamma, dbeta], of, run.workspace());
         Ok(())
     }
 
@@ -120,7 +126,10 @@ impl Kernel for LayerNormGrad {
         run: &device::cuda::Operands<'_>,
     ) -> Result<(), DeviceError> {
         let scratch = device::cuda::Scratch::of(gpu, run);
-        cuda::grad(gpu, run.outputs, run.inputs, scratch)
+        let [dx, dgamma, dbeta] = [&run.outputs[0], &run.outputs[1], &run.outputs[2]];
+        let [x, gamma, mean, inv_std, dy] = std::array::from_fn(|i| &run.inputs[i]);
+        let inputs = [x, gamma, inv_std, dy];
+        cuda::grad(gpu, [dx, dgamma], inputs, Some([mean, dbeta]), scratch)
     }
 }
 
@@ -133,86 +142,4 @@ impl Registered for LayerNormGrad {
     fn families() -> Vec<&'static device::cuda::Family> {
         vec![&cuda::FAMILY]
     }
-}
-
-/// What the gradient of [`LayerNormGrad`] reads.
-struct Second {
-    x: Tensor,
-    mean: Tensor,
-    inv_std: Tensor,
-    /// `dy`, where the gradient of `gamma` is wanted.
-    of_gamma: Option<Tensor>,
-    /// `gamma`, where that of `dy` is wanted.
-    of_dy: Option<Tensor>,
-    /// `gamma` and `dy`, where that of `x`, `mean` or `inv_std` is wanted: which of them, in order.
-    of_normal: Option<([Tensor; 2], [bool; 3])>,
-}
-
-impl Second {
-    /// Gradients of the inputs, `u`, `v` and `w` being those of `dx`, `dgamma` and `dbeta`. With
-    /// `project(t) = t - mean(t) - x' mean(t x')`; a sum of products is the same whichever factor is projected:
-    ///
-    /// - of `dy`: `gamma inv_std project(u) + v x' + w`
-    /// - of `gamma`: `inv_std project(u) dy`, summed over rows
-    /// - of `x'`: `h = v dy - inv_std (mean(z x') u + mean(u x') z)`; and of that
-    /// - of `x`: `inv_std h`; of `mean`: minus that, summed along the row
-    /// - of `inv_std`: `project(u) z + h (x - mean)`, summed along the row
-    fn gradients(&self, cotangents: &[Option<Tensor>]) -> Result<InputGradients, Error> {
-        let [u, v, w] = [0, 1, 2].map(|i| cotangents[i].as_ref());
-        let (x, inv_std) = (&self.x, &beside(&self.inv_std)?);
-        let centered = &x.sub(&beside(&self.mean)?)?;
-        let normal = &centered.mul(inv_std)?;
-        let [mut dx, mut dgamma, mut dmean, mut dinv_std, mut ddy, mut h] = [const { None }; 6];
-        if let Some(u) = u {
-            let weight = &mean(&u.mul(normal)?)?;
-            let projected = &u.sub(&mean(u)?)?.sub(&normal.mul(weight)?)?;
-            let scaled = &projected.mul(inv_std)?;
-            if let Some(dy) = &self.of_gamma {
-                dgamma = Some(sum_to(&scaled.mul(dy)?, &Dims::new(&x.shape()[x.rank() - 1..]))?);
-            }
-            if let Some(gamma) = &self.of_dy {
-                ddy = Some(scaled.mul(gamma)?);
-            }
-            if let Some(([gamma, dy], [.., wants_inv_std])) = &self.of_normal {
-                let z = &dy.mul(gamma)?;
-                let both = u.mul(&mean(&z.mul(normal)?)?)?.add(&z.mul(weight)?)?;
-                h = Some(both.mul(&inv_std.neg()?)?);
-                if *wants_inv_std {
-                    dinv_std = Some(sum(&projected.mul(z)?)?);
-                }
-            }
-        }
-        if let Some(v) = v {
-            if self.of_dy.is_some() {
-                add(&mut ddy, normal.mul(v)?)?;
-            }
-            if let Some(([_, dy], _)) = &self.of_normal {
-                add(&mut h, dy.mul(v)?)?;
-            }
-        }
-        if let (Some(w), Some(_)) = (w, &self.of_dy) {
-            add(&mut ddy, w.broadcast(x.shape())?)?;
-        }
-        if let (Some(h), Some((_, [wants_x, wants_mean, wants_inv_std]))) = (h, &self.of_normal) {
-            let scaled = h.mul(inv_std)?;
-            if *wants_mean {
-                dmean = Some(sum(&scaled)?.neg()?);
-            }
-            if *wants_inv_std {
-                add(&mut dinv_std, sum(&h.mul(centered)?)?)?;
-            }
-            dx = wants_x.then_some(scaled);
-        }
-        Ok(smallvec![dx, dgamma, dmean, dinv_std, ddy])
-    }
-}
-
-/// The sum of each row.
-fn sum(t: &Tensor) -> Result<Tensor, Error> {
-    t.sum_along(&[t.rank() - 1], false)
-}
-
-/// The mean of each row, to lie beside it.
-fn mean(t: &Tensor) -> Result<Tensor, Error> {
-    t.mean_along(&[t.rank() - 1], true)
 }

@@ -1,15 +1,22 @@
-//! Layer normalization of rows, along the last dimension, and its gradient.
+//! Layer, RMS and group normalization, and their gradients. They save a statistic or two of each row, and no other tensor.
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-mod forward;
-mod grad;
+mod group;
+mod group_grad;
+mod layer;
+mod layer_grad;
+mod rms;
+mod second;
 #[cfg(test)]
 mod tests;
 
-pub use forward::LayerNorm;
-pub use grad::LayerNormGrad;
+pub use group::GroupNorm;
+pub use group_grad::GroupNormGrad;
+pub use layer::LayerNorm;
+pub use layer_grad::LayerNormGrad;
+pub use rms::{RmsNorm, RmsNormGrad};
 
 use super::check::Fault;
 use super::samples::{Draw, Operand, floats};
@@ -25,18 +32,44 @@ fn rows(x: &Layout) -> Result<(Dims, usize), Fault> {
     }
 }
 
-/// What there is one of for each row, to lie beside the row's elements: `[..]` as `[.., 1]`.
-fn beside(statistic: &Tensor) -> Result<Tensor, Error> {
-    statistic.reshape(&[statistic.shape(), &[1]].concat())
+/// A tensor whose rows are normalized, as `[outer, groups, channels, inner]`: a row is a group's channels. There is a
+/// parameter for each channel of each group, and a statistic for each row.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    outer: usize,
+    groups: usize,
+    channels: usize,
+    inner: usize,
 }
 
-/// Adds a term to a sum that may have none so far.
-fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
-    *sum = Some(match sum.take() {
-        Some(sum) => sum.add(&term)?,
-        None => term,
-    });
-    Ok(())
+impl View {
+    /// Rows along the last dimension.
+    fn of_rows(x: &Dims) -> Self {
+        let (&channels, rows) = x.split_last().expect("at least one dimension");
+        Self { outer: rows.iter().product(), groups: 1, channels, inner: 1 }
+    }
+
+    /// So many groups of channels, which are the second dimension.
+    fn of_groups(x: &Dims, groups: usize) -> Self {
+        let inner = x[2..].iter().product();
+        Self { outer: x[0], groups, channels: x[1] / groups, inner }
+    }
+
+    fn shape(self) -> [usize; 4] {
+        [self.outer, self.groups, self.channels, self.inner]
+    }
+
+    fn whole(self, x: &Tensor) -> Result<Tensor, Error> {
+        x.contiguous()?.reshape(&self.shape())
+    }
+
+    fn parameter(self, gamma: &Tensor) -> Result<Tensor, Error> {
+        gamma.contiguous()?.reshape(&[1, self.groups, self.channels, 1])
+    }
+
+    fn statistic(self, mean: &Tensor) -> Result<Tensor, Error> {
+        mean.contiguous()?.reshape(&[self.outer, self.groups, 1, 1])
+    }
 }
 
 /// Shapes that are worth a test: short rows and long ones, few and many, and no rows.

@@ -1,4 +1,5 @@
-use super::{LayerNormGrad, SHAPES, absurd, add, beside, cpu, draw_operands, operands, rows};
+use super::second::through_statistics;
+use super::{LayerNormGrad, SHAPES, View, absurd, cpu, draw_operands, operands, rows, second};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -82,26 +83,16 @@ impl Definition for LayerNorm {
         let wanted = [0, 1, 2].map(|i| of.wanted(i));
         let [x, gamma] = [0, 1].map(|i| of.input(i));
         let [mean, inv_std] = [1, 2].map(|i| of.output(i));
+        let view = View::of_rows(&of.shape(0));
         Gradient::of_all(move |dys| {
             let mut all: InputGradients = smallvec![None; 3];
             if let Some(dy) = &dys[0] {
                 let found = Tensor::call(LayerNormGrad, &[&x, &gamma, &mean, &inv_std, dy])?;
-                all = found.into_iter().zip(wanted).map(|(dx, w)| w.then_some(dx)).collect();
+                all = second::wanted(found, wanted);
             }
-            if !wanted[0] {
-                return Ok(all);
-            }
-            let share = 1.0 / gamma.layout().elements() as f32;
-            // dmean / n
-            if let Some(dmean) = &dys[1] {
-                let part = beside(&dmean.affine(share, 0.0)?)?;
-                add(&mut all[0], part.broadcast(x.shape())?)?;
-            }
-            // -inv_std^3 (x - mean) dinv_std / n
-            if let Some(dinv_std) = &dys[2] {
-                let cube = inv_std.square()?.mul(&inv_std)?;
-                let factor = beside(&cube.mul(dinv_std)?.affine(-share, 0.0)?)?;
-                add(&mut all[0], x.sub(&beside(&mean)?)?.mul(&factor)?)?;
+            if wanted[0] {
+                let statistics = [dys[1].as_ref(), dys[2].as_ref()];
+                through_statistics(view, &x, Some(&mean), &inv_std, statistics, &mut all[0])?;
             }
             Ok(all)
         })
@@ -136,7 +127,7 @@ impl Definition for LayerNorm {
 
 impl Kernel for LayerNorm {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        cpu::forward(run.outputs(), run.floats(), self.eps);
+        cpu::layer(run.outputs(), run.floats(), self.eps);
         Ok(())
     }
 
@@ -146,7 +137,9 @@ impl Kernel for LayerNorm {
         gpu: &mut device::cuda::Gpu,
         run: &device::cuda::Operands<'_>,
     ) -> Result<(), DeviceError> {
-        cuda::forward(gpu, run.outputs, run.inputs, self.eps)
+        let [y, mean, inv_std] = [&run.outputs[0], &run.outputs[1], &run.outputs[2]];
+        let [x, gamma, beta] = [&run.inputs[0], &run.inputs[1], &run.inputs[2]];
+        cuda::forward(gpu, [y, inv_std, x, gamma], Some([mean, beta]), self.eps)
     }
 }
 

@@ -1,4 +1,4 @@
-// Layer normalization of rows. A row belongs to neighbouring lanes of a warp, as many as it is long, or to a block. It is
+// Normalization of rows, and of groups of channels. A row belongs to neighbouring lanes of a warp, as many as it is long, or to a block. It is
 // read two or three times, from memory once.
 //
 // The gradients of `gamma` and `beta` are sums over rows. Neighbouring lanes have neighbouring elements of a row. Rows
@@ -58,23 +58,60 @@ template <class Body> __device__ inline void each_row(const Rows &of, Body body)
 
 // ---- Forward ----
 
+// Without `mean`, nothing is taken from `x`, and there is no `beta`.
 struct Forward {
     float *y, *mean, *inv_std;
     const float *x, *gamma, *beta;
     double eps;
 };
 
-template <int Width> __device__ inline void normalize(const Forward &with, const Row &row, double length)
+// Parameters of each element of a row.
+struct OfElements {
+    template <int Width>
+    __device__ void get(const Forward &with, const Row &, u64 i, float (&gamma)[Width], float (&beta)[Width]) const
+    {
+        load<Width>(with.gamma + i, gamma);
+#pragma unroll
+        for (int j = 0; j < Width; ++j) beta[j] = 0.0f;
+        if (with.beta) load<Width>(with.beta + i, beta);
+    }
+};
+
+// Channels of images, in groups that are rows.
+struct Channels {
+    u64 groups, channels;  // Of an image, and of a group.
+    Divider inner;         // Elements of a channel.
+
+    __device__ u64 of(const Row &row, u64 i) const
+    {
+        return row.number % groups * channels + quotient((Index)i, inner);
+    }
+    template <int Width>
+    __device__ void get(const Forward &with, const Row &row, u64 i, float (&gamma)[Width], float (&beta)[Width]) const
+    {
+        u64 channel = of(row, i);
+#pragma unroll
+        for (int j = 0; j < Width; ++j) gamma[j] = with.gamma[channel];
+#pragma unroll
+        for (int j = 0; j < Width; ++j) beta[j] = with.beta[channel];
+    }
+};
+
+template <int Width, class Parameters>
+__device__ inline void normalize(const Forward &with, const Row &row, double length, const Parameters &parameters)
 {
     const float *x = with.x + row.begin;
-    double sum = 0.0;
-    row.each<Width>([&](u64 i) {
-        float v[Width];
-        load<Width>(x + i, v);
+    double mean = 0.0;
+    if (with.mean) {
+        double sum = 0.0;
+        row.each<Width>([&](u64 i) {
+            float v[Width];
+            load<Width>(x + i, v);
 #pragma unroll
-        for (int j = 0; j < Width; ++j) sum += v[j];
-    });
-    double mean = row.sum(sum) / length;
+            for (int j = 0; j < Width; ++j) sum += v[j];
+        });
+        mean = row.sum(sum) / length;
+    }
     // Distances from the mean as a float can hold it. How far that is off, the sum of them tells.
     float about = (float)mean;
     Two far = {0.0, 0.0};
@@ -93,7 +130,7 @@ template <int Width> __device__ inline void normalize(const Forward &with, const
         far.b += squares;
     });
     far = row.sum(far);
-    double spread = far.b - far.a * far.a / length;
+    double spread = with.mean ? far.b - far.a * far.a / length : far.b;
     // At least zero; NaN stays.
     spread = spread < 0.0 ? 0.0 : spread;
     float inv_std = (float)(1.0 / sqrt(spread / length + with.eps));
@@ -101,14 +138,13 @@ template <int Width> __device__ inline void normalize(const Forward &with, const
     row.each<Width>([&](u64 i) {
         float v[Width], gamma[Width], beta[Width];
         load<Width>(x + i, v);
-        load<Width>(with.gamma + i, gamma);
-        load<Width>(with.beta + i, beta);
+        parameters.get(with, row, i, gamma, beta);
 #pragma unroll
         for (int j = 0; j < Width; ++j) v[j] = ((v[j] - about) - lost) * inv_std * gamma[j] + beta[j];
         store<Width>(with.y + row.begin + i, v);
     });
     if (row.inside && row.rank == 0) {
-        with.mean[row.number] = about;
+        if (with.mean) with.mean[row.number] = about;
         with.inv_std[row.number] = inv_std;
     }
 }
@@ -117,25 +153,38 @@ ROW_KERNEL layer_norm(Forward with, Rows of)
 {
     each_row(of, [&](const Row &row) {
         if (of.width == 4) {
-            normalize<4>(with, row, (double)of.length);
+            normalize<4>(with, row, (double)of.length, OfElements());
         } else {
-            normalize<1>(with, row, (double)of.length);
+            normalize<1>(with, row, (double)of.length, OfElements());
+        }
+    });
+}
+
+ROW_KERNEL group_norm(Forward with, Rows of, Channels by)
+{
+    each_row(of, [&](const Row &row) {
+        if (of.width == 4) {
+            normalize<4>(with, row, (double)of.length, by);
+        } else {
+            normalize<1>(with, row, (double)of.length, by);
         }
     });
 }
 
 // ---- Gradient ----
 
-// What gradients are made of.
+// What gradients are made of. Without `mean`, that counts as 0, and so does `mean(z)`.
 struct Grad {
     const float *x, *gamma, *mean, *inv_std, *dy;
+
+    __device__ float mean_of(u64 row) const { return mean ? mean[row] : 0.0f; }
 };
 
 // `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `x' = (x - mean) * inv_std` and `z = gamma * dy`.
 template <int Width> __device__ inline void grad(float *dx, const Grad &with, const Row &row, double length)
 {
     const float *x = with.x + row.begin, *dy = with.dy + row.begin;
-    float mean = row.inside ? with.mean[row.number] : 0.0f;
+    float mean = row.inside ? with.mean_of(row.number) : 0.0f;
     float inv_std = row.inside ? with.inv_std[row.number] : 0.0f;
     Two sums = {0.0, 0.0};
     row.each<Width>([&](u64 i) {
@@ -155,7 +204,7 @@ template <int Width> __device__ inline void grad(float *dx, const Grad &with, co
         sums.b += weighted;
     });
     sums = row.sum(sums);
-    float plain = (float)(sums.a / length), weight = (float)(sums.b / length);
+    float plain = with.mean ? (float)(sums.a / length) : 0.0f, weight = (float)(sums.b / length);
     row.each<Width>([&](u64 i) {
         float v[Width], z[Width], gamma[Width];
         load<Width>(x + i, v);
@@ -188,7 +237,7 @@ struct Sums {
 __device__ inline void finish(const Sums &to, u64 element, Two sums)
 {
     to.dgamma[element] = (float)sums.a;
-    to.dbeta[element] = (float)sums.b;
+    if (to.dbeta) to.dbeta[element] = (float)sums.b;
 }
 
 // `dgamma = sum dy * x'` and `dbeta = sum dy`. `lanes` threads of a block have neighbouring units; its rows of
@@ -209,7 +258,7 @@ __device__ inline void add_rows(const Sums &to, const Grad &with, const Rows &of
         float v[Width], dy[Width];
         load<Width>(with.x + row * of.length + first, v);
         load<Width>(with.dy + row * of.length + first, dy);
-        float mean = with.mean[row], inv_std = with.inv_std[row];
+        float mean = with.mean_of(row), inv_std = with.inv_std[row];
 #pragma unroll
         for (int j = 0; j < Width; ++j) {
             all[j].a += dy[j] * ((v[j] - mean) * inv_std);
@@ -251,4 +300,85 @@ KERNEL layer_norm_grad_join(Sums to, u64 length, u32 chunks)
         all = Plus()(all, to.partial[chunk * length + element]);
     all = join_lanes(all, Plus());
     if (threadIdx.x % 32 == 0) finish(to, element, all);
+}
+
+// ---- Gradient of groups of channels ----
+
+// `sum dy * x'` and `sum dy` of a channel of an image, which is a row here.
+template <int Width> __device__ inline Two sums_of(const Grad &with, const Row &row, u64 group)
+{
+    const float *x = with.x + row.begin, *dy = with.dy + row.begin;
+    float mean = row.inside ? with.mean[group] : 0.0f, inv_std = row.inside ? with.inv_std[group] : 0.0f;
+    Two all = {0.0, 0.0};
+    row.each<Width>([&](u64 i) {
+        float v[Width], d[Width];
+        load<Width>(x + i, v);
+        load<Width>(dy + i, d);
+#pragma unroll
+        for (int j = 0; j < Width; ++j) {
+            all.a += d[j] * ((v[j] - mean) * inv_std);
+            all.b += d[j];
+        }
+    });
+    return row.sum(all);
+}
+
+ROW_KERNEL group_norm_grad_sums(Two *sums, Grad with, Rows of, u64 channels)
+{
+    each_row(of, [&](const Row &row) {
+        u64 group = row.number / channels;
+        Two all = of.width == 4 ? sums_of<4>(with, row, group) : sums_of<1>(with, row, group);
+        if (row.inside && row.rank == 0) sums[row.number] = all;
+    });
+}
+
+// As for rows, from the sums of the channels.
+template <int Width>
+__device__ inline void grad_of_group(float *dx, const Two *sums, const Grad &with, const Row &row, double length,
+                                     const Channels &by)
+{
+    const float *x = with.x + row.begin, *dy = with.dy + row.begin;
+    float mean = row.inside ? with.mean[row.number] : 0.0f;
+    float inv_std = row.inside ? with.inv_std[row.number] : 0.0f;
+    const float *gamma = with.gamma + row.number % by.groups * by.channels;
+    Two all = {0.0, 0.0};
+    for (u64 channel = row.rank; channel < (row.inside ? by.channels : 0); channel += row.threads) {
+        Two of = sums[row.number * by.channels + channel];
+        all.a += gamma[channel] * of.b;
+        all.b += gamma[channel] * of.a;
+    }
+    all = row.sum(all);
+    float plain = (float)(all.a / length), weight = (float)(all.b / length);
+    row.each<Width>([&](u64 i) {
+        float v[Width], z[Width];
+        load<Width>(x + i, v);
+        load<Width>(dy + i, z);
+        float factor = with.gamma[by.of(row, i)];
+#pragma unroll
+        for (int j = 0; j < Width; ++j)
+            v[j] = inv_std * ((z[j] * factor - plain) - (v[j] - mean) * inv_std * weight);
+        store<Width>(dx + row.begin + i, v);
+    });
+}
+
+ROW_KERNEL group_norm_grad(float *dx, const Two *sums, Grad with, Rows of, Channels by)
+{
+    each_row(of, [&](const Row &row) {
+        if (of.width == 4) {
+            grad_of_group<4>(dx, sums, with, row, (double)of.length, by);
+        } else {
+            grad_of_group<1>(dx, sums, with, row, (double)of.length, by);
+        }
+    });
+}
+
+// Joins the images, a thread for each channel.
+KERNEL group_norm_grad_join(float *dgamma, float *dbeta, const Two *sums, u64 images, u64 channels)
+{
+    u64 channel = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (channel >= channels) return;
+    Two all = {0.0, 0.0};
+    for (u64 image = 0; image < images; ++image) all = Plus()(all, sums[image * channels + channel]);
+    dgamma[channel] = (float)all.a;
+    dbeta[channel] = (float)all.b;
 }

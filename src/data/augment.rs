@@ -1,0 +1,105 @@
+use super::Images;
+use crate::rng::SplitMix64;
+
+/// Changes to images that leave what they show as it is, drawn anew each time an image is learned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Augment {
+    /// Moves an image by up to so many pixels each way; what comes in from outside is 0, the mean of all images.
+    pub crop: usize,
+    /// Mirrors every second image, left to right.
+    pub flip: bool,
+}
+
+/// What is done to one image.
+struct Change {
+    down: isize,
+    right: isize,
+    flip: bool,
+}
+
+impl Augment {
+    /// Changes the values `[n, channels, height, width]` of a batch of `images`. `seed` and `step` choose how: the same two
+    /// always give the same.
+    pub fn apply(self, images: &Images, values: &mut [f32], seed: u64, step: u64) {
+        if self == Self::default() {
+            return;
+        }
+        let [channels, height, width] = images.shape;
+        let mut numbers = SplitMix64::new(seed ^ SplitMix64::new(!step).next());
+        let mut before = vec![0.0; height * width];
+        for image in values.chunks_exact_mut(channels * height * width) {
+            let change = self.draw(&mut numbers);
+            for plane in image.chunks_exact_mut(height * width) {
+                before.copy_from_slice(plane);
+                change.apply(plane, &before, width);
+            }
+        }
+    }
+
+    fn draw(self, numbers: &mut SplitMix64) -> Change {
+        let mut shift = || numbers.below(2 * self.crop + 1) as isize - self.crop as isize;
+        let [down, right] = [shift(), shift()];
+        Change { down, right, flip: self.flip && numbers.below(2) == 1 }
+    }
+}
+
+impl Change {
+    fn apply(&self, plane: &mut [f32], before: &[f32], width: usize) {
+        for (y, row) in plane.chunks_exact_mut(width).enumerate() {
+            let from = y.checked_add_signed(self.down).and_then(|y| before.chunks(width).nth(y));
+            for (x, value) in row.iter_mut().enumerate() {
+                let x = if self.flip { width - 1 - x } else { x };
+                let inside = x.checked_add_signed(self.right);
+                let pixel = from.zip(inside).and_then(|(row, x)| row.get(x));
+                *value = pixel.copied().unwrap_or(0.0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Dataset;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn images_are_moved_and_mirrored_and_the_same_again() {
+        let images = Dataset::digits().train;
+        let (batch, _) = images.batch(&[3; 200]);
+        let original = batch.as_f32().unwrap().to_vec();
+        let with = |augment: Augment, seed, step| {
+            let mut values = original.clone();
+            augment.apply(&images, &mut values, seed, step);
+            values
+        };
+        let none = Augment::default();
+        let both = Augment { crop: 2, flip: true };
+        assert_eq!(with(none, 1, 2), original);
+        assert_eq!(with(both, 1, 2), with(both, 1, 2));
+        assert_ne!(with(both, 1, 2), with(both, 1, 3));
+        assert_ne!(with(both, 1, 2), with(both, 2, 2));
+        for (augment, kinds) in [
+            (Augment { crop: 0, flip: true }, 2),
+            (Augment { crop: 1, flip: false }, 9),
+            (Augment { crop: 1, flip: true }, 18),
+        ] {
+            let values = with(augment, 5, 0);
+            let bits = |image: &[f32]| image.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let found: BTreeSet<_> = values.chunks(64).map(bits).collect();
+            assert_eq!(found.len(), kinds, "{augment:?}");
+            assert!(found.contains(&bits(&original[..64])), "{augment:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_moved_out_is_gone_and_zeros_come_in() {
+        let change = Change { down: 1, right: -1, flip: false };
+        let before: Vec<f32> = (1..=6).map(|i| i as f32).collect();
+        let mut plane = before.clone();
+        change.apply(&mut plane, &before, 3);
+        assert_eq!(plane, [0.0, 4.0, 5.0, 0.0, 0.0, 0.0]);
+        Change { down: 0, right: 0, flip: true }.apply(&mut plane, &before, 3);
+        assert_eq!(plane, [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]);
+    }
+}

@@ -1,0 +1,221 @@
+//! A folder of images, with a folder for each class in it.
+
+use super::{DataError, Dataset, Images};
+use crate::bytes::ByteSize;
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageReader};
+use rayon::prelude::*;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Most bytes of all pixels together; they are held in memory.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Every fifth image of a class is for testing, from this one on, unless there is a folder of them.
+const FIRST_TEST: usize = 1;
+
+/// Names of folders of images to test on.
+const TEST: [&str; 3] = ["test", "val", "validation"];
+
+pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, DataError> {
+    let whole = folder.join("train");
+    let split = TEST.iter().map(|name| folder.join(name)).find(|test| test.is_dir());
+    let (train, test) = match split {
+        Some(test) if whole.is_dir() => {
+            let (classes, train) = files(&whole)?;
+            let (others, test) = files(&test)?;
+            if let Some(other) = others.iter().find(|other| !classes.contains(other)) {
+                let message = format!("there is no class `{other}` to learn");
+                return Err(DataError::Format { path: whole, message });
+            }
+            // By name: a class may have nothing to test.
+            let known = |class: usize| classes.iter().position(|name| *name == others[class]);
+            let test = test.into_iter().map(|(path, class)| (path, known(class).unwrap_or(class)));
+            let test = test.collect();
+            ((classes, train), test)
+        }
+        _ => {
+            let (classes, all) = files(folder)?;
+            let mut count = vec![0; classes.len()];
+            let (test, train) = all.into_iter().partition(|(_, class)| {
+                count[*class] += 1;
+                (count[*class] - 1) % 5 == FIRST_TEST
+            });
+            ((classes, train), test)
+        }
+    };
+    let ((classes, train), test): ((Vec<String>, Vec<File>), Vec<File>) = (train, test);
+    let size = match size {
+        Some(size) => size,
+        None => {
+            let first = decode(&train[0].0)?;
+            [first.height() as usize, first.width() as usize]
+        }
+    };
+    let bytes = (train.len() + test.len()) as u64 * (3 * size[0] * size[1]) as u64;
+    if bytes > MOST_BYTES {
+        let message = format!(
+            "{} images of {}x{} pixels take {}, more than {}; choose a smaller size",
+            train.len() + test.len(),
+            size[0],
+            size[1],
+            ByteSize(bytes),
+            ByteSize(MOST_BYTES)
+        );
+        return Err(DataError::Format { path: folder.to_owned(), message });
+    }
+    let shape = [3, size[0], size[1]];
+    let (pixels, labels) = read(&train, size)?;
+    let train = Images::stored(shape, classes.len(), pixels, labels, None);
+    let (pixels, labels) = read(&test, size)?;
+    let test = Images::stored(shape, classes.len(), pixels, labels, Some(&train));
+    Ok(Dataset { train, test })
+}
+
+/// An image, and the number of its class.
+type File = (PathBuf, usize);
+
+/// The names of classes in alphabetical order, and their images; at least one.
+fn files(folder: &Path) -> Result<(Vec<String>, Vec<File>), DataError> {
+    let mut classes = Vec::new();
+    let mut files = Vec::new();
+    for class in sorted(folder)?.into_iter().filter(|path| path.is_dir()) {
+        let name = class.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let images = sorted(&class)?.into_iter().filter(|path| is_image(path));
+        let before = files.len();
+        files.extend(images.map(|path| (path, classes.len())));
+        if files.len() > before {
+            classes.push(name);
+        }
+    }
+    let message = match classes.len() {
+        0 => "no folders with PNG or JPEG files in it, one for each class",
+        257.. => "more than 256 classes",
+        _ => return Ok((classes, files)),
+    };
+    Err(DataError::Format { path: folder.to_owned(), message: message.to_owned() })
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let io = |error: io::Error| DataError::Io { path: folder.to_owned(), error };
+    let entries = fs::read_dir(folder).map_err(io)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<Result<Vec<_>, _>>().map_err(io)?;
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn is_image(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    ["png", "jpg", "jpeg"].iter().any(|known| ending.eq_ignore_ascii_case(known))
+}
+
+fn decode(path: &Path) -> Result<DynamicImage, DataError> {
+    let io = |error| DataError::Io { path: path.to_owned(), error };
+    let reader = ImageReader::open(path).map_err(io)?.with_guessed_format().map_err(io)?;
+    let format = |error: image::ImageError| DataError::Format {
+        path: path.to_owned(),
+        message: error.to_string(),
+    };
+    reader.decode().map_err(format)
+}
+
+/// Pixels of all images, plane by plane, and their classes. An image of another size is scaled until it covers this one,
+/// and its middle is taken.
+fn read(files: &[File], [height, width]: [usize; 2]) -> Result<(Vec<u8>, Vec<u8>), DataError> {
+    let area = height * width;
+    let mut pixels = vec![0; files.len() * 3 * area];
+    let images = pixels.par_chunks_exact_mut(3 * area).zip(files);
+    images.try_for_each(|(pixels, (path, _))| {
+        let mut image = decode(path)?;
+        let [h, w] = [height, width].map(|size| size as u32);
+        if (image.height(), image.width()) != (h, w) {
+            image = image.resize_to_fill(w, h, FilterType::Triangle);
+        }
+        for (i, pixel) in image.to_rgb8().pixels().enumerate() {
+            for (channel, &value) in pixel.0.iter().enumerate() {
+                pixels[channel * area + i] = value;
+            }
+        }
+        Ok(())
+    })?;
+    // There are no more than 256.
+    Ok((pixels, files.iter().map(|(_, class)| *class as u8).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::{Rgb, RgbImage};
+
+    /// An empty folder of the test's own.
+    fn empty(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("remat-folder-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// Writes an image of one color.
+    fn write(path: &Path, [height, width]: [u32; 2], color: [u8; 3]) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        RgbImage::from_pixel(width, height, Rgb(color)).save(path).unwrap();
+    }
+
+    fn error(folder: &Path) -> String {
+        load(folder, None).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_folder_is_a_class_and_each_fifth_image_is_for_testing() {
+        let folder = empty("classes");
+        for i in 0..10 {
+            write(&folder.join(format!("red/{i}.png")), [4, 6], [200, 0, 0]);
+            write(&folder.join(format!("blue/{i}.jpg")), [8, 12], [0, 0, 200]);
+        }
+        fs::write(folder.join("red/notes.txt"), "not an image").unwrap();
+        fs::create_dir(folder.join("none")).unwrap();
+        let data = load(&folder, None).unwrap();
+        assert_eq!((data.train.len(), data.test.len()), (16, 4));
+        // Blue comes first, and is the larger.
+        assert_eq!((data.train.shape, data.train.classes), ([3, 8, 12], 2));
+        let (images, labels) = data.train.batch(&[0, 15]);
+        assert_eq!(labels.as_i32().unwrap(), [0, 1]);
+        let brightest = |image: &[f32]| {
+            let sum = |channel: usize| image[channel * 96..][..96].iter().sum::<f32>();
+            (0..3).max_by(|&a, &b| sum(a).total_cmp(&sum(b))).unwrap()
+        };
+        let [blue, red] = [0, 1].map(|i| &images.as_f32().unwrap()[i * 288..][..288]);
+        assert_eq!((brightest(blue), brightest(red)), (2, 0));
+        assert_eq!(load(&folder, Some([5, 3])).unwrap().test.shape, [3, 5, 3]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_tests_is_used_as_such() {
+        let folder = empty("split");
+        for i in 0..3 {
+            write(&folder.join(format!("train/a/{i}.png")), [2, 2], [1, 2, 3]);
+            write(&folder.join(format!("train/b/{i}.png")), [2, 2], [1, 2, 3]);
+        }
+        write(&folder.join("val/b/0.png"), [2, 2], [1, 2, 3]);
+        let data = load(&folder, None).unwrap();
+        assert_eq!((data.train.len(), data.test.len()), (6, 1));
+        assert_eq!(data.test.batch(&[0]).1.as_i32().unwrap(), [1]);
+        write(&folder.join("val/c/0.png"), [2, 2], [1, 2, 3]);
+        assert!(error(&folder).ends_with("there is no class `c` to learn"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_image_is_named() {
+        let folder = empty("bad");
+        assert!(error(&folder.join("nowhere")).contains("nowhere"));
+        assert!(error(&folder).contains("one for each class"));
+        fs::create_dir(folder.join("a")).unwrap();
+        fs::write(folder.join("a/0.png"), "no image").unwrap();
+        assert!(error(&folder).contains("0.png"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,164 @@
+use super::DataError;
+use crate::host::HostTensor;
+use flate2::read::GzDecoder;
+use std::io::Read as _;
+use std::ops::Range;
+use std::path::Path;
+
+/// `moby_dick.md` says where it is from.
+const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
+
+/// A text as bytes, each of which a model may predict from those before it: the first nine tenths to learn from, the rest
+/// to test.
+#[derive(Clone, Debug)]
+pub struct Text {
+    bytes: Vec<u8>,
+    /// Bytes to learn from.
+    train: usize,
+}
+
+/// A part of a text in windows of one length, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows<'a> {
+    bytes: &'a [u8],
+    context: usize,
+}
+
+impl Text {
+    /// Values that a byte may have.
+    pub const VOCABULARY: usize = 256;
+
+    /// Moby-Dick by Herman Melville, 1.2 MB, which comes with the crate.
+    ///
+    /// # Panics
+    /// Never: the text is part of the crate and tested.
+    #[must_use]
+    pub fn moby_dick() -> Self {
+        let mut bytes = Vec::new();
+        GzDecoder::new(MOBY_DICK).read_to_end(&mut bytes).expect("the shipped file is whole");
+        Self::of(bytes)
+    }
+
+    /// A file in UTF-8.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not UTF-8.
+    pub fn file(path: &Path) -> Result<Self, DataError> {
+        let io = |error| DataError::Io { path: path.to_owned(), error };
+        let bytes = std::fs::read(path).map_err(io)?;
+        if let Err(error) = std::str::from_utf8(&bytes) {
+            let message = format!("not UTF-8 at byte {}", error.valid_up_to());
+            return Err(DataError::Format { path: path.to_owned(), message });
+        }
+        Ok(Self::of(bytes))
+    }
+
+    fn of(bytes: Vec<u8>) -> Self {
+        let train = bytes.len() / 10 * 9 + bytes.len() % 10 * 9 / 10;
+        Self { bytes, train }
+    }
+
+    /// What to learn from, in windows of `context` bytes.
+    ///
+    /// # Panics
+    /// If `context` is 0.
+    #[must_use]
+    pub fn train(&self, context: usize) -> Windows<'_> {
+        Windows::new(&self.bytes[..self.train], context)
+    }
+
+    /// What to test on, in windows of `context` bytes.
+    ///
+    /// # Panics
+    /// If `context` is 0.
+    #[must_use]
+    pub fn test(&self, context: usize) -> Windows<'_> {
+        Windows::new(&self.bytes[self.train..], context)
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<'a> Windows<'a> {
+    fn new(bytes: &'a [u8], context: usize) -> Self {
+        assert!(context > 0, "windows of no bytes");
+        Self { bytes, context }
+    }
+
+    /// Number of full windows that have a next byte.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len().saturating_sub(1) / self.context
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some windows `[n, context]`, and the byte after each of their bytes `[n, context]`.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[must_use]
+    pub fn batch(&self, indices: &[usize]) -> (HostTensor, HostTensor) {
+        let starts: Vec<usize> = indices.iter().map(|i| i * self.context).collect();
+        let part = |from: usize, shift: usize| -> Range<usize> {
+            from + shift..from + shift + self.context
+        };
+        let tensor = |shift: usize| {
+            let bytes = starts.iter().flat_map(|&from| &self.bytes[part(from, shift)]);
+            let values = bytes.map(|&byte| i32::from(byte)).collect();
+            HostTensor::i32([indices.len(), self.context], values).expect("one value for each byte")
+        };
+        (tensor(0), tensor(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_text_is_whole() {
+        let text = Text::moby_dick();
+        assert_eq!(text.bytes().len(), 1_194_394);
+        let whole = std::str::from_utf8(text.bytes()).unwrap();
+        assert!(whole.starts_with("CHAPTER 1. Loomings.\n\nCall me Ishmael."));
+        assert!(whole.ends_with("only found another orphan.\n"));
+        let [train, test] = [text.train(128), text.test(128)];
+        assert_eq!((train.len(), test.len()), (8398, 933));
+    }
+
+    #[test]
+    fn windows_follow_each_other_and_none_is_short() {
+        let text = Text::of((0..=99).collect());
+        let train = text.train(4);
+        assert_eq!(train.len(), 22);
+        let (now, next) = train.batch(&[0, 21]);
+        assert_eq!(now.as_i32().unwrap(), [0, 1, 2, 3, 84, 85, 86, 87]);
+        assert_eq!(next.as_i32().unwrap(), [1, 2, 3, 4, 85, 86, 87, 88]);
+        assert_eq!(text.test(4).batch(&[0]).0.as_i32().unwrap(), [90, 91, 92, 93]);
+        for (bytes, context, windows) in [(0, 1, 0), (1, 1, 0), (2, 1, 0), (9, 7, 1), (9, 8, 0)] {
+            assert_eq!(Text::of(vec![0; bytes]).train(context).len(), windows, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_no_text_are_refused() {
+        let path = std::env::temp_dir().join(format!("remat-text-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        assert!(Text::file(&path).is_err());
+        std::fs::write(&path, b"good \xff bad").unwrap();
+        let error = Text::file(&path).unwrap_err().to_string();
+        assert!(error.ends_with("not UTF-8 at byte 5"), "{error}");
+        std::fs::write(&path, "naïve").unwrap();
+        assert_eq!(Text::file(&path).unwrap().bytes(), "naïve".as_bytes());
+        std::fs::remove_file(path).unwrap();
+    }
+}

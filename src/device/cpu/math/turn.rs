@@ -1,0 +1,79 @@
+//! Sine and cosine.
+
+use super::wide::ROUND;
+
+/// The binary digits of `1 / 2 pi` behind the point.
+const TURN: [u64; 4] =
+    [0x28be_60db_9391_054a, 0x7f09_d5f4_7d4d_3770, 0x36d8_a566_4f10_e410, 0x7f98_0000_0000_0000];
+
+/// What `2^e` radians are in turns, whole turns left out: the first 29 binary digits, and the next 53. More entries than
+/// floats need, so that the index needs no check.
+static TURNS: [[f64; 2]; 128] = {
+    let mut all = [[0.0; 2]; 128];
+    let mut e = 0;
+    while e < 128 {
+        let (head, tail) = (digits(e, 29) as f64, digits(e + 29, 53) as f64);
+        all[e] = [head / (1u64 << 29) as f64, tail / (1u128 << 82) as f64];
+        e += 1;
+    }
+    all
+};
+
+/// Digits `from..from + count` of [`TURN`], as an integer.
+const fn digits(from: usize, count: usize) -> u64 {
+    let (mut all, mut i) = (0, from);
+    while i < from + count {
+        let digit = if i < 256 { TURN[i / 64] >> (63 - i % 64) & 1 } else { 0 };
+        all = all << 1 | digit;
+        i += 1;
+    }
+    all
+}
+
+/// The quarter turn nearest to `x`, modulo 4 in the low bits, and the angle from there.
+///
+/// `x` is `m 2^e` with `e >= 0`, and `m` has no more than 24 digits; so its product with 29 digits is exact, and so is
+/// what is left of it without the quarter turns. The angle is off by 2^-60 at most, far less than any float is near to
+/// a quarter turn.
+#[inline(always)]
+fn quarters(x: f32) -> (u64, f64) {
+    let exponent = (x.to_bits() >> 23 & 255) as i32;
+    let e = if exponent > 150 { exponent - 150 } else { 0 } as u64;
+    let m = f64::from(x) * f64::from_bits((1023 - e) << 52);
+    let [head, tail] = TURNS[(e & 127) as usize];
+    let (head, tail) = (m * head, m * tail);
+    let sum = (head + tail) * 4.0 + ROUND;
+    let rest = (head - (sum - ROUND) * 0.25) + tail;
+    (sum.to_bits(), rest * std::f64::consts::TAU)
+}
+
+/// The sine of the angle, so many quarter turns on.
+#[inline(always)]
+fn turned((quarters, a): (u64, f64)) -> f32 {
+    let z = a * a;
+    let mut sin = -1.0 / 39_916_800.0;
+    for factor in [1.0 / 362_880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0] {
+        sin = sin * z + factor;
+    }
+    // A product, so that -0 stays.
+    let sin = a * (1.0 + z * sin);
+    let mut cos = 1.0 / 479_001_600.0;
+    for factor in [-1.0 / 3_628_800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5, 1.0] {
+        cos = cos * z + factor;
+    }
+    let value = if quarters & 1 == 0 { sin } else { cos };
+    (if quarters & 2 == 0 { value } else { -value }) as f32
+}
+
+/// Sine of an angle in radians, however large, within 1 unit in the last place.
+#[inline(always)]
+pub fn sin(x: f32) -> f32 {
+    turned(quarters(x))
+}
+
+/// Cosine of an angle in radians, however large, within 1 unit in the last place.
+#[inline(always)]
+pub fn cos(x: f32) -> f32 {
+    let (quarters, angle) = quarters(x);
+    turned((quarters.wrapping_add(1), angle))
+}

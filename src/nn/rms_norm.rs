@@ -1,0 +1,41 @@
+use super::{Mode, Module, State, join};
+use crate::error::Error;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+
+/// RMS normalization along the last dimension (Zhang and Sennrich, 2019).
+#[derive(Debug)]
+pub struct RmsNorm {
+    gamma: Tensor,
+    eps: f32,
+}
+
+impl RmsNorm {
+    /// Added to the mean of squares, as PyTorch does by default.
+    pub const EPS: f32 = f32::EPSILON;
+
+    /// Scale 1, of rows of so many elements.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(runtime: &Runtime, features: usize) -> Result<Self, Error> {
+        Ok(Self { gamma: runtime.ones(&[features])?, eps: Self::EPS })
+    }
+
+    /// With another number added to the mean of squares.
+    #[must_use]
+    pub fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for RmsNorm {
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        x.rms_norm(&self.gamma, self.eps)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        found.push((join(prefix, "weight"), State::Parameter(&mut self.gamma)));
+    }
+}

@@ -1,0 +1,47 @@
+use crate::error::Error;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+
+/// Rotary positions (Su et al., 2021) for attention heads: cosines and sines of angles, one for each position and pair of
+/// features.
+#[derive(Clone, Debug)]
+pub struct Rotary {
+    /// `[positions, features / 2]`
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Rotary {
+    /// For so many positions, and heads of so many features. Pair `i` turns by `base^(-2 i / features)` a position; `base` is
+    /// 10000 in the paper.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(
+        runtime: &Runtime,
+        positions: usize,
+        features: usize,
+        base: f32,
+    ) -> Result<Self, Error> {
+        let pairs = features / 2;
+        let angle = |i: usize| {
+            let speed = f64::from(base).powf(-2.0 * (i % pairs) as f64 / features as f64);
+            (i / pairs) as f64 * speed
+        };
+        let table = |f: fn(f64) -> f64| {
+            let elements = (0..positions * pairs).map(|i| f(angle(i)) as f32).collect();
+            runtime.tensor::<f32>(&[positions, pairs], elements)
+        };
+        Ok(Self { cos: table(f64::cos)?, sin: table(f64::sin)? })
+    }
+
+    /// `x [.., t, features]` at positions `from..from + t`.
+    ///
+    /// # Errors
+    /// If it has another number of features, or there are not so many positions.
+    pub fn apply(&self, x: &Tensor, from: usize) -> Result<Tensor, Error> {
+        let t = x.rank().checked_sub(2).map_or(0, |axis| x.shape()[axis]);
+        let part = |table: &Tensor| table.slice(0, from..from.saturating_add(t));
+        x.rotary(&part(&self.cos)?, &part(&self.sin)?)
+    }
+}

@@ -1,0 +1,109 @@
+use super::{cpu, row};
+use crate::device::pack::by_size;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, axis_of, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+
+/// `(x) -> (y)`: the entries along `axis` in reverse order. `x` must be contiguous, of any dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Flip {
+    /// Which dimension.
+    pub axis: usize,
+}
+
+impl Tensor {
+    /// Reverses the order of entries along each of `axes`.
+    ///
+    /// # Errors
+    /// If there is no such axis.
+    pub fn flip(&self, axes: &[usize]) -> Result<Self, Error> {
+        axes.iter().try_fold(self.clone(), |x, &axis| Self::call1(Flip { axis }, &[&x]))
+    }
+}
+
+impl Definition for Flip {
+    fn name(&self) -> &str {
+        "flip"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any_packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        axis_of(x, "x", self.axis)?;
+        Ok(Outputs::fresh([fresh(x.dtype(), *x.shape())?]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        let op = *self;
+        Gradient::of_one(move |dy| Tensor::call1(op, &[dy]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        for shape in SHAPES {
+            let flipped = |axis| Sample::new(Self { axis }, [floats(shape)]);
+            all.extend((0..shape.len()).map(flipped));
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        Sample::new(Self { axis: draw.below(shape.len()) }, [draw.packed(shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        (Self { axis: draw.below(x.rank() + 1) }.into(), vec![x])
+    }
+}
+
+impl Kernel for Flip {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let layout = run.input(0);
+        let sides = [row(layout, self.axis), row(layout, self.axis + 1)];
+        by_size!(layout.dtype(), Word => {
+            cpu::flip::<Word>(run.write(0), run.read(0), sides);
+        });
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::flip(gpu, &run.outputs[0], &run.inputs[0], self.axis)
+    }
+}
+
+impl Registered for Flip {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

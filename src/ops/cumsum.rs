@@ -1,0 +1,124 @@
+//! Cumulative sums.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+use super::check::{Fault, axis_of, fresh};
+use super::definition::{Definition, Input, Inputs, Kernel, Registered};
+use super::gradient::{Gradient, Recorded};
+use super::samples::{Draw, SHAPES, Sample, floats};
+use super::{FLOAT, Op, Tensor};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+
+/// `(x) -> (y)`: along `axis`, each element is the sum of those up to it, itself included; if `reverse`, of those from it
+/// on. `x` must be contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct CumSum {
+    /// Which dimension.
+    pub axis: usize,
+    /// Whether it begins at the end.
+    pub reverse: bool,
+}
+
+impl Tensor {
+    /// Cumulative sums along `axis`: each element is the sum of those up to it, itself included.
+    ///
+    /// # Errors
+    /// If it does not hold floats, or there is no such axis.
+    pub fn cumsum(&self, axis: usize) -> Result<Self, Error> {
+        Self::call1(CumSum { axis, reverse: false }, &[self])
+    }
+}
+
+impl Definition for CumSum {
+    fn name(&self) -> &str {
+        "cumsum"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        axis_of(&inputs[0], "x", self.axis)?;
+        Ok(Outputs::fresh([fresh(FLOAT, *inputs[0].shape())?]))
+    }
+
+    fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        inputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        let back = Self { reverse: !self.reverse, ..*self };
+        Gradient::of_one(move |dy| Tensor::call1(back, &[dy]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        for (i, shape) in SHAPES.iter().enumerate() {
+            for axis in 0..shape.len() {
+                let op = Self { axis, reverse: (axis + i).is_multiple_of(2) };
+                all.push(Sample::new(op, [floats(shape)]));
+            }
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let op = Self { axis: draw.below(shape.len()), reverse: draw.flip() };
+        Sample::new(op, [draw.packed(shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        (Self { axis: draw.below(x.rank() + 1), reverse: draw.flip() }.into(), vec![x])
+    }
+}
+
+impl CumSum {
+    /// Elements along the axis, and how many lie next to each other for each of them.
+    fn sides(&self, x: &Layout) -> [usize; 2] {
+        let shape = x.shape();
+        [shape[self.axis], shape[self.axis + 1..].iter().product()]
+    }
+}
+
+impl Kernel for CumSum {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], [y], sides) = (run.floats(), run.outputs(), self.sides(run.input(0)));
+        cpu::cumsum(y, x, sides, self.reverse);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let sides = self.sides(&run.inputs[0].layout);
+        cuda::cumsum(gpu, &run.outputs[0], &run.inputs[0], sides, self.reverse)
+    }
+}
+
+impl Registered for CumSum {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0, reverse: false }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

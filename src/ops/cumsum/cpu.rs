@@ -1,0 +1,32 @@
+//! Cumulative sums, in double precision: they do not drift.
+
+use crate::device::cpu::split::{PIECE, pieces};
+
+/// Neighbouring sums side by side.
+const BLOCK: usize = 256;
+
+/// `y [outer, n, inner]`: sums of `x` along the middle.
+pub fn cumsum(y: &mut [f32], x: &[f32], [n, inner]: [usize; 2], reverse: bool) {
+    let whole = n * inner;
+    if y.is_empty() {
+        return;
+    }
+    let (parts, work) = ((PIECE / whole).max(1), y.len());
+    pieces(y, parts * whole, work, |piece, y| {
+        let x = &x[piece * parts * whole..][..y.len()];
+        for (y, x) in y.chunks_exact_mut(whole).zip(x.chunks_exact(whole)) {
+            for first in (0..inner).step_by(BLOCK) {
+                let width = BLOCK.min(inner - first);
+                let mut sums = [0.0; BLOCK];
+                for i in 0..n {
+                    let at = if reverse { n - 1 - i } else { i } * inner + first;
+                    let row = y[at..][..width].iter_mut().zip(&x[at..][..width]);
+                    for (sum, (y, &x)) in sums.iter_mut().zip(row) {
+                        *sum += f64::from(x);
+                        *y = *sum as f32;
+                    }
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,233 @@
+//! Elementwise functions of one tensor and of numbers that are part of the op.
+
+use super::{cpu, like_input};
+use crate::device::cpu::math;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, number};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, Values, arranged};
+use crate::ops::{Op, Tensor};
+
+/// A row of the table: formula; op, method and numbers; flops per element; the function of `x` on the CPU, in CUDA C++
+/// (where the first number is `a` and the second `b`), and in f64 for tests; what is wrong with the numbers; the gradient;
+/// the range of `x` in tests; and numbers for tests.
+macro_rules! with_numbers {
+    ($(
+        $(#[$doc:meta])*
+        $Function:ident $name:ident { $($(#[$field_doc:meta])* $field:ident),* }: $flops:expr,
+            $cpu:expr,
+            $cuda:literal,
+            $exact:expr,
+            check: $check:expr,
+            gradient: |$of:ident| $gradient:expr,
+            draw: |$draw:ident| [$($drawn:expr),*] $values:ident;
+    )*) => {$(
+        /// `(x) -> (y)`, elementwise:
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+        pub struct $Function {
+            $(
+                $(#[$field_doc])*
+                #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+                pub $field: f32,
+            )*
+        }
+
+        impl $Function {
+            /// The function in f64, for tests.
+            #[must_use]
+            pub fn exact(self, x: f64) -> f64 {
+                let Self { $($field),* } = self;
+                $(let $field = f64::from($field);)*
+                ($exact)(x)
+            }
+        }
+
+        impl Tensor {
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// If it does not hold floats, or a number makes no sense.
+            pub fn $name(&self, $($field: f32),*) -> Result<Tensor, Error> {
+                Self::call1($Function { $($field),* }, &[self])
+            }
+        }
+
+        impl Definition for $Function {
+            fn name(&self) -> &str {
+                stringify!($name)
+            }
+
+            fn inputs(&self) -> Inputs {
+                Inputs::Each(const { &[Input::floats("x")] })
+            }
+
+            fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+                #[allow(unused_variables)]
+                let Self { $($field),* } = *self;
+                $check?;
+                like_input(inputs)
+            }
+
+            fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+                let flops: f64 = $flops;
+                outputs[0].elements() as f64 * flops
+            }
+
+            fn kernel(&self) -> Option<&dyn Kernel> {
+                Some(self)
+            }
+
+            fn gradient(&self, $of: &Recorded<'_>) -> Gradient {
+                #[allow(unused_variables)]
+                let Self { $($field),* } = *self;
+                $gradient
+            }
+
+            fn samples(&self) -> Vec<Sample> {
+                let all = SHAPES.iter().flat_map(|shape| arranged(shape));
+                all.map(|mut x| {
+                    x.values = Values::$values;
+                    Sample::new(*self, [x])
+                })
+                .collect()
+            }
+
+            fn draw(&self, $draw: &mut Draw) -> Sample {
+                let shape = $draw.shape(0, 4);
+                let [$($field),*] = [$($drawn),*];
+                let mut x = $draw.arranged(&shape);
+                x.values = Values::$values;
+                Sample::new(Self { $($field),* }, [x])
+            }
+
+            fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+                let op = Self { $($field: draw.absurd_number()),* };
+                (op.into(), vec![draw.absurd_layout()])
+            }
+        }
+
+        impl Kernel for $Function {
+            fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+                let ([x], [y], Self { $($field),* }) = (run.floats(), run.outputs(), *self);
+                cpu::map(y, x, run.input(0), $cpu);
+                Ok(())
+            }
+
+            #[cfg(feature = "cuda")]
+            fn cuda(
+                &self,
+                gpu: &mut device::cuda::Gpu,
+                run: &device::cuda::Operands<'_>,
+            ) -> Result<(), DeviceError> {
+                use super::cuda::{Numbers, map, names};
+                let with = Numbers::of(&[$(self.$field),*]);
+                map(&FAMILY, gpu, names!($name), &run.outputs[0], [&run.inputs[0]], Some(&with))
+            }
+        }
+
+        impl Registered for $Function {
+            fn each() -> Vec<Self> {
+                let mut draw = Draw::new(1, crate::ops::samples::Sizes::Small);
+                let $draw = &mut draw;
+                let [$($field),*] = [$($drawn),*];
+                vec![Self { $($field),* }]
+            }
+
+            #[cfg(all(test, feature = "cuda"))]
+            fn families() -> Vec<&'static crate::device::cuda::Family> {
+                vec![&FAMILY]
+            }
+        }
+    )*
+
+    #[cfg(feature = "cuda")]
+    static FAMILY: device::cuda::Family = device::cuda::Family::new(
+        "with_numbers",
+        concat!(
+            include_str!("elementwise.cu"),
+            include_str!("with_numbers.cu"),
+            $("WITH_NUMBERS(", stringify!($name), ", ", $cuda, ")\n",)*
+        ),
+    );
+    };
+}
+
+with_numbers! {
+    /// `x * scale + shift`
+    Affine affine {
+        /// Factor.
+        scale,
+        /// Summand.
+        shift
+    }: 2.0,
+        #[inline(always)] |x| x * scale + shift,
+        "x * a + b",
+        |x| x * scale + shift,
+        check: Ok::<(), Fault>(()),
+        gradient: |_of| Gradient::of_one(move |dy| dy.affine(scale, 0.0)),
+        draw: |draw| [draw.float(), draw.float()] Real;
+    /// `x`, but not below `min` and not above `max`; NaN stays NaN. Either bound may be infinite.
+    Clamp clamp {
+        /// The least result.
+        min,
+        /// The greatest.
+        max
+    }: 2.0,
+        #[inline(always)] |x| {
+            let x = if x < min { min } else { x };
+            if x > max { max } else { x }
+        },
+        "x < a ? a : x > b ? b : x",
+        |x: f64| if x.is_nan() { x } else { x.max(min).min(max) },
+        check: if min <= max {
+            Ok(())
+        } else {
+            Err(format!("min is {min} and max {max}, expected min to be at most max"))
+        },
+        gradient: |of| {
+            let x = of.input(0);
+            // Where it changes nothing.
+            Gradient::of_one(move |dy| dy.mul(&x.clamp(min, max)?.eq(&x)?))
+        },
+        draw: |draw| [[-1e30, 0.0][draw.below(2)], [0.0, 1e30][draw.below(2)]] Real;
+    /// `x` where it is above 0, else `x * slope`
+    LeakyRelu leaky_relu {
+        /// The slope below 0.
+        slope
+    }: 2.0,
+        #[inline(always)] |x| if x > 0.0 { x } else { x * slope },
+        "x > 0.0f ? x : x * a",
+        |x| if x > 0.0 { x } else { x * slope },
+        check: number(slope, "slope", f32::NEG_INFINITY),
+        gradient: |of| {
+            let x = of.input(0);
+            Gradient::of_one(move |dy| {
+                x.gt(&x.scalar(0.0)?)?.where_cond(dy, &dy.affine(slope, 0.0)?)
+            })
+        },
+        draw: |draw| [draw.float()] Real;
+    /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and negative numbers have powers of integers alone.
+    Powf powf {
+        /// The power.
+        exponent
+    }: 2.0 * TRANSCENDENTAL,
+        #[inline(always)] |x| math::pow(x, exponent),
+        "powf(x, a)",
+        |x: f64| x.powf(exponent),
+        check: number(exponent, "exponent", f32::NEG_INFINITY),
+        gradient: |of| {
+            if exponent == 0.0 {
+                return Gradient::zero();
+            }
+            let x = of.input(0);
+            Gradient::of_one(move |dy| dy.mul(&x.powf(exponent - 1.0)?.affine(exponent, 0.0)?))
+        },
+        draw: |draw| [[2.0, 3.0, 0.5, -1.5, 0.0, 1.0][draw.below(6)]] Positive;
+}

@@ -1,0 +1,103 @@
+use super::cpu;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, ints};
+use crate::ops::{FLOAT, Op, Tensor};
+
+/// `(index i32 [..]) -> (y [.., classes])`: 1 at the index, else 0. The index must be contiguous. The run fails if one is
+/// out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct OneHot {
+    /// Above all indices.
+    pub classes: usize,
+}
+
+impl Tensor {
+    /// For each of these integers `classes` floats: 1 at the integer, else 0.
+    ///
+    /// # Errors
+    /// If it does not hold integers, or the result is too large. If an integer is not in `0..classes`, the run fails.
+    pub fn one_hot(&self, classes: usize) -> Result<Self, Error> {
+        Self::call1(OneHot { classes }, &[self])
+    }
+}
+
+impl Definition for OneHot {
+    fn name(&self) -> &str {
+        "one_hot"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed_ints("index")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (index, classes) = (&inputs[0], self.classes);
+        if index.rank() == Dims::MAX_LEN {
+            return Err(format!("index {index} has no room for another dimension"));
+        }
+        let shape = [&index.shape()[..], &[classes]].concat();
+        Ok(Outputs::fresh([fresh(FLOAT, Dims::new(&shape))?]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::zero()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let small = SHAPES.into_iter().filter(|shape| shape.iter().product::<usize>() < 500_000);
+        small.map(|shape| Sample::new(Self { classes: 5 }, [ints(shape, 5)])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (shape, classes) = (draw.shape(0, 3), draw.size().max(1));
+        Sample::new(Self { classes }, [ints(&shape, classes)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let index = Layout::contiguous(DType::I32, draw.absurd_dims());
+        (Self { classes: draw.absurd_size() }.into(), vec![index])
+    }
+}
+
+impl Kernel for OneHot {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let (index, [y]) = (run.read(0), run.outputs());
+        cpu::one_hot(y, index, self.classes)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::one_hot(gpu, &run.outputs[0], &run.inputs[0], self.classes)
+    }
+}
+
+impl Registered for OneHot {
+    fn each() -> Vec<Self> {
+        vec![Self { classes: 1 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,62 @@
+//! Losses that are made of ops, and what keeps gradients small.
+
+use super::Tensor;
+use crate::error::Error;
+
+impl Tensor {
+    /// Mean of the squared distances from `target`, as a scalar.
+    ///
+    /// # Errors
+    /// If one does not hold floats, or they do not broadcast to one shape.
+    pub fn mse_loss(&self, target: &Self) -> Result<Self, Error> {
+        self.sub(target)?.square()?.mean()
+    }
+
+    /// Mean binary cross entropy of these probabilities and of targets from 0 to 1, as a scalar:
+    /// `-(t ln p + (1 - t) ln(1 - p))`, with logarithms of at least -100 as in PyTorch. Of logits,
+    /// [`binary_cross_entropy_with_logits`](Self::binary_cross_entropy_with_logits) is more exact.
+    ///
+    /// # Errors
+    /// If one does not hold floats, or they do not broadcast to one shape.
+    pub fn binary_cross_entropy(&self, target: &Self) -> Result<Self, Error> {
+        let log = |p: &Self| p.log()?.clamp(-100.0, f32::INFINITY);
+        let of_ones = target.mul(&log(self)?)?;
+        let of_zeros = target.affine(-1.0, 1.0)?.mul(&log(&self.affine(-1.0, 1.0)?)?)?;
+        of_ones.add(&of_zeros)?.mean()?.neg()
+    }
+
+    /// Mean binary cross entropy of these logits and of targets from 0 to 1, as a scalar, without overflow:
+    /// `(1 - t) x + ln(1 + e^-x)`.
+    ///
+    /// # Errors
+    /// If one does not hold floats, or they do not broadcast to one shape.
+    pub fn binary_cross_entropy_with_logits(&self, target: &Self) -> Result<Self, Error> {
+        let linear = target.affine(-1.0, 1.0)?.mul(self)?;
+        linear.add(&self.neg()?.softplus()?)?.mean()
+    }
+
+    /// These tensors, scaled so that the norm of all their elements together is at most `max_norm`, and what it was: as
+    /// `clip_grad_norm_` of PyTorch does with gradients. All have the same factor, `max_norm / (norm + 1e-6)` or 1, which is
+    /// found where they are: the host does not wait for it.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let [a, b] = [runtime.full(&[2], 3.0)?, runtime.full(&[2], 4.0)?];
+    /// let (clipped, norm) = Tensor::clip_by_norm(&[&a, &b], 1.0)?;
+    /// assert!((norm.item()? - 50f32.sqrt()).abs() < 1e-5);
+    /// assert!((Tensor::norm_of(&[&clipped[0], &clipped[1]])?.item()? - 1.0).abs() < 1e-5);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there are none, or one does not hold floats.
+    pub fn clip_by_norm(tensors: &[&Self], max_norm: f32) -> Result<(Vec<Self>, Self), Error> {
+        let norm = Self::norm_of(tensors)?;
+        let factor = norm.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
+        let factor = factor.clamp(f32::NEG_INFINITY, 1.0)?;
+        let clipped = tensors.iter().map(|x| x.mul(&factor)).collect::<Result<_, _>>()?;
+        Ok((clipped, norm))
+    }
+}

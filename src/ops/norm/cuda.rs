@@ -1,0 +1,276 @@
+//! Normalization of rows, and of groups of channels.
+//!
+//! Kernels are given no `mean` where none is taken from `x`, and then no `beta` and `dbeta` either.
+
+#![allow(unsafe_code)]
+
+use crate::device::cuda::launch::THREADS;
+use crate::device::cuda::steps::{Divider, width};
+use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
+use crate::device::{DeviceError, Place};
+use crate::layout::Layout;
+
+pub(super) static FAMILY: Family = Family::new("norm", include_str!("norm.cu"));
+
+/// Elements of a row up to which a warp is enough.
+const SHORT: usize = 512;
+/// Elements of a longer row that a thread has, and most threads of a block that has a row.
+const EACH: usize = 16;
+const MOST_THREADS: usize = 1024;
+/// Blocks of a grid at most; they go on with the next rows.
+const MOST_BLOCKS: u64 = 1 << 20;
+/// Blocks that keep any device busy. A number, not the device's: results must not depend on it.
+const BLOCKS: usize = 1024;
+/// Rows of a chunk, at least.
+const LEAST: usize = 64;
+
+/// Bytes of `Two` of `common.cuh`.
+const TWO: usize = 16;
+
+/// `Rows` of `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Rows {
+    rows: u64,
+    length: u64,
+    threads: u32,
+    width: u32,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Rows {}
+
+impl Rows {
+    /// As many elements at once as lie together at all of these addresses.
+    fn new<const N: usize>(rows: usize, n: usize, addresses: [Ptr; N]) -> Self {
+        let width = width(addresses, [n]) as u32;
+        let threads = if n <= SHORT {
+            (n / width as usize).clamp(1, 32).next_power_of_two()
+        } else {
+            (n / EACH).next_multiple_of(32).min(MOST_THREADS)
+        };
+        Self { rows: rows as u64, length: n as u64, threads: threads as u32, width }
+    }
+
+    fn grid(&self) -> Grid {
+        let threads = if self.threads > 32 { self.threads } else { THREADS };
+        let blocks = self.rows.div_ceil((threads / self.threads).into());
+        Grid { threads, ..Grid::of_blocks(blocks.min(MOST_BLOCKS)) }
+    }
+}
+
+/// `Forward` of `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Forward {
+    y: Ptr,
+    mean: Ptr,
+    inv_std: Ptr,
+    x: Ptr,
+    gamma: Ptr,
+    beta: Ptr,
+    eps: f64,
+}
+
+// SAFETY: addresses and a number.
+unsafe impl Parameter for Forward {}
+
+/// `Grad` of `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Grad {
+    x: Ptr,
+    gamma: Ptr,
+    mean: Ptr,
+    inv_std: Ptr,
+    dy: Ptr,
+}
+
+// SAFETY: addresses.
+unsafe impl Parameter for Grad {}
+
+/// `Sums` of `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Sums {
+    dgamma: Ptr,
+    dbeta: Ptr,
+    partial: Ptr,
+}
+
+// SAFETY: addresses.
+unsafe impl Parameter for Sums {}
+
+/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each row, of `mean` and `beta` if there are such. There
+/// are rows.
+pub(super) fn forward(
+    gpu: &mut Gpu,
+    [y, inv_std, x, gamma]: [&Place; 4],
+    more: Option<[&Place; 2]>,
+    eps: f32,
+) -> Result<(), DeviceError> {
+    let [rows, n] = [inv_std, gamma].map(|place| place.layout.elements());
+    let [y, inv_std, x, gamma] = [y, inv_std, x, gamma].map(|place| gpu.first(place));
+    let [mean, beta] = firsts(gpu, more);
+    let of = Rows::new(rows, n, [x, y, gamma, beta]);
+    let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
+    // SAFETY: the kernel's parameters; it reads `x` and writes `y`, `length` elements of each of the rows, reads as
+    // many of `gamma` and `beta`, and writes a mean and an `inv_std` of each row.
+    unsafe { gpu.launch(FAMILY.kernel("layer_norm"), of.grid(), &[&with, &of]) }
+}
+
+/// The addresses of two operands, if there are such.
+fn firsts(gpu: &Gpu, places: Option<[&Place; 2]>) -> [Ptr; 2] {
+    places.map_or([Ptr::NULL; 2], |places| places.map(|place| gpu.first(place)))
+}
+
+/// How sums over rows are cut: rows of a chunk, and how many chunks there are.
+fn chunks(rows: usize, n: usize) -> (usize, usize) {
+    // Blocks without cutting.
+    let blocks = n.div_ceil(128).max(1);
+    let chunk = rows.div_ceil((BLOCKS / blocks).max(1)).max(LEAST);
+    (chunk, rows.div_ceil(chunk).max(1))
+}
+
+/// Scratch bytes of [`grad`] of so many rows of `n` elements: the sums of each chunk, unless there is one chunk.
+pub(super) fn workspace_of_grad(rows: usize, n: usize) -> u64 {
+    match chunks(rows, n) {
+        (_, 1) => 0,
+        (_, chunks) => (chunks * n * TWO) as u64,
+    }
+}
+
+/// Gradients of `x` and `gamma`, and with `mean`, of `beta`. A row has elements.
+pub(super) fn grad(
+    gpu: &mut Gpu,
+    outputs: [&Place; 2],
+    [x, gamma, inv_std, dy]: [&Place; 4],
+    more: Option<[&Place; 2]>,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let [n, rows] = [gamma, inv_std].map(|place| place.layout.elements());
+    let [dx, dgamma] = outputs.map(|place| gpu.first(place));
+    let [x, gamma, inv_std, dy] = [x, gamma, inv_std, dy].map(|place| gpu.first(place));
+    let [mean, dbeta] = firsts(gpu, more);
+    let with = Grad { x, gamma, mean, inv_std, dy };
+    if rows > 0 {
+        let of = Rows::new(rows, n, [x, gamma, dy, dx]);
+        let kernel = FAMILY.kernel("layer_norm_grad");
+        // SAFETY: the kernel's parameters; it reads `x` and `dy` and writes `dx`, `length` elements of each of the rows,
+        // and reads as many of `gamma` and two statistics of each row.
+        unsafe { gpu.launch(kernel, of.grid(), &[&dx, &with, &of])? };
+    }
+    let (chunk, chunks) = chunks(rows, n);
+    let to = Sums { dgamma, dbeta, partial: scratch.take(workspace_of_grad(rows, n))? };
+    let of = Rows::new(rows, n, [x, dy]);
+    let units = n.div_ceil(of.width as usize);
+    let lanes = units.next_power_of_two().min(32) as u32;
+    let mut grid = Grid::of_blocks(units.div_ceil(lanes as usize) as u64);
+    grid.blocks[1] = chunks as u32;
+    let kernel = FAMILY.kernel("layer_norm_grad_sums");
+    let (chunk, chunks) = (chunk as u64, chunks as u32);
+    // SAFETY: the kernel's parameters; it reads `x`, `dy` and two statistics of each of the rows, and writes `dgamma` and
+    // `dbeta`, or the sums of each chunk, for which `partial` has room.
+    unsafe { gpu.launch(kernel, grid, &[&to, &with, &of, &chunk, &lanes])? };
+    if chunks > 1 {
+        let grid = Grid::of_threads(of.length * 32);
+        let kernel = FAMILY.kernel("layer_norm_grad_join");
+        // SAFETY: the kernel's parameters; it reads what was written there, and writes `dgamma` and `dbeta`.
+        unsafe { gpu.launch(kernel, grid, &[&to, &of.length, &chunks])? };
+    }
+    Ok(())
+}
+
+/// `Channels` of `norm.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Channels {
+    groups: u64,
+    channels: u64,
+    inner: Divider,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Channels {}
+
+impl Channels {
+    /// How they lie in `x`; with the elements of a channel.
+    fn new(x: &Place, groups: usize) -> (Self, usize) {
+        let [channels, inner] = super::group::sides(&x.layout, groups);
+        let all =
+            Self { groups: groups as u64, channels: channels as u64, inner: Divider::new(inner) };
+        (all, inner)
+    }
+}
+
+/// `y = (x - mean) * inv_std * gamma + beta` with the statistics of each group of channels. There are groups.
+pub(super) fn group(
+    gpu: &mut Gpu,
+    outputs: &[Place],
+    inputs: &[Place],
+    eps: f32,
+    groups: usize,
+) -> Result<(), DeviceError> {
+    let (by, inner) = Channels::new(&inputs[0], groups);
+    let [y, mean, inv_std] = std::array::from_fn(|i| gpu.first(&outputs[i]));
+    let [x, gamma, beta] = std::array::from_fn(|i| gpu.first(&inputs[i]));
+    let n = by.channels as usize * inner;
+    let of = Rows {
+        width: width([x, y], [inner]) as u32,
+        ..Rows::new(outputs[1].layout.elements(), n, [x, y])
+    };
+    let with = Forward { y, mean, inv_std, x, gamma, beta, eps: eps.into() };
+    let kernel = FAMILY.counting("group_norm", n as u64);
+    // SAFETY: the kernel's parameters; it reads `x` and writes `y`, `length` elements of each of the rows, reads `gamma` and
+    // `beta` of each channel, and writes a mean and an `inv_std` of each row.
+    unsafe { gpu.launch(kernel, of.grid(), &[&with, &of, &by]) }
+}
+
+/// Scratch bytes of [`group_grad`]: two sums of each channel of each image.
+pub(super) fn workspace_of_group_grad(x: &Layout) -> u64 {
+    (x.shape()[0] as u64).saturating_mul((x.shape()[1] * TWO) as u64)
+}
+
+/// Gradients of `x`, `gamma` and `beta`. There are channels.
+pub(super) fn group_grad(
+    gpu: &mut Gpu,
+    outputs: &[Place],
+    inputs: &[Place],
+    groups: usize,
+    mut scratch: Scratch,
+) -> Result<(), DeviceError> {
+    let (by, inner) = Channels::new(&inputs[0], groups);
+    let sums = scratch.take(workspace_of_group_grad(&inputs[0].layout))?;
+    let [dx, dgamma, dbeta] = std::array::from_fn(|i| gpu.first(&outputs[i]));
+    let [x, gamma, mean, inv_std, dy] = std::array::from_fn(|i| gpu.first(&inputs[i]));
+    let with = Grad { x, gamma, mean, inv_std, dy };
+    let [images, channels] = [0, 1].map(|axis| inputs[0].layout.shape()[axis]);
+    if images > 0 {
+        let of = Rows::new(images * channels, inner, [x, dy]);
+        let kernel = FAMILY.kernel("group_norm_grad_sums");
+        // SAFETY: the kernel's parameters; it reads `x` and `dy`, `length` elements of each of the channels of images, and
+        // two statistics of their groups, and writes two sums of each to the workspace.
+        unsafe { gpu.launch(kernel, of.grid(), &[&sums, &with, &of, &by.channels])? };
+    }
+    if inputs[0].layout.elements() > 0 {
+        let n = by.channels as usize * inner;
+        let of = Rows {
+            width: width([x, dy, dx], [inner]) as u32,
+            ..Rows::new(images * groups, n, [x, dy, dx])
+        };
+        let kernel = FAMILY.counting("group_norm_grad", n as u64);
+        // SAFETY: the kernel's parameters; it reads `x` and `dy` and writes `dx`, `length` elements of each of the rows, and
+        // reads `gamma`, the sums of each channel, and two statistics of each row.
+        unsafe { gpu.launch(kernel, of.grid(), &[&dx, &sums, &with, &of, &by])? };
+    }
+    let kernel = FAMILY.kernel("group_norm_grad_join");
+    let [images, channels] = [images, channels].map(|n| n as u64);
+    // SAFETY: the kernel's parameters; it reads the sums of each channel of each image, and writes `dgamma` and `dbeta`.
+    unsafe {
+        gpu.launch(
+            kernel,
+            Grid::of_threads(channels),
+            &[&dgamma, &dbeta, &sums, &images, &channels],
+        )
+    }
+}

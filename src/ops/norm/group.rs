@@ -1,0 +1,216 @@
+use super::second::through_statistics;
+use super::{GroupNormGrad, View, cpu, second};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, number, shaped};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Operand, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+#[cfg(feature = "cuda")]
+use super::cuda;
+
+/// `(x [n, c, ..], gamma [c], beta [c]) -> (y [n, c, ..], mean [n, groups], inv_std [n, groups])`:
+/// `y = (x - mean) * inv_std * gamma + beta`, with `mean` and `inv_std = 1 / sqrt(var + eps)` of each group of `c / groups`
+/// channels of each image, the variance being the biased one (Wu and He, ECCV 2018).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct GroupNorm {
+    /// How many groups. It divides the number of channels.
+    pub groups: usize,
+    /// Added to the variance.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub eps: f32,
+}
+
+impl Tensor {
+    /// Group normalization of images `[n, c, ..]`: `(x - mean) / sqrt(var + eps) * gamma + beta`, with the mean and variance
+    /// of each group of `c / groups` channels of each image, and `gamma` and `beta` of one element a channel. See
+    /// [`GroupNorm`].
+    ///
+    /// # Errors
+    /// If it has fewer than two dimensions, does not hold floats, or has groups without elements; if `groups` does not
+    /// divide the channels; if the parameters do not have one for each channel; or if `eps` is negative or no number.
+    pub fn group_norm(
+        &self,
+        groups: usize,
+        gamma: &Self,
+        beta: &Self,
+        eps: f32,
+    ) -> Result<Self, Error> {
+        Self::call1(GroupNorm { groups, eps }, &[self, gamma, beta])
+    }
+}
+
+/// Images and channels of `x`, if groups divide them.
+pub(super) fn sizes(x: &Layout, groups: usize) -> Result<[usize; 2], Fault> {
+    let &[n, channels, ..] = &x.shape()[..] else {
+        return Err(format!("x is {x} of rank {}, expected at least 2", x.rank()));
+    };
+    if groups == 0 || channels % groups != 0 {
+        return Err(format!("x {x} has {channels} channels, which {groups} groups do not divide"));
+    }
+    Ok([n, channels])
+}
+
+/// Channels of a group, and elements of a channel.
+pub(super) fn sides(x: &Layout, groups: usize) -> [usize; 2] {
+    [x.shape()[1] / groups, x.shape()[2..].iter().product()]
+}
+
+/// Shapes that are worth a test, and groups of each: few and many channels, short and long ones, and no images.
+pub(super) const SHAPES: [(&[usize], usize); 12] = [
+    (&[1, 1], 1),
+    (&[5, 12], 3),
+    (&[300, 1000], 10),
+    (&[2, 6, 7], 2),
+    (&[3, 32, 28, 28], 8),
+    (&[3, 6, 5, 4, 3], 6),
+    (&[2, 8, 40_000], 2),
+    (&[2, 3, 100_001], 1),
+    (&[100, 512, 4], 32),
+    (&[0, 4, 3], 2),
+    (&[0, 4, 0], 2),
+    (&[40_001, 2, 3], 1),
+];
+
+/// The same at random.
+pub(super) fn draw(draw: &mut Draw) -> (Dims, usize) {
+    let mut shape = draw.shape(2, 4);
+    let groups = 1 + draw.below(2);
+    let most = if draw.flip() { 1 } else { 2 };
+    shape = shape.with(1, groups * shape[1].min(most));
+    (shape, groups)
+}
+
+/// `x`, `gamma`, `mean`, `inv_std` and `dy`, each made by `make`.
+pub(super) fn operands(
+    shape: Dims,
+    groups: usize,
+    mut make: impl FnMut(Dims) -> Operand,
+) -> [Operand; 5] {
+    let (channels, rows) = (Dims::new(&[shape[1]]), Dims::new(&[shape[0], groups]));
+    let [x, gamma, mean, inv_std, dy] = [shape, channels, rows, rows, shape].map(&mut make);
+    [x, gamma, mean, inv_std.positive(), dy]
+}
+
+/// `x` of an absurd shape, a vector for its channels, and a statistic for each group.
+pub(super) fn absurd(draw: &mut Draw) -> (usize, [Layout; 3]) {
+    let (shape, groups) = (draw.absurd_dims(), [1, 2, draw.absurd_size()][draw.below(3)]);
+    let channels = shape.get(1).copied().unwrap_or(1);
+    let n = shape.first().copied().unwrap_or(1);
+    let all = [shape, Dims::new(&[channels]), Dims::new(&[n, groups])];
+    (groups, all.map(|dims| Layout::contiguous(FLOAT, dims)))
+}
+
+impl Definition for GroupNorm {
+    fn name(&self) -> &str {
+        "group_norm"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x"), Input::packed("gamma"), Input::packed("beta")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        let [n, channels] = sizes(x, self.groups)?;
+        shaped(&inputs[1], "gamma", FLOAT, &[channels])?;
+        shaped(&inputs[2], "beta", FLOAT, &[channels])?;
+        number(self.eps, "eps", 0.0)?;
+        if x.elements() == 0 && n > 0 {
+            return Err(format!("x is {x}, expected at least one element per group"));
+        }
+        let statistic = fresh(FLOAT, [n, self.groups])?;
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // As a layer norm.
+        outputs[0].elements() as f64 * 8.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let wanted = [0, 1, 2].map(|i| of.wanted(i));
+        let [x, gamma] = [0, 1].map(|i| of.input(i));
+        let [mean, inv_std] = [1, 2].map(|i| of.output(i));
+        let (view, groups) = (View::of_groups(&of.shape(0), self.groups), self.groups);
+        Gradient::of_all(move |dys| {
+            let mut all: InputGradients = smallvec![None; 3];
+            if let Some(dy) = &dys[0] {
+                let op = GroupNormGrad { groups };
+                let found = Tensor::call(op, &[&x, &gamma, &mean, &inv_std, dy])?;
+                all = second::wanted(found, wanted);
+            }
+            if wanted[0] {
+                let statistics = [dys[1].as_ref(), dys[2].as_ref()];
+                through_statistics(view, &x, Some(&mean), &inv_std, statistics, &mut all[0])?;
+            }
+            Ok(all)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |&(shape, groups): &(&[usize], usize)| {
+            let [x, gamma, ..] = operands(Dims::new(shape), groups, |dims| floats(&dims));
+            Sample::new(Self { groups, ..*self }, [x, gamma.clone(), gamma])
+        };
+        SHAPES.iter().map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (mut shape, groups) = self::draw(draw);
+        // A group must have elements to have a mean.
+        if shape[0] > 0 {
+            shape = Dims::from_fn(shape.len(), |axis| {
+                shape[axis].max([1, groups][usize::from(axis == 1)])
+            });
+        }
+        // Small enough to matter, large enough that nothing is divided by nearly nothing.
+        let eps = [0.25, 1.0, 4.0][draw.below(3)];
+        let [x, gamma, ..] = operands(shape, groups, |dims| draw.packed(dims));
+        Sample::new(Self { groups, eps }, [x, gamma, draw.packed([shape[1]])])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (groups, [x, channels, _]) = absurd(draw);
+        (Self { groups, eps: draw.absurd_number() }.into(), vec![x, channels, channels])
+    }
+}
+
+impl Kernel for GroupNorm {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let (outputs, inputs) = (run.outputs(), run.floats());
+        cpu::group(outputs, inputs, self.eps, sides(run.input(0), self.groups));
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        cuda::group(gpu, run.outputs, run.inputs, self.eps, self.groups)
+    }
+}
+
+impl Registered for GroupNorm {
+    fn each() -> Vec<Self> {
+        vec![Self { groups: 1, eps: 1e-5 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

@@ -1,0 +1,150 @@
+use super::group::{SHAPES, absurd, draw, operands, sides, sizes};
+use super::second::Second;
+use super::{View, cpu};
+use crate::device::{self, DeviceError};
+use crate::layout::{Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, shaped};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{FLOAT, Op};
+
+#[cfg(feature = "cuda")]
+use super::cuda;
+
+/// `(x [n, c, ..], gamma [c], mean [n, groups], inv_std [n, groups], dy [n, c, ..]) -> (dx [n, c, ..], dgamma [c], dbeta [c])`,
+/// with `x' = (x - mean) * inv_std` and means over groups:
+///
+/// - `dx = inv_std * (z - mean(z) - x' * mean(z * x'))`, where `z = gamma * dy`
+/// - `dgamma = sum dy * x'` and `dbeta = sum dy`, over the elements of a channel
+///
+/// With `mean` and `inv_std` of `x`, it is the gradient of [`GroupNorm`](super::GroupNorm); but they are inputs like any
+/// other, with gradients of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct GroupNormGrad {
+    /// How many groups.
+    pub groups: usize,
+}
+
+impl Definition for GroupNormGrad {
+    fn name(&self) -> &str {
+        "group_norm_grad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(
+            const {
+                &[
+                    Input::packed("x"),
+                    Input::packed("gamma"),
+                    Input::packed("mean"),
+                    Input::packed("inv_std"),
+                    Input::packed("dy"),
+                ]
+            },
+        )
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        let [n, channels] = sizes(x, self.groups)?;
+        shaped(&inputs[1], "gamma", FLOAT, &[channels])?;
+        shaped(&inputs[2], "mean", FLOAT, &[n, self.groups])?;
+        shaped(&inputs[3], "inv_std", FLOAT, &[n, self.groups])?;
+        shaped(&inputs[4], "dy", FLOAT, x.shape())?;
+        let vector = fresh(FLOAT, [channels])?;
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, vector, vector]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // x' (2) and two sums (3); dx (6).
+        outputs[0].elements() as f64 * 11.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let normal = [0, 2, 3].map(|i| of.wanted(i));
+        let second = Second {
+            view: View::of_groups(&of.shape(0), self.groups),
+            x: of.input(0),
+            mean: Some(of.input(2)),
+            inv_std: of.input(3),
+            of_gamma: of.wanted(1).then(|| of.input(4)),
+            of_dy: of.wanted(4).then(|| of.input(1)),
+            of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(4)], normal)),
+        };
+        Gradient::of_all(move |cotangents| {
+            let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
+            Ok(found.into_iter().collect())
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let shapes = SHAPES.iter().copied().chain([(&[5, 2, 0][..], 2), (&[5, 0], 2)]);
+        let sample = |(shape, groups): (&[usize], usize)| {
+            Sample::new(Self { groups }, operands(Dims::new(shape), groups, |dims| floats(&dims)))
+        };
+        shapes.map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (shape, groups) = self::draw(draw);
+        Sample::new(Self { groups }, operands(shape, groups, |dims| draw.packed(dims)))
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (groups, [x, channels, rows]) = absurd(draw);
+        (Self { groups }.into(), vec![x, channels, rows, rows, x])
+    }
+}
+
+impl Kernel for GroupNormGrad {
+    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        cpu::workspace_of_group_grad(inputs[2].elements(), sides(&inputs[0], self.groups))
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([dx, dgamma, dbeta], workspace) = (run.outputs(), run.workspace());
+        let [x, gamma, mean, inv_std, dy] = run.floats();
+        let of = cpu::Rows { x, gamma, mean: Some(mean), inv_std, dy };
+        cpu::group_grad([dx, dgamma, dbeta], of, sides(run.input(0), self.groups), workspace);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        _libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        _outputs: &[Layout],
+    ) -> u64 {
+        cuda::workspace_of_group_grad(&inputs[0])
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let scratch = device::cuda::Scratch::of(gpu, run);
+        cuda::group_grad(gpu, run.outputs, run.inputs, self.groups, scratch)
+    }
+}
+
+impl Registered for GroupNormGrad {
+    fn each() -> Vec<Self> {
+        vec![Self { groups: 1 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

@@ -1,0 +1,274 @@
+use super::second::{Second, through_statistics};
+use super::{SHAPES, View, absurd, cpu, draw_operands, operands, rows, second};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh, number, shaped};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::samples::{Draw, Sample};
+use crate::ops::{FLOAT, Op, Tensor};
+use smallvec::smallvec;
+
+#[cfg(feature = "cuda")]
+use super::cuda;
+
+/// `(x [.., n], gamma [n]) -> (y [.., n], inv_rms [..])`, of rows along the last dimension: `y = x * inv_rms * gamma`, with
+/// `inv_rms = 1 / sqrt(mean(x^2) + eps)` of each row (Zhang and Sennrich, 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct RmsNorm {
+    /// Added to the mean of squares.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub eps: f32,
+}
+
+/// `(x [.., n], gamma [n], inv_rms [..], dy [.., n]) -> (dx [.., n], dgamma [n])`, with `x' = x * inv_rms` and means along
+/// the last dimension:
+///
+/// - `dx = inv_rms * (z - x' * mean(z * x'))`, where `z = gamma * dy`
+/// - `dgamma = sum dy * x'`, over all rows
+///
+/// With `inv_rms` of `x`, it is the gradient of [`RmsNorm`]; but that is an input like any other, with a gradient of its
+/// own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct RmsNormGrad;
+
+impl Tensor {
+    /// RMS normalization along the last dimension: `x / sqrt(mean(x^2) + eps) * gamma`, with an element of `gamma` for each
+    /// of a row. See [`RmsNorm`].
+    ///
+    /// # Errors
+    /// If it is a scalar, does not hold floats, or has rows without elements; if `gamma` does not have one for each
+    /// element of a row; or if `eps` is negative or no number.
+    pub fn rms_norm(&self, gamma: &Self, eps: f32) -> Result<Self, Error> {
+        Self::call1(RmsNorm { eps }, &[self, gamma])
+    }
+}
+
+impl Definition for RmsNorm {
+    fn name(&self) -> &str {
+        "rms_norm"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x"), Input::packed("gamma")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        let (rows, n) = rows(x)?;
+        shaped(&inputs[1], "gamma", FLOAT, &[n])?;
+        number(self.eps, "eps", 0.0)?;
+        if n == 0 && rows.elements() > 0 {
+            return Err(format!("x is {x}, expected at least one element per row"));
+        }
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, rows)?]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // Sum of squares (2), then multiply, multiply.
+        outputs[0].elements() as f64 * 4.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let wanted = [0, 1].map(|i| of.wanted(i));
+        let (x, gamma, inv_rms) = (of.input(0), of.input(1), of.output(1));
+        let view = View::of_rows(&of.shape(0));
+        Gradient::of_all(move |dys| {
+            let mut all: InputGradients = smallvec![None; 2];
+            if let Some(dy) = &dys[0] {
+                let found = Tensor::call(RmsNormGrad, &[&x, &gamma, &inv_rms, dy])?;
+                all = second::wanted(found, wanted);
+            }
+            if wanted[0] {
+                let statistics = [None, dys[1].as_ref()];
+                through_statistics(view, &x, None, &inv_rms, statistics, &mut all[0])?;
+            }
+            Ok(all)
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |shape: &&[usize]| {
+            let [x, gamma, ..] = operands(shape);
+            Sample::new(*self, [x, gamma])
+        };
+        SHAPES.iter().map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let mut shape = draw.shape(1, 4);
+        let last = shape.len() - 1;
+        if !shape[..last].contains(&0) {
+            shape = shape.with(last, shape[last].max(1));
+        }
+        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
+        let [x, gamma, ..] = draw_operands(draw, shape);
+        Sample::new(op, [x, gamma])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, _] = absurd(draw);
+        (Self { eps: draw.absurd_number() }.into(), vec![x, n])
+    }
+}
+
+impl Kernel for RmsNorm {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        cpu::rms(run.outputs(), run.floats(), self.eps);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let [y, inv_rms] = [&run.outputs[0], &run.outputs[1]];
+        cuda::forward(gpu, [y, inv_rms, &run.inputs[0], &run.inputs[1]], None, self.eps)
+    }
+}
+
+impl Registered for RmsNorm {
+    fn each() -> Vec<Self> {
+        vec![Self { eps: 1e-5 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}
+
+impl Definition for RmsNormGrad {
+    fn name(&self) -> &str {
+        "rms_norm_grad"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(
+            const {
+                &[
+                    Input::packed("x"),
+                    Input::packed("gamma"),
+                    Input::packed("inv_rms"),
+                    Input::packed("dy"),
+                ]
+            },
+        )
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        let (rows, n) = rows(x)?;
+        shaped(&inputs[1], "gamma", FLOAT, &[n])?;
+        shaped(&inputs[2], "inv_rms", FLOAT, &rows)?;
+        shaped(&inputs[3], "dy", FLOAT, x.shape())?;
+        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, [n])?]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // z, x' and a sum (2); dx (3); and the sum over rows (2).
+        outputs[0].elements() as f64 * 9.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let normal = [of.wanted(0), false, of.wanted(2)];
+        let second = Second {
+            view: View::of_rows(&of.shape(0)),
+            x: of.input(0),
+            mean: None,
+            inv_std: of.input(2),
+            of_gamma: of.wanted(1).then(|| of.input(3)),
+            of_dy: of.wanted(3).then(|| of.input(1)),
+            of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(3)], normal)),
+        };
+        Gradient::of_all(move |cotangents| {
+            let [u, v] = [0, 1].map(|i| cotangents[i].as_ref());
+            let [dx, dgamma, _, dinv_rms, ddy] = second.gradients([u, v, None])?;
+            Ok([dx, dgamma, dinv_rms, ddy].into_iter().collect())
+        })
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let shapes = SHAPES.iter().copied().chain([&[5, 0][..]]);
+        let sample = |shape| {
+            let [x, gamma, _, inv_rms, dy] = operands(shape);
+            Sample::new(*self, [x, gamma, inv_rms, dy])
+        };
+        shapes.map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let [x, gamma, _, inv_rms, dy] = draw_operands(draw, shape);
+        Sample::new(*self, [x, gamma, inv_rms, dy])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, rows] = absurd(draw);
+        (Self.into(), vec![x, n, rows, x])
+    }
+}
+
+impl Kernel for RmsNormGrad {
+    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
+        // Sums of `dy` as well, which nobody reads.
+        let n = inputs[1].elements();
+        cpu::workspace_of_grad(inputs[2].elements(), n)
+            .saturating_add((n * size_of::<f32>()) as u64)
+    }
+
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([dx, dgamma], [x, gamma, inv_std, dy]) = (run.outputs(), run.floats());
+        let (sums, workspace) = run.workspace::<u32>().split_at_mut(gamma.len());
+        let of = cpu::Rows { x, gamma, mean: None, inv_std, dy };
+        cpu::grad([dx, dgamma, bytemuck::cast_slice_mut(sums)], of, workspace);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_workspace(
+        &self,
+        _libraries: &device::cuda::Libraries,
+        inputs: &[Layout],
+        _outputs: &[Layout],
+    ) -> u64 {
+        cuda::workspace_of_grad(inputs[2].elements(), inputs[1].elements())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let scratch = device::cuda::Scratch::of(gpu, run);
+        let inputs = std::array::from_fn(|i| &run.inputs[i]);
+        cuda::grad(gpu, [&run.outputs[0], &run.outputs[1]], inputs, None, scratch)
+    }
+}
+
+impl Registered for RmsNormGrad {
+    fn each() -> Vec<Self> {
+        vec![Self]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

@@ -1,0 +1,157 @@
+//! Gradients of gradients of all normalizations, made of ops.
+
+use super::View;
+use crate::error::Error;
+use crate::ops::Tensor;
+use crate::ops::gradient::InputGradients;
+
+/// What the gradient of the gradient of a normalization reads.
+pub(super) struct Second {
+    pub view: View,
+    pub x: Tensor,
+    /// `None`: nothing was taken from `x`.
+    pub mean: Option<Tensor>,
+    pub inv_std: Tensor,
+    /// `dy`, where the gradient of `gamma` is wanted.
+    pub of_gamma: Option<Tensor>,
+    /// `gamma`, where that of `dy` is wanted.
+    pub of_dy: Option<Tensor>,
+    /// `gamma` and `dy`, where that of `x`, `mean` or `inv_std` is wanted: which of them, in order.
+    pub of_normal: Option<([Tensor; 2], [bool; 3])>,
+}
+
+/// The gradients of `x`, `gamma`, `mean`, `inv_std` and `dy`.
+pub(super) type Found = [Option<Tensor>; 5];
+
+impl Second {
+    /// `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`. With
+    /// `project(t) = t - mean(t) - x' mean(t x')`, its second term only where the mean was taken from `x`; a sum of products
+    /// is the same whichever factor is projected:
+    ///
+    /// - of `dy`: `gamma inv_std project(u) + v x' + w`
+    /// - of `gamma`: `inv_std project(u) dy`, summed over rows
+    /// - of `x'`: `h = v dy - inv_std (mean(z x') u + mean(u x') z)`; and of that
+    /// - of `x`: `inv_std h`; of `mean`: minus that, summed along the row
+    /// - of `inv_std`: `project(u) z + h (x - mean)`, summed along the row
+    pub fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<Found, Error> {
+        let view = self.view;
+        let whole = |t: &Tensor| view.whole(t);
+        let u = u.map(whole).transpose()?;
+        let [v, w] = [v, w].map(|t| t.map(|t| view.parameter(t)).transpose());
+        let (v, w) = (v?, w?);
+        let (x, inv_std) = (whole(&self.x)?, &view.statistic(&self.inv_std)?);
+        let centered = &match &self.mean {
+            Some(mean) => x.sub(&view.statistic(mean)?)?,
+            None => x.clone(),
+        };
+        let normal = &centered.mul(inv_std)?;
+        let [mut dx, mut dgamma, mut dmean, mut dinv_std, mut ddy, mut h] = [const { None }; 6];
+        if let Some(u) = &u {
+            let weight = &mean(&u.mul(normal)?)?;
+            let plain = if self.mean.is_some() { &u.sub(&mean(u)?)? } else { u };
+            let projected = &plain.sub(&normal.mul(weight)?)?;
+            let scaled = &projected.mul(inv_std)?;
+            if let Some(dy) = &self.of_gamma {
+                let sums = scaled.mul(&whole(dy)?)?.sum_along(&[0, 3], false)?;
+                dgamma = Some(sums.reshape(&[view.groups * view.channels])?);
+            }
+            if let Some(gamma) = &self.of_dy {
+                ddy = Some(scaled.mul(&view.parameter(gamma)?)?);
+            }
+            if let Some(([gamma, dy], [.., wants_inv_std])) = &self.of_normal {
+                let z = &whole(dy)?.mul(&view.parameter(gamma)?)?;
+                let both = u.mul(&mean(&z.mul(normal)?)?)?.add(&z.mul(weight)?)?;
+                h = Some(both.mul(&inv_std.neg()?)?);
+                if *wants_inv_std {
+                    dinv_std = Some(sum(&projected.mul(z)?)?);
+                }
+            }
+        }
+        if let Some(v) = &v {
+            if self.of_dy.is_some() {
+                add(&mut ddy, normal.mul(v)?)?;
+            }
+            if let Some(([_, dy], _)) = &self.of_normal {
+                add(&mut h, whole(dy)?.mul(v)?)?;
+            }
+        }
+        if let (Some(w), Some(_)) = (&w, &self.of_dy) {
+            add(&mut ddy, w.broadcast(x.shape())?)?;
+        }
+        if let (Some(h), Some((_, [wants_x, wants_mean, wants_inv_std]))) = (h, &self.of_normal) {
+            let scaled = h.mul(inv_std)?;
+            if *wants_mean {
+                dmean = Some(sum(&scaled)?.neg()?);
+            }
+            if *wants_inv_std {
+                add(&mut dinv_std, sum(&h.mul(centered)?)?)?;
+            }
+            dx = wants_x.then_some(scaled);
+        }
+        let shaped = |t: Option<Tensor>, like: &Tensor| {
+            t.map(|t| t.contiguous()?.reshape(like.shape())).transpose()
+        };
+        Ok([
+            shaped(dx, &self.x)?,
+            dgamma,
+            shaped(dmean, &self.inv_std)?,
+            shaped(dinv_std, &self.inv_std)?,
+            shaped(ddy, &self.x)?,
+        ])
+    }
+}
+
+/// What flows to `x` through the statistics of a normalization, added to `dx`: from `mean`, `dmean / n`; from `inv_std`,
+/// `-inv_std^3 (x - mean) dinv_std / n`.
+pub(super) fn through_statistics(
+    view: View,
+    x: &Tensor,
+    mean: Option<&Tensor>,
+    inv_std: &Tensor,
+    [dmean, dinv_std]: [Option<&Tensor>; 2],
+    dx: &mut Option<Tensor>,
+) -> Result<(), Error> {
+    let share = 1.0 / (view.channels * view.inner) as f32;
+    if let Some(dmean) = dmean {
+        let part = view.statistic(&dmean.affine(share, 0.0)?)?.broadcast(&view.shape())?;
+        add(dx, part.contiguous()?.reshape(x.shape())?)?;
+    }
+    if let Some(dinv_std) = dinv_std {
+        let cube = inv_std.square()?.mul(inv_std)?;
+        let factor = view.statistic(&cube.mul(dinv_std)?.affine(-share, 0.0)?)?;
+        let whole = view.whole(x)?;
+        let centered = match mean {
+            Some(mean) => whole.sub(&view.statistic(mean)?)?,
+            None => whole,
+        };
+        add(dx, centered.mul(&factor)?.reshape(x.shape())?)?;
+    }
+    Ok(())
+}
+
+/// Gradients, of those inputs that are wanted.
+pub(super) fn wanted(
+    found: impl IntoIterator<Item = Tensor>,
+    wanted: impl IntoIterator<Item = bool>,
+) -> InputGradients {
+    found.into_iter().zip(wanted).map(|(dx, wanted)| wanted.then_some(dx)).collect()
+}
+
+/// Adds a term to a sum that may have none so far.
+pub(super) fn add(sum: &mut Option<Tensor>, term: Tensor) -> Result<(), Error> {
+    *sum = Some(match sum.take() {
+        Some(sum) => sum.add(&term)?,
+        None => term,
+    });
+    Ok(())
+}
+
+/// The sum of each row.
+fn sum(t: &Tensor) -> Result<Tensor, Error> {
+    t.sum_along(&[2, 3], false)
+}
+
+/// The mean of each row, to lie beside it.
+fn mean(t: &Tensor) -> Result<Tensor, Error> {
+    t.mean_along(&[2, 3], true)
+}

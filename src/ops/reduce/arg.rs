@@ -1,0 +1,159 @@
+//! Where the largest or smallest element is.
+
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Dims, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, axis_of, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, floats};
+use crate::ops::{FLOAT, Op, Tensor};
+
+/// Which element is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Extreme {
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}
+
+/// `(x) -> (index i32)`: where along `axis` the largest or smallest element is, the first of several; the first NaN if
+/// there is any. The axis has size 1 in the result if `keep_dims`, and is removed otherwise. `x` must be contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct ArgReduce {
+    /// Which element.
+    pub kind: Extreme,
+    /// Which dimension.
+    pub axis: usize,
+    /// Whether the result keeps it, with size 1.
+    pub keep_dims: bool,
+}
+
+impl Tensor {
+    /// Where the largest elements along `axis` are, as integers: the first of several, and the first NaN if there is any.
+    /// The axis is kept with size 1 if `keep_dims`, and removed otherwise.
+    ///
+    /// # Errors
+    /// If it does not hold floats, the axis does not exist, or there are no elements along it.
+    pub fn argmax(&self, axis: usize, keep_dims: bool) -> Result<Self, Error> {
+        Self::call1(ArgReduce { kind: Extreme::Max, axis, keep_dims }, &[self])
+    }
+
+    /// Where the smallest elements along `axis` are; otherwise as [`Tensor::argmax`].
+    ///
+    /// # Errors
+    /// As for [`Tensor::argmax`].
+    pub fn argmin(&self, axis: usize, keep_dims: bool) -> Result<Self, Error> {
+        Self::call1(ArgReduce { kind: Extreme::Min, axis, keep_dims }, &[self])
+    }
+}
+
+impl Definition for ArgReduce {
+    fn name(&self) -> &str {
+        match self.kind {
+            Extreme::Max => "argmax",
+            Extreme::Min => "argmin",
+        }
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, axis) = (&inputs[0], self.axis);
+        axis_of(x, "x", axis)?;
+        let (size, shape) = (x.shape()[axis], x.shape());
+        let kept = shape.with(axis, 1);
+        if size == 0 && kept.elements() > 0 {
+            return Err(format!("x {x} has no elements along axis {axis} to choose from"));
+        }
+        if i32::try_from(size).is_err() && kept.elements() > 0 {
+            return Err(format!("x {x} has more elements along axis {axis} than an i32 counts"));
+        }
+        let shape = if self.keep_dims {
+            kept
+        } else {
+            Dims::from_fn(shape.len() - 1, |i| shape[if i < axis { i } else { i + 1 }])
+        };
+        Ok(Outputs::fresh([fresh(DType::I32, shape)?]))
+    }
+
+    fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        inputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::zero()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        for shape in SHAPES {
+            for axis in (0..shape.len()).filter(|&axis| shape[axis] > 0) {
+                all.push(Sample::new(Self { axis, ..*self }, [floats(shape)]));
+            }
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let axis = draw.below(shape.len());
+        let op = Self { axis, keep_dims: draw.flip(), ..*self };
+        Sample::new(op, [draw.packed(shape.with(axis, shape[axis].max(1)))])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        let axis = draw.below(x.rank() + 1);
+        (Self { axis, keep_dims: draw.flip(), ..*self }.into(), vec![x])
+    }
+}
+
+impl ArgReduce {
+    /// Elements along the axis, and how many lie next to each other for each of them.
+    fn sides(&self, x: &Layout) -> [usize; 2] {
+        let shape = x.shape();
+        [shape[self.axis], shape[self.axis + 1..].iter().product()]
+    }
+}
+
+impl Kernel for ArgReduce {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], index, sides) = (run.floats(), run.write::<i32>(0), self.sides(run.input(0)));
+        super::cpu::arg(self.kind, index, x, sides);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let sides = self.sides(&run.inputs[0].layout);
+        super::cuda::arg(gpu, self.kind, &run.outputs[0], &run.inputs[0], sides)
+    }
+}
+
+impl Registered for ArgReduce {
+    fn each() -> Vec<Self> {
+        [Extreme::Max, Extreme::Min].map(|kind| Self { kind, axis: 0, keep_dims: false }).into()
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::ARG]
+    }
+}

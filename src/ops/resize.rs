@@ -1,0 +1,240 @@
+//! Resampling along a dimension: up- and downsampling of images, and adaptive average pooling.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
+use super::check::{Fault, axis_of, fresh};
+use super::definition::{Definition, Input, Inputs, Kernel, Registered};
+use super::gradient::{Gradient, Recorded};
+use super::samples::{Draw, Sample, floats};
+use super::{FLOAT, Op, Tensor};
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use std::ops::Range;
+
+/// What each entry of a result is made of, where `n` entries become `size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Sampling {
+    /// Entry `j` is number `floor(j n / size)`.
+    Nearest,
+    /// The two around `(j + 1/2) n / size - 1/2`, weighted by how near they are; at the ends there is one.
+    Linear,
+    /// The two around `j (n - 1) / (size - 1)`: the first and the last stay what they are.
+    LinearAlignCorners,
+    /// The mean of those from `floor(j n / size)` to below `ceil((j + 1) n / size)`.
+    Area,
+}
+
+/// `(x) -> (y)`: resamples `x` to size `size` along `axis`. `x` must be contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Resize {
+    /// Which dimension.
+    pub axis: usize,
+    /// Its size in the result.
+    pub size: usize,
+    /// What entries are made of.
+    pub sampling: Sampling,
+    /// Whether it does the transposed instead, which is the gradient: each entry of `x` is added, with its weight, to those
+    /// that an entry of the result of as many entries as `x` has would be made of.
+    pub transposed: bool,
+}
+
+impl Tensor {
+    /// Resamples images `[n, c, h, w]` to another height and width by the nearest pixels.
+    ///
+    /// # Errors
+    /// If it does not hold floats, has fewer than four dimensions, or a side is 0.
+    pub fn upsample_nearest(&self, size: [usize; 2]) -> Result<Self, Error> {
+        self.resize(size, Sampling::Nearest)
+    }
+
+    /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation on both. If `align_corners`,
+    /// pixels at the corners stay what they are.
+    ///
+    /// # Errors
+    /// As for [`Tensor::upsample_nearest`].
+    pub fn upsample_bilinear(&self, size: [usize; 2], align_corners: bool) -> Result<Self, Error> {
+        let sampling = if align_corners { Sampling::LinearAlignCorners } else { Sampling::Linear };
+        self.resize(size, sampling)
+    }
+
+    /// Means over windows of images `[n, c, h, w]`, so large that there are as many as `size` says.
+    ///
+    /// # Errors
+    /// As for [`Tensor::upsample_nearest`].
+    pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Self, Error> {
+        self.resize(size, Sampling::Area)
+    }
+
+    fn resize(&self, size: [usize; 2], sampling: Sampling) -> Result<Self, Error> {
+        let along = |x: &Self, axis: usize, size: usize| {
+            Self::call1(Resize { axis, size, sampling, transposed: false }, &[x])
+        };
+        along(&along(self, 2, size[0])?, 3, size[1])
+    }
+}
+
+/// How `n` entries become `size`.
+#[derive(Clone, Copy, Debug)]
+struct Taps {
+    n: u64,
+    size: u64,
+    sampling: Sampling,
+}
+
+impl Taps {
+    /// The entries that entry `j` of the result is made of, and the weight of the first and of each other one.
+    fn of(self, j: u64) -> (Range<usize>, [f32; 2]) {
+        let Self { n, size, sampling } = self;
+        // `top / bottom` is between two entries.
+        let between = |top: u64, bottom: u64| {
+            let (first, rest) = (top / bottom, (top % bottom) as f64 / bottom as f64);
+            let end = if rest > 0.0 && first + 1 < n { first + 2 } else { first + 1 };
+            let of_first = if end == first + 1 { 1.0 } else { 1.0 - rest };
+            (first as usize..end as usize, [of_first as f32, rest as f32])
+        };
+        match sampling {
+            Sampling::Nearest => between(j * n / size, 1),
+            Sampling::Linear => between(((2 * j + 1) * n).saturating_sub(size), 2 * size),
+            Sampling::LinearAlignCorners => between(j * (n - 1), (size - 1).max(1)),
+            Sampling::Area => {
+                let (start, end) = (j * n / size, ((j + 1) * n).div_ceil(size));
+                (start as usize..end as usize, [(1.0 / (end - start) as f64) as f32; 2])
+            }
+        }
+    }
+}
+
+impl Resize {
+    /// How it resamples entries of `x`, and how many elements an entry has.
+    fn taps(&self, x: &Layout) -> (Taps, usize) {
+        let [given, made] = [x.shape()[self.axis], self.size].map(|size| size as u64);
+        let (n, size) = if self.transposed { (made, given) } else { (given, made) };
+        let taps = Taps { n, size, sampling: self.sampling };
+        (taps, x.shape()[self.axis + 1..].iter().product())
+    }
+}
+
+impl Definition for Resize {
+    fn name(&self) -> &str {
+        "resize"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::packed("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, axis, size) = (&inputs[0], self.axis, self.size);
+        axis_of(x, "x", axis)?;
+        let range = 1..1 << 31;
+        if !range.contains(&size) || !range.contains(&x.shape()[axis]) {
+            return Err(format!(
+                "x {x} is resized to {size} along axis {axis}, expected sizes from 1 to {}",
+                range.end - 1
+            ));
+        }
+        Ok(Outputs::fresh([fresh(FLOAT, x.shape().with(axis, size))?]))
+    }
+
+    fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        // A multiplication and an addition for each weight.
+        2.0 * inputs[0].elements().max(outputs[0].elements()) as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let back = Self { size: of.shape(0)[self.axis], transposed: !self.transposed, ..*self };
+        Gradient::of_one(move |dy| Tensor::call1(back, &[dy]))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let mut all = Vec::new();
+        for sampling in EACH {
+            for (shape, axis, size) in [
+                (&[5, 7, 33][..], 1, 14),
+                (&[5, 33, 7], 2, 3),
+                (&[1], 0, 9),
+                (&[9], 0, 1),
+                (&[2, 0, 4], 2, 8),
+                (&[40_001], 0, 100_000),
+                (&[300, 100, 20], 1, 33),
+                (&[3, 64, 40, 40], 2, 80),
+                (&[3, 64, 40, 40], 3, 13),
+            ] {
+                for transposed in [false, true] {
+                    let op = Self { axis, size, sampling, transposed };
+                    all.push(Sample::new(op, [floats(shape)]));
+                }
+            }
+        }
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let axis = draw.below(shape.len());
+        let op = Self {
+            axis,
+            size: 1 + draw.below(5),
+            sampling: EACH[draw.below(EACH.len())],
+            transposed: draw.flip(),
+        };
+        Sample::new(op, [draw.packed(shape.with(axis, shape[axis].max(1)))])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
+        let (axis, size) = (draw.below(x.rank() + 1), draw.absurd_size());
+        (Self { axis, size, ..*self }.into(), vec![x])
+    }
+}
+
+/// All ways to resample.
+const EACH: [Sampling; 4] =
+    [Sampling::Nearest, Sampling::Linear, Sampling::LinearAlignCorners, Sampling::Area];
+
+impl Kernel for Resize {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let ([x], [y], (taps, inner)) = (run.floats(), run.outputs(), self.taps(run.input(0)));
+        if self.transposed {
+            cpu::transposed(y, x, taps, inner);
+        } else {
+            cpu::resize(y, x, taps, inner);
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        let x = &run.inputs[0];
+        let (taps, inner) = self.taps(&x.layout);
+        cuda::resize(gpu, &run.outputs[0], x, taps, inner, self.transposed)
+    }
+}
+
+impl Registered for Resize {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0, size: 1, sampling: Sampling::Linear, transposed: false }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&cuda::FAMILY]
+    }
+}

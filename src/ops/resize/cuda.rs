@@ -1,0 +1,45 @@
+//! Resampling along the middle of `[outer, n, inner]`.
+
+#![allow(unsafe_code)]
+
+use super::{Sampling, Taps};
+use crate::device::cuda::{Family, Gpu, Grid, Parameter};
+use crate::device::{DeviceError, Place};
+
+pub(super) static FAMILY: Family = Family::new("resize", include_str!("resize.cu"));
+
+/// `Taps` of `resize.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Of {
+    n: u64,
+    size: u64,
+    inner: u64,
+    sampling: u64,
+}
+
+// SAFETY: numbers.
+unsafe impl Parameter for Of {}
+
+/// Entries of `y` are made of those of `x`; or, transposed, those of `x` are added to those of `y` that they are made of.
+pub(super) fn resize(
+    gpu: &mut Gpu,
+    y: &Place,
+    x: &Place,
+    Taps { n, size, sampling }: Taps,
+    inner: usize,
+    transposed: bool,
+) -> Result<(), DeviceError> {
+    let sampling = match sampling {
+        Sampling::Nearest => 0,
+        Sampling::Linear => 1,
+        Sampling::LinearAlignCorners => 2,
+        Sampling::Area => 3,
+    };
+    let (of, count) = (Of { n, size, inner: inner as u64, sampling }, y.layout.elements() as u64);
+    let (out, x) = (gpu.first(y), gpu.first(x));
+    let kernel = FAMILY.kernel(if transposed { "resize_transposed" } else { "resize" });
+    // SAFETY: the kernel's parameters; it writes all `count` elements of `y`, and reads entries of `x`, of which there are as
+    // many as `of` says.
+    unsafe { gpu.launch(kernel, Grid::of_threads(count), &[&out, &x, &count, &of]) }
+}

@@ -1,0 +1,194 @@
+//! Fused ops are what the ops that they could be made of are: values, gradients, and gradients of gradients.
+
+use crate::autograd::Tape;
+use crate::layout::Dims;
+use crate::ops::samples::{Draw, Sizes};
+use crate::ops::{CrossEntropy, Tensor};
+use crate::{Error, HostTensor, Runtime};
+
+type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
+
+/// The result, the gradients of a sum of squares of it, and the gradients of their sum; weighted, so that nothing cancels.
+fn orders(
+    runtime: &Runtime,
+    inputs: &[HostTensor],
+    f: Function<'_>,
+) -> Result<Vec<Vec<f32>>, Error> {
+    let tape = Tape::new(runtime);
+    let mut x: Vec<Tensor> =
+        inputs.iter().map(|x| runtime.put(x.clone())).collect::<Result<_, _>>()?;
+    x.iter_mut().for_each(|x| tape.watch(x));
+    let weighted = |y: &Tensor| {
+        let weights = (0..y.layout().elements()).map(|i| ((i * 7 % 11) as f32 - 4.5) / 4.0);
+        let weights = HostTensor::f32(*y.layout().shape(), weights.collect()).expect("as many");
+        y.mul(&runtime.put(weights)?)?.sum()
+    };
+    let y = f(&x)?;
+    let mut all = vec![y.to_vec()?];
+    let mut gradients = tape.backward_with_graph(&weighted(&y.square()?)?)?;
+    let first: Vec<Tensor> = x.iter().filter_map(|x| gradients.take(x)).collect();
+    assert_eq!(first.len(), x.len(), "a gradient is missing");
+    let sums = first.iter().map(&weighted).collect::<Result<Vec<_>, _>>()?;
+    let sum = sums[1..].iter().try_fold(sums[0].clone(), |sum, next| sum.add(next))?;
+    let mut second = tape.backward(&sum)?;
+    for found in first.into_iter().map(Some).chain(x.iter().map(|x| second.take(x))) {
+        all.push(found.expect("a gradient").to_vec()?);
+    }
+    Ok(all)
+}
+
+fn same(
+    runtime: &Runtime,
+    shapes: &[&[usize]],
+    what: &str,
+    fused: Function<'_>,
+    made: Function<'_>,
+) {
+    let mut draw = Draw::new(5, Sizes::Small);
+    let mut host = |shape: &&[usize]| {
+        let shape = Dims::new(shape);
+        HostTensor::f32(shape, (0..shape.elements()).map(|_| draw.float()).collect()).unwrap()
+    };
+    let inputs: Vec<HostTensor> = shapes.iter().map(&mut host).collect();
+    let [found, expected] = [fused, made].map(|f| orders(runtime, &inputs, f).unwrap());
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let largest = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
+        for (a, b) in found.iter().zip(expected) {
+            let near = (a - b).abs() <= 2e-5 * largest;
+            assert!(near, "{what} of {shapes:?}, list {i}: {a}, and {b} made of ops");
+        }
+    }
+}
+
+/// Each row, as its distance from the mean if `centered`, over what `sqrt(mean of squares + eps)` says.
+fn normal(x: &Tensor, axes: &[usize], centered: bool, eps: f32) -> Result<Tensor, Error> {
+    let far = if centered { x.sub(&x.mean_along(axes, true)?)? } else { x.clone() };
+    let spread = far.square()?.mean_along(axes, true)?.affine(1.0, eps)?.sqrt()?;
+    far.div(&spread)
+}
+
+fn norms(runtime: &Runtime) {
+    const EPS: f32 = 0.01;
+    for shape in [&[4][..], &[3, 5], &[2, 3, 70], &[40, 12], &[2, 600]] {
+        let axis = shape.len() - 1;
+        let n = &shape[axis..];
+        same(
+            runtime,
+            &[shape, n, n],
+            "layer norm",
+            &|x| x[0].layer_norm(&x[1], &x[2], EPS),
+            &|x| normal(&x[0], &[axis], true, EPS)?.mul(&x[1])?.add(&x[2]),
+        );
+        same(runtime, &[shape, n], "RMS norm", &|x| x[0].rms_norm(&x[1], EPS), &|x| {
+            normal(&x[0], &[axis], false, EPS)?.mul(&x[1])
+        });
+    }
+    for (shape, groups) in [
+        (&[2, 4][..], 2),
+        (&[3, 6, 5], 3),
+        (&[2, 4, 3, 5], 1),
+        (&[2, 8, 4, 4], 4),
+        (&[1, 6, 20, 30], 2),
+    ] {
+        let channels = shape[1];
+        same(
+            runtime,
+            &[shape, &[channels], &[channels]],
+            "group norm",
+            &|x| x[0].group_norm(groups, &x[1], &x[2], EPS),
+            &|x| {
+                let rows = x[0].reshape(&[
+                    shape[0],
+                    groups,
+                    x[0].layout().elements() / shape[0] / groups,
+                ])?;
+                let y = normal(&rows, &[2], true, EPS)?.reshape(&[
+                    shape[0],
+                    channels,
+                    shape[2..].iter().product(),
+                ])?;
+                let [gamma, beta] = [1, 2].map(|i| x[i].reshape(&[channels, 1]));
+                y.mul(&gamma?)?.add(&beta?)?.reshape(shape)
+            },
+        );
+    }
+}
+
+fn cross_entropies(runtime: &Runtime) {
+    for (n, classes) in [(1, 3), (7, 5), (20, 40), (3, 600)] {
+        for (smoothing, ignore) in [(0.0, -100), (0.0, 0), (0.3, -100), (0.3, 0)] {
+            let label = |i: usize| 1 + i * 5 % (classes - 1);
+            let labels: Vec<i32> =
+                (0..n).map(|i| if i % 3 == 1 { ignore } else { label(i) as i32 }).collect();
+            let targets = (0..n * classes).map(|i| {
+                let (row, class) = (i / classes, i % classes);
+                let at = if class == label(row) { 1.0 - smoothing } else { 0.0 };
+                if row % 3 == 1 { 0.0 } else { at + smoothing / classes as f32 }
+            });
+            let targets = runtime.tensor::<f32>(&[n, classes], targets.collect()).unwrap();
+            let count = labels.iter().filter(|&&label| label != ignore).count();
+            let labels = runtime.tensor(&[n], labels).unwrap();
+            let with = CrossEntropy { label_smoothing: smoothing, ignore_index: ignore };
+            same(
+                runtime,
+                &[&[n, classes]],
+                &format!("cross entropy, {with:?}"),
+                &|x| x[0].cross_entropy_with(&labels, with),
+                &|x| x[0].log_softmax()?.mul(&targets)?.sum()?.affine(-1.0 / count as f32, 0.0),
+            );
+        }
+    }
+}
+
+/// The same by slopes that are ops, and by the rules of the ops that the functions are made of.
+fn activations(runtime: &Runtime) {
+    const ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
+    let shapes: [&[usize]; 1] = [&[500]];
+    same(runtime, &shapes, "silu", &|x| x[0].silu(), &|x| x[0].mul(&x[0].sigmoid()?));
+    same(runtime, &shapes, "gelu", &|x| x[0].gelu(), &|x| {
+        x[0].affine(0.5, 0.0)?.mul(&x[0].affine(ROOT, 0.0)?.erf()?.affine(1.0, 1.0)?)
+    });
+    same(runtime, &shapes, "gelu_tanh", &|x| x[0].gelu_tanh(), &|x| {
+        let cube = x[0].square()?.mul(&x[0])?.affine(0.044_715, 0.0)?;
+        let u = x[0].add(&cube)?.affine((2.0 / std::f32::consts::PI).sqrt(), 0.0)?;
+        x[0].affine(0.5, 0.0)?.mul(&u.tanh()?.affine(1.0, 1.0)?)
+    });
+    same(runtime, &shapes, "softplus", &|x| x[0].softplus(), &|x| {
+        x[0].exp()?.affine(1.0, 1.0)?.log()
+    });
+}
+
+fn cpu() -> Runtime {
+    Runtime::builder().budget("16MiB").threads(2).cpu().unwrap()
+}
+
+#[test]
+fn norms_are_what_they_are_made_of() {
+    norms(&cpu());
+}
+
+#[test]
+fn cross_entropies_are_what_they_are_made_of() {
+    cross_entropies(&cpu());
+}
+
+#[test]
+fn activations_are_what_they_are_made_of() {
+    activations(&cpu());
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn on_cuda_they_are_as_well() {
+    use crate::device::cuda::{Context, Cuda, Options};
+    match Context::open(Options::default()) {
+        Ok(gpu) => {
+            let device = move |bytes| Cuda::of(&gpu, bytes);
+            let runtime = Runtime::builder().budget("16MiB").device(device).unwrap();
+            norms(&runtime);
+            cross_entropies(&runtime);
+            activations(&runtime);
+        }
+        Err(reason) => println!("skipped: {reason}"),
+    }
+}

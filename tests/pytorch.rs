@@ -1,0 +1,234 @@
+//! Values, gradients and gradients of gradients of every op are what PyTorch says in float64. Its say is in
+//! `tests/fixtures/ops.json`, written by `make.py` beside it.
+//!
+//! A new op is a few lines there, and nothing here; a method that is made of ops is a line here, too.
+
+#[path = "common/device.rs"]
+mod device;
+#[path = "common/walk.rs"]
+#[allow(dead_code)]
+mod walk;
+
+use device::{Target, targets};
+use remat::op::Operation;
+use remat::ops::samples::each;
+use remat::ops::{Conv2d, Library};
+use remat::trace::{Entry, Recorder};
+use remat::{Dims, Error, HostTensor, Runtime, Tensor};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use walk::{Case, Pass};
+
+/// Largest error, of the largest element.
+const TOLERANCE: f64 = 1e-5;
+
+/// Ops that no case runs, and why not.
+const LEFT_OUT: [(&str, &str); 5] = [
+    ("accumulate", "updates in place"),
+    ("sgd_momentum", "updates in place"),
+    ("uniform", "random"),
+    ("normal", "random"),
+    ("bernoulli", "random"),
+];
+
+/// What is made of ops: the attributes and inputs of a case, to the outputs.
+type Function = fn(&Value, &[Tensor]) -> Result<Tensor, Error>;
+
+const FUNCTIONS: &[(&str, Function)] = &[
+    ("masked_fill", |_, x| x[0].masked_fill(&x[1], -3.5)),
+    ("conv2d", |_, x| x[0].conv2d(&x[1], Conv2d { stride: [2, 1], padding: [1, 0] })),
+    ("var", |_, x| x[0].var_along(&[0, 2], 1, false)),
+    ("std", |_, x| x[0].std_along(&[1], 0, true)),
+    ("logsumexp", |_, x| x[0].logsumexp(&[0, 2], false)),
+    ("norm", |_, x| x[0].norm()),
+    ("norm_of", |_, x| Tensor::norm_of(&[&x[0], &x[1]])),
+    ("chunk", |_, x| {
+        let parts = x[0].chunk(3, 1)?;
+        Tensor::concat(&[&parts[2], &parts[0]], 1)
+    }),
+    ("split", |_, x| x[0].split(3, 2)?[1].contiguous()),
+    ("stack", |_, x| Tensor::stack(&[&x[0], &x[1]], 1)),
+    ("repeat", |_, x| x[0].repeat(&[2, 1, 3])),
+    ("mse_loss", |_, x| x[0].mse_loss(&x[1])),
+    ("bce_with_logits", |_, x| x[0].binary_cross_entropy_with_logits(&x[1])),
+    ("bce", |_, x| x[0].binary_cross_entropy(&x[1])),
+    ("rotary", |_, x| x[0].rotary(&x[1], &x[2])),
+    ("clip_by_norm", |attributes, x| {
+        let most = attributes["max_norm"].as_f64().unwrap() as f32;
+        let (clipped, _) = Tensor::clip_by_norm(&[&x[0], &x[1]], most)?;
+        Tensor::concat(&[&clipped[0].reshape(&[6])?, &clipped[1]], 0)
+    }),
+    ("upsample_nearest", |_, x| x[0].upsample_nearest([6, 7])),
+    ("upsample_bilinear", |_, x| x[0].upsample_bilinear([9, 5], false)),
+    ("upsample_bilinear_aligned", |_, x| x[0].upsample_bilinear([3, 5], true)),
+    ("adaptive_avg_pool2d", |_, x| x[0].adaptive_avg_pool2d([3, 2])),
+    ("contiguous", |_, x| x[0].permute(&[2, 0, 1])?.contiguous()),
+];
+
+/// What PyTorch says of a case.
+struct Fixture {
+    case: Case,
+    outputs: Vec<HostTensor>,
+    constants: BTreeSet<usize>,
+    /// Of each order, of each input; `None`: it is not watched.
+    gradients: Vec<Vec<Option<HostTensor>>>,
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().expect("a list")
+}
+
+/// Floats as f64, but those of inputs, which are the same in f32.
+fn host(value: &Value, is_input: bool) -> HostTensor {
+    let shape: Vec<usize> =
+        list(&value["shape"]).iter().map(|size| size.as_u64().unwrap() as usize).collect();
+    let floats = || list(&value["floats"]).iter().map(|x| x.as_f64().unwrap());
+    let host = if let Some(ints) = value["ints"].as_array() {
+        HostTensor::i32(
+            Dims::new(&shape),
+            ints.iter().map(|x| x.as_i64().unwrap() as i32).collect(),
+        )
+    } else if is_input {
+        HostTensor::f32(Dims::new(&shape), floats().map(|x| x as f32).collect())
+    } else {
+        HostTensor::new::<f64>(Dims::new(&shape), floats().collect())
+    };
+    host.expect("as many as the shape has")
+}
+
+impl Fixture {
+    fn new(entry: &Value) -> Self {
+        let name = entry["name"].as_str().expect("a name");
+        let watched = list(&entry["watched"]).iter().map(|watched| watched.as_bool().unwrap());
+        let given = list(&entry["inputs"]).iter().map(|x| host(x, true)).zip(watched).collect();
+        let attributes = entry["attributes"].clone();
+        let case = if let Some(op) = entry["op"].as_str() {
+            let op = Library::default().op(op, Some(&attributes.to_string())).unwrap();
+            Case::given(name, given, move |runtime, x| {
+                let inputs: Vec<&Tensor> = x.iter().collect();
+                Ok(runtime.apply(op.clone(), &inputs)?.into_vec())
+            })
+        } else {
+            let wanted = entry["function"].as_str().expect("an op or a function");
+            let found = FUNCTIONS.iter().find(|(name, _)| *name == wanted);
+            let (_, function) = found.unwrap_or_else(|| panic!("no function {wanted}"));
+            Case::given(name, given, move |_, x| Ok(vec![function(&attributes, x)?]))
+        };
+        let of_order = |order: &Value| {
+            list(order).iter().map(|x| (!x.is_null()).then(|| host(x, false))).collect()
+        };
+        Self {
+            case,
+            outputs: list(&entry["outputs"]).iter().map(|x| host(x, false)).collect(),
+            constants: list(&entry["constants"])
+                .iter()
+                .map(|k| k.as_u64().unwrap() as usize)
+                .collect(),
+            gradients: list(&entry["gradients"]).iter().map(of_order).collect(),
+        }
+    }
+
+    /// What differs, if anything.
+    fn check(&self, runtime: &Runtime) -> Result<(), String> {
+        let text = |error: Error| error.to_string();
+        let mut pass = Pass::start(runtime, &self.case, &self.case.hosts()).map_err(text)?;
+        for (k, expected) in self.outputs.iter().enumerate() {
+            let found =
+                pass.values.get(k).and_then(Option::as_ref).ok_or("an output is missing")?;
+            compare(Some(found), expected).map_err(|e| format!("output {k} {e}"))?;
+            let is_derived = expected.as_slice::<f64>().is_some() && !self.constants.contains(&k);
+            let curved = is_derived.then(|| found.mul(&found.affine(0.25, 1.0)?)).transpose();
+            pass.values[k] = curved.map_err(text)?;
+        }
+        for (order, expected) in self.gradients.iter().enumerate() {
+            pass.derive(1).map_err(text)?;
+            for (i, expected) in expected.iter().enumerate() {
+                match (expected, &pass.values[i]) {
+                    (Some(expected), found) => {
+                        let what = |e| format!("gradient {} of input {i} {e}", order + 1);
+                        compare(found.as_ref(), expected).map_err(what)?;
+                    }
+                    (None, None) => {}
+                    (None, Some(_)) => return Err(format!("input {i} is not watched")),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `None`: zeros.
+fn compare(found: Option<&Tensor>, expected: &HostTensor) -> Result<(), String> {
+    let Some(expected) = expected.as_slice::<f64>() else {
+        let found = found.ok_or("is missing")?.to_host().map_err(|e| e.to_string())?;
+        let same = found.as_i32() == expected.as_i32() && found.shape() == expected.shape();
+        return if same { Ok(()) } else { Err(format!("is {found:?}, expected {expected:?}")) };
+    };
+    let found = match found {
+        Some(found) => found.to_vec::<f32>().map_err(|e| e.to_string())?,
+        None => vec![0.0; expected.len()],
+    };
+    let largest = expected.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+    // NaN must fail, too.
+    let near = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() <= TOLERANCE * largest;
+    if found.len() == expected.len() && found.iter().zip(expected).all(near) {
+        Ok(())
+    } else {
+        Err(format!("is {found:?}, expected {expected:?}"))
+    }
+}
+
+fn fixtures() -> Vec<Fixture> {
+    let all: Value = serde_json::from_str(include_str!("fixtures/ops.json")).expect("fixtures");
+    list(&all).iter().map(Fixture::new).collect()
+}
+
+/// What differs in any case.
+fn differences(runtime: &Runtime) -> Vec<String> {
+    let check = |fixture: &Fixture| {
+        let error = fixture.check(runtime).err()?;
+        Some(format!("{}: {error}", fixture.case.name))
+    };
+    fixtures().iter().filter_map(check).collect()
+}
+
+#[test]
+fn values_and_gradients_are_those_of_pytorch() {
+    for target in targets() {
+        let found = differences(&target.start(Runtime::builder().budget("16MiB")));
+        assert!(found.is_empty(), "{target:?}:\n{}", found.join("\n"));
+    }
+}
+
+/// The names of the ops that ran.
+#[derive(Clone, Debug, Default)]
+struct Names(Arc<Mutex<BTreeSet<String>>>);
+
+impl Recorder for Names {
+    fn record(&mut self, entry: &Entry) {
+        if let Entry::Did { command, .. } = entry {
+            let names = command.calls().iter().map(|call| call.op.name.to_string());
+            self.0.lock().unwrap().extend(names);
+        }
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Ops of gradients run where those of the ops that they belong to are compared.
+#[test]
+fn every_op_has_a_case() {
+    let names = Names::default();
+    let builder = Runtime::builder().budget("16MiB").record(names.clone());
+    let runtime = Target::Cpu.start(builder);
+    differences(&runtime);
+    runtime.sync().unwrap();
+    let ran = names.0.lock().unwrap();
+    let all: BTreeSet<String> = each().iter().map(|op| op.name().to_owned()).collect();
+    let missing: Vec<&str> = all.difference(&ran).map(String::as_str).collect();
+    let left_out: BTreeSet<&str> = LEFT_OUT.iter().map(|&(name, _)| name).collect();
+    assert_eq!(missing, left_out.into_iter().collect::<Vec<_>>(), "an op without a case");
+}
