@@ -94,6 +94,8 @@ fn the_report_says_what_was_asked_for() {
         "peak_bytes",
         "final_loss",
         "test_accuracy",
+        "test_loss",
+        "test_examples",
         "test_seconds",
         "evictions",
         "recomputed_ops",

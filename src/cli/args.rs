@@ -1,6 +1,8 @@
+use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::Model;
+use super::model::{ImageModel, Model};
 use super::named::{cost_model, policy};
+use super::output;
 use super::source::Source;
 use super::target::DeviceName;
 use super::values::{self, Budget, Share};
@@ -97,7 +99,7 @@ Exit codes:
 RUST_LOG=remat=debug logs evictions and recomputations to stderr.")]
 pub struct TrainArgs {
     /// The network
-    #[arg(default_value_t = Model::ResNet20, value_enum)]
+    #[arg(default_value_t = Model::Images(ImageModel::ResNet20), value_enum)]
     pub model: Model,
 
     #[command(flatten)]
@@ -192,13 +194,26 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images to train on: digits, synthetic:CxHxW or idx:DIR
+    /// Images to train on: digits, synthetic:CxHxW, idx:DIR or images:DIR
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
-    /// compressed (.gz).
+    /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
+    /// fifth is for the test, unless there are train and test (or val) folders.
     #[arg(long, default_value_t = Source::Digits)]
     pub data: Source,
+
+    /// Height and width to bring the images of images:DIR to [default: that of the first]
+    #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
+    pub image_size: Option<[usize; 2]>,
+
+    /// Move each image by up to N pixels each way, anew each time
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::pixels, allow_hyphen_values = true)]
+    pub random_crop: usize,
+
+    /// Mirror images left to right, every second one, anew each time
+    #[arg(long)]
+    pub random_flip: bool,
 
     /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
@@ -228,6 +243,10 @@ pub struct LearningArgs {
     #[arg(long)]
     pub no_test: bool,
 
+    /// Test after every N steps as well
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub eval_every: Option<usize>,
+
     /// Seed of the initial weights, the order of images, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
@@ -243,6 +262,16 @@ pub struct OutputArgs {
     /// network. Counters cover training only; peak_bytes covers the test as well.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Write a line about each step: loss, learning rate, time, memory, recomputation, tests
+    ///
+    /// As CSV or as JSON lines, by the end of its name. Each line is written when its step is done.
+    #[arg(long, value_name = "FILE.csv|jsonl", value_parser = journal::log)]
+    pub log: Option<PathBuf>,
+
+    /// Draw loss, memory and recomputation over the steps; with -, to stdout
+    #[arg(long, value_name = "FILE.svg", value_parser = output::svg)]
+    pub plot: Option<PathBuf>,
 
     /// Record training as a trace of JSON lines; with -, to stdout, and the summary to stderr
     ///

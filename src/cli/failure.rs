@@ -86,15 +86,13 @@ pub fn is_of_memory(error: &Error) -> bool {
     }
 }
 
-/// A batch too large for the host's memory.
-pub fn batch_too_large(batch: usize, [c, h, w]: [usize; 3], bytes: u128) -> Failure {
+/// A batch too large for the host's memory; `what` is so many images of such a size.
+pub fn batch_too_large(what: &str, bytes: u128) -> Failure {
     let size =
         u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
     let room = match Machine::look().memory_bytes {
         0 => "more than this machine can allocate".to_owned(),
         memory => format!("more than this machine, with {}, can allocate", ByteSize(memory)),
     };
-    Failure::usage(format!(
-        "a batch of {batch} images of {c}x{h}x{w} is {size}, {room}; lower --batch"
-    ))
+    Failure::usage(format!("a batch of {what} is {size}, {room}; lower --batch"))
 }

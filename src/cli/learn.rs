@@ -1,25 +1,28 @@
-//! The training loop, and the test after it.
+//! The training loop, and the tests in it and after it.
 
+use super::failure::Failure;
 use super::interrupt::{self, Phase};
+use super::journal::{self, Journal};
 use super::progress::Progress;
 use super::recording::Done;
 use super::schedule::Schedule;
 use super::session::{Session, Setup, Step};
+use super::task::Score;
 use super::terminal::Shows;
-use remat::data::{Batches, Dataset};
+use remat::data::Batches;
 use remat::{Error, Runtime, Stats};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What is to be done.
 pub struct Course<'a> {
-    pub setup: &'a Setup,
-    pub data: &'a Dataset,
-    /// Of the order of the images.
+    pub setup: &'a Setup<'a>,
+    /// Of the order of the examples.
     pub seed: u64,
     pub schedule: Schedule,
-    /// Whether there is a test.
+    /// Whether there is a test at the end.
     pub test: bool,
+    /// A test after every so many steps.
+    pub eval_every: Option<usize>,
     pub shows: Shows,
 }
 
@@ -69,8 +72,7 @@ pub struct Training {
 /// What came of the test.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
-    /// The part of the images that is classified right.
-    pub accuracy: f64,
+    pub score: Score,
     pub seconds: Duration,
 }
 
@@ -101,10 +103,35 @@ impl Training {
     }
 }
 
+/// Why a run did not come to an end.
+pub enum Stop {
+    /// The runtime failed.
+    Error(Error),
+    /// Something else.
+    Failure(Failure),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
 /// Trains a fresh network, then tests it under the same budget.
-pub fn learn(runtime: Runtime, course: &Course<'_>, done: &Done) -> Result<Outcome, Error> {
+pub fn learn(
+    runtime: Runtime,
+    course: &Course<'_>,
+    journal: &mut Journal,
+    done: &Done,
+) -> Result<Outcome, Stop> {
     let mut session = Session::new(runtime, course.setup)?;
-    let training = train(&mut session, course, done)?;
+    let training = train(&mut session, course, journal, done)?;
     done.run();
     let recorded = session.runtime().finish_recording();
     let params_sha256 = match training.is_given_up {
@@ -128,25 +155,33 @@ pub fn learn(runtime: Runtime, course: &Course<'_>, done: &Done) -> Result<Outco
 
 /// Runs all steps, or until Ctrl-C, or until the loss is no number. While the device is at one step the
 /// next is being given, so it never waits; and what a step came to is known one step later.
-fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Training, Error> {
-    let Course { setup, data, schedule, .. } = course;
+fn train(
+    session: &mut Session,
+    course: &Course<'_>,
+    journal: &mut Journal,
+    done: &Done,
+) -> Result<Training, Stop> {
+    let Course { setup, schedule, .. } = course;
     Phase::Training.begin();
     let mut progress = Progress::of_training(schedule.steps, course.shows);
-    let mut batches = Batches::new(data.train.len(), setup.batch, course.seed);
+    let mut batches = Batches::new(setup.task.examples(), setup.batch, course.seed);
     tracing::debug!(target: "remat", steps = schedule.steps, "training");
     let mut training = Training::default();
     let start = Instant::now();
     let mut then = start;
-    let mut given = 0;
+    let mut given = 0usize;
     let mut under_way: Option<Step> = None;
     loop {
+        let is_tested = given > 0 && course.eval_every.is_some_and(|n| given.is_multiple_of(n));
         let goes_on = given < schedule.steps
             && !interrupt::is_requested()
             && training.last_loss().is_none_or(f32::is_finite);
-        let next = goes_on.then(|| {
-            let (images, labels) = data.train.batch(batches.next_batch());
+        // A test comes between two steps, when the first is done.
+        let waits = is_tested && under_way.is_some();
+        let next = (goes_on && !waits).then(|| {
+            let batch = setup.task.batch(batches.next_batch(), given);
             given += 1;
-            session.step(Arc::new(images), Arc::new(labels), schedule.rate(given - 1))
+            session.step(batch, schedule.rate(given - 1))
         });
         if let Some(previous) = under_way.take() {
             let answer = previous.wait();
@@ -157,13 +192,28 @@ fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Trai
             }
             let (loss, stats) = answer?;
             let now = Instant::now();
-            training.times.push(now - std::mem::replace(&mut then, now));
+            let time = now - std::mem::replace(&mut then, now);
+            training.times.push(time);
             training.losses.push(loss);
-            done.steps(training.steps());
-            progress.step(training.steps(), loss, &stats);
+            let step = training.steps();
+            journal.step(&journal::Done {
+                step,
+                loss,
+                lr: schedule.rate(step - 1),
+                time,
+                stats,
+            })?;
+            done.steps(step);
+            progress.step(step, loss, &stats);
         }
         under_way = next.transpose()?;
-        if under_way.is_none() {
+        if waits && goes_on {
+            if let Some(score) = score(session, course, |_| {})? {
+                journal.test(&score, &session.runtime().stats()?);
+                progress.test(given, &setup.task.tell(&score));
+            }
+            then = Instant::now();
+        } else if under_way.is_none() {
             session.runtime().sync()?;
             break;
         }
@@ -173,41 +223,44 @@ fn train(session: &mut Session, course: &Course<'_>, done: &Done) -> Result<Trai
     Ok(training)
 }
 
-/// Tests in batches like those of training, until the end or Ctrl-C.
+/// The test after training.
 fn test(session: &mut Session, course: &Course<'_>) -> Result<(Ending, Option<Test>), Error> {
-    let images = &course.data.test;
+    let task = course.setup.task;
     Phase::Test.begin();
-    let mut progress = Progress::of_test(images.len(), course.shows);
-    tracing::debug!(target: "remat", images = images.len(), "testing");
+    let mut progress = Progress::of_test(task.tests(), task.example(), course.shows);
+    tracing::debug!(target: "remat", examples = task.tests(), "testing");
     let start = Instant::now();
-    let indices: Vec<usize> = (0..images.len()).collect();
-    let (mut right, mut done) = (0, 0);
-    for indices in indices.chunks(course.setup.batch) {
-        let (x, labels) = images.batch(indices);
-        let answer = match session.infer(Arc::new(x)) {
-            Err(_) if interrupt::is_requested() => return Ok((Ending::Interrupted, None)),
-            answer => answer?,
-        };
-        let values = answer.as_f32().expect("logits are floats");
-        if !values.iter().all(|value| value.is_finite()) {
-            return Ok((Ending::Broken, None));
-        }
-        let rows = values.chunks(images.classes);
-        let labels = labels.as_i32().expect("labels are integers");
-        right += rows.zip(labels).filter(|&(row, &label)| largest(row) == label as usize).count();
-        done += indices.len();
-        progress.tested(done);
-        if interrupt::is_requested() {
-            return Ok((Ending::Interrupted, None));
-        }
+    match score(session, course, |done| progress.tested(done))? {
+        None => Ok((Ending::Interrupted, None)),
+        Some(score) if !score.loss.is_finite() => Ok((Ending::Broken, None)),
+        Some(score) => Ok((Ending::Done, Some(Test { score, seconds: start.elapsed() }))),
     }
-    let accuracy = right as f64 / images.len() as f64;
-    Ok((Ending::Done, Some(Test { accuracy, seconds: start.elapsed() })))
 }
 
-/// Position of the largest value.
-fn largest(row: &[f32]) -> usize {
-    (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
+/// Tests in batches like those of training, until the end, or until the outputs are no numbers. `None`: Ctrl-C.
+fn score(
+    session: &mut Session,
+    course: &Course<'_>,
+    mut done: impl FnMut(usize),
+) -> Result<Option<Score>, Error> {
+    let task = course.setup.task;
+    let indices: Vec<usize> = (0..task.tests()).collect();
+    let (mut score, mut tested) = (Score::default(), 0);
+    for indices in indices.chunks(course.setup.batch) {
+        match session.score(task.test_batch(indices)) {
+            Err(_) if interrupt::is_requested() => return Ok(None),
+            of_batch => score.add(of_batch?),
+        }
+        if !score.loss.is_finite() {
+            break;
+        }
+        tested += indices.len();
+        done(tested);
+        if interrupt::is_requested() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(score))
 }
 
 #[cfg(test)]

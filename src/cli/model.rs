@@ -1,12 +1,20 @@
 use clap::ValueEnum;
-use remat::nn::{ResNet, Sequential, mlp, resnet};
+use clap::builder::PossibleValue;
+use remat::nn::{Module, ResNet, mlp, resnet};
 use remat::{Error, Runtime};
 use std::fmt;
+use std::sync::LazyLock;
 
 /// The networks that can be trained by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    Images(ImageModel),
+}
+
+/// Those that tell classes of images apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
-pub enum Model {
+pub enum ImageModel {
     /// Fully connected, for quick tries
     Mlp,
     /// 3 stages of 3 blocks, for small images
@@ -26,16 +34,19 @@ pub enum Model {
 /// Widths of the hidden layers of `mlp`.
 const HIDDEN: [usize; 4] = [64; 4];
 
-impl Model {
+impl ImageModel {
     /// A fresh network for images of this shape.
     pub fn build(
         self,
         runtime: &Runtime,
         [channels, height, width]: [usize; 3],
         classes: usize,
-    ) -> Result<Sequential, Error> {
+    ) -> Result<Box<dyn Module>, Error> {
         let kind = match self {
-            Self::Mlp => return mlp(runtime, channels * height * width, &HIDDEN, classes),
+            Self::Mlp => {
+                let pixels = channels * height * width;
+                return Ok(Box::new(mlp(runtime, pixels, &HIDDEN, classes)?));
+            }
             Self::ResNet20 => ResNet::Cifar { n: 3 },
             Self::ResNet32 => ResNet::Cifar { n: 5 },
             Self::ResNet110 => ResNet::Cifar { n: 18 },
@@ -43,7 +54,22 @@ impl Model {
             Self::ResNet18 => ResNet::R18,
             Self::ResNet50 => ResNet::R50,
         };
-        resnet(runtime, kind, channels, [height, width], classes)
+        Ok(Box::new(resnet(runtime, kind, channels, [height, width], classes)?))
+    }
+}
+
+impl ValueEnum for Model {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
+            ImageModel::value_variants().iter().copied().map(Model::Images).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Images(model) => model.to_possible_value(),
+        }
     }
 }
 

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 /// Between turns of a spinner.
 pub const TURN: Duration = Duration::from_millis(100);
 
-/// Progress in steps or in images: on a terminal a bar, otherwise a line now and then.
+/// Progress in steps or in examples: on a terminal a bar, otherwise a line now and then.
 pub struct Progress {
     shows: Shows,
+    /// What is counted.
+    of: &'static str,
     bar: ProgressBar,
     /// When the last line was written, and after how much.
     last: Option<(usize, Instant)>,
@@ -26,20 +28,20 @@ impl Progress {
 
     /// Training of so many steps.
     pub fn of_training(steps: usize, shows: Shows) -> Self {
-        Self::new(steps, shows, "first step")
+        Self::new(steps, "step", shows, "first step")
     }
 
-    /// A test on so many images.
-    pub fn of_test(images: usize, shows: Shows) -> Self {
+    /// A test on so many examples.
+    pub fn of_test(examples: usize, of: &'static str, shows: Shows) -> Self {
         if shows == Shows::Lines {
-            say(format_args!("testing on {}", Counted(images as u64, "image")));
+            say(format_args!("testing on {}", Counted(examples as u64, of)));
         }
-        let mut progress = Self::new(images, shows, "testing");
+        let mut progress = Self::new(examples, of, shows, "testing");
         progress.last = Some((0, Instant::now()));
         progress
     }
 
-    fn new(total: usize, shows: Shows, message: &'static str) -> Self {
+    fn new(total: usize, of: &'static str, shows: Shows, message: &'static str) -> Self {
         let bar = if shows == Shows::Bars {
             BARS.add(
                 ProgressBar::new(total as u64).with_style(style("{msg}")).with_message(message),
@@ -53,7 +55,7 @@ impl Progress {
             // Not only when a step is done, which may take a while.
             bar.enable_steady_tick(TURN);
         }
-        Self { shows, bar, last: None, total }
+        Self { shows, of, bar, last: None, total }
     }
 
     /// Step `done`, counted from 1, is done.
@@ -74,14 +76,24 @@ impl Progress {
         }
     }
 
-    /// So many images are tested.
-    pub fn tested(&mut self, images: usize) {
-        self.advance(images);
-        if images < self.total && self.is_due(images, 1) {
+    /// What a test after this step came to.
+    pub fn test(&mut self, step: usize, told: &str) {
+        let line = format_args!("step {step}/{}: test {told}", self.total);
+        match self.shows {
+            Shows::Bars => self.bar.suspend(|| say(line)),
+            Shows::Lines => say(line),
+            Shows::Nothing => {}
+        }
+    }
+
+    /// So many examples are tested.
+    pub fn tested(&mut self, examples: usize) {
+        self.advance(examples);
+        if examples < self.total && self.is_due(examples, 1) {
             say(format_args!(
                 "tested {} of {}",
-                HumanCount(images as u64),
-                Counted(self.total as u64, "image")
+                HumanCount(examples as u64),
+                Counted(self.total as u64, self.of)
             ));
         }
     }

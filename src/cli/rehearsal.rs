@@ -1,14 +1,15 @@
 //! Rehearsals: the commands of a run, on a simulated device.
 
 use super::args::MemoryArgs;
-use super::failure::{Failure, batch_too_large, is_of_memory};
+use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::session::{Session, Setup};
+use super::task::Batch;
 use super::terminal;
 use remat::device::sim::Sim;
 use remat::error::RegenerationError;
 use remat::ops::Op;
-use remat::{Builder, DType, Dims, Error, HostTensor, PolicyKind, Runtime, Stats};
+use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
 
 /// Steps of a rehearsal, if the run has as many. After the first, the optimizer's state is there as well;
@@ -28,14 +29,14 @@ pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 /// A run without its numbers.
 pub struct Rehearsal<'a> {
     sim: SimOf,
-    pub setup: &'a Setup,
+    pub setup: &'a Setup<'a>,
     pub memory: &'a MemoryArgs,
     pub seed: u64,
     /// Of the run.
     pub steps: usize,
-    batch: [Arc<HostTensor>; 2],
-    /// Images of the test's batches, the last one short.
-    tests: Vec<Arc<HostTensor>>,
+    batch: Batch,
+    /// The test's batches, the last one short.
+    tests: Vec<Batch>,
 }
 
 /// The outcome of a rehearsal.
@@ -63,30 +64,21 @@ pub struct Rehearsed {
 pub type Verdict = Result<Rehearsed, Error>;
 
 impl<'a> Rehearsal<'a> {
-    /// Of `steps` steps, and of a test with so many images.
+    /// Of `steps` steps, and of a test on so many examples.
     pub fn new(
         sim: SimOf,
-        setup: &'a Setup,
+        setup: &'a Setup<'a>,
         memory: &'a MemoryArgs,
         seed: u64,
         steps: usize,
-        test_images: usize,
+        tested: usize,
     ) -> Result<Self, Failure> {
-        let [channels, height, width] = setup.shape;
-        // Their pages are never touched, so they take no memory.
-        let zeros = |dtype, shape: Dims| {
-            HostTensor::zeros(dtype, shape).map(Arc::new).map_err(|_| {
-                let elements = setup.shape.iter().fold(setup.batch as u128, |n, &m| n * m as u128);
-                batch_too_large(setup.batch, setup.shape, elements.saturating_mul(4))
-            })
-        };
-        let images = |n| zeros(DType::F32, [n, channels, height, width].into());
-        let batch = [images(setup.batch)?, zeros(DType::I32, [setup.batch].into())?];
-        let full = (test_images / setup.batch).min(TEST_BATCHES);
-        let rest = test_images % setup.batch;
-        let mut tests = vec![Arc::clone(&batch[0]); full];
+        let batch = setup.task.blank(setup.batch)?;
+        let full = (tested / setup.batch).min(TEST_BATCHES);
+        let rest = tested % setup.batch;
+        let mut tests = vec![batch.clone(); full];
         if rest > 0 {
-            tests.push(images(rest)?);
+            tests.push(setup.task.blank(rest)?);
         }
         Ok(Self { sim, setup, memory, seed, steps, batch, tests })
     }
@@ -154,17 +146,17 @@ impl<'a> Rehearsal<'a> {
         let most = if settle { STEPS_TO_SETTLE.min(self.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
         while stats.len() <= most && !interrupt::is_requested() {
-            let [images, labels] = self.batch.each_ref().map(Arc::clone);
-            stats.push(session.step(images, labels, 0.0)?.wait()?.1);
+            stats.push(session.step(self.batch.clone(), 0.0)?.wait()?.1);
+            if stats.len() == 2 && self.setup.tests_between {
+                self.test(&mut session)?;
+            }
             let evicts = stats.last().is_some_and(|stats| stats.evictions > 0);
             if settle && (evicts || stats.len() > steps && is_settled(&stats)) {
                 break;
             }
         }
         session.runtime().sync()?;
-        for images in self.tests.iter().take_while(|_| !interrupt::is_requested()) {
-            session.infer(Arc::clone(images))?;
-        }
+        self.test(&mut session)?;
         let end = session.runtime().stats()?;
         let last = stats[stats.len() - 1];
         let before = stats[stats.len().saturating_sub(2)];
@@ -182,6 +174,13 @@ impl<'a> Rehearsal<'a> {
             thrashes: last.thrashed_steps > 0,
             is_settled: is_settled(&stats) || is_still(&stats) || stats.len() > self.steps,
         })
+    }
+
+    fn test(&self, session: &mut Session) -> Result<(), Error> {
+        for batch in self.tests.iter().take_while(|_| !interrupt::is_requested()) {
+            session.score(batch.clone())?;
+        }
+        Ok(())
     }
 }
 
@@ -203,19 +202,19 @@ fn is_still(stats: &[Stats]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::args::{Cli, Command};
-    use super::super::model::Model;
+    use super::super::model::ImageModel::{self, Mlp, ResNet20};
+    use super::super::task::{ImageTask, Task};
     use super::*;
     use clap::Parser as _;
-    use remat::data::Dataset;
+    use remat::data::{Augment, Dataset};
 
-    const SETUP: Setup = Setup {
-        model: Model::ResNet20,
-        shape: [1, 8, 8],
-        classes: 10,
-        batch: 32,
-        momentum: 0.9,
-        weight_decay: 0.0005,
-    };
+    fn digits(model: ImageModel) -> ImageTask {
+        ImageTask { model, data: Dataset::digits(), augment: Augment::default(), seed: 0 }
+    }
+
+    fn setup(task: &dyn Task, batch: usize) -> Setup<'_> {
+        Setup { task, batch, tests_between: false, momentum: 0.9, weight_decay: 0.0005 }
+    }
 
     fn memory(args: &str) -> MemoryArgs {
         let args = ["remat", "train"].into_iter().chain(args.split_whitespace());
@@ -227,21 +226,20 @@ mod tests {
 
     /// The run itself: as many steps, and a test of as many images. Evictions and the peak.
     fn run(
-        setup: &Setup,
+        setup: &Setup<'_>,
         builder: Builder,
         steps: usize,
         tested: usize,
     ) -> Result<[u64; 2], Error> {
-        let data = Dataset::digits();
         let mut session = Session::new(builder.threads(1).cpu()?, setup)?;
-        let batch = |from: usize, n| data.train.batch(&(from..from + n).collect::<Vec<_>>());
+        let indices = |from: usize, n| (from..from + n).collect::<Vec<_>>();
         for step in 0..steps {
-            let (images, labels) = batch(step, setup.batch);
-            session.step(Arc::new(images), Arc::new(labels), 0.1)?.wait()?;
+            session.step(setup.task.batch(&indices(step, setup.batch), step), 0.1)?.wait()?;
         }
         session.digest()?;
         for from in (0..tested).step_by(setup.batch) {
-            session.infer(Arc::new(batch(from, setup.batch.min(tested - from)).0))?;
+            let n = setup.batch.min(tested - from);
+            session.score(setup.task.test_batch(&indices(from, n)))?;
         }
         let stats = session.runtime().stats()?;
         Ok([stats.evictions, stats.peak_bytes])
@@ -254,8 +252,9 @@ mod tests {
             ["", "--policy lru --dead keep", "--policy megengine --cost bytes", "--policy random"]
         {
             let memory = memory(options);
-            for (model, batch) in [(Model::ResNet20, 8), (Model::ResNet20, 32), (Model::Mlp, 48)] {
-                let setup = Setup { model, batch, ..SETUP };
+            for (model, batch) in [(ResNet20, 8), (ResNet20, 32), (Mlp, 48)] {
+                let task = digits(model);
+                let setup = setup(&task, batch);
                 let tested = batch + batch / 2;
                 let rehearsal =
                     Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 7, 3, tested).unwrap();
@@ -273,7 +272,9 @@ mod tests {
                             assert_eq!(rehearsed.to_string(), real.to_string());
                         }
                         (rehearsed, real) => {
-                            panic!("{options} {model} {batch} {percent} %: {rehearsed:?}, {real:?}")
+                            panic!(
+                                "{options} {model:?} {batch} {percent} %: {rehearsed:?}, {real:?}"
+                            )
                         }
                     }
                 }
@@ -285,10 +286,9 @@ mod tests {
     #[test]
     fn what_fits_is_never_evicted_in_a_long_run() {
         let memory = memory("--min-evict-bytes 0 --policy lru");
-        for (model, batch, peak) in
-            [(Model::ResNet20, 1, 120), (Model::ResNet20, 32, 60), (Model::Mlp, 8, 30)]
-        {
-            let setup = Setup { model, batch, ..SETUP };
+        for (model, batch, peak) in [(ResNet20, 1, 120), (ResNet20, 32, 60), (Mlp, 8, 30)] {
+            let task = digits(model);
+            let setup = setup(&task, batch);
             let rehearsal =
                 Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 0, peak, batch).unwrap();
             let mut budget = rehearsal.unlimited().unwrap().peak_bytes;
@@ -297,14 +297,15 @@ mod tests {
                 budget += budget / 400;
             }
             let long = rehearsal.rehearse(memory.builder(budget, None), peak, false).unwrap();
-            assert_eq!(long.unwrap().evictions, 0, "{model}, {batch}");
+            assert_eq!(long.unwrap().evictions, 0, "{model:?}, {batch}");
         }
     }
 
     #[test]
     fn a_recompute_limit_holds_for_the_whole_run() {
-        let memory = memory("");
-        let short = Rehearsal::new(Arc::new(Sim::cpu), &SETUP, &memory, 0, 4, 0).unwrap();
+        let (memory, task) = (memory(""), digits(ResNet20));
+        let setup = setup(&task, 32);
+        let short = Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 0, 4, 0).unwrap();
         let budget = short.unlimited().unwrap().peak_bytes * 6 / 10;
         let rehearsed = short.under(budget, None, None).unwrap().unwrap();
         // The first step recomputes less than the others.

@@ -10,6 +10,8 @@ use std::fmt;
 pub struct Report {
     pub model: String,
     pub data: String,
+    /// What the data consists of.
+    pub example: &'static str,
     pub batch: usize,
     pub ending: EndingName,
     /// Steps that were done.
@@ -42,7 +44,12 @@ pub struct Report {
     /// The first step, counted from 1, whose loss is NaN or infinite.
     pub diverged_since_step: Option<usize>,
     pub test_accuracy: Option<f64>,
-    pub test_images: usize,
+    /// The mean, in nats.
+    pub test_loss: Option<f64>,
+    pub test_examples: usize,
+    /// For people.
+    #[serde(skip)]
+    pub test_told: Option<String>,
     pub test_seconds: Option<f64>,
     /// Learned values in the network.
     pub parameters: usize,
@@ -108,7 +115,7 @@ impl fmt::Display for Report {
         let Self { model, data, counters, .. } = self;
         let of_time = |seconds: f64| 100.0 * seconds / self.train_seconds;
         let asked = Counted(self.steps_asked as u64, "step");
-        let images = Counted(self.batch as u64, "image");
+        let images = Counted(self.batch as u64, self.example);
         write!(f, "{model} on {data}: ")?;
         if self.steps < self.steps_asked {
             write!(f, "{} of ", HumanCount(self.steps as u64))?;
@@ -123,12 +130,11 @@ impl fmt::Display for Report {
             let median = self.seconds_per_step_median.unwrap_or_default();
             writeln!(f, "; {} a step (median)", Seconds(median))?;
         }
-        if let (Some(accuracy), Some(seconds)) = (self.test_accuracy, self.test_seconds) {
+        if let (Some(told), Some(seconds)) = (&self.test_told, self.test_seconds) {
             writeln!(
                 f,
-                "  test        {:.2} % of {} right, in {}",
-                100.0 * accuracy,
-                Counted(self.test_images as u64, "image"),
+                "  test        {told}; {} in {}",
+                Counted(self.test_examples as u64, self.example),
                 Seconds(seconds),
             )?;
         }

@@ -1,22 +1,20 @@
 //! A network being trained: the same steps whether a device computes them or only counts.
 
 use super::interrupt;
-use super::model::Model;
+use super::task::{Batch, Network, Score, Task};
 use remat::autograd::Tape;
-use remat::nn::{Mode, Module as _, Sequential, State, parameters, state};
+use remat::nn::{State, parameters, state};
 use remat::optim::Sgd;
 use remat::{Error, HostTensor, Pending, Runtime, Stats};
 use sha2::{Digest as _, Sha256};
-use std::sync::Arc;
 
 /// What is trained, and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    pub model: Model,
-    /// Channels, height and width.
-    pub shape: [usize; 3],
-    pub classes: usize,
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    pub task: &'a dyn Task,
     pub batch: usize,
+    /// Whether there are tests between steps.
+    pub tests_between: bool,
     pub momentum: f32,
     pub weight_decay: f32,
 }
@@ -24,7 +22,7 @@ pub struct Setup {
 /// A network and its optimizer on a runtime.
 pub struct Session {
     runtime: Runtime,
-    network: Sequential,
+    network: Network,
     optimizer: Sgd,
 }
 
@@ -45,10 +43,10 @@ impl Step {
 
 impl Session {
     /// A fresh network.
-    pub fn new(runtime: Runtime, setup: &Setup) -> Result<Self, Error> {
+    pub fn new(runtime: Runtime, setup: &Setup<'_>) -> Result<Self, Error> {
         interrupt::cancels(runtime.canceller());
-        let mut network = setup.model.build(&runtime, setup.shape, setup.classes)?;
-        for (name, state) in state(&mut network) {
+        let mut network = setup.task.network(&runtime)?;
+        for (name, state) in state(&mut *network.module) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             runtime.label(tensor, name)?;
         }
@@ -62,49 +60,35 @@ impl Session {
     }
 
     /// Learns from one batch. Every handle goes as soon as the last op that reads it was given.
-    pub fn step(
-        &mut self,
-        images: Arc<HostTensor>,
-        labels: Arc<HostTensor>,
-        lr: f32,
-    ) -> Result<Step, Error> {
+    pub fn step(&mut self, batch: Batch, lr: f32) -> Result<Step, Error> {
         let runtime = &self.runtime;
         let tape = Tape::new(runtime);
-        tape.watch(&mut self.network);
-        let x = runtime.put(images)?;
-        runtime.label(&x, "images")?;
-        let logits = self.network.forward(&x, Mode::Train)?;
-        drop(x);
-        let labels = runtime.put(labels)?;
-        runtime.label(&labels, "labels")?;
-        let loss = logits.cross_entropy(&labels)?;
-        drop((logits, labels));
+        tape.watch(&mut *self.network.module);
+        let loss = self.network.loss(runtime, batch)?;
         self.optimizer.lr = lr;
-        self.optimizer.minimize(tape, &loss, &mut self.network)?;
+        self.optimizer.minimize(tape, &loss, &mut *self.network.module)?;
         let answer = runtime.get_later(&loss)?;
         drop(loss);
         runtime.step()?;
         Ok(Step { loss: answer, stats: runtime.stats_later()? })
     }
 
-    /// What the network makes of a batch: a value for each image and class.
-    pub fn infer(&mut self, images: Arc<HostTensor>) -> Result<HostTensor, Error> {
-        let x = self.runtime.put(images)?;
-        self.runtime.label(&x, "images")?;
-        let logits = self.network.forward(&x, Mode::Infer)?;
-        drop(x);
-        self.runtime.get(&logits)
+    /// How well the network does on a batch.
+    pub fn score(&mut self, batch: Batch) -> Result<Score, Error> {
+        self.network.score(&self.runtime, batch)
     }
 
     /// Number of learned values.
     pub fn parameters(&mut self) -> usize {
-        parameters(&mut self.network).map(|(_, parameter)| parameter.layout().elements()).sum()
+        parameters(&mut *self.network.module)
+            .map(|(_, parameter)| parameter.layout().elements())
+            .sum()
     }
 
     /// SHA-256 of all parameters and buffers in state order, as they lie in memory.
     pub fn digest(&mut self) -> Result<String, Error> {
         let mut hash = Sha256::new();
-        for (_, state) in state(&mut self.network) {
+        for (_, state) in state(&mut *self.network.module) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             hash.update(self.runtime.get(tensor)?.as_bytes());
         }

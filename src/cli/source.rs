@@ -13,15 +13,18 @@ pub enum Source {
     Synthetic([usize; 3]),
     /// Files in MNIST's format.
     Idx(PathBuf),
+    /// A folder of PNG and JPEG files for each class.
+    Images(PathBuf),
 }
 
 impl Source {
-    /// Reads or makes up the images.
-    pub fn load(&self, seed: u64) -> Result<Dataset, Failure> {
+    /// Reads or makes up the images. Those of a folder are brought to a height and width.
+    pub fn images(&self, seed: u64, size: Option<[usize; 2]>) -> Result<Dataset, Failure> {
         match self {
             Self::Digits => Ok(Dataset::digits()),
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
+            Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
         }
     }
 }
@@ -35,12 +38,16 @@ impl FromStr for Source {
             None if text == "digits" => Ok(Self::Digits),
             Some(("idx", "")) => Err("give the folder with the files, as idx:DIR"),
             Some(("idx", folder)) => Ok(Self::Idx(folder.into())),
+            Some(("images", "")) => Err("give the folder of classes, as images:DIR"),
+            Some(("images", folder)) => Ok(Self::Images(folder.into())),
             Some(("synthetic", shape)) => {
                 let sizes: Result<Vec<usize>, _> = shape.split('x').map(str::parse).collect();
                 let shape = sizes.ok().and_then(|sizes| sizes.try_into().ok());
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
-            _ => Err("choose digits, synthetic:CxHxW (such as synthetic:3x32x32) or idx:DIR"),
+            _ => Err(
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR",
+            ),
         }
     }
 }
@@ -51,6 +58,7 @@ impl fmt::Display for Source {
             Self::Digits => f.write_str("digits"),
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
+            Self::Images(folder) => write!(f, "images:{}", folder.display()),
         }
     }
 }
@@ -61,10 +69,20 @@ mod tests {
 
     #[test]
     fn sources_read_back() {
-        for text in ["digits", "synthetic:3x32x32", "idx:/some/where"] {
+        for text in ["digits", "synthetic:3x32x32", "idx:/some/where", "images:pets"] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
-        for text in ["", "digit", "idx", "idx:", "synthetic:3x32", "synthetic:3x32x-1", "mnist:x"] {
+        for text in [
+            "",
+            "digit",
+            "idx",
+            "idx:",
+            "synthetic:3x32",
+            "synthetic:3x32x-1",
+            "mnist:x",
+            "images",
+            "images:",
+        ] {
             assert!(text.parse::<Source>().is_err(), "{text}");
         }
     }

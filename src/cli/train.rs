@@ -4,7 +4,9 @@ use super::args::{LearningArgs, OutputArgs, TrainArgs};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
-use super::learn::{Course, Ending, Outcome, learn};
+use super::journal::Journal;
+use super::learn::{Course, Ending, Outcome, Stop, learn};
+use super::model::Model;
 use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
@@ -12,11 +14,12 @@ use super::report::{Counters, EndingName, Report};
 use super::schedule::Schedule;
 use super::session::Setup;
 use super::target::{About, Target};
+use super::task::{ImageTask, Task};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::PolicyKind;
-use remat::data::{Batches, Dataset};
+use remat::data::{Augment, Batches};
 
 /// The default number of epochs.
 const EPOCHS: usize = 20;
@@ -27,22 +30,29 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let Some(contradiction) = device.contradiction().or_else(|| memory.contradiction()) {
         return Err(Failure::usage(contradiction));
     }
-    check_distinct(&[("--record", &output.record), ("--json", &output.json)], &[])?;
+    let files = [
+        ("--record", &output.record),
+        ("--json", &output.json),
+        ("--log", &output.log),
+        ("--plot", &output.plot),
+    ];
+    check_distinct(&files, &[])?;
     interrupt::listen(output.quiet)?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
+    let title = format!("{} on {}", args.model, learning.data);
+    let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
-    let data = learning.data.load(learning.seed)?;
+    let task = task(args.model, learning)?;
     let setup = Setup {
-        model: args.model,
-        shape: data.train.shape,
-        classes: data.train.classes,
+        task: &*task,
         batch: learning.batch,
+        tests_between: learning.eval_every.is_some(),
         momentum: learning.momentum,
         weight_decay: learning.weight_decay,
     };
-    let steps = steps(args, &data);
+    let steps = steps(args, &*task);
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
@@ -50,20 +60,21 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             "{} on {}: {}, {} of {}",
             args.model,
             learning.data,
-            Counted(data.train.len() as u64, "image"),
+            Counted(task.examples() as u64, task.example()),
             Counted(steps as u64, "step"),
             setup.batch
         ));
         say(format_args!("device {about}"));
-        if setup.batch > data.train.len() {
+        if setup.batch > task.examples() {
             warn(format_args!(
-                "a batch of {} repeats images, as there are only {}; lower --batch",
+                "a batch of {} repeats {}s, as there are only {}; lower --batch",
                 HumanCount(setup.batch as u64),
-                HumanCount(data.train.len() as u64)
+                task.example(),
+                HumanCount(task.examples() as u64)
             ));
         }
     }
-    let tested = if learning.no_test { 0 } else { data.test.len() };
+    let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
     let chosen = ChosenBudget::new(&rehearsal, &target, shows)?;
     if !output.quiet {
@@ -78,34 +89,46 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     let runtime = target.start(builder)?;
     let course = Course {
         setup: &setup,
-        data: &data,
         seed: learning.seed,
         schedule: Schedule { peak: learning.lr, steps },
         test: !learning.no_test,
+        eval_every: learning.eval_every,
         shows,
     };
-    let outcome = learn(runtime, &course, &done).map_err(|error| {
-        if is_of_memory(&error) {
-            chosen.too_small(&rehearsal, shows, &error)
-        } else {
-            error.into()
-        }
+    let outcome = learn(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
+        Stop::Error(error) if is_of_memory(&error) => chosen.too_small(&rehearsal, shows, &error),
+        Stop::Error(error) => error.into(),
+        Stop::Failure(failure) => failure,
     })?;
     let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
     late.iter().filter(|_| !output.quiet).for_each(warn);
-    let report = report(args, &chosen, steps, about, data.test.len(), &outcome);
+    let report = report(args, &*task, &chosen, steps, about, &outcome);
     deliver(&report, args, json)?;
+    journal.finish()?;
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
         return Err(Failure::writing(path, error));
     }
     judge(&outcome, steps, learning)
 }
 
+/// The network and its data.
+fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
+    let seed = learning.seed;
+    match model {
+        Model::Images(model) => Ok(Box::new(ImageTask {
+            model,
+            data: learning.data.images(seed, learning.image_size)?,
+            augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
+            seed,
+        })),
+    }
+}
+
 /// Steps of the run.
-fn steps(args: &TrainArgs, data: &Dataset) -> usize {
+fn steps(args: &TrainArgs, task: &dyn Task) -> usize {
     let learning = &args.learning;
     let epochs = learning.epochs.unwrap_or(EPOCHS);
-    let an_epoch = Batches::per_epoch(data.train.len(), learning.batch);
+    let an_epoch = Batches::per_epoch(task.examples(), learning.batch);
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
@@ -139,10 +162,10 @@ fn judge(outcome: &Outcome, asked: usize, learning: &LearningArgs) -> Result<(),
 
 fn report(
     args: &TrainArgs,
+    task: &dyn Task,
     chosen: &ChosenBudget,
     steps: usize,
     device: About,
-    test_images: usize,
     outcome: &Outcome,
 ) -> Report {
     let TrainArgs { model, memory, learning, .. } = args;
@@ -161,6 +184,7 @@ fn report(
     Report {
         model: model.to_string(),
         data: learning.data.to_string(),
+        example: task.example(),
         batch: learning.batch,
         ending,
         steps: training.steps(),
@@ -179,8 +203,10 @@ fn report(
         peak_bytes: outcome.peak_bytes,
         final_loss: training.last_loss(),
         diverged_since_step,
-        test_accuracy: outcome.test.map(|test| test.accuracy),
-        test_images,
+        test_accuracy: outcome.test.map(|test| test.score.accuracy()),
+        test_loss: outcome.test.map(|test| test.score.mean_loss()),
+        test_examples: task.tests(),
+        test_told: outcome.test.map(|test| task.tell(&test.score)),
         test_seconds: outcome.test.map(|test| test.seconds.as_secs_f64()),
         parameters: outcome.parameters,
         params_sha256: outcome.params_sha256.clone(),
@@ -192,9 +218,9 @@ fn report(
 
 /// Prints and writes the result.
 fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<(), Failure> {
-    let OutputArgs { record, quiet, .. } = &args.output;
-    let stdout_is_taken =
-        matches!(json, Some(Output::Stdout)) || record.as_deref().is_some_and(is_standard);
+    let OutputArgs { record, plot, quiet, .. } = &args.output;
+    let stdout_is_taken = matches!(json, Some(Output::Stdout))
+        || [record, plot].into_iter().flatten().any(|path| is_standard(path));
     if !quiet {
         if stdout_is_taken {
             say(report);

@@ -105,6 +105,19 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Height and width of images.
+pub fn image_size(text: &str) -> Result<[usize; 2], String> {
+    let sizes: Result<Vec<usize>, _> = text.split('x').map(count).collect();
+    let sizes = sizes.ok().and_then(|sizes| sizes.try_into().ok());
+    sizes.ok_or_else(|| "give height and width, such as 64x64".to_owned())
+}
+
+/// A number of pixels.
+pub fn pixels(text: &str) -> Result<usize, String> {
+    let pixels = text.parse::<u16>().map_err(|_| "give a whole number from 0 to 65535")?;
+    Ok(pixels.into())
+}
+
 /// A seed.
 pub fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("give a whole number from 0 to {}", u64::MAX))

@@ -1,4 +1,4 @@
-//! Pictures of what the lab found, as SVG text: slowdown over budget, memory over time.
+//! Pictures of what the lab found and of training, as SVG text: slowdown over budget, memory over time, loss over steps.
 //!
 //! They are made for print, in black and white, too: lines differ by dash and marker as well as by
 //! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8 points.
@@ -13,6 +13,7 @@ mod style;
 #[cfg(test)]
 mod test_xml;
 mod ticks;
+mod training;
 
 pub(in crate::lab) use ticks::label_of as number;
 
@@ -82,6 +83,34 @@ pub struct Sample {
     pub regenerated: u64,
 }
 
+/// A run of training, step by step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Training {
+    /// What was trained, and how.
+    pub title: String,
+    /// Bytes the run may hold. One far above its peak is not drawn.
+    pub budget: Option<u64>,
+    /// In order.
+    pub steps: Vec<TrainingStep>,
+    /// Steps after which there was a test, and its loss.
+    pub tests: Vec<(usize, f64)>,
+}
+
+/// What came of one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TrainingStep {
+    /// Its number, from 1 on.
+    pub step: usize,
+    /// Where it is not finite, there is no point.
+    pub loss: f64,
+    /// Most bytes in use up to its end.
+    pub peak_bytes: u64,
+    /// Bytes in use at its end.
+    pub used_bytes: u64,
+    /// The cost of what it recomputed over the cost of its work itself.
+    pub recomputed: f64,
+}
+
 /// Why there is no picture.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -147,4 +176,20 @@ pub fn slowdown(panels: &[Panel], limit: f64) -> Result<String, PlotError> {
 /// ```
 pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {
     memory::plot(timeline)
+}
+
+/// Loss, memory and recomputation over the steps of a run, below each other.
+///
+/// # Errors
+///
+/// [`PlotError::Nothing`] if there is no step, or no loss is finite.
+///
+/// ```
+/// use remat::lab::plot::{Training, TrainingStep, training};
+/// let step = |step| TrainingStep { step, loss: 1.0 / step as f64, ..TrainingStep::default() };
+/// let run = Training { steps: (1..=100).map(step).collect(), ..Training::default() };
+/// assert!(training(&run).unwrap().contains("loss"));
+/// ```
+pub fn training(training: &Training) -> Result<String, PlotError> {
+    training::plot(training)
 }

@@ -1,7 +1,10 @@
 use super::*;
 use crate::cli::args::{Cli, Command};
+use crate::cli::model::Model;
 use crate::cli::session::Setup;
+use crate::cli::task::ImageTask;
 use clap::Parser as _;
+use remat::data::{Augment, Dataset};
 use remat::device::sim::Sim;
 use std::sync::Arc;
 
@@ -93,14 +96,11 @@ fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
 fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
     let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
     let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
-    let setup = Setup {
-        model: args.model,
-        shape: [1, 8, 8],
-        classes: 10,
-        batch: args.learning.batch,
-        momentum: 0.9,
-        weight_decay: 0.0,
-    };
+    let Model::Images(model) = args.model;
+    let task = ImageTask { model, data: Dataset::digits(), augment: Augment::default(), seed: 0 };
+    let batch = args.learning.batch;
+    let setup =
+        Setup { task: &task, batch, tests_between: false, momentum: 0.9, weight_decay: 0.0 };
     then(&Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, steps, 40).unwrap())
 }
 

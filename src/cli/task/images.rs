@@ -1,0 +1,68 @@
+use super::{Batch, Network, Task};
+use crate::cli::failure::{Failure, batch_too_large};
+use crate::cli::model::ImageModel;
+use remat::data::{Augment, Dataset};
+use remat::{DType, Dims, Error, HostTensor, Runtime};
+use std::sync::Arc;
+
+/// Telling classes of images apart.
+pub struct ImageTask {
+    pub model: ImageModel,
+    pub data: Dataset,
+    pub augment: Augment,
+    /// Of what is drawn to change images.
+    pub seed: u64,
+}
+
+impl Task for ImageTask {
+    fn example(&self) -> &'static str {
+        "image"
+    }
+
+    fn examples(&self) -> usize {
+        self.data.train.len()
+    }
+
+    fn tests(&self) -> usize {
+        self.data.test.len()
+    }
+
+    fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
+        let images = &self.data.train;
+        let module = self.model.build(runtime, images.shape, images.classes)?;
+        Ok(Network { module, inputs: "images" })
+    }
+
+    fn batch(&self, indices: &[usize], step: usize) -> Batch {
+        let images = &self.data.train;
+        let (mut pixels, labels) = images.batch(indices);
+        if self.augment != Augment::default() {
+            let shape = *pixels.shape();
+            let mut values = pixels.as_f32().expect("pixels are floats").to_vec();
+            self.augment.apply(images, &mut values, self.seed, step as u64);
+            pixels = HostTensor::f32(shape, values).expect("as many as before");
+        }
+        Batch::new((pixels, labels))
+    }
+
+    fn test_batch(&self, indices: &[usize]) -> Batch {
+        Batch::new(self.data.test.batch(indices))
+    }
+
+    fn blank(&self, n: usize) -> Result<Batch, Failure> {
+        let shape = self.data.train.shape;
+        let [channels, height, width] = shape;
+        // Their pages are never touched, so they take no memory.
+        let zeros = |dtype, dims: Dims| {
+            HostTensor::zeros(dtype, dims).map(Arc::new).map_err(|_| {
+                let elements = shape.iter().fold(n as u128, |n, &m| n * m as u128);
+                let what = format!("{n} images of {channels}x{height}x{width}");
+                batch_too_large(&what, elements.saturating_mul(4))
+            })
+        };
+        Ok(Batch {
+            inputs: zeros(DType::F32, [n, channels, height, width].into())?,
+            labels: zeros(DType::I32, [n].into())?,
+        })
+    }
+}
