@@ -10,7 +10,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use remat::engine::Dead;
 use remat::evict::Exponents;
-use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
+use remat::{Builder, ByteSize, CostModelKind, DType, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Train neural networks under a hard memory budget, with bit-identical results
@@ -215,6 +215,13 @@ pub struct LearningArgs {
     #[arg(long)]
     pub random_flip: bool,
 
+    /// How activations are stored: bf16 takes half the memory
+    ///
+    /// Parameters, their gradients and all arithmetic are in f32 either way; bf16 has 8 bits of mantissa
+    /// instead of 24, so the result is another one.
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
+    pub precision: Precision,
+
     /// Images per step
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
@@ -313,6 +320,22 @@ Examples:
 pub struct CompletionsArgs {
     /// The shell
     pub shell: Shell,
+}
+
+/// How activations are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    F32,
+    Bf16,
+}
+
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::Bf16 => Self::BF16,
+        }
+    }
 }
 
 /// [`Dead`] by name.

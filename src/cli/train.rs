@@ -127,6 +127,7 @@ fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure>
             model,
             data: learning.data.images(seed, learning.image_size)?,
             augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
+            storage: learning.precision.into(),
             seed,
         })),
     }
