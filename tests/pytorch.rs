@@ -12,7 +12,7 @@ mod walk;
 use device::{Target, targets};
 use remat::op::Operation;
 use remat::ops::samples::each;
-use remat::ops::{Conv2d, Library};
+use remat::ops::{Conv1d, Conv2d, ConvTranspose2d, Library};
 use remat::trace::{Entry, Recorder};
 use remat::{Dims, Error, HostTensor, Runtime, Tensor};
 use serde_json::Value;
@@ -37,7 +37,27 @@ type Function = fn(&Value, &[Tensor]) -> Result<Tensor, Error>;
 
 const FUNCTIONS: &[(&str, Function)] = &[
     ("masked_fill", |_, x| x[0].masked_fill(&x[1], -3.5)),
-    ("conv2d", |_, x| x[0].conv2d(&x[1], Conv2d { stride: [2, 1], padding: [1, 0] })),
+    ("conv2d", |_, x| x[0].conv2d(&x[1], Conv2d::new([2, 1], [1, 0]))),
+    ("conv_transpose2d", |attributes, x| {
+        let pair = |name: &str, usual| [0, 1].map(|i| size(&attributes[name][i], usual));
+        let conv = ConvTranspose2d {
+            stride: pair("stride", 1),
+            padding: pair("padding", 0),
+            output_padding: pair("output_padding", 0),
+            dilation: pair("dilation", 1),
+            groups: size(&attributes["groups"], 1),
+        };
+        x[0].conv_transpose2d(&x[1], conv)
+    }),
+    ("conv1d", |attributes, x| {
+        let conv = Conv1d {
+            stride: size(&attributes["stride"], 1),
+            padding: size(&attributes["padding"], 0),
+            dilation: size(&attributes["dilation"], 1),
+            groups: size(&attributes["groups"], 1),
+        };
+        x[0].conv1d(&x[1], conv)
+    }),
     ("var", |_, x| x[0].var_along(&[0, 2], 1, false)),
     ("std", |_, x| x[0].std_along(&[1], 0, true)),
     ("logsumexp", |_, x| x[0].logsumexp(&[0, 2], false)),
@@ -65,6 +85,11 @@ const FUNCTIONS: &[(&str, Function)] = &[
     ("adaptive_avg_pool2d", |_, x| x[0].adaptive_avg_pool2d([3, 2])),
     ("contiguous", |_, x| x[0].permute(&[2, 0, 1])?.contiguous()),
 ];
+
+/// An attribute of a case, which has the usual one if it says nothing.
+fn size(value: &Value, usual: usize) -> usize {
+    value.as_u64().map_or(usual, |size| size as usize)
+}
 
 /// What PyTorch says of a case.
 struct Fixture {

@@ -27,7 +27,7 @@ impl Conv2d {
         let std = (2.0 / (outputs * kernel * kernel).max(1) as f32).sqrt();
         Ok(Self {
             weight: runtime.normal(&[outputs, inputs, kernel, kernel], 0.0, std)?,
-            conv: ops::Conv2d { stride: [stride; 2], padding: [kernel / 2; 2] },
+            conv: ops::Conv2d::new([stride; 2], [kernel / 2; 2]),
         })
     }
 }
