@@ -10,6 +10,7 @@ mod device;
 mod walk;
 
 use device::{Target, targets};
+use remat::nn::{Gru, GruCell, Lstm, LstmCell, LstmState};
 use remat::op::Operation;
 use remat::ops::samples::each;
 use remat::ops::{Conv1d, Conv2d, ConvTranspose2d, Library};
@@ -58,6 +59,25 @@ const FUNCTIONS: &[(&str, Function)] = &[
         };
         x[0].conv1d(&x[1], conv)
     }),
+    ("lstm_cell", |_, x| {
+        let before = LstmState { h: x[1].clone(), c: x[2].clone() };
+        let after = lstm_cell(&x[3..])?.step(&x[0], Some(&before))?;
+        Tensor::concat(&[&after.h, &after.c], 1)
+    }),
+    ("lstm_cell_from_zero", |_, x| {
+        let after = lstm_cell(&x[1..])?.step(&x[0], None)?;
+        Tensor::concat(&[&after.h, &after.c], 1)
+    }),
+    ("gru_cell", |_, x| gru_cell(&x[2..])?.step(&x[0], Some(&x[1]))),
+    ("gru_cell_from_zero", |_, x| gru_cell(&x[1..])?.step(&x[0], None)),
+    ("lstm", |_, x| {
+        let cells = vec![lstm_cell(&x[1..5])?, lstm_cell(&x[5..9])?];
+        Ok(Lstm::of(cells).run(&x[0], None)?.0)
+    }),
+    ("gru", |_, x| {
+        let cells = vec![gru_cell(&x[1..5])?, gru_cell(&x[5..9])?];
+        Ok(Gru::of(cells).run(&x[0], None)?.0)
+    }),
     ("var", |_, x| x[0].var_along(&[0, 2], 1, false)),
     ("std", |_, x| x[0].std_along(&[1], 0, true)),
     ("logsumexp", |_, x| x[0].logsumexp(&[0, 2], false)),
@@ -85,6 +105,15 @@ const FUNCTIONS: &[(&str, Function)] = &[
     ("adaptive_avg_pool2d", |_, x| x[0].adaptive_avg_pool2d([3, 2])),
     ("contiguous", |_, x| x[0].permute(&[2, 0, 1])?.contiguous()),
 ];
+
+/// Of a case's inputs: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+fn lstm_cell(x: &[Tensor]) -> Result<LstmCell, Error> {
+    LstmCell::of(x[0].clone(), x[1].clone(), x[2].clone(), x[3].clone())
+}
+
+fn gru_cell(x: &[Tensor]) -> Result<GruCell, Error> {
+    GruCell::of(x[0].clone(), x[1].clone(), x[2].clone(), x[3].clone())
+}
 
 /// An attribute of a case, which has the usual one if it says nothing.
 fn size(value: &Value, usual: usize) -> usize {
