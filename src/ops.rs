@@ -17,7 +17,7 @@
 //! let runtime = Runtime::builder().budget("64KiB").cpu()?;
 //! let image = runtime.tensor(&[1, 1, 4, 4], (0..16).map(|i| i as f32).collect())?;
 //! let edges = runtime.tensor(&[1, 1, 1, 2], vec![-1.0, 1.0])?;
-//! let y = image.conv2d(&edges, Conv2d { stride: [1, 1], padding: [0, 0] })?;
+//! let y = image.conv2d(&edges, Conv2d::new([1, 1], [0, 0]))?;
 //! assert_eq!(y.shape(), [1, 1, 4, 3]);
 //!
 //! // The places of the largest elements as well, which `Tensor::max_pool2d` leaves out.
@@ -60,6 +60,7 @@ mod tests;
 mod views;
 
 pub use batch_norm::{BatchNormOutput, BatchNormParameters};
+pub use conv2d::{Conv1d, ConvTranspose2d};
 pub use custom::{CudaKernel, Custom, CustomOp};
 pub(crate) use gradient::Log;
 pub use gradient::{Gradient, InputGradients, Recorded};

@@ -157,7 +157,7 @@ impl Net {
             let parameters = &self.parameters[i];
             let y = match layer {
                 Layer::Conv => {
-                    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+                    let conv = Conv2d::new([1, 1], [1, 1]);
                     x.conv2d(&parameters[0], conv)?
                 }
                 Layer::Norm => {

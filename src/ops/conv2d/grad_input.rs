@@ -38,6 +38,7 @@ impl Definition for Conv2dGradInput {
         if o != o_weight {
             return Err(format!("dy {dy} has {o} channels but weight {weight} gives {o_weight}"));
         }
+        let c = self.conv.channels(weight, c, o)?;
         expect_windows(dy, self.input, [kh, kw], self.conv)?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, self.input[0], self.input[1]])?]))
     }
@@ -130,7 +131,7 @@ impl Kernel for Conv2dGradInput {
 
 impl Registered for Conv2dGradInput {
     fn each() -> Vec<Self> {
-        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        let conv = Conv2d::default();
         vec![Self { conv, input: [0, 0] }]
     }
 
