@@ -4,7 +4,7 @@ use super::interrupt;
 use super::task::{Batch, Network, Score, Task};
 use remat::autograd::Tape;
 use remat::nn::{State, parameters, state};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::{Error, HostTensor, Pending, Runtime, Stats};
 use sha2::{Digest as _, Sha256};
 
@@ -23,7 +23,7 @@ pub struct Setup<'a> {
 pub struct Session {
     runtime: Runtime,
     network: Network,
-    optimizer: Sgd,
+    optimizer: Optimizer,
 }
 
 /// What a step will say when the worker is through with it.
@@ -50,7 +50,7 @@ impl Session {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             runtime.label(tensor, name)?;
         }
-        let optimizer = Sgd::new(0.0, setup.momentum, setup.weight_decay);
+        let optimizer = Optimizer::sgd(0.0, setup.momentum, setup.weight_decay);
         Ok(Self { runtime, network, optimizer })
     }
 
