@@ -11,7 +11,8 @@
 ///
 /// // As the article on residual networks has it.
 /// let steps = Schedule::constant(0.01).then(400, Schedule::steps(0.1, 0.1, 32_000));
-/// assert_eq!((steps.rate(399), steps.rate(400), steps.rate(32_400)), (0.01, 0.1, 0.01));
+/// assert_eq!((steps.rate(399), steps.rate(400)), (0.01, 0.1));
+/// assert!((steps.rate(32_400) - 0.01).abs() < 1e-8);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule(Shape);

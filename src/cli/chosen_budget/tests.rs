@@ -99,8 +99,7 @@ fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'
     let Model::Images(model) = args.model;
     let task = ImageTask { model, data: Dataset::digits(), augment: Augment::default(), seed: 0 };
     let batch = args.learning.batch;
-    let setup =
-        Setup { task: &task, batch, tests_between: false, momentum: 0.9, weight_decay: 0.0 };
+    let setup = Setup { task: &task, batch, tests_between: false, optimizer: &args.optimizer };
     then(&Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, steps, 40).unwrap())
 }
 
