@@ -52,11 +52,11 @@ mod reduce;
 mod resize;
 mod rotary;
 pub mod samples;
-mod sgd;
 mod softmax;
 mod tensor;
 #[cfg(test)]
 mod tests;
+mod update;
 mod views;
 
 pub use batch_norm::{BatchNormOutput, BatchNormParameters};
@@ -176,7 +176,7 @@ registry! {
     views: Reshape, Permute, Slice, Broadcast;
     index: Gather, ScatterAdd, OneHot;
     random: Random;
-    sgd: SgdMomentum;
+    update: SgdMomentum, AdamW, Lion;
 }
 
 impl Operation for Op {
@@ -212,8 +212,8 @@ impl Op {
 }
 
 impl cpu::Kernels for Op {
-    fn updates(&self) -> usize {
-        self.definition().kernel().map_or(0, Kernel::updates)
+    fn updates(&self, inputs: usize) -> usize {
+        self.definition().kernel().map_or(0, |kernel| kernel.updates(inputs))
     }
 
     fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {

@@ -73,8 +73,8 @@ pub(super) trait Registered: Definition + Sized {
 
 /// How an op runs. Workspaces are in bytes, and depend only on the arguments.
 pub(super) trait Kernel {
-    /// How many of its first inputs it updates in place. If any, they are its outputs.
-    fn updates(&self) -> usize {
+    /// How many of its first inputs it updates in place, of so many. If any, they are its outputs.
+    fn updates(&self, _inputs: usize) -> usize {
         0
     }
 

@@ -31,7 +31,10 @@ impl<'a> Operands<'a> {
         };
         // Old values of in-place outputs are found in the outputs.
         let mut shared = ranges(call.inputs)?;
-        shared.iter_mut().take(call.op.updates()).for_each(|range| range.end = range.start);
+        shared
+            .iter_mut()
+            .take(call.op.updates(call.inputs.len()))
+            .for_each(|range| range.end = range.start);
         let mut exclusive = ranges(call.outputs)?;
         exclusive.push(call.workspace.clone());
         let (read, mut write) = region.lend(&shared, &exclusive)?;

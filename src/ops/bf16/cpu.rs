@@ -49,7 +49,7 @@ impl Pieces<'_> {
             .collect();
         let mut targets: SmallVec<[Target<'_>; 3]> =
             (0..self.outputs.len()).map(|i| Target::of(&mut run, i)).collect();
-        let updates = self.kernel.updates();
+        let updates = self.kernel.updates(self.inputs.len());
         for (range, is_last) in self.ranges() {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);

@@ -33,7 +33,7 @@ impl Pieces<'_> {
         let apart = |range: &Option<Range<u64>>, layout: &Layout| {
             range.as_ref().map(|range| Place { storage: start + range.start, layout: *layout })
         };
-        let updates = self.kernel.updates();
+        let updates = self.kernel.updates(self.inputs.len());
         for (range, is_last) in self.ranges() {
             let is_first = range.start == 0;
             let [inputs, outputs] = self.layouts(&range);

@@ -70,7 +70,7 @@ impl<'a> Pieces<'a> {
         let kernel = op.kernel()?;
         let wanted = op.inputs();
         let is_copied = |(i, (x, &cut)): (usize, (&Layout, &Cut))| {
-            let old_value = i < kernel.updates();
+            let old_value = i < kernel.updates(inputs.len());
             let fits = !wanted.is_packed(i) || keeps_together(x, cut);
             (is_narrow(x) || !fits) && !old_value
         };

@@ -69,7 +69,7 @@ impl Definition for Accumulate {
 }
 
 impl Kernel for Accumulate {
-    fn updates(&self) -> usize {
+    fn updates(&self, _inputs: usize) -> usize {
         1
     }
 
