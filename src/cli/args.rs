@@ -258,7 +258,7 @@ pub struct OutputArgs {
 
     /// Write a line about each step: loss, learning rate, time, memory, recomputation, tests
     ///
-    /// As CSV or as JSON lines, by the end of its name. Each line is written when its step is done.
+    /// As CSV or as JSON lines, by the end of its name. Lines are written as steps are done.
     #[arg(long, value_name = "FILE.csv|jsonl", value_parser = journal::log)]
     pub log: Option<PathBuf>,
 

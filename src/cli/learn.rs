@@ -144,6 +144,9 @@ pub fn learn(
         Ending::Done if course.test => test(&mut session, course)?,
         ending => (ending, None),
     };
+    if let Some(test) = &test {
+        journal.test(&test.score, &session.runtime().stats()?);
+    }
     Ok(Outcome {
         ending,
         parameters: session.parameters(),

@@ -12,6 +12,7 @@ use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
+use super::source::Source;
 use super::target::{About, Target};
 use super::task::{ImageTask, Task};
 use super::terminal::{Shows, print_report, say, warn};
@@ -114,6 +115,13 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
 /// The network and its data.
 fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
     let seed = learning.seed;
+    if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
+        let message = format!(
+            "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
+            learning.data
+        );
+        return Err(Failure::usage(message));
+    }
     match model {
         Model::Images(model) => Ok(Box::new(ImageTask {
             model,
