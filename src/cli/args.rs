@@ -1,3 +1,5 @@
+use super::checkpoint::CheckpointArgs;
+use super::evaluate::EvaluateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
 use super::model::{ImageModel, Model};
@@ -26,6 +28,8 @@ use std::path::PathBuf;
 Examples:
   remat train                          Train ResNet-20 on handwritten digits, in 40 % of the memory
   remat train --help                   List all options of a command
+  remat train --save net.safetensors   Keep what was learned ..
+  remat evaluate net.safetensors       .. and test it again
   remat devices                        List the CPU and the GPUs
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
@@ -61,6 +65,7 @@ pub struct TerminalArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Train(Box<TrainArgs>),
+    Evaluate(EvaluateArgs),
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
@@ -91,6 +96,8 @@ Examples:
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
   remat train --optimizer adamw --batch 32 --accumulate 4 --clip 1
   remat train --steps 3 --record run.jsonl.gz
+  remat train --save net.safetensors --save-every 50
+  remat train --resume net.safetensors --save net.safetensors
 
 Exit codes:
   0    done
@@ -115,6 +122,9 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
+
+    #[command(flatten)]
+    pub checkpoints: CheckpointArgs,
 
     #[command(flatten)]
     pub output: OutputArgs,
@@ -352,7 +362,11 @@ impl From<DeadArg> for Dead {
 impl Command {
     /// Whether to print errors only.
     pub fn is_quiet(&self) -> bool {
-        matches!(self, Self::Train(args) if args.output.quiet)
+        match self {
+            Self::Train(args) => args.output.quiet,
+            Self::Evaluate(args) => args.quiet,
+            _ => false,
+        }
     }
 }
 

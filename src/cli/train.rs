@@ -1,6 +1,7 @@
 //! `remat train`
 
 use super::args::{LearningArgs, OutputArgs, TrainArgs};
+use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
@@ -19,14 +20,15 @@ use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::PolicyKind;
+use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
 
 /// The default number of epochs.
 const EPOCHS: usize = 20;
 
 /// Rehearses, trains, tests and reports.
-pub fn run(args: &TrainArgs) -> Result<(), Failure> {
-    let TrainArgs { device, memory, learning, optimizer, output, .. } = args;
+pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
+    let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
     let contradiction = device.contradiction().or_else(|| memory.contradiction());
     if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
         return Err(Failure::usage(contradiction));
@@ -36,9 +38,11 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         ("--json", &output.json),
         ("--log", &output.log),
         ("--plot", &output.plot),
+        ("--save", &checkpoints.save),
     ];
     check_distinct(&files, &[])?;
     interrupt::listen(output.quiet)?;
+    checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let title = format!("{} on {}", args.model, learning.data);
     let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
@@ -53,6 +57,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         optimizer,
     };
     let steps = steps(learning, &setup);
+    let (from, kept) = resume(args, options, &*task)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
@@ -64,6 +69,10 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             Counted(steps as u64, "step"),
             setup.examples()
         ));
+        if let (Some(path), Kept { done, .. }) = (&checkpoints.resume, &kept) {
+            let done = Counted(*done as u64, "step");
+            say(format_args!("going on from {}, after {done}", path.display()));
+        }
         say(format_args!("device {about}"));
         if setup.examples() > task.examples() {
             warn(format_args!(
@@ -94,6 +103,10 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         steps,
         test: !learning.no_test,
         eval_every: learning.eval_every,
+        from: from.as_ref(),
+        kept,
+        save: checkpoints.save.as_deref(),
+        save_every: checkpoints.save_every,
         shows,
     };
     let outcome = learn(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
@@ -112,8 +125,22 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     judge(&outcome, steps, args)
 }
 
+/// The checkpoint to go on from, if there is one, and what is kept of the run.
+fn resume(
+    args: &TrainArgs,
+    options: &Options,
+    task: &dyn Task,
+) -> Result<(Option<Checkpoint>, Kept), Failure> {
+    let new = Kept::new(options, task);
+    let Some(path) = &args.checkpoints.resume else { return Ok((None, new)) };
+    let from = Checkpoint::open(path).map_err(checkpoint::failure)?;
+    let before = Kept::of(&from, path)?;
+    before.check(&new, path)?;
+    Ok((Some(from), new.after(before.done)))
+}
+
 /// The network and its data.
-fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
+pub fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
     let seed = learning.seed;
     if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
         let message = format!(
