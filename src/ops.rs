@@ -168,7 +168,7 @@ registry! {
     resize: Resize;
     softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;
     copy: Contiguous, Pad, Concat, Flip, Fill;
-    views: Reshape, Permute, Slice, Broadcast;
+    views: Reshape, Permute, Slice, Split, Broadcast;
     index: Gather, ScatterAdd, OneHot;
     random: Random;
     sgd: SgdMomentum;
