@@ -135,7 +135,12 @@ impl<M: Module + ?Sized> Watch for M {
     }
 }
 
-/// `prefix.name`, or just one of them if the other is empty.
-fn join(prefix: &str, name: impl std::fmt::Display) -> String {
+/// `prefix.name`, or just the name if the prefix is empty: how a module names what its parts hold.
+///
+/// ```
+/// assert_eq!(remat::nn::join("layer1", "weight"), "layer1.weight");
+/// assert_eq!(remat::nn::join("", "weight"), "weight");
+/// ```
+pub fn join(prefix: &str, name: impl std::fmt::Display) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }
