@@ -77,7 +77,7 @@ fn reductions(n: usize) -> Vec<Case> {
         );
     }
     let p = f(&[n * 400_000]);
-    let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 };
+    let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4, nesterov: false };
     add("sgd", op.into(), &[p, p, p]);
     cases
 }

@@ -5,12 +5,12 @@
 //!
 //! ```
 //! use remat::nn::mlp;
-//! use remat::optim::Sgd;
+//! use remat::optim::Optimizer;
 //! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
 //! let mut network = mlp(&runtime, 4, &[16], 3)?;
-//! let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+//! let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
 //! let x = runtime.normal(&[8, 4], 0.0, 1.0)?;
 //! let labels = runtime.tensor(&[8], vec![0, 1, 2, 0, 1, 2, 0, 1])?;
 //! let mut losses = Vec::new();

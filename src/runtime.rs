@@ -65,6 +65,7 @@ struct Shared<O: Operation, H> {
     control: Arc<Control>,
     home: Arc<Home>,
     next_random: AtomicU64,
+    budget: AtomicU64,
     seed: u64,
     sqrt_sampling: bool,
     layout_of: fn(&H) -> Layout,
@@ -77,6 +78,7 @@ struct Worker<O: Operation, H> {
     ended: Receiver<Infallible>,
     control: Arc<Control>,
     home: Arc<Home>,
+    budget: u64,
     seed: u64,
     sqrt_sampling: bool,
 }
@@ -91,7 +93,7 @@ impl Runtime {
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     fn start(worker: Worker<O, H>, layout_of: fn(&H) -> Layout) -> Self {
-        let Worker { sender, thread, ended, control, home, seed, sqrt_sampling } = worker;
+        let Worker { sender, thread, ended, control, home, budget, seed, sqrt_sampling } = worker;
         let shared = Arc::new(Shared {
             sender: Some(sender),
             thread: Some(thread),
@@ -99,6 +101,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             control,
             home,
             next_random: AtomicU64::new(0),
+            budget: AtomicU64::new(budget),
             seed,
             sqrt_sampling,
             layout_of,
@@ -237,6 +240,12 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
         self.shared.ask(|reply| Question::Sync { reply })?.wait()
     }
 
+    /// The memory limit in bytes, as it was last set.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        self.shared.budget.load(Ordering::Relaxed)
+    }
+
     /// The counters, after all commands sent so far.
     ///
     /// # Errors
@@ -266,6 +275,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     #[must_use]
     pub fn next_random(&self) -> (u64, u64) {
         self.shared.next_random()
+    }
+
+    /// The seed, and the number that the next random op will have: where random numbers go on.
+    #[must_use]
+    pub fn random_position(&self) -> (u64, u64) {
+        (self.shared.seed, self.shared.next_random.load(Ordering::Relaxed))
+    }
+
+    /// Lets the next random op have this number. For a run that goes on where another one with the same seed ended:
+    /// numbers that were used before would be drawn again.
+    pub fn set_random_position(&self, position: u64) {
+        self.shared.next_random.store(position, Ordering::Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@ use remat::nn::{
     DenseNet, LstmSize, Mode, Module, State, TreeLstm, TreeLstmSize, UNet, UnrolledGan,
     UnrolledGanSize, Upsampling, densenet, densenet121, inceptionv4, lstm, parameters, state, unet,
 };
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::{CostModelKind, Error, Runtime, Tensor};
 
 /// A network, with what it learns from.
@@ -167,7 +167,7 @@ fn start(budget: u64) -> Runtime {
 fn train(build: Build, budget: u64, steps: usize) -> Result<(Vec<u32>, u64), Error> {
     let runtime = start(budget);
     let mut learner = build(&runtime)?;
-    let mut sgd = Sgd::new(0.05, 0.9, 1e-4);
+    let mut sgd = Optimizer::sgd(0.05, 0.9, 1e-4);
     for step in 0..steps {
         let tape = Tape::new(&runtime);
         tape.watch(learner.module());

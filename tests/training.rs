@@ -203,7 +203,7 @@ impl Net {
     }
 
     fn update(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
-        let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 };
+        let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3, nesterov: false };
         let all = self.parameters.iter_mut().flatten().zip(self.velocities.iter_mut().flatten());
         for (p, v) in all {
             if p.id() == id {

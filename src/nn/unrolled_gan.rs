@@ -35,13 +35,13 @@ impl Default for UnrolledGanSize {
 ///
 /// ```
 /// use remat::nn::{UnrolledGan, UnrolledGanSize};
-/// use remat::optim::Sgd;
+/// use remat::optim::Optimizer;
 /// use remat::prelude::*;
 ///
 /// let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
 /// let size = UnrolledGanSize { latent: 8, hidden: 16, unroll: 3, ..UnrolledGanSize::default() };
 /// let mut gan = UnrolledGan::new(&runtime, size)?;
-/// let mut sgd = Sgd::new(0.05, 0.0, 0.0);
+/// let mut sgd = Optimizer::sgd(0.05, 0.0, 0.0);
 /// let (real, z) = (runtime.normal(&[32, 2], 0.0, 1.0)?, runtime.normal(&[32, 8], 0.0, 1.0)?);
 /// let tape = Tape::new(&runtime);
 /// tape.watch(&mut gan);

@@ -93,7 +93,8 @@ fn views_and_updates_make_no_storage() {
     assert_eq!(part, Outputs::view(0, x.slice(1, 2, 3).unwrap()));
     let flat = Op::from(Reshape { shape: dims(&[24]) }).infer(&[x]).unwrap();
     assert_eq!(flat, Outputs::view(0, f(&[24])));
-    let step: Op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0 }.into();
+    let step: Op =
+        SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0, nesterov: false }.into();
     assert_eq!(step.infer(&[x, x, x]).unwrap(), Outputs::updates(2));
     let turned = f(&[6, 4]).permute(&[1, 0]).unwrap();
     let add = Op::from(Accumulate);

@@ -3,6 +3,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -110,6 +111,11 @@ impl Definition for Conv2d {
         }
         let [rows, columns] = self.windows([h, w], [kh, kw])?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, o, rows, columns])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new([images, Cut::Whole], [Made::activations(images)]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -2,6 +2,7 @@ use super::{Conv2d, Conv2dGradWeight, bytes, cpu, expect_windows, flops, samples
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -40,6 +41,11 @@ impl Definition for Conv2dGradInput {
         let c = self.conv.channels(weight, c, o)?;
         expect_windows(dy, self.input, [kh, kw], self.conv)?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, self.input[0], self.input[1]])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new([images, Cut::Whole], [Made::activations(images)]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

@@ -2,6 +2,7 @@ use super::{Conv2d, Conv2dGradInput, bytes, cpu, expect_windows, flops, samples,
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -46,6 +47,11 @@ impl Definition for Conv2dGradWeight {
         }
         expect_windows(dy, [h, w], self.kernel, self.conv)?;
         Ok(Outputs::fresh([fresh(FLOAT, [o, c / groups, self.kernel[0], self.kernel[1]])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new([images, images], [Made::sum()]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

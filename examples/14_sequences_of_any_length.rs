@@ -1,11 +1,11 @@
 //! Sequences whose length is another one at each step, so that memory is never twice the same: a gated recurrent unit learns to
 //! remember the first token until the end. The budget is set for short ones, and long ones fit all the same.
 //!
-//! `cargo run --release --example 13_sequences_of_any_length`
+//! `cargo run --release --example 14_sequences_of_any_length`
 
 use remat::Stats;
 use remat::nn::{Embedding, Gru, Linear, State, join};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 
 const TOKENS: usize = 8;
@@ -46,7 +46,7 @@ fn train(runtime: &Runtime, lengths: impl Iterator<Item = usize>) -> Result<Vec<
         gru: Gru::new(runtime, 16, HIDDEN, 1)?,
         out: Linear::new(runtime, HIDDEN, TOKENS)?,
     };
-    let mut sgd = Sgd::new(0.3, 0.9, 0.0);
+    let mut sgd = Optimizer::sgd(0.3, 0.9, 0.0);
     let mut losses = Vec::new();
     for (step, length) in lengths.enumerate() {
         let (tokens, first) = batch(step, length);

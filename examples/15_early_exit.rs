@@ -1,11 +1,11 @@
 //! A network that decides for itself how deep it is: after each block it looks at how sure it is of its answer, and stops once it
 //! is sure enough. That is a question in the middle of the forward pass, which recording a graph ahead could not have.
 //!
-//! `cargo run --release --example 14_early_exit`
+//! `cargo run --release --example 15_early_exit`
 
 use remat::data::{Batches, Dataset};
 use remat::nn::{Linear, State, join};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 
 const WIDTH: usize = 64;
@@ -64,7 +64,7 @@ impl Module for EarlyExit {
 fn train(runtime: &Runtime) -> Result<(Vec<usize>, f32), Error> {
     let digits = Dataset::digits().train;
     let mut network = EarlyExit::new(runtime)?;
-    let mut sgd = Sgd::new(0.02, 0.9, 0.0);
+    let mut sgd = Optimizer::sgd(0.02, 0.9, 0.0);
     let mut batches = Batches::new(digits.len(), 256, 1);
     let (mut depths, mut last) = (Vec::new(), f32::NAN);
     for _ in 0..60 {

@@ -1,11 +1,11 @@
 //! A network that is another one at each step: a Tree-LSTM learns the values of nested minima and maxima, such as
 //! `max(3, min(7, 5), 1)`, over a tree that is drawn for each batch. In half of the memory, with the same bits.
 //!
-//! `cargo run --release --example 12_a_tree_per_step`
+//! `cargo run --release --example 13_a_tree_per_step`
 
 use remat::data::Trees;
 use remat::nn::{TreeLstm, TreeLstmSize};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 
 const STEPS: u64 = 300;
@@ -20,7 +20,7 @@ fn train(runtime: &Runtime, tells: bool) -> Result<[f32; 2], Error> {
         classes: Trees::CLASSES,
     };
     let mut network = TreeLstm::new(runtime, size)?;
-    let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
     let mut losses = Vec::new();
     for step in 0..STEPS {
         let batch = trees.batch(step, 64);
