@@ -1,4 +1,4 @@
-//! Labelled images, from files or made up; and texts.
+//! Labelled images, from files or made up; texts; trees and points in a plane, made up.
 //!
 //! ```
 //! use remat::data::{Batches, Dataset};
@@ -16,13 +16,17 @@ mod batches;
 mod digits;
 mod folder;
 mod idx;
+mod ring;
 mod synthetic;
 mod text;
+mod trees;
 
 pub use augment::Augment;
 pub use batches::Batches;
+pub use ring::Ring;
 use synthetic::Synthetic;
 pub use text::{Text, Windows};
+pub use trees::{Tree, TreeBatch, Trees};
 
 use crate::host::HostTensor;
 use rayon::prelude::*;

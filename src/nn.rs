@@ -47,7 +47,9 @@ mod rotary;
 mod sequential;
 #[cfg(test)]
 mod tests;
+mod tree_lstm;
 mod unet;
+mod unrolled_gan;
 
 pub use batch_norm2d::BatchNorm2d;
 pub use conv_transpose2d::ConvTranspose2d;
@@ -61,13 +63,15 @@ pub use inception::inceptionv4;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use mlp::mlp;
-pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmState};
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmSize, LstmState, lstm};
 pub use residual::Residual;
 pub use resnet::{ResNet, resnet};
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use sequential::Sequential;
+pub use tree_lstm::{TreeLstm, TreeLstmSize};
 pub use unet::{UNet, Upsampling, unet};
+pub use unrolled_gan::{GanLoss, UnrolledGan, UnrolledGanSize};
 
 use crate::autograd::Watch;
 use crate::error::Error;
@@ -131,7 +135,12 @@ impl<M: Module + ?Sized> Watch for M {
     }
 }
 
-/// `prefix.name`, or just one of them if the other is empty.
-fn join(prefix: &str, name: impl std::fmt::Display) -> String {
+/// `prefix.name`, or just the name if the prefix is empty: how a module names what its parts hold.
+///
+/// ```
+/// assert_eq!(remat::nn::join("layer1", "weight"), "layer1.weight");
+/// assert_eq!(remat::nn::join("", "weight"), "weight");
+/// ```
+pub fn join(prefix: &str, name: impl std::fmt::Display) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }

@@ -173,7 +173,7 @@ registry! {
     softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;
     copy: Contiguous, Pad, Concat, Flip, Fill;
     bf16: Cast;
-    views: Reshape, Permute, Slice, Broadcast;
+    views: Reshape, Permute, Slice, Split, Broadcast;
     index: Gather, ScatterAdd, OneHot;
     random: Random;
     update: SgdMomentum, AdamW, Lion;

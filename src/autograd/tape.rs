@@ -150,7 +150,37 @@ impl Tape {
     /// As for [`Tape::backward`], and if an op that computes a gradient has no gradient itself.
     pub fn backward_with_graph(&self, result: &Tensor) -> Result<Gradients, Error> {
         let mut gradients = FxHashMap::default();
-        self.play(result, Graph::Kept, |id, gradient| {
+        self.play(result, Graph::Kept, None, |id, gradient| {
+            gradients.insert(id, gradient);
+            Ok(())
+        })?;
+        Ok(Gradients(gradients))
+    }
+
+    /// Like [`Tape::backward_with_graph`], but with respect to these tensors, watched or not, and nothing else is computed. They
+    /// may be watched ones, or what came of those.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let mut x = runtime.tensor(&[2], vec![2.0, 3.0])?;
+    /// let tape = Tape::new(&runtime);
+    /// tape.watch(&mut x);
+    /// let square = x.square()?;
+    /// let y = square.square()?.sum()?;
+    /// let gradients = tape.gradients_of(&y, &[&square])?;
+    /// assert_eq!(gradients.get(&square).expect("it depends on it").to_vec::<f32>()?, [8.0, 18.0]);
+    /// assert!(gradients.get(&x).is_none());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Tape::backward_with_graph`].
+    pub fn gradients_of(&self, result: &Tensor, of: &[&Tensor]) -> Result<Gradients, Error> {
+        let mut gradients = FxHashMap::default();
+        let wanted = of.iter().map(|tensor| tensor.id()).collect();
+        self.play(result, Graph::Kept, Some(&wanted), |id, gradient| {
             gradients.insert(id, gradient);
             Ok(())
         })?;
@@ -192,7 +222,9 @@ impl Tape {
         result: &Tensor,
         gradients: &mut Gradients,
     ) -> Result<(), Error> {
-        self.play(result, Graph::LetGo, |id, gradient| gradients.add(&self.runtime, id, &gradient))
+        self.play(result, Graph::LetGo, None, |id, gradient| {
+            gradients.add(&self.runtime, id, &gradient)
+        })
     }
 
     /// Like [`Tape::backward`], but calls `complete` with each gradient as soon as it is complete, and with the number
@@ -205,7 +237,7 @@ impl Tape {
         result: &Tensor,
         complete: impl FnMut(TensorId, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.play(result, Graph::LetGo, complete)?;
+        self.play(result, Graph::LetGo, None, complete)?;
         self.runtime.confirm()
     }
 
@@ -213,6 +245,7 @@ impl Tape {
         &self,
         result: &Tensor,
         graph: Graph,
+        wanted: Option<&FxHashSet<TensorId>>,
         mut complete: impl FnMut(TensorId, Tensor) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.check(result)?;
@@ -223,11 +256,22 @@ impl Tape {
         }
         let mut gradients: FxHashMap<TensorId, Tensor> = FxHashMap::default();
         gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
-        // Watched tensor -> number of ops that have yet to contribute to its gradient.
-        let mut uses: FxHashMap<TensorId, usize> =
-            self.watched().iter().map(|&id| (id, 0)).collect();
+        // Watched tensor, or one of those that are wanted -> number of ops that have yet to contribute to its gradient.
+        let mut uses: FxHashMap<TensorId, usize> = match wanted {
+            Some(wanted) => wanted.iter().map(|&id| (id, 0)).collect(),
+            None => self.watched().iter().map(|&id| (id, 0)).collect(),
+        };
+        // Those of which a gradient is of any use, if not all.
+        let mut useful: Option<FxHashSet<TensorId>> = wanted.cloned();
         let (count, watched_outputs) = {
             let nodes = self.log.nodes();
+            if let Some(useful) = &mut useful {
+                for node in nodes.iter().flatten() {
+                    if node.inputs.iter().any(|id| useful.contains(id)) {
+                        useful.extend(&node.outputs);
+                    }
+                }
+            }
             for id in nodes.iter().flatten().flat_map(|node| &node.inputs) {
                 uses.entry(*id).and_modify(|n| *n += 1);
             }
@@ -245,7 +289,8 @@ impl Tape {
             let Some(node) = self.log.nodes()[at].take() else { continue };
             let dys: SmallVec<[Option<Tensor>; 2]> =
                 node.outputs.iter().map(|id| gradients.remove(id)).collect();
-            let is_reached = dys.iter().any(Option::is_some);
+            let leads_on = |id: &TensorId| useful.as_ref().is_none_or(|useful| useful.contains(id));
+            let is_reached = dys.iter().any(Option::is_some) && node.inputs.iter().any(leads_on);
             let dx = if is_reached { node.gradients(&dys)? } else { InputGradients::new() };
             let inputs = node.inputs.clone();
             // The op's tensors are released now: a parameter is updated in place only if there is no other handle to
@@ -257,7 +302,7 @@ impl Tape {
             drop(dys);
             let dx = dx.into_iter().chain(std::iter::repeat(None));
             for (id, gradient) in inputs.into_iter().zip(dx) {
-                if let Some(gradient) = gradient {
+                if let Some(gradient) = gradient.filter(|_| leads_on(&id)) {
                     let total = match gradients.remove(&id) {
                         Some(sum) => sum.add(&gradient)?,
                         None => gradient,

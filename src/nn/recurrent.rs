@@ -2,9 +2,11 @@
 
 mod gru;
 mod lstm;
+mod model;
 
 pub use gru::{Gru, GruCell};
 pub use lstm::{Lstm, LstmCell, LstmState};
+pub use model::{LstmSize, lstm};
 
 use super::{Mode, Module, State, join};
 use crate::error::Error;
@@ -56,14 +58,14 @@ impl Weights {
         Err(crate::op::OpError::new("recurrent", message).into())
     }
 
-    /// `x [n, inputs]` to `[n, gates * hidden]`.
+    /// `x [n, inputs]` to `[n, gates * hidden]`, without bias: that would take as much memory again.
     fn of_input(&self, x: &Tensor) -> Result<Tensor, Error> {
-        x.matmul(&self.weight_ih.t()?)?.add(&self.bias_ih)
+        x.matmul(&self.weight_ih.t()?)
     }
 
-    /// `h [n, hidden]` to `[n, gates * hidden]`.
+    /// `h [n, hidden]` to `[n, gates * hidden]`, without bias.
     fn of_hidden(&self, h: &Tensor) -> Result<Tensor, Error> {
-        h.matmul(&self.weight_hh.t()?)?.add(&self.bias_hh)
+        h.matmul(&self.weight_hh.t()?)
     }
 
     /// With names that end in `suffix`, such as `weight_ih_l0`.
@@ -79,9 +81,13 @@ impl Weights {
     }
 }
 
-/// Part `i` of `[n, gates * hidden]`.
-fn gate(of: &Tensor, i: usize, hidden: usize) -> Result<Tensor, Error> {
-    of.slice(1, i * hidden..(i + 1) * hidden)
+/// The parts of `[n, gates * hidden]`.
+fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Error> {
+    let parts = of.split(hidden.max(1), 1)?;
+    parts.try_into().map_err(|_| {
+        let message = format!("{} has not {N} gates of {hidden} units", of.layout());
+        crate::op::OpError::new("recurrent", message).into()
+    })
 }
 
 /// A cell, as a layer unrolls it.
@@ -93,9 +99,16 @@ trait Cell: Send {
 
     fn weights_mut(&mut self) -> &mut Weights;
 
+    /// What is the same in each step, and is computed once.
+    fn bias(&self) -> Result<Tensor, Error>;
+
     /// A step, of what [`Weights::of_input`] gave. `None`: nothing is remembered, which is as good as zeros.
-    fn next(&self, of_input: &Tensor, before: Option<&Self::Memory>)
-    -> Result<Self::Memory, Error>;
+    fn next(
+        &self,
+        of_input: &Tensor,
+        bias: &Tensor,
+        before: Option<&Self::Memory>,
+    ) -> Result<Self::Memory, Error>;
 
     /// What goes on to the next layer: `[n, hidden]`.
     fn output(memory: &Self::Memory) -> &Tensor;
@@ -135,12 +148,13 @@ impl<C: Cell> Layers<C> {
             // Of all steps at once: one large product instead of many small ones.
             let of_input = cell.weights().of_input(&y.reshape(&[n * length, inputs])?)?;
             let rows = of_input.shape()[1];
-            let of_input = of_input.reshape(&[n, length, rows])?;
+            let of_steps = of_input.reshape(&[n, length, rows])?.split(1, 1)?;
+            drop(of_input);
+            let bias = cell.bias()?;
             let mut memory = before.and_then(|all| all.get(layer)).cloned();
             let mut outputs = Vec::with_capacity(length);
-            for t in 0..length {
-                let of_input = of_input.slice(1, t..=t)?.reshape(&[n, rows])?;
-                let next = cell.next(&of_input, memory.as_ref())?;
+            for of_input in of_steps {
+                let next = cell.next(&of_input.reshape(&[n, rows])?, &bias, memory.as_ref())?;
                 outputs.push(C::output(&next).clone());
                 memory = Some(next);
             }
@@ -157,7 +171,7 @@ impl<C: Cell> Layers<C> {
     }
 }
 
-/// The next state of a cell as a module: a step with nothing remembered.
-fn first_step<C: Cell>(cell: &C, x: &Tensor) -> Result<Tensor, Error> {
-    Ok(C::output(&cell.next(&cell.weights().of_input(x)?, None)?).clone())
+/// One step of a cell, for `x [n, inputs]`.
+fn step<C: Cell>(cell: &C, x: &Tensor, before: Option<&C::Memory>) -> Result<C::Memory, Error> {
+    cell.next(&cell.weights().of_input(x)?, &cell.bias()?, before)
 }

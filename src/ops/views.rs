@@ -4,11 +4,13 @@ mod broadcast;
 mod permute;
 mod reshape;
 mod slice;
+mod split;
 
 pub use broadcast::Broadcast;
 pub use permute::Permute;
 pub use reshape::Reshape;
 pub use slice::Slice;
+pub use split::Split;
 
 use crate::layout::Layout;
 use crate::op::Outputs;

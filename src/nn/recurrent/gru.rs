@@ -1,4 +1,4 @@
-use super::{Cell, Layers, Mode, Module, State, Weights, first_step, gate};
+use super::{Cell, Layers, Mode, Module, State, Weights, gates, step};
 use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
@@ -47,7 +47,7 @@ impl GruCell {
     /// # Errors
     /// If a shape does not fit.
     pub fn step(&self, x: &Tensor, h: Option<&Tensor>) -> Result<Tensor, Error> {
-        self.next(&self.weights.of_input(x)?, h)
+        step(self, x, h)
     }
 }
 
@@ -62,15 +62,27 @@ impl Cell for GruCell {
         &mut self.weights
     }
 
-    fn next(&self, of_input: &Tensor, before: Option<&Tensor>) -> Result<Tensor, Error> {
+    /// That of the input. The other does not come to the same for all gates.
+    fn bias(&self) -> Result<Tensor, Error> {
+        Ok(self.weights.bias_ih.clone())
+    }
+
+    fn next(
+        &self,
+        of_input: &Tensor,
+        bias: &Tensor,
+        before: Option<&Tensor>,
+    ) -> Result<Tensor, Error> {
         let hidden = self.hidden;
+        let of_input = of_input.add(bias)?;
         let of_hidden = match before {
-            Some(h) => self.weights.of_hidden(h)?,
+            Some(h) => self.weights.of_hidden(h)?.add(&self.weights.bias_hh)?,
             None => self.weights.bias_hh.reshape(&[1, 3 * hidden])?,
         };
-        let both = |i| gate(of_input, i, hidden)?.add(&gate(&of_hidden, i, hidden)?)?.sigmoid();
-        let (r, z) = (both(0)?, both(1)?);
-        let new = gate(of_input, 2, hidden)?.add(&r.mul(&gate(&of_hidden, 2, hidden)?)?)?.tanh()?;
+        let [r_input, z_input, n_input] = gates(&of_input, hidden)?;
+        let [r_hidden, z_hidden, n_hidden] = gates(&of_hidden, hidden)?;
+        let (r, z) = (r_input.add(&r_hidden)?.sigmoid()?, z_input.add(&z_hidden)?.sigmoid()?);
+        let new = n_input.add(&r.mul(&n_hidden)?)?.tanh()?;
         // (1 - z) n + z h = n + z (h - n)
         let back = match before {
             Some(h) => h.sub(&new)?,
@@ -86,7 +98,7 @@ impl Cell for GruCell {
 
 impl Module for GruCell {
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
-        first_step(self, x)
+        step(self, x, None)
     }
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {

@@ -1,4 +1,4 @@
-use super::{Cell, Layers, Mode, Module, State, Weights, first_step, gate};
+use super::{Cell, Layers, Mode, Module, State, Weights, gates, step};
 use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
@@ -56,7 +56,7 @@ impl LstmCell {
     /// # Errors
     /// If a shape does not fit.
     pub fn step(&self, x: &Tensor, before: Option<&LstmState>) -> Result<LstmState, Error> {
-        self.next(&self.weights.of_input(x)?, before)
+        step(self, x, before)
     }
 }
 
@@ -71,17 +71,27 @@ impl Cell for LstmCell {
         &mut self.weights
     }
 
-    fn next(&self, of_input: &Tensor, before: Option<&LstmState>) -> Result<LstmState, Error> {
-        let gates = match before {
-            Some(LstmState { h, .. }) => of_input.add(&self.weights.of_hidden(h)?)?,
-            None => of_input.add(&self.weights.bias_hh)?,
+    /// Both, of all gates.
+    fn bias(&self) -> Result<Tensor, Error> {
+        self.weights.bias_ih.add(&self.weights.bias_hh)
+    }
+
+    fn next(
+        &self,
+        of_input: &Tensor,
+        bias: &Tensor,
+        before: Option<&LstmState>,
+    ) -> Result<LstmState, Error> {
+        let sums = match before {
+            Some(LstmState { h, .. }) => of_input.add(&self.weights.of_hidden(h)?)?.add(bias)?,
+            None => of_input.add(bias)?,
         };
-        let part = |i| gate(&gates, i, self.hidden);
-        let mut c = part(0)?.sigmoid()?.mul(&part(2)?.tanh()?)?;
+        let [i, f, g, o] = gates(&sums, self.hidden)?;
+        let mut c = i.sigmoid()?.mul(&g.tanh()?)?;
         if let Some(before) = before {
-            c = part(1)?.sigmoid()?.mul(&before.c)?.add(&c)?;
+            c = f.sigmoid()?.mul(&before.c)?.add(&c)?;
         }
-        let h = part(3)?.sigmoid()?.mul(&c.tanh()?)?;
+        let h = o.sigmoid()?.mul(&c.tanh()?)?;
         Ok(LstmState { h, c })
     }
 
@@ -92,7 +102,7 @@ impl Cell for LstmCell {
 
 impl Module for LstmCell {
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
-        first_step(self, x)
+        Ok(step(self, x, None)?.h)
     }
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {

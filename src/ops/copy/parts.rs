@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::op::OpError;
-use crate::ops::Tensor;
+use crate::ops::{Split, Tensor};
 
 impl Tensor {
     /// Views of at most `chunks` parts along `axis`: all of the same size, but the last, which may be smaller. There may
@@ -24,14 +24,9 @@ impl Tensor {
     /// Views of parts of size `size` along `axis`; the last may be smaller.
     ///
     /// # Errors
-    /// If there is no such axis, or `size` is 0.
+    /// If there is no such axis, `size` is 0, or there would be more than 65536 parts.
     pub fn split(&self, size: usize, axis: usize) -> Result<Vec<Self>, Error> {
-        if size == 0 {
-            return Err(OpError::new("split", "size is 0, expected at least 1").into());
-        }
-        let whole = self.size_along("split", axis)?;
-        let part = |start: usize| self.slice(axis, start..whole.min(start.saturating_add(size)));
-        (0..whole.max(1)).step_by(size).map(part).collect()
+        Ok(Self::call(Split { axis, size }, &[self])?.into_vec())
     }
 
     fn size_along(&self, op: &str, axis: usize) -> Result<usize, Error> {

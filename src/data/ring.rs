@@ -1,0 +1,91 @@
+//! Points in a plane, made up.
+
+use crate::host::HostTensor;
+use crate::rng::SplitMix64;
+
+/// Points around the corners of a regular polygon: a mixture of Gaussians on a ring, which a generative network must not
+/// leave out any of (Metz et al., ICLR 2017).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ring {
+    /// How many Gaussians: 8 in the paper.
+    pub modes: usize,
+    /// Distance of their means from the origin: 2 in the paper.
+    pub radius: f32,
+    /// Standard deviation of each: .02 in the paper.
+    pub deviation: f32,
+    /// What is drawn depends on it.
+    pub seed: u64,
+}
+
+impl Ring {
+    /// That of the paper.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { modes: 8, radius: 2.0, deviation: 0.02, seed }
+    }
+
+    /// Batch `number` of points, `[n, 2]`. The same number and seed always give the same.
+    ///
+    /// # Panics
+    /// If there are no modes, or more than `isize::MAX / 8` points.
+    #[must_use]
+    pub fn batch(&self, number: u64, n: usize) -> HostTensor {
+        let key = self.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut numbers = SplitMix64::new(key ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let mut points = Vec::with_capacity(2 * n);
+        for _ in 0..n {
+            let [x, y] = self.mean(numbers.below(self.modes));
+            // Box and Muller, 1958.
+            let [a, b] = [(); 2].map(|()| (numbers.next() >> 11) as f64 / (1u64 << 53) as f64);
+            let distance = f64::from(self.deviation) * (-2.0 * (1.0 - a).ln()).sqrt();
+            let angle = std::f64::consts::TAU * b;
+            points.push((x + distance * angle.cos()) as f32);
+            points.push((y + distance * angle.sin()) as f32);
+        }
+        HostTensor::f32([n, 2], points).expect("two for each point")
+    }
+
+    fn mean(&self, mode: usize) -> [f64; 2] {
+        let angle = std::f64::consts::TAU * mode as f64 / self.modes as f64;
+        [angle.cos(), angle.sin()].map(|x| f64::from(self.radius) * x)
+    }
+
+    /// How many of the Gaussians have a point within three standard deviations, and how many points are so near to any.
+    ///
+    /// # Panics
+    /// If a point is not two numbers.
+    #[must_use]
+    pub fn found(&self, points: &[f32]) -> [usize; 2] {
+        let (points, rest) = points.as_chunks::<2>();
+        assert!(rest.is_empty(), "a point is two numbers");
+        let mut of_mode = vec![0; self.modes];
+        for point in points {
+            for (mode, count) in of_mode.iter_mut().enumerate() {
+                let mean = self.mean(mode);
+                let [dx, dy] = [0, 1].map(|i| f64::from(point[i]) - mean[i]);
+                *count += usize::from(dx.hypot(dy) <= 3.0 * f64::from(self.deviation));
+            }
+        }
+        [of_mode.iter().filter(|&&count| count > 0).count(), of_mode.iter().sum()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_near_the_means_of_all_modes() {
+        let ring = Ring::new(3);
+        let points = ring.batch(0, 1000);
+        let points = points.as_f32().unwrap();
+        let [modes, near] = ring.found(points);
+        assert_eq!((points.len(), modes), (2000, 8));
+        // Of a Gaussian in the plane, 1.1 % are further away than three standard deviations.
+        assert!((970..1000).contains(&near), "{near}");
+        assert_eq!(ring.batch(0, 1000).as_f32().unwrap(), points);
+        assert_ne!(ring.batch(1, 1000).as_f32().unwrap(), points);
+        assert_eq!(ring.found(&[0.0, 0.0]), [0, 0]);
+        assert_eq!(ring.found(&[2.0, 0.0, -2.0, 0.01, 2.01, 0.0]), [2, 3]);
+    }
+}

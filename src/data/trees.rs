@@ -1,0 +1,184 @@
+//! Trees of many shapes, made up: nested minima and maxima of digits.
+
+use crate::host::HostTensor;
+use crate::rng::SplitMix64;
+use std::ops::RangeInclusive;
+
+/// The shape of a tree. Nodes are numbered so that children come before their parent, and the root is the last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// Node -> its children, all of them below it. Each node but the last is the child of one.
+    children: Vec<Vec<usize>>,
+}
+
+impl Tree {
+    /// A root without children.
+    #[must_use]
+    pub fn of_one() -> Self {
+        Self { children: vec![Vec::new()] }
+    }
+
+    /// A leaf for each place of `leaves`, joined in twos and threes.
+    fn draw(leaves: usize, numbers: &mut SplitMix64) -> Self {
+        let mut tree = Self { children: Vec::new() };
+        tree.grow(leaves, numbers);
+        tree
+    }
+
+    /// Adds a tree with so many leaves, and returns its root.
+    fn grow(&mut self, leaves: usize, numbers: &mut SplitMix64) -> usize {
+        let mut children = Vec::new();
+        if leaves > 1 {
+            let mut left = leaves;
+            for others in (0..2 + numbers.below(2.min(leaves - 1))).rev() {
+                // At least one is left for each of the others.
+                let taken = if others == 0 { left } else { 1 + numbers.below(left - others) };
+                left -= taken;
+                children.push(self.grow(taken, numbers));
+            }
+        }
+        self.children.push(children);
+        self.children.len() - 1
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.children.len()
+    }
+
+    /// The children of a node, in order: none of a leaf.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    #[must_use]
+    pub fn children(&self, node: usize) -> &[usize] {
+        &self.children[node]
+    }
+}
+
+/// Trees of one shape, with tokens and labels of their own.
+#[derive(Clone, Debug)]
+pub struct TreeBatch {
+    /// Their shape.
+    pub tree: Tree,
+    /// `[nodes, n]`: integers below [`Trees::VOCABULARY`].
+    pub tokens: HostTensor,
+    /// `[n]`: integers below [`Trees::CLASSES`].
+    pub labels: HostTensor,
+}
+
+/// Expressions such as `max(3, min(7, 5), 1)`, whose class is their value. Leaves are digits, and other nodes the least or the
+/// largest of two or three. Like ListOps (Nangia and Bowman, 2018), with fewer operators. They take no memory: the
+/// same number and seed always give the same batch.
+#[derive(Clone, Debug)]
+pub struct Trees {
+    seed: u64,
+    leaves: RangeInclusive<usize>,
+}
+
+impl Trees {
+    /// Values that a token may have: ten digits, the least, the largest.
+    pub const VOCABULARY: usize = 12;
+    /// Values that an expression may have.
+    pub const CLASSES: usize = 10;
+    const MIN: i32 = 10;
+    const MAX: i32 = 11;
+
+    /// Trees with so many leaves. There is at least one.
+    #[must_use]
+    pub const fn new(seed: u64, leaves: RangeInclusive<usize>) -> Self {
+        Self { seed, leaves }
+    }
+
+    /// Batch `number`: `n` trees of a shape that is drawn for it.
+    ///
+    /// # Panics
+    /// If there are more than `isize::MAX / 4` tokens.
+    #[must_use]
+    pub fn batch(&self, number: u64, n: usize) -> TreeBatch {
+        let key = self.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut numbers = SplitMix64::new(key ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let (least, most) = (*self.leaves.start().max(&1), *self.leaves.end());
+        let leaves = least + numbers.below(most.saturating_sub(least) + 1);
+        let tree = Tree::draw(leaves, &mut numbers);
+        let mut tokens = vec![0; tree.nodes() * n];
+        let mut labels = Vec::with_capacity(n);
+        let mut values = vec![0; tree.nodes()];
+        for example in 0..n {
+            for node in 0..tree.nodes() {
+                let of = tree.children(node).iter().map(|&child| values[child]);
+                let (token, value) = match (of.clone().min(), of.max()) {
+                    (Some(least), Some(_)) if numbers.below(2) == 0 => (Self::MIN, least),
+                    (_, Some(largest)) => (Self::MAX, largest),
+                    _ => {
+                        let digit = numbers.below(10) as i32;
+                        (digit, digit)
+                    }
+                };
+                tokens[node * n + example] = token;
+                values[node] = value;
+            }
+            labels.extend(values.last());
+        }
+        let tokens = HostTensor::i32([tree.nodes(), n], tokens).expect("one for each node");
+        let labels = HostTensor::i32([n], labels).expect("one for each tree");
+        TreeBatch { tree, tokens, labels }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(tree: &Tree, tokens: &[i32], node: usize) -> i32 {
+        let of = tree.children(node).iter().map(|&child| value(tree, tokens, child));
+        match tokens[node] {
+            Trees::MIN => of.min().expect("an operator has operands"),
+            Trees::MAX => of.max().expect("an operator has operands"),
+            digit => digit,
+        }
+    }
+
+    #[test]
+    fn labels_are_the_values_of_the_expressions() {
+        let trees = Trees::new(7, 2..=20);
+        let (mut shapes, mut seen) = (Vec::new(), [0; Trees::CLASSES]);
+        for number in 0..50 {
+            let n = 1 + number as usize % 5;
+            let batch = trees.batch(number, n);
+            let nodes = batch.tree.nodes();
+            let leaves = (0..nodes).filter(|&node| batch.tree.children(node).is_empty()).count();
+            assert!((2..=20).contains(&leaves), "{leaves} leaves");
+            let mut parents = vec![0; nodes];
+            for node in 0..nodes {
+                let children = batch.tree.children(node);
+                assert!([0, 2, 3].contains(&children.len()) && children.iter().all(|&c| c < node));
+                children.iter().for_each(|&child| parents[child] += 1);
+            }
+            assert!(parents[..nodes - 1].iter().all(|&n| n == 1) && parents[nodes - 1] == 0);
+            let (tokens, labels) = (batch.tokens.as_i32().unwrap(), batch.labels.as_i32().unwrap());
+            assert_eq!((tokens.len(), labels.len()), (nodes * n, n));
+            for (i, &label) in labels.iter().enumerate() {
+                let own: Vec<i32> = tokens.iter().copied().skip(i).step_by(n).collect();
+                assert_eq!(label, value(&batch.tree, &own, nodes - 1));
+                seen[label as usize] += 1;
+            }
+            if !shapes.contains(&batch.tree) {
+                shapes.push(batch.tree);
+            }
+        }
+        assert!(shapes.len() > 40, "{} shapes in 50 batches", shapes.len());
+        assert!(seen.iter().all(|&n| n > 0), "{seen:?}");
+    }
+
+    #[test]
+    fn a_number_and_a_seed_say_all() {
+        let trees = |seed| Trees::new(seed, 3..=9);
+        let [a, b, c] = [trees(1).batch(5, 4), trees(1).batch(5, 4), trees(2).batch(5, 4)];
+        assert_eq!((&a.tree, &a.tokens, &a.labels), (&b.tree, &b.tokens, &b.labels));
+        assert_ne!((a.tree, a.tokens), (c.tree, c.tokens));
+        // There is no tree without a leaf.
+        assert_eq!(Trees::new(0, 0..=0).batch(0, 2).tree, Tree::of_one());
+    }
+}

@@ -1,0 +1,56 @@
+use super::Lstm;
+use crate::error::Error;
+use crate::nn::{Embedding, Linear, Mode, Module, State, join};
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+
+/// The size of a language model of [`lstm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LstmSize {
+    /// Values that a token may have: 256 for bytes.
+    pub vocabulary: usize,
+    /// Features of a token.
+    pub width: usize,
+    /// Units of each layer.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+}
+
+/// A language model: what comes after each of the tokens `[n, length]`, as a value for each of the vocabulary,
+/// `[n, length, vocabulary]`. The recurrence is unrolled over the sequence, of any length. Parameters have the names of
+/// PyTorch's example `word_language_model`.
+///
+/// # Errors
+/// If a size is absurd.
+pub fn lstm(runtime: &Runtime, size: LstmSize) -> Result<impl Module + use<>, Error> {
+    let LstmSize { vocabulary, width, hidden, layers } = size;
+    Ok(Model {
+        encoder: Embedding::new(runtime, vocabulary, width)?,
+        rnn: Lstm::new(runtime, width, hidden, layers)?,
+        decoder: Linear::new(runtime, if layers == 0 { width } else { hidden }, vocabulary)?,
+        vocabulary,
+    })
+}
+
+struct Model {
+    encoder: Embedding,
+    rnn: Lstm,
+    decoder: Linear,
+    vocabulary: usize,
+}
+
+impl Module for Model {
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let y = self.rnn.forward(&self.encoder.forward(x, mode)?, mode)?;
+        let [n, length, features] = [0, 1, 2].map(|axis| y.shape()[axis]);
+        let rows = y.reshape(&[n * length, features])?;
+        self.decoder.forward(&rows, mode)?.reshape(&[n, length, self.vocabulary])
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        self.encoder.state(&join(prefix, "encoder"), found);
+        self.rnn.state(&join(prefix, "rnn"), found);
+        self.decoder.state(&join(prefix, "decoder"), found);
+    }
+}

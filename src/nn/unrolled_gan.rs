@@ -1,0 +1,164 @@
+use super::{Linear, Mode, Module, State, join};
+use crate::autograd::Tape;
+use crate::error::Error;
+use crate::op::OpError;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+
+/// The size of an [`UnrolledGan`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UnrolledGanSize {
+    /// Numbers that an example is made from: 256 in the paper.
+    pub latent: usize,
+    /// Units of each of two hidden layers of both networks: 128 in the paper.
+    pub hidden: usize,
+    /// Numbers of an example: 2 for points in a plane.
+    pub outputs: usize,
+    /// Steps of the discriminator that the generator looks ahead: 0 to 10 in the paper. With 0, it is a plain one.
+    pub unroll: usize,
+    /// Learning rate of these steps.
+    pub rate: f32,
+}
+
+impl Default for UnrolledGanSize {
+    /// That of the paper's points in a plane, with 5 steps.
+    fn default() -> Self {
+        Self { latent: 256, hidden: 128, outputs: 2, unroll: 5, rate: 0.1 }
+    }
+}
+
+/// A generative adversarial network whose generator learns through `unroll` steps of the discriminator (Metz et al., ICLR
+/// 2017): from what the discriminator would be after that many steps of gradient descent. These steps are part of what is
+/// differentiated, so this takes gradients of gradients.
+///
+/// As a [`Module`], it is the generator: `z [n, latent]` to `[n, outputs]`.
+///
+/// ```
+/// use remat::nn::{UnrolledGan, UnrolledGanSize};
+/// use remat::optim::Optimizer;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
+/// let size = UnrolledGanSize { latent: 8, hidden: 16, unroll: 3, ..UnrolledGanSize::default() };
+/// let mut gan = UnrolledGan::new(&runtime, size)?;
+/// let mut sgd = Optimizer::sgd(0.05, 0.0, 0.0);
+/// let (real, z) = (runtime.normal(&[32, 2], 0.0, 1.0)?, runtime.normal(&[32, 8], 0.0, 1.0)?);
+/// let tape = Tape::new(&runtime);
+/// tape.watch(&mut gan);
+/// let loss = gan.loss(&tape, &real, &z)?;
+/// sgd.minimize(tape, &loss.total, &mut gan)?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct UnrolledGan {
+    generator: [Linear; 3],
+    discriminator: [Linear; 3],
+    unroll: usize,
+    rate: f32,
+}
+
+/// What a step of an [`UnrolledGan`] minimizes.
+#[derive(Clone, Debug)]
+pub struct GanLoss {
+    /// Its gradients are those of the discriminator's loss for the discriminator, and of the generator's for the generator.
+    pub total: Tensor,
+    /// The discriminator's loss as it is: `2 ln 2` if it cannot tell real examples from made ones.
+    pub discriminator: Tensor,
+    /// The generator's: what the discriminator's would be after the steps ahead, negated.
+    pub generator: Tensor,
+}
+
+impl UnrolledGan {
+    /// A fresh one.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(runtime: &Runtime, size: UnrolledGanSize) -> Result<Self, Error> {
+        let UnrolledGanSize { latent, hidden, outputs, unroll, rate } = size;
+        let net = |sizes: [usize; 4]| -> Result<[Linear; 3], Error> {
+            let layer = |i| Linear::new(runtime, sizes[i], sizes[i + 1]);
+            Ok([layer(0)?, layer(1)?, layer(2)?])
+        };
+        Ok(Self {
+            generator: net([latent, hidden, hidden, outputs])?,
+            discriminator: net([outputs, hidden, hidden, 1])?,
+            unroll,
+            rate,
+        })
+    }
+
+    /// The loss of a step, for real examples `[n, outputs]` and `z [n, latent]`. The tape watches this network.
+    ///
+    /// # Errors
+    /// If a shape does not fit, or the tape does not watch this network.
+    pub fn loss(&mut self, tape: &Tape, real: &Tensor, z: &Tensor) -> Result<GanLoss, Error> {
+        let made = self.forward(z, Mode::Train)?;
+        let now: Vec<Tensor> = self.of_discriminator().map(|tensor| tensor.clone()).collect();
+        if !now.iter().all(|tensor| tape.watches(tensor)) {
+            let message = "the discriminator is not watched; watch() the network before the loss";
+            return Err(OpError::new("unrolled_gan", message).into());
+        }
+        let discriminator = mistakes(&now, real, &made.detach())?;
+        // The steps ahead begin with copies: what comes of them is the generator's affair.
+        let mut ahead = now
+            .iter()
+            .map(|tensor| tensor.detach().affine(1.0, 0.0))
+            .collect::<Result<Vec<Tensor>, Error>>()?;
+        if self.unroll > 0 {
+            ahead.iter_mut().for_each(|tensor| tape.watch(tensor));
+        }
+        for _ in 0..self.unroll {
+            let loss = mistakes(&ahead, real, &made)?;
+            let gradients = tape.gradients_of(&loss, &ahead.iter().collect::<Vec<_>>())?;
+            for tensor in &mut ahead {
+                if let Some(gradient) = gradients.get(tensor) {
+                    *tensor = tensor.add(&gradient.affine(-self.rate, 0.0)?)?;
+                }
+            }
+        }
+        let generator = mistakes(&ahead, real, &made)?.neg()?;
+        Ok(GanLoss { total: discriminator.add(&generator)?, discriminator, generator })
+    }
+
+    /// Weight and bias of each layer of the discriminator.
+    fn of_discriminator(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        let mut found = Vec::new();
+        self.discriminator.iter_mut().for_each(|layer| layer.state("", &mut found));
+        found.into_iter().map(|(_, state)| match state {
+            State::Parameter(tensor) | State::Buffer(tensor) => tensor,
+        })
+    }
+}
+
+/// The loss of a discriminator with these weights and biases: the binary cross-entropies of real and of made examples.
+fn mistakes(weights: &[Tensor], real: &Tensor, made: &Tensor) -> Result<Tensor, Error> {
+    let logits = |x: &Tensor| -> Result<Tensor, Error> {
+        let mut y = x.clone();
+        for (i, layer) in weights.chunks_exact(2).enumerate() {
+            let x = if i == 0 { y } else { y.tanh()? };
+            y = x.matmul(&layer[0].t()?)?.add(&layer[1])?;
+        }
+        Ok(y)
+    };
+    // -ln sigmoid(x) = softplus(-x), and -ln(1 - sigmoid(x)) = softplus(x).
+    let of_real = logits(real)?.neg()?.softplus()?.mean()?;
+    of_real.add(&logits(made)?.softplus()?.mean()?)
+}
+
+impl Module for UnrolledGan {
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let [first, second, last] = &mut self.generator;
+        let y = first.forward(x, mode)?.tanh()?;
+        let y = second.forward(&y, mode)?.tanh()?;
+        last.forward(&y, mode)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        let nets = [("generator", &mut self.generator), ("discriminator", &mut self.discriminator)];
+        for (name, layers) in nets {
+            for (i, layer) in layers.iter_mut().enumerate() {
+                layer.state(&join(prefix, format_args!("{name}.{i}")), found);
+            }
+        }
+    }
+}

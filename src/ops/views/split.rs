@@ -1,0 +1,139 @@
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Look, Outputs};
+use crate::ops::check::{Fault, axis_of};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample, floats};
+use crate::ops::{Op, Tensor};
+
+/// `(x) -> (view, ..)`: parts of `size` entries along `axis`, of which the last may be smaller; one if there are no entries.
+/// Any strides, any dtype.
+///
+/// The gradients of all parts are joined once, where those of slices would each be padded to the whole and added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Split {
+    /// Which dimension.
+    pub axis: usize,
+    /// Entries of a part, at least 1.
+    pub size: usize,
+}
+
+/// Most parts: each is a tensor of its own.
+const MOST: usize = 1 << 16;
+
+impl Split {
+    /// The size of each part of so many entries.
+    fn sizes(self, entries: usize) -> impl Iterator<Item = usize> {
+        (0..entries.max(1)).step_by(self.size).map(move |start| self.size.min(entries - start))
+    }
+}
+
+impl Definition for Split {
+    fn name(&self) -> &str {
+        "split"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let (x, Self { axis, size }) = (&inputs[0], *self);
+        axis_of(x, "x", axis)?;
+        if size == 0 {
+            return Err("size is 0, expected at least 1".to_owned());
+        }
+        let entries = x.shape()[axis];
+        let parts = entries.div_ceil(size);
+        if parts > MOST {
+            return Err(format!(
+                "{parts} parts of {size} entries along axis {axis} of x {x}, expected at most {MOST}"
+            ));
+        }
+        let mut start = 0usize;
+        let view = |len: usize| {
+            // Checked for overflow here, because the strides of a layout may be absurd.
+            let layout = start
+                .checked_mul(x.strides()[axis])
+                .and_then(|distance| distance.checked_add(x.offset()))
+                .and_then(|_| x.slice(axis, start, len))
+                .ok_or_else(|| {
+                    format!("part {start} along axis {axis} of x {x} is out of reach")
+                })?;
+            start += len;
+            Ok(Look { input: 0, layout })
+        };
+        Ok(Outputs::Views(self.sizes(entries).map(view).collect::<Result<_, Fault>>()?))
+    }
+
+    fn flops(&self, _inputs: &[Layout], _outputs: &[Layout]) -> f64 {
+        0.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        None
+    }
+
+    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
+        let axis = self.axis;
+        let sizes: Vec<usize> = self.sizes(of.shape(0)[axis]).collect();
+        Gradient::of_all(move |dys| Ok([Some(joined(dys, &sizes, axis)?)].into_iter().collect()))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(axis, size)| Sample::new(Self { axis, size }, [floats(&[4, 6])]);
+        let mut all: Vec<Sample> = [(0, 1), (0, 4), (1, 4), (1, 100)].map(of).into();
+        all.push(Sample::new(Self { axis: 1, size: 3 }, [floats(&[2, 0, 5])]));
+        all
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let axis = draw.below(shape.len());
+        let size = 1 + draw.below(3);
+        Sample::new(Self { axis, size }, [draw.arranged(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let x = draw.absurd_layout();
+        let axis = draw.below(x.rank() + 1);
+        (Self { axis, size: draw.absurd_size() }.into(), vec![x])
+    }
+}
+
+/// The gradients of parts of these sizes, side by side. At least one is there; the others are zero.
+fn joined(dys: &[Option<Tensor>], sizes: &[usize], axis: usize) -> Result<Tensor, Error> {
+    let mut parts: Vec<Tensor> = Vec::with_capacity(dys.len());
+    // Of those that are zero since the last that is not.
+    let mut zeros = 0;
+    for (dy, size) in dys.iter().zip(sizes) {
+        match dy {
+            None => zeros += size,
+            Some(dy) if zeros == 0 => parts.push(dy.clone()),
+            Some(dy) => parts.push(dy.pad(axis, std::mem::take(&mut zeros), 0)?),
+        }
+    }
+    if zeros > 0
+        && let Some(last) = parts.last_mut()
+    {
+        *last = last.pad(axis, 0, zeros)?;
+    }
+    match &parts[..] {
+        [only] => Ok(only.clone()),
+        all => Tensor::concat(&all.iter().collect::<Vec<_>>(), axis),
+    }
+}
+
+impl Registered for Split {
+    fn each() -> Vec<Self> {
+        vec![Self { axis: 0, size: 1 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        Vec::new()
+    }
+}
