@@ -2,7 +2,7 @@ use super::checkpoint::CheckpointArgs;
 use super::evaluate::EvaluateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::{ImageModel, Model};
+use super::model::{ImageModel, Model, SizeArgs, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
@@ -73,7 +73,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Train a network on labelled images
+/// Train a network on images or a text
 ///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
 /// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
@@ -116,6 +116,9 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub memory: MemoryArgs,
+
+    #[command(flatten)]
+    pub size: SizeArgs,
 
     #[command(flatten)]
     pub learning: LearningArgs,
@@ -209,13 +212,14 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images to train on: digits, synthetic:CxHxW, idx:DIR or images:DIR
+    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; or a text: moby-dick, text:FILE
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
     /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
-    /// fifth is for the test, unless there are train and test (or val) folders.
-    #[arg(long, default_value_t = Source::Digits)]
+    /// fifth is for the test, unless there are train and test (or val) folders. moby-dick: the bundled novel,
+    /// 1.2 MB. text:FILE: any UTF-8 file; the last tenth is for the test. [default for text models: moby-dick]
+    #[arg(long, default_value_t = Source::Digits, default_value_ifs = with_text("moby-dick"))]
     pub data: Source,
 
     /// Height and width to bring the images of images:DIR to [default: that of the first]
@@ -237,8 +241,8 @@ pub struct LearningArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
     pub precision: Precision,
 
-    /// Images per step, or per part of one with --accumulate
-    #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
+    /// Examples per step, or per part of one with --accumulate [default for text models: 16]
+    #[arg(long, value_name = "N", default_value = "128", default_value_ifs = with_text("16"), value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
     /// Passes over the images [default: 20]

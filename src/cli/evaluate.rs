@@ -116,7 +116,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
     let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
     let target = Target::open(device)?;
-    let task = train::task(*model, learning)?;
+    let task = train::task(&trained)?;
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, task.tests())?;

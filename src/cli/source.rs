@@ -1,5 +1,5 @@
 use super::failure::Failure;
-use remat::data::Dataset;
+use remat::data::{Dataset, Text};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,6 +15,10 @@ pub enum Source {
     Idx(PathBuf),
     /// A folder of PNG and JPEG files for each class.
     Images(PathBuf),
+    /// The text that comes with the crate.
+    MobyDick,
+    /// A text.
+    Text(PathBuf),
 }
 
 impl Source {
@@ -25,6 +29,24 @@ impl Source {
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
+            Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
+                "the network is for images, and {self} is a text: choose digits, synthetic:CxHxW, idx:DIR or images:DIR \
+                 as --data, or a network for texts"
+            ))),
+        }
+    }
+
+    /// Reads the text.
+    pub fn text(&self) -> Result<Text, Failure> {
+        match self {
+            Self::MobyDick => Ok(Text::moby_dick()),
+            Self::Text(path) => Ok(Text::file(path)?),
+            Self::Digits | Self::Synthetic(_) | Self::Idx(_) | Self::Images(_) => {
+                Err(Failure::usage(format!(
+                    "the network is for texts, and {self} are images: choose moby-dick or text:FILE as --data, or a \
+                     network for images"
+                )))
+            }
         }
     }
 }
@@ -36,6 +58,9 @@ impl FromStr for Source {
         const SYNTHETIC: &str = "give channels, height and width, such as synthetic:3x32x32";
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
+            None if text == "moby-dick" => Ok(Self::MobyDick),
+            Some(("text", "")) => Err("give the file, as text:FILE"),
+            Some(("text", file)) => Ok(Self::Text(file.into())),
             Some(("idx", "")) => Err("give the folder with the files, as idx:DIR"),
             Some(("idx", folder)) => Ok(Self::Idx(folder.into())),
             Some(("images", "")) => Err("give the folder of classes, as images:DIR"),
@@ -46,7 +71,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR; moby-dick or text:FILE",
             ),
         }
     }
@@ -59,6 +84,8 @@ impl fmt::Display for Source {
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
             Self::Images(folder) => write!(f, "images:{}", folder.display()),
+            Self::MobyDick => f.write_str("moby-dick"),
+            Self::Text(file) => write!(f, "text:{}", file.display()),
         }
     }
 }
@@ -69,7 +96,14 @@ mod tests {
 
     #[test]
     fn sources_read_back() {
-        for text in ["digits", "synthetic:3x32x32", "idx:/some/where", "images:pets"] {
+        for text in [
+            "digits",
+            "synthetic:3x32x32",
+            "idx:/some/where",
+            "images:pets",
+            "moby-dick",
+            "text:a/b.txt",
+        ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
         for text in [
@@ -82,6 +116,8 @@ mod tests {
             "mnist:x",
             "images",
             "images:",
+            "text",
+            "text:",
         ] {
             assert!(text.parse::<Source>().is_err(), "{text}");
         }

@@ -1,8 +1,10 @@
 //! What is trained: a network, what it learns from, and how well it does.
 
 mod images;
+mod text;
 
 pub use images::ImageTask;
+pub use text::TextTask;
 
 use super::failure::Failure;
 use remat::nn::{Mode, Module};
@@ -77,7 +79,7 @@ impl Network {
         let logits = self.logits(runtime, batch.inputs, Mode::Train)?;
         let labels = runtime.put(batch.labels)?;
         runtime.label(&labels, "labels")?;
-        logits.cross_entropy(&labels)
+        logits.cross_entropy(&labels.reshape(&[labels.layout().elements()])?)
     }
 
     /// How well it does on a batch.

@@ -15,7 +15,7 @@ use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{ImageTask, Task};
+use super::task::{ImageTask, Task, TextTask};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
@@ -49,7 +49,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
-    let task = task(args.model, learning)?;
+    let task = task(args)?;
     let setup = Setup {
         task: &*task,
         batch: learning.batch,
@@ -140,8 +140,9 @@ fn resume(
 }
 
 /// The network and its data.
-pub fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
-    let seed = learning.seed;
+pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
+    let TrainArgs { model, size, learning, .. } = args;
+    let (seed, storage) = (learning.seed, learning.precision.into());
     if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
         let message = format!(
             "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
@@ -149,14 +150,38 @@ pub fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Fail
         );
         return Err(Failure::usage(message));
     }
-    match model {
-        Model::Images(model) => Ok(Box::new(ImageTask {
-            model,
-            data: learning.data.images(seed, learning.image_size)?,
-            augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
-            storage: learning.precision.into(),
-            seed,
-        })),
+    match *model {
+        Model::Images(model) => match size.given() {
+            Some(option) => {
+                let message = format!(
+                    "{model_name} has one size: drop {option}, or choose a text model",
+                    model_name = args.model
+                );
+                Err(Failure::usage(message))
+            }
+            None => Ok(Box::new(ImageTask {
+                model,
+                data: learning.data.images(seed, learning.image_size)?,
+                augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
+                storage,
+                seed,
+            })),
+        },
+        Model::Text(model) => {
+            let (size, text) = (size.clone(), learning.data.text()?);
+            let changes = [
+                ("--random-crop", learning.random_crop > 0),
+                ("--random-flip", learning.random_flip),
+            ];
+            if let Some((option, _)) = changes.iter().find(|(_, given)| *given) {
+                return Err(Failure::usage(format!(
+                    "{option} changes images, and {} is a text; drop it",
+                    learning.data
+                )));
+            }
+            let task = TextTask { model, size, text, storage, seed };
+            Ok(Box::new(task.check(&learning.data)?))
+        }
     }
 }
 
