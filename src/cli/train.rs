@@ -45,7 +45,6 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let title = format!("{} on {}", args.model, learning.data);
-    let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
@@ -58,6 +57,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     };
     let steps = steps(learning, &setup);
     let (from, kept) = resume(args, options, &*task)?;
+    let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
+    let mut journal = Journal::create(log, plot, title, kept.done)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
