@@ -329,7 +329,7 @@ fn learning_from_nothing_is_an_error() {
         let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
         sgd.all_or_none = all_or_none;
         let said = text(sgd.minimize(Tape::new(&runtime), &loss, &mut network));
-        assert!(said.starts_with("sgd: none of the parameters is watched"), "{said}");
+        assert!(said.starts_with("optimizer: none of the parameters is watched"), "{said}");
     }
     assert!(parameters(&mut network).count() > 0);
     // And one that is watched but not a parameter of what is to learn.
