@@ -28,6 +28,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod attention;
 #[cfg(feature = "serde")]
 mod attributes;
 mod batch_norm;
@@ -158,6 +159,7 @@ macro_rules! registry {
 registry! {
     elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
+    attention: Attention, AttentionGrad;
     conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
     norm: LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, GroupNorm, GroupNormGrad;
