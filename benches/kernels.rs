@@ -77,7 +77,7 @@ fn reductions(n: usize) -> Vec<Case> {
         );
     }
     let p = f(&[n * 400_000]);
-    let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 };
+    let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-4, nesterov: false };
     add("sgd", op.into(), &[p, p, p]);
     cases
 }
@@ -99,7 +99,7 @@ fn images(n: usize) -> Vec<Case> {
     add("mean pool".to_owned(), AvgPool2d(pool).into(), &[f(&x)]);
     let op = AvgPool2dGrad { pool, input: [112, 112] };
     add("its gradient".to_owned(), op.into(), &[f(&y)]);
-    let conv = |side: usize| Conv2d { stride: [1, 1], padding: [side / 2, side / 2] };
+    let conv = |side: usize| Conv2d::new([1, 1], [side / 2, side / 2]);
     for (o, c, side, kernel) in [(64, 64, 56, 3), (256, 64, 56, 1), (512, 512, 7, 3)] {
         let (x, w, y) =
             (f(&[n, c, side, side]), f(&[o, c, kernel, kernel]), f(&[n, o, side, side]));

@@ -7,7 +7,7 @@
 use remat::autograd::Tape;
 use remat::data::{Batches, Dataset};
 use remat::nn::{Mode, Module, ResNet, Sequential, resnet};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::{CostModelKind, HostTensor, Runtime};
 use std::process::Command;
 use std::time::Instant;
@@ -19,7 +19,7 @@ const STEPS: usize = 20;
 struct Training {
     runtime: Runtime,
     network: Sequential,
-    sgd: Sgd,
+    sgd: Optimizer,
     images: HostTensor,
     labels: HostTensor,
 }
@@ -30,7 +30,7 @@ impl Training {
         let (images, labels) = data.batch(Batches::new(data.len(), BATCH, 1).next_batch());
         let network =
             resnet(&runtime, ResNet::Cifar { n: 3 }, 3, [32, 32], 10).expect("a usual size");
-        Self { runtime, network, sgd: Sgd::new(0.1, 0.9, 5e-4), images, labels }
+        Self { runtime, network, sgd: Optimizer::sgd(0.1, 0.9, 5e-4), images, labels }
     }
 
     /// Seconds of one step, the upload and the loss read back included.

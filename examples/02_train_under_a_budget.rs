@@ -5,14 +5,14 @@
 use remat::Stats;
 use remat::data::{Batches, Dataset};
 use remat::nn::{ResNet, resnet};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 
 /// Ten steps of a small residual network on the digits. Returns the last loss.
 fn train(runtime: &Runtime) -> Result<f32, Error> {
     let digits = Dataset::digits().train;
     let mut network = resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10)?;
-    let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     let mut batches = Batches::new(digits.len(), 128, 1);
     let mut last = f32::NAN;
     for _ in 0..10 {

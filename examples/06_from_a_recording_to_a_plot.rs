@@ -6,7 +6,7 @@
 use remat::lab::plot::{Line, Panel, Point, slowdown};
 use remat::lab::{Grid, Job, Replay, Trace, sweep};
 use remat::nn::{ResNet, resnet};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::trace::JsonLines;
 use remat::{Dead, PolicyKind};
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Two steps of a ResNet-32: the first makes the optimizer's state, the second is like all others.
     let runtime = Runtime::builder().record(JsonLines::create(&recording)?).sim()?;
     let mut network = resnet(&runtime, ResNet::Cifar { n: 5 }, 3, [32, 32], 10)?;
-    let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     for _ in 0..2 {
         let images = runtime.put(HostTensor::zeros(DType::F32, [64, 3, 32, 32])?)?;
         let labels = runtime.put(HostTensor::zeros(DType::I32, [64])?)?;

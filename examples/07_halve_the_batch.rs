@@ -5,7 +5,7 @@
 
 use remat::data::{Batches, Dataset};
 use remat::nn::{ResNet, Sequential, resnet};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 
 fn main() -> Result<(), Error> {
@@ -14,7 +14,7 @@ fn main() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("3MiB").cpu()?;
     let kind = ResNet::Cifar { n: 1 };
     let mut network = resnet(&runtime, kind, channels, [height, width], data.train.classes)?;
-    let mut sgd = Sgd::new(0.1, 0.9, 0.0005);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0005);
     // The updates of a step are made as one, or not at all.
     sgd.all_or_none = true;
 
@@ -48,7 +48,7 @@ fn main() -> Result<(), Error> {
 fn step(
     runtime: &Runtime,
     network: &mut Sequential,
-    sgd: &mut Sgd,
+    sgd: &mut Optimizer,
     images: HostTensor,
     labels: HostTensor,
 ) -> Result<f32, Error> {

@@ -3,7 +3,7 @@
 //! `cargo run --release --example 10_a_budget_that_changes`
 
 use remat::nn::{Linear, Sequential};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 
 /// Trains a few steps; `before` is called before each. Returns the last loss.
@@ -17,7 +17,7 @@ fn train(
         .then("second", Linear::new(runtime, 256, 256)?)
         .then_fn("relu2", Tensor::relu)
         .then("out", Linear::new(runtime, 256, 1)?);
-    let mut sgd = Sgd::new(0.01, 0.9, 0.0);
+    let mut sgd = Optimizer::sgd(0.01, 0.9, 0.0);
     let x = runtime.normal(&[512, 64], 0.0, 1.0)?;
     let target = runtime.normal(&[512, 1], 0.0, 1.0)?;
     let mut last = f32::NAN;

@@ -4,7 +4,7 @@
 
 use remat::evict::{Evictor, Victim, View, Want};
 use remat::nn::mlp;
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::*;
 use remat::{Builder, PolicyKind, Stats};
 
@@ -27,7 +27,7 @@ impl Evictor for FarthestRead {
 fn train(builder: Builder) -> Result<(f32, Stats), Error> {
     let runtime = builder.seed(1).cpu()?;
     let mut net = mlp(&runtime, 64, &[256; 6], 1)?;
-    let mut sgd = Sgd::new(0.01, 0.9, 0.0);
+    let mut sgd = Optimizer::sgd(0.01, 0.9, 0.0);
     let x = runtime.normal(&[256, 64], 0.0, 1.0)?;
     let target = runtime.normal(&[256, 1], 0.0, 1.0)?;
     let mut last = f32::NAN;

@@ -53,6 +53,12 @@ impl Layout {
         self.dtype
     }
 
+    /// The same of elements of another type.
+    #[must_use]
+    pub(crate) const fn with_dtype(&self, dtype: DType) -> Self {
+        Self { dtype, ..*self }
+    }
+
     /// Sizes, outermost first.
     #[must_use]
     pub const fn shape(&self) -> &Dims {

@@ -25,7 +25,7 @@
 //! | [`prelude`] | what programs begin with |
 //! | [`Runtime`] | starts the worker thread that runs everything; new tensors, updates, counters |
 //! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
-//! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, SGD, labelled images |
+//! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
 //! | [`ops`] | each op with all there is to know about it; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
 //! | [`graph`] | its tables: storages, compute paths, and the edges between them |

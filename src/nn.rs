@@ -5,12 +5,12 @@
 //!
 //! ```
 //! use remat::nn::mlp;
-//! use remat::optim::Sgd;
+//! use remat::optim::Optimizer;
 //! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("1MiB").seed(1).cpu()?;
 //! let mut network = mlp(&runtime, 4, &[16], 3)?;
-//! let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+//! let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
 //! let x = runtime.normal(&[8, 4], 0.0, 1.0)?;
 //! let labels = runtime.tensor(&[8], vec![0, 1, 2, 0, 1, 2, 0, 1])?;
 //! let mut losses = Vec::new();
@@ -27,14 +27,19 @@
 //! ```
 
 mod batch_norm2d;
+mod conv1d;
 mod conv2d;
+mod conv_transpose2d;
+mod densenet;
 mod dropout;
 mod embedding;
 mod group_norm;
+mod inception;
 pub mod init;
 mod layer_norm;
 mod linear;
 mod mlp;
+mod recurrent;
 mod residual;
 mod resnet;
 mod rms_norm;
@@ -42,20 +47,27 @@ mod rotary;
 mod sequential;
 #[cfg(test)]
 mod tests;
+mod unet;
 
 pub use batch_norm2d::BatchNorm2d;
+pub use conv_transpose2d::ConvTranspose2d;
+pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
+pub use densenet::{DenseNet, densenet, densenet121};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use group_norm::GroupNorm;
+pub use inception::inceptionv4;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use mlp::mlp;
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmState};
 pub use residual::Residual;
 pub use resnet::{ResNet, resnet};
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use sequential::Sequential;
+pub use unet::{UNet, Upsampling, unet};
 
 use crate::autograd::Watch;
 use crate::error::Error;

@@ -17,7 +17,7 @@
 //! let runtime = Runtime::builder().budget("64KiB").cpu()?;
 //! let image = runtime.tensor(&[1, 1, 4, 4], (0..16).map(|i| i as f32).collect())?;
 //! let edges = runtime.tensor(&[1, 1, 1, 2], vec![-1.0, 1.0])?;
-//! let y = image.conv2d(&edges, Conv2d { stride: [1, 1], padding: [0, 0] })?;
+//! let y = image.conv2d(&edges, Conv2d::new([1, 1], [0, 0]))?;
 //! assert_eq!(y.shape(), [1, 1, 4, 3]);
 //!
 //! // The places of the largest elements as well, which `Tensor::max_pool2d` leaves out.
@@ -32,6 +32,7 @@ mod attention;
 #[cfg(feature = "serde")]
 mod attributes;
 mod batch_norm;
+mod bf16;
 mod check;
 mod conv2d;
 mod copy;
@@ -52,14 +53,15 @@ mod reduce;
 mod resize;
 mod rotary;
 pub mod samples;
-mod sgd;
 mod softmax;
 mod tensor;
 #[cfg(test)]
 mod tests;
+mod update;
 mod views;
 
 pub use batch_norm::{BatchNormOutput, BatchNormParameters};
+pub use conv2d::{Conv1d, ConvTranspose2d};
 pub use custom::{CudaKernel, Custom, CustomOp};
 pub(crate) use gradient::Log;
 pub use gradient::{Gradient, InputGradients, Recorded};
@@ -78,7 +80,10 @@ use crate::op::{OpError, Operation, Outputs};
 use definition::{Definition, Kernel, Registered};
 
 #[cfg(feature = "cuda")]
-use crate::device::cuda::{self, Gpu, Libraries};
+use crate::device::{
+    Place,
+    cuda::{self, Gpu, Libraries},
+};
 
 /// The dtype most ops compute in.
 pub(crate) const FLOAT: DType = DType::F32;
@@ -169,10 +174,11 @@ registry! {
     resize: Resize;
     softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;
     copy: Contiguous, Pad, Concat, Flip, Fill;
+    bf16: Cast;
     views: Reshape, Permute, Slice, Broadcast;
     index: Gather, ScatterAdd, OneHot;
     random: Random;
-    sgd: SgdMomentum;
+    update: SgdMomentum, AdamW, Lion;
 }
 
 impl Operation for Op {
@@ -186,9 +192,11 @@ impl Operation for Op {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, OpError> {
         let op = self.definition();
-        (op.inputs().check(inputs))
-            .and_then(|()| op.infer(inputs))
-            .map_err(|message| OpError::new(op.name(), message))
+        match op.inputs().check(inputs) {
+            Err(fault) if inputs.iter().any(bf16::is_narrow) => bf16::infer(op, inputs, fault),
+            checked => checked.and_then(|()| op.infer(inputs)),
+        }
+        .map_err(|message| OpError::new(op.name(), message))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -206,17 +214,28 @@ impl Op {
 }
 
 impl cpu::Kernels for Op {
-    fn updates(&self) -> usize {
-        self.definition().kernel().map_or(0, Kernel::updates)
+    fn updates(&self, inputs: usize) -> usize {
+        self.definition().kernel().map_or(0, |kernel| kernel.updates(inputs))
     }
 
     fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        let kernel = self.definition().kernel();
+        let op = self.definition();
+        let bytes = match bf16::Pieces::new(op, inputs, outputs, bf16::MOST_ON_CPU) {
+            Some(pieces) => pieces.cpu_workspace(),
+            None => op.kernel().map_or(0, |kernel| kernel.cpu_workspace(inputs, outputs)),
+        };
         // More than any memory holds: saturate.
-        kernel.map_or(0, |kernel| kernel.cpu_workspace(inputs, outputs)).min(isize::MAX as u64)
+        bytes.min(isize::MAX as u64)
     }
 
     fn cpu(&self, operands: cpu::Operands<'_>) -> Result<(), DeviceError> {
+        if operands.places().any(|place| bf16::is_narrow(&place.layout)) {
+            let [inputs, outputs] = operands.layouts();
+            let op = self.definition();
+            if let Some(pieces) = bf16::Pieces::new(op, &inputs, &outputs, bf16::MOST_ON_CPU) {
+                return pieces.cpu(operands);
+            }
+        }
         self.kernel()?.cpu(operands)
     }
 }
@@ -224,14 +243,28 @@ impl cpu::Kernels for Op {
 #[cfg(feature = "cuda")]
 impl cuda::Kernels for Op {
     fn cuda_workspace(&self, libraries: &Libraries, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        let kernel = self.definition().kernel();
-        let bytes = kernel.map_or(0, |kernel| kernel.cuda_workspace(libraries, inputs, outputs));
+        let op = self.definition();
+        let bytes = match bf16::Pieces::new(op, inputs, outputs, bf16::MOST_ON_GPU) {
+            Some(pieces) => pieces.cuda_workspace(libraries),
+            None => {
+                op.kernel().map_or(0, |kernel| kernel.cuda_workspace(libraries, inputs, outputs))
+            }
+        };
         // More than any memory holds: saturate.
         bytes.min(isize::MAX as u64)
     }
 
     #[allow(unsafe_code)]
     unsafe fn cuda(&self, gpu: &mut Gpu, operands: &cuda::Operands<'_>) -> Result<(), DeviceError> {
+        let mut places = operands.inputs.iter().chain(operands.outputs);
+        if places.any(|place| bf16::is_narrow(&place.layout)) {
+            let layouts = |all: &[Place]| all.iter().map(|place| place.layout).collect::<Vec<_>>();
+            let [inputs, outputs] = [operands.inputs, operands.outputs].map(layouts);
+            let op = self.definition();
+            if let Some(pieces) = bf16::Pieces::new(op, &inputs, &outputs, bf16::MOST_ON_GPU) {
+                return pieces.cuda(gpu, operands);
+            }
+        }
         self.kernel()?.cuda(gpu, operands)
     }
 }

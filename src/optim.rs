@@ -1,211 +1,171 @@
-//! Optimizers.
+//! Optimizers: how parameters follow their gradients, and how fast.
 //!
-//! [`Sgd::minimize`] plays the tape backwards and updates each parameter as soon as its gradient is there, so that
-//! gradients are never all in memory. The parts can be had one by one:
+//! An [`Optimizer`] keeps what its [`Rule`] needs of earlier steps as tensors beside the parameters: committed, updated in
+//! place, and within the budget. [`Optimizer::minimize`] plays a tape backwards and updates; the parts can be had one by
+//! one:
 //!
 //! ```
 //! use remat::nn::Linear;
-//! use remat::optim::Sgd;
+//! use remat::optim::{Group, Optimizer, Schedule};
 //! use remat::prelude::*;
 //!
 //! let runtime = Runtime::builder().budget("64KiB").cpu()?;
 //! let mut layer = Linear::new(&runtime, 2, 1)?;
-//! let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+//! // Weight decay is for matrices, not for biases.
+//! let mut adamw =
+//!     Optimizer::adamw(0.1, 0.01).group(Group::named("*bias").weight_decay(0.0));
+//! let schedule = Schedule::cosine(0.1, 0.0, 20).warmup(5);
 //! let x = runtime.tensor(&[2, 2], vec![1.0, 0.0, 0.0, 1.0])?;
 //!
-//! let tape = Tape::new(&runtime);
-//! tape.watch(&mut layer);
-//! let loss = layer.forward(&x, Mode::Train)?.square()?.mean()?;
-//! let before = loss.item()?;
-//! let mut gradients = tape.backward(&loss)?;
-//! sgd.step(&runtime, &mut layer, &mut gradients)?;
-//!
-//! let after = layer.forward(&x, Mode::Infer)?.square()?.mean()?.item()?;
-//! assert!(after < before);
+//! let mut losses = Vec::new();
+//! for step in 0..25 {
+//!     let tape = Tape::new(&runtime);
+//!     tape.watch(&mut layer);
+//!     let loss = layer.forward(&x, Mode::Train)?.square()?.mean()?;
+//!     adamw.lr = schedule.rate(step);
+//!     let mut gradients = tape.backward(&loss)?;
+//!     adamw.step(&runtime, &mut layer, &mut gradients)?;
+//!     runtime.step()?;
+//!     losses.push(loss.item()?);
+//! }
+//! assert!(losses[24] < losses[0]);
 //! # Ok::<(), Error>(())
 //! ```
+//!
+//! # When parameters are updated
+//!
+//! By default `minimize` updates each parameter as soon as its gradient is complete, while the backward pass still runs
+//! ([`Optimizer::step_in_backward`]). A gradient is let go then, so that there are never more than a few at a time: as
+//! many bytes as the parameters have are saved at the end of the backward pass. Where activations are small beside the
+//! parameters, that is up to a third of the peak with SGD (parameters, velocities and gradients), and a quarter with AdamW.
+//!
+//! Otherwise all gradients are gathered first. That is needed to clip them by their norm ([`Optimizer::max_norm`]), and to
+//! make all updates of a step or none ([`Optimizer::all_or_none`]). Parameters are updated many at a time then, in groups
+//! that pin no more than a share of the budget ([`Optimizer::fused_share`]): a kernel for each of thousands of small tensors
+//! takes longer to start than to run.
+//!
+//! # Micro-batches
+//!
+//! [`Tape::backward_onto`](crate::autograd::Tape::backward_onto) adds the gradients of a part of a batch to those of
+//! earlier parts, in place; [`Optimizer::minimize_with`] does so with the last part, and updates.
 
-use crate::autograd::{Gradients, Tape};
-use crate::error::Error;
-use crate::id::TensorId;
-use crate::nn::{Module, parameters};
-use crate::op::OpError;
-use crate::ops::{SgdMomentum, Tensor};
-use crate::runtime::{Runtime, Update};
-use rustc_hash::{FxHashMap, FxHashSet};
+mod clip;
+mod group;
+mod rule;
+mod schedule;
+mod step;
 
-/// Stochastic gradient descent with momentum and weight decay, fused and in place:
-/// `v = momentum * v + grad + weight_decay * p; p -= lr * v`.
+pub use clip::clip_grad_norm;
+pub use group::Group;
+pub use rule::Rule;
+pub use schedule::Schedule;
+
+use crate::ops::Tensor;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Updates the parameters of a module by their gradients, fused and in place.
 #[derive(Debug)]
-pub struct Sgd {
+pub struct Optimizer {
     /// Learning rate; may change between steps.
     pub lr: f32,
-    /// Whether [`Sgd::minimize`] updates all parameters or none. Off by default: then each is updated, and its
-    /// gradient let go, while the backward pass still runs; when something fails on the way, those updated by then
-    /// stay updated, and the others keep their values.
+    /// Weight decay of parameters whose group says nothing else. With [`Rule::Sgd`] it is the gradient of an L2 penalty;
+    /// the others shrink parameters by `lr * weight_decay` in each step, apart from gradients.
+    pub weight_decay: f32,
+    /// Whether [`Optimizer::minimize`] updates each parameter, and lets its gradient go, while the backward pass still
+    /// runs. On by default. When something fails on the way, those updated by then stay updated, and the others keep
+    /// their values.
     ///
-    /// On, all gradients are in memory at once, as large together as the parameters, and a step that fails
-    /// leaves parameters, velocities and running statistics as they were: it can be tried again with a
+    /// Off, all gradients are in memory at the end of the backward pass, as large together as the parameters. It has no
+    /// effect with [`Optimizer::max_norm`] or [`Optimizer::all_or_none`], which need all gradients.
+    pub step_in_backward: bool,
+    /// Whether to update all parameters or none. Off by default.
+    ///
+    /// On, a step that fails leaves parameters, state and running statistics as they were: it can be tried again with a
     /// smaller batch.
     pub all_or_none: bool,
-    momentum: f32,
-    weight_decay: f32,
-    /// Name of a parameter -> its velocity, from its first update on.
-    velocities: FxHashMap<String, Tensor>,
+    /// Scales gradients down if the norm of all of them together is above this; see [`clip_grad_norm`].
+    pub max_norm: Option<f32>,
+    /// How much of the budget may be pinned to update several parameters at once; 1/16 by default. A parameter that needs
+    /// more is updated alone, and with 0 all are. It changes no bit.
+    pub fused_share: f64,
+    rule: Rule,
+    groups: Vec<Group>,
+    /// Name of a parameter -> what is kept for it, from its first update on.
+    kept: FxHashMap<String, Kept>,
 }
 
-impl Sgd {
-    /// An optimizer without velocities.
+/// What an optimizer keeps for a parameter.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Updates so far.
+    steps: u64,
+    /// As [`Rule::states`] names them.
+    states: SmallVec<[Tensor; 2]>,
+}
+
+impl Optimizer {
+    /// An optimizer that begins with its first step.
     #[must_use]
-    pub fn new(lr: f32, momentum: f32, weight_decay: f32) -> Self {
-        Self { lr, all_or_none: false, momentum, weight_decay, velocities: FxHashMap::default() }
+    pub fn new(rule: Rule, lr: f32, weight_decay: f32) -> Self {
+        Self {
+            lr,
+            weight_decay,
+            step_in_backward: true,
+            all_or_none: false,
+            max_norm: None,
+            fused_share: 1.0 / 16.0,
+            rule,
+            groups: Vec::new(),
+            kept: FxHashMap::default(),
+        }
     }
 
-    /// The velocity of each parameter that was updated before, by the parameter's name, in alphabetical order.
-    pub fn velocities(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        let mut all: Vec<_> = self.velocities.iter().map(|(n, v)| (n.as_str(), v)).collect();
+    /// Stochastic gradient descent with momentum; see [`SgdMomentum`](crate::ops::SgdMomentum).
+    #[must_use]
+    pub fn sgd(lr: f32, momentum: f32, weight_decay: f32) -> Self {
+        Self::new(Rule::Sgd { momentum, nesterov: false }, lr, weight_decay)
+    }
+
+    /// Adam with decoupled weight decay, betas 0.9 and 0.999, and an epsilon of 1e-8; see [`AdamW`](crate::ops::AdamW).
+    #[must_use]
+    pub fn adamw(lr: f32, weight_decay: f32) -> Self {
+        Self::new(Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 }, lr, weight_decay)
+    }
+
+    /// Lion with betas 0.9 and 0.99; see [`Lion`](crate::ops::Lion). It wants about a tenth of AdamW's learning rate.
+    #[must_use]
+    pub fn lion(lr: f32, weight_decay: f32) -> Self {
+        Self::new(Rule::Lion { betas: [0.9, 0.99] }, lr, weight_decay)
+    }
+
+    /// With settings for some parameters. Where several groups have a parameter, the first one counts.
+    #[must_use]
+    pub fn group(mut self, group: Group) -> Self {
+        self.groups.push(group);
+        self
+    }
+
+    /// How it updates.
+    #[must_use]
+    pub const fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// What is kept for each parameter that was updated before: the parameter's name, what [`Rule::states`] calls the
+    /// tensor, and the tensor. In alphabetical order of parameters.
+    pub fn states(&self) -> impl Iterator<Item = (&str, &'static str, &Tensor)> {
+        let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
-        all.into_iter()
-    }
-
-    /// Plays a tape backwards from a scalar, and updates each parameter of `module` as soon as its
-    /// gradient is complete, so that the gradients are never all in memory; or else all of them at the end, see
-    /// [`Sgd::all_or_none`].
-    ///
-    /// # Errors
-    /// If `loss` is not a scalar or depends on no watched tensor, no parameter is watched, or two of them have
-    /// one name or are one tensor.
-    pub fn minimize(
-        &mut self,
-        tape: Tape,
-        loss: &Tensor,
-        module: &mut dyn Module,
-    ) -> Result<(), Error> {
-        let runtime = tape.runtime().clone();
-        let mut targets: FxHashMap<TensorId, (String, &mut Tensor)> = FxHashMap::default();
-        for (name, parameter) in distinct(module)? {
-            if let Some((other, _)) = targets.get(&parameter.id()) {
-                let message = format!(
-                    "`{name}` and `{other}` are one tensor; update shared parameters by hand"
-                );
-                return Err(OpError::new("sgd", message).into());
-            }
-            targets.insert(parameter.id(), (name, parameter));
-        }
-        if !targets.values().any(|(_, parameter)| tape.watches(parameter)) {
-            let message = "none of the parameters is watched; watch() them before the forward pass";
-            return Err(OpError::new("sgd", message).into());
-        }
-        if self.all_or_none {
-            let mut gradients = tape.gradients(loss)?;
-            self.update_all(&runtime, module, &mut gradients)?;
-            return runtime.confirm();
-        }
-        tape.backward_with(loss, |id, gradient| match targets.remove(&id) {
-            Some((name, parameter)) => self.update(&runtime, &name, parameter, &gradient),
-            None => Ok(()),
+        all.into_iter().flat_map(|(parameter, kept)| {
+            let states = self.rule.states().iter().zip(&kept.states);
+            states.map(move |(state, tensor)| (parameter.as_str(), *state, tensor))
         })
     }
 
-    /// Updates all parameters of a module that have a gradient, letting each gradient go; one after the other,
-    /// or as one, see [`Sgd::all_or_none`].
-    ///
-    /// # Errors
-    /// If a gradient does not fit its parameter, or two parameters have one name.
-    pub fn step(
-        &mut self,
-        runtime: &Runtime,
-        module: &mut dyn Module,
-        gradients: &mut Gradients,
-    ) -> Result<(), Error> {
-        if self.all_or_none {
-            return self.update_all(runtime, module, gradients);
-        }
-        for (name, parameter) in distinct(module)? {
-            if let Some(gradient) = gradients.take(parameter) {
-                self.update(runtime, &name, parameter, &gradient)?;
-            }
-        }
-        Ok(())
+    /// How often a parameter was updated.
+    #[must_use]
+    pub fn steps(&self, parameter: &str) -> u64 {
+        self.kept.get(parameter).map_or(0, |kept| kept.steps)
     }
-
-    fn update_all(
-        &mut self,
-        runtime: &Runtime,
-        module: &mut dyn Module,
-        gradients: &mut Gradients,
-    ) -> Result<(), Error> {
-        let mut parts = Vec::new();
-        for (name, parameter) in distinct(module)? {
-            if let Some(gradient) = gradients.take(parameter) {
-                self.add_velocity(runtime, &name, parameter)?;
-                parts.push((name, parameter, gradient.contiguous()?));
-            }
-        }
-        // Out of the map, so that all can be lent at once.
-        let mut parts: Vec<_> = (parts.into_iter())
-            .map(|(name, parameter, gradient)| {
-                let velocity = self.velocities.remove(&name).expect("just added");
-                (name, parameter, velocity, gradient)
-            })
-            .collect();
-        let op = self.op();
-        let updates = parts.iter_mut().map(|(_, parameter, velocity, gradient)| Update {
-            op: op.into(),
-            targets: vec![parameter, velocity],
-            others: vec![gradient],
-        });
-        let updated = runtime.update_all(updates.collect());
-        self.velocities.extend(parts.into_iter().map(|(name, _, velocity, _)| (name, velocity)));
-        updated
-    }
-
-    fn update(
-        &mut self,
-        runtime: &Runtime,
-        name: &str,
-        parameter: &mut Tensor,
-        gradient: &Tensor,
-    ) -> Result<(), Error> {
-        let gradient = gradient.contiguous()?;
-        self.add_velocity(runtime, name, parameter)?;
-        let op = self.op();
-        let velocity = self.velocities.get_mut(name).expect("just added");
-        runtime.update(op, &mut [parameter, velocity], &[&gradient])
-    }
-
-    fn op(&self) -> SgdMomentum {
-        let Self { lr, momentum, weight_decay, .. } = *self;
-        SgdMomentum { lr, momentum, weight_decay }
-    }
-
-    /// Makes the velocity of a parameter, zeros, if there is none yet.
-    fn add_velocity(
-        &mut self,
-        runtime: &Runtime,
-        name: &str,
-        parameter: &Tensor,
-    ) -> Result<(), Error> {
-        if !self.velocities.contains_key(name) {
-            let velocity = runtime.zeros(parameter.shape())?;
-            runtime.label(parameter, name)?;
-            runtime.label(&velocity, format!("{name} (velocity)"))?;
-            self.velocities.insert(name.to_owned(), velocity);
-        }
-        Ok(())
-    }
-}
-
-/// All parameters, if no two have the same name: velocities are kept by name.
-fn distinct(module: &mut dyn Module) -> Result<Vec<(String, &mut Tensor)>, Error> {
-    let found: Vec<(String, &mut Tensor)> = parameters(module).collect();
-    let mut names = FxHashSet::default();
-    match found.iter().find(|(name, _)| !names.insert(name.as_str())) {
-        None => {}
-        Some((name, _)) => {
-            let message = format!("two parameters are named `{name}`; name their modules apart");
-            return Err(OpError::new("sgd", message).into());
-        }
-    }
-    Ok(found)
 }

@@ -65,6 +65,7 @@ struct Shared<O: Operation, H> {
     control: Arc<Control>,
     home: Arc<Home>,
     next_random: AtomicU64,
+    budget: AtomicU64,
     seed: u64,
     sqrt_sampling: bool,
     layout_of: fn(&H) -> Layout,
@@ -77,6 +78,7 @@ struct Worker<O: Operation, H> {
     ended: Receiver<Infallible>,
     control: Arc<Control>,
     home: Arc<Home>,
+    budget: u64,
     seed: u64,
     sqrt_sampling: bool,
 }
@@ -91,7 +93,7 @@ impl Runtime {
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     fn start(worker: Worker<O, H>, layout_of: fn(&H) -> Layout) -> Self {
-        let Worker { sender, thread, ended, control, home, seed, sqrt_sampling } = worker;
+        let Worker { sender, thread, ended, control, home, budget, seed, sqrt_sampling } = worker;
         let shared = Arc::new(Shared {
             sender: Some(sender),
             thread: Some(thread),
@@ -99,6 +101,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
             control,
             home,
             next_random: AtomicU64::new(0),
+            budget: AtomicU64::new(budget),
             seed,
             sqrt_sampling,
             layout_of,
@@ -235,6 +238,12 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// The first failure that was not reported before.
     pub fn sync(&self) -> Result<(), Error> {
         self.shared.ask(|reply| Question::Sync { reply })?.wait()
+    }
+
+    /// The memory limit in bytes, as it was last set.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        self.shared.budget.load(Ordering::Relaxed)
     }
 
     /// The counters, after all commands sent so far.

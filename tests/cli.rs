@@ -130,7 +130,10 @@ fn a_person_gets_a_summary_on_stdout_and_progress_on_stderr() {
     let summary = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(summary.starts_with("mlp on digits: 20 steps of 128 images in "), "{summary}");
     assert!(summary.contains(" a step (median)\n"), "{summary}");
-    assert!(summary.contains(" % of 360 images right, in "), "{summary}");
+    assert!(
+        summary.contains(" % right, loss ") && summary.contains("; 360 images in "),
+        "{summary}"
+    );
     assert!(summary.lines().all(|line| line.len() <= 80), "{summary}");
     let progress = stderr(&output);
     assert!(progress.contains("step 20/20: loss"), "{progress}");
@@ -540,7 +543,7 @@ fn the_engine_tells_what_it_does_when_asked() {
     // Nothing of rehearsals, and the test is no step.
     let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
     assert_eq!(
-        (lines("remat: training steps=2"), lines("remat: testing images=360")),
+        (lines("remat: training steps=2"), lines("remat: testing examples=360")),
         (1, 1),
         "{said}"
     );

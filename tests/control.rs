@@ -11,7 +11,7 @@ use remat::error::{RegenerationError, RuntimeError};
 use remat::event::Event;
 use remat::nn::parameters;
 use remat::ops::Op;
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::trace::{Entry, Recorder};
 use remat::{
     ByteSize, CostModel, CostModelKind, Error, HostTensor, PolicyKind, Run, Runtime, Tensor,
@@ -326,7 +326,7 @@ fn learning_from_nothing_is_an_error() {
     let tape = Tape::new(&runtime);
     let loss = x.square().unwrap().mean().unwrap();
     for all_or_none in [false, true] {
-        let mut sgd = Sgd::new(0.1, 0.9, 0.0);
+        let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
         sgd.all_or_none = all_or_none;
         let said = text(sgd.minimize(Tape::new(&runtime), &loss, &mut network));
         assert!(said.starts_with("sgd: none of the parameters is watched"), "{said}");
@@ -335,7 +335,7 @@ fn learning_from_nothing_is_an_error() {
     // And one that is watched but not a parameter of what is to learn.
     tape.watch(&mut x);
     let loss = x.square().unwrap().mean().unwrap();
-    let said = text(Sgd::new(0.1, 0.9, 0.0).minimize(tape, &loss, &mut network));
+    let said = text(Optimizer::sgd(0.1, 0.9, 0.0).minimize(tape, &loss, &mut network));
     assert!(said.contains("none of the parameters"), "{said}");
 }
 

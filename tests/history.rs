@@ -9,7 +9,7 @@ use remat::evict::View;
 use remat::graph::Residence;
 use remat::lab::{History, NoHistory, Replay, Trace};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::program::Command;
 use remat::trace::{Entry, JsonLines, Recorder};
 use remat::{Builder, DType, Dead, Error, HostTensor, Listener, PolicyKind, Runtime, Stats};
@@ -151,7 +151,7 @@ fn train(watched: &mut Watched, net: Net, batch: usize, steps: usize) -> Result<
         Net::Mlp => mlp(&runtime, 3 * 8 * 8, &[64, 32], 10)?,
         Net::ResNet => resnet(&runtime, ResNet::Cifar { n: 1 }, 3, [8, 8], 10)?,
     };
-    let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     for _ in 0..steps {
         let images = HostTensor::zeros(DType::F32, [batch, 3, 8, 8])?;
         let images = watched.look(runtime.put(images))?;

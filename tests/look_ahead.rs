@@ -10,7 +10,7 @@ use remat::evict::{Evictor, Victim, View, Want};
 use remat::nn::{Mode, Module, ResNet, mlp, resnet};
 use remat::op::Outputs;
 use remat::ops::{Accumulate, Binary, Reshape};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::{Error, HostTensor, Runtime, Tape, Tensor};
 use remat::program::{Apply, Command, Driver, TensorId, Window};
 use remat::{
@@ -65,7 +65,7 @@ fn train(runtime: &Runtime, deep: bool, mut sleep: impl FnMut()) -> Result<(), E
         true => resnet(runtime, ResNet::Cifar { n: 2 }, 3, [8, 8], 10)?,
         false => mlp(runtime, 192, &[64, 64, 64], 10)?,
     };
-    let mut sgd = Sgd::new(0.1, 0.9, 1e-4);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 1e-4);
     for step in 0..3 {
         let images = runtime.put(HostTensor::zeros(DType::F32, [256, 3, 8, 8])?)?;
         let labels = runtime.put_leaf(HostTensor::zeros(DType::I32, [256])?)?;

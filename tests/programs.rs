@@ -9,7 +9,7 @@ use remat::lab::Trace;
 use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};
 use remat::op::{Look, Outputs};
 use remat::ops::{Library, LoadOpError};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::prelude::{Error, HostTensor, Runtime, Tape, Tensor};
 use remat::program::{
     Apply, Command, Driver, Program, ProgramError, RecordedCommand, RecordedOp, RecordedProgram,
@@ -54,7 +54,7 @@ fn numbers(shape: &[usize], seed: usize) -> HostTensor {
 
 /// All that is held after some steps of training, as values.
 fn train(recorded: &mut Recorded, net: &mut Sequential, steps: usize) -> Result<(), Error> {
-    let mut sgd = Sgd::new(0.05, 0.9, 1e-3);
+    let mut sgd = Optimizer::sgd(0.05, 0.9, 1e-3);
     for step in 0..steps {
         let images = recorded.put(numbers(&[96, 3, 8, 8], step));
         let labels: Vec<i32> = (0..96).map(|i| ((i * 3 + step) % 10) as i32).collect();

@@ -10,7 +10,7 @@ use remat::lab::{NoHistory, Placement, RepeatError, Replay, Status, Trace, Trace
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::op::Outputs;
 use remat::ops::Accumulate;
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::program::{Command, RecordedCommand, TensorId, VERSION, Window};
 use remat::trace::{Entry, JsonLines, Recorder};
 use remat::{Builder, DType, Dead, Dims, Error, HostTensor, PolicyKind, Runtime, Settings};
@@ -234,7 +234,7 @@ fn train(runtime: &Runtime, net: Net, steps: usize) -> Result<(), Error> {
         Net::Mlp => mlp(runtime, 3 * 16 * 16, &[64; 8], 10)?,
         Net::ResNet(kind) => resnet(runtime, kind, 3, [16, 16], 10)?,
     };
-    let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     let zeros = |dtype, shape: &[usize]| HostTensor::zeros(dtype, Dims::new(shape));
     // Stays for all steps.
     let scale = runtime.put_leaf(HostTensor::f32([], vec![0.5]).expect("it is one"))?;

@@ -37,7 +37,7 @@ const PARTS: [Part; 5] = [
     }),
     ("convolution", 52 * MIB, |runtime| {
         let (x, weight) = (fill(runtime, &[16, 16, 127, 129])?, fill(runtime, &[16, 16, 3, 3])?);
-        let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+        let conv = Conv2d::new([1, 1], [1, 1]);
         let dy = x.conv2d(&weight, conv)?;
         let kernel = [3, 3];
         drop(runtime.apply(Conv2dGradInput { conv, input: [127, 129] }, &[&dy, &weight])?);

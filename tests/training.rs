@@ -157,7 +157,7 @@ impl Net {
             let parameters = &self.parameters[i];
             let y = match layer {
                 Layer::Conv => {
-                    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+                    let conv = Conv2d::new([1, 1], [1, 1]);
                     x.conv2d(&parameters[0], conv)?
                 }
                 Layer::Norm => {
@@ -203,7 +203,7 @@ impl Net {
     }
 
     fn update(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
-        let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 };
+        let op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3, nesterov: false };
         let all = self.parameters.iter_mut().flatten().zip(self.velocities.iter_mut().flatten());
         for (p, v) in all {
             if p.id() == id {

@@ -297,6 +297,9 @@ fn numbers_without_a_suffix_are_those_that_ops_take() {
 fn ops_refuse_the_types_they_do_not_take() {
     let (cpu, sim) = (Runtime::builder().budget("1MiB"), Runtime::builder().budget("1MiB"));
     let runtimes = [cpu.cpu().unwrap(), sim.sim().unwrap()];
+    // These move bytes, of one input or of all alike. What the others do with `bf16` is tested where devices are.
+    let movers =
+        ["broadcast", "concat", "contiguous", "flip", "pad", "permute", "reshape", "slice"];
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let mut refused = 0;
     for op in each() {
@@ -317,7 +320,10 @@ fn ops_refuse_the_types_they_do_not_take() {
                         Layout::contiguous(if is_other { dtype } else { x.dtype() }, *x.shape())
                     };
                     let layouts: Vec<Layout> = usual.iter().enumerate().map(with).collect();
-                    if layouts == usual {
+                    let has_floats = usual.iter().any(|x| x.dtype() == DType::F32);
+                    if layouts == usual
+                        || (dtype == DType::BF16 && has_floats && !movers.contains(&op.name()))
+                    {
                         continue;
                     }
                     let put =
@@ -348,9 +354,6 @@ fn ops_refuse_the_types_they_do_not_take() {
             }
         }
     }
-    // These move bytes, of one input or of all alike.
-    let movers =
-        ["broadcast", "concat", "contiguous", "flip", "pad", "permute", "reshape", "slice"];
     assert_eq!(taken.keys().collect::<Vec<_>>(), movers, "{taken:?}");
     assert!(refused > 1000, "{refused}");
 }

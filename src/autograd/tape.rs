@@ -1,7 +1,7 @@
 use crate::error::Error;
 use crate::id::TensorId;
 use crate::op::OpError;
-use crate::ops::{InputGradients, Log, Tensor};
+use crate::ops::{Accumulate, InputGradients, Log, Tensor};
 use crate::runtime::Runtime;
 use crate::sync::{Mutex, MutexGuard, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -62,6 +62,23 @@ impl Gradients {
     pub fn take(&mut self, tensor: &Tensor) -> Option<Tensor> {
         self.0.remove(&tensor.id())
     }
+
+    /// Lets a watched tensor have this gradient.
+    pub(crate) fn set(&mut self, tensor: &Tensor, gradient: Tensor) {
+        self.0.insert(tensor.id(), gradient);
+    }
+
+    /// Adds to what is there, in place; what is not becomes a leaf.
+    fn add(&mut self, runtime: &Runtime, id: TensorId, gradient: &Tensor) -> Result<(), Error> {
+        if let Some(sum) = self.0.get_mut(&id) {
+            return runtime.update(Accumulate, &mut [sum], &[gradient]);
+        }
+        // It will be written to.
+        let gradient = gradient.contiguous()?;
+        runtime.commit(&gradient)?;
+        self.0.insert(id, gradient);
+        Ok(())
+    }
 }
 
 impl Tape {
@@ -101,14 +118,13 @@ impl Tape {
     ///
     /// The result and the gradients are committed, so that their history is freed and they are never recomputed. What
     /// [`Runtime::replace`] replaced before, such as running statistics, stays replaced even if a later update fails;
-    /// [`Sgd::minimize`](crate::optim::Sgd::minimize) can undo that as well.
+    /// [`Optimizer::minimize`](crate::optim::Optimizer::minimize) can undo that as well.
     ///
     /// # Errors
     /// If `result` is not a scalar, or depends on no watched tensor.
     pub fn backward(self, result: &Tensor) -> Result<Gradients, Error> {
-        let runtime = self.runtime.clone();
-        let gradients = self.gradients(result)?;
-        runtime.confirm()?;
+        let mut gradients = Gradients::default();
+        self.backward_onto(result, &mut gradients)?;
         Ok(gradients)
     }
 
@@ -141,15 +157,42 @@ impl Tape {
         Ok(Gradients(gradients))
     }
 
-    /// Like [`Tape::backward`], but what the forward pass replaced can still be undone.
-    pub(crate) fn gradients(self, result: &Tensor) -> Result<Gradients, Error> {
-        let mut gradients = FxHashMap::default();
-        self.play(result, Graph::LetGo, |id, gradient| {
-            self.runtime.commit(&gradient)?;
-            gradients.insert(id, gradient);
-            Ok(())
-        })?;
-        Ok(Gradients(gradients))
+    /// Like [`Tape::backward`], but adds to these gradients, in place and as soon as each new one is complete: for batches
+    /// that are computed in parts, and stepped on by the sum. The new ones are never all in memory beside the old ones.
+    ///
+    /// Gradients belong to tensors as they are: update what is watched only when all parts are added.
+    ///
+    /// ```
+    /// use remat::autograd::Gradients;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let mut x = runtime.tensor(&[2], vec![1.0, 2.0])?;
+    /// let mut gradients = Gradients::default();
+    /// for factor in [1.0, 10.0] {
+    ///     let tape = Tape::new(&runtime);
+    ///     tape.watch(&mut x);
+    ///     tape.backward_onto(&(x.square()? * factor)?.sum()?, &mut gradients)?;
+    /// }
+    /// assert_eq!(gradients.get(&x).expect("both depend on it").to_vec::<f32>()?, [22.0, 44.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Tape::backward`].
+    pub fn backward_onto(self, result: &Tensor, gradients: &mut Gradients) -> Result<(), Error> {
+        let runtime = self.runtime.clone();
+        self.gradients_onto(result, gradients)?;
+        runtime.confirm()
+    }
+
+    /// Like [`Tape::backward_onto`], but what the forward pass replaced can still be undone.
+    pub(crate) fn gradients_onto(
+        self,
+        result: &Tensor,
+        gradients: &mut Gradients,
+    ) -> Result<(), Error> {
+        self.play(result, Graph::LetGo, |id, gradient| gradients.add(&self.runtime, id, &gradient))
     }
 
     /// Like [`Tape::backward`], but calls `complete` with each gradient as soon as it is complete, and with the number

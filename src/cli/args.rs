@@ -2,6 +2,7 @@ use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
 use super::model::{ImageModel, Model};
 use super::named::{cost_model, policy};
+use super::optimizer::OptimizerArgs;
 use super::output;
 use super::source::Source;
 use super::target::DeviceName;
@@ -10,7 +11,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use remat::engine::Dead;
 use remat::evict::Exponents;
-use remat::{Builder, ByteSize, CostModelKind, PolicyKind, Runtime};
+use remat::{Builder, ByteSize, CostModelKind, DType, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Train neural networks under a hard memory budget, with bit-identical results
@@ -88,6 +89,7 @@ Examples:
   remat train resnet32 --batch 32 --steps 100 --budget 60%
   remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
+  remat train --optimizer adamw --batch 32 --accumulate 4 --clip 1
   remat train --steps 3 --record run.jsonl.gz
 
 Exit codes:
@@ -110,6 +112,9 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub learning: LearningArgs,
+
+    #[command(flatten)]
+    pub optimizer: OptimizerArgs,
 
     #[command(flatten)]
     pub output: OutputArgs,
@@ -190,7 +195,7 @@ pub struct MemoryArgs {
     pub recompute_limit: Option<f64>,
 }
 
-/// Data and optimizer.
+/// Data, and how much of it.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
@@ -215,7 +220,14 @@ pub struct LearningArgs {
     #[arg(long)]
     pub random_flip: bool,
 
-    /// Images per step
+    /// How activations are stored: bf16 takes half the memory
+    ///
+    /// Parameters, their gradients and all arithmetic are in f32 either way; bf16 has 8 bits of mantissa
+    /// instead of 24, so the result is another one.
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
+    pub precision: Precision,
+
+    /// Images per step, or per part of one with --accumulate
     #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
@@ -226,18 +238,6 @@ pub struct LearningArgs {
     /// Number of steps, instead of --epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = values::count, allow_hyphen_values = true)]
     pub steps: Option<usize>,
-
-    /// Peak learning rate: warms up over the first tenth of the run, then falls to 0 along a cosine
-    #[arg(long, default_value = "0.1", value_parser = values::above_zero, allow_hyphen_values = true)]
-    pub lr: f32,
-
-    /// Momentum of SGD
-    #[arg(long, value_name = "X", default_value = "0.9", value_parser = values::below_one, allow_hyphen_values = true)]
-    pub momentum: f32,
-
-    /// Weight decay (L2 penalty)
-    #[arg(long, value_name = "X", default_value = "0.0005", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
-    pub weight_decay: f32,
 
     /// Skip the test after training
     #[arg(long)]
@@ -265,7 +265,7 @@ pub struct OutputArgs {
 
     /// Write a line about each step: loss, learning rate, time, memory, recomputation, tests
     ///
-    /// As CSV or as JSON lines, by the end of its name. Each line is written when its step is done.
+    /// As CSV or as JSON lines, by the end of its name. Lines are written as steps are done.
     #[arg(long, value_name = "FILE.csv|jsonl", value_parser = journal::log)]
     pub log: Option<PathBuf>,
 
@@ -313,6 +313,22 @@ Examples:
 pub struct CompletionsArgs {
     /// The shell
     pub shell: Shell,
+}
+
+/// How activations are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    F32,
+    Bf16,
+}
+
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::Bf16 => Self::BF16,
+        }
+    }
 }
 
 /// [`Dead`] by name.

@@ -49,6 +49,8 @@ struct Log {
     file: File,
     path: PathBuf,
     format: Format,
+    /// The first line of CSV has the names.
+    is_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,14 +143,14 @@ impl Log {
     fn create(path: &Path) -> Result<Self, Failure> {
         let file = File::create(path).map_err(|e| Failure::writing(path, &e))?;
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        Ok(Self { file, path: path.to_owned(), format })
+        Ok(Self { file, path: path.to_owned(), format, is_empty: true })
     }
 
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
         let line = match self.format {
             Format::Csv => {
-                let mut writer =
-                    csv::WriterBuilder::new().has_headers(entry.step == 1).from_writer(Vec::new());
+                let mut writer = csv::WriterBuilder::new();
+                let mut writer = writer.has_headers(self.is_empty).from_writer(Vec::new());
                 writer.serialize(entry).map_err(io::Error::other)?;
                 writer.into_inner().map_err(io::Error::other)?
             }
@@ -158,6 +160,7 @@ impl Log {
                 line
             }
         };
+        self.is_empty = false;
         self.file.write_all(&line)
     }
 }

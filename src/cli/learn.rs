@@ -5,11 +5,11 @@ use super::interrupt::{self, Phase};
 use super::journal::{self, Journal};
 use super::progress::Progress;
 use super::recording::Done;
-use super::schedule::Schedule;
 use super::session::{Session, Setup, Step};
 use super::task::Score;
 use super::terminal::Shows;
 use remat::data::Batches;
+use remat::optim::Schedule;
 use remat::{Error, Runtime, Stats};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ pub struct Course<'a> {
     /// Of the order of the examples.
     pub seed: u64,
     pub schedule: Schedule,
+    /// Steps of the run.
+    pub steps: usize,
     /// Whether there is a test at the end.
     pub test: bool,
     /// A test after every so many steps.
@@ -142,6 +144,9 @@ pub fn learn(
         Ending::Done if course.test => test(&mut session, course)?,
         ending => (ending, None),
     };
+    if let Some(test) = &test {
+        journal.test(&test.score, &session.runtime().stats()?);
+    }
     Ok(Outcome {
         ending,
         parameters: session.parameters(),
@@ -161,11 +166,12 @@ fn train(
     journal: &mut Journal,
     done: &Done,
 ) -> Result<Training, Stop> {
-    let Course { setup, schedule, .. } = course;
+    let Course { setup, schedule, steps, .. } = course;
+    let each = setup.optimizer.accumulate;
     Phase::Training.begin();
-    let mut progress = Progress::of_training(schedule.steps, course.shows);
-    let mut batches = Batches::new(setup.task.examples(), setup.batch, course.seed);
-    tracing::debug!(target: "remat", steps = schedule.steps, "training");
+    let mut progress = Progress::of_training(*steps, course.shows);
+    let mut batches = Batches::new(setup.task.examples(), setup.examples(), course.seed);
+    tracing::debug!(target: "remat", steps, "training");
     let mut training = Training::default();
     let start = Instant::now();
     let mut then = start;
@@ -173,15 +179,19 @@ fn train(
     let mut under_way: Option<Step> = None;
     loop {
         let is_tested = given > 0 && course.eval_every.is_some_and(|n| given.is_multiple_of(n));
-        let goes_on = given < schedule.steps
+        let goes_on = given < *steps
             && !interrupt::is_requested()
             && training.last_loss().is_none_or(f32::is_finite);
         // A test comes between two steps, when the first is done.
         let waits = is_tested && under_way.is_some();
         let next = (goes_on && !waits).then(|| {
-            let batch = setup.task.batch(batches.next_batch(), given);
+            let (step, indices) = (given, batches.next_batch());
             given += 1;
-            session.step(batch, schedule.rate(given - 1))
+            let part = |part| {
+                let indices = &indices[part * setup.batch..][..setup.batch];
+                setup.task.batch(indices, step * each + part)
+            };
+            session.step(part, schedule.rate(step))
         });
         if let Some(previous) = under_way.take() {
             let answer = previous.wait();

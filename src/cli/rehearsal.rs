@@ -146,7 +146,7 @@ impl<'a> Rehearsal<'a> {
         let most = if settle { STEPS_TO_SETTLE.min(self.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
         while stats.len() <= most && !interrupt::is_requested() {
-            stats.push(session.step(self.batch.clone(), 0.0)?.wait()?.1);
+            stats.push(session.step(|_| self.batch.clone(), 0.0)?.wait()?.1);
             if stats.len() == 2 && self.setup.tests_between {
                 self.test(&mut session)?;
             }
@@ -201,25 +201,32 @@ fn is_still(stats: &[Stats]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::{Cli, Command};
+    use super::super::args::{Cli, Command, TrainArgs};
     use super::super::model::ImageModel::{self, Mlp, ResNet20};
     use super::super::task::{ImageTask, Task};
     use super::*;
     use clap::Parser as _;
+    use remat::DType;
     use remat::data::{Augment, Dataset};
 
     fn digits(model: ImageModel) -> ImageTask {
-        ImageTask { model, data: Dataset::digits(), augment: Augment::default(), seed: 0 }
+        ImageTask {
+            model,
+            data: Dataset::digits(),
+            augment: Augment::default(),
+            storage: DType::F32,
+            seed: 0,
+        }
     }
 
-    fn setup(task: &dyn Task, batch: usize) -> Setup<'_> {
-        Setup { task, batch, tests_between: false, momentum: 0.9, weight_decay: 0.0005 }
+    fn setup<'a>(task: &'a dyn Task, batch: usize, args: &'a TrainArgs) -> Setup<'a> {
+        Setup { task, batch, tests_between: false, optimizer: &args.optimizer }
     }
 
-    fn memory(args: &str) -> MemoryArgs {
+    fn args(args: &str) -> TrainArgs {
         let args = ["remat", "train"].into_iter().chain(args.split_whitespace());
         match Cli::try_parse_from(args).unwrap().command {
-            Some(Command::Train(args)) => args.memory,
+            Some(Command::Train(args)) => *args,
             other => panic!("{other:?}"),
         }
     }
@@ -234,7 +241,8 @@ mod tests {
         let mut session = Session::new(builder.threads(1).cpu()?, setup)?;
         let indices = |from: usize, n| (from..from + n).collect::<Vec<_>>();
         for step in 0..steps {
-            session.step(setup.task.batch(&indices(step, setup.batch), step), 0.1)?.wait()?;
+            let batch = |_| setup.task.batch(&indices(step, setup.batch), step);
+            session.step(batch, 0.1)?.wait()?;
         }
         session.digest()?;
         for from in (0..tested).step_by(setup.batch) {
@@ -248,16 +256,22 @@ mod tests {
     #[test]
     fn a_run_does_what_its_rehearsal_did() {
         let mut evictions = 0;
-        for options in
-            ["", "--policy lru --dead keep", "--policy megengine --cost bytes", "--policy random"]
-        {
-            let memory = memory(options);
+        for options in [
+            "",
+            "--policy lru --dead keep",
+            "--policy megengine --cost bytes",
+            "--policy random",
+            "--optimizer adamw --clip 1",
+            "--optimizer lion --accumulate 3",
+        ] {
+            let args = args(options);
+            let memory = &args.memory;
             for (model, batch) in [(ResNet20, 8), (ResNet20, 32), (Mlp, 48)] {
                 let task = digits(model);
-                let setup = setup(&task, batch);
+                let setup = setup(&task, batch, &args);
                 let tested = batch + batch / 2;
                 let rehearsal =
-                    Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 7, 3, tested).unwrap();
+                    Rehearsal::new(Arc::new(Sim::cpu), &setup, memory, 7, 3, tested).unwrap();
                 let peak = rehearsal.unlimited().unwrap().peak_bytes;
                 for percent in [30, 55, 80, 100] {
                     let budget = peak * percent / 100;
@@ -285,12 +299,13 @@ mod tests {
 
     #[test]
     fn what_fits_is_never_evicted_in_a_long_run() {
-        let memory = memory("--min-evict-bytes 0 --policy lru");
+        let args = args("--min-evict-bytes 0 --policy lru");
+        let memory = &args.memory;
         for (model, batch, peak) in [(ResNet20, 1, 120), (ResNet20, 32, 60), (Mlp, 8, 30)] {
             let task = digits(model);
-            let setup = setup(&task, batch);
+            let setup = setup(&task, batch, &args);
             let rehearsal =
-                Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 0, peak, batch).unwrap();
+                Rehearsal::new(Arc::new(Sim::cpu), &setup, memory, 0, peak, batch).unwrap();
             let mut budget = rehearsal.unlimited().unwrap().peak_bytes;
             assert!(!rehearsal.fits(budget / 2).unwrap());
             while !rehearsal.fits(budget).unwrap() {
@@ -303,9 +318,9 @@ mod tests {
 
     #[test]
     fn a_recompute_limit_holds_for_the_whole_run() {
-        let (memory, task) = (memory(""), digits(ResNet20));
-        let setup = setup(&task, 32);
-        let short = Rehearsal::new(Arc::new(Sim::cpu), &setup, &memory, 0, 4, 0).unwrap();
+        let (args, task) = (args(""), digits(ResNet20));
+        let setup = setup(&task, 32, &args);
+        let short = Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, 4, 0).unwrap();
         let budget = short.unlimited().unwrap().peak_bytes * 6 / 10;
         let rehearsed = short.under(budget, None, None).unwrap().unwrap();
         // The first step recomputes less than the others.

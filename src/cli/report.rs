@@ -13,6 +13,9 @@ pub struct Report {
     /// What the data consists of.
     pub example: &'static str,
     pub batch: usize,
+    /// Batches a step.
+    pub accumulate: usize,
+    pub optimizer: String,
     pub ending: EndingName,
     /// Steps that were done.
     pub steps: usize,
@@ -115,7 +118,7 @@ impl fmt::Display for Report {
         let Self { model, data, counters, .. } = self;
         let of_time = |seconds: f64| 100.0 * seconds / self.train_seconds;
         let asked = Counted(self.steps_asked as u64, "step");
-        let images = Counted(self.batch as u64, self.example);
+        let images = Counted((self.batch * self.accumulate) as u64, self.example);
         write!(f, "{model} on {data}: ")?;
         if self.steps < self.steps_asked {
             write!(f, "{} of ", HumanCount(self.steps as u64))?;

@@ -1,11 +1,12 @@
 //! A network being trained: the same steps whether a device computes them or only counts.
 
 use super::interrupt;
+use super::optimizer::OptimizerArgs;
 use super::task::{Batch, Network, Score, Task};
-use remat::autograd::Tape;
+use remat::autograd::{Gradients, Tape};
 use remat::nn::{State, parameters, state};
-use remat::optim::Sgd;
-use remat::{Error, HostTensor, Pending, Runtime, Stats};
+use remat::optim::Optimizer;
+use remat::{Error, HostTensor, Pending, Runtime, Stats, Tensor};
 use sha2::{Digest as _, Sha256};
 
 /// What is trained, and how.
@@ -15,15 +16,23 @@ pub struct Setup<'a> {
     pub batch: usize,
     /// Whether there are tests between steps.
     pub tests_between: bool,
-    pub momentum: f32,
-    pub weight_decay: f32,
+    pub optimizer: &'a OptimizerArgs,
+}
+
+impl Setup<'_> {
+    /// Examples that a step learns from.
+    pub const fn examples(&self) -> usize {
+        self.batch.saturating_mul(self.optimizer.accumulate)
+    }
 }
 
 /// A network and its optimizer on a runtime.
 pub struct Session {
     runtime: Runtime,
     network: Network,
-    optimizer: Sgd,
+    optimizer: Optimizer,
+    /// Batches whose gradients are added up in a step.
+    accumulate: usize,
 }
 
 /// What a step will say when the worker is through with it.
@@ -50,8 +59,8 @@ impl Session {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             runtime.label(tensor, name)?;
         }
-        let optimizer = Sgd::new(0.0, setup.momentum, setup.weight_decay);
-        Ok(Self { runtime, network, optimizer })
+        let OptimizerArgs { accumulate, .. } = *setup.optimizer;
+        Ok(Self { runtime, network, optimizer: setup.optimizer.build(), accumulate })
     }
 
     /// The runtime it is on.
@@ -59,14 +68,33 @@ impl Session {
         &self.runtime
     }
 
-    /// Learns from one batch. Every handle goes as soon as the last op that reads it was given.
-    pub fn step(&mut self, batch: Batch, lr: f32) -> Result<Step, Error> {
-        let runtime = &self.runtime;
-        let tape = Tape::new(runtime);
-        tape.watch(&mut *self.network.module);
-        let loss = self.network.loss(runtime, batch)?;
-        self.optimizer.lr = lr;
-        self.optimizer.minimize(tape, &loss, &mut *self.network.module)?;
+    /// Learns from a step's batches, which `batch` makes by their number in the step. Every handle goes as soon as the
+    /// last op that reads it was given.
+    pub fn step(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Step, Error> {
+        let Self { runtime, network, optimizer, accumulate } = self;
+        optimizer.lr = lr;
+        let last = *accumulate - 1;
+        let (mut gradients, mut sum) = (Gradients::default(), None::<Tensor>);
+        for part in 0..=last {
+            let tape = Tape::new(runtime);
+            tape.watch(&mut *network.module);
+            let mut loss = network.loss(runtime, batch(part))?;
+            if last > 0 {
+                loss = (loss / *accumulate as f32)?;
+            }
+            if part < last {
+                tape.backward_onto(&loss, &mut gradients)?;
+            } else {
+                let gradients = std::mem::take(&mut gradients);
+                optimizer.minimize_with(tape, &loss, &mut *network.module, gradients)?;
+            }
+            let loss = loss.detach();
+            sum = Some(match sum.take() {
+                Some(sum) => (sum + loss)?,
+                None => loss,
+            });
+        }
+        let loss = sum.expect("at least one batch");
         let answer = runtime.get_later(&loss)?;
         drop(loss);
         runtime.step()?;

@@ -6,7 +6,7 @@ pub use images::ImageTask;
 
 use super::failure::Failure;
 use remat::nn::{Mode, Module};
-use remat::{Error, HostTensor, Runtime, Tensor};
+use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
 
 /// A kind of network with its data.
@@ -55,6 +55,8 @@ impl Batch {
 /// A network that gives each class a value, for each of its inputs.
 pub struct Network {
     pub module: Box<dyn Module>,
+    /// How floats that go in are stored, and so what is made of them.
+    pub storage: DType,
     /// What an input is called in messages.
     pub inputs: &'static str,
 }
@@ -101,9 +103,12 @@ impl Network {
         inputs: Arc<HostTensor>,
         mode: Mode,
     ) -> Result<Tensor, Error> {
-        let x = runtime.put(inputs)?;
+        let mut x = runtime.put(inputs)?;
         runtime.label(&x, self.inputs)?;
-        let logits = self.module.forward(&x, mode)?;
+        if x.dtype() == DType::F32 {
+            x = x.cast(self.storage)?;
+        }
+        let logits = self.module.forward(&x, mode)?.cast(DType::F32)?;
         drop(x);
         match *logits.shape() {
             [.., classes] if logits.rank() != 2 => {

@@ -11,8 +11,8 @@ use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report};
-use super::schedule::Schedule;
 use super::session::Setup;
+use super::source::Source;
 use super::target::{About, Target};
 use super::task::{ImageTask, Task};
 use super::terminal::{Shows, print_report, say, warn};
@@ -26,8 +26,9 @@ const EPOCHS: usize = 20;
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs) -> Result<(), Failure> {
-    let TrainArgs { device, memory, learning, output, .. } = args;
-    if let Some(contradiction) = device.contradiction().or_else(|| memory.contradiction()) {
+    let TrainArgs { device, memory, learning, optimizer, output, .. } = args;
+    let contradiction = device.contradiction().or_else(|| memory.contradiction());
+    if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
         return Err(Failure::usage(contradiction));
     }
     let files = [
@@ -49,10 +50,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         task: &*task,
         batch: learning.batch,
         tests_between: learning.eval_every.is_some(),
-        momentum: learning.momentum,
-        weight_decay: learning.weight_decay,
+        optimizer,
     };
-    let steps = steps(args, &*task);
+    let steps = steps(learning, &setup);
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
@@ -62,13 +62,13 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             learning.data,
             Counted(task.examples() as u64, task.example()),
             Counted(steps as u64, "step"),
-            setup.batch
+            setup.examples()
         ));
         say(format_args!("device {about}"));
-        if setup.batch > task.examples() {
+        if setup.examples() > task.examples() {
             warn(format_args!(
                 "a batch of {} repeats {}s, as there are only {}; lower --batch",
-                HumanCount(setup.batch as u64),
+                HumanCount(setup.examples() as u64),
                 task.example(),
                 HumanCount(task.examples() as u64)
             ));
@@ -90,7 +90,8 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     let course = Course {
         setup: &setup,
         seed: learning.seed,
-        schedule: Schedule { peak: learning.lr, steps },
+        schedule: optimizer.schedule(steps),
+        steps,
         test: !learning.no_test,
         eval_every: learning.eval_every,
         shows,
@@ -108,27 +109,34 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
         return Err(Failure::writing(path, error));
     }
-    judge(&outcome, steps, learning)
+    judge(&outcome, steps, args)
 }
 
 /// The network and its data.
 fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
     let seed = learning.seed;
+    if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
+        let message = format!(
+            "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
+            learning.data
+        );
+        return Err(Failure::usage(message));
+    }
     match model {
         Model::Images(model) => Ok(Box::new(ImageTask {
             model,
             data: learning.data.images(seed, learning.image_size)?,
             augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
+            storage: learning.precision.into(),
             seed,
         })),
     }
 }
 
 /// Steps of the run.
-fn steps(args: &TrainArgs, task: &dyn Task) -> usize {
-    let learning = &args.learning;
+fn steps(learning: &LearningArgs, setup: &Setup<'_>) -> usize {
     let epochs = learning.epochs.unwrap_or(EPOCHS);
-    let an_epoch = Batches::per_epoch(task.examples(), learning.batch);
+    let an_epoch = Batches::per_epoch(setup.task.examples(), setup.examples());
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
 
@@ -141,14 +149,14 @@ fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure
 }
 
 /// An error if the run ended early.
-fn judge(outcome: &Outcome, asked: usize, learning: &LearningArgs) -> Result<(), Failure> {
-    let (lr, done) = (learning.lr, outcome.training.steps());
+fn judge(outcome: &Outcome, asked: usize, args: &TrainArgs) -> Result<(), Failure> {
+    let (lr, done) = (args.optimizer.lr(), outcome.training.steps());
     let steps = Counted(asked as u64, "step");
     match outcome.ending {
         Ending::Done => Ok(()),
         Ending::Interrupted => Err(Failure::interrupted(match done < asked {
             true => format!("interrupted after {done} of {steps}"),
-            false if learning.no_test => format!("interrupted after {steps}"),
+            false if args.learning.no_test => format!("interrupted after {steps}"),
             false => format!("interrupted after {steps}, before the end of the test"),
         })),
         Ending::Diverged { since, loss } => Err(Failure::new(format!(
@@ -168,7 +176,7 @@ fn report(
     device: About,
     outcome: &Outcome,
 ) -> Report {
-    let TrainArgs { model, memory, learning, .. } = args;
+    let TrainArgs { model, memory, learning, optimizer, .. } = args;
     let (exponents, own_cost) = match memory.policy() {
         PolicyKind::MegEngine { exponents, own_cost } => (Some(exponents), Some(own_cost)),
         PolicyKind::MegEngineArticle(constants) => (Some(constants.exponents), None),
@@ -186,6 +194,8 @@ fn report(
         data: learning.data.to_string(),
         example: task.example(),
         batch: learning.batch,
+        accumulate: optimizer.accumulate,
+        optimizer: optimizer.optimizer.to_string(),
         ending,
         steps: training.steps(),
         steps_asked: steps,

@@ -105,6 +105,19 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of parts of a step.
+pub fn parts(text: &str) -> Result<usize, String> {
+    count(text)
+        .ok()
+        .filter(|&n| n <= 65_536)
+        .ok_or_else(|| "give a whole number from 1 to 65536".to_owned())
+}
+
+/// A number of steps.
+pub fn from_no_steps(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give a whole number from 0 up".to_owned())
+}
+
 /// Height and width of images.
 pub fn image_size(text: &str) -> Result<[usize; 2], String> {
     let sizes: Result<Vec<usize>, _> = text.split('x').map(count).collect();

@@ -4,6 +4,7 @@
 mod absurd;
 #[cfg(feature = "cuda")]
 mod beside_cpu;
+mod bf16;
 mod bytes;
 mod elementwise;
 mod index;
@@ -371,6 +372,8 @@ impl Rng {
 macro_rules! on_device {
     ($device:ident, $make:expr) => {
         on_device! {$device, $make, [
+        bf16::ops_on_half_the_bytes,
+        bf16::rounding,
         bytes::values_go_there_and_back,
         bytes::views_are_read_packed,
         bytes::reads_that_do_not_wait,

@@ -1,6 +1,6 @@
 //! The sizes of a convolution.
 
-/// Sizes of a 2-D convolution: images are `[n, c, h, w]`, weights `[c_out, c_in, kh, kw]`; no dilation, no groups.
+/// Sizes of a 2-D convolution: images are `[n, c, h, w]`, weights `[c_out, c_in / groups, kh, kw]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     /// Images in the batch.
@@ -21,6 +21,10 @@ pub struct ConvShape {
     pub stride: [usize; 2],
     /// Zero rows above and below, zero columns left and right.
     pub padding: [usize; 2],
+    /// Input rows and columns between two neighbouring elements of the kernel, at least 1.
+    pub dilation: [usize; 2],
+    /// Each output channel of a group reads the input channels of that group only. At least 1; divides both.
+    pub groups: usize,
 }
 
 impl ConvShape {
@@ -29,13 +33,13 @@ impl ConvShape {
     /// Input rows that no full step reaches are left over: no output reads them.
     #[must_use]
     pub fn h_out(&self) -> usize {
-        out(self.h, self.kh, self.stride[0], self.padding[0])
+        out(self.h, span(self.kh, self.dilation[0]), self.stride[0], self.padding[0])
     }
 
     /// Columns of the output; zero if the kernel is larger than the padded input.
     #[must_use]
     pub fn w_out(&self) -> usize {
-        out(self.w, self.kw, self.stride[1], self.padding[1])
+        out(self.w, span(self.kw, self.dilation[1]), self.stride[1], self.padding[1])
     }
 
     /// Whether there is nothing to multiply.
@@ -53,7 +57,14 @@ impl ConvShape {
     /// Elements of the weight.
     #[must_use]
     pub fn weight_len(&self) -> usize {
-        self.c_out * self.c_in * self.kh * self.kw
+        self.c_out * (self.c_in / self.groups) * self.kh * self.kw
+    }
+
+    /// The sizes of one group.
+    #[must_use]
+    pub fn one_group(&self) -> Self {
+        let Self { c_in, c_out, groups, .. } = *self;
+        Self { c_in: c_in / groups, c_out: c_out / groups, groups: 1, ..*self }
     }
 
     /// Elements of the output.
@@ -61,6 +72,12 @@ impl ConvShape {
     pub fn output_len(&self) -> usize {
         self.n * self.c_out * self.h_out() * self.w_out()
     }
+}
+
+/// Rows or columns from the first element of a kernel to the last; none of an empty kernel. Saturates.
+#[must_use]
+pub const fn span(kernel: usize, dilation: usize) -> usize {
+    if kernel == 0 { 0 } else { (kernel - 1).saturating_mul(dilation).saturating_add(1) }
 }
 
 fn out(len: usize, kernel: usize, stride: usize, padding: usize) -> usize {

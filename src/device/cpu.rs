@@ -42,8 +42,8 @@ pub use self::team::Team;
 
 /// Ops that run on the processor.
 pub trait Kernels: Operation + Sync {
-    /// How many of its first inputs the op updates in place; its outputs are these.
-    fn updates(&self) -> usize {
+    /// How many of its first inputs the op updates in place, of so many; its outputs are these.
+    fn updates(&self, _inputs: usize) -> usize {
         0
     }
 

@@ -47,7 +47,7 @@ pub use self::options::Options;
 pub use self::versions::{Library, libraries};
 
 pub(crate) use self::kernels::Family;
-pub(crate) use self::launch::{Grid, Parameter, Ptr};
+pub(crate) use self::launch::{Grid, Parameter, Ptr, THREADS};
 pub(crate) use self::scratch::Scratch;
 
 use self::fetched::Fetched;

@@ -209,7 +209,7 @@ mod tests {
     fn workspaces_are_those_of_the_cpu() {
         let layouts = [[2, 16, 8, 8], [8, 16, 3, 3], [2, 8, 8, 8]]
             .map(|shape| Layout::contiguous(DType::F32, shape));
-        let conv = Conv2d { stride: [1, 1], padding: [1, 1] }.into();
+        let conv = Conv2d::new([1, 1], [1, 1]).into();
         let bytes = sim().workspace(&conv, &layouts[..2], &layouts[2..]);
         let cpu = crate::device::cpu::Cpu::new(0, Some(1)).unwrap();
         assert_eq!(bytes, cpu.workspace(&conv, &layouts[..2], &layouts[2..]));

@@ -10,13 +10,14 @@ pub struct BatchNorm2d {
     beta: Tensor,
     running_mean: Tensor,
     running_var: Tensor,
+    eps: f32,
 }
 
 impl BatchNorm2d {
     /// Weight of a batch in the running statistics.
     const MOMENTUM: f32 = 0.1;
-    /// Added to the variance.
-    const EPS: f32 = 1e-5;
+    /// Added to the variance, as PyTorch does by default.
+    pub const EPS: f32 = 1e-5;
 
     /// Scale 1, shift 0.
     ///
@@ -28,19 +29,27 @@ impl BatchNorm2d {
             beta: runtime.full(&[channels], 0.0)?,
             running_mean: runtime.full(&[channels], 0.0)?,
             running_var: runtime.full(&[channels], 1.0)?,
+            eps: Self::EPS,
         })
+    }
+
+    /// With another number added to the variance.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
     }
 }
 
 impl Module for BatchNorm2d {
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
-        let Self { gamma, beta, running_mean, running_var } = self;
+        let Self { gamma, beta, running_mean, running_var, eps } = self;
         let parameters = BatchNormParameters { gamma, beta, running_mean, running_var };
         if mode == Mode::Infer {
-            return x.batch_norm_infer(&parameters, Self::EPS);
+            return x.batch_norm_infer(&parameters, *eps);
         }
         let BatchNormOutput { y, running_mean: mean, running_var: var, .. } =
-            x.batch_norm(&parameters, Self::MOMENTUM, Self::EPS)?;
+            x.batch_norm(&parameters, Self::MOMENTUM, *eps)?;
         // As leaves, the statistics are values like any other: recomputing y cannot apply them twice.
         self.running_mean.replace(&mean)?;
         self.running_var.replace(&var)?;

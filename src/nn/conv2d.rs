@@ -1,18 +1,34 @@
+use super::init::{self, Fan};
 use super::{Mode, Module, State, join};
 use crate::error::Error;
 use crate::ops::{self, Tensor};
 use crate::runtime::Runtime;
 
-/// A convolution of images `[n, inputs, h, w]`, without bias.
+/// A convolution of images `[n, inputs, h, w]`.
+///
+/// ```
+/// use remat::nn::{Conv2d, Mode, Module as _};
+/// use remat::ops;
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let wide = ops::Conv2d::new([1, 1], [0, 3]);
+/// let mut conv = Conv2d::with(&runtime, 3, 8, [1, 7], wide)?.with_bias(&runtime)?;
+/// let x = runtime.normal(&[2, 3, 5, 9], 0.0, 1.0)?;
+/// assert_eq!(conv.forward(&x, Mode::Train)?.shape(), [2, 8, 5, 9]);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Conv2d {
-    /// `[outputs, inputs, kernel, kernel]`
+    /// `[outputs, inputs / groups, height, width]`
     weight: Tensor,
+    /// `[outputs]`
+    bias: Option<Tensor>,
     conv: ops::Conv2d,
 }
 
 impl Conv2d {
-    /// A square kernel, padded so that a stride of 1 keeps the image size. Weights are Gaussian with
+    /// A square kernel, padded so that a stride of 1 keeps the image size, without bias. Weights are Gaussian with
     /// variance `2 / (outputs * kernel^2)` (He et al., ICCV 2015, fan-out).
     ///
     /// # Errors
@@ -24,20 +40,64 @@ impl Conv2d {
         kernel: usize,
         stride: usize,
     ) -> Result<Self, Error> {
-        let std = (2.0 / (outputs * kernel * kernel).max(1) as f32).sqrt();
-        Ok(Self {
-            weight: runtime.normal(&[outputs, inputs, kernel, kernel], 0.0, std)?,
-            conv: ops::Conv2d { stride: [stride; 2], padding: [kernel / 2; 2] },
-        })
+        let conv = ops::Conv2d::new([stride; 2], [kernel / 2; 2]);
+        Self::with(runtime, inputs, outputs, [kernel; 2], conv)
+    }
+
+    /// A kernel of this height and width, with any stride, padding, dilation and groups. Weights are as [`Conv2d::new`] has
+    /// them.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn with(
+        runtime: &Runtime,
+        inputs: usize,
+        outputs: usize,
+        [height, width]: [usize; 2],
+        conv: ops::Conv2d,
+    ) -> Result<Self, Error> {
+        let std = (2.0 / (outputs * height * width).max(1) as f32).sqrt();
+        let shape = [outputs, inputs / conv.groups.max(1), height, width];
+        Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv })
+    }
+
+    /// With a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as PyTorch does.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
+        self.bias = Some(init::bias_of(runtime, &self.weight, self.weight.shape()[0], Fan::In)?);
+        Ok(self)
     }
 }
 
 impl Module for Conv2d {
     fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
-        x.conv2d(&self.weight, self.conv)
+        add_bias(x.conv2d(&self.weight, self.conv)?, self.bias.as_ref())
     }
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
-        found.push((join(prefix, "weight"), State::Parameter(&mut self.weight)));
+        weight_and_bias(&mut self.weight, &mut self.bias, prefix, found);
+    }
+}
+
+/// `y [n, channels, ..]` and a bias for each channel, if there is one.
+pub(super) fn add_bias(y: Tensor, bias: Option<&Tensor>) -> Result<Tensor, Error> {
+    let Some(bias) = bias else { return Ok(y) };
+    let mut shape = vec![1; y.rank() - 1];
+    shape[0] = y.shape()[1];
+    y.add(&bias.reshape(&shape)?)
+}
+
+/// The state of a layer that has a weight, and may have a bias.
+pub(super) fn weight_and_bias<'a>(
+    weight: &'a mut Tensor,
+    bias: &'a mut Option<Tensor>,
+    prefix: &str,
+    found: &mut Vec<(String, State<'a>)>,
+) {
+    found.push((join(prefix, "weight"), State::Parameter(weight)));
+    if let Some(bias) = bias {
+        found.push((join(prefix, "bias"), State::Parameter(bias)));
     }
 }

@@ -141,3 +141,14 @@ impl Fan {
         fans(shape)[usize::from(self == Self::Out)]
     }
 }
+
+/// A bias of `size` elements for a layer with this weight: drawn evenly from `±1 / sqrt(fan)`, as PyTorch does.
+pub(super) fn bias_of(
+    runtime: &Runtime,
+    weight: &Tensor,
+    size: usize,
+    fan: Fan,
+) -> Result<Tensor, Error> {
+    let bound = (1.0 / fan.of(weight.shape()).sqrt()) as f32;
+    uniform(runtime, &[size], -bound, bound)
+}

@@ -9,15 +9,50 @@ mod cuda;
 mod forward;
 mod grad_input;
 mod grad_weight;
+mod one_dimension;
 mod samples;
 mod shape;
+mod transposed;
 
 pub use forward::Conv2d;
 pub use grad_input::Conv2dGradInput;
 pub use grad_weight::Conv2dGradWeight;
+pub use one_dimension::Conv1d;
+pub use transposed::ConvTranspose2d;
 
 use super::check::{Fault, of_windows, windows};
+use crate::device::conv_shape::span;
 use crate::layout::{Dims, Layout};
+
+impl Conv2d {
+    /// The number of windows along height and width.
+    fn windows(&self, input: [usize; 2], kernel: [usize; 2]) -> Result<[usize; 2], Fault> {
+        for (i, side) in ["height", "width"].into_iter().enumerate() {
+            if self.dilation[i] == 0 {
+                return Err(format!("dilation {side} 0, expected at least 1"));
+            }
+        }
+        // Of a dilated kernel, a window holds as much as lies between its first and its last element.
+        let spans = [0, 1].map(|i| span(kernel[i], self.dilation[i]));
+        windows(input, spans, self.stride, self.padding)
+    }
+
+    /// Channels of `x`, where the kernels of `weight` take `c` each and give `o` in all.
+    fn channels(&self, weight: &Layout, c: usize, o: usize) -> Result<usize, Fault> {
+        let groups = self.groups;
+        if groups == 0 {
+            return Err("groups 0, expected at least 1".to_owned());
+        }
+        if !o.is_multiple_of(groups) {
+            return Err(format!(
+                "weight {weight} gives {o} channels, expected a multiple of {groups} groups"
+            ));
+        }
+        c.checked_mul(groups).ok_or_else(|| {
+            format!("weight {weight} takes {c} channels in each of {groups} groups: too many")
+        })
+    }
+}
 
 /// Fails unless `dy` has an element per window.
 fn expect_windows(
@@ -26,7 +61,7 @@ fn expect_windows(
     kernel: [usize; 2],
     conv: Conv2d,
 ) -> Result<(), Fault> {
-    of_windows(dy, windows(input, kernel, conv.stride, conv.padding)?)
+    of_windows(dy, conv.windows(input, kernel)?)
 }
 
 /// Height and width of images, or of a kernel.

@@ -4,6 +4,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 
+use super::bf16::{Cuts, Made, along_longest_but};
 use super::check::{Fault, axis_of, fresh};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, Recorded};
@@ -48,6 +49,11 @@ impl Definition for CumSum {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         axis_of(&inputs[0], "x", self.axis)?;
         Ok(Outputs::fresh([fresh(FLOAT, *inputs[0].shape())?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let others = along_longest_but(inputs[0].shape(), self.axis);
+        Some(Cuts::new([others], [Made::activations(others)]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

@@ -1,6 +1,7 @@
 //! What an op must define. Its module has one `impl Definition` and, unless the op is a view, one `impl Kernel`. A
 //! missing part is a compile error.
 
+use super::bf16::Cuts;
 use super::check::{Fault, contiguous, typed};
 use super::gradient::{Gradient, Recorded};
 use super::samples::{Draw, Sample};
@@ -40,6 +41,12 @@ pub(super) trait Definition: fmt::Debug {
     /// Its kernels; `None` if its outputs are views.
     fn kernel(&self) -> Option<&dyn Kernel>;
 
+    /// What a piece of it has of each operand, so that its floats may be `bf16`: see [`bf16`](super::bf16). The layouts are
+    /// as without that type. `None`: its floats are f32, or it takes any type as it is.
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        None
+    }
+
     /// How to compute the gradients of its inputs from those of its outputs. The tape keeps the tensors that the
     /// closure captures, and no others.
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
@@ -66,8 +73,8 @@ pub(super) trait Registered: Definition + Sized {
 
 /// How an op runs. Workspaces are in bytes, and depend only on the arguments.
 pub(super) trait Kernel {
-    /// How many of its first inputs it updates in place. If any, they are its outputs.
-    fn updates(&self) -> usize {
+    /// How many of its first inputs it updates in place, of so many. If any, they are its outputs.
+    fn updates(&self, _inputs: usize) -> usize {
         0
     }
 

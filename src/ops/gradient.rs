@@ -130,19 +130,32 @@ pub(super) fn sum_to(dy: &Tensor, shape: &Dims) -> Result<Tensor, Error> {
     dy.sum_along(&axes, true)?.reshape(shape)
 }
 
+/// Whether there are gradients of such tensors.
+const fn is_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::BF16)
+}
+
 /// One op on a tape.
 pub(crate) struct Node {
     /// Numbers of its inputs.
     pub inputs: SmallVec<[TensorId; 3]>,
     /// Numbers of its outputs.
     pub outputs: SmallVec<[TensorId; 2]>,
+    /// Types of its inputs, which are those of their gradients.
+    dtypes: SmallVec<[DType; 8]>,
     rule: Rule,
 }
 
 impl Node {
     /// Gradients of the inputs, from those of the outputs.
     pub fn gradients(&self, dys: &[Option<Tensor>]) -> Result<InputGradients, Error> {
-        (self.rule)(dys)
+        let mut all = (self.rule)(dys)?;
+        for (gradient, &dtype) in all.iter_mut().zip(&self.dtypes) {
+            if let Some(found) = gradient.take_if(|found| found.dtype() != dtype) {
+                *gradient = Some(found.cast(dtype)?);
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -202,10 +215,8 @@ impl Log {
         outputs: &mut [Tensor],
     ) -> Result<(), Error> {
         let wanted: SmallVec<[bool; 4]> = inputs.iter().map(|x| x.tape().is_some()).collect();
-        let plain: SmallVec<[Option<Weak<Self>>; 2]> = outputs
-            .iter()
-            .map(|y| (y.dtype() == DType::F32).then(|| Arc::downgrade(self)))
-            .collect();
+        let plain: SmallVec<[Option<Weak<Self>>; 2]> =
+            outputs.iter().map(|y| is_float(y.dtype()).then(|| Arc::downgrade(self))).collect();
         outputs.iter_mut().zip(plain).for_each(|(y, log)| y.follow(log));
         let definition = op.definition();
         let gradient = definition.gradient(&Recorded { inputs, outputs, wanted: &wanted });
@@ -223,6 +234,7 @@ impl Log {
         self.nodes().push(Some(Node {
             inputs: inputs.iter().map(|x| x.id()).collect(),
             outputs: outputs.iter().map(Tensor::id).collect(),
+            dtypes: inputs.iter().map(|x| x.dtype()).collect(),
             rule,
         }));
         Ok(())

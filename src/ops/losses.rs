@@ -54,9 +54,14 @@ impl Tensor {
     /// If there are none, or one does not hold floats.
     pub fn clip_by_norm(tensors: &[&Self], max_norm: f32) -> Result<(Vec<Self>, Self), Error> {
         let norm = Self::norm_of(tensors)?;
-        let factor = norm.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
-        let factor = factor.clamp(f32::NEG_INFINITY, 1.0)?;
+        let factor = norm.clip_factor(max_norm)?;
         let clipped = tensors.iter().map(|x| x.mul(&factor)).collect::<Result<_, _>>()?;
         Ok((clipped, norm))
+    }
+
+    /// By how much to scale what has this norm, so that it has at most `max_norm`.
+    pub(crate) fn clip_factor(&self, max_norm: f32) -> Result<Self, Error> {
+        let factor = self.affine(1.0, 1e-6)?.recip()?.affine(max_norm, 0.0)?;
+        factor.clamp(f32::NEG_INFINITY, 1.0)
     }
 }

@@ -4,6 +4,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 
+use super::bf16::{Cut, Cuts, Made, longest};
 use super::check::{Fault, fresh};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, InputGradients, Recorded, sum_to};
@@ -81,6 +82,29 @@ impl Definition for MatMul {
         shape[..lead.len()].copy_from_slice(&lead);
         shape[rank - 1] = n;
         Ok(Outputs::fresh([fresh(FLOAT, Dims::new(&shape[..rank]))?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], outputs: &[Layout]) -> Option<Cuts> {
+        let [a, b, y] = [&inputs[0], &inputs[1], &outputs[0]].map(|x| x.shape());
+        let lead = y.len() - 2;
+        if let Some(axis) = longest(y, lead).filter(|&axis| y[axis] > 1) {
+            let cut = |x: &Dims| match (axis + x.len()).checked_sub(y.len()) {
+                Some(own) if x[own] == y[axis] => Cut::Along(own),
+                _ => Cut::Whole,
+            };
+            return Some(Cuts::new([cut(a), cut(b)], [Made::activations(Cut::Along(axis))]));
+        }
+        let (m, k, n) = (y[lead], a[a.len() - 1], y[lead + 1]);
+        let [rows, columns] =
+            [|x: &Dims| Cut::Along(x.len() - 2), |x: &Dims| Cut::Along(x.len() - 1)];
+        Some(if k > m.max(n) {
+            // The gradient of a weight: many terms, and few sums.
+            Cuts::new([columns(a), rows(b)], [Made::sum_of_activations()])
+        } else if m >= n {
+            Cuts::new([rows(a), Cut::Whole], [Made::activations(rows(y))])
+        } else {
+            Cuts::new([Cut::Whole, columns(b)], [Made::activations(columns(y))])
+        })
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -8,6 +8,7 @@ mod moments;
 
 pub use arg::{ArgReduce, Extreme};
 
+use super::bf16::{Cut, Cuts, Made, along_longest};
 use super::check::{Fault, axis_of, fresh, walkable};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, Recorded};
@@ -177,6 +178,22 @@ impl Definition for Reduce {
             return Err(format!("x {x} has no elements along {axes} to take the {which} of"));
         }
         Ok(Outputs::fresh([fresh(FLOAT, shape)?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let x = inputs[0].shape();
+        let is_reduced = |axis: &usize| self.axes.contains(axis);
+        let kept = (0..x.len()).filter(|axis| !is_reduced(axis)).max_by_key(|&axis| x[axis]);
+        let (cut, made) = match kept {
+            Some(axis) if x[axis] > 1 => {
+                let before = (0..axis).filter(is_reduced).count();
+                let own = if self.keep_dims { axis } else { axis - before };
+                (Cut::Along(axis), Made::plain(Cut::Along(own)))
+            }
+            _ if self.kind == Reduction::Sum => (along_longest(x, x.len()), Made::sum()),
+            _ => (Cut::Whole, Made::plain(Cut::Whole)),
+        };
+        Some(Cuts::new([cut], [made]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

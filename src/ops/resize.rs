@@ -4,6 +4,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 
+use super::bf16::{Cuts, Made, along_longest_but};
 use super::check::{Fault, axis_of, fresh};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, Recorded};
@@ -143,6 +144,11 @@ impl Definition for Resize {
             ));
         }
         Ok(Outputs::fresh([fresh(FLOAT, x.shape().with(axis, size))?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let others = along_longest_but(inputs[0].shape(), self.axis);
+        Some(Cuts::new([others], [Made::activations(others)]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -18,6 +18,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cuts, Made, along_longest};
 use smallvec::smallvec;
 
 /// `(x) -> (y)`, of the same shape: `y = e^x / sum e^x` along the last dimension.
@@ -51,6 +52,11 @@ impl Definition for Softmax {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         like(&inputs[0], "x")
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new([rows], [Made::activations(rows)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -118,6 +124,11 @@ impl Definition for SoftmaxGrad {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         like_both(inputs)
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new([rows; 2], [Made::activations(rows)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -18,7 +18,7 @@ fn dims(values: &[usize]) -> Dims {
     Dims::new(values)
 }
 
-const CONV: Conv2d = Conv2d { stride: [2, 1], padding: [1, 0] };
+const CONV: Conv2d = Conv2d::new([2, 1], [1, 0]);
 const POOL: Pool2d = Pool2d { kernel: [3, 2], stride: [2, 2], padding: [1, 0] };
 
 fn sum(axes: &[usize], keep_dims: bool) -> Op {
@@ -93,7 +93,8 @@ fn views_and_updates_make_no_storage() {
     assert_eq!(part, Outputs::view(0, x.slice(1, 2, 3).unwrap()));
     let flat = Op::from(Reshape { shape: dims(&[24]) }).infer(&[x]).unwrap();
     assert_eq!(flat, Outputs::view(0, f(&[24])));
-    let step: Op = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0 }.into();
+    let step: Op =
+        SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0, nesterov: false }.into();
     assert_eq!(step.infer(&[x, x, x]).unwrap(), Outputs::updates(2));
     let turned = f(&[6, 4]).permute(&[1, 0]).unwrap();
     let add = Op::from(Accumulate);
@@ -154,14 +155,39 @@ fn errors_say_what_was_found_and_what_was_expected() {
             "conv2d: width 2 with padding 0 does not hold a kernel of 3",
         ),
         (
-            Conv2d { stride: [1, 1], padding: [0, usize::MAX / 2] }.into(),
+            Conv2d::new([1, 1], [0, usize::MAX / 2]).into(),
             vec![f(&[1, 3, 4, 2]), f(&[1, 3, 3, 3])],
             "conv2d: width 2 with padding 9223372036854775807 is more than 9223372036854775807",
         ),
         (
-            Conv2d { stride: [0, 1], padding: [0, 0] }.into(),
+            Conv2d::new([0, 1], [0, 0]).into(),
             vec![f(&[1, 3, 4, 4]), f(&[1, 3, 3, 3])],
             "conv2d: kernel height 3 and stride 0, expected at least 1 each",
+        ),
+        (
+            Conv2d { dilation: [1, 0], ..CONV }.into(),
+            vec![f(&[1, 3, 4, 4]), f(&[1, 3, 3, 3])],
+            "conv2d: dilation width 0, expected at least 1",
+        ),
+        (
+            Conv2d { dilation: [1, 2], ..CONV }.into(),
+            vec![f(&[1, 3, 4, 4]), f(&[1, 3, 3, 3])],
+            "conv2d: width 4 with padding 0 does not hold a kernel of 5",
+        ),
+        (
+            Conv2d { groups: 0, ..CONV }.into(),
+            vec![f(&[1, 3, 4, 4]), f(&[1, 3, 3, 3])],
+            "conv2d: groups 0, expected at least 1",
+        ),
+        (
+            Conv2d { groups: 3, ..CONV }.into(),
+            vec![f(&[1, 3, 4, 4]), f(&[4, 1, 3, 3])],
+            "conv2d: weight f32[4, 1, 3, 3] gives 4 channels, expected a multiple of 3 groups",
+        ),
+        (
+            Conv2d { groups: 2, ..CONV }.into(),
+            vec![f(&[1, 3, 4, 4]), f(&[4, 1, 3, 3])],
+            "conv2d: x f32[1, 3, 4, 4] has 3 channels but weight f32[4, 1, 3, 3] takes 2",
         ),
         (
             Conv2dGradInput { conv: CONV, input: [9, 8] }.into(),

@@ -356,7 +356,7 @@ impl Builder {
             match opened.and_then(|engine| engine) {
                 Ok(mut engine) => {
                     self.listeners.into_iter().for_each(|listener| engine.listen(listener));
-                    let _ = started.send(Ok(()));
+                    let _ = started.send(Ok(engine.budget()));
                     let worker = Interpreter::new(
                         engine,
                         self.window,
@@ -382,9 +382,11 @@ impl Builder {
             .map_err(|e| {
                 RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
             })?;
-        start.recv().map_err(|_| controlled.stopped())??;
+        // A device may have less than it was asked for.
+        let budget = start.recv().map_err(|_| controlled.stopped())??;
         let control = controlled;
-        let worker = Worker { sender, thread: worker, ended, control, home, seed, sqrt_sampling };
+        let thread = worker;
+        let worker = Worker { sender, thread, ended, control, home, budget, seed, sqrt_sampling };
         Ok(Runtime::start(worker, D::layout_of))
     }
 

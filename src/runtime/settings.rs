@@ -5,6 +5,7 @@ use crate::bytes::ByteSize;
 use crate::error::{Error, RuntimeError};
 use crate::interpreter::{Change, Question};
 use crate::op::Operation;
+use crate::sync::atomic::Ordering;
 use std::fmt::Display;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
@@ -28,7 +29,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If it is above the budget that the runtime was opened with, or below what cannot be evicted. Nothing has changed
     /// then.
     pub fn set_budget<B: TryInto<ByteSize, Error: Display>>(&self, budget: B) -> Result<(), Error> {
-        self.change(Change::Budget(bytes("budget", budget)?))
+        let budget = bytes("budget", budget)?;
+        self.change(Change::Budget(budget))?;
+        self.shared.budget.store(budget, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Sets the eviction threshold, in bytes; `None` takes it away. It acts from the next op on.

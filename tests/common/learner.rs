@@ -5,7 +5,7 @@ use remat::autograd::Tape;
 use remat::device::cpu::Cpu;
 use remat::nn::{Mode, Module as _, ResNet, Sequential, State, mlp, resnet, state};
 use remat::ops::Op;
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::{Builder, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub enum Net {
 pub struct Learner {
     pub runtime: Runtime,
     network: Sequential,
-    optimizer: Sgd,
+    optimizer: Optimizer,
 }
 
 const SHAPE: [usize; 3] = [1, 8, 8];
@@ -54,7 +54,7 @@ impl Learner {
                 resnet(&runtime, ResNet::Cifar { n: 1 }, SHAPE[0], [SHAPE[1], SHAPE[2]], CLASSES)?
             }
         };
-        let mut optimizer = Sgd::new(0.1, 0.9, 1e-3);
+        let mut optimizer = Optimizer::sgd(0.1, 0.9, 1e-3);
         optimizer.all_or_none = all_or_none;
         Ok(Self { runtime, network, optimizer })
     }
@@ -75,7 +75,7 @@ impl Learner {
         Ok(loss)
     }
 
-    /// All parameters and buffers, and the velocities, as bytes with names.
+    /// All parameters and buffers, and what the optimizer keeps, as bytes with names.
     pub fn bits(&mut self) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
         for (name, state) in state(&mut self.network) {
@@ -83,9 +83,9 @@ impl Learner {
             let value = self.runtime.get(tensor).unwrap_or_else(|e| panic!("{name}: {e}"));
             found.push((name, value.as_bytes().to_vec()));
         }
-        for (name, velocity) in self.optimizer.velocities() {
-            let value = self.runtime.get(velocity).unwrap_or_else(|e| panic!("{name}: {e}"));
-            found.push((format!("{name}, velocity"), value.as_bytes().to_vec()));
+        for (name, state, tensor) in self.optimizer.states() {
+            let value = self.runtime.get(tensor).unwrap_or_else(|e| panic!("{name}: {e}"));
+            found.push((format!("{name}, {state}"), value.as_bytes().to_vec()));
         }
         found
     }

@@ -3,7 +3,7 @@
 
 use remat::autograd::Tape;
 use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};
-use remat::optim::Sgd;
+use remat::optim::Optimizer;
 use remat::trace::JsonLines;
 use remat::{Builder, DType, HostTensor, Runtime};
 use std::io::Write;
@@ -31,7 +31,7 @@ fn train(runtime: &Runtime, model: Model, batch: usize, steps: usize) {
         Model::Mlp => mlp(runtime, 3 * 16 * 16, &[200, 100], 10).unwrap(),
         Model::ResNet(kind) => resnet(runtime, kind, 3, [16, 16], 10).unwrap(),
     };
-    let mut sgd = Sgd::new(0.1, 0.9, 5e-4);
+    let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     for _ in 0..steps {
         let zeros = |dtype, shape: &[usize]| {
             HostTensor::zeros(dtype, remat::Dims::new(shape)).expect("a small one")

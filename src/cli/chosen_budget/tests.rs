@@ -4,6 +4,7 @@ use crate::cli::model::Model;
 use crate::cli::session::Setup;
 use crate::cli::task::ImageTask;
 use clap::Parser as _;
+use remat::DType;
 use remat::data::{Augment, Dataset};
 use remat::device::sim::Sim;
 use std::sync::Arc;
@@ -97,10 +98,15 @@ fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'
     let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
     let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
     let Model::Images(model) = args.model;
-    let task = ImageTask { model, data: Dataset::digits(), augment: Augment::default(), seed: 0 };
+    let task = ImageTask {
+        model,
+        data: Dataset::digits(),
+        augment: Augment::default(),
+        storage: DType::F32,
+        seed: 0,
+    };
     let batch = args.learning.batch;
-    let setup =
-        Setup { task: &task, batch, tests_between: false, momentum: 0.9, weight_decay: 0.0 };
+    let setup = Setup { task: &task, batch, tests_between: false, optimizer: &args.optimizer };
     then(&Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, steps, 40).unwrap())
 }
 

@@ -10,6 +10,8 @@ pub struct ImageTask {
     pub model: ImageModel,
     pub data: Dataset,
     pub augment: Augment,
+    /// How activations are stored.
+    pub storage: DType,
     /// Of what is drawn to change images.
     pub seed: u64,
 }
@@ -30,7 +32,7 @@ impl Task for ImageTask {
     fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
         let images = &self.data.train;
         let module = self.model.build(runtime, images.shape, images.classes)?;
-        Ok(Network { module, inputs: "images" })
+        Ok(Network { module, storage: self.storage, inputs: "images" })
     }
 
     fn batch(&self, indices: &[usize], step: usize) -> Batch {

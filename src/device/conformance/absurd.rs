@@ -42,7 +42,7 @@ pub fn windows_far_apart<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>
             let input = kernel.map(|kernel| kernel + rng.below(3));
             let stride = [(); 2].map(|()| [1, 2, far / 2, far][rng.below(4)]);
             let padding = stride.map(|stride| [0, 1, stride / 4, stride / 2][rng.below(4)]);
-            let conv = Conv2d { stride, padding };
+            let conv = Conv2d::new(stride, padding);
             for (op, args, shape, expected) in convolution(&mut rng, sizes, input, kernel, conv) {
                 match rig.try_run(&op, &args) {
                     Ok(found) => close(&found[0], &shape, &expected, 1e-5, &format!("{op:?}")),

@@ -1,5 +1,6 @@
 use super::{Arg, Rig, Rng, each_index};
 use crate::device::Device;
+use crate::device::conv_shape::span;
 use crate::host::HostTensor;
 use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
@@ -47,7 +48,7 @@ pub fn matrices_of_any_strides<D: Device<Op = Op, Host = HostTensor>>(rig: &mut 
 /// An op, its operands, and the shape and elements of its result.
 pub(super) type Case = (Op, Vec<Arg>, [usize; 4], Vec<f64>);
 
-/// A convolution of random images, and its two gradients.
+/// A convolution of random images, whose groups have `c` channels and give `o`, and its two gradients.
 pub(super) fn convolution(
     rng: &mut Rng,
     [n, c, o]: [usize; 3],
@@ -55,19 +56,26 @@ pub(super) fn convolution(
     kernel: [usize; 2],
     conv: Conv2d,
 ) -> [Case; 3] {
-    let windows = [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1);
-    let (shape_x, shape_w) = ([n, c, input[0], input[1]], [o, c, kernel[0], kernel[1]]);
-    let shape_y = [n, o, windows[0], windows[1]];
+    let windows = [0, 1].map(|i| {
+        (input[i] + 2 * conv.padding[i] - span(kernel[i], conv.dilation[i])) / conv.stride[i] + 1
+    });
+    let groups = conv.groups;
+    let (shape_x, shape_w) =
+        ([n, groups * c, input[0], input[1]], [groups * o, c, kernel[0], kernel[1]]);
+    let shape_y = [n, groups * o, windows[0], windows[1]];
     let (x, weight, dy) = (rng.floats(shape_x), rng.floats(shape_w), rng.floats(shape_y));
     let (xs, ws, ds) = (x.elements(), weight.elements(), dy.elements());
     let (mut y, mut dx, mut dw) = (vec![0.0; ds.len()], vec![0.0; xs.len()], vec![0.0; ws.len()]);
     let at =
         |shape: [usize; 4], index: [usize; 4]| (0..4).fold(0, |at, i| at * shape[i] + index[i]);
     each_index(&shape_y, |index| {
-        let [n, o, row, column] = *index else { unreachable!() };
+        let [n, out, row, column] = *index else { unreachable!() };
         each_index(&shape_w[1..], |index| {
             let [c, i, j] = *index else { unreachable!() };
-            let (r, s) = (row * conv.stride[0] + i, column * conv.stride[1] + j);
+            let (r, s) = (
+                row * conv.stride[0] + i * conv.dilation[0],
+                column * conv.stride[1] + j * conv.dilation[1],
+            );
             let (Some(r), Some(s)) =
                 (r.checked_sub(conv.padding[0]), s.checked_sub(conv.padding[1]))
             else {
@@ -75,9 +83,9 @@ pub(super) fn convolution(
             };
             if r < input[0] && s < input[1] {
                 let (iy, ix, iw) = (
-                    at(shape_y, [n, o, row, column]),
-                    at(shape_x, [n, c, r, s]),
-                    at(shape_w, [o, c, i, j]),
+                    at(shape_y, [n, out, row, column]),
+                    at(shape_x, [n, out / o * shape_w[1] + c, r, s]),
+                    at(shape_w, [out, c, i, j]),
                 );
                 y[iy] += xs[ix] * ws[iw];
                 dx[ix] += ds[iy] * ws[iw];
@@ -100,8 +108,10 @@ pub fn convolutions<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
         let conv = Conv2d {
             stride: [1 + rng.below(2), 1 + rng.below(2)],
             padding: [rng.below(kernel[0]), rng.below(kernel[1])],
+            dilation: [(); 2].map(|()| [1, 1, 2, 3][rng.below(4)]),
+            groups: [1, 1, 2, 3][rng.below(4)],
         };
-        let input = [kernel[0] + rng.below(5), kernel[1] + rng.below(5)];
+        let input = [0, 1].map(|i| span(kernel[i], conv.dilation[i]) + rng.below(5));
         for (op, args, shape, expected) in convolution(&mut rng, sizes, input, kernel, conv) {
             rig.expect(&op, &args, &shape, &expected, 1e-5);
         }

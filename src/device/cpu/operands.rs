@@ -31,12 +31,36 @@ impl<'a> Operands<'a> {
         };
         // Old values of in-place outputs are found in the outputs.
         let mut shared = ranges(call.inputs)?;
-        shared.iter_mut().take(call.op.updates()).for_each(|range| range.end = range.start);
+        shared
+            .iter_mut()
+            .take(call.op.updates(call.inputs.len()))
+            .for_each(|range| range.end = range.start);
         let mut exclusive = ranges(call.outputs)?;
         exclusive.push(call.workspace.clone());
         let (read, mut write) = region.lend(&shared, &exclusive)?;
         let workspace = write.pop().unwrap_or_default();
         Ok(Self { inputs: call.inputs, outputs: call.outputs, read, write, workspace })
+    }
+
+    /// What a part of a run goes on: as an op runs another in its place, on operands of its own. The slices begin with the
+    /// first element of each; a word is four bytes.
+    pub(crate) fn over(
+        [inputs, outputs]: [&'a [Place]; 2],
+        read: SmallVec<[&'a [u32]; 6]>,
+        write: SmallVec<[&'a mut [u32]; 6]>,
+        workspace: &'a mut [u32],
+    ) -> Self {
+        Self { inputs, outputs, read, write, workspace }
+    }
+
+    /// All inputs and outputs.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &'a Place> + use<'a> {
+        self.inputs.iter().chain(self.outputs)
+    }
+
+    /// How the inputs and the outputs lie.
+    pub(crate) fn layouts(&self) -> [SmallVec<[Layout; 6]>; 2] {
+        [self.inputs, self.outputs].map(|all| all.iter().map(|place| place.layout).collect())
     }
 
     /// How an input lies.

@@ -160,6 +160,7 @@ struct Windows {
     int image[2];    // Its sides, height first.
     int windows[2];  // How many there are.
     int kernel[2], stride[2], padding[2];
+    int dilation[2];  // From element to element of a window: 1 in a pooling.
 };
 
 // ---- Elementwise ----

@@ -410,12 +410,12 @@ mod tests {
             println!("skipped: no cuDNN");
             return;
         }
-        let op = Op::from(Conv2d { stride: [1, 1], padding: [1, 1] });
+        let op = Op::from(Conv2d::new([1, 1], [1, 1]));
         let [x, weight, y] = [[2, 4, 8, 8], [4, 4, 3, 3], [2, 4, 8, 8]]
             .map(|shape| Layout::contiguous(DType::F32, shape));
         let (n, c_in, h, w, c_out, kh, kw) = (2, 4, 8, 8, 4, 3, 3);
-        let (stride, padding) = ([1, 1], [1, 1]);
-        let shape = ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding };
+        let (stride, padding, dilation, groups) = ([1, 1], [1, 1], [1, 1], 1);
+        let shape = ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups };
         let task = Task { kind: Kind::Forward, shape, aligned: true };
         let bytes = |device: &Cuda<Op>| device.workspace(&op, &[x, weight], &[y]);
         let at = |i: u64, layout| Place { storage: i << 20, layout };

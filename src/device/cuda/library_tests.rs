@@ -2,6 +2,7 @@
 
 use super::{Context, Cuda, Options};
 use crate::device::conformance::{Arg, BYTES, Rig, Rng, close_sums, product};
+use crate::device::conv_shape::span;
 use crate::device::cpu::Cpu;
 use crate::device::{Device, DeviceError};
 use crate::host::HostTensor;
@@ -31,8 +32,10 @@ fn bits(tensor: &HostTensor) -> Vec<u32> {
 
 /// A convolution and its gradients.
 fn tasks(rng: &mut Rng, x: [usize; 4], weight: [usize; 4], conv: Conv2d) -> [(Op, [Arg; 2]); 3] {
-    let windows =
-        [0, 1].map(|i| (x[2 + i] + 2 * conv.padding[i] - weight[2 + i]) / conv.stride[i] + 1);
+    let windows = [0, 1].map(|i| {
+        let span = span(weight[2 + i], conv.dilation[i]);
+        (x[2 + i] + 2 * conv.padding[i] - span) / conv.stride[i] + 1
+    });
     let y = [x[0], weight[0], windows[0], windows[1]];
     let (kernel, input) = ([weight[2], weight[3]], [x[2], x[3]]);
     let [x, weight, dy] = [x, weight, y].map(|shape| rng.floats(shape));
@@ -70,26 +73,29 @@ fn products_and_convolutions_are_those_of_every_device() {
 #[test]
 fn convolutions_of_any_shape() {
     let rng = &mut Rng::new(31);
-    let shapes = [(); 40].map(|()| {
+    let shapes = [(); 60].map(|()| {
         let kernel = [1 + rng.below(5), 1 + rng.below(5)];
         // Strides that leave pixels out, paddings that whole windows lie in.
         let conv = Conv2d {
             stride: [1 + rng.below(4), 1 + rng.below(4)],
             padding: [rng.below(kernel[0] + 2), rng.below(kernel[1] + 2)],
+            dilation: [(); 2].map(|()| [1, 1, 2, 3][rng.below(4)]),
+            groups: [1, 1, 2, 5][rng.below(4)],
         };
         let side = |i: usize, rng: &mut Rng| {
-            (1 + rng.below(12)).max(kernel[i].saturating_sub(2 * conv.padding[i]))
+            let span = span(kernel[i], conv.dilation[i]);
+            (1 + rng.below(12)).max(span.saturating_sub(2 * conv.padding[i]))
         };
         let [n, c, o] = [(); 3].map(|()| 1 + rng.below(6));
-        let size = [side(0, rng), side(1, rng)];
-        ([n, c, size[0], size[1]], [o, c, kernel[0], kernel[1]], conv)
+        let (size, groups) = ([side(0, rng), side(1, rng)], conv.groups);
+        ([n, groups * c, size[0], size[1]], [groups * o, c, kernel[0], kernel[1]], conv)
     });
     against_the_cpu(rng, &shapes);
 }
 
 #[test]
 fn convolutions_of_one_pixel_and_of_a_whole_image() {
-    let plain = Conv2d { stride: [1, 1], padding: [0, 0] };
+    let plain = Conv2d::default();
     let (x, pixel) = ([9, 7, 6, 5], [4, 7, 1, 1]);
     let shapes = [
         (x, pixel, plain),
@@ -103,7 +109,7 @@ fn convolutions_of_one_pixel_and_of_a_whole_image() {
 /// 23 MiB of columns of 3 MiB of operands.
 #[test]
 fn convolutions_of_more_images_than_are_done_at_once() {
-    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let conv = Conv2d::new([1, 1], [1, 1]);
     against_the_cpu(&mut Rng::new(33), &[([41, 16, 32, 32], [3, 16, 3, 3], conv)]);
 }
 
@@ -112,7 +118,7 @@ fn tf32_is_near_and_the_same_each_time() {
     let Ok(device) = open(Options { tf32: true, ..Options::default() }) else { return };
     let rng = &mut Rng::new(34);
     let (mut cuda, mut cpu) = (Rig::new(device), Rig::new(Cpu::new(BYTES, Some(2)).unwrap()));
-    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let conv = Conv2d::new([1, 1], [1, 1]);
     let product = (MatMul.into(), [rng.floats([90, 130]), rng.floats([130, 70])]);
     for (op, args) in tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])
     {
@@ -126,7 +132,7 @@ fn tf32_is_near_and_the_same_each_time() {
 #[test]
 fn views_that_begin_anywhere_go_without_cudnn() {
     let rng = &mut Rng::new(37);
-    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let conv = Conv2d::new([1, 1], [1, 1]);
     let runs = tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv);
     let either = |cudnn| open(Options { cudnn, ..Options::default() });
     let (Ok(with), Ok(without)) = (either(true), either(false)) else { return };
@@ -162,7 +168,7 @@ fn views_that_begin_anywhere_go_without_cudnn() {
 #[test]
 fn the_same_bits_elsewhere_and_on_another_device() {
     let rng = &mut Rng::new(35);
-    let conv = Conv2d { stride: [1, 1], padding: [1, 1] };
+    let conv = Conv2d::new([1, 1], [1, 1]);
     let mut runs = tasks(rng, [10, 20, 14, 14], [30, 20, 3, 3], conv).to_vec();
     runs.push((MatMul.into(), [rng.floats([70, 500]), rng.floats([500, 90])]));
     let turned = rng.floats([500, 70]).view(|layout| layout.permute(&[1, 0]));
@@ -183,7 +189,7 @@ fn a_dry_run_on_another_thread_asks_for_the_same_workspaces() {
     on_devices(|device| {
         let sim = device.context().sim::<Op>(BYTES);
         let rng = &mut Rng::new(36);
-        let conv = Conv2d { stride: [2, 1], padding: [1, 1] };
+        let conv = Conv2d::new([2, 1], [1, 1]);
         let product = (MatMul.into(), [rng.floats([90, 130]), rng.floats([130, 70])]);
         for (op, args) in
             tasks(rng, [8, 16, 12, 12], [8, 16, 3, 3], conv).into_iter().chain([product])

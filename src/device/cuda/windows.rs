@@ -19,6 +19,8 @@ pub(crate) struct Shape {
     pub stride: [usize; 2],
     /// Around the image.
     pub padding: [usize; 2],
+    /// From element to element of a window.
+    pub dilation: [usize; 2],
 }
 
 /// `Windows` of `common.cuh`.
@@ -32,6 +34,7 @@ pub(crate) struct Windows {
     kernel: [i32; 2],
     stride: [i32; 2],
     padding: [i32; 2],
+    dilation: [i32; 2],
 }
 
 // SAFETY: numbers.
@@ -50,6 +53,7 @@ impl Windows {
             // Beyond an image there is no window, however far.
             stride: shape.stride.map(|stride| stride.min(MOST) as i32),
             padding: sides(shape.padding, "a padding")?,
+            dilation: sides(shape.dilation, "a dilation")?,
         })
     }
 }

@@ -14,7 +14,7 @@ use svg::node::element::Group;
 
 const LEFT: f64 = 84.0;
 /// Right of the plots are the names of lines.
-const RIGHT: f64 = 132.0;
+const RIGHT: f64 = 164.0;
 const TITLE: f64 = 40.0;
 const LOSS: f64 = 260.0;
 const OTHERS: f64 = 110.0;
@@ -92,7 +92,7 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     let y = Axis { from: 0.0, to: 1.1 * most.max(1.0), start: top + OTHERS, end: top };
     let frame = Frame { x, y };
     let mut group = Plot::new(frame, "recomputed (%)", x_step, 4.0);
-    group.line("on top of the work", &recomputed, REGENERATED, "");
+    group.line("of the work", &recomputed, REGENERATED, "");
     frame.x_numbers(&mut group.group, x_step);
     let middle = (x.start + x.end) / 2.0;
     add(&mut group.group, text("step", middle, y.start + 44.0, MEDIUM, Anchor::Middle));

@@ -3,6 +3,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -49,6 +50,14 @@ impl Definition for BatchNormGrad {
         let c = channels(x, &["gamma", "mean", "inv_std"], &inputs[1..4])?;
         shaped(&inputs[4], "dy", FLOAT, x.shape())?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, [c])?, fresh(FLOAT, [c])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let (images, channels) = (Cut::Along(1), Cut::Along(0));
+        Some(Cuts::new(
+            [images, channels, channels, channels, images],
+            [Made::activations(images), Made::plain(channels), Made::plain(channels)],
+        ))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -7,6 +7,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, number};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -102,6 +103,20 @@ impl Definition for BatchNorm {
         }
         let statistic = fresh(FLOAT, [c])?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic, statistic, statistic]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let (images, channels) = (Cut::Along(1), Cut::Along(0));
+        Some(Cuts::new(
+            [images, channels, channels, channels, channels],
+            [
+                Made::activations(images),
+                Made::plain(channels),
+                Made::plain(channels),
+                Made::plain(channels),
+                Made::plain(channels),
+            ],
+        ))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -16,8 +16,9 @@ KERNEL im2col(float *columns, const float *x, u64 count, Windows of)
     u64 length = of.rows.divisor * of.columns.divisor;
     const float *from = x + channel * of.image[0] * of.image[1];
     float *to = columns + channel * of.kernel[0] * of.kernel[1] * length + (i - channel * length);
-    for (int r = row; r < row + of.kernel[0]; ++r)
-        for (int c = column; c < column + of.kernel[1]; ++c) {
+    int bottom = row + (of.kernel[0] - 1) * of.dilation[0], right = column + (of.kernel[1] - 1) * of.dilation[1];
+    for (int r = row; r <= bottom; r += of.dilation[0])
+        for (int c = column; c <= right; c += of.dilation[1]) {
             bool inside = r >= 0 && r < of.image[0] && c >= 0 && c < of.image[1];
             *to = inside ? from[(u64)r * of.image[1] + c] : 0.0f;
             to += length;
@@ -36,15 +37,20 @@ KERNEL col2im(float *x, const float *columns, u64 count, Windows of)
     u64 channel = left;  // Counted over all images.
     u64 length = (u64)of.windows[0] * of.windows[1];
     const float *from = columns + channel * of.kernel[0] * of.kernel[1] * length;
+    int spans[2] = {(of.kernel[0] - 1) * of.dilation[0] + 1, (of.kernel[1] - 1) * of.dilation[1] + 1};
     // The last window that begins at or before this row or column, and the position in it.
     int last[2] = {row / of.stride[0], column / of.stride[1]};
     int first[2] = {row - last[0] * of.stride[0], column - last[1] * of.stride[1]};
+    // Most often neighbours: divisions are slow.
+    bool dilated = of.dilation[0] > 1 || of.dilation[1] > 1;
     float sum = 0.0f;
-    for (int r = first[0], down = last[0]; r < of.kernel[0] && down >= 0; r += of.stride[0], --down) {
-        if (down >= of.windows[0]) continue;
-        for (int c = first[1], across = last[1]; c < of.kernel[1] && across >= 0; c += of.stride[1], --across) {
-            if (across >= of.windows[1]) continue;
-            sum += from[((u64)r * of.kernel[1] + c) * length + (u64)down * of.windows[1] + across];
+    for (int r = first[0], down = last[0]; r < spans[0] && down >= 0; r += of.stride[0], --down) {
+        if (down >= of.windows[0] || (dilated && r % of.dilation[0])) continue;
+        for (int c = first[1], across = last[1]; c < spans[1] && across >= 0; c += of.stride[1], --across) {
+            if (across >= of.windows[1] || (dilated && c % of.dilation[1])) continue;
+            int down_kernel = dilated ? r / of.dilation[0] : r, across_kernel = dilated ? c / of.dilation[1] : c;
+            u64 tap = (u64)down_kernel * of.kernel[1] + across_kernel;
+            sum += from[tap * length + (u64)down * of.windows[1] + across];
         }
     }
     x[i] = sum;

@@ -42,6 +42,7 @@ pub(in crate::ops) mod simd;
 mod strided;
 #[cfg(test)]
 mod tests;
+mod turned;
 mod windows;
 
 use crate::device::conv_shape::ConvShape;

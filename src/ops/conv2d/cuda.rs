@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn inputs_that_begin_at_multiples_of_four_floats_are_aligned() {
-        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        let conv = Conv2d::default();
         // 18 floats per image, 2 per output channel of the weight.
         let [x, weight] = [[5, 2, 3, 3], [9, 2, 1, 1]].map(|s| Layout::contiguous(DType::F32, s));
         let aligned = |x_from, weight_from| {

@@ -3,18 +3,29 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::check::{Fault, fresh, rank, windows};
+use crate::ops::bf16::{Cut, Cuts, Made};
+use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
 use crate::ops::samples::{Draw, Sample};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(x [n, c, h, w], weight [o, c, kh, kw]) -> (y [n, o, h', w'])`, with
-/// `h' = (h + 2 * padding - kh) / stride + 1`, and `w'` likewise:
-/// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k]` over channels `c` and kernel elements `k`.
+/// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, with
+/// `h' = (h + 2 * padding - dilation * (kh - 1) - 1) / stride + 1`, and `w'` likewise:
+/// `y[n][o][q] = sum of weight[o][c][k] * x[n][c][q * stride - padding + k * dilation]` over channels `c` and kernel
+/// elements `k`.
 ///
-/// Stride and zero padding are height first.
+/// Stride, zero padding and dilation are height first. With groups, output channels are cut into as many equal parts as
+/// input channels, and each part sees only its own: with as many groups as channels, each channel has a kernel of its
+/// own (depthwise).
+///
+/// ```
+/// use remat::ops::Conv2d;
+///
+/// let depthwise = Conv2d { groups: 32, ..Conv2d::new([1, 1], [1, 1]) };
+/// assert_eq!(depthwise.dilation, [1, 1]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -23,13 +34,58 @@ pub struct Conv2d {
     pub stride: [usize; 2],
     /// Rows and columns of zeros on each side.
     pub padding: [usize; 2],
+    /// Step between the pixels that neighbouring elements of the kernel meet, at least 1.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default = "each_pixel", skip_serializing_if = "is_each_pixel")
+    )]
+    pub dilation: [usize; 2],
+    /// Parts that channels are cut into, at least 1.
+    #[cfg_attr(feature = "serde", serde(default = "all", skip_serializing_if = "is_all"))]
+    pub groups: usize,
+}
+
+// Recordings from before there were dilations and groups have neither, and those without them are like those still.
+#[cfg(feature = "serde")]
+const fn each_pixel() -> [usize; 2] {
+    [1, 1]
+}
+
+#[cfg(feature = "serde")]
+fn is_each_pixel(dilation: &[usize; 2]) -> bool {
+    *dilation == each_pixel()
+}
+
+#[cfg(feature = "serde")]
+const fn all() -> usize {
+    1
+}
+
+#[cfg(feature = "serde")]
+fn is_all(groups: &usize) -> bool {
+    *groups == all()
+}
+
+impl Conv2d {
+    /// With this stride and padding; each element of the kernel meets the next pixel, and each output all channels.
+    #[must_use]
+    pub const fn new(stride: [usize; 2], padding: [usize; 2]) -> Self {
+        Self { stride, padding, dilation: [1, 1], groups: 1 }
+    }
+}
+
+impl Default for Conv2d {
+    /// A window at each pixel, and no padding.
+    fn default() -> Self {
+        Self::new([1, 1], [0, 0])
+    }
 }
 
 impl Tensor {
-    /// Convolution of images with a weight `[out, in, height, width]`; see [`Conv2d`].
+    /// Convolution of images with a weight `[out, in / groups, height, width]`; see [`Conv2d`].
     ///
     /// # Errors
-    /// If either does not hold floats or is not of rank 4, their channels differ, or the kernel does not fit into the
+    /// If either does not hold floats or is not of rank 4, their channels do not fit, or the kernel does not fit into the
     /// padded images.
     pub fn conv2d(&self, weight: &Self, conv: Conv2d) -> Result<Self, Error> {
         Self::call1(conv, &[self, weight])
@@ -49,11 +105,17 @@ impl Definition for Conv2d {
         let [x, weight] = [&inputs[0], &inputs[1]];
         let [n, c, h, w] = rank(x, "x")?;
         let [o, c_weight, kh, kw] = rank(weight, "weight")?;
-        if c != c_weight {
-            return Err(format!("x {x} has {c} channels but weight {weight} takes {c_weight}"));
+        let taken = self.channels(weight, c_weight, o)?;
+        if c != taken {
+            return Err(format!("x {x} has {c} channels but weight {weight} takes {taken}"));
         }
-        let [rows, columns] = windows([h, w], [kh, kw], self.stride, self.padding)?;
+        let [rows, columns] = self.windows([h, w], [kh, kw])?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, o, rows, columns])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new([images, Cut::Whole], [Made::activations(images)]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -133,7 +195,7 @@ impl Kernel for Conv2d {
 
 impl Registered for Conv2d {
     fn each() -> Vec<Self> {
-        vec![Self { stride: [1, 1], padding: [0, 0] }]
+        vec![Self::default()]
     }
 
     #[cfg(all(test, feature = "cuda"))]

@@ -2,6 +2,7 @@ use super::{Conv2d, Conv2dGradWeight, bytes, cpu, expect_windows, flops, samples
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -37,8 +38,14 @@ impl Definition for Conv2dGradInput {
         if o != o_weight {
             return Err(format!("dy {dy} has {o} channels but weight {weight} gives {o_weight}"));
         }
+        let c = self.conv.channels(weight, c, o)?;
         expect_windows(dy, self.input, [kh, kw], self.conv)?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, self.input[0], self.input[1]])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new([images, Cut::Whole], [Made::activations(images)]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
@@ -124,7 +131,7 @@ impl Kernel for Conv2dGradInput {
 
 impl Registered for Conv2dGradInput {
     fn each() -> Vec<Self> {
-        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        let conv = Conv2d::default();
         vec![Self { conv, input: [0, 0] }]
     }
 

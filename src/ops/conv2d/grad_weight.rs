@@ -2,6 +2,7 @@ use super::{Conv2d, Conv2dGradInput, bytes, cpu, expect_windows, flops, samples,
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -9,8 +10,9 @@ use crate::ops::samples::{Draw, Operand, Sample};
 use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::smallvec;
 
-/// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c, kh, kw])`: the gradient of `weight` in [`Conv2d`],
-/// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q * stride - padding + k]` over images `n` and windows `q`.
+/// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c / groups, kh, kw])`: the gradient of `weight` in [`Conv2d`],
+/// `dweight[o][c][k] = sum of dy[n][o][q] * x[n][c][q * stride - padding + k * dilation]` over images `n` and windows
+/// `q`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -37,8 +39,19 @@ impl Definition for Conv2dGradWeight {
         if n != n_dy {
             return Err(format!("x {x} is a batch of {n} but dy {dy} one of {n_dy}"));
         }
+        let groups = self.conv.groups;
+        if groups == 0 || !c.is_multiple_of(groups) || !o.is_multiple_of(groups) {
+            return Err(format!(
+                "x {x} has {c} channels and dy {dy} has {o}, expected multiples of {groups} groups"
+            ));
+        }
         expect_windows(dy, [h, w], self.kernel, self.conv)?;
-        Ok(Outputs::fresh([fresh(FLOAT, [o, c, self.kernel[0], self.kernel[1]])?]))
+        Ok(Outputs::fresh([fresh(FLOAT, [o, c / groups, self.kernel[0], self.kernel[1]])?]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new([images, images], [Made::sum()]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -124,7 +137,7 @@ impl Kernel for Conv2dGradWeight {
 
 impl Registered for Conv2dGradWeight {
     fn each() -> Vec<Self> {
-        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        let conv = Conv2d::default();
         vec![Self { conv, kernel: [0, 0] }]
     }
 

@@ -1,6 +1,7 @@
 //! Operands of a convolution and its gradients: `x`, the weight, and `y`, which has the shape of `dy`.
 
 use super::Conv2d;
+use crate::device::conv_shape::span;
 use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::FLOAT;
@@ -9,7 +10,9 @@ use crate::ops::samples::{Draw, Operand, floats};
 
 /// Windows along height and width. There is at least one.
 fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
-    [0, 1].map(|i| (input[i] + 2 * conv.padding[i] - kernel[i]) / conv.stride[i] + 1)
+    [0, 1].map(|i| {
+        (input[i] + 2 * conv.padding[i] - span(kernel[i], conv.dilation[i])) / conv.stride[i] + 1
+    })
 }
 
 /// Cases that deserve a test: few and many images, large and odd kernels, strides and paddings, no elements.
@@ -35,30 +38,59 @@ pub(super) fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
         ([2, 3, 0, 8], [4, 3, 3], [1, 1], [2, 1]),
     ]
     .into_iter()
-    .map(|([n, c, h, w], [o, kh, kw], stride, padding)| {
-        let conv = Conv2d { stride, padding };
+    .map(|(x, weight, stride, padding)| (x, weight, Conv2d::new(stride, padding)))
+    .chain(dilated_or_in_groups())
+    .map(|([n, c, h, w], [o, kh, kw], conv)| {
         let [rows, columns] = windows(conv, [h, w], [kh, kw]);
-        (conv, [[n, c, h, w], [o, c, kh, kw], [n, o, rows, columns]].map(|shape| floats(&shape)))
+        let weight = [o, c / conv.groups, kh, kw];
+        (conv, [[n, c, h, w], weight, [n, o, rows, columns]].map(|shape| floats(&shape)))
     })
+}
+
+/// Images `[n, c, h, w]`, what of the weight is left `[o, kh, kw]`, and how it goes over them.
+type Sizes = ([usize; 4], [usize; 3], Conv2d);
+
+fn dilated_or_in_groups() -> [Sizes; 9] {
+    let plain = Conv2d::new([1, 1], [1, 1]);
+    let apart = |dilation| Conv2d { dilation, ..Conv2d::new([1, 1], [2, 2]) };
+    let groups = |groups| Conv2d { groups, ..plain };
+    [
+        ([3, 8, 33, 31], [12, 3, 3], apart([2, 2])),
+        ([2, 3, 40, 17], [5, 3, 2], apart([7, 3])),
+        ([2, 4, 19, 20], [6, 3, 3], Conv2d { stride: [2, 3], ..apart([3, 2]) }),
+        ([4, 24, 17, 16], [24, 3, 3], groups(24)),
+        ([3, 6, 9, 10], [18, 3, 3], Conv2d { stride: [2, 2], ..groups(6) }),
+        ([5, 12, 7, 7], [8, 1, 1], Conv2d { padding: [0, 0], ..groups(4) }),
+        ([2, 6, 21, 20], [4, 3, 3], Conv2d { dilation: [2, 2], ..groups(2) }),
+        ([2, 0, 8, 8], [6, 3, 3], groups(3)),
+        ([2, 6, 8, 8], [0, 3, 3], groups(3)),
+    ]
 }
 
 /// A random convolution.
 pub(super) fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     let [n, c, o, h, w] = draw.sizes();
     let [kernel, stride] = [(); 2].map(|()| [1 + draw.below(3), 1 + draw.below(3)]);
+    let dilation = [(); 2].map(|()| [1, 1, 2, 3][draw.below(4)]);
+    let groups = [1, 1, 2, 3][draw.below(4)];
     // At least one window fits.
-    let padding = kernel.map(|k| k.div_ceil(2) + draw.below(2));
-    let conv = Conv2d { stride, padding };
+    let padding = [0, 1].map(|i| span(kernel[i], dilation[i]).div_ceil(2) + draw.below(2));
+    let conv = Conv2d { stride, padding, dilation, groups };
     let [rows, columns] = windows(conv, [h, w], kernel);
-    let shapes = [[n, c, h, w], [o, c, kernel[0], kernel[1]], [n, o, rows, columns]];
+    let weight = [groups * o, c, kernel[0], kernel[1]];
+    let shapes = [[n, groups * c, h, w], weight, [n, groups * o, rows, columns]];
     (conv, shapes.map(|shape| draw.packed(shape)))
 }
 
 /// One of absurd sizes. If no window fits, `y` is like `x`.
 pub(super) fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
     let [[n, c], [h, w], [kh, kw]] = [(); 3].map(|()| draw.absurd_pair());
-    let conv = Conv2d { stride: draw.absurd_pair(), padding: draw.absurd_pair() };
-    let shapes = [[n, c, h, w], [draw.absurd_size(), c, kh, kw]];
+    let [stride, padding] = [(); 2].map(|()| draw.absurd_pair());
+    let plain = draw.flip();
+    let dilation = if plain { [1, 1] } else { draw.absurd_pair() };
+    let groups = if plain { 1 } else { draw.absurd_size() };
+    let conv = Conv2d { stride, padding, dilation, groups };
+    let shapes = [[n, c, h, w], [draw.absurd_size(), c.checked_div(groups).unwrap_or(c), kh, kw]];
     let [x, weight] = shapes.map(|shape| Layout::contiguous(FLOAT, shape));
     let y = match conv.infer(&[x, weight]) {
         Ok(Outputs::Fresh(made)) => made[0],

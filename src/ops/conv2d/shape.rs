@@ -9,11 +9,15 @@ impl Conv2d {
     pub(super) fn shape(&self, x: &Layout, weight: &Layout) -> ConvShape {
         let [n, c_in, h, w] = [0, 1, 2, 3].map(|axis| x.shape()[axis]);
         let [c_out, kh, kw] = [0, 2, 3].map(|axis| weight.shape()[axis]);
-        let Self { stride, padding } = *self;
+        let Self { stride, padding, groups, .. } = *self;
         // No window starts beyond the padded image: a longer stride makes no difference.
         let [down, across] = [(stride[0], h, padding[0]), (stride[1], w, padding[1])]
             .map(|(stride, size, padding)| stride.min(size + 2 * padding));
-        ConvShape { n, c_in, h, w, c_out, kh, kw, stride: [down, across], padding }
+        // One element is as far from itself, whatever the dilation.
+        let apart = |i: usize, taps: usize| if taps > 1 { self.dilation[i] } else { 1 };
+        let dilation = [apart(0, kh), apart(1, kw)];
+        let stride = [down, across];
+        ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups }
     }
 }
 
@@ -43,20 +47,33 @@ mod tests {
 
     #[test]
     fn a_convolution_has_the_sizes_of_its_operands() {
-        let conv = Conv2d { stride: [2, 1], padding: [1, 0] };
+        let conv = Conv2d { dilation: [2, 3], groups: 1, ..Conv2d::new([2, 1], [1, 0]) };
         let (n, c_in, h, w, c_out, kh, kw) = (5, 3, 8, 9, 4, 3, 2);
-        let Conv2d { stride, padding } = conv;
-        let expected = ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding };
+        let Conv2d { stride, padding, dilation, groups } = conv;
+        let expected =
+            ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups };
         assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 3, 2]]), expected);
-        assert_eq!([expected.h_out(), expected.w_out()], [4, 8]);
+        assert_eq!([expected.h_out(), expected.w_out()], [3, 6]);
+        // A kernel of one element has no dilation.
+        assert_eq!(shape(conv, [[5, 3, 8, 9], [4, 3, 1, 2]]).dilation, [1, 3]);
         // There is one window, whatever a stride that is longer than the image.
         let far = Conv2d { stride: [usize::MAX, 11], ..conv };
         assert_eq!(shape(far, [[5, 3, 8, 9], [4, 3, 3, 2]]).stride, [10, 9]);
     }
 
     #[test]
+    fn a_group_has_its_share_of_the_channels() {
+        let conv = Conv2d { groups: 3, ..Conv2d::default() };
+        let all = shape(conv, [[5, 6, 8, 9], [12, 2, 3, 2]]);
+        assert_eq!([all.c_in, all.c_out, all.weight_len()], [6, 12, 12 * 2 * 3 * 2]);
+        let one = all.one_group();
+        assert_eq!([one.c_in, one.c_out, one.groups], [2, 4, 1]);
+        assert_eq!(3 * one.weight_len(), all.weight_len());
+    }
+
+    #[test]
     fn a_convolution_without_an_operand_is_empty() {
-        let conv = Conv2d { stride: [1, 1], padding: [0, 0] };
+        let conv = Conv2d::default();
         let empty = |x, weight| shape(conv, [x, weight]).is_empty();
         assert!(!empty([1, 1, 3, 3], [1, 1, 3, 3]));
         assert!(empty([0, 1, 3, 3], [1, 1, 3, 3]));

@@ -2,6 +2,7 @@ use super::cpu;
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::Cuts;
 use crate::ops::check::{Fault, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -29,6 +30,10 @@ impl Definition for Accumulate {
         }
         walkable_as(x.shape(), [("x", x)])?;
         Ok(Outputs::updates(1))
+    }
+
+    fn cuts(&self, inputs: &[Layout], outputs: &[Layout]) -> Option<Cuts> {
+        Some(Cuts::elementwise(inputs, &outputs[0]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -64,7 +69,7 @@ impl Definition for Accumulate {
 }
 
 impl Kernel for Accumulate {
-    fn updates(&self) -> usize {
+    fn updates(&self, _inputs: usize) -> usize {
         1
     }
 

@@ -6,6 +6,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::Cuts;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
@@ -74,6 +75,10 @@ macro_rules! binary {
 
             fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
                 like_both(inputs)
+            }
+
+            fn cuts(&self, inputs: &[Layout], outputs: &[Layout]) -> Option<Cuts> {
+                Some(Cuts::elementwise(inputs, &outputs[0]))
             }
 
             fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

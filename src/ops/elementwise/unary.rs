@@ -6,6 +6,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::Cuts;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -72,6 +73,10 @@ macro_rules! unary {
 
             fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
                 like_input(inputs)
+            }
+
+            fn cuts(&self, inputs: &[Layout], outputs: &[Layout]) -> Option<Cuts> {
+                Some(Cuts::elementwise(inputs, &outputs[0]))
             }
 
             fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -3,6 +3,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout, broadcast_shapes};
 use crate::op::Outputs;
+use crate::ops::bf16::Cuts;
 use crate::ops::check::{Fault, fresh, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
@@ -63,6 +64,10 @@ impl Definition for Where {
         })?;
         walkable_as(&shape, [("mask", mask), ("a", a), ("b", b)])?;
         Ok(Outputs::fresh([fresh(FLOAT, shape)?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], outputs: &[Layout]) -> Option<Cuts> {
+        Some(Cuts::elementwise(inputs, &outputs[0]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

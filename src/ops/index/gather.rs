@@ -4,6 +4,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Layout};
 use crate::op::{OpError, Outputs};
+use crate::ops::bf16::{Cut, Cuts, Made, along_longest_but};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -54,6 +55,11 @@ impl Definition for Gather {
         let [x, index] = [&inputs[0], &inputs[1]];
         let n = numbers(x, "x", self.axis, index)?;
         Ok(Outputs::fresh([fresh(FLOAT, x.shape().with(self.axis, n))?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let others = along_longest_but(inputs[0].shape(), self.axis);
+        Some(Cuts::new([others, Cut::Whole], [Made::activations(others)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -4,6 +4,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made, along_longest_but};
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -50,6 +51,11 @@ impl Definition for ScatterAdd {
             return Err(format!("y {y} has {entries} entries along axis {axis} but index has {n}"));
         }
         Ok(Outputs::fresh([fresh(FLOAT, y.shape().with(axis, size))?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let others = along_longest_but(inputs[0].shape(), self.axis);
+        Some(Cuts::new([others, Cut::Whole], [Made::activations(others)]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {

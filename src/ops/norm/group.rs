@@ -4,6 +4,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -128,6 +129,14 @@ impl Definition for GroupNorm {
         }
         let statistic = fresh(FLOAT, [n, self.groups])?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new(
+            [images, Cut::Whole, Cut::Whole],
+            [Made::activations(images), Made::plain(images), Made::plain(images)],
+        ))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

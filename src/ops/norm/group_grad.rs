@@ -4,6 +4,7 @@ use super::{View, cpu};
 use crate::device::{self, DeviceError};
 use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -57,6 +58,14 @@ impl Definition for GroupNormGrad {
         shaped(&inputs[4], "dy", FLOAT, x.shape())?;
         let vector = fresh(FLOAT, [channels])?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, vector, vector]))
+    }
+
+    fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = Cut::Along(0);
+        Some(Cuts::new(
+            [images, Cut::Whole, images, images, images],
+            [Made::activations(images), Made::sum(), Made::sum()],
+        ))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -4,6 +4,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -68,6 +69,14 @@ impl Definition for LayerNorm {
         }
         let statistic = fresh(FLOAT, rows)?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new(
+            [rows, Cut::Whole, Cut::Whole],
+            [Made::activations(rows), Made::plain(rows), Made::plain(rows)],
+        ))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -3,6 +3,7 @@ use super::{SHAPES, View, absurd, cpu, draw_operands, operands, rows};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -52,6 +53,14 @@ impl Definition for LayerNormGrad {
         shaped(&inputs[4], "dy", FLOAT, x.shape())?;
         let vector = fresh(FLOAT, [n])?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, vector, vector]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new(
+            [rows, Cut::Whole, rows, rows, rows],
+            [Made::activations(rows), Made::sum(), Made::sum()],
+        ))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -4,6 +4,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -67,6 +68,11 @@ impl Definition for RmsNorm {
             return Err(format!("x is {x}, expected at least one element per row"));
         }
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, rows)?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new([rows, Cut::Whole], [Made::activations(rows), Made::plain(rows)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -174,6 +180,11 @@ impl Definition for RmsNormGrad {
         shaped(&inputs[2], "inv_rms", FLOAT, &rows)?;
         shaped(&inputs[3], "dy", FLOAT, x.shape())?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, [n])?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new([rows, Cut::Whole, rows, rows], [Made::activations(rows), Made::sum()]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

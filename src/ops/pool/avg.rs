@@ -3,6 +3,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -62,6 +63,11 @@ impl Definition for AvgPool2d {
         let [n, c, h, w] = rank(&inputs[0], "x")?;
         let [rows, columns] = self.0.windows([h, w])?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, rows, columns])?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([images], [Made::activations(images)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -135,6 +141,11 @@ impl Definition for AvgPool2dGrad {
         let [n, c, _, _] = rank(&inputs[0], "dy")?;
         self.pool.expect_windows(&inputs[0], self.input)?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, self.input[0], self.input[1]])?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([images], [Made::activations(images)]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

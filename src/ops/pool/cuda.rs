@@ -22,7 +22,8 @@ fn windows(
     threads: &Layout,
 ) -> Result<Windows, DeviceError> {
     let Pool2d { kernel, stride, padding } = *pool;
-    let shape = Shape { image: image(large), windows: image(small), kernel, stride, padding };
+    let (image_size, windows, dilation) = (image(large), image(small), [1, 1]);
+    let shape = Shape { image: image_size, windows, kernel, stride, padding, dilation };
     Windows::new(&shape, image(threads))
 }
 

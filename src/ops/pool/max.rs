@@ -3,6 +3,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -45,6 +46,11 @@ impl Definition for MaxPool2d {
         let y = fresh(FLOAT, [n, c, rows, columns])?;
         countable_in_i32([h, w])?;
         Ok(Outputs::fresh([y, fresh(DType::I32, [n, c, rows, columns])?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([images], [Made::activations(images), Made::plain(images)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

@@ -5,6 +5,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, rank, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
@@ -53,6 +54,11 @@ impl Definition for MaxPool2dGrad {
         countable_in_i32(input)?;
         self.pool.expect_windows(dy, input)?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, input[0], input[1]])?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([images, images], [Made::activations(images)]))
     }
 
     fn flops(&self, inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -133,6 +139,11 @@ impl Definition for MaxPool2dPick {
         countable_in_i32([h, w])?;
         shaped(&inputs[0], "argmax", DType::I32, &[n, c, rows, columns])?;
         Ok(Outputs::fresh([fresh(FLOAT, [n, c, rows, columns])?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let images = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([images, images], [Made::activations(images)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

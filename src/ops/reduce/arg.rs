@@ -4,6 +4,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cut, Cuts, Made, along_longest_but};
 use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -83,6 +84,15 @@ impl Definition for ArgReduce {
             Dims::from_fn(shape.len() - 1, |i| shape[if i < axis { i } else { i + 1 }])
         };
         Ok(Outputs::fresh([fresh(DType::I32, shape)?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let cut = along_longest_but(inputs[0].shape(), self.axis);
+        let made = match cut {
+            Cut::Along(axis) if axis > self.axis && !self.keep_dims => Cut::Along(axis - 1),
+            cut => cut,
+        };
+        Some(Cuts::new([cut], [Made::plain(made)]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

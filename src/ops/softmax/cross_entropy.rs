@@ -111,7 +111,8 @@ impl Tensor {
     /// # Errors
     /// As for [`Tensor::cross_entropy`], or if the smoothing is not between 0 and 1.
     pub fn cross_entropy_with(&self, labels: &Self, with: CrossEntropy) -> Result<Self, Error> {
-        Self::call1(with, &[self, labels])
+        // The mean over labels that count is no sum of what pieces make.
+        Self::call1(with, &[&self.cast(FLOAT)?, labels])
     }
 }
 

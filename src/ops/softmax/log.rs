@@ -3,6 +3,7 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -44,6 +45,11 @@ impl Definition for LogSoftmax {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         like(&inputs[0], "x")
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new([rows], [Made::activations(rows)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -111,6 +117,11 @@ impl Definition for LogSoftmaxGrad {
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         like_both(inputs)
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+        Some(Cuts::new([rows; 2], [Made::activations(rows)]))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {

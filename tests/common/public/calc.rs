@@ -381,7 +381,7 @@ impl Player<'_> {
         if !self.has_room_for(&[shape[0], of[0], windows[0], windows[1]]) {
             return Ok(None);
         }
-        let conv = Conv2d { stride, padding };
+        let conv = Conv2d::new(stride, padding);
         let y = self.tensor(x).conv2d(&self.tensor(weight), conv)?;
         Ok(Some((vec![y], vec![x, weight])))
     }

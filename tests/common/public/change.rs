@@ -133,7 +133,10 @@ impl Player<'_> {
         let updates = ready.iter().map(|Ready { target, velocity, other }| {
             let op = match velocity {
                 None => Op::from(Accumulate),
-                Some(_) => SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3 }.into(),
+                Some(_) => {
+                    SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3, nesterov: false }
+                        .into()
+                }
             };
             let targets = [Some(*target), *velocity].into_iter().flatten();
             let targets = targets.map(|i| tensors[i].take().expect("each is a target once"));

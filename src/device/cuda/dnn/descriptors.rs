@@ -72,11 +72,12 @@ impl Descriptors {
     /// # Errors
     /// If cuDNN does not take sizes like these, or has no memory.
     pub(super) fn new(shape: &ConvShape) -> Result<Self, Failure> {
-        let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding } = *shape;
+        let ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups } = *shape;
         let [n, c_in, h, w] = ints([n, c_in, h, w])?;
-        let [c_out, kh, kw] = ints([c_out, kh, kw])?;
+        let [c_out, kh, kw, groups] = ints([c_out, kh, kw, groups])?;
         let [h_out, w_out] = ints([shape.h_out(), shape.w_out()])?;
         let [[down, right], [above, left]] = [ints(stride)?, ints(padding)?];
+        let [rows_apart, columns_apart] = ints(dilation)?;
         // What was made is destroyed with this, also if the rest fails.
         let mut made = Self { x: null_mut(), weight: null_mut(), y: null_mut(), conv: null_mut() };
         // SAFETY: descriptors are written to places that outlive the calls, and are set once they are made.
@@ -87,14 +88,26 @@ impl Descriptors {
             check("describing", sys::cudnnCreateConvolutionDescriptor(&raw mut made.conv))?;
             let Self { x, weight, y, conv } = made;
             check("x", sys::cudnnSetTensor4dDescriptor(x, PACKED, DATA, n, c_in, h, w))?;
-            let set = sys::cudnnSetFilter4dDescriptor(weight, DATA, PACKED, c_out, c_in, kh, kw);
+            let taken = c_in / groups;
+            let set = sys::cudnnSetFilter4dDescriptor(weight, DATA, PACKED, c_out, taken, kh, kw);
             check("weight", set)?;
             check("y", sys::cudnnSetTensor4dDescriptor(y, PACKED, DATA, n, c_out, h_out, w_out))?;
             let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
             let set = sys::cudnnSetConvolution2dDescriptor(
-                conv, above, left, down, right, 1, 1, mode, DATA,
+                conv,
+                above,
+                left,
+                down,
+                right,
+                rows_apart,
+                columns_apart,
+                mode,
+                DATA,
             );
             check("convolution", set)?;
+            if groups > 1 {
+                check("groups", sys::cudnnSetConvolutionGroupCount(conv, groups))?;
+            }
         }
         Ok(made)
     }
@@ -180,6 +193,8 @@ mod tests {
         kw: 2,
         stride: [2, 1],
         padding: [1, 0],
+        dilation: [1, 1],
+        groups: 1,
     };
 
     /// Needs cuDNN, but no device.

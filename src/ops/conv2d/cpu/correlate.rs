@@ -13,12 +13,15 @@
 //! ```
 //!
 //! All phases read the same packed strip of `dy`.
+//!
+//! With groups, each group of each image is an image of its own, with the weights of its group.
 
 use bytemuck::cast_slice_mut;
 use rayon::prelude::*;
 
 use super::simd::{Level, MAX_TILE_ROWS, Product};
 use super::strided::spread_every;
+use super::turned::{Phase, Turned};
 use super::windows::{ALIGN, SLACK, Windows, align, aligned, scratch_share};
 use crate::device::conv_shape::ConvShape;
 
@@ -38,7 +41,10 @@ struct Part {
 /// A convolution, for each image of a batch: each output is a sum over a window of the source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Correlation {
+    /// Counting each group of an image as one.
     images: usize,
+    /// How many weights images take in turn.
+    groups: usize,
     /// What the parts read of a source image.
     windows: Windows,
     /// Channels, rows and columns of the destination.
@@ -59,32 +65,36 @@ fn strip_floats(images: usize, windows: &Windows) -> usize {
 impl Correlation {
     /// The forward pass of a shape that is not empty.
     pub fn forward(shape: &ConvShape) -> Self {
+        let (images, groups, shape) = (shape.n * shape.groups, shape.groups, &shape.one_group());
         let windows = Windows {
             channels: shape.c_in,
             src: [shape.h, shape.w],
             out: [shape.h_out(), shape.w_out()],
             taps: [shape.kh, shape.kw],
             step: shape.stride,
+            apart: shape.dilation,
             first: shape.padding.map(|p| -(p as isize)),
             strip: 1,
         };
         Self {
-            images: shape.n,
-            windows: windows.with_strip_in(strip_floats(shape.n, &windows)),
+            images,
+            groups,
+            windows: windows.with_strip_in(strip_floats(images, &windows)),
             to: [shape.c_out, shape.h_out(), shape.w_out()],
             to_step: [1, 1],
             phases: [0, 1]
-                .map(|i| Phases::Whole { taps: windows.taps[i], first: windows.first[i] }),
+                .map(|i| Phases::Whole(windows.taps[i], windows.first[i], windows.apart[i])),
             weight_strides: [shape.c_in * shape.kh * shape.kw, shape.kh * shape.kw, shape.kw],
         }
     }
 
     /// The gradient of the input of a shape that is not empty.
     pub fn grad_input(shape: &ConvShape) -> Self {
-        let turned = [
-            Turned::new(shape.h, shape.kh, shape.stride[0], shape.padding[0]),
-            Turned::new(shape.w, shape.kw, shape.stride[1], shape.padding[1]),
-        ];
+        let (images, groups, shape) = (shape.n * shape.groups, shape.groups, &shape.one_group());
+        let of = |i: usize, len, kernel| {
+            Turned::new(len, kernel, shape.stride[i], shape.padding[i], shape.dilation[i])
+        };
+        let turned = [of(0, shape.h, shape.kh), of(1, shape.w, shape.kw)];
         let met = turned.map(|phases| phases.met());
         let windows = Windows {
             channels: shape.c_out,
@@ -92,12 +102,14 @@ impl Correlation {
             out: [shape.h.div_ceil(shape.stride[0]), shape.w.div_ceil(shape.stride[1])],
             taps: met.map(|(_, taps)| taps),
             step: [1, 1],
+            apart: turned.map(|phases| phases.apart()),
             first: met.map(|(first, _)| first),
             strip: 1,
         };
         Self {
-            images: shape.n,
-            windows: windows.with_strip_in(strip_floats(shape.n, &windows)),
+            images,
+            groups,
+            windows: windows.with_strip_in(strip_floats(images, &windows)),
             to: [shape.c_in, shape.h, shape.w],
             to_step: shape.stride,
             phases: turned.map(Phases::Turned),
@@ -153,7 +165,9 @@ impl Correlation {
 
     /// Floats of scratch for all tasks, packed weights and window offsets.
     pub fn workspace_len(&self) -> usize {
-        let weights = align(self.depths().saturating_mul(self.packed_channels() + 1));
+        let depths = self.depths();
+        let packed = depths.saturating_mul(self.packed_channels()).saturating_mul(self.groups);
+        let weights = align(packed.saturating_add(depths));
         let groups = self.to[0].div_ceil(self.group());
         let tasks = self.images.div_ceil(self.images_per_task()) * groups;
         tasks.saturating_mul(self.scratch_len()).saturating_add(weights).saturating_add(ALIGN)
@@ -171,10 +185,17 @@ impl Correlation {
         let workspace = aligned(workspace, self.workspace_len());
         let depths = self.depths();
         let packed_weights = depths * self.packed_channels();
-        let (weights, scratch) = workspace.split_at_mut(align(packed_weights + depths));
-        let (weights, offsets) = weights.split_at_mut(packed_weights);
+        let all_weights = self.groups * packed_weights;
+        let (weights, scratch) = workspace.split_at_mut(align(all_weights + depths));
+        let (weights, offsets) = weights.split_at_mut(all_weights);
         let offsets: &mut [u32] = cast_slice_mut(&mut offsets[..depths]);
-        self.prepare(level, weight, weights, offsets);
+        self.write_offsets(offsets);
+        if packed_weights > 0 {
+            let groups = weight.par_chunks_exact(weight.len() / self.groups);
+            groups
+                .zip(weights.par_chunks_exact_mut(packed_weights))
+                .for_each(|(weight, packed)| self.pack_weights(level, weight, packed));
+        }
         let (weights, offsets) = (&*weights, &*offsets);
 
         let from_len = from.len() / self.images;
@@ -188,7 +209,9 @@ impl Correlation {
             to.par_chunks_mut(per_task * to_len).zip(scratch.par_chunks_mut(groups * scratch_len));
         tasks.enumerate().for_each(|(task, (to, scratch))| {
             for (image, to) in to.chunks_exact_mut(to_len).enumerate() {
-                let from = &from[(task * per_task + image) * from_len..][..from_len];
+                let image = task * per_task + image;
+                let from = &from[image * from_len..][..from_len];
+                let weights = &weights[image % self.groups * packed_weights..][..packed_weights];
                 let groups =
                     to.par_chunks_mut(group * plane).zip(scratch.par_chunks_mut(scratch_len));
                 groups.enumerate().for_each(|(i, (to, scratch))| {
@@ -198,24 +221,26 @@ impl Correlation {
         });
     }
 
-    /// Packs the weights of each part and lists its window offsets.
-    fn prepare(
-        &self,
-        level: Level,
-        weight: &[f32],
-        mut packed: &mut [f32],
-        mut offsets: &mut [u32],
-    ) {
+    /// Lists the window offsets of each part.
+    fn write_offsets(&self, mut offsets: &mut [u32]) {
+        for part in self.parts() {
+            let part_offsets;
+            (part_offsets, offsets) = offsets.split_at_mut(self.depth(&part));
+            let [rows, columns] = [0, 1].map(|i| {
+                let (phase, apart) = (part.phase[i], self.windows.apart[i]);
+                let first = (phase.first - self.windows.first[i]) as usize / apart;
+                (0..phase.taps).map(move |tap| first + tap * phase.distance / apart)
+            });
+            self.windows.write_offsets(rows, columns, part_offsets);
+        }
+    }
+
+    /// Packs the weights of each part of one group.
+    fn pack_weights(&self, level: Level, weight: &[f32], mut packed: &mut [f32]) {
         let rows = level.tile_rows(self.to[0]);
         for part in self.parts() {
-            let (part_packed, part_offsets);
+            let part_packed;
             (part_packed, packed) = packed.split_at_mut(self.packed_channels() * self.depth(&part));
-            (part_offsets, offsets) = offsets.split_at_mut(self.depth(&part));
-            let [row_taps, column_taps] = std::array::from_fn(|i| {
-                let first = (part.phase[i].first - self.windows.first[i]) as usize;
-                first..first + part.phase[i].taps
-            });
-            self.windows.write_offsets(row_taps, column_taps, part_offsets);
             let tiles = part_packed.par_chunks_exact_mut(rows * self.depth(&part));
             tiles.enumerate().for_each(|(tile, packed)| {
                 self.pack_tile(&part, weight, tile * rows, rows, packed)
@@ -318,30 +343,11 @@ impl Correlation {
     }
 }
 
-/// In one dimension, the outputs `origin + q * step`, which depend on the same kernel elements.
-#[derive(Clone, Copy, Debug)]
-struct Phase {
-    origin: usize,
-    /// Number of these kernel elements, at least 1.
-    taps: usize,
-    /// Kernel element of tap 0, and the distance to that of the next tap.
-    kernel: (usize, isize),
-    /// Source coordinate that output 0 reads at tap 0.
-    first: isize,
-}
-
-impl Phase {
-    fn kernel_elements(&self) -> impl Iterator<Item = usize> {
-        let (first, distance) = self.kernel;
-        (0..self.taps).map(move |tap| first.strict_add_signed(tap as isize * distance))
-    }
-}
-
 /// All phases of one dimension.
 #[derive(Clone, Copy, Debug)]
 enum Phases {
-    /// One phase with the whole kernel; `first` is that of [`Phase`].
-    Whole { taps: usize, first: isize },
+    /// One phase with the whole kernel: its taps, first coordinate and distance.
+    Whole(usize, isize, usize),
     /// The phases of a gradient.
     Turned(Turned),
 }
@@ -349,8 +355,8 @@ enum Phases {
 impl Phases {
     fn each(self) -> impl Iterator<Item = Phase> + Clone {
         let (whole, turned) = match self {
-            Self::Whole { taps, first } => {
-                (Some(Phase { origin: 0, taps, kernel: (0, 1), first }), None)
+            Self::Whole(taps, first, distance) => {
+                (Some(Phase { origin: 0, taps, kernel: (0, 1), first, distance }), None)
             }
             Self::Turned(turned) => (None, Some(turned)),
         };
@@ -360,84 +366,16 @@ impl Phases {
     /// Number of taps of all phases.
     fn taps(self) -> usize {
         match self {
-            Self::Whole { taps, .. } => taps,
-            Self::Turned(turned) => turned.met_within(turned.kernel),
+            Self::Whole(taps, ..) => taps,
+            Self::Turned(turned) => turned.taps(),
         }
     }
 
     /// Whether each output belongs to a phase.
     fn cover_all(&self) -> bool {
         match self {
-            Self::Whole { .. } => true,
-            Self::Turned(turned) => turned.count() == turned.stride.min(turned.len),
+            Self::Whole(..) => true,
+            Self::Turned(turned) => turned.covers_all(),
         }
-    }
-}
-
-/// The phases of a gradient. Input `i` depends on output `o` through kernel element `k`, or *meets* `k`, iff
-/// `i + padding = o * stride + k`.
-#[derive(Clone, Copy, Debug)]
-struct Turned {
-    /// Size of the input.
-    len: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-}
-
-impl Turned {
-    const fn new(len: usize, kernel: usize, stride: usize, padding: usize) -> Self {
-        Self { len, kernel, stride, padding }
-    }
-
-    /// The first input that meets kernel element `k`, if there were at least as many inputs as the stride.
-    fn origin(&self, k: usize) -> usize {
-        (k % self.stride + self.stride - self.padding % self.stride) % self.stride
-    }
-
-    /// In the order of the smallest kernel element that a phase meets.
-    fn each(self) -> impl Iterator<Item = Phase> + Clone {
-        let Self { len, kernel, stride, padding } = self;
-        (0..stride.min(kernel)).filter_map(move |smallest| {
-            let origin = Some(self.origin(smallest)).filter(|&origin| origin < len)?;
-            let taps = (kernel - smallest).div_ceil(stride);
-            Some(Phase {
-                origin,
-                taps,
-                kernel: (smallest + (taps - 1) * stride, -(stride as isize)),
-                first: ((origin + padding - smallest) / stride) as isize + 1 - taps as isize,
-            })
-        })
-    }
-
-    /// Number of phases.
-    fn count(&self) -> usize {
-        self.met_within(self.kernel.min(self.stride))
-    }
-
-    /// How many of the first `elements` kernel elements any input meets.
-    fn met_within(&self, elements: usize) -> usize {
-        // Inputs a stride apart meet the same elements. `met` counts those among `n` elements that start with one that
-        // input 0 meets.
-        let met = |n: usize| {
-            n / self.stride * self.len.min(self.stride) + (n % self.stride).min(self.len)
-        };
-        let skipped = self.origin(0);
-        met(skipped + elements) - met(skipped)
-    }
-
-    /// The first output that the inputs of the first stride depend on, and the number of outputs up to the last. At
-    /// least one, even if they depend on none.
-    fn met(&self) -> (isize, usize) {
-        let Self { len, kernel, stride, padding } = *self;
-        if self.count() == 0 {
-            return (0, 1);
-        }
-        let first = match (padding + 1).checked_sub(kernel) {
-            Some(ahead) => ahead.div_ceil(stride) as isize,
-            None => -(((kernel - padding - 1) / stride) as isize),
-        };
-        let last = (stride.min(len) - 1 + padding) / stride;
-        (first, (last as isize - first + 1) as usize)
     }
 }

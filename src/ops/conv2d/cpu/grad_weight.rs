@@ -23,7 +23,7 @@ const PARTIAL_FLOATS: usize = 512 * 1024;
 /// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
 const TASKS: usize = 8;
 
-/// How the work is split: the batch into chunks with a partial sum each, the input channels into blocks.
+/// How the work of a group is split: the batch into chunks with a partial sum each, the input channels into blocks.
 ///
 /// ```text
 ///             channels 0..16    16..32    32..48
@@ -32,7 +32,11 @@ const TASKS: usize = 8;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WeightGradient {
+    groups: usize,
+    /// Groups that are worked on at a time, each with a workspace.
+    lanes: usize,
     images: usize,
+    /// Of a group.
     channels: usize,
     rows: usize,
     /// Windows of one block of channels.
@@ -48,6 +52,10 @@ pub(super) struct WeightGradient {
 impl WeightGradient {
     /// The plan of a shape that is not empty.
     pub fn new(shape: &ConvShape) -> Self {
+        let groups = shape.groups;
+        let lanes = groups.min(TASKS);
+        let tasks = TASKS / lanes;
+        let shape = &shape.one_group();
         let out = [shape.h_out(), shape.w_out()];
         let positions = out[0] * out[1];
         let mut windows = Windows {
@@ -56,22 +64,25 @@ impl WeightGradient {
             out,
             taps: [shape.kh, shape.kw],
             step: shape.stride,
+            apart: shape.dilation,
             first: shape.padding.map(|p| -(p as isize)),
             strip: POSITIONS.div_ceil(out[1]).min(out[0]),
         };
 
         let partials = (PARTIAL_FLOATS / shape.weight_len()).min(shape.n * positions / POSITIONS);
-        let chunk = shape.n.div_ceil(partials.clamp(1, TASKS));
+        let chunk = shape.n.div_ceil(partials.clamp(1, tasks));
         let chunks = shape.n.div_ceil(chunk);
         let group = (GROUP_POSITIONS / positions).clamp(1, chunk);
 
-        let block = scratch_share(shape.n * windows.image_len(), TASKS).min(BLOCK_FLOATS);
+        let block = scratch_share(groups * shape.n * windows.image_len(), TASKS).min(BLOCK_FLOATS);
         let fits = (block / windows.channel_len().saturating_mul(group)).max(1);
-        let wanted = windows.channels.div_ceil(fits).max(TASKS / chunks).min(windows.channels);
+        let wanted = windows.channels.div_ceil(fits).max(tasks / chunks).min(windows.channels);
         windows.channels = windows.channels.div_ceil(wanted);
         let blocks = shape.c_in.div_ceil(windows.channels);
-        let blocks_per_task = blocks.div_ceil((TASKS / chunks).max(1));
+        let blocks_per_task = blocks.div_ceil((tasks / chunks).max(1));
         Self {
+            groups,
+            lanes,
             images: shape.n,
             channels: shape.c_in,
             rows: shape.c_out,
@@ -101,41 +112,72 @@ impl WeightGradient {
         self.blocks.div_ceil(self.blocks_per_task)
     }
 
-    /// Floats of scratch for all tasks, partial sums and window offsets.
-    pub fn workspace_len(&self) -> usize {
+    /// Floats of scratch for all tasks of a group, and of its partial sums.
+    fn lane_len(&self) -> usize {
         let tasks = self.chunks() * self.tasks_per_chunk();
         let partials = self.block_len().saturating_mul(self.chunks() * self.blocks);
-        let scratch = self.scratch_len().saturating_mul(tasks).saturating_add(partials);
-        scratch.saturating_add(ALIGN + self.windows.depth())
+        self.scratch_len().saturating_mul(tasks).saturating_add(align(partials))
+    }
+
+    /// Floats of scratch for all groups that are worked on at a time, and of window offsets.
+    pub fn workspace_len(&self) -> usize {
+        let lanes = self.lane_len().saturating_mul(self.lanes);
+        lanes.saturating_add(ALIGN + self.windows.depth())
     }
 
     /// Computes all of `dw`. No operand is empty.
     pub fn run(&self, level: Level, x: &[f32], dy: &[f32], dw: &mut [f32], workspace: &mut [f32]) {
         let workspace = aligned(workspace, self.workspace_len());
-        let tasks = self.tasks_per_chunk();
-        let (scratch, rest) = workspace.split_at_mut(self.chunks() * tasks * self.scratch_len());
-        let (offsets, partials) = rest.split_at_mut(self.windows.depth());
-        let offsets: &mut [u32] = cast_slice_mut(offsets);
+        let (lanes, offsets) = workspace.split_at_mut(self.lanes * self.lane_len());
+        let offsets: &mut [u32] = cast_slice_mut(&mut offsets[..self.windows.depth()]);
         self.windows.write_offsets(0..self.windows.taps[0], 0..self.windows.taps[1], offsets);
-        let (offsets, block_len, scratch_len) = (&*offsets, self.block_len(), self.scratch_len());
+        let offsets = &*offsets;
+        let dw_len = dw.len() / self.groups;
+        let groups = self.groups.div_ceil(self.lanes);
+        let lanes =
+            dw.par_chunks_mut(groups * dw_len).zip(lanes.par_chunks_exact_mut(self.lane_len()));
+        lanes.enumerate().for_each(|(lane, (dw, workspace))| {
+            for (i, dw) in dw.chunks_exact_mut(dw_len).enumerate() {
+                self.run_group(level, x, dy, lane * groups + i, offsets, dw, workspace);
+            }
+        });
+    }
+
+    /// Computes the weights of one group.
+    #[expect(clippy::too_many_arguments, reason = "the operands of a group")]
+    fn run_group(
+        &self,
+        level: Level,
+        x: &[f32],
+        dy: &[f32],
+        group: usize,
+        offsets: &[u32],
+        dw: &mut [f32],
+        workspace: &mut [f32],
+    ) {
+        let (tasks, block_len, scratch_len) =
+            (self.tasks_per_chunk(), self.block_len(), self.scratch_len());
+        let (scratch, partials) = workspace.split_at_mut(self.chunks() * tasks * scratch_len);
         let partials = &mut partials[..self.chunks() * self.blocks * block_len];
 
         let x_len = x.len() / self.images;
         let dy_len = dy.len() / self.images;
+        // From the first channel of the group in the first image on.
+        let (x, dy) = (&x[group * x_len / self.groups..], &dy[group * dy_len / self.groups..]);
         let chunks = partials
             .par_chunks_exact_mut(self.blocks * block_len)
             .zip(scratch.par_chunks_mut(tasks * scratch_len));
         chunks.enumerate().for_each(|(chunk, (sums, scratch))| {
             let first = chunk * self.chunk;
             let images = self.chunk.min(self.images - first);
-            let x = &x[first * x_len..][..images * x_len];
-            let dy = &dy[first * dy_len..][..images * dy_len];
+            let (x, dy) = (&x[first * x_len..], &dy[first * dy_len..]);
             let tasks = sums
                 .par_chunks_mut(self.blocks_per_task * block_len)
                 .zip(scratch.par_chunks_mut(scratch_len));
             tasks.enumerate().for_each(|(task, (sums, scratch))| {
                 self.run_task(
                     level,
+                    images,
                     x,
                     x_len,
                     dy,
@@ -150,12 +192,13 @@ impl WeightGradient {
         self.add_chunks(partials, dw);
     }
 
-    /// Computes the blocks of channels from `first_block` on, as many as `sums` has room for, over the images of one
-    /// chunk.
+    /// Computes the blocks of channels from `first_block` on, as many as `sums` has room for, over the first `images`
+    /// images of `x` and `dy`: those of one chunk.
     #[expect(clippy::too_many_arguments, reason = "the operands of one task")]
     fn run_task(
         &self,
         level: Level,
+        images: usize,
         x: &[f32],
         x_len: usize,
         dy: &[f32],
@@ -170,21 +213,19 @@ impl WeightGradient {
         let (tile, packed) =
             scratch.split_at_mut(Dots::tile_len(self.group, windows.strip_positions()));
         sums.fill(0.0);
-        for (x, dy) in x.chunks(self.group * x_len).zip(dy.chunks(self.group * dy_len)) {
+        for image in (0..images).step_by(self.group) {
+            let images = self.group.min(images - image);
+            let (x, dy) = (&x[image * x_len..], &dy[image * dy_len..]);
             for out_row in (0..windows.out[0]).step_by(windows.strip) {
                 let rows = windows.strip.min(windows.out[0] - out_row);
                 for (i, sums) in sums.chunks_exact_mut(self.block_len()).enumerate() {
                     let first = (first_block + i) * windows.channels;
                     let channels = windows.channels.min(self.channels - first);
-                    for (x, packed) in
-                        x.chunks_exact(x_len).zip(packed.chunks_exact_mut(packed_len))
+                    for (image, packed) in
+                        packed.chunks_exact_mut(packed_len).take(images).enumerate()
                     {
-                        windows.pack(
-                            &x[first * plane..][..channels * plane],
-                            out_row,
-                            rows,
-                            packed,
-                        );
+                        let x = &x[image * x_len + first * plane..][..channels * plane];
+                        windows.pack(x, out_row, rows, packed);
                     }
                     let taps = windows.depth() / windows.channels;
                     let dots = Dots {
@@ -195,7 +236,7 @@ impl WeightGradient {
                         x: packed,
                         x_image: packed_len,
                         offsets: &offsets[..channels * taps],
-                        images: dy.len() / dy_len,
+                        images,
                         positions: rows * windows.out[1],
                     };
                     level.gather_dots(&dots, tile, sums);

@@ -129,6 +129,8 @@ impl Level {
     /// Rows per tile of packed weights, for a product with `rows` rows. Divides [`MAX_TILE_ROWS`].
     pub fn tile_rows(self, rows: usize) -> usize {
         match self.0 {
+            // Depthwise.
+            _ if rows == 1 => 1,
             // Tiles of 4 rows are wider and as fast, if half of the last tile of 8 would be zeros.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if !(1..=4).contains(&(rows % MAX_TILE_ROWS)) => 8,

@@ -77,18 +77,24 @@ impl Function {
         };
         let mut sums = vec![[0.0; 2]; len];
         let (h_out, w_out) = (s.h_out(), s.w_out());
-        for_each(&[s.n, s.c_out, h_out, w_out, s.c_in, s.kh, s.kw], |at| {
+        let (c_in_group, c_out_group) = (s.c_in / s.groups, s.c_out / s.groups);
+        for_each(&[s.n, s.c_out, h_out, w_out, c_in_group, s.kh, s.kw], |at| {
             let [n, c_out, oh, ow, c_in, kh, kw] = *at else { unreachable!() };
-            let Some(ih) = (oh * s.stride[0] + kh).checked_sub(s.padding[0]).filter(|&ih| ih < s.h)
+            let Some(ih) = (oh * s.stride[0] + kh * s.dilation[0])
+                .checked_sub(s.padding[0])
+                .filter(|&ih| ih < s.h)
             else {
                 return;
             };
-            let Some(iw) = (ow * s.stride[1] + kw).checked_sub(s.padding[1]).filter(|&iw| iw < s.w)
+            let Some(iw) = (ow * s.stride[1] + kw * s.dilation[1])
+                .checked_sub(s.padding[1])
+                .filter(|&iw| iw < s.w)
             else {
                 return;
             };
-            let x = ((n * s.c_in + c_in) * s.h + ih) * s.w + iw;
-            let weight = ((c_out * s.c_in + c_in) * s.kh + kh) * s.kw + kw;
+            let channel = c_out / c_out_group * c_in_group + c_in;
+            let x = ((n * s.c_in + channel) * s.h + ih) * s.w + iw;
+            let weight = ((c_out * c_in_group + c_in) * s.kh + kh) * s.kw + kw;
             let y = ((n * s.c_out + c_out) * h_out + oh) * w_out + ow;
             let (to, a, b) = match self {
                 Self::Forward => (y, o.x[x], o.weight[weight]),
@@ -172,6 +178,8 @@ fn shape(
         kw: k[1],
         stride,
         padding,
+        dilation: [1, 1],
+        groups: 1,
     }
 }
 
@@ -183,6 +191,33 @@ fn common_shapes() {
     {
         for (n, c, hw) in [(2, [3, 16], 32), (3, [16, 20], 16), (9, [9, 3], 8), (1, [33, 17], 7)] {
             check(&shape(n, c, [hw; 2], [k; 2], [s; 2], [p; 2]));
+        }
+    }
+}
+
+/// Depthwise, and in groups of several channels.
+#[test]
+fn groups() {
+    for (n, groups, c, hw, k, s) in [
+        (2, 16, [1, 1], 32, 3, 1),
+        (9, 12, [1, 2], 9, 3, 2),
+        (1, 32, [2, 3], 14, 1, 1),
+        (3, 2, [5, 9], 13, 5, 1),
+        (1, 3, [20, 24], 40, 3, 1),
+        (40, 5, [3, 1], 8, 3, 1),
+    ] {
+        let all = shape(n, c.map(|c| c * groups), [hw, hw + 1], [k; 2], [s; 2], [k / 2; 2]);
+        check(&ConvShape { groups, ..all });
+    }
+}
+
+#[test]
+fn dilations() {
+    for (k, s, p, d) in [(3, 1, 2, 2), (3, 1, 6, 6), (3, 2, 2, 2), (3, 2, 3, 3), (5, 3, 4, 2)] {
+        for (n, c, hw) in [(2, [3, 16], 24), (9, [9, 3], 15), (1, [8, 17], 40)] {
+            let plain = shape(n, c, [hw, hw - 1], [k; 2], [s; 2], [p; 2]);
+            check(&ConvShape { dilation: [d, d], ..plain });
+            check(&ConvShape { dilation: [1, d], ..plain });
         }
     }
 }
@@ -222,8 +257,11 @@ proptest! {
         k in prop::array::uniform2(1..8_usize),
         stride in prop::array::uniform2(1..4_usize),
         padding in prop::array::uniform2(0..5_usize),
+        dilation in prop::array::uniform2(prop_oneof![2 => Just(1), 1 => 2..5_usize]),
+        groups in prop_oneof![2 => Just(1), 1 => 2..4_usize],
     ) {
-        check(&shape(n, c, hw, k, stride, padding));
+        let c = if groups > 1 { c.map(|c| groups * c.div_ceil(groups)) } else { c };
+        check(&ConvShape { dilation, groups, ..shape(n, c, hw, k, stride, padding) });
     }
 }
 
@@ -235,6 +273,12 @@ fn bits_do_not_depend_on_threads() {
         shape(20, [32, 24], [8, 8], [3, 3], [1, 1], [1, 1]),
         shape(5, [16, 32], [32, 32], [3, 3], [2, 2], [1, 1]),
         shape(1, [64, 40], [14, 14], [1, 1], [1, 1], [0, 0]),
+        ConvShape { groups: 30, ..shape(5, [30, 30], [14, 14], [3, 3], [1, 1], [1, 1]) },
+        ConvShape {
+            groups: 2,
+            dilation: [2, 3],
+            ..shape(9, [32, 10], [20, 20], [3, 3], [2, 1], [2, 3])
+        },
     ] {
         let o = operands(&s);
         for function in ALL {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::strided::copy_every;
+use crate::device::conv_shape::span;
 
 /// The packed forms of all tasks together take at most about a quarter of the operand: scratch counts against the
 /// budget. They are not smaller, because rows at the seams of strips are packed twice.
@@ -29,7 +30,7 @@ pub(super) const SLACK: usize = 16;
 
 /// Which source element each tap of each output reads.
 ///
-/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t + first`, and zero outside the
+/// In each dimension, output `o` and tap `t` read source coordinate `o * step + t * apart + first`, and zero outside the
 /// source. A convolution has `first = -padding`; each phase of its gradient is of this form, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windows {
@@ -43,6 +44,8 @@ pub(super) struct Windows {
     pub taps: [usize; 2],
     /// Source distance between two neighbouring outputs.
     pub step: [usize; 2],
+    /// Source distance between two neighbouring taps: the dilation.
+    pub apart: [usize; 2],
     /// Source coordinate that tap 0 of output 0 reads; negative inside the padding.
     pub first: [isize; 2],
     /// Output rows packed at a time, at least 1.
@@ -60,13 +63,18 @@ impl Windows {
         self.strip * self.out[1]
     }
 
+    /// Source rows from the first tap to the last.
+    fn rows(&self) -> usize {
+        span(self.taps[0], self.apart[0])
+    }
+
     /// Source rows come in this many planes: rows `step` apart are neighbours in the same plane.
     fn row_phases(&self) -> usize {
-        self.step[0].min(self.taps[0])
+        self.step[0].min(self.rows())
     }
 
     fn plane_rows(&self) -> usize {
-        self.strip + (self.taps[0] - 1) / self.step[0]
+        self.strip + (self.rows() - 1) / self.step[0]
     }
 
     /// Length of the packed form of one channel of a strip. Saturates, like all lengths of scratch.
@@ -96,15 +104,21 @@ impl Windows {
         self
     }
 
-    /// Writes where the run of each tap starts in the packed form, for these kernel rows and columns, in the order of
+    /// Writes where the run of each tap starts in the packed form, for these rows and columns of taps, in the order of
     /// the weights: channel, row, column.
-    pub fn write_offsets(&self, rows: Range<usize>, columns: Range<usize>, offsets: &mut [u32]) {
+    pub fn write_offsets(
+        &self,
+        rows: impl Iterator<Item = usize> + Clone,
+        columns: impl Iterator<Item = usize> + Clone,
+        offsets: &mut [u32],
+    ) {
         let (phases, width) = (self.row_phases(), self.out[1]);
         let plane = self.plane_rows() * width;
         let mut offsets = offsets.iter_mut();
         for channel in 0..self.channels {
             for row in rows.clone() {
                 for (column, offset) in columns.clone().zip(&mut offsets) {
+                    let row = row * self.apart[0];
                     let planes = (channel * self.taps[1] + column) * phases + row % self.step[0];
                     let at = planes * plane + row / self.step[0] * width;
                     *offset = u32::try_from(at).expect("a strip has fewer than 2^32 floats");
@@ -117,7 +131,7 @@ impl Windows {
     pub fn pack(&self, image: &[f32], out_row: usize, rows: usize, packed: &mut [f32]) {
         let width = self.out[1];
         let plane_len = self.plane_rows() * width;
-        let used_rows = rows + (self.taps[0] - 1) / self.step[0];
+        let used_rows = rows + (self.rows() - 1) / self.step[0];
         let planes = self.taps[1] * self.row_phases();
         for column in 0..self.taps[1] {
             for phase in 0..self.row_phases() {
@@ -151,7 +165,7 @@ struct Plane {
 impl Plane {
     fn new(windows: &Windows, row: isize, rows: usize, column: usize) -> Self {
         let [height, width] = windows.src;
-        let column = column as isize + windows.first[1];
+        let column = (column * windows.apart[1]) as isize + windows.first[1];
         let rows = coordinates_inside(row, windows.step[0], height, rows);
         let columns = coordinates_inside(column, windows.step[1], width, windows.out[1]);
         // There is none if nothing reads the source.

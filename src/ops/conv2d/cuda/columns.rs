@@ -8,6 +8,9 @@
 //! dweight = sum of dy * columns^T       one image after the other
 //! ```
 //!
+//! With groups, each has rows of its own in all of these, one group after the other: an image is a batch of as many
+//! products.
+//!
 //! Columns are many times larger than the images and count against the budget. So they are made in chunks, of as many
 //! images as keep the GPU busy. If windows have one pixel each, the columns are the image itself.
 
@@ -74,6 +77,7 @@ impl Plan {
             Kind::GradInput => (self.images.saturating_mul(self.columns), shape.c_out),
             Kind::GradWeight => (shape.weight_len(), shape.h_out() * shape.w_out()),
         };
+        let sum = if task.kind == Kind::GradWeight { sum } else { sum / shape.groups };
         blas::workspace(bytes(floats), sum)
     }
 
@@ -134,17 +138,28 @@ impl Run<'_> {
         let [o, taps, windows] = self.sizes();
         let (x, y) = (at(x, images.start * image), at(y, images.start * result));
         let read = self.columns_of(gpu, x, images.len())?;
-        let products = Products {
-            batch: images.len(),
+        let products = |batch, steps: [usize; 2], read, y| Products {
+            batch,
             sizes: [o, taps, windows],
-            a: Side { first: weight, form: Form::packed(taps), step: 0 },
-            b: Side { first: read, form: Form::packed(windows), step: columns },
+            a: Side { first: weight, form: Form::packed(taps), step: steps[0] },
+            b: Side { first: read, form: Form::packed(windows), step: steps[1] },
             y,
             add: false,
             workspace: self.blas,
         };
-        // SAFETY: all of the weight, the columns of these images, and their results.
-        unsafe { gpu.libraries().blas().multiply(&products) }
+        if self.shape.groups == 1 {
+            // SAFETY: all of the weight, the columns of these images, and their results.
+            return unsafe {
+                gpu.libraries().blas().multiply(&products(images.len(), [0, columns], read, y))
+            };
+        }
+        for i in 0..images.len() {
+            let (read, y) = (at(read, i * columns), at(y, i * result));
+            let products = products(self.shape.groups, [o * taps, taps * windows], read, y);
+            // SAFETY: all of the weight, the columns of an image, and its result.
+            unsafe { gpu.libraries().blas().multiply(&products) }?;
+        }
+        Ok(())
     }
 
     fn grad_input(&self, gpu: &mut Gpu, images: Range<usize>) -> Result<(), DeviceError> {
@@ -153,17 +168,27 @@ impl Run<'_> {
         let [o, taps, windows] = self.sizes();
         let (dy, dx) = (at(dy, images.start * result), at(dx, images.start * image));
         let columns = if direct { dx } else { self.columns };
-        let products = Products {
-            batch: images.len(),
+        let products = |batch, steps: [usize; 2], dy, columns| Products {
+            batch,
             sizes: [taps, o, windows],
-            a: Side { first: weight, form: Form::transposed(taps), step: 0 },
-            b: Side { first: dy, form: Form::packed(windows), step: result },
+            a: Side { first: weight, form: Form::transposed(taps), step: steps[0] },
+            b: Side { first: dy, form: Form::packed(windows), step: steps[1] },
             y: columns,
             add: false,
             workspace: self.blas,
         };
-        // SAFETY: all of the weight, the results of these images, and the images or their columns.
-        unsafe { gpu.libraries().blas().multiply(&products) }?;
+        if self.shape.groups == 1 {
+            let products = products(images.len(), [0, result], dy, columns);
+            // SAFETY: all of the weight, the results of these images, and the images or their columns.
+            unsafe { gpu.libraries().blas().multiply(&products) }?;
+        } else {
+            for i in 0..images.len() {
+                let (dy, columns) = (at(dy, i * result), at(columns, i * self.plan.columns));
+                let products = products(self.shape.groups, [o * taps, o * windows], dy, columns);
+                // SAFETY: all of the weight, the result of an image, and the image or its columns.
+                unsafe { gpu.libraries().blas().multiply(&products) }?;
+            }
+        }
         if direct {
             return Ok(());
         }
@@ -177,11 +202,12 @@ impl Run<'_> {
         let [o, taps, windows] = self.sizes();
         let read = self.columns_of(gpu, at(x, images.start * image), images.len())?;
         for (i, n) in images.enumerate() {
+            let (dy, read) = (at(dy, n * result), at(read, i * columns));
             let products = Products {
-                batch: 1,
+                batch: self.shape.groups,
                 sizes: [o, windows, taps],
-                a: Side { first: at(dy, n * result), form: Form::packed(windows), step: 0 },
-                b: Side { first: at(read, i * columns), form: Form::transposed(windows), step: 0 },
+                a: Side { first: dy, form: Form::packed(windows), step: o * windows },
+                b: Side { first: read, form: Form::transposed(windows), step: taps * windows },
                 y: dweight,
                 add: n > 0,
                 workspace: self.blas,
@@ -192,9 +218,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Channels of the result, rows of columns, windows.
+    /// Of a group: channels of the result, rows of columns, windows.
     fn sizes(&self) -> [usize; 3] {
-        let ConvShape { c_in, c_out, kh, kw, .. } = *self.shape;
+        let ConvShape { c_in, c_out, kh, kw, .. } = self.shape.one_group();
         [c_out, c_in * kh * kw, self.shape.h_out() * self.shape.w_out()]
     }
 
@@ -229,6 +255,8 @@ mod tests {
             kw: kernel,
             stride: [1, 1],
             padding: [kernel / 2, kernel / 2],
+            dilation: [1, 1],
+            groups: 1,
         };
         Task { kind, shape, aligned: true }
     }

@@ -16,6 +16,7 @@ fn windows(shape: &ConvShape, threads: [usize; 2]) -> Result<Windows, DeviceErro
         kernel: [shape.kh, shape.kw],
         stride: shape.stride,
         padding: shape.padding,
+        dilation: shape.dilation,
     };
     Windows::new(&of, threads)
 }

@@ -11,6 +11,7 @@ macro_rules! kernels {
         $(#[$feature])*
         pub fn gather_product(m: &super::Product<'_>, y: &mut [f32]) {
             match m.tile_rows {
+                1 => product::<1>(m, y),
                 4 => product::<4>(m, y),
                 8 if TILE_VECTORS[1] > 0 => product::<8>(m, y),
                 other => unreachable!("no tile has {other} rows"),
@@ -19,7 +20,7 @@ macro_rules! kernels {
 
         $(#[$feature])*
         fn product<const ROWS: usize>(m: &super::Product<'_>, y: &mut [f32]) {
-            let most = TILE_VECTORS[ROWS / 4 - 1];
+            let most = TILE_VECTORS[ROWS / 8];
             let vectors = m.positions.div_ceil(LANES);
             let tiles = vectors.div_ceil(most);
             let a_tiles = m.a.chunks_exact(m.offsets.len() * ROWS);

@@ -1,21 +1,19 @@
-//! Parameter updates.
-
-mod cpu;
-#[cfg(feature = "cuda")]
-mod cuda;
-
-use super::check::{Fault, shaped};
-use super::definition::{Definition, Input, Inputs, Kernel, Registered};
-use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, SHAPES, Sample, floats};
-use super::{FLOAT, Op};
+use super::{absurd_layouts, cpu, draw_operands, elements, infer, sample_operands, written};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Op;
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample};
 
 /// `(param, velocity, grad) -> (param, velocity)`, both in place:
-/// `v = momentum * v + grad + weight_decay * p; p -= lr * v`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// `v = momentum * v + grad + weight_decay * p; p -= lr * v`; or with Nesterov's momentum
+/// `p -= lr * (grad + weight_decay * p + momentum * v)`. As PyTorch's `SGD`.
+///
+/// Of several tensors at once: `(param, velocity, param, velocity, .., grad, grad, ..)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct SgdMomentum {
@@ -28,6 +26,14 @@ pub struct SgdMomentum {
     /// Factor of the L2 penalty's gradient.
     #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
     pub weight_decay: f32,
+    /// Whether to look ahead along the new velocity.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    pub nesterov: bool,
+}
+
+impl SgdMomentum {
+    /// What it keeps for a parameter.
+    pub(crate) const STATES: [&str; 1] = ["velocity"];
 }
 
 impl Definition for SgdMomentum {
@@ -36,20 +42,15 @@ impl Definition for SgdMomentum {
     }
 
     fn inputs(&self) -> Inputs {
-        Inputs::Each(
-            const { &[Input::packed("param"), Input::packed("velocity"), Input::packed("grad")] },
-        )
+        Inputs::Packed
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        let [param, velocity, grad] = [&inputs[0], &inputs[1], &inputs[2]];
-        shaped(velocity, "velocity", FLOAT, param.shape())?;
-        shaped(grad, "grad", FLOAT, param.shape())?;
-        Ok(Outputs::updates(self.updates()))
+        infer(&Self::STATES, inputs)
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        outputs[0].elements() as f64 * 6.0
+        elements(1, outputs) * if self.nesterov { 8.0 } else { 6.0 }
     }
 
     fn kernel(&self) -> Option<&dyn Kernel> {
@@ -61,31 +62,29 @@ impl Definition for SgdMomentum {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let of = |shape: &&[usize]| Sample::new(*self, vec![floats(shape); 3]);
-        SHAPES.iter().map(of).collect()
+        let each = [*self, Self { nesterov: true, ..*self }];
+        each.iter().flat_map(|op| sample_operands(1).map(|all| Sample::new(*op, all))).collect()
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        let operands = [(); 3].map(|()| draw.packed(shape));
-        Sample::new(*self, operands)
+        let op = Self { nesterov: draw.flip(), ..*self };
+        Sample::new(op, draw_operands(1, draw))
     }
 
     fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
         let [lr, momentum, weight_decay] = [(); 3].map(|()| draw.absurd_number());
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        (Self { lr, momentum, weight_decay }.into(), vec![x; 3])
+        let op = Self { lr, momentum, weight_decay, nesterov: draw.flip() };
+        (op.into(), absurd_layouts(1, draw))
     }
 }
 
 impl Kernel for SgdMomentum {
-    fn updates(&self) -> usize {
-        2
+    fn updates(&self, inputs: usize) -> usize {
+        written(1, inputs)
     }
 
-    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let (grad, [param, velocity]) = (run.read(2), run.outputs());
-        cpu::momentum(param, velocity, grad, self);
+    fn cpu(&self, run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        cpu::momentum(run, self);
         Ok(())
     }
 
@@ -95,18 +94,17 @@ impl Kernel for SgdMomentum {
         gpu: &mut device::cuda::Gpu,
         run: &device::cuda::Operands<'_>,
     ) -> Result<(), DeviceError> {
-        let [param, velocity] = [&run.outputs[0], &run.outputs[1]];
-        cuda::momentum(gpu, param, velocity, &run.inputs[2], self)
+        super::cuda::momentum(gpu, run, self)
     }
 }
 
 impl Registered for SgdMomentum {
     fn each() -> Vec<Self> {
-        vec![Self { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 }]
+        vec![Self { lr: 0.1, momentum: 0.9, weight_decay: 1e-4, nesterov: false }]
     }
 
     #[cfg(all(test, feature = "cuda"))]
     fn families() -> Vec<&'static crate::device::cuda::Family> {
-        vec![&cuda::FAMILY]
+        vec![&super::cuda::FAMILY]
     }
 }

@@ -1,0 +1,193 @@
+//! How a network learns: options, and what they make.
+
+use super::values;
+use clap::{Args, ValueEnum};
+use remat::optim::{Group, Optimizer, Rule, Schedule};
+use std::fmt;
+
+/// Optimizer, learning rate, and what is done to gradients.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Optimizer")]
+pub struct OptimizerArgs {
+    /// How parameters follow their gradients
+    #[arg(long, value_name = "NAME", default_value = "sgd")]
+    pub optimizer: OptimizerName,
+
+    /// Peak learning rate [default: 0.1 with sgd, 0.001 with adamw, 0.0001 with lion]
+    #[arg(long, value_parser = values::above_zero, allow_hyphen_values = true)]
+    lr: Option<f32>,
+
+    /// Momentum of sgd
+    #[arg(long, value_name = "X", default_value = "0.9", value_parser = values::below_one, allow_hyphen_values = true)]
+    momentum: f32,
+
+    /// With sgd: look ahead along the momentum
+    #[arg(long)]
+    nesterov: bool,
+
+    /// Weight decay [default: 0.0005 with sgd, 0.01 with adamw, 0.1 with lion]
+    ///
+    /// An L2 penalty on all parameters with sgd. The others shrink weights apart from gradients, and leave norms and
+    /// biases alone.
+    #[arg(long, value_name = "X", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
+    weight_decay: Option<f32>,
+
+    /// How the learning rate falls after the warm-up: to 0 along a cosine, not at all, or by steps
+    #[arg(long, value_name = "NAME", default_value = "cosine")]
+    schedule: ScheduleName,
+
+    /// Steps in which the learning rate rises to its peak [default: a tenth of the run with cosine, else 0]
+    #[arg(long, value_name = "STEPS", value_parser = values::from_no_steps, allow_hyphen_values = true)]
+    warmup: Option<usize>,
+
+    /// Scale gradients down if the norm of all of them together is above X
+    ///
+    /// All gradients are in memory at once then; otherwise each goes as soon as its parameter is updated.
+    #[arg(long, value_name = "X", value_parser = values::above_zero, allow_hyphen_values = true)]
+    clip: Option<f32>,
+
+    /// Add up the gradients of N batches for each step
+    ///
+    /// As a batch N times as large, but in the memory of one: gradients are added up in place. Batch norm sees each
+    /// batch by itself.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parts, allow_hyphen_values = true)]
+    pub accumulate: usize,
+}
+
+/// [`Rule`] by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OptimizerName {
+    /// Stochastic gradient descent with momentum
+    Sgd,
+    /// Adam with decoupled weight decay
+    #[value(name = "adamw")]
+    AdamW,
+    /// The sign of an average gradient: half of the memory of adamw
+    Lion,
+}
+
+/// [`Schedule`] by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleName {
+    /// Stays at its peak
+    Constant,
+    /// Falls to 0 along half a cosine
+    Cosine,
+    /// Falls to a tenth after each third of the run
+    Step,
+}
+
+impl OptimizerArgs {
+    /// Options that contradict each other, in words.
+    pub const fn contradiction(&self) -> Option<&'static str> {
+        if self.nesterov && !matches!(self.optimizer, OptimizerName::Sgd) {
+            return Some("--nesterov needs --optimizer sgd; choose that, or drop --nesterov");
+        }
+        None
+    }
+
+    /// The peak learning rate.
+    pub fn lr(&self) -> f32 {
+        self.lr.unwrap_or(match self.optimizer {
+            OptimizerName::Sgd => 0.1,
+            OptimizerName::AdamW => 1e-3,
+            OptimizerName::Lion => 1e-4,
+        })
+    }
+
+    /// An optimizer at its first step.
+    pub fn build(&self) -> Optimizer {
+        let mut optimizer = match self.optimizer {
+            OptimizerName::Sgd => {
+                let Self { momentum, nesterov, .. } = *self;
+                let weight_decay = self.weight_decay.unwrap_or(5e-4);
+                Optimizer::new(Rule::Sgd { momentum, nesterov }, 0.0, weight_decay)
+            }
+            OptimizerName::AdamW => Optimizer::adamw(0.0, self.weight_decay.unwrap_or(0.01))
+                .group(Group::vectors().weight_decay(0.0)),
+            OptimizerName::Lion => Optimizer::lion(0.0, self.weight_decay.unwrap_or(0.1))
+                .group(Group::vectors().weight_decay(0.0)),
+        };
+        optimizer.max_norm = self.clip;
+        optimizer
+    }
+
+    /// The learning rate over a run of so many steps.
+    pub fn schedule(&self, steps: usize) -> Schedule {
+        /// One step in so many is spent on the rise.
+        const RISE: usize = 10;
+        let rise = match self.schedule {
+            ScheduleName::Cosine => steps / RISE,
+            ScheduleName::Constant | ScheduleName::Step => 0,
+        };
+        let rise = self.warmup.unwrap_or(rise);
+        let (lr, rest) = (self.lr(), steps.saturating_sub(rise));
+        let schedule = match self.schedule {
+            ScheduleName::Constant => Schedule::constant(lr),
+            ScheduleName::Cosine => Schedule::cosine(lr, 0.0, rest),
+            ScheduleName::Step => Schedule::steps(lr, 0.1, rest.div_ceil(3)),
+        };
+        match self.schedule {
+            // It would rise to nothing.
+            ScheduleName::Cosine if rest == 0 => Schedule::constant(lr).warmup(rise),
+            _ => schedule.warmup(rise),
+        }
+    }
+}
+
+impl fmt::Display for OptimizerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().expect("none is hidden").get_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+
+    #[derive(Debug, Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: OptimizerArgs,
+    }
+
+    fn args(text: &str) -> OptimizerArgs {
+        let matches = Only::command().get_matches_from(format!("x {text}").split_whitespace());
+        Only::from_arg_matches(&matches).unwrap().args
+    }
+
+    #[test]
+    fn each_optimizer_has_its_own_defaults() {
+        for (text, lr, decay) in [
+            ("", 0.1, 5e-4),
+            ("--optimizer adamw", 1e-3, 0.01),
+            ("--optimizer lion --weight-decay 0", 1e-4, 0.0),
+            ("--optimizer adamw --lr 0.5", 0.5, 0.01),
+        ] {
+            let args = args(text);
+            assert_eq!((args.lr(), args.build().weight_decay), (lr, decay), "{text}");
+        }
+        assert!(args("--optimizer lion --nesterov").contradiction().is_some());
+        assert_eq!(args("--clip 2").build().max_norm, Some(2.0));
+    }
+
+    #[test]
+    fn a_run_warms_up_and_settles() {
+        let cosine = args("").schedule(100);
+        assert_eq!((cosine.rate(0), cosine.rate(9), cosine.rate(10)), (0.01, 0.1, 0.1));
+        assert!((11..100).all(|step| cosine.rate(step) < cosine.rate(step - 1)));
+        assert!(cosine.rate(99) > 0.0);
+        assert_eq!(args("").schedule(1).rate(0), 0.1);
+        let constant = args("--schedule constant").schedule(100);
+        assert!((0..100).all(|step| constant.rate(step) == 0.1));
+        let warm = args("--schedule constant --warmup 200").schedule(100);
+        assert_eq!(warm.rate(99), 0.05);
+        let all_warm = args("--warmup 100").schedule(100);
+        assert_eq!((all_warm.rate(0), all_warm.rate(99)), (0.001, 0.1));
+        let stairs = args("--schedule step --warmup 10").schedule(100);
+        for (step, rate) in [(9, 0.1), (39, 0.1), (40, 0.01), (99, 0.001)] {
+            assert!((stairs.rate(step) - rate).abs() < 1e-8, "{step}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+use super::conv2d::{add_bias, weight_and_bias};
+use super::init::{self, Fan};
+use super::{Mode, Module, State};
+use crate::error::Error;
+use crate::ops::{self, Tensor};
+use crate::runtime::Runtime;
+
+/// A transposed convolution of images `[n, inputs, h, w]`, which makes them larger; see [`Tensor::conv_transpose2d`].
+#[derive(Debug)]
+pub struct ConvTranspose2d {
+    /// `[inputs, outputs / groups, height, width]`
+    weight: Tensor,
+    /// `[outputs]`
+    bias: Option<Tensor>,
+    conv: ops::ConvTranspose2d,
+    outputs: usize,
+}
+
+impl ConvTranspose2d {
+    /// A kernel of this height and width, without bias. Weights are Gaussian with variance
+    /// `2 * stride / (inputs * kernel)`, sizes taken over both sides, so that activations keep theirs (He et al., ICCV 2015,
+    /// for the `kernel / stride` pixels that each output is made of).
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(
+        runtime: &Runtime,
+        inputs: usize,
+        outputs: usize,
+        [height, width]: [usize; 2],
+        conv: ops::ConvTranspose2d,
+    ) -> Result<Self, Error> {
+        let groups = conv.groups.max(1);
+        let steps = (conv.stride[0] * conv.stride[1]) as f32;
+        let std = (2.0 * steps / (inputs / groups * height * width).max(1) as f32).sqrt();
+        let shape = [inputs, outputs / groups, height, width];
+        Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv, outputs })
+    }
+
+    /// With a bias for each output channel, drawn evenly from `±1 / sqrt(outputs / groups * height * width)`, as PyTorch
+    /// does.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn with_bias(mut self, runtime: &Runtime) -> Result<Self, Error> {
+        self.bias = Some(init::bias_of(runtime, &self.weight, self.outputs, Fan::In)?);
+        Ok(self)
+    }
+}
+
+impl Module for ConvTranspose2d {
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        add_bias(x.conv_transpose2d(&self.weight, self.conv)?, self.bias.as_ref())
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        weight_and_bias(&mut self.weight, &mut self.bias, prefix, found);
+    }
+}

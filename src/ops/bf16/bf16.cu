@@ -1,0 +1,59 @@
+// Between f32 and bf16, which has the upper half of its bits; and pieces of tensors that go where they belong.
+
+typedef unsigned short u16;
+
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+__device__ inline u32 widened(u16 half) { return (u32)half << 16; }
+
+// The nearest, of two the even one. A NaN stays one.
+__device__ inline u16 rounded(u32 word)
+{
+    if ((word & 0x7fffffffu) > 0x7f800000u) return (u16)((word >> 16) | 0x40u);
+    return (u16)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+// Elements of a walk, packed: `y[i] = x[..]`.
+KERNEL widen(u32 *y, const u16 *x, u64 count, Walk<1> walk)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    u64 at[1];
+    locate(walk, (Index)i, at);
+    y[i] = widened(x[at[0]]);
+}
+
+KERNEL narrow(u16 *y, const u32 *x, u64 count, Walk<1> walk)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    u64 at[1];
+    locate(walk, (Index)i, at);
+    y[i] = rounded(x[at[0]]);
+}
+
+// What is packed, to the elements of a walk: `y[..] = x[i]`.
+KERNEL put_rounded(u16 *y, const u32 *x, u64 count, Walk<1> walk)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    u64 at[1];
+    locate(walk, (Index)i, at);
+    y[at[0]] = rounded(x[i]);
+}
+
+KERNEL put_words(u32 *y, const u32 *x, u64 count, Walk<1> walk)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    u64 at[1];
+    locate(walk, (Index)i, at);
+    y[at[0]] = x[i];
+}
+
+// `y += x`
+KERNEL add_piece(float *y, const float *x, u64 count)
+{
+    u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count) y[i] += x[i];
+}

@@ -1,0 +1,129 @@
+use super::cpu;
+use crate::device::{self, DeviceError};
+use crate::error::Error;
+use crate::layout::{DType, Layout};
+use crate::op::Outputs;
+use crate::ops::check::{Fault, fresh};
+use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, SHAPES, Sample, arranged};
+use crate::ops::{FLOAT, Op, Tensor};
+
+/// `(x) -> (y)`: the same floats, stored as f32 or `bf16`: rounded to the nearest, of two the even one. Any strides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Cast {
+    /// [`DType::F32`] or [`DType::BF16`].
+    pub to: DType,
+}
+
+impl Tensor {
+    /// This tensor as f32 or `bf16`; itself, if it is. A float that has no `bf16` becomes the nearest one.
+    ///
+    /// A `bf16` takes half the bytes. Ops compute in f32, and what they make of `bf16` and f32 together is `bf16`, but
+    /// for sums, statistics and gradients of f32.
+    ///
+    /// ```
+    /// use remat::{DType, prelude::*};
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let x = runtime.tensor(&[2], vec![1.0, 1.001])?.cast(DType::BF16)?;
+    /// assert_eq!(x.layout().bytes(), 4);
+    /// let w = runtime.tensor(&[2], vec![3.0, 5.0])?;
+    /// let y = x.mul(&w)?;
+    /// assert_eq!(y.dtype(), DType::BF16);
+    /// assert_eq!(y.cast(DType::F32)?.to_vec::<f32>()?, [3.0, 5.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If either type is another one.
+    pub fn cast(&self, to: DType) -> Result<Self, Error> {
+        if self.dtype() == to { Ok(self.clone()) } else { Self::call1(Cast { to }, &[self]) }
+    }
+}
+
+/// Fails unless it is one of the two.
+fn check(dtype: DType, what: &dyn std::fmt::Display) -> Result<(), Fault> {
+    match dtype {
+        DType::F32 | DType::BF16 => Ok(()),
+        _ => Err(format!("{what}, expected f32 or bf16")),
+    }
+}
+
+impl Definition for Cast {
+    fn name(&self) -> &str {
+        "cast"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Each(const { &[Input::any("x")] })
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        let x = &inputs[0];
+        check(x.dtype(), &format_args!("x is {x}"))?;
+        check(self.to, &format_args!("the type to cast to is {}", self.to))?;
+        Ok(Outputs::fresh([fresh(self.to, *x.shape())?]))
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        outputs[0].elements() as f64
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        // The tape gives a gradient the type of what it is of.
+        Gradient::of_one(|dy| Ok(dy.clone()))
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let all = SHAPES.iter().flat_map(|shape| arranged(shape));
+        all.map(|x| Sample::new(*self, [x])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(0, 4);
+        Sample::new(*self, [draw.arranged(&shape)])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        ((*self).into(), vec![draw.absurd_layout()])
+    }
+}
+
+impl Kernel for Cast {
+    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        let x = *run.input(0);
+        match (x.dtype(), self.to) {
+            (DType::BF16, FLOAT) => cpu::pack(run.write(0), run.read(0), &x, cpu::widened),
+            (FLOAT, DType::BF16) => cpu::pack(run.write(0), run.read(0), &x, cpu::rounded),
+            _ => device::cpu::copy::packed(run.write(0), run.read(0), &x),
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::cast(gpu, &run.outputs[0], &run.inputs[0])
+    }
+}
+
+impl Registered for Cast {
+    fn each() -> Vec<Self> {
+        vec![Self { to: DType::BF16 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,211 @@
+//! How an op is cut into pieces.
+
+use super::{Cut, How, Made, is_narrow, wide};
+use crate::layout::Layout;
+use crate::ops::definition::{Definition, Kernel};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Parts of the scratch begin at multiples of this, as tensors do.
+const ALIGNMENT: u64 = 256;
+
+/// Scratch that a piece may take however small the tensors are: with less, it is not worth the calls.
+const LEAST: u64 = 64 << 10;
+
+/// Of so many parts of the operands, a piece is one: scratch takes no more than this share of them.
+const SHARE: u64 = 8;
+
+/// Layouts of a piece's operands.
+pub(super) type Layouts = SmallVec<[Layout; 6]>;
+
+/// How an op with `bf16` operands is run. Follows from layouts alone.
+pub(in crate::ops) struct Pieces<'a> {
+    pub(super) kernel: &'a dyn Kernel,
+    pub(super) inputs: &'a [Layout],
+    pub(super) outputs: &'a [Layout],
+    /// How each input comes to the kernel.
+    pub(super) taken: SmallVec<[Taken; 6]>,
+    /// How each output comes from the kernel.
+    pub(super) given: SmallVec<[Given; 3]>,
+    /// Entries along the dimension that is cut.
+    length: usize,
+    /// Those of a piece.
+    each: usize,
+    /// Bytes of scratch, without the kernel's own workspace.
+    pub(super) scratch: u64,
+}
+
+/// An input of the kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub cut: Cut,
+    /// Where its piece is copied to, in f32. None: the kernel reads it where it is.
+    pub copy: Option<Range<u64>>,
+}
+
+/// An output of the kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    pub made: Made,
+    /// Where the kernel writes its piece. None: where it belongs.
+    pub piece: Option<Range<u64>>,
+    /// Where pieces are added up. None: in the output, or there is nothing to add.
+    pub sum: Option<Range<u64>>,
+}
+
+impl<'a> Pieces<'a> {
+    /// How to run `op`; `None` if no operand is `bf16`, or the op takes any type as it is. `most`: bytes that the scratch
+    /// of what is cut may take.
+    pub(in crate::ops) fn new(
+        op: &'a dyn Definition,
+        inputs: &'a [Layout],
+        outputs: &'a [Layout],
+        most: u64,
+    ) -> Option<Self> {
+        if !inputs.iter().chain(outputs).any(is_narrow) {
+            return None;
+        }
+        let widened = [inputs, outputs].map(|all| all.iter().map(wide).collect::<Layouts>());
+        let cuts = op.cuts(&widened[0], &widened[1])?;
+        let kernel = op.kernel()?;
+        let wanted = op.inputs();
+        let is_copied = |(i, (x, &cut)): (usize, (&Layout, &Cut))| {
+            let old_value = i < kernel.updates(inputs.len());
+            let fits = !wanted.is_packed(i) || keeps_together(x, cut);
+            (is_narrow(x) || !fits) && !old_value
+        };
+        let copied: SmallVec<[bool; 6]> =
+            inputs.iter().zip(&cuts.inputs).enumerate().map(is_copied).collect();
+        let is_apart = |(y, made): (&Layout, &Made)| match made.how {
+            How::Part(cut) => is_narrow(y) || !keeps_together(y, cut),
+            How::Sum => true,
+        };
+        let apart: SmallVec<[bool; 3]> = outputs.iter().zip(&cuts.outputs).map(is_apart).collect();
+
+        // What grows with the entries of a piece decides how many they are.
+        let lengths = inputs.iter().zip(&cuts.inputs).filter_map(|(x, cut)| cut.length(x));
+        let length = lengths.max().unwrap_or(1);
+        let of_inputs = inputs.iter().zip(cuts.inputs.iter().copied()).zip(&copied);
+        let of_outputs = outputs.iter().zip(cuts.outputs.iter().map(|made| made.cut())).zip(&apart);
+        let grows = |((x, cut), copied): ((&Layout, Cut), &bool)| match cut {
+            Cut::Along(_) if *copied => bytes(x),
+            _ => 0,
+        };
+        let total: u64 = of_inputs.map(grows).sum::<u64>() + of_outputs.map(grows).sum::<u64>();
+        let an_entry = total.div_ceil(length.max(1) as u64).max(1);
+        let allowed = (total / SHARE).max(LEAST).min(most);
+        let each = ((allowed / an_entry) as usize).clamp(1, length.max(1));
+
+        let mut scratch = 0u64;
+        let mut room = |layout: &Layout| {
+            let start = scratch;
+            scratch = start.saturating_add(bytes(layout)).next_multiple_of(ALIGNMENT);
+            start..start + bytes(layout)
+        };
+        let first = 0..each.min(length);
+        let taken = inputs.iter().zip(&cuts.inputs).zip(&copied).map(|((x, &cut), &copied)| {
+            Taken { cut, copy: copied.then(|| room(&cut.of(x, &first))) }
+        });
+        let taken = taken.collect();
+        let given = outputs.iter().zip(&cuts.outputs).zip(&apart).map(|((y, &made), &apart)| {
+            // The sum of one piece is that piece.
+            let made = if each >= length { made.alone() } else { made };
+            let apart = apart && (made.how == How::Sum || is_narrow(y) || each < length);
+            let is_rounded_sum = made.how == How::Sum && is_narrow(y);
+            Given {
+                made,
+                piece: apart.then(|| room(&made.cut().of(y, &first))),
+                sum: is_rounded_sum.then(|| room(y)),
+            }
+        });
+        let given = given.collect();
+        Some(Self { kernel, inputs, outputs, taken, given, length, each, scratch })
+    }
+
+    /// The pieces, and whether each is the last one. At least one, if only of nothing.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, bool)> + use<> {
+        let (length, each) = (self.length, self.each);
+        (0..length.max(1)).step_by(each).map(move |from| {
+            let to = (from + each).min(length);
+            (from..to, to == length)
+        })
+    }
+
+    /// What the kernel is given for a piece: the layouts of its inputs and outputs.
+    pub(super) fn layouts(&self, range: &Range<usize>) -> [Layouts; 2] {
+        let packed = |part: Layout| Layout::contiguous(wide(&part).dtype(), *part.shape());
+        let taken = self.inputs.iter().zip(&self.taken).map(|(x, taken)| {
+            let part = taken.cut.of(x, range);
+            if taken.copy.is_some() { packed(part) } else { wide(&part) }
+        });
+        let given = self.outputs.iter().zip(&self.given).map(|(y, given)| {
+            let part = given.made.cut().of(y, range);
+            if given.piece.is_some() { packed(part) } else { part }
+        });
+        [taken.collect(), given.collect()]
+    }
+
+    /// Bytes of workspace, with the kernel's own: `own` says how many these are for one piece.
+    pub(super) fn workspace(&self, own: impl Fn(&[Layout], &[Layout]) -> u64) -> u64 {
+        let last = (self.length.max(1) - 1) / self.each * self.each;
+        let own = [0..self.each.min(self.length), last..self.length].map(|range| {
+            let [inputs, outputs] = self.layouts(&range);
+            own(&inputs, &outputs)
+        });
+        self.scratch.saturating_add(own[0].max(own[1]))
+    }
+}
+
+/// Bytes of so many words.
+fn bytes(layout: &Layout) -> u64 {
+    4 * layout.elements() as u64
+}
+
+/// Whether a piece of what is contiguous lies in one place: whole, or cut along its first dimension but for those of
+/// size 1.
+fn keeps_together(x: &Layout, cut: Cut) -> bool {
+    match cut {
+        Cut::Along(axis) => x.shape()[..axis].iter().all(|&size| size == 1),
+        Cut::Whole => true,
+    }
+}
+
+impl Cut {
+    /// The entries of an operand that is cut.
+    fn length(self, x: &Layout) -> Option<usize> {
+        match self {
+            Self::Along(axis) => Some(x.shape()[axis]),
+            Self::Whole => None,
+        }
+    }
+
+    /// What a piece has of an operand.
+    pub(super) fn of(self, x: &Layout, range: &Range<usize>) -> Layout {
+        match self {
+            Self::Along(axis) => {
+                x.slice(axis, range.start, range.len()).expect("entries that are there")
+            }
+            Self::Whole => *x,
+        }
+    }
+}
+
+impl Made {
+    /// Which part of the output a piece makes; all of it, if pieces are added up.
+    pub(super) fn cut(self) -> Cut {
+        match self.how {
+            How::Part(cut) => cut,
+            How::Sum => Cut::Whole,
+        }
+    }
+
+    /// The same of the only piece.
+    fn alone(self) -> Self {
+        Self { how: How::Part(self.cut()), ..self }
+    }
+
+    /// Whether pieces are added up.
+    pub(super) fn is_sum(self) -> bool {
+        self.how == How::Sum
+    }
+}

@@ -1,0 +1,64 @@
+//! Convolution of sequences: that of images of one row.
+
+use super::Conv2d;
+use crate::error::Error;
+use crate::op::OpError;
+use crate::ops::Tensor;
+use crate::ops::check::rank;
+
+/// How [`Tensor::conv1d`] goes along a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv1d {
+    /// Step between windows, at least 1.
+    pub stride: usize,
+    /// Zeros at each end.
+    pub padding: usize,
+    /// Step between the positions that neighbouring elements of the kernel meet, at least 1.
+    pub dilation: usize,
+    /// Parts that channels are cut into, at least 1; see [`Conv2d`].
+    pub groups: usize,
+}
+
+impl Default for Conv1d {
+    /// A window at each position, and no padding.
+    fn default() -> Self {
+        Self { stride: 1, padding: 0, dilation: 1, groups: 1 }
+    }
+}
+
+impl Tensor {
+    /// Convolution of sequences `[n, c, length]` with a weight `[out, c / groups, kernel]`; see [`Conv2d`].
+    ///
+    /// ```
+    /// use remat::ops::Conv1d;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 1, 5], vec![1.0, 2.0, 4.0, 8.0, 16.0])?;
+    /// let weight = runtime.tensor(&[1, 1, 2], vec![-1.0, 1.0])?;
+    /// let differences = x.conv1d(&weight, Conv1d::default())?;
+    /// assert_eq!(differences.to_vec::<f32>()?, [1.0, 2.0, 4.0, 8.0]);
+    /// let two_apart = x.conv1d(&weight, Conv1d { dilation: 2, stride: 2, ..Conv1d::default() })?;
+    /// assert_eq!(two_apart.to_vec::<f32>()?, [3.0, 12.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If either does not hold floats or is not of rank 3, their channels do not fit, or the kernel does not fit into the
+    /// padded sequences.
+    pub fn conv1d(&self, weight: &Self, conv: Conv1d) -> Result<Self, Error> {
+        let Conv1d { stride, padding, dilation, groups } = conv;
+        let conv =
+            Conv2d { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups };
+        let y = self.one_row("x")?.conv2d(&weight.one_row("weight")?, conv)?;
+        let [n, channels, length] = [0, 1, 3].map(|axis| y.shape()[axis]);
+        y.reshape(&[n, channels, length])
+    }
+
+    /// `[a, b, length]` as `[a, b, 1, length]`.
+    fn one_row(&self, role: &str) -> Result<Self, Error> {
+        let [a, b, length] =
+            rank(self.layout(), role).map_err(|message| OpError::new("conv1d", message))?;
+        self.reshape(&[a, b, 1, length])
+    }
+}

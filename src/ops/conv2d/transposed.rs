@@ -1,0 +1,109 @@
+//! Transposed convolution: the gradient of a convolution's input, used forward.
+
+use super::{Conv2d, Conv2dGradInput};
+use crate::device::conv_shape::span;
+use crate::error::Error;
+use crate::op::OpError;
+use crate::ops::Tensor;
+use crate::ops::check::{Fault, rank};
+
+/// How [`Tensor::conv_transpose2d`] goes over images. Height first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConvTranspose2d {
+    /// Rows and columns of `y` from one pixel of `x` to the next, at least 1.
+    pub stride: [usize; 2],
+    /// Rows and columns that are cut off `y` on each side.
+    pub padding: [usize; 2],
+    /// Rows below and columns to the right that `y` has in addition; fewer than the stride.
+    pub output_padding: [usize; 2],
+    /// Step between the pixels of `y` that neighbouring elements of the kernel meet, at least 1.
+    pub dilation: [usize; 2],
+    /// Parts that channels are cut into, at least 1; see [`Conv2d`].
+    pub groups: usize,
+}
+
+impl Default for ConvTranspose2d {
+    /// A stride of 1, and no padding.
+    fn default() -> Self {
+        let output_padding = [0, 0];
+        let Conv2d { stride, padding, dilation, groups } = Conv2d::default();
+        Self { stride, padding, output_padding, dilation, groups }
+    }
+}
+
+impl ConvTranspose2d {
+    /// Height or width (`i` is 0 or 1) of `y` from that of `x` and of the kernel.
+    fn side(&self, i: usize, size: usize, kernel: usize) -> Result<usize, Fault> {
+        let side = ["height", "width"][i];
+        let (stride, more) = (self.stride[i], self.output_padding[i]);
+        if kernel == 0 || stride == 0 || self.dilation[i] == 0 {
+            let dilation = self.dilation[i];
+            return Err(format!(
+                "kernel {side} {kernel}, stride {stride} and dilation {dilation}, expected at least 1 each"
+            ));
+        }
+        if more >= stride {
+            return Err(format!(
+                "output padding {more} along {side}, expected below the stride, which is {stride}"
+            ));
+        }
+        let Some(steps) = size.checked_sub(1) else {
+            return Err(format!("{side} 0, expected at least 1"));
+        };
+        let full = (steps.checked_mul(stride))
+            .and_then(|size| size.checked_add(span(kernel, self.dilation[i])))
+            .and_then(|size| size.checked_add(more));
+        let Some(full) = full.filter(|&full| isize::try_from(full).is_ok()) else {
+            return Err(format!(
+                "{side} {size} with stride {stride} gives more than {}",
+                isize::MAX
+            ));
+        };
+        let cut = self.padding[i].saturating_mul(2);
+        full.checked_sub(cut)
+            .ok_or_else(|| format!("{side} would be {full}, less than a padding of {cut} in all"))
+    }
+}
+
+impl Tensor {
+    /// Transposed convolution of images `[n, c, h, w]` with a weight `[c, out / groups, kh, kw]`: the gradient that a
+    /// convolution with this weight has in its input, if `self` is that of its output. Each pixel adds the kernel, times
+    /// itself, to `y [n, out, h', w']` at `stride` times its place, where
+    /// `h' = (h - 1) * stride - 2 * padding + dilation * (kh - 1) + output_padding + 1`, and `w'` likewise.
+    ///
+    /// As in PyTorch, except that the output padding must be less than the stride.
+    ///
+    /// ```
+    /// use remat::ops::ConvTranspose2d;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let x = runtime.tensor(&[1, 1, 1, 2], vec![1.0, 10.0])?;
+    /// let weight = runtime.tensor(&[1, 1, 1, 3], vec![1.0, 2.0, 3.0])?;
+    /// let conv = ConvTranspose2d { stride: [1, 2], ..ConvTranspose2d::default() };
+    /// let y = x.conv_transpose2d(&weight, conv)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 2.0, 13.0, 20.0, 30.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If either does not hold floats or is not of rank 4, their channels do not fit, images have no pixels, or nothing is
+    /// left of `y` but its padding.
+    pub fn conv_transpose2d(&self, weight: &Self, conv: ConvTranspose2d) -> Result<Self, Error> {
+        let op = conv.of(self, weight).map_err(|fault| OpError::new("conv_transpose2d", fault))?;
+        Self::call1(op, &[self, weight])
+    }
+}
+
+impl ConvTranspose2d {
+    /// The op that computes it.
+    fn of(self, x: &Tensor, weight: &Tensor) -> Result<Conv2dGradInput, Fault> {
+        let [_, _, h, w] = rank(x.layout(), "x")?;
+        let [_, _, kh, kw] = rank(weight.layout(), "weight")?;
+        let Self { stride, padding, dilation, groups, .. } = self;
+        Ok(Conv2dGradInput {
+            conv: Conv2d { stride, padding, dilation, groups },
+            input: [self.side(0, h, kh)?, self.side(1, w, kw)?],
+        })
+    }
+}

@@ -1,0 +1,169 @@
+use super::{absurd_layouts, cpu, draw_operands, elements, infer, sample_operands, written};
+use crate::device::{self, DeviceError};
+use crate::layout::Layout;
+use crate::op::Outputs;
+use crate::ops::Op;
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
+use crate::ops::gradient::{Gradient, Recorded};
+use crate::ops::samples::{Draw, Sample};
+
+/// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place. With `m` and `v` for the two
+/// averages, and `t` for the step: `p *= 1 - lr * weight_decay; m = beta1 * m + (1 - beta1) * grad;
+/// v = beta2 * v + (1 - beta2) * grad^2; p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`.
+/// Loshchilov and Hutter, ICLR 2019; as PyTorch's `AdamW`.
+///
+/// Of several tensors at once, those written come first, tensor by tensor, then the gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct AdamW {
+    /// Learning rate.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub lr: f32,
+    /// How much of the average gradient remains in a step.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub beta1: f32,
+    /// The same of the average square.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub beta2: f32,
+    /// Added to the divisor.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub eps: f32,
+    /// How much a parameter shrinks in a step, over the learning rate.
+    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float"))]
+    pub weight_decay: f32,
+    /// Which update of these parameters it is, from 1 on.
+    pub step: u64,
+}
+
+/// The numbers of a step.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Step {
+    /// `1 - lr * weight_decay`
+    pub keep: f32,
+    pub beta1: f32,
+    pub rest1: f32,
+    pub beta2: f32,
+    pub rest2: f32,
+    pub eps: f32,
+    /// `lr / (1 - beta1^t)`
+    pub size: f32,
+    /// `1 / sqrt(1 - beta2^t)`
+    pub spread: f32,
+}
+
+impl AdamW {
+    /// What it keeps for a parameter.
+    pub(crate) const STATES: [&str; 2] = ["exp_avg", "exp_avg_sq"];
+
+    pub(super) fn step(&self) -> Step {
+        let Self { lr, beta1, beta2, eps, weight_decay, step } = *self;
+        // As decimals, and in f64 like PyTorch: `1 - 0.999` has few digits in f32.
+        let [lr, b1, b2, decay] = [lr, beta1, beta2, weight_decay].map(decimal);
+        let gone = |beta: f64| 1.0 - beta.powf(step as f64);
+        Step {
+            keep: (1.0 - lr * decay) as f32,
+            beta1,
+            rest1: (1.0 - b1) as f32,
+            beta2,
+            rest2: (1.0 - b2) as f32,
+            eps,
+            size: (lr / gone(b1)) as f32,
+            spread: (1.0 / gone(b2).sqrt()) as f32,
+        }
+    }
+}
+
+/// The number that a person wrote for it: 0.999 for `0.999_f32`, where it has that many digits.
+pub(super) fn decimal(x: f32) -> f64 {
+    format!("{x:e}").parse().unwrap_or_else(|_| x.into())
+}
+
+impl Definition for AdamW {
+    fn name(&self) -> &str {
+        "adamw"
+    }
+
+    fn inputs(&self) -> Inputs {
+        Inputs::Packed
+    }
+
+    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+        if self.step == 0 {
+            return Err("step is 0, expected at least 1".to_owned());
+        }
+        infer(&Self::STATES, inputs)
+    }
+
+    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+        elements(2, outputs) * 14.0
+    }
+
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        Some(self)
+    }
+
+    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+        Gradient::missing()
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        // What is averaged are squares.
+        sample_operands(2).map(|all| Sample::new(*self, squares_positive(all))).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let op = Self { step: 1 + draw.below(100) as u64, ..*self };
+        Sample::new(op, squares_positive(draw_operands(2, draw)))
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [lr, beta1, beta2, eps, weight_decay] = [(); 5].map(|()| draw.absurd_number());
+        let step = [0, 1, 2, u64::MAX][draw.below(4)];
+        let op = Self { lr, beta1, beta2, eps, weight_decay, step };
+        (op.into(), absurd_layouts(2, draw))
+    }
+}
+
+fn squares_positive(
+    mut all: Vec<crate::ops::samples::Operand>,
+) -> Vec<crate::ops::samples::Operand> {
+    let written = written(2, all.len());
+    for square in all[..written].iter_mut().skip(2).step_by(3) {
+        *square = square.clone().positive();
+    }
+    all
+}
+
+impl Kernel for AdamW {
+    fn updates(&self, inputs: usize) -> usize {
+        written(2, inputs)
+    }
+
+    fn cpu(&self, run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+        cpu::adamw(run, self.step());
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda(
+        &self,
+        gpu: &mut device::cuda::Gpu,
+        run: &device::cuda::Operands<'_>,
+    ) -> Result<(), DeviceError> {
+        super::cuda::adamw(gpu, run, self.step())
+    }
+}
+
+impl Registered for AdamW {
+    fn each() -> Vec<Self> {
+        vec![Self { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, step: 1 }]
+    }
+
+    #[cfg(all(test, feature = "cuda"))]
+    fn families() -> Vec<&'static crate::device::cuda::Family> {
+        vec![&super::cuda::FAMILY]
+    }
+}

@@ -1,0 +1,109 @@
+//! Updates, each in one pass over all that it reads and writes.
+
+use super::{SgdMomentum, adamw, lion};
+use crate::device::cpu::Operands;
+use crate::device::cpu::split::{PIECE, pieces_of};
+use crate::device::cpu::wide::widest;
+use rayon::prelude::*;
+
+/// Elements below which all tensors stay on the calling thread.
+const WORTH_SHARING: usize = 32 * 1024;
+
+/// What is written for a tensor, and its gradient.
+type Task<'a, const N: usize> = ([&'a mut [f32]; N], &'a [f32]);
+
+/// Calls `update` with pieces of all that is written for a tensor, and of its gradient.
+fn each<const N: usize>(mut run: Operands<'_>, update: impl Fn([&mut [f32]; N], &[f32]) + Sync) {
+    let tensors = run.inputs() / (N + 1);
+    let tasks: Vec<Task<'_, N>> = (0..tensors)
+        .map(|k| (std::array::from_fn(|i| run.write(k * N + i)), run.read::<f32>(tensors * N + k)))
+        .collect();
+    let work: usize = tasks.iter().map(|(_, grad)| grad.len()).sum();
+    let one = |(out, grad): Task<'_, N>| {
+        pieces_of(out, PIECE, work, |first, parts| {
+            let grad = &grad[first..][..parts[0].len()];
+            widest(
+                #[inline(always)]
+                || update(parts, grad),
+            );
+        });
+    };
+    if work < WORTH_SHARING || tensors == 1 {
+        tasks.into_iter().for_each(one);
+    } else {
+        tasks.into_par_iter().for_each(one);
+    }
+}
+
+/// See [`SgdMomentum`].
+pub fn momentum(run: Operands<'_>, step: &SgdMomentum) {
+    let SgdMomentum { lr, momentum, weight_decay, nesterov } = *step;
+    if nesterov {
+        each(
+            run,
+            #[inline(always)]
+            |[param, velocity], grad| {
+                for ((p, v), g) in param.iter_mut().zip(velocity).zip(grad) {
+                    let g = g + weight_decay * *p;
+                    *v = momentum * *v + g;
+                    *p -= lr * (g + momentum * *v);
+                }
+            },
+        );
+    } else {
+        each(
+            run,
+            #[inline(always)]
+            |[param, velocity], grad| {
+                for ((p, v), g) in param.iter_mut().zip(velocity).zip(grad) {
+                    *v = momentum * *v + g + weight_decay * *p;
+                    *p -= lr * *v;
+                }
+            },
+        );
+    }
+}
+
+/// See [`AdamW`](super::AdamW).
+pub fn adamw(run: Operands<'_>, step: adamw::Step) {
+    let adamw::Step { keep, beta1, rest1, beta2, rest2, eps, size, spread } = step;
+    each(
+        run,
+        #[inline(always)]
+        |[param, average, square], grad| {
+            for (((p, m), v), g) in param.iter_mut().zip(average).zip(square).zip(grad) {
+                *m = beta1 * *m + rest1 * g;
+                *v = beta2 * *v + rest2 * (g * g);
+                *p = keep * *p - size * (*m / (v.sqrt() * spread + eps));
+            }
+        },
+    );
+}
+
+/// See [`Lion`](super::Lion).
+pub fn lion(run: Operands<'_>, step: lion::Step) {
+    let lion::Step { keep, beta1, rest1, beta2, rest2, lr } = step;
+    each(
+        run,
+        #[inline(always)]
+        |[param, average], grad| {
+            for ((p, m), g) in param.iter_mut().zip(average).zip(grad) {
+                let along = beta1 * *m + rest1 * g;
+                *p = keep * *p - lr * sign(along);
+                *m = beta2 * *m + rest2 * g;
+            }
+        },
+    );
+}
+
+/// -1, 0 or 1; NaN stays.
+#[inline(always)]
+fn sign(x: f32) -> f32 {
+    if x > 0.0 {
+        1.0
+    } else if x < 0.0 {
+        -1.0
+    } else {
+        x
+    }
+}

@@ -1,0 +1,114 @@
+//! Updates, each in one pass, up to [`MOST`] tensors in a launch.
+
+#![allow(unsafe_code)]
+
+use super::{SgdMomentum, adamw, lion};
+use crate::device::DeviceError;
+use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, THREADS};
+
+pub(super) static FAMILY: Family = Family::new("update", include_str!("update.cu"));
+
+/// `MOST` of `update.cu`: their addresses fit in the 4 KiB that the parameters of a kernel may have.
+const MOST: usize = 64;
+
+/// `Tensor` of `update.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Tensor {
+    /// The parameter and its states.
+    written: [Ptr; 3],
+    grad: Ptr,
+    count: u64,
+    /// The first of its blocks.
+    first_block: u64,
+}
+
+/// `Tensors` of `update.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Tensors {
+    each: [Tensor; MOST],
+    count: u64,
+}
+
+/// `Momentum` of `update.cu`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Momentum {
+    lr: f32,
+    momentum: f32,
+    weight_decay: f32,
+    nesterov: u32,
+}
+
+// SAFETY: addresses and numbers, without padding.
+unsafe impl Parameter for Tensors {}
+// SAFETY: four numbers.
+unsafe impl Parameter for Momentum {}
+// SAFETY: eight numbers.
+unsafe impl Parameter for adamw::Step {}
+// SAFETY: six numbers.
+unsafe impl Parameter for lion::Step {}
+
+/// Runs a kernel, which takes `Tensors` and `step`, and writes `N` tensors for each gradient.
+///
+/// # Safety
+/// The kernel's second parameter is of this type, and it writes the first `N` of what it is given as written.
+unsafe fn each<const N: usize>(
+    gpu: &mut Gpu,
+    run: &Operands<'_>,
+    kernel: &'static str,
+    step: &dyn Parameter,
+) -> Result<(), DeviceError> {
+    let tensors = run.inputs.len() / (N + 1);
+    let none = Tensor { written: [Ptr::NULL; 3], grad: Ptr::NULL, count: 0, first_block: 0 };
+    let mut next = 0;
+    while next < tensors {
+        let mut all = Tensors { each: [none; MOST], count: 0 };
+        let mut blocks = 0;
+        while next < tensors && all.count < MOST as u64 {
+            let count = run.outputs[next * N].layout.elements() as u64;
+            if count > 0 {
+                let mut written = [Ptr::NULL; 3];
+                for (to, place) in written.iter_mut().zip(&run.outputs[next * N..][..N]) {
+                    *to = gpu.first(place);
+                }
+                let grad = gpu.first(&run.inputs[tensors * N + next]);
+                all.each[all.count as usize] = Tensor { written, grad, count, first_block: blocks };
+                all.count += 1;
+                blocks += count.div_ceil(u64::from(THREADS) * 4);
+            }
+            next += 1;
+        }
+        if blocks > 0 {
+            // SAFETY: the kernel's parameters; a tensor's blocks write `count` elements of what is written for it, and
+            // read as many of its gradient.
+            unsafe { gpu.launch(FAMILY.kernel(kernel), Grid::of_blocks(blocks), &[&all, step])? };
+        }
+    }
+    Ok(())
+}
+
+/// See [`SgdMomentum`].
+pub(super) fn momentum(
+    gpu: &mut Gpu,
+    run: &Operands<'_>,
+    by: &SgdMomentum,
+) -> Result<(), DeviceError> {
+    let SgdMomentum { lr, momentum, weight_decay, nesterov } = *by;
+    let by = Momentum { lr, momentum, weight_decay, nesterov: nesterov.into() };
+    // SAFETY: it takes a `Momentum`, and writes parameter and velocity.
+    unsafe { each::<2>(gpu, run, "sgd_momentum", &by) }
+}
+
+/// See [`AdamW`](super::AdamW).
+pub(super) fn adamw(gpu: &mut Gpu, run: &Operands<'_>, by: adamw::Step) -> Result<(), DeviceError> {
+    // SAFETY: it takes an `AdamW`, and writes the parameter and two averages.
+    unsafe { each::<3>(gpu, run, "adamw", &by) }
+}
+
+/// See [`Lion`](super::Lion).
+pub(super) fn lion(gpu: &mut Gpu, run: &Operands<'_>, by: lion::Step) -> Result<(), DeviceError> {
+    // SAFETY: it takes a `Lion`, and writes the parameter and its average.
+    unsafe { each::<2>(gpu, run, "lion", &by) }
+}

@@ -1,0 +1,111 @@
+use crate::ops::Tensor;
+use std::fmt;
+
+/// Whether a parameter belongs to a group, by name and tensor.
+type Has = dyn Fn(&str, &Tensor) -> bool + Send + Sync;
+
+/// Settings for some of the parameters.
+///
+/// ```
+/// use remat::optim::{Group, Optimizer};
+///
+/// let sgd = Optimizer::sgd(0.1, 0.9, 5e-4)
+///     // The usual: norms and biases do not decay.
+///     .group(Group::vectors().weight_decay(0.0))
+///     .group(Group::named("layer1.*").lr_scale(0.1));
+/// ```
+pub struct Group {
+    has: Box<Has>,
+    lr_scale: f32,
+    weight_decay: Option<f32>,
+}
+
+impl Group {
+    /// The parameters of which `has` says so, by name and tensor.
+    #[must_use]
+    pub fn of(has: impl Fn(&str, &Tensor) -> bool + Send + Sync + 'static) -> Self {
+        Self { has: Box::new(has), lr_scale: 1.0, weight_decay: None }
+    }
+
+    /// Those whose names match a pattern, in which `*` stands for any characters, or none.
+    #[must_use]
+    pub fn named(pattern: &str) -> Self {
+        let pattern = pattern.to_owned();
+        Self::of(move |name, _| matches(&pattern, name))
+    }
+
+    /// Those of at most one dimension: scales, shifts and biases.
+    #[must_use]
+    pub fn vectors() -> Self {
+        Self::of(|_, parameter| parameter.rank() <= 1)
+    }
+
+    /// With another learning rate: so many times the optimizer's.
+    #[must_use]
+    pub const fn lr_scale(mut self, scale: f32) -> Self {
+        self.lr_scale = scale;
+        self
+    }
+
+    /// With a weight decay of their own.
+    #[must_use]
+    pub const fn weight_decay(mut self, weight_decay: f32) -> Self {
+        self.weight_decay = Some(weight_decay);
+        self
+    }
+
+    /// Learning rate and weight decay of a parameter, where others have these.
+    pub(super) fn settings(
+        groups: &[Self],
+        name: &str,
+        parameter: &Tensor,
+        [lr, weight_decay]: [f32; 2],
+    ) -> [f32; 2] {
+        match groups.iter().find(|group| (group.has)(name, parameter)) {
+            Some(group) => [lr * group.lr_scale, group.weight_decay.unwrap_or(weight_decay)],
+            None => [lr, weight_decay],
+        }
+    }
+}
+
+/// Whether a name is what a pattern with `*` in it says.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((front, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(name) = name.strip_prefix(front) else { return false };
+    let ends = name.char_indices().map(|(i, _)| i).chain([name.len()]);
+    ends.into_iter().any(|i| matches(rest, &name[i..]))
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("lr_scale", &self.lr_scale)
+            .field("weight_decay", &self.weight_decay)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_part_of_a_name() {
+        for (pattern, name) in [
+            ("fc.weight", "fc.weight"),
+            ("*", ""),
+            ("*", "fc.weight"),
+            ("*.bias", "layer1.0.bias"),
+            ("layer1.*.weight", "layer1.0.conv1.weight"),
+            ("*1*", "layer1.0"),
+            ("a*a", "aa"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in
+            [("", "a"), ("fc", "fc.weight"), ("*.bias", "bias"), ("a*a", "a"), ("*1", "1.0")]
+        {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+/// The learning rate over a run: of each step, a function of its number alone, so that a run that goes on in the middle
+/// goes on as it would have.
+///
+/// ```
+/// use remat::optim::Schedule;
+///
+/// let schedule = Schedule::cosine(0.1, 0.0, 90).warmup(10);
+/// assert_eq!(schedule.rate(0), 0.01);
+/// assert_eq!(schedule.rate(10), 0.1);
+/// assert_eq!(schedule.rate(100), 0.0);
+///
+/// // As the article on residual networks has it.
+/// let steps = Schedule::constant(0.01).then(400, Schedule::steps(0.1, 0.1, 32_000));
+/// assert_eq!((steps.rate(399), steps.rate(400)), (0.01, 0.1));
+/// assert!((steps.rate(32_400) - 0.01).abs() < 1e-8);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule(Shape);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Shape {
+    Constant(f32),
+    /// Half a wave, and then `to`.
+    Cosine {
+        from: f32,
+        to: f32,
+        steps: usize,
+    },
+    /// A straight line, and then `to`.
+    Linear {
+        from: f32,
+        to: f32,
+        steps: usize,
+    },
+    /// `from`, times `factor` after each `every` steps.
+    Steps {
+        from: f32,
+        factor: f32,
+        every: usize,
+    },
+    /// A rise to where the next one begins.
+    Warmup(usize, Box<Schedule>),
+    /// One for so many steps, and then another from its beginning.
+    Then(Box<Schedule>, usize, Box<Schedule>),
+}
+
+impl Schedule {
+    /// Always the same.
+    #[must_use]
+    pub const fn constant(rate: f32) -> Self {
+        Self(Shape::Constant(rate))
+    }
+
+    /// From one rate to another in so many steps along half a cosine, and then that (Loshchilov and Hutter, ICLR 2017).
+    #[must_use]
+    pub const fn cosine(from: f32, to: f32, steps: usize) -> Self {
+        Self(Shape::Cosine { from, to, steps })
+    }
+
+    /// From one rate to another in so many steps along a line, and then that.
+    #[must_use]
+    pub const fn linear(from: f32, to: f32, steps: usize) -> Self {
+        Self(Shape::Linear { from, to, steps })
+    }
+
+    /// A rate that is multiplied by `factor` after every so many steps. With 0 steps it never is.
+    #[must_use]
+    pub const fn steps(from: f32, factor: f32, every: usize) -> Self {
+        Self(Shape::Steps { from, factor, every })
+    }
+
+    /// This schedule, after so many steps in which the rate rises evenly to where it begins.
+    #[must_use]
+    pub fn warmup(self, steps: usize) -> Self {
+        if steps == 0 { self } else { Self(Shape::Warmup(steps, Box::new(self))) }
+    }
+
+    /// This schedule for so many steps, and then another one.
+    #[must_use]
+    pub fn then(self, steps: usize, next: Self) -> Self {
+        Self(Shape::Then(Box::new(self), steps, Box::new(next)))
+    }
+
+    /// The learning rate of a step, counted from 0.
+    #[must_use]
+    pub fn rate(&self, step: usize) -> f32 {
+        let part = |steps: usize| (step.min(steps) as f64) / steps.max(1) as f64;
+        match &self.0 {
+            Shape::Constant(rate) => *rate,
+            Shape::Cosine { to, steps, .. } | Shape::Linear { to, steps, .. } if step >= *steps => {
+                *to
+            }
+            Shape::Cosine { from, to, steps } => {
+                let wave = 0.5 + 0.5 * (std::f64::consts::PI * part(*steps)).cos();
+                to + (from - to) * wave as f32
+            }
+            Shape::Linear { from, to, steps } => to + (from - to) * (1.0 - part(*steps)) as f32,
+            Shape::Steps { from, every: 0, .. } => *from,
+            Shape::Steps { from, factor, every } => {
+                let times = i32::try_from(step / every).unwrap_or(i32::MAX);
+                (f64::from(*from) * f64::from(*factor).powi(times)) as f32
+            }
+            Shape::Warmup(steps, next) if step < *steps => {
+                next.rate(0) * (step + 1) as f32 / *steps as f32
+            }
+            Shape::Warmup(steps, next) => next.rate(step - steps),
+            Shape::Then(first, steps, _) if step < *steps => first.rate(step),
+            Shape::Then(_, steps, next) => next.rate(step - steps),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_rises_to_the_peak_and_falls_to_nothing() {
+        let schedule = Schedule::cosine(0.1, 0.0, 90).warmup(10);
+        assert_eq!(schedule.rate(0), 0.01);
+        assert_eq!((schedule.rate(9), schedule.rate(10)), (0.1, 0.1));
+        assert!((11..100).all(|step| schedule.rate(step) < schedule.rate(step - 1)));
+        assert!(schedule.rate(99) > 0.0);
+        assert_eq!((schedule.rate(100), schedule.rate(1000)), (0.0, 0.0));
+        assert_eq!(Schedule::cosine(0.1, 0.0, 1).rate(0), 0.1);
+        assert_eq!(Schedule::cosine(0.1, 0.02, 0).rate(0), 0.02);
+    }
+
+    #[test]
+    fn shapes_follow_one_another() {
+        let line = Schedule::linear(1.0, 0.0, 4);
+        let rates: Vec<f32> = (0..6).map(|step| line.rate(step)).collect();
+        assert_eq!(rates, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
+        let stairs = Schedule::steps(1.0, 0.5, 2).warmup(2);
+        let rates: Vec<f32> = (0..7).map(|step| stairs.rate(step)).collect();
+        assert_eq!(rates, [0.5, 1.0, 1.0, 1.0, 0.5, 0.5, 0.25]);
+        assert_eq!(Schedule::steps(0.3, 0.5, 0).rate(usize::MAX), 0.3);
+        assert_eq!(Schedule::steps(0.3, 0.5, 1).rate(usize::MAX), 0.0);
+        let all = Schedule::constant(3.0).then(1, line.clone().then(2, stairs));
+        let rates: Vec<f32> = (0..5).map(|step| all.rate(step)).collect();
+        assert_eq!(rates, [3.0, 1.0, 0.75, 0.5, 1.0]);
+    }
+}

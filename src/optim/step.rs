@@ -1,0 +1,260 @@
+//! From gradients to updates.
+
+use super::{Group, Kept, Optimizer, clip_grad_norm};
+use crate::autograd::{Gradients, Tape};
+use crate::error::Error;
+use crate::id::TensorId;
+use crate::nn::{Module, parameters};
+use crate::op::OpError;
+use crate::ops::{Accumulate, Op, Tensor};
+use crate::runtime::{Runtime, Update};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+/// A parameter about to be updated.
+struct Part<'a> {
+    name: String,
+    parameter: &'a mut Tensor,
+    kept: Kept,
+    gradient: Tensor,
+}
+
+impl Part<'_> {
+    /// What an update pins.
+    fn bytes(&self) -> u64 {
+        self.parameter.layout().bytes().saturating_mul(self.kept.states.len() as u64 + 2)
+    }
+}
+
+impl Optimizer {
+    /// Plays a tape backwards from a scalar, and updates the parameters of `module`: each as soon as its gradient is
+    /// complete, or all at the end; see [`Optimizer::step_in_backward`].
+    ///
+    /// # Errors
+    /// If `loss` is not a scalar or depends on no watched tensor, no parameter is watched, or two of them have
+    /// one name or are one tensor. With [`Optimizer::all_or_none`] and a rule that counts steps, what made the step fail.
+    pub fn minimize(
+        &mut self,
+        tape: Tape,
+        loss: &Tensor,
+        module: &mut dyn Module,
+    ) -> Result<(), Error> {
+        self.minimize_with(tape, loss, module, Gradients::default())
+    }
+
+    /// Like [`Optimizer::minimize`], by the sum of these gradients and those of `loss`: for the last of several
+    /// micro-batches. So that they are the mean over all of them, divide each loss by their number.
+    ///
+    /// ```
+    /// use remat::autograd::Gradients;
+    /// use remat::nn::Linear;
+    /// use remat::optim::Optimizer;
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("64KiB").cpu()?;
+    /// let mut layer = Linear::new(&runtime, 2, 1)?;
+    /// let mut sgd = Optimizer::sgd(0.1, 0.9, 0.0);
+    /// let mut gradients = Gradients::default();
+    /// for micro in 0..4 {
+    ///     let x = runtime.full(&[8, 2], micro as f32)?;
+    ///     let tape = Tape::new(&runtime);
+    ///     tape.watch(&mut layer);
+    ///     let loss = (layer.forward(&x, Mode::Train)?.square()?.mean()? / 4.0)?;
+    ///     if micro < 3 {
+    ///         tape.backward_onto(&loss, &mut gradients)?;
+    ///     } else {
+    ///         sgd.minimize_with(tape, &loss, &mut layer, std::mem::take(&mut gradients))?;
+    ///     }
+    /// }
+    /// runtime.step()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Optimizer::minimize`].
+    pub fn minimize_with(
+        &mut self,
+        tape: Tape,
+        loss: &Tensor,
+        module: &mut dyn Module,
+        mut gradients: Gradients,
+    ) -> Result<(), Error> {
+        let runtime = tape.runtime().clone();
+        let mut targets: Vec<(String, &mut Tensor)> = Vec::new();
+        let mut places: FxHashMap<TensorId, usize> = FxHashMap::default();
+        for (name, parameter) in distinct(module)? {
+            if let Some(other) = places.insert(parameter.id(), targets.len()) {
+                let other = &targets[other].0;
+                let message = format!(
+                    "`{name}` and `{other}` are one tensor; update shared parameters by hand"
+                );
+                return Err(OpError::new("optimizer", message).into());
+            }
+            targets.push((name, parameter));
+        }
+        if !targets.iter().any(|(_, parameter)| tape.watches(parameter)) {
+            let message = "none of the parameters is watched; watch() them before the forward pass";
+            return Err(OpError::new("optimizer", message).into());
+        }
+        if self.all_or_none || self.max_norm.is_some() || !self.step_in_backward {
+            tape.gradients_onto(loss, &mut gradients)?;
+            self.step(&runtime, module, &mut gradients)?;
+            return self.settle(&runtime);
+        }
+        tape.backward_with(loss, |id, gradient| {
+            let Some(place) = places.remove(&id) else { return Ok(()) };
+            let (name, parameter) = &mut targets[place];
+            let gradient = match gradients.take(parameter) {
+                Some(mut sum) => {
+                    runtime.update(Accumulate, &mut [&mut sum], &[&gradient])?;
+                    sum
+                }
+                None => gradient,
+            };
+            self.update(&runtime, name, parameter, &gradient)
+        })?;
+        // Those that only earlier micro-batches depend on.
+        for (name, parameter) in targets {
+            if let Some(gradient) = gradients.take(parameter) {
+                self.update(&runtime, &name, parameter, &gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Updates all parameters of a module that have a gradient, letting the gradients go: clipped, if there is an
+    /// [`Optimizer::max_norm`], and several at a time, see [`Optimizer::fused_share`].
+    ///
+    /// # Errors
+    /// If a gradient does not fit its parameter, or two parameters have one name.
+    pub fn step(
+        &mut self,
+        runtime: &Runtime,
+        module: &mut dyn Module,
+        gradients: &mut Gradients,
+    ) -> Result<(), Error> {
+        if let Some(max_norm) = self.max_norm {
+            clip_grad_norm(runtime, module, gradients, max_norm)?;
+        }
+        let mut parts: Vec<(Op, Vec<Part<'_>>)> = Vec::new();
+        for (name, parameter) in distinct(module)? {
+            let Some(gradient) = gradients.take(parameter) else { continue };
+            let gradient = gradient.contiguous()?;
+            let op = self.prepare(runtime, &name, parameter)?;
+            // Out of the map, so that all can be lent at once.
+            let kept = self.kept.remove(&name).unwrap_or_default();
+            let part = Part { name, parameter, kept, gradient };
+            match parts.iter_mut().find(|(other, _)| *other == op) {
+                Some((_, parts)) => parts.push(part),
+                None => parts.push((op, vec![part])),
+            }
+        }
+        let most = (runtime.budget() as f64 * self.fused_share) as u64;
+        let mut groups: Vec<(Op, Vec<Part<'_>>)> =
+            parts.into_iter().flat_map(|(op, parts)| cut(&op, parts, most)).collect();
+        let updated = if self.all_or_none {
+            runtime.update_all(groups.iter_mut().map(|(op, parts)| update_of(op, parts)).collect())
+        } else {
+            groups.iter_mut().try_for_each(|(op, parts)| {
+                let Update { op, mut targets, others } = update_of(op, parts);
+                runtime.update(op, &mut targets, &others)?;
+                Ok(())
+            })
+        };
+        let is_made = updated.is_ok();
+        for mut part in groups.into_iter().flat_map(|(_, parts)| parts) {
+            part.kept.steps += u64::from(is_made);
+            self.kept.insert(part.name, part.kept);
+        }
+        updated
+    }
+
+    /// Makes what the forward pass replaced final. If steps are counted, and those of a step that failed must not be, waits
+    /// until that is known.
+    fn settle(&mut self, runtime: &Runtime) -> Result<(), Error> {
+        runtime.confirm()?;
+        if !(self.all_or_none && self.rule.counts_steps()) {
+            return Ok(());
+        }
+        runtime.sync().inspect_err(|_| {
+            self.kept.values_mut().for_each(|kept| kept.steps = kept.steps.saturating_sub(1));
+        })
+    }
+
+    fn update(
+        &mut self,
+        runtime: &Runtime,
+        name: &str,
+        parameter: &mut Tensor,
+        gradient: &Tensor,
+    ) -> Result<(), Error> {
+        let gradient = gradient.contiguous()?;
+        let op = self.prepare(runtime, name, parameter)?;
+        let kept = self.kept.get_mut(name).expect("just made");
+        let mut targets: SmallVec<[&mut Tensor; 3]> = SmallVec::new();
+        targets.push(parameter);
+        targets.extend(&mut kept.states);
+        runtime.update(op, &mut targets, &[&gradient])?;
+        kept.steps += 1;
+        Ok(())
+    }
+
+    /// The next update of a parameter. Makes what is kept for it, zeros, if there is none yet.
+    fn prepare(&mut self, runtime: &Runtime, name: &str, parameter: &Tensor) -> Result<Op, Error> {
+        if !self.kept.contains_key(name) {
+            let mut states = SmallVec::new();
+            runtime.label(parameter, name)?;
+            for state in self.rule.states() {
+                let tensor = runtime.zeros(parameter.shape())?;
+                runtime.label(&tensor, format!("{name} ({state})"))?;
+                states.push(tensor);
+            }
+            self.kept.insert(name.to_owned(), Kept { steps: 0, states });
+        }
+        let [lr, weight_decay] =
+            Group::settings(&self.groups, name, parameter, [self.lr, self.weight_decay]);
+        Ok(self.rule.op(lr, weight_decay, self.steps(name)))
+    }
+}
+
+/// Cuts parameters with the same update into groups that pin at most so many bytes, or are of one.
+fn cut<'a>(op: &Op, parts: Vec<Part<'a>>, most: u64) -> Vec<(Op, Vec<Part<'a>>)> {
+    let mut groups: Vec<(Op, Vec<Part<'a>>)> = Vec::new();
+    let mut pinned = 0u64;
+    for part in parts {
+        let bytes = part.bytes();
+        pinned = pinned.saturating_add(bytes);
+        match groups.last_mut() {
+            Some((_, group)) if pinned <= most => group.push(part),
+            _ => {
+                pinned = bytes;
+                groups.push((op.clone(), vec![part]));
+            }
+        }
+    }
+    groups
+}
+
+fn update_of<'a>(op: &Op, parts: &'a mut [Part<'_>]) -> Update<'a, Op> {
+    let mut update = Update { op: op.clone(), targets: Vec::new(), others: Vec::new() };
+    for Part { parameter, kept, gradient, .. } in parts {
+        update.targets.push(parameter);
+        update.targets.extend(&mut kept.states);
+        update.others.push(gradient);
+    }
+    update
+}
+
+/// All parameters, if no two have the same name: what is kept for them is kept by name.
+fn distinct(module: &mut dyn Module) -> Result<Vec<(String, &mut Tensor)>, Error> {
+    let found: Vec<(String, &mut Tensor)> = parameters(module).collect();
+    let mut names = FxHashSet::default();
+    match found.iter().find(|(name, _)| !names.insert(name.as_str())) {
+        None => {}
+        Some((name, _)) => {
+            let message = format!("two parameters are named `{name}`; name their modules apart");
+            return Err(OpError::new("optimizer", message).into());
+        }
+    }
+    Ok(found)
+}
