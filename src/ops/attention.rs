@@ -10,6 +10,7 @@ mod shape;
 
 pub use grad::AttentionGrad;
 
+use super::bf16::{Cuts, Made, along_longest};
 use super::check::{Fault, fresh};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use super::gradient::{Gradient, InputGradients, Recorded};
@@ -77,6 +78,11 @@ impl Definition for Attention {
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
         let shape = Shape::new(*self, inputs)?;
         Ok(Outputs::fresh([fresh(FLOAT, shape.queries())?, fresh(FLOAT, shape.rows())?]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let heads = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([heads; 3], [Made::activations(heads), Made::plain(heads)]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {

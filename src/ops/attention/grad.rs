@@ -4,6 +4,7 @@ use super::{Attention, INPUTS, cpu};
 use crate::device::{self, DeviceError};
 use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
@@ -46,6 +47,11 @@ impl Definition for AttentionGrad {
         let [dq, dk] = [shape.queries(), shape.keys()].map(|shape| fresh(FLOAT, shape));
         let dk = dk?;
         Ok(Outputs::fresh([dq?, dk, dk]))
+    }
+
+    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+        let heads = along_longest(inputs[0].shape(), 2);
+        Some(Cuts::new([heads; 6], [Made::activations(heads); 3]))
     }
 
     fn flops(&self, inputs: &[Layout], _outputs: &[Layout]) -> f64 {
