@@ -26,6 +26,7 @@
 //! | [`Runtime`] | starts the worker thread that runs everything; new tensors, updates, counters |
 //! | [`Tensor`] | a handle, with ops as methods and operators; dropping it deletes the tensor |
 //! | [`autograd`], [`nn`], [`optim`], `data` | gradients, layers, optimizers, labelled images |
+//! | `checkpoint` | networks and optimizers in files, PyTorch's among them |
 //! | [`ops`] | each op with all there is to know about it; [`CustomOp`](ops::CustomOp) for your own |
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
 //! | [`graph`] | its tables: storages, compute paths, and the edges between them |
@@ -51,6 +52,8 @@
 
 pub mod autograd;
 mod bytes;
+#[cfg(feature = "serde")]
+pub mod checkpoint;
 mod cost;
 #[cfg(feature = "data")]
 pub mod data;

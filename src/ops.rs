@@ -69,6 +69,7 @@ pub use gradient::{Gradient, InputGradients, Recorded};
 pub use library::{Library, LoadOpError, NameTakenError};
 pub use pool::Pool2d;
 pub use random::Distribution;
+pub(crate) use random::unit;
 pub use reduce::{Extreme, Reduction};
 pub use resize::Sampling;
 pub(crate) use tensor::{Home, Runs, dims};

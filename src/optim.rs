@@ -163,6 +163,18 @@ impl Optimizer {
         })
     }
 
+    /// Forgets all that it kept.
+    #[cfg(feature = "serde")]
+    pub(crate) fn forget(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Lets this be what is kept for a parameter.
+    #[cfg(feature = "serde")]
+    pub(crate) fn remember(&mut self, parameter: &str, steps: u64, states: SmallVec<[Tensor; 2]>) {
+        self.kept.insert(parameter.to_owned(), Kept { steps, states });
+    }
+
     /// How often a parameter was updated.
     #[must_use]
     pub fn steps(&self, parameter: &str) -> u64 {

@@ -276,6 +276,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     pub fn next_random(&self) -> (u64, u64) {
         self.shared.next_random()
     }
+
+    /// The seed, and the number that the next random op will have: where random numbers go on.
+    #[must_use]
+    pub fn random_position(&self) -> (u64, u64) {
+        (self.shared.seed, self.shared.next_random.load(Ordering::Relaxed))
+    }
+
+    /// Lets the next random op have this number. For a run that goes on where another one with the same seed ended:
+    /// numbers that were used before would be drawn again.
+    pub fn set_random_position(&self, position: u64) {
+        self.shared.next_random.store(position, Ordering::Relaxed);
+    }
 }
 
 impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {

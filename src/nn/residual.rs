@@ -66,8 +66,8 @@ fn projection(
         return Ok(None);
     }
     let path = Sequential::new()
-        .then("conv", Conv2d::new(runtime, inputs, outputs, 1, stride)?)
-        .then("bn", BatchNorm2d::new(runtime, outputs)?);
+        .then("0", Conv2d::new(runtime, inputs, outputs, 1, stride)?)
+        .then("1", BatchNorm2d::new(runtime, outputs)?);
     Ok(Some(path))
 }
 
@@ -84,7 +84,7 @@ impl Module for Residual {
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
         self.body.state(prefix, found);
         if let Some(shortcut) = &mut self.shortcut {
-            shortcut.state(&join(prefix, "shortcut"), found);
+            shortcut.state(&join(prefix, "downsample"), found);
         }
     }
 }

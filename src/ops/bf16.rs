@@ -149,8 +149,11 @@ pub(super) fn infer(
     inputs: &[Layout],
     fault: Fault,
 ) -> Result<Outputs, Fault> {
-    let widened: SmallVec<[Layout; 6]> = inputs.iter().map(wide).collect();
-    let mut outputs = op.inputs().check(&widened).and_then(|()| op.infer(&widened))?;
+    let wanted = op.inputs();
+    let widened = inputs.iter().enumerate();
+    let widened = widened.map(|(i, x)| if wanted.is_float(i) { wide(x) } else { *x });
+    let widened: SmallVec<[Layout; 6]> = widened.collect();
+    let mut outputs = wanted.check(&widened).and_then(|()| op.infer(&widened))?;
     let layouts: SmallVec<[Layout; 3]> =
         (0..outputs.len()).map(|i| outputs.layout(i, |i| widened[i])).collect();
     let Some(cuts) = op.cuts(&widened, &layouts) else { return Err(fault) };

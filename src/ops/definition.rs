@@ -168,6 +168,15 @@ impl Inputs {
         }
     }
 
+    /// Whether input number `i` must be floats, or the op checks.
+    pub fn is_float(&self, i: usize) -> bool {
+        match self {
+            Self::Each(inputs) => inputs.get(i).is_some_and(|input| input.dtype == Some(FLOAT)),
+            Self::Many(input) => input.dtype == Some(FLOAT),
+            Self::Packed => true,
+        }
+    }
+
     /// Checks the number of inputs, their types, and that they are contiguous where required.
     pub fn check(&self, inputs: &[Layout]) -> Result<(), Fault> {
         match self {

@@ -100,6 +100,7 @@ impl WholeFile {
             // Some file systems tell only now that the disk is full.
             file.sync_all()?;
             std::fs::rename(partial, path)?;
+            sync_folder(path);
             forget(partial);
             self.names = None;
         }
@@ -146,6 +147,17 @@ fn locked(partial: &Path) -> io::Result<File> {
         }
     }
 }
+
+/// Has the name survive a loss of power as well, where the file system can.
+#[cfg(unix)]
+fn sync_folder(path: &Path) {
+    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) {}
 
 /// Whether this is the file of that name.
 #[cfg(unix)]
