@@ -4,6 +4,7 @@ use super::model::{ImageModel, Model};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
+use super::sizes::SizeArgs;
 use super::source::Source;
 use super::target::DeviceName;
 use super::values::{self, Budget, Share};
@@ -68,7 +69,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Train a network on labelled images
+/// Train a network on labelled images, or on a text
 ///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
 /// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
@@ -89,6 +90,8 @@ Examples:
   remat train resnet32 --batch 32 --steps 100 --budget 60%
   remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
+  remat train gpt --optimizer adamw --steps 1000
+  remat train gpt --data text:book.txt --layers 6 --width 192 --heads 6 --context 256
   remat train --optimizer adamw --batch 32 --accumulate 4 --clip 1
   remat train --steps 3 --record run.jsonl.gz
 
@@ -109,6 +112,9 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub memory: MemoryArgs,
+
+    #[command(flatten)]
+    pub sizes: SizeArgs,
 
     #[command(flatten)]
     pub learning: LearningArgs,
@@ -199,14 +205,16 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images to train on: digits, synthetic:CxHxW, idx:DIR or images:DIR
+    /// What to train on: digits, synthetic:CxHxW, idx:DIR, images:DIR, moby-dick or text:FILE [default: digits, or
+    /// moby-dick with gpt and gpt2]
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
     /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
-    /// fifth is for the test, unless there are train and test (or val) folders.
-    #[arg(long, default_value_t = Source::Digits)]
-    pub data: Source,
+    /// fifth is for the test, unless there are train and test (or val) folders. moby-dick: the bundled novel.
+    /// text:FILE: any file in UTF-8. Texts are bytes to gpt and gpt2; the last tenth is for the test.
+    #[arg(long)]
+    pub data: Option<Source>,
 
     /// Height and width to bring the images of images:DIR to [default: that of the first]
     #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
@@ -227,11 +235,11 @@ pub struct LearningArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
     pub precision: Precision,
 
-    /// Images per step, or per part of one with --accumulate
-    #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
-    pub batch: usize,
+    /// Images or windows of text per step, or per part of one with --accumulate [default: 128 images, or 16 windows]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub batch: Option<usize>,
 
-    /// Passes over the images [default: 20]
+    /// Passes over the data [default: 20, or 2 over a text]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub epochs: Option<usize>,
 
@@ -247,7 +255,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub eval_every: Option<usize>,
 
-    /// Seed of the initial weights, the order of images, sampling and --policy random
+    /// Seed of the initial weights, the order of examples, dropout, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 }

@@ -1,6 +1,8 @@
+use super::sizes::SizeArgs;
+use super::source::Source;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use remat::nn::{Module, ResNet, mlp, resnet};
+use remat::nn::{Module, ResNet, mlp, resnet, vit};
 use remat::{Error, Runtime};
 use std::fmt;
 use std::sync::LazyLock;
@@ -9,6 +11,7 @@ use std::sync::LazyLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     Images(ImageModel),
+    Text(TextModel),
 }
 
 /// Those that tell classes of images apart.
@@ -29,6 +32,18 @@ pub enum ImageModel {
     ResNet18,
     /// 4 stages of bottlenecks, up to 2048 channels
     ResNet50,
+    /// Vision transformer of patches
+    Vit,
+}
+
+/// Those that predict each byte of a text from those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum TextModel {
+    /// Transformer of bytes, for small texts
+    Gpt,
+    /// GPT-2 of the smallest size, of bytes: 12 layers, 768 wide
+    Gpt2,
 }
 
 /// Widths of the hidden layers of `mlp`.
@@ -41,6 +56,7 @@ impl ImageModel {
         runtime: &Runtime,
         [channels, height, width]: [usize; 3],
         classes: usize,
+        sizes: &SizeArgs,
     ) -> Result<Box<dyn Module>, Error> {
         let kind = match self {
             Self::Mlp => {
@@ -53,15 +69,46 @@ impl ImageModel {
             Self::ResNet1202 => ResNet::Cifar { n: 200 },
             Self::ResNet18 => ResNet::R18,
             Self::ResNet50 => ResNet::R50,
+            Self::Vit => {
+                let sizes = sizes.vit([channels, height, width], classes);
+                return Ok(Box::new(vit(runtime, &sizes)?));
+            }
         };
         Ok(Box::new(resnet(runtime, kind, channels, [height, width], classes)?))
+    }
+}
+
+impl Model {
+    /// What it learns from if nothing else is said.
+    pub const fn usual_data(self) -> Source {
+        match self {
+            Self::Images(_) => Source::Digits,
+            Self::Text(_) => Source::MobyDick,
+        }
+    }
+
+    /// Examples of a batch if nothing else is said.
+    pub const fn usual_batch(self) -> usize {
+        match self {
+            Self::Images(_) => 128,
+            Self::Text(_) => 16,
+        }
+    }
+
+    /// Passes over the data if nothing else is said.
+    pub const fn usual_epochs(self) -> usize {
+        match self {
+            Self::Images(_) => 20,
+            Self::Text(_) => 2,
+        }
     }
 }
 
 impl ValueEnum for Model {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
-            ImageModel::value_variants().iter().copied().map(Model::Images).collect()
+            let images = ImageModel::value_variants().iter().copied().map(Model::Images);
+            images.chain(TextModel::value_variants().iter().copied().map(Model::Text)).collect()
         });
         &ALL
     }
@@ -69,6 +116,7 @@ impl ValueEnum for Model {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
             Self::Images(model) => model.to_possible_value(),
+            Self::Text(model) => model.to_possible_value(),
         }
     }
 }

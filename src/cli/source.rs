@@ -1,10 +1,11 @@
 use super::failure::Failure;
-use remat::data::Dataset;
+use super::model::Model;
+use remat::data::{Dataset, Text};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the images come from.
+/// Where the images, or the text, come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The digits that come with the crate.
@@ -15,16 +16,43 @@ pub enum Source {
     Idx(PathBuf),
     /// A folder of PNG and JPEG files for each class.
     Images(PathBuf),
+    /// The novel that comes with the crate.
+    MobyDick,
+    /// A file in UTF-8.
+    Text(PathBuf),
 }
 
 impl Source {
     /// Reads or makes up the images. Those of a folder are brought to a height and width.
-    pub fn images(&self, seed: u64, size: Option<[usize; 2]>) -> Result<Dataset, Failure> {
+    pub fn images(
+        &self,
+        model: Model,
+        seed: u64,
+        size: Option<[usize; 2]>,
+    ) -> Result<Dataset, Failure> {
         match self {
             Self::Digits => Ok(Dataset::digits()),
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
+            Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
+                "{model} learns from images, and {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
+                 images:DIR, or a model of texts: gpt or gpt2"
+            ))),
+        }
+    }
+
+    /// Reads the text.
+    pub fn text(&self, model: Model) -> Result<Text, Failure> {
+        match self {
+            Self::MobyDick => Ok(Text::moby_dick()),
+            Self::Text(path) => Ok(Text::file(path)?),
+            Self::Digits | Self::Synthetic(_) | Self::Idx(_) | Self::Images(_) => {
+                Err(Failure::usage(format!(
+                    "{model} learns from a text, and {self} is images; choose --data moby-dick or text:FILE, or a model \
+                     of images such as resnet20 or vit"
+                )))
+            }
         }
     }
 }
@@ -36,6 +64,9 @@ impl FromStr for Source {
         const SYNTHETIC: &str = "give channels, height and width, such as synthetic:3x32x32";
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
+            None if text == "moby-dick" => Ok(Self::MobyDick),
+            Some(("text", "")) => Err("give the file, as text:FILE"),
+            Some(("text", file)) => Ok(Self::Text(file.into())),
             Some(("idx", "")) => Err("give the folder with the files, as idx:DIR"),
             Some(("idx", folder)) => Ok(Self::Idx(folder.into())),
             Some(("images", "")) => Err("give the folder of classes, as images:DIR"),
@@ -46,7 +77,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick or text:FILE",
             ),
         }
     }
@@ -59,6 +90,8 @@ impl fmt::Display for Source {
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
             Self::Images(folder) => write!(f, "images:{}", folder.display()),
+            Self::MobyDick => f.write_str("moby-dick"),
+            Self::Text(file) => write!(f, "text:{}", file.display()),
         }
     }
 }
@@ -69,7 +102,14 @@ mod tests {
 
     #[test]
     fn sources_read_back() {
-        for text in ["digits", "synthetic:3x32x32", "idx:/some/where", "images:pets"] {
+        for text in [
+            "digits",
+            "synthetic:3x32x32",
+            "idx:/some/where",
+            "images:pets",
+            "moby-dick",
+            "text:a b",
+        ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
         for text in [
@@ -82,6 +122,9 @@ mod tests {
             "mnist:x",
             "images",
             "images:",
+            "text",
+            "text:",
+            "moby-dick:x",
         ] {
             assert!(text.parse::<Source>().is_err(), "{text}");
         }

@@ -1,8 +1,10 @@
 //! What is trained: a network, what it learns from, and how well it does.
 
 mod images;
+mod text;
 
 pub use images::ImageTask;
+pub use text::TextTask;
 
 use super::failure::Failure;
 use remat::nn::{Mode, Module};

@@ -14,15 +14,12 @@ use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{ImageTask, Task};
+use super::task::{ImageTask, Task, TextTask};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::PolicyKind;
 use remat::data::{Augment, Batches};
-
-/// The default number of epochs.
-const EPOCHS: usize = 20;
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs) -> Result<(), Failure> {
@@ -40,26 +37,26 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     check_distinct(&files, &[])?;
     interrupt::listen(output.quiet)?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
-    let title = format!("{} on {}", args.model, learning.data);
+    let data = data(args);
+    let title = format!("{} on {data}", args.model);
     let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
-    let task = task(args.model, learning)?;
+    let task = task(args, &data)?;
     let setup = Setup {
         task: &*task,
-        batch: learning.batch,
+        batch: batch(args),
         tests_between: learning.eval_every.is_some(),
         optimizer,
     };
-    let steps = steps(learning, &setup);
+    let steps = steps(args, &setup);
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
         say(format_args!(
-            "{} on {}: {}, {} of {}",
+            "{} on {data}: {}, {} of {}",
             args.model,
-            learning.data,
             Counted(task.examples() as u64, task.example()),
             Counted(steps as u64, "step"),
             setup.examples()
@@ -113,29 +110,52 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
 }
 
 /// The network and its data.
-fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
-    let seed = learning.seed;
-    if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
+fn task(args: &TrainArgs, data: &Source) -> Result<Box<dyn Task>, Failure> {
+    let TrainArgs { model, sizes, learning, .. } = args;
+    let LearningArgs { seed, image_size, random_crop, random_flip, precision, .. } = *learning;
+    if image_size.is_some() && !matches!(data, Source::Images(_)) {
         let message = format!(
-            "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
-            learning.data
+            "--image-size needs --data images:DIR, but the data is {data}; add that, or drop --image-size"
         );
         return Err(Failure::usage(message));
     }
-    match model {
-        Model::Images(model) => Ok(Box::new(ImageTask {
-            model,
-            data: learning.data.images(seed, learning.image_size)?,
-            augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
-            storage: learning.precision.into(),
+    sizes.check(*model)?;
+    match *model {
+        Model::Images(of_images) => Ok(Box::new(ImageTask {
+            model: of_images,
+            sizes: *sizes,
+            data: data.images(*model, seed, image_size)?,
+            augment: Augment { crop: random_crop, flip: random_flip },
+            storage: precision.into(),
             seed,
         })),
+        Model::Text(of_text) => {
+            let text = data.text(*model)?;
+            if random_crop > 0 || random_flip {
+                let message = format!(
+                    "--random-crop and --random-flip are of images, but the data is {data}; drop them"
+                );
+                return Err(Failure::usage(message));
+            }
+            Ok(Box::new(TextTask::new(text, sizes.gpt(of_text), precision.into())?))
+        }
     }
 }
 
+/// What it learns from.
+fn data(args: &TrainArgs) -> Source {
+    args.learning.data.clone().unwrap_or(args.model.usual_data())
+}
+
+/// Examples of a batch.
+fn batch(args: &TrainArgs) -> usize {
+    args.learning.batch.unwrap_or(args.model.usual_batch())
+}
+
 /// Steps of the run.
-fn steps(learning: &LearningArgs, setup: &Setup<'_>) -> usize {
-    let epochs = learning.epochs.unwrap_or(EPOCHS);
+fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
+    let learning = &args.learning;
+    let epochs = learning.epochs.unwrap_or(args.model.usual_epochs());
     let an_epoch = Batches::per_epoch(setup.task.examples(), setup.examples());
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }
@@ -191,9 +211,9 @@ fn report(
     let training = &outcome.training;
     Report {
         model: model.to_string(),
-        data: learning.data.to_string(),
+        data: data(args).to_string(),
         example: task.example(),
-        batch: learning.batch,
+        batch: batch(args),
         accumulate: optimizer.accumulate,
         optimizer: optimizer.optimizer.to_string(),
         ending,

@@ -1,0 +1,103 @@
+use super::{Batch, Network, Score, Task};
+use crate::cli::failure::{Failure, batch_too_large};
+use remat::data::Text;
+use remat::nn::{Gpt, gpt};
+use remat::{DType, Dims, Error, HostTensor, Runtime};
+use std::sync::Arc;
+
+/// Predicting each byte of a text from those before it.
+pub struct TextTask {
+    text: Text,
+    sizes: Gpt,
+    /// How activations are stored.
+    storage: DType,
+}
+
+impl TextTask {
+    /// Of a text that is long enough.
+    pub fn new(text: Text, sizes: Gpt, storage: DType) -> Result<Self, Failure> {
+        let context = sizes.context;
+        if text.train(context).is_empty() || text.test(context).is_empty() {
+            let len = text.bytes().len();
+            return Err(Failure::usage(format!(
+                "the text has {len} bytes, and a tenth of it, which is for the test, is no window of {context} and one \
+                 more; lower --context, or choose a longer text"
+            )));
+        }
+        Ok(Self { text, sizes, storage })
+    }
+
+    /// A label for each byte of a batch, in one list.
+    fn flat((bytes, next): (HostTensor, HostTensor)) -> Batch {
+        let labels = next.as_i32().expect("bytes as integers").to_vec();
+        let labels = HostTensor::i32([labels.len()], labels).expect("as many");
+        Batch::new((bytes, labels))
+    }
+}
+
+impl Task for TextTask {
+    fn example(&self) -> &'static str {
+        "window"
+    }
+
+    fn examples(&self) -> usize {
+        self.text.train(self.sizes.context).len()
+    }
+
+    fn tests(&self) -> usize {
+        self.text.test(self.sizes.context).len()
+    }
+
+    fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
+        let module = Box::new(gpt(runtime, &self.sizes)?.storage(self.storage));
+        Ok(Network { module, storage: self.storage, inputs: "bytes" })
+    }
+
+    fn batch(&self, indices: &[usize], _step: usize) -> Batch {
+        Self::flat(self.text.train(self.sizes.context).batch(indices))
+    }
+
+    fn test_batch(&self, indices: &[usize]) -> Batch {
+        Self::flat(self.text.test(self.sizes.context).batch(indices))
+    }
+
+    fn tell(&self, score: &Score) -> String {
+        let bits = score.mean_loss() / std::f64::consts::LN_2;
+        format!("{bits:.4} bits a byte, {:.2} % right", 100.0 * score.accuracy())
+    }
+
+    fn blank(&self, n: usize) -> Result<Batch, Failure> {
+        let context = self.sizes.context;
+        // Their pages are never touched, so they take no memory.
+        let zeros = |dims: Dims| {
+            HostTensor::zeros(DType::I32, dims).map(Arc::new).map_err(|_| {
+                let what = format!("{n} windows of {context} bytes");
+                batch_too_large(&what, (n as u128).saturating_mul(4 * context as u128))
+            })
+        };
+        let all = n.saturating_mul(context);
+        Ok(Batch { inputs: zeros([n, context].into())?, labels: zeros([all].into())? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_told_in_place_of_nats() {
+        let sizes =
+            Gpt { vocabulary: 256, context: 100, layers: 1, width: 8, heads: 2, dropout: 0.0 };
+        let task = TextTask::new(Text::moby_dick(), sizes, DType::F32).unwrap();
+        let score = Score { right: 1, predictions: 4, loss: 12.0 * std::f64::consts::LN_2 };
+        assert_eq!(task.tell(&score), "3.0000 bits a byte, 25.00 % right");
+        let batch = task.batch(&[2, 5], 0);
+        assert_eq!(
+            (batch.inputs.shape().to_vec(), batch.labels.shape().to_vec()),
+            (vec![2, 100], vec![200])
+        );
+        assert_eq!(batch.inputs.as_i32().unwrap()[1], batch.labels.as_i32().unwrap()[0]);
+        let long = Gpt { context: 1 << 20, ..sizes };
+        assert!(TextTask::new(Text::moby_dick(), long, DType::F32).is_err());
+    }
+}
