@@ -79,7 +79,7 @@ impl Network {
         let logits = self.logits(runtime, batch.inputs, Mode::Train)?;
         let labels = runtime.put(batch.labels)?;
         runtime.label(&labels, "labels")?;
-        logits.cross_entropy(&labels.reshape(&[labels.layout().elements()])?)
+        logits.cross_entropy(&labels)
     }
 
     /// How well it does on a batch.

@@ -23,9 +23,6 @@ use remat::PolicyKind;
 use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
 
-/// The default number of epochs.
-const EPOCHS: usize = 20;
-
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
@@ -44,7 +41,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     interrupt::listen(output.quiet)?;
     checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
-    let title = format!("{} on {}", args.model, learning.data);
+    let data = &learning.data;
+    let title = format!("{} on {data}", args.model);
     let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
     let done = Done::default();
     let recording = record(output, &done)?;
@@ -56,15 +54,14 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tests_between: learning.eval_every.is_some(),
         optimizer,
     };
-    let steps = steps(learning, &setup);
+    let steps = steps(args, &setup);
     let (from, kept) = resume(args, options, &*task)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
         say(format_args!(
-            "{} on {}: {}, {} of {}",
+            "{} on {data}: {}, {} of {}",
             args.model,
-            learning.data,
             Counted(task.examples() as u64, task.example()),
             Counted(steps as u64, "step"),
             setup.examples()
@@ -141,53 +138,42 @@ fn resume(
 
 /// The network and its data.
 pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
-    let TrainArgs { model, size, learning, .. } = args;
-    let (seed, storage) = (learning.seed, learning.precision.into());
-    if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
+    let TrainArgs { model, sizes, learning, .. } = args;
+    let LearningArgs { ref data, seed, image_size, random_crop, random_flip, precision, .. } =
+        *learning;
+    if image_size.is_some() && !matches!(data, Source::Images(_)) {
         let message = format!(
-            "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
-            learning.data
+            "--image-size needs --data images:DIR, but the data is {data}; add that, or drop --image-size"
         );
         return Err(Failure::usage(message));
     }
+    sizes.check(*model)?;
     match *model {
-        Model::Images(model) => match size.given() {
-            Some(option) => {
+        Model::Images(of_images) => Ok(Box::new(ImageTask {
+            model: of_images,
+            sizes: *sizes,
+            data: data.images(*model, seed, image_size)?,
+            augment: Augment { crop: random_crop, flip: random_flip },
+            storage: precision.into(),
+            seed,
+        })),
+        Model::Text(of_text) => {
+            let text = data.text(*model)?;
+            if random_crop > 0 || random_flip {
                 let message = format!(
-                    "{model_name} has one size: drop {option}, or choose a text model",
-                    model_name = args.model
+                    "--random-crop and --random-flip are of images, but the data is {data}; drop them"
                 );
-                Err(Failure::usage(message))
+                return Err(Failure::usage(message));
             }
-            None => Ok(Box::new(ImageTask {
-                model,
-                data: learning.data.images(seed, learning.image_size)?,
-                augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
-                storage,
-                seed,
-            })),
-        },
-        Model::Text(model) => {
-            let (size, text) = (size.clone(), learning.data.text()?);
-            let changes = [
-                ("--random-crop", learning.random_crop > 0),
-                ("--random-flip", learning.random_flip),
-            ];
-            if let Some((option, _)) = changes.iter().find(|(_, given)| *given) {
-                return Err(Failure::usage(format!(
-                    "{option} changes images, and {} is a text; drop it",
-                    learning.data
-                )));
-            }
-            let task = TextTask { model, size, text, storage, seed };
-            Ok(Box::new(task.check(&learning.data)?))
+            Ok(Box::new(TextTask::new(of_text, *sizes, text, precision.into(), seed)?))
         }
     }
 }
 
 /// Steps of the run.
-fn steps(learning: &LearningArgs, setup: &Setup<'_>) -> usize {
-    let epochs = learning.epochs.unwrap_or(EPOCHS);
+fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
+    let learning = &args.learning;
+    let epochs = learning.epochs.unwrap_or(args.model.usual_epochs());
     let an_epoch = Batches::per_epoch(setup.task.examples(), setup.examples());
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }

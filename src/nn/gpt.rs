@@ -1,5 +1,6 @@
 use super::{Dropout, LayerNorm, Mode, Module, State, TransformerBlock, join};
 use crate::error::Error;
+use crate::layout::DType;
 use crate::op::OpError;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
@@ -39,6 +40,8 @@ pub struct LanguageModel {
     dropout: Dropout,
     blocks: Vec<TransformerBlock>,
     norm: LayerNorm,
+    /// How activations are stored.
+    storage: DType,
 }
 
 /// A GPT for texts `[n, t]` of integers, which gives logits `[n, t, vocabulary]`: those of a token depend on it and those
@@ -68,10 +71,18 @@ pub fn gpt(runtime: &Runtime, of: &Gpt) -> Result<LanguageModel, Error> {
         dropout: Dropout::new(dropout),
         blocks: (0..layers).map(block).collect::<Result<_, Error>>()?,
         norm: LayerNorm::new(runtime, width)?,
+        storage: DType::F32,
     })
 }
 
 impl LanguageModel {
+    /// With activations that are stored as `dtype`, `f32` or `bf16`.
+    #[must_use]
+    pub const fn storage(mut self, dtype: DType) -> Self {
+        self.storage = dtype;
+        self
+    }
+
     /// Tokens of a text at most.
     #[must_use]
     pub fn context(&self) -> usize {
@@ -98,7 +109,7 @@ impl Module for LanguageModel {
         };
         let [vocabulary, width] = [0, 1].map(|axis| self.tokens.shape()[axis]);
         let mut y = (self.tokens.embedding(x)? + self.positions.slice(0, 0..t)?)?;
-        y = self.dropout.forward(&y, mode)?;
+        y = self.dropout.forward(&y.cast(self.storage)?, mode)?;
         for block in &mut self.blocks {
             y = block.forward(&y, mode)?;
         }
