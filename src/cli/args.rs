@@ -199,12 +199,13 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images to train on: digits, synthetic:CxHxW, idx:DIR or images:DIR
+    /// What to learn from: digits, synthetic:CxHxW, idx:DIR, images:DIR, trees or ring
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
     /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
-    /// fifth is for the test, unless there are train and test (or val) folders.
+    /// fifth is for the test, unless there are train and test (or val) folders. trees, for treelstm: nested
+    /// minima and maxima of digits, whose value is the class. ring, for unrolled-gan: points of 8 Gaussians.
     #[arg(long, default_value_t = Source::Digits)]
     pub data: Source,
 

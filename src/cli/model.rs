@@ -1,6 +1,6 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use remat::nn::{Module, ResNet, mlp, resnet};
+use remat::nn::{Module, ResNet, densenet121, inceptionv4, mlp, resnet};
 use remat::{Error, Runtime};
 use std::fmt;
 use std::sync::LazyLock;
@@ -9,6 +9,20 @@ use std::sync::LazyLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     Images(ImageModel),
+    Own(OwnModel),
+}
+
+/// Those that have a task of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum OwnModel {
+    /// Takes noise out of images, at several sizes
+    UNet,
+    /// A different tree at every step, with --data trees
+    TreeLstm,
+    /// A generator that learns through steps of its adversary, with --data ring
+    #[value(name = "unrolled-gan")]
+    UnrolledGan,
 }
 
 /// Those that tell classes of images apart.
@@ -29,6 +43,10 @@ pub enum ImageModel {
     ResNet18,
     /// 4 stages of bottlenecks, up to 2048 channels
     ResNet50,
+    /// 4 blocks, each layer of which reads all before it
+    DenseNet121,
+    /// Branches of many shapes, for images of 75 pixels and more
+    InceptionV4,
 }
 
 /// Widths of the hidden layers of `mlp`.
@@ -53,6 +71,12 @@ impl ImageModel {
             Self::ResNet1202 => ResNet::Cifar { n: 200 },
             Self::ResNet18 => ResNet::R18,
             Self::ResNet50 => ResNet::R50,
+            Self::DenseNet121 => {
+                return Ok(Box::new(densenet121(runtime, channels, [height, width], classes)?));
+            }
+            Self::InceptionV4 => {
+                return Ok(Box::new(inceptionv4(runtime, 32, channels, [height, width], classes)?));
+            }
         };
         Ok(Box::new(resnet(runtime, kind, channels, [height, width], classes)?))
     }
@@ -61,7 +85,8 @@ impl ImageModel {
 impl ValueEnum for Model {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
-            ImageModel::value_variants().iter().copied().map(Model::Images).collect()
+            let images = ImageModel::value_variants().iter().copied().map(Model::Images);
+            images.chain(OwnModel::value_variants().iter().copied().map(Model::Own)).collect()
         });
         &ALL
     }
@@ -69,6 +94,7 @@ impl ValueEnum for Model {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
             Self::Images(model) => model.to_possible_value(),
+            Self::Own(model) => model.to_possible_value(),
         }
     }
 }

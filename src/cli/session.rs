@@ -29,7 +29,7 @@ impl Setup<'_> {
 /// A network and its optimizer on a runtime.
 pub struct Session {
     runtime: Runtime,
-    network: Network,
+    network: Box<dyn Network>,
     optimizer: Optimizer,
     /// Batches whose gradients are added up in a step.
     accumulate: usize,
@@ -55,7 +55,7 @@ impl Session {
     pub fn new(runtime: Runtime, setup: &Setup<'_>) -> Result<Self, Error> {
         interrupt::cancels(runtime.canceller());
         let mut network = setup.task.network(&runtime)?;
-        for (name, state) in state(&mut *network.module) {
+        for (name, state) in state(network.module()) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             runtime.label(tensor, name)?;
         }
@@ -77,8 +77,8 @@ impl Session {
         let (mut gradients, mut sum) = (Gradients::default(), None::<Tensor>);
         for part in 0..=last {
             let tape = Tape::new(runtime);
-            tape.watch(&mut *network.module);
-            let mut loss = network.loss(runtime, batch(part))?;
+            tape.watch(network.module());
+            let mut loss = network.loss(runtime, &tape, batch(part))?;
             if last > 0 {
                 loss = (loss / *accumulate as f32)?;
             }
@@ -86,7 +86,7 @@ impl Session {
                 tape.backward_onto(&loss, &mut gradients)?;
             } else {
                 let gradients = std::mem::take(&mut gradients);
-                optimizer.minimize_with(tape, &loss, &mut *network.module, gradients)?;
+                optimizer.minimize_with(tape, &loss, network.module(), gradients)?;
             }
             let loss = loss.detach();
             sum = Some(match sum.take() {
@@ -108,15 +108,13 @@ impl Session {
 
     /// Number of learned values.
     pub fn parameters(&mut self) -> usize {
-        parameters(&mut *self.network.module)
-            .map(|(_, parameter)| parameter.layout().elements())
-            .sum()
+        parameters(self.network.module()).map(|(_, parameter)| parameter.layout().elements()).sum()
     }
 
     /// SHA-256 of all parameters and buffers in state order, as they lie in memory.
     pub fn digest(&mut self) -> Result<String, Error> {
         let mut hash = Sha256::new();
-        for (_, state) in state(&mut *self.network.module) {
+        for (_, state) in state(self.network.module()) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             hash.update(self.runtime.get(tensor)?.as_bytes());
         }

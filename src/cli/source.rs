@@ -15,6 +15,10 @@ pub enum Source {
     Idx(PathBuf),
     /// A folder of PNG and JPEG files for each class.
     Images(PathBuf),
+    /// Made up: expressions as trees.
+    Trees,
+    /// Made up: points of Gaussians on a ring.
+    Ring,
 }
 
 impl Source {
@@ -25,6 +29,9 @@ impl Source {
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
+            Self::Trees | Self::Ring => Err(Failure::usage(format!(
+                "--data {self} has no images; choose digits, synthetic:CxHxW, idx:DIR or images:DIR"
+            ))),
         }
     }
 }
@@ -36,6 +43,8 @@ impl FromStr for Source {
         const SYNTHETIC: &str = "give channels, height and width, such as synthetic:3x32x32";
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
+            None if text == "trees" => Ok(Self::Trees),
+            None if text == "ring" => Ok(Self::Ring),
             Some(("idx", "")) => Err("give the folder with the files, as idx:DIR"),
             Some(("idx", folder)) => Ok(Self::Idx(folder.into())),
             Some(("images", "")) => Err("give the folder of classes, as images:DIR"),
@@ -46,7 +55,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, trees or ring",
             ),
         }
     }
@@ -56,6 +65,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Digits => f.write_str("digits"),
+            Self::Trees => f.write_str("trees"),
+            Self::Ring => f.write_str("ring"),
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
             Self::Images(folder) => write!(f, "images:{}", folder.display()),
@@ -69,7 +80,9 @@ mod tests {
 
     #[test]
     fn sources_read_back() {
-        for text in ["digits", "synthetic:3x32x32", "idx:/some/where", "images:pets"] {
+        for text in
+            ["digits", "synthetic:3x32x32", "idx:/some/where", "images:pets", "trees", "ring"]
+        {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
         for text in [

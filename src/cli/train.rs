@@ -1,12 +1,12 @@
 //! `remat train`
 
-use super::args::{LearningArgs, OutputArgs, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
-use super::model::Model;
+use super::model::{Model, OwnModel};
 use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
@@ -14,7 +14,7 @@ use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{ImageTask, Task};
+use super::task::{DenoiseTask, ImageTask, RingTask, Task, TreeTask};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
@@ -122,7 +122,25 @@ fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure>
         );
         return Err(Failure::usage(message));
     }
+    let made_up = match model {
+        Model::Own(OwnModel::TreeLstm) => Some(Source::Trees),
+        Model::Own(OwnModel::UnrolledGan) => Some(Source::Ring),
+        _ => None,
+    };
+    if let Some(source) = made_up
+        && (learning.data != source || learning.precision != Precision::F32)
+    {
+        let message = format!("{model} learns from --data {source}, with --precision f32");
+        return Err(Failure::usage(message));
+    }
     match model {
+        Model::Own(OwnModel::TreeLstm) => Ok(Box::new(TreeTask::new(seed))),
+        Model::Own(OwnModel::UnrolledGan) => Ok(Box::new(RingTask::new(seed))),
+        Model::Own(OwnModel::UNet) => Ok(Box::new(DenoiseTask {
+            data: learning.data.images(seed, learning.image_size)?,
+            storage: learning.precision.into(),
+            seed,
+        })),
         Model::Images(model) => Ok(Box::new(ImageTask {
             model,
             data: learning.data.images(seed, learning.image_size)?,
