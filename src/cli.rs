@@ -3,9 +3,11 @@
 //! Results go to stdout, all else to stderr.
 
 mod args;
+mod checkpoint;
 mod chosen_budget;
 mod completions;
 mod devices;
+mod evaluate;
 mod failure;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -42,7 +44,7 @@ mod words;
 mod wrap;
 
 use args::{Cli, Command};
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 use failure::Failure;
 use std::process::ExitCode;
 use terminal::print_result;
@@ -50,8 +52,10 @@ use terminal::print_result;
 /// Runs the program.
 pub fn run() -> ExitCode {
     terminal::set_color(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()));
-    let args = match Cli::try_parse() {
-        Ok(args) => args,
+    let parsed = Cli::command().try_get_matches();
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (args, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(message) => return show(&message),
     };
     let Some(command) = args.command else {
@@ -63,7 +67,12 @@ pub fn run() -> ExitCode {
     }
     terminal::start_logging(command.is_quiet());
     let done = match command {
-        Command::Train(args) => train::run(&args),
+        Command::Train(args) => {
+            let (_, matches) = matches.subcommand().expect("it is `train`");
+            checkpoint::arguments(*args, matches)
+                .and_then(|(args, options)| train::run(&args, &options))
+        }
+        Command::Evaluate(args) => evaluate::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Simulate(args) => interrupt::quit_at_once().and_then(|()| simulate::run(&args)),
         Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),

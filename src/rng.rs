@@ -9,6 +9,11 @@ impl SplitMix64 {
         Self(seed)
     }
 
+    /// The numbers of one draw of many with the same seed.
+    pub const fn of(seed: u64, draw: u64) -> Self {
+        Self(seed ^ Self(!draw).next())
+    }
+
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

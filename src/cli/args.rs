@@ -1,6 +1,8 @@
+use super::checkpoint::CheckpointArgs;
+use super::evaluate::EvaluateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::{ImageModel, Model};
+use super::model::{ImageModel, Model, SizeArgs, usual_data, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
@@ -26,6 +28,8 @@ use std::path::PathBuf;
 Examples:
   remat train                          Train ResNet-20 on handwritten digits, in 40 % of the memory
   remat train --help                   List all options of a command
+  remat train --save net.safetensors   Keep what was learned ..
+  remat evaluate net.safetensors       .. and test it again
   remat devices                        List the CPU and the GPUs
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
@@ -61,6 +65,7 @@ pub struct TerminalArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Train(Box<TrainArgs>),
+    Evaluate(EvaluateArgs),
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
@@ -68,7 +73,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Train a network on labelled images
+/// Train a network on images or a text
 ///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
 /// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
@@ -91,6 +96,8 @@ Examples:
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
   remat train --optimizer adamw --batch 32 --accumulate 4 --clip 1
   remat train --steps 3 --record run.jsonl.gz
+  remat train --save net.safetensors --save-every 50
+  remat train --resume net.safetensors --save net.safetensors
 
 Exit codes:
   0    done
@@ -111,10 +118,16 @@ pub struct TrainArgs {
     pub memory: MemoryArgs,
 
     #[command(flatten)]
+    pub size: SizeArgs,
+
+    #[command(flatten)]
     pub learning: LearningArgs,
 
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
+
+    #[command(flatten)]
+    pub checkpoints: CheckpointArgs,
 
     #[command(flatten)]
     pub output: OutputArgs,
@@ -199,14 +212,16 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// What to learn from: digits, synthetic:CxHxW, idx:DIR, images:DIR, trees or ring
+    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; a text: moby-dick, text:FILE; trees; or ring
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
     /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
-    /// fifth is for the test, unless there are train and test (or val) folders. trees, for treelstm: nested
-    /// minima and maxima of digits, whose value is the class. ring, for unrolled-gan: points of 8 Gaussians.
-    #[arg(long, default_value_t = Source::Digits)]
+    /// fifth is for the test, unless there are train and test (or val) folders. moby-dick: the bundled novel,
+    /// 1.2 MB. text:FILE: any UTF-8 file; the last tenth is for the test. [default for text models: moby-dick]
+    /// trees, for treelstm: nested minima and maxima of digits, whose value is the class. ring, for
+    /// unrolled-gan: points of 8 Gaussians.
+    #[arg(long, default_value_t = Source::Digits, default_value_ifs = usual_data())]
     pub data: Source,
 
     /// Height and width to bring the images of images:DIR to [default: that of the first]
@@ -228,8 +243,8 @@ pub struct LearningArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32", value_enum)]
     pub precision: Precision,
 
-    /// Images per step, or per part of one with --accumulate
-    #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
+    /// Examples per step, or per part of one with --accumulate [default for text models: 16]
+    #[arg(long, value_name = "N", default_value = "128", default_value_ifs = with_text("16"), value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
     /// Passes over the images [default: 20]
@@ -353,7 +368,11 @@ impl From<DeadArg> for Dead {
 impl Command {
     /// Whether to print errors only.
     pub fn is_quiet(&self) -> bool {
-        matches!(self, Self::Train(args) if args.output.quiet)
+        match self {
+            Self::Train(args) => args.output.quiet,
+            Self::Evaluate(args) => args.quiet,
+            _ => false,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The training loop, and the tests in it and after it.
 
+use super::checkpoint::Kept;
 use super::failure::Failure;
 use super::interrupt::{self, Phase};
 use super::journal::{self, Journal};
@@ -8,9 +9,11 @@ use super::recording::Done;
 use super::session::{Session, Setup, Step};
 use super::task::Score;
 use super::terminal::Shows;
+use remat::checkpoint::Checkpoint;
 use remat::data::Batches;
 use remat::optim::Schedule;
 use remat::{Error, Runtime, Stats};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What is to be done.
@@ -25,7 +28,23 @@ pub struct Course<'a> {
     pub test: bool,
     /// A test after every so many steps.
     pub eval_every: Option<usize>,
+    /// What it goes on from.
+    pub from: Option<&'a Checkpoint>,
+    /// What is kept of it; at the step that it goes on from.
+    pub kept: Kept,
+    /// Where it is kept.
+    pub save: Option<&'a Path>,
+    /// Kept after every so many steps, too.
+    pub save_every: Option<usize>,
     pub shows: Shows,
+}
+
+impl Course<'_> {
+    /// Writes a checkpoint after so many steps, if there is a file for it.
+    fn save(&self, session: &mut Session, done: usize) -> Result<(), Stop> {
+        let Some(path) = self.save else { return Ok(()) };
+        Ok(session.save(path, self.kept.after(done).text())?)
+    }
 }
 
 /// How a run ended.
@@ -60,6 +79,8 @@ pub struct Outcome {
 /// What came of training.
 #[derive(Debug, Default)]
 pub struct Training {
+    /// Steps that were done before.
+    before: usize,
     /// The loss of each step that was done, in order.
     losses: Vec<f32>,
     /// How long each of them took.
@@ -79,9 +100,14 @@ pub struct Test {
 }
 
 impl Training {
-    /// Steps that were done.
+    /// Steps that were done, those before this run included.
     pub const fn steps(&self) -> usize {
-        self.losses.len()
+        self.before + self.losses.len()
+    }
+
+    /// Whether every loss is a number.
+    fn is_sound(&self) -> bool {
+        self.last_loss().is_none_or(f32::is_finite)
     }
 
     pub fn last_loss(&self) -> Option<f32> {
@@ -98,7 +124,9 @@ impl Training {
     /// Whether, and from when on, the loss is no number.
     fn ending(&self) -> Ending {
         match self.losses.iter().position(|loss| !loss.is_finite()) {
-            Some(step) => Ending::Diverged { since: step + 1, loss: self.losses[step] },
+            Some(step) => {
+                Ending::Diverged { since: self.before + step + 1, loss: self.losses[step] }
+            }
             None if interrupt::is_requested() => Ending::Interrupted,
             None => Ending::Done,
         }
@@ -133,7 +161,13 @@ pub fn learn(
     done: &Done,
 ) -> Result<Outcome, Stop> {
     let mut session = Session::new(runtime, course.setup)?;
+    if let Some(checkpoint) = course.from {
+        session.load(checkpoint)?;
+    }
     let training = train(&mut session, course, journal, done)?;
+    if training.is_sound() && !training.is_given_up {
+        course.save(&mut session, training.steps())?;
+    }
     done.run();
     let recorded = session.runtime().finish_recording();
     let params_sha256 = match training.is_given_up {
@@ -141,7 +175,7 @@ pub fn learn(
         false => Some(session.digest()?),
     };
     let (ending, test) = match training.ending() {
-        Ending::Done if course.test => test(&mut session, course)?,
+        Ending::Done if course.test => test(&mut session, course.setup, course.shows)?,
         ending => (ending, None),
     };
     if let Some(test) = &test {
@@ -172,18 +206,22 @@ fn train(
     let mut progress = Progress::of_training(*steps, course.shows);
     let mut batches = Batches::new(setup.task.examples(), setup.examples(), course.seed);
     tracing::debug!(target: "remat", steps, "training");
-    let mut training = Training::default();
+    let before = course.kept.done;
+    let mut training = Training { before, ..Training::default() };
     let start = Instant::now();
     let mut then = start;
-    let mut given = 0usize;
+    let mut given = before;
+    (0..before).for_each(|_| {
+        batches.next_batch();
+    });
     let mut under_way: Option<Step> = None;
     loop {
-        let is_tested = given > 0 && course.eval_every.is_some_and(|n| given.is_multiple_of(n));
-        let goes_on = given < *steps
-            && !interrupt::is_requested()
-            && training.last_loss().is_none_or(f32::is_finite);
-        // A test comes between two steps, when the first is done.
-        let waits = is_tested && under_way.is_some();
+        let is_due =
+            |every: Option<usize>| given > before && every.is_some_and(|n| given.is_multiple_of(n));
+        let (is_tested, is_saved) = (is_due(course.eval_every), is_due(course.save_every));
+        let goes_on = given < *steps && !interrupt::is_requested() && training.is_sound();
+        // Tests and checkpoints come between two steps, when the first is done.
+        let waits = (is_tested || is_saved) && under_way.is_some();
         let next = (goes_on && !waits).then(|| {
             let (step, indices) = (given, batches.next_batch());
             given += 1;
@@ -218,7 +256,10 @@ fn train(
         }
         under_way = next.transpose()?;
         if waits && goes_on {
-            if let Some(score) = score(session, course, |_| {})? {
+            if is_saved && training.is_sound() {
+                course.save(session, given)?;
+            }
+            if is_tested && let Some(score) = score(session, setup, |_| {})? {
                 journal.test(&score, &session.runtime().stats()?);
                 progress.test(given, &setup.task.tell(&score));
             }
@@ -234,13 +275,17 @@ fn train(
 }
 
 /// The test after training.
-fn test(session: &mut Session, course: &Course<'_>) -> Result<(Ending, Option<Test>), Error> {
-    let task = course.setup.task;
+pub fn test(
+    session: &mut Session,
+    setup: &Setup<'_>,
+    shows: Shows,
+) -> Result<(Ending, Option<Test>), Error> {
+    let task = setup.task;
     Phase::Test.begin();
-    let mut progress = Progress::of_test(task.tests(), task.example(), course.shows);
+    let mut progress = Progress::of_test(task.tests(), task.example(), shows);
     tracing::debug!(target: "remat", examples = task.tests(), "testing");
     let start = Instant::now();
-    match score(session, course, |done| progress.tested(done))? {
+    match score(session, setup, |done| progress.tested(done))? {
         None => Ok((Ending::Interrupted, None)),
         Some(score) if !score.loss.is_finite() => Ok((Ending::Broken, None)),
         Some(score) => Ok((Ending::Done, Some(Test { score, seconds: start.elapsed() }))),
@@ -250,13 +295,13 @@ fn test(session: &mut Session, course: &Course<'_>) -> Result<(Ending, Option<Te
 /// Tests in batches like those of training, until the end, or until the outputs are no numbers. `None`: Ctrl-C.
 fn score(
     session: &mut Session,
-    course: &Course<'_>,
+    setup: &Setup<'_>,
     mut done: impl FnMut(usize),
 ) -> Result<Option<Score>, Error> {
-    let task = course.setup.task;
+    let task = setup.task;
     let indices: Vec<usize> = (0..task.tests()).collect();
     let (mut score, mut tested) = (Score::default(), 0);
-    for indices in indices.chunks(course.setup.batch) {
+    for indices in indices.chunks(setup.batch) {
         match session.score(task.test_batch(indices)) {
             Err(_) if interrupt::is_requested() => return Ok(None),
             of_batch => score.add(of_batch?),

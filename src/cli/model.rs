@@ -1,7 +1,9 @@
-use clap::ValueEnum;
+use super::values;
 use clap::builder::PossibleValue;
-use remat::nn::{Module, ResNet, densenet121, inceptionv4, mlp, resnet};
-use remat::{Error, Runtime};
+use clap::{Args, ValueEnum};
+use remat::data::Text;
+use remat::nn::{LstmSize, Module, ResNet, densenet121, inceptionv4, lstm, mlp, resnet};
+use remat::{DType, Error, Runtime};
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -9,6 +11,7 @@ use std::sync::LazyLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     Images(ImageModel),
+    Text(TextModel),
     Own(OwnModel),
 }
 
@@ -49,6 +52,74 @@ pub enum ImageModel {
     InceptionV4,
 }
 
+/// Those that predict each byte of a text from those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum TextModel {
+    /// Layers of LSTM, unrolled over the text
+    Lstm,
+}
+
+/// How large a network is, of those that come in any size.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Size of text models")]
+pub struct SizeArgs {
+    /// Bytes that the model sees at once
+    #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
+    pub context: usize,
+
+    /// Layers [default: 2]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub layers: Option<usize>,
+
+    /// Features of a byte [default: 256]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub width: Option<usize>,
+}
+
+impl TextModel {
+    /// A fresh network for bytes.
+    pub fn build(
+        self,
+        runtime: &Runtime,
+        size: &SizeArgs,
+        _storage: DType,
+    ) -> Result<Box<dyn Module>, Error> {
+        let vocabulary = Text::VOCABULARY;
+        match self {
+            Self::Lstm => {
+                let [layers, width] = [size.layers.unwrap_or(2), size.width.unwrap_or(256)];
+                let size = LstmSize { vocabulary, width, hidden: width, layers };
+                Ok(Box::new(lstm(runtime, size)?))
+            }
+        }
+    }
+}
+
+impl SizeArgs {
+    /// An option that only text models have, if one was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [("--layers", self.layers.is_some()), ("--width", self.width.is_some())];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+}
+
+/// Defaults of `remat train` for text models: `value` where the network is one of them.
+pub fn with_text(
+    value: &'static str,
+) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        TextModel::value_variants().iter().map(|model| Model::Text(*model).to_string()).collect()
+    });
+    NAMES.iter().map(move |name| ("model", name.as_str(), value))
+}
+
+/// What networks learn from that do not learn from digits.
+pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let own = [("model", "treelstm", "trees"), ("model", "unrolled-gan", "ring")];
+    with_text("moby-dick").chain(own)
+}
+
 /// Widths of the hidden layers of `mlp`.
 const HIDDEN: [usize; 4] = [64; 4];
 
@@ -86,7 +157,9 @@ impl ValueEnum for Model {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
             let images = ImageModel::value_variants().iter().copied().map(Model::Images);
-            images.chain(OwnModel::value_variants().iter().copied().map(Model::Own)).collect()
+            let texts = TextModel::value_variants().iter().copied().map(Model::Text);
+            let own = OwnModel::value_variants().iter().copied().map(Model::Own);
+            images.chain(texts).chain(own).collect()
         });
         &ALL
     }
@@ -94,6 +167,7 @@ impl ValueEnum for Model {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
             Self::Images(model) => model.to_possible_value(),
+            Self::Text(model) => model.to_possible_value(),
             Self::Own(model) => model.to_possible_value(),
         }
     }

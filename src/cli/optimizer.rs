@@ -1,5 +1,6 @@
 //! How a network learns: options, and what they make.
 
+use super::model::with_text;
 use super::values;
 use clap::{Args, ValueEnum};
 use remat::optim::{Group, Optimizer, Rule, Schedule};
@@ -10,7 +11,9 @@ use std::fmt;
 #[command(next_help_heading = "Optimizer")]
 pub struct OptimizerArgs {
     /// How parameters follow their gradients
-    #[arg(long, value_name = "NAME", default_value = "sgd")]
+    ///
+    /// [default for text models: adamw]
+    #[arg(long, value_name = "NAME", default_value = "sgd", default_value_ifs = with_text("adamw"))]
     pub optimizer: OptimizerName,
 
     /// Peak learning rate [default: 0.1 with sgd, 0.001 with adamw, 0.0001 with lion]

@@ -4,10 +4,12 @@ use super::interrupt;
 use super::optimizer::OptimizerArgs;
 use super::task::{Batch, Network, Score, Task};
 use remat::autograd::{Gradients, Tape};
+use remat::checkpoint::{Checkpoint, CheckpointError, Writer};
 use remat::nn::{State, parameters, state};
 use remat::optim::Optimizer;
 use remat::{Error, HostTensor, Pending, Runtime, Stats, Tensor};
 use sha2::{Digest as _, Sha256};
+use std::path::Path;
 
 /// What is trained, and how.
 #[derive(Clone, Copy)]
@@ -99,6 +101,29 @@ impl Session {
         drop(loss);
         runtime.step()?;
         Ok(Step { loss: answer, stats: runtime.stats_later()? })
+    }
+
+    /// Writes all that it has, and a text of this name, to a file.
+    pub fn save(
+        &mut self,
+        path: &Path,
+        (name, text): (&str, String),
+    ) -> Result<(), CheckpointError> {
+        let Self { runtime, network, optimizer, .. } = self;
+        Writer::of(network.module()).optimizer(optimizer).with(name, text).save(runtime, path)
+    }
+
+    /// Takes the network, what the optimizer keeps, and where random numbers go on from a file.
+    pub fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+        let Self { runtime, network, optimizer, .. } = self;
+        checkpoint.load(runtime, network.module())?;
+        checkpoint.load_optimizer(runtime, network.module(), optimizer)?;
+        checkpoint.load_random(runtime)
+    }
+
+    /// Takes the network alone.
+    pub fn load_network(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+        checkpoint.load(&self.runtime, self.network.module())
     }
 
     /// How well the network does on a batch.

@@ -1,5 +1,5 @@
 use super::failure::Failure;
-use remat::data::Dataset;
+use remat::data::{Dataset, Text};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,6 +19,10 @@ pub enum Source {
     Trees,
     /// Made up: points of Gaussians on a ring.
     Ring,
+    /// The text that comes with the crate.
+    MobyDick,
+    /// A text.
+    Text(PathBuf),
 }
 
 impl Source {
@@ -31,6 +35,27 @@ impl Source {
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
             Self::Trees | Self::Ring => Err(Failure::usage(format!(
                 "--data {self} has no images; choose digits, synthetic:CxHxW, idx:DIR or images:DIR"
+            ))),
+            Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
+                "the network is for images, and {self} is a text: choose digits, synthetic:CxHxW, idx:DIR or images:DIR \
+                 as --data, or a network for texts"
+            ))),
+        }
+    }
+
+    /// Reads the text.
+    pub fn text(&self) -> Result<Text, Failure> {
+        match self {
+            Self::MobyDick => Ok(Text::moby_dick()),
+            Self::Text(path) => Ok(Text::file(path)?),
+            Self::Digits
+            | Self::Synthetic(_)
+            | Self::Idx(_)
+            | Self::Images(_)
+            | Self::Trees
+            | Self::Ring => Err(Failure::usage(format!(
+                "the network is for texts, and {self} is none: choose moby-dick or text:FILE as --data, or another \
+                     network"
             ))),
         }
     }
@@ -45,6 +70,9 @@ impl FromStr for Source {
             None if text == "digits" => Ok(Self::Digits),
             None if text == "trees" => Ok(Self::Trees),
             None if text == "ring" => Ok(Self::Ring),
+            None if text == "moby-dick" => Ok(Self::MobyDick),
+            Some(("text", "")) => Err("give the file, as text:FILE"),
+            Some(("text", file)) => Ok(Self::Text(file.into())),
             Some(("idx", "")) => Err("give the folder with the files, as idx:DIR"),
             Some(("idx", folder)) => Ok(Self::Idx(folder.into())),
             Some(("images", "")) => Err("give the folder of classes, as images:DIR"),
@@ -55,7 +83,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, trees or ring",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR; moby-dick or text:FILE; trees or ring",
             ),
         }
     }
@@ -70,6 +98,8 @@ impl fmt::Display for Source {
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
             Self::Images(folder) => write!(f, "images:{}", folder.display()),
+            Self::MobyDick => f.write_str("moby-dick"),
+            Self::Text(file) => write!(f, "text:{}", file.display()),
         }
     }
 }
@@ -80,9 +110,16 @@ mod tests {
 
     #[test]
     fn sources_read_back() {
-        for text in
-            ["digits", "synthetic:3x32x32", "idx:/some/where", "images:pets", "trees", "ring"]
-        {
+        for text in [
+            "digits",
+            "synthetic:3x32x32",
+            "idx:/some/where",
+            "images:pets",
+            "moby-dick",
+            "text:a/b.txt",
+            "trees",
+            "ring",
+        ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
         for text in [
@@ -95,6 +132,8 @@ mod tests {
             "mnist:x",
             "images",
             "images:",
+            "text",
+            "text:",
         ] {
             assert!(text.parse::<Source>().is_err(), "{text}");
         }

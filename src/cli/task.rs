@@ -3,11 +3,13 @@
 mod denoise;
 mod images;
 mod ring;
+mod text;
 mod trees;
 
 pub use denoise::DenoiseTask;
 pub use images::ImageTask;
 pub use ring::RingTask;
+pub use text::TextTask;
 pub use trees::TreeTask;
 
 use super::failure::Failure;
@@ -106,7 +108,7 @@ impl Network for Classifier {
         let logits = self.logits(runtime, batch.inputs, Mode::Train)?;
         let labels = runtime.put(batch.labels)?;
         runtime.label(&labels, "labels")?;
-        logits.cross_entropy(&labels)
+        logits.cross_entropy(&labels.reshape(&[labels.layout().elements()])?)
     }
 
     fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error> {

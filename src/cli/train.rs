@@ -1,6 +1,7 @@
 //! `remat train`
 
-use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, TrainArgs};
+use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
@@ -14,19 +15,20 @@ use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{DenoiseTask, ImageTask, RingTask, Task, TreeTask};
+use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::PolicyKind;
+use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
+use remat::{DType, PolicyKind, Runtime};
 
 /// The default number of epochs.
 const EPOCHS: usize = 20;
 
 /// Rehearses, trains, tests and reports.
-pub fn run(args: &TrainArgs) -> Result<(), Failure> {
-    let TrainArgs { device, memory, learning, optimizer, output, .. } = args;
+pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
+    let TrainArgs { device, memory, learning, optimizer, checkpoints, output, .. } = args;
     let contradiction = device.contradiction().or_else(|| memory.contradiction());
     if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
         return Err(Failure::usage(contradiction));
@@ -36,16 +38,18 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         ("--json", &output.json),
         ("--log", &output.log),
         ("--plot", &output.plot),
+        ("--save", &checkpoints.save),
     ];
     check_distinct(&files, &[])?;
     interrupt::listen(output.quiet)?;
+    checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let title = format!("{} on {}", args.model, learning.data);
     let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
-    let task = task(args.model, learning)?;
+    let task = task(args)?;
     let setup = Setup {
         task: &*task,
         batch: learning.batch,
@@ -53,6 +57,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         optimizer,
     };
     let steps = steps(learning, &setup);
+    let (from, kept) = resume(args, options, &*task)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
@@ -64,6 +69,10 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
             Counted(steps as u64, "step"),
             setup.examples()
         ));
+        if let (Some(path), Kept { done, .. }) = (&checkpoints.resume, &kept) {
+            let done = Counted(*done as u64, "step");
+            say(format_args!("going on from {}, after {done}", path.display()));
+        }
         say(format_args!("device {about}"));
         if setup.examples() > task.examples() {
             warn(format_args!(
@@ -94,6 +103,10 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
         steps,
         test: !learning.no_test,
         eval_every: learning.eval_every,
+        from: from.as_ref(),
+        kept,
+        save: checkpoints.save.as_deref(),
+        save_every: checkpoints.save_every,
         shows,
     };
     let outcome = learn(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
@@ -112,9 +125,24 @@ pub fn run(args: &TrainArgs) -> Result<(), Failure> {
     judge(&outcome, steps, args)
 }
 
+/// The checkpoint to go on from, if there is one, and what is kept of the run.
+fn resume(
+    args: &TrainArgs,
+    options: &Options,
+    task: &dyn Task,
+) -> Result<(Option<Checkpoint>, Kept), Failure> {
+    let new = Kept::new(options, task);
+    let Some(path) = &args.checkpoints.resume else { return Ok((None, new)) };
+    let from = Checkpoint::open(path).map_err(checkpoint::failure)?;
+    let before = Kept::of(&from, path)?;
+    before.check(&new, path)?;
+    Ok((Some(from), new.after(before.done)))
+}
+
 /// The network and its data.
-fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure> {
-    let seed = learning.seed;
+pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
+    let TrainArgs { model, size, learning, .. } = args;
+    let (seed, storage) = (learning.seed, learning.precision.into());
     if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
         let message = format!(
             "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
@@ -122,30 +150,58 @@ fn task(model: Model, learning: &LearningArgs) -> Result<Box<dyn Task>, Failure>
         );
         return Err(Failure::usage(message));
     }
-    let made_up = match model {
+    let is_text = matches!(model, Model::Text(_));
+    if let Some(option) = size.given().filter(|_| !is_text) {
+        let message = format!("{model} has one size: drop {option}, or choose a text model");
+        return Err(Failure::usage(message));
+    }
+    let changes =
+        [("--random-crop", learning.random_crop > 0), ("--random-flip", learning.random_flip)];
+    let changes = changes.iter().find(|(_, given)| *given);
+    if let Some((option, _)) = changes.filter(|_| !matches!(model, Model::Images(_))) {
+        let message = match model {
+            Model::Text(_) => {
+                format!("{option} changes images, and {} is a text; drop it", learning.data)
+            }
+            _ => format!("{option} is for networks that tell classes of images apart; drop it"),
+        };
+        return Err(Failure::usage(message));
+    }
+    let made_up = match *model {
         Model::Own(OwnModel::TreeLstm) => Some(Source::Trees),
         Model::Own(OwnModel::UnrolledGan) => Some(Source::Ring),
         _ => None,
     };
     if let Some(source) = made_up
-        && (learning.data != source || learning.precision != Precision::F32)
+        && (learning.data != source || storage != DType::F32)
     {
         let message = format!("{model} learns from --data {source}, with --precision f32");
         return Err(Failure::usage(message));
     }
-    match model {
+    match *model {
+        Model::Images(model) => {
+            let task = ImageTask {
+                model,
+                data: learning.data.images(seed, learning.image_size)?,
+                augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
+                storage,
+                seed,
+            };
+            // Images may be too small for a network, which is for the user to mend.
+            let dry = Runtime::builder().budget(1u64 << 60).sim()?;
+            task.network(&dry).map_err(|error| Failure::usage(error.to_string()))?;
+            Ok(Box::new(task))
+        }
+        Model::Text(model) => {
+            let (size, text) = (size.clone(), learning.data.text()?);
+            let task = TextTask { model, size, text, storage, seed };
+            Ok(Box::new(task.check(&learning.data)?))
+        }
         Model::Own(OwnModel::TreeLstm) => Ok(Box::new(TreeTask::new(seed))),
         Model::Own(OwnModel::UnrolledGan) => Ok(Box::new(RingTask::new(seed))),
         Model::Own(OwnModel::UNet) => Ok(Box::new(DenoiseTask {
             data: learning.data.images(seed, learning.image_size)?,
-            storage: learning.precision.into(),
-            seed,
-        })),
-        Model::Images(model) => Ok(Box::new(ImageTask {
-            model,
-            data: learning.data.images(seed, learning.image_size)?,
-            augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
-            storage: learning.precision.into(),
+            storage,
             seed,
         })),
     }

@@ -25,7 +25,7 @@ impl Augment {
             return;
         }
         let [channels, height, width] = images.shape;
-        let mut numbers = SplitMix64::new(seed ^ SplitMix64::new(!step).next());
+        let mut numbers = SplitMix64::of(seed, step);
         let mut before = vec![0.0; height * width];
         for image in values.chunks_exact_mut(channels * height * width) {
             let change = self.draw(&mut numbers);

@@ -1,5 +1,6 @@
 use super::DataError;
 use crate::host::HostTensor;
+use crate::rng::SplitMix64;
 use flate2::read::GzDecoder;
 use std::io::Read as _;
 use std::ops::Range;
@@ -107,14 +108,34 @@ impl<'a> Windows<'a> {
     /// If an index is out of range.
     #[must_use]
     pub fn batch(&self, indices: &[usize]) -> (HostTensor, HostTensor) {
-        let starts: Vec<usize> = indices.iter().map(|i| i * self.context).collect();
+        self.at(&indices.iter().map(|i| i * self.context).collect::<Vec<_>>())
+    }
+
+    /// The same, but each window begins at random up to its length later, as far as the part goes: so that no two passes
+    /// have the same ones. Drawn from `seed` and `draw`, which is another number for each batch.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[must_use]
+    pub fn shifted(&self, indices: &[usize], seed: u64, draw: u64) -> (HostTensor, HostTensor) {
+        let mut random = SplitMix64::of(seed, draw);
+        let last = self.bytes.len() - 1 - self.context;
+        let start = |&i: &usize| {
+            let shift = random.below(self.context);
+            (i * self.context + shift).min(last)
+        };
+        self.at(&indices.iter().map(start).collect::<Vec<_>>())
+    }
+
+    /// The windows that begin at these bytes.
+    fn at(&self, starts: &[usize]) -> (HostTensor, HostTensor) {
         let part = |from: usize, shift: usize| -> Range<usize> {
             from + shift..from + shift + self.context
         };
         let tensor = |shift: usize| {
             let bytes = starts.iter().flat_map(|&from| &self.bytes[part(from, shift)]);
             let values = bytes.map(|&byte| i32::from(byte)).collect();
-            HostTensor::i32([indices.len(), self.context], values).expect("one value for each byte")
+            HostTensor::i32([starts.len(), self.context], values).expect("one value for each byte")
         };
         (tensor(0), tensor(1))
     }
@@ -146,6 +167,25 @@ mod tests {
         assert_eq!(text.test(4).batch(&[0]).0.as_i32().unwrap(), [90, 91, 92, 93]);
         for (bytes, context, windows) in [(0, 1, 0), (1, 1, 0), (2, 1, 0), (9, 7, 1), (9, 8, 0)] {
             assert_eq!(Text::of(vec![0; bytes]).train(context).len(), windows, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn shifted_windows_come_from_the_seed_and_stay_inside() {
+        let text = Text::of((0..=255).collect());
+        let train = text.train(10);
+        let all: Vec<usize> = (0..train.len()).collect();
+        let firsts = |seed, draw| {
+            let (now, next) = train.shifted(&all, seed, draw);
+            let (now, next) = (now.as_i32().unwrap().to_vec(), next.as_i32().unwrap().to_vec());
+            assert!(now.iter().zip(&next).all(|(now, next)| now + 1 == *next && *next < 230));
+            now.into_iter().step_by(10).collect::<Vec<_>>()
+        };
+        let found = firsts(1, 2);
+        assert_eq!(found, firsts(1, 2));
+        assert!(found != firsts(1, 3) && found != firsts(2, 2));
+        for (i, first) in all.iter().zip(&found) {
+            assert!((10 * i..10 * i + 10).contains(&(*first as usize)), "{i} {first}");
         }
     }
 

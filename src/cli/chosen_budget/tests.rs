@@ -97,7 +97,7 @@ fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
 fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
     let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
     let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
-    let Model::Images(model) = args.model else { panic!("{}", args.model) };
+    let Model::Images(model) = args.model else { panic!("a network for images") };
     let task = ImageTask {
         model,
         data: Dataset::digits(),

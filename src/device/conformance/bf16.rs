@@ -35,7 +35,7 @@ fn full(host: &HostTensor) -> HostTensor {
 pub fn ops_on_half_the_bytes<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut found = BTreeSet::new();
     // Kernels are the same as of f32, and each sample is run four times.
-    rig.parts = rig.parts.max(3);
+    rig.parts = (2 * rig.parts).max(3);
     for (op, args) in tasks(rig, 3) {
         let is_float = |arg: &Arg| arg.layout.dtype() == DType::F32;
         let first = args.iter().position(is_float);

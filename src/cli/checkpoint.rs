@@ -1,0 +1,388 @@
+//! `--save` and `--resume`: what of a run is kept in a checkpoint, beside its tensors.
+
+use super::args::{Cli, Command, TrainArgs};
+use super::failure::Failure;
+use super::learn::Stop;
+use super::output::is_standard;
+use super::task::Task;
+use super::values;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _};
+use remat::checkpoint::{Checkpoint, CheckpointError};
+use remat::trace::WholeFile;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Where a run is kept, and where it goes on from.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Checkpoints")]
+pub struct CheckpointArgs {
+    /// Write a checkpoint at the end, and on Ctrl-C
+    ///
+    /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the optimizer keeps, and all
+    /// that a run needs to go on. The file is replaced when the new one is whole.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    pub save: Option<PathBuf>,
+
+    /// Write it after every N steps as well
+    #[arg(long, value_name = "N", requires = "save", value_parser = values::count, allow_hyphen_values = true)]
+    pub save_every: Option<usize>,
+
+    /// Go on from a checkpoint, with the same bits as a run that was never interrupted
+    ///
+    /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
+    /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    pub resume: Option<PathBuf>,
+}
+
+/// A file, not stdout: checkpoints are not text.
+fn file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if is_standard(&path) { Err("name a file".to_owned()) } else { Ok(path) }
+}
+
+impl CheckpointArgs {
+    /// Fails now if the file could not be written at the end.
+    pub fn check(&self) -> Result<(), Failure> {
+        let Some(path) = &self.save else { return Ok(()) };
+        WholeFile::create(path).map(drop).map_err(|error| Failure::writing(path, error))
+    }
+}
+
+/// What a checkpoint says of its run: the metadata of this name.
+const KEY: &str = "train";
+
+/// A run, and how far it has come.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Kept {
+    /// The program that wrote it.
+    remat: String,
+    pub options: Options,
+    /// Steps that are done.
+    pub done: usize,
+    /// Examples to learn from.
+    examples: usize,
+    /// Of some of them.
+    data_sha256: String,
+}
+
+impl Kept {
+    /// Of a run that has done nothing yet.
+    pub fn new(options: &Options, task: &dyn Task) -> Self {
+        Self {
+            remat: env!("CARGO_PKG_VERSION").to_owned(),
+            options: options.clone(),
+            done: 0,
+            examples: task.examples(),
+            data_sha256: fingerprint(task),
+        }
+    }
+
+    /// Reads it.
+    pub fn of(checkpoint: &Checkpoint, path: &Path) -> Result<Self, Failure> {
+        let wrong = |what: String| Failure::new(format!("{}: {what}", path.display()));
+        let text = checkpoint.get(KEY).ok_or_else(|| {
+            wrong("it has no run in it: only what `remat train --save` writes can go on".to_owned())
+        })?;
+        serde_json::from_str(text)
+            .map_err(|error| wrong(format!("what it says of its run is not understood: {error}")))
+    }
+
+    /// The same after so many steps.
+    pub fn after(&self, done: usize) -> Self {
+        Self { done, ..self.clone() }
+    }
+
+    /// The metadata: its name and text.
+    pub fn text(&self) -> (&'static str, String) {
+        (KEY, serde_json::to_string(self).expect("text and numbers"))
+    }
+
+    /// Fails unless a run that would begin like `new` can go on from here.
+    pub fn check(&self, new: &Self, path: &Path) -> Result<(), Failure> {
+        let differs = |what: &str, found: &dyn std::fmt::Display, here: &dyn std::fmt::Display| {
+            let path = path.display();
+            Err(Failure::usage(format!("{path} {what} {found}, and this is {here}")))
+        };
+        if self.remat != new.remat {
+            return differs("was written by remat", &self.remat, &new.remat);
+        }
+        if self.examples != new.examples {
+            let (found, here) = (self.examples, new.examples);
+            return differs("is of other data: it learned from so many examples:", &found, &here);
+        }
+        if self.data_sha256 != new.data_sha256 {
+            let what = "is of other data: the first examples have the SHA-256";
+            return differs(what, &&self.data_sha256[..16], &&new.data_sha256[..16]);
+        }
+        Ok(())
+    }
+}
+
+/// A hash of some examples.
+fn fingerprint(task: &dyn Task) -> String {
+    let indices: Vec<usize> = (0..task.examples().min(64)).collect();
+    let batch = task.batch(&indices, 0);
+    let mut hash = Sha256::new();
+    hash.update(batch.inputs.as_bytes());
+    hash.update(batch.labels.as_bytes());
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The options that the bits of a run depend on, by their names, as they were given or by default.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Options(BTreeMap<String, Vec<String>>);
+
+/// What changes no bit, or only how far a run goes.
+const FREE_HEADINGS: [&str; 5] = ["Device", "Memory", "Output", "Terminal", "Checkpoints"];
+const FREE: [&str; 4] = ["no_test", "eval_every", "help", "version"];
+
+/// Options of which a run at a constant rate may have others.
+const LENGTH: [&str; 2] = ["steps", "epochs"];
+
+/// An option, as clap knows it.
+fn options_of_training() -> Vec<clap::Arg> {
+    let mut command = Cli::command();
+    command.build();
+    let train = command.find_subcommand("train").expect("there is one");
+    let matters = |arg: &&clap::Arg| {
+        let heading = arg.get_help_heading();
+        !heading.is_some_and(|heading| FREE_HEADINGS.contains(&heading))
+            && !FREE.contains(&arg.get_id().as_str())
+    };
+    train.get_arguments().filter(matters).cloned().collect()
+}
+
+/// `--lr`, or what a positional argument is called.
+fn told(arg: &clap::Arg) -> String {
+    arg.get_long().map_or_else(|| format!("the {}", arg.get_id()), |long| format!("--{long}"))
+}
+
+impl Options {
+    /// Of `remat train`.
+    pub fn of(matches: &ArgMatches) -> Self {
+        let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
+        let each = options_of_training().into_iter().filter_map(|arg| {
+            let id = arg.get_id().as_str();
+            let values = matches.get_raw(id)?.map(text).collect::<Vec<_>>();
+            // A flag that is not set.
+            (values != ["false"]).then(|| (id.to_owned(), values))
+        });
+        Self(each.collect())
+    }
+
+    fn get(&self, id: &str) -> Option<&[String]> {
+        self.0.get(id).map(Vec::as_slice)
+    }
+
+    /// As arguments, but for those that `leaves_out` says.
+    fn args(&self, leaves_out: impl Fn(&str) -> bool) -> Vec<OsString> {
+        let mut args = Vec::new();
+        for arg in options_of_training() {
+            let id = arg.get_id().as_str();
+            let Some(values) = self.get(id).filter(|_| !leaves_out(id)) else { continue };
+            match arg.get_long() {
+                Some(long) if arg.get_action().takes_values() => {
+                    args.extend(values.iter().map(|value| format!("--{long}={value}").into()));
+                }
+                Some(long) => args.push(format!("--{long}").into()),
+                None => args.extend(values.iter().map(OsString::from)),
+            }
+        }
+        args
+    }
+
+    /// Whether the run could have been longer or shorter, up to here with the same bits.
+    fn has_any_length(&self) -> bool {
+        self.get("schedule").is_some_and(|schedule| schedule == ["constant"])
+    }
+
+    /// The arguments of a run that goes on, `given` those after `remat train`: what is not among them is as it was.
+    fn merge(
+        &self,
+        matches: &ArgMatches,
+        given: &[OsString],
+        path: &Path,
+    ) -> Result<Vec<OsString>, Failure> {
+        let now = Self::of(matches);
+        let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let lengthens = self.has_any_length() && LENGTH.iter().any(|id| is_given(id));
+        let may_differ = |id: &str| lengthens && LENGTH.contains(&id);
+        for arg in options_of_training() {
+            let id = arg.get_id().as_str();
+            let (was, is) = (self.get(id), now.get(id));
+            if !is_given(id) || may_differ(id) || same(was, is) {
+                continue;
+            }
+            let text = |values: Option<&[String]>| match values {
+                None => "not given".to_owned(),
+                Some([value]) if value == "true" => "given".to_owned(),
+                Some(values) => values.join(" "),
+            };
+            let hint = match LENGTH.contains(&id) {
+                true => "; only with --schedule constant may a run be made longer",
+                false => "; leave it out",
+            };
+            return Err(Failure::usage(format!(
+                "{} is {} here, and {} in the run of {}{hint}",
+                told(&arg),
+                text(is),
+                text(was),
+                path.display()
+            )));
+        }
+        let mut args = self.args(|id| is_given(id) || may_differ(id));
+        args.extend(given.iter().cloned());
+        Ok(args)
+    }
+}
+
+/// Whether two values are the same text, or the same number.
+fn same(a: Option<&[String]>, b: Option<&[String]>) -> bool {
+    let number = |values: &[String]| values.first().and_then(|value| value.parse::<f64>().ok());
+    match (a, b) {
+        (Some(a), Some(b)) => a == b || number(a).is_some_and(|x| number(b) == Some(x)),
+        (a, b) => a == b,
+    }
+}
+
+/// The arguments of `remat train`, and the options that are kept of them. A run that goes on has those of its checkpoint.
+pub fn arguments(
+    args: TrainArgs,
+    matches: &ArgMatches,
+) -> Result<(Box<TrainArgs>, Options), Failure> {
+    let Some(path) = args.checkpoints.resume.clone() else {
+        return Ok((Box::new(args), Options::of(matches)));
+    };
+    let checkpoint = Checkpoint::open(&path).map_err(failure)?;
+    let kept = Kept::of(&checkpoint, &path)?;
+    // All after `train`, where it stands first among what is no option before it.
+    let given: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let at = given.iter().position(|arg| arg == "train").map_or(given.len(), |at| at + 1);
+    let (front, rest) = given.split_at(at);
+    let merged = kept.options.merge(matches, rest, &path)?;
+    let all = std::iter::once(OsString::from("remat")).chain(front.iter().cloned()).chain(merged);
+    parse(all, &path)
+}
+
+/// The arguments that a checkpoint's run had, with others in place of some.
+pub fn arguments_of(
+    options: &Options,
+    path: &Path,
+    instead: &[(&str, String)],
+) -> Result<Box<TrainArgs>, Failure> {
+    let args = options.args(|id| instead.iter().any(|(other, _)| *other == id));
+    let instead = instead.iter().map(|(id, value)| format!("--{id}={value}").into());
+    let all = ["remat".into(), "train".into()].into_iter().chain(args).chain(instead);
+    Ok(parse(all, path)?.0)
+}
+
+fn parse(
+    args: impl Iterator<Item = OsString>,
+    path: &Path,
+) -> Result<(Box<TrainArgs>, Options), Failure> {
+    let wrong = |error: clap::Error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        let first = first.strip_prefix("error: ").unwrap_or(first);
+        Failure::usage(format!("the options of the run of {}: {first}", path.display()))
+    };
+    let matches = Cli::command().try_get_matches_from(args).map_err(wrong)?;
+    match (Cli::from_arg_matches(&matches).map_err(wrong)?.command, matches.subcommand()) {
+        (Some(Command::Train(args)), Some((_, matches))) => Ok((args, Options::of(matches))),
+        _ => Err(Failure::usage(format!("{} is of no training", path.display()))),
+    }
+}
+
+/// As what the program fails with.
+pub fn failure(error: CheckpointError) -> Failure {
+    match error {
+        CheckpointError::Runtime(error) => error.into(),
+        CheckpointError::Version { .. }
+        | CheckpointError::Names { .. }
+        | CheckpointError::Differs { .. } => Failure::usage(error.to_string()),
+        error => Failure::new(error.to_string()),
+    }
+}
+
+impl From<CheckpointError> for Stop {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Runtime(error) => Self::Error(error),
+            error => Self::Failure(failure(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(args: &str) -> (ArgMatches, Options) {
+        let all = ["remat", "train"].into_iter().chain(args.split_whitespace());
+        let matches = Cli::command().try_get_matches_from(all).unwrap();
+        let train = matches.subcommand_matches("train").unwrap().clone();
+        let options = Options::of(&train);
+        (train, options)
+    }
+
+    #[test]
+    fn options_that_matter_are_kept_and_come_back() {
+        let (_, kept) = options(
+            "mlp --steps 5 --lr 0.5 --nesterov --budget 50% --save x --no-test --quiet --threads 1",
+        );
+        for id in ["model", "data", "batch", "steps", "lr", "nesterov", "seed", "optimizer"] {
+            assert!(kept.get(id).is_some(), "{id}");
+        }
+        for id in ["budget", "save", "no_test", "quiet", "threads", "device", "color", "policy"] {
+            assert!(kept.get(id).is_none(), "{id}");
+        }
+        let args = arguments_of(&kept, Path::new("x"), &[]).unwrap();
+        assert!((args.learning.steps, args.optimizer.lr()) == (Some(5), 0.5));
+        let (_, again) = options(
+            &kept
+                .args(|_| false)
+                .iter()
+                .map(|arg| arg.to_str().unwrap())
+                .collect::<Vec<_>>()
+                .join(" "),
+        );
+        assert_eq!(again, kept);
+        let other = [("data", "synthetic:1x8x8".to_owned())];
+        let args = arguments_of(&kept, Path::new("x"), &other).unwrap();
+        assert_eq!(args.learning.data.to_string(), "synthetic:1x8x8");
+    }
+
+    #[test]
+    fn what_is_given_again_must_be_what_it_was() {
+        let (_, kept) = options("mlp --steps 5 --lr 0.5");
+        let merge = |args: &str| {
+            let (matches, _) = options(args);
+            let given: Vec<OsString> = args.split_whitespace().map(OsString::from).collect();
+            kept.merge(&matches, &given, Path::new("x")).map_err(|failure| format!("{failure:?}"))
+        };
+        for args in ["", "mlp", "--lr 0.50 --budget 1MiB", "--steps 5 --quiet"] {
+            assert!(merge(args).is_ok(), "{args}");
+        }
+        for (args, said) in [
+            ("resnet20", "the model is resnet20 here, and mlp in the run of x"),
+            ("--lr 0.1", "--lr is 0.1 here, and 0.5 in the run of x"),
+            ("--clip 1", "--clip is 1 here, and not given in the run of x"),
+            ("--nesterov", "--nesterov is given here, and not given in the run of x"),
+            ("--steps 6", "may a run be made longer"),
+            ("--epochs 6", "may a run be made longer"),
+        ] {
+            let error = merge(args).unwrap_err();
+            assert!(error.contains(said), "{args}: {error}");
+        }
+        let (_, constant) = options("mlp --steps 5 --schedule constant");
+        let (matches, _) = options("--epochs 6");
+        let given = ["--epochs".into(), "6".into()];
+        let merged = constant.merge(&matches, &given, Path::new("x")).unwrap();
+        assert!(merged.contains(&"mlp".into()) && !merged.contains(&"--steps=5".into()));
+    }
+}

@@ -1,0 +1,179 @@
+//! `remat evaluate`
+
+use super::args::{DeviceArgs, TrainArgs};
+use super::checkpoint::{self, Kept};
+use super::failure::Failure;
+use super::interrupt;
+use super::learn;
+use super::output::Output;
+use super::rehearsal::Rehearsal;
+use super::session::{Session, Setup};
+use super::source::Source;
+use super::target::{About, Target};
+use super::terminal::{Shows, print_report, say};
+use super::train;
+use super::values::{self, Budget};
+use super::words::{Counted, Seconds};
+use clap::Args;
+use remat::ByteSize;
+use remat::checkpoint::Checkpoint;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Test a network that was trained before
+///
+/// Takes a checkpoint of `remat train --save`. The network and the data are those that it was trained on, unless
+/// --data names others.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat evaluate net.safetensors
+  remat evaluate net.safetensors --data images:photos --json -
+  remat evaluate net.safetensors --budget 50%")]
+pub struct EvaluateArgs {
+    /// What `remat train --save` wrote
+    pub checkpoint: PathBuf,
+
+    /// Data to test on, as for `remat train` [default: what it was trained on]
+    #[arg(long)]
+    pub data: Option<Source>,
+
+    /// Images at a time [default: as in training]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub batch: Option<usize>,
+
+    /// Memory limit: 50%, 64MiB, auto, ... [default: 100%, under which nothing is recomputed]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub budget: Option<Budget>,
+
+    #[command(flatten)]
+    pub device: DeviceArgs,
+
+    /// Write the result as a JSON object; with -, to stdout
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub json: Option<PathBuf>,
+
+    /// Print errors only; --json - still writes to stdout
+    #[arg(long, short, help_heading = "Output")]
+    pub quiet: bool,
+}
+
+/// The result. Printed for people, serialized for programs.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    data: String,
+    /// Steps that it was trained.
+    steps: usize,
+    #[serde(flatten)]
+    device: About,
+    budget_bytes: u64,
+    peak_bytes: u64,
+    test_accuracy: f64,
+    /// The mean, in nats.
+    test_loss: f64,
+    test_examples: usize,
+    test_seconds: f64,
+    /// Over parameters and buffers.
+    params_sha256: String,
+    #[serde(skip)]
+    told: String,
+    #[serde(skip)]
+    example: &'static str,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, data, told, .. } = self;
+        let [steps, tests] = [(self.steps, "step"), (self.test_examples, self.example)]
+            .map(|(n, of)| Counted(n as u64, of));
+        writeln!(f, "{model} on {data}, after {steps}")?;
+        writeln!(f, "  device      {}", self.device)?;
+        writeln!(f, "  test        {told}; {tests} in {}", Seconds(self.test_seconds))?;
+        let [peak, budget] = [self.peak_bytes, self.budget_bytes].map(ByteSize);
+        writeln!(f, "  memory      peak {peak} of {budget}")?;
+        write!(f, "  parameters  sha256 {}", &self.params_sha256[..16])
+    }
+}
+
+/// A test without evictions may need more than its peak, for holes between tensors: one part in so many.
+const HOLES: u64 = 16;
+
+/// Loads, tests and reports.
+pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
+    let EvaluateArgs { checkpoint: path, device, .. } = args;
+    if let Some(contradiction) = device.contradiction() {
+        return Err(Failure::usage(contradiction));
+    }
+    interrupt::listen(args.quiet)?;
+    let json = args.json.as_deref().map(Output::create).transpose()?;
+    let saved = Checkpoint::open(path).map_err(checkpoint::failure)?;
+    let kept = Kept::of(&saved, path)?;
+    let mut instead = Vec::new();
+    instead.extend(args.data.as_ref().map(|data| ("data", data.to_string())));
+    instead.extend(args.batch.map(|batch| ("batch", batch.to_string())));
+    let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
+    let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
+    let target = Target::open(device)?;
+    let task = train::task(&trained)?;
+    let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
+    let shows = Shows::now(args.quiet);
+    let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, task.tests())?;
+    let full = rehearsal.unlimited()?.peak_bytes;
+    let full = full + full / HOLES;
+    let budget = match args.budget {
+        None => full,
+        Some(Budget::Share(share)) => share.of(full),
+        Some(Budget::Auto) => target.available_bytes()?,
+    };
+    let about = target.about();
+    let runtime = target.start(memory.builder(budget, None).seed(learning.seed))?;
+    let loaded = Session::new(runtime, &setup).map_err(Failure::from).and_then(|mut session| {
+        session.load_network(&saved).map_err(checkpoint::failure)?;
+        Ok(session)
+    });
+    let mut session = loaded?;
+    let (ending, test) = learn::test(&mut session, &setup, shows)?;
+    let test = match (ending, test) {
+        (_, Some(test)) => test,
+        (learn::Ending::Interrupted, None) => {
+            return Err(Failure::interrupted("interrupted before the end of the test"));
+        }
+        (_, None) => {
+            let path = path.display();
+            return Err(Failure::new(format!(
+                "the outputs of the network of {path} are not finite"
+            )));
+        }
+    };
+    let report = Report {
+        model: model.to_string(),
+        data: learning.data.to_string(),
+        steps: kept.done,
+        device: about,
+        budget_bytes: budget,
+        peak_bytes: session.runtime().stats()?.peak_bytes,
+        test_accuracy: test.score.accuracy(),
+        test_loss: test.score.mean_loss(),
+        test_examples: task.tests(),
+        test_seconds: test.seconds.as_secs_f64(),
+        params_sha256: session.digest()?,
+        told: task.tell(&test.score),
+        example: task.example(),
+    };
+    deliver(&report, args.quiet, json)
+}
+
+/// Prints and writes the result.
+fn deliver(report: &Report, quiet: bool, json: Option<Output>) -> Result<(), Failure> {
+    if !quiet {
+        match json {
+            Some(Output::Stdout) => say(report),
+            _ => print_report(&report.to_string())?,
+        }
+    }
+    let Some(json) = json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report);
+    json.deliver(&text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))?)
+}
