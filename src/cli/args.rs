@@ -2,7 +2,7 @@ use super::checkpoint::CheckpointArgs;
 use super::evaluate::EvaluateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::{ImageModel, Model, with_text};
+use super::model::{ImageModel, Model, usual_data, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
@@ -215,14 +215,16 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; or a text: moby-dick, text:FILE
+    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; a text: moby-dick, text:FILE; trees; or ring
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
     /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
     /// fifth is for the test, unless there are train and test (or val) folders. moby-dick: the bundled novel,
     /// 1.2 MB. text:FILE: any UTF-8 file; the last tenth is for the test. [default for text models: moby-dick]
-    #[arg(long, default_value_t = Source::Digits, default_value_ifs = with_text("moby-dick"))]
+    /// trees, for treelstm: nested minima and maxima of digits, whose value is the class. ring, for
+    /// unrolled-gan: points of 8 Gaussians.
+    #[arg(long, default_value_t = Source::Digits, default_value_ifs = usual_data())]
     pub data: Source,
 
     /// Height and width to bring the images of images:DIR to [default: that of the first]

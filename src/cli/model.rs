@@ -1,7 +1,7 @@
 use super::sizes::SizeArgs;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use remat::nn::{Module, ResNet, gpt, lstm, mlp, resnet, vit};
+use remat::nn::{Module, ResNet, densenet121, gpt, inceptionv4, lstm, mlp, resnet, vit};
 use remat::{DType, Error, Runtime};
 use std::fmt;
 use std::sync::LazyLock;
@@ -11,6 +11,20 @@ use std::sync::LazyLock;
 pub enum Model {
     Images(ImageModel),
     Text(TextModel),
+    Own(OwnModel),
+}
+
+/// Those that have a task of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum OwnModel {
+    /// Takes noise out of images, at several sizes
+    UNet,
+    /// A different tree at every step, with --data trees
+    TreeLstm,
+    /// A generator that learns through steps of its adversary, with --data ring
+    #[value(name = "unrolled-gan")]
+    UnrolledGan,
 }
 
 /// Those that tell classes of images apart.
@@ -31,6 +45,10 @@ pub enum ImageModel {
     ResNet18,
     /// 4 stages of bottlenecks, up to 2048 channels
     ResNet50,
+    /// 4 blocks, each layer of which reads all before it
+    DenseNet121,
+    /// Branches of many shapes, for images of 75 pixels and more
+    InceptionV4,
     /// Vision transformer of patches
     Vit,
 }
@@ -70,6 +88,12 @@ impl ImageModel {
             Self::ResNet1202 => ResNet::Cifar { n: 200 },
             Self::ResNet18 => ResNet::R18,
             Self::ResNet50 => ResNet::R50,
+            Self::DenseNet121 => {
+                return Ok(Box::new(densenet121(runtime, channels, [height, width], classes)?));
+            }
+            Self::InceptionV4 => {
+                return Ok(Box::new(inceptionv4(runtime, 32, channels, [height, width], classes)?));
+            }
             Self::Vit => {
                 let sizes = sizes.vit([channels, height, width], classes);
                 return Ok(Box::new(vit(runtime, &sizes)?));
@@ -106,12 +130,19 @@ pub fn with_text(
     NAMES.iter().map(move |name| ("model", name.as_str(), value))
 }
 
+/// What networks learn from that do not learn from digits.
+pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let own = [("model", "treelstm", "trees"), ("model", "unrolled-gan", "ring")];
+    with_text("moby-dick").chain(own)
+}
+
 impl Model {
     /// Passes over the data if nothing else is said.
     pub const fn usual_epochs(self) -> usize {
         match self {
             Self::Images(_) => 20,
             Self::Text(_) => 2,
+            Self::Own(_) => 20,
         }
     }
 }
@@ -120,7 +151,9 @@ impl ValueEnum for Model {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
             let images = ImageModel::value_variants().iter().copied().map(Model::Images);
-            images.chain(TextModel::value_variants().iter().copied().map(Model::Text)).collect()
+            let texts = TextModel::value_variants().iter().copied().map(Model::Text);
+            let own = OwnModel::value_variants().iter().copied().map(Model::Own);
+            images.chain(texts).chain(own).collect()
         });
         &ALL
     }
@@ -129,6 +162,7 @@ impl ValueEnum for Model {
         match self {
             Self::Images(model) => model.to_possible_value(),
             Self::Text(model) => model.to_possible_value(),
+            Self::Own(model) => model.to_possible_value(),
         }
     }
 }

@@ -49,7 +49,7 @@ impl SizeArgs {
             }
             Model::Text(TextModel::Lstm) => &["--layers", "--width", "--context"],
             Model::Images(ImageModel::Vit) => &["--layers", "--width", "--heads", "--dropout"],
-            Model::Images(_) => &[],
+            Model::Images(_) | Model::Own(_) => &[],
         };
         let is_lost = |(option, is_given): &(&str, bool)| *is_given && !has.contains(option);
         if let Some((option, _)) = given.into_iter().find(is_lost) {

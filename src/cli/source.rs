@@ -16,6 +16,10 @@ pub enum Source {
     Idx(PathBuf),
     /// A folder of PNG and JPEG files for each class.
     Images(PathBuf),
+    /// Made up: expressions as trees.
+    Trees,
+    /// Made up: points of Gaussians on a ring.
+    Ring,
     /// The novel that comes with the crate.
     MobyDick,
     /// A file in UTF-8.
@@ -35,6 +39,9 @@ impl Source {
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
+            Self::Trees | Self::Ring => Err(Failure::usage(format!(
+                "{model} learns from images, and {self} has none; choose --data digits, synthetic:CxHxW, idx:DIR or images:DIR"
+            ))),
             Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
                 "{model} learns from images, and {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
                  images:DIR, or a model of texts: gpt or gpt2"
@@ -53,6 +60,9 @@ impl Source {
                      of images such as resnet20 or vit"
                 )))
             }
+            Self::Trees | Self::Ring => Err(Failure::usage(format!(
+                "{model} learns from a text, and {self} is none; choose --data moby-dick or text:FILE"
+            ))),
         }
     }
 }
@@ -64,6 +74,8 @@ impl FromStr for Source {
         const SYNTHETIC: &str = "give channels, height and width, such as synthetic:3x32x32";
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
+            None if text == "trees" => Ok(Self::Trees),
+            None if text == "ring" => Ok(Self::Ring),
             None if text == "moby-dick" => Ok(Self::MobyDick),
             Some(("text", "")) => Err("give the file, as text:FILE"),
             Some(("text", file)) => Ok(Self::Text(file.into())),
@@ -77,7 +89,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick or text:FILE",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick, text:FILE, trees or ring",
             ),
         }
     }
@@ -87,6 +99,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Digits => f.write_str("digits"),
+            Self::Trees => f.write_str("trees"),
+            Self::Ring => f.write_str("ring"),
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
             Self::Images(folder) => write!(f, "images:{}", folder.display()),
@@ -109,6 +123,9 @@ mod tests {
             "images:pets",
             "moby-dick",
             "text:a b",
+            "text:a/b.txt",
+            "trees",
+            "ring",
         ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }

@@ -1,13 +1,13 @@
 //! `remat train`
 
-use super::args::{LearningArgs, OutputArgs, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
 use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
-use super::model::Model;
+use super::model::{Model, OwnModel};
 use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
@@ -15,13 +15,13 @@ use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{ImageTask, Task, TextTask};
+use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::PolicyKind;
 use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
+use remat::{PolicyKind, Runtime};
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -148,25 +148,54 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
         return Err(Failure::usage(message));
     }
     sizes.check(*model)?;
+    let changes = [("--random-crop", random_crop > 0), ("--random-flip", random_flip)];
+    let changes = changes.iter().find(|(_, given)| *given);
+    if let Some((option, _)) = changes.filter(|_| !matches!(model, Model::Images(_))) {
+        let message = match model {
+            Model::Text(_) => {
+                format!("{option} changes images, and {data} is a text; drop it")
+            }
+            _ => format!("{option} is for networks that tell classes of images apart; drop it"),
+        };
+        return Err(Failure::usage(message));
+    }
+    let made_up = match *model {
+        Model::Own(OwnModel::TreeLstm) => Some(Source::Trees),
+        Model::Own(OwnModel::UnrolledGan) => Some(Source::Ring),
+        _ => None,
+    };
+    if let Some(source) = made_up
+        && (*data != source || precision != Precision::F32)
+    {
+        let message = format!("{model} learns from --data {source}, with --precision f32");
+        return Err(Failure::usage(message));
+    }
     match *model {
-        Model::Images(of_images) => Ok(Box::new(ImageTask {
-            model: of_images,
-            sizes: *sizes,
+        Model::Images(of_images) => {
+            let task = ImageTask {
+                model: of_images,
+                sizes: *sizes,
+                data: data.images(*model, seed, image_size)?,
+                augment: Augment { crop: random_crop, flip: random_flip },
+                storage: precision.into(),
+                seed,
+            };
+            // Images may be too small for a network, which is for the user to mend.
+            let dry = Runtime::builder().budget(1u64 << 60).sim()?;
+            task.network(&dry).map_err(|error| Failure::usage(error.to_string()))?;
+            Ok(Box::new(task))
+        }
+        Model::Text(of_text) => {
+            let text = data.text(*model)?;
+            Ok(Box::new(TextTask::new(of_text, *sizes, text, precision.into(), seed)?))
+        }
+        Model::Own(OwnModel::TreeLstm) => Ok(Box::new(TreeTask::new(seed))),
+        Model::Own(OwnModel::UnrolledGan) => Ok(Box::new(RingTask::new(seed))),
+        Model::Own(OwnModel::UNet) => Ok(Box::new(DenoiseTask {
             data: data.images(*model, seed, image_size)?,
-            augment: Augment { crop: random_crop, flip: random_flip },
             storage: precision.into(),
             seed,
         })),
-        Model::Text(of_text) => {
-            let text = data.text(*model)?;
-            if random_crop > 0 || random_flip {
-                let message = format!(
-                    "--random-crop and --random-flip are of images, but the data is {data}; drop them"
-                );
-                return Err(Failure::usage(message));
-            }
-            Ok(Box::new(TextTask::new(of_text, *sizes, text, precision.into(), seed)?))
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Batch, Network, Task};
+use super::{Batch, Classifier, Network, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::ImageModel;
 use crate::cli::sizes::SizeArgs;
@@ -31,10 +31,10 @@ impl Task for ImageTask {
         self.data.test.len()
     }
 
-    fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
+    fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let images = &self.data.train;
         let module = self.model.build(runtime, images.shape, images.classes, &self.sizes)?;
-        Ok(Network { module, storage: self.storage, inputs: "images" })
+        Ok(Box::new(Classifier { module, storage: self.storage, inputs: "images" }))
     }
 
     fn batch(&self, indices: &[usize], step: usize) -> Batch {
@@ -67,6 +67,7 @@ impl Task for ImageTask {
         Ok(Batch {
             inputs: zeros(DType::F32, [n, channels, height, width].into())?,
             labels: zeros(DType::I32, [n].into())?,
+            tree: None,
         })
     }
 }

@@ -1,4 +1,4 @@
-use super::{Batch, Network, Score, Task};
+use super::{Batch, Classifier, Network, Score, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::TextModel;
 use crate::cli::sizes::SizeArgs;
@@ -60,9 +60,9 @@ impl Task for TextTask {
         self.text.test(self.context).len()
     }
 
-    fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
+    fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let module = self.model.build(runtime, &self.sizes, self.storage)?;
-        Ok(Network { module, storage: self.storage, inputs: "bytes" })
+        Ok(Box::new(Classifier { module, storage: self.storage, inputs: "bytes" }))
     }
 
     fn batch(&self, indices: &[usize], step: usize) -> Batch {
@@ -88,7 +88,7 @@ impl Task for TextTask {
             })
         };
         let all = n.saturating_mul(context);
-        Ok(Batch { inputs: zeros([n, context].into())?, labels: zeros([all].into())? })
+        Ok(Batch { inputs: zeros([n, context].into())?, labels: zeros([all].into())?, tree: None })
     }
 }
 
@@ -106,7 +106,12 @@ mod tests {
             TextTask::new(TextModel::Lstm, args.sizes, Text::moby_dick(), DType::F32, 0)
         };
         let task = of("100").unwrap();
-        let score = Score { right: 1, predictions: 4, loss: 12.0 * std::f64::consts::LN_2 };
+        let score = Score {
+            right: 1,
+            predictions: 4,
+            loss: 12.0 * std::f64::consts::LN_2,
+            ..Score::default()
+        };
         assert_eq!(task.tell(&score), "3.0000 bits a byte, 25.00 % right");
         let batch = task.batch(&[2, 5], 0);
         assert_eq!(
