@@ -135,6 +135,36 @@ fn stopped_after_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
     assert_eq!(names(&folder), ["net.safetensors"]);
 }
 
+#[test]
+fn a_log_goes_on_where_the_run_does() {
+    let folder = folder("log");
+    let [file, csv, jsonl] = ["net", "log.csv", "log.jsonl"].map(|name| folder.join(name));
+    let name = file.to_str().unwrap();
+    for log in [&csv, &jsonl] {
+        let log_name = log.to_str().unwrap();
+        let outputs = ["--save", name, "--log", log_name, "--no-test"];
+        train(&[&["mlp", "--steps", "3", "--schedule", "constant"][..], &outputs].concat());
+        // As a program leaves it that is killed after its last checkpoint.
+        let text = std::fs::read_to_string(log).unwrap();
+        let last = text.lines().last().unwrap().replace('3', "4");
+        std::fs::write(log, format!("{text}{last}\n{}", &last[..last.len() / 2])).unwrap();
+        train(&[&["--resume", name, "--steps", "6"][..], &outputs].concat());
+        let text = std::fs::read_to_string(log).unwrap();
+        let steps: Vec<u64> = match log == &csv {
+            true => {
+                let lines = text.lines().skip(1).map(|line| line.split(',').next().unwrap());
+                lines.map(|step| step.parse().unwrap()).collect()
+            }
+            false => {
+                let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+                lines.map(|entry| entry["step"].as_u64().unwrap()).collect()
+            }
+        };
+        assert_eq!(steps, [1, 2, 3, 4, 5, 6], "{text}");
+        assert_eq!(text.contains("step,loss"), log == &csv);
+    }
+}
+
 /// A program that is running. It ends with the test, if not before.
 struct Running(Child);
 

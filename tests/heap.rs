@@ -2,58 +2,17 @@
 //! beside them there is what a matrix product packs, of a fixed size for each thread, and a little for
 //! handing work around. So no shape makes the process larger than the budget says.
 
+#[path = "common/counting.rs"]
+mod counting;
+
+use counting::peak_during;
 use remat::device::cpu::{self, Kernels as _};
 use remat::device::{Call, Device, Place};
 use remat::op::Operation as _;
 use remat::ops::Op;
 use remat::ops::samples::{Operand, Sample, each, samples};
 use remat::{DType, HostTensor, Layout};
-use std::alloc::{GlobalAlloc, Layout as Allocation, System};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// Counts what lives on the heap, whichever thread took it.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn taken(bytes: usize) {
-    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
-}
-
-// SAFETY: the system's allocator does the work. What is made larger is taken anew, and so counted with what it
-// replaces, as both are there at once.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, of: Allocation) -> *mut u8 {
-        taken(of.size());
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(of) }
-    }
-
-    unsafe fn alloc_zeroed(&self, of: Allocation) -> *mut u8 {
-        taken(of.size());
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc_zeroed(of) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, of: Allocation) {
-        LIVE.fetch_sub(of.size(), Relaxed);
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(at, of) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Most bytes that were taken during `body`, beside those that were there before.
-fn peak_during<R>(body: impl FnOnce() -> R) -> (usize, R) {
-    let before = LIVE.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let result = body();
-    (PEAK.load(Relaxed) - before, result)
-}
 
 /// For queues of the thread pool, lists of operands and the like.
 const LITTLE: usize = 64 << 10;

@@ -284,7 +284,8 @@ pub struct OutputArgs {
 
     /// Write a line about each step: loss, learning rate, time, memory, recomputation, tests
     ///
-    /// As CSV or as JSON lines, by the end of its name. Lines are written as steps are done.
+    /// As CSV or as JSON lines, by the end of its name. Lines are written as steps are done;
+    /// with --resume, those about the steps before stay.
     #[arg(long, value_name = "FILE.csv|jsonl", value_parser = journal::log)]
     pub log: Option<PathBuf>,
 

@@ -70,11 +70,17 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Creates the files at once, so that those that cannot be written are an error before the work.
-    pub fn create(log: Option<&Path>, plot: Option<&Path>, title: String) -> Result<Self, Failure> {
+    /// Creates the files at once, so that those that cannot be written are an error before the work. Of a log that is there
+    /// already, the lines about the first `before` steps stay, after which the run goes on.
+    pub fn create(
+        log: Option<&Path>,
+        plot: Option<&Path>,
+        title: String,
+        before: usize,
+    ) -> Result<Self, Failure> {
         let svg = plot.map(Output::create).transpose()?;
         let plot = plot::Training { title, ..plot::Training::default() };
-        let log = log.map(Log::create).transpose()?;
+        let log = log.map(|path| Log::create(path, before)).transpose()?;
         Ok(Self { log, svg, plot, last: None, before: Stats::default() })
     }
 
@@ -140,10 +146,20 @@ impl Journal {
 }
 
 impl Log {
-    fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|e| Failure::writing(path, &e))?;
+    fn create(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        Ok(Self { file, path: path.to_owned(), format, is_empty: true })
+        let text = match before {
+            0 => String::new(),
+            // A log that cannot be read is one that is not there.
+            _ => format.up_to(&std::fs::read_to_string(path).unwrap_or_default(), before),
+        };
+        let create = || {
+            let mut file = File::create(path)?;
+            file.write_all(text.as_bytes())?;
+            Ok(file)
+        };
+        let file = create().map_err(|e: io::Error| Failure::writing(path, &e))?;
+        Ok(Self { file, path: path.to_owned(), format, is_empty: text.is_empty() })
     }
 
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
@@ -166,6 +182,20 @@ impl Log {
 }
 
 impl Format {
+    /// The lines about the first steps, and what stands above them. What was cut off when a program was killed goes.
+    fn up_to(self, text: &str, steps: usize) -> String {
+        let step = |line: &str| match self {
+            Self::Csv if line.starts_with("step,") => Some(0),
+            Self::Csv => line.split(',').next()?.parse().ok(),
+            Self::JsonLines => {
+                let entry: serde_json::Value = serde_json::from_str(line).ok()?;
+                entry["step"].as_u64()
+            }
+        };
+        let stays = |line: &&str| step(line).is_some_and(|step| step <= steps as u64);
+        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).filter(stays).collect()
+    }
+
     fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "csv" => Some(Self::Csv),

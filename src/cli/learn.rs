@@ -165,11 +165,11 @@ pub fn learn(
         session.load(checkpoint)?;
     }
     let training = train(&mut session, course, journal, done)?;
+    done.run();
+    let recorded = session.runtime().finish_recording();
     if training.is_sound() && !training.is_given_up {
         course.save(&mut session, training.steps())?;
     }
-    done.run();
-    let recorded = session.runtime().finish_recording();
     let params_sha256 = match training.is_given_up {
         true => None,
         false => Some(session.digest()?),

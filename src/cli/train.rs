@@ -43,7 +43,6 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let json = output.json.as_deref().map(Output::create).transpose()?;
     let data = &learning.data;
     let title = format!("{} on {data}", args.model);
-    let mut journal = Journal::create(output.log.as_deref(), output.plot.as_deref(), title)?;
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
@@ -56,6 +55,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     };
     let steps = steps(args, &setup);
     let (from, kept) = resume(args, options, &*task)?;
+    let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
+    let mut journal = Journal::create(log, plot, title, kept.done)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
