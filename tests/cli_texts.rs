@@ -95,3 +95,48 @@ fn what_does_not_go_together_is_told() {
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_trained_gpt_writes_what_the_seed_says() {
+    let folder = folder("generate");
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (text, saved, images) = (file("a.txt"), file("a.safetensors"), file("b.safetensors"));
+    std::fs::write(&text, "she sells sea shells by the sea shore. ".repeat(200)).unwrap();
+    let data = format!("text:{text}");
+    let options = ["gpt", "--data", &data, "--steps", "160", "--optimizer", "adamw"];
+    let rest = ["--lr", "0.01", "--no-test", "--save", &saved];
+    train(&[&options[..], &rest, &SMALL].concat());
+    // Only the network is needed.
+    std::fs::remove_file(&text).unwrap();
+    let write = |options: &[&str]| {
+        let output =
+            run(&[&["generate", &saved, "she sells", "--length", "120"], options].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let found = write(&["--seed", "3", "--temperature", "0.8", "--top-k", "20"]);
+    assert!(found.starts_with("she sells") && found.ends_with('\n'), "{found}");
+    assert_eq!(write(&["--seed", "3", "--temperature", "0.8", "--top-k", "20"]), found);
+    assert_eq!(
+        write(&["--seed", "3", "--temperature", "0.8", "--top-k", "20", "--threads", "1"]),
+        found
+    );
+    let likeliest = write(&["--temperature", "0"]);
+    assert_eq!(write(&["--temperature", "0", "--seed", "9"]), likeliest);
+    assert_eq!(likeliest.len(), 9 + 120 + 1);
+    let words = ["she", "sells", "sea", "shells", "by", "the", "shore."];
+    let right = likeliest.split_whitespace().filter(|word| words.contains(word)).count();
+    assert!(right > 10, "{likeliest}");
+    train(&["mlp", "--steps", "1", "--no-test", "--save", &images]);
+    for (args, code, message) in [
+        (&[saved.as_str(), ""][..], 2, "give at least one byte"),
+        (&[&saved, "a", "--top-k", "0"], 2, "from 1 up"),
+        (&[&images], 2, "is a mlp, which learns from images"),
+    ] {
+        let output = run(&[&["generate"], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        let said = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(message), "{args:?}: {said}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -7,6 +7,7 @@ use remat::nn::{
 };
 use remat::optim::Optimizer;
 use remat::{Builder, Error, Runtime, Tensor};
+use std::ops::ControlFlow;
 
 const GPT: Gpt = Gpt { vocabulary: 37, context: 24, layers: 6, width: 32, heads: 4, dropout: 0.1 };
 
@@ -264,11 +265,14 @@ fn a_seed_says_what_is_generated() {
         let runtime = cpu(Runtime::builder().budget(budget));
         let mut network = gpt(&runtime, &GPT).unwrap();
         let mut found = Vec::new();
-        generate(&runtime, &mut network, &[1, 2, 3], 60, sampling, |token| found.push(token))
-            .unwrap();
+        generate(&runtime, &mut network, &[1, 2, 3], sampling, |token| {
+            found.push(token);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         found
     };
-    let sampling = Sampling { temperature: 0.8, top_k: Some(20), seed: 3 };
+    let sampling = Sampling { length: 60, context: 24, temperature: 0.8, top_k: Some(20), seed: 3 };
     let found = write("64MiB", sampling);
     assert_eq!(found.len(), 60);
     assert!(found.iter().all(|token| (0..37).contains(token)));
@@ -313,7 +317,6 @@ fn what_does_not_fit_is_refused_in_words() {
     );
     for (prompt, sampling, message) in [
         (&[][..], Sampling::default(), "the prompt is empty, expected at least 1 token"),
-        (&[37], Sampling::default(), "the prompt has token 37, expected 0 to 36"),
         (
             &[1],
             Sampling { temperature: -1.0, ..Sampling::default() },
@@ -324,8 +327,13 @@ fn what_does_not_fit_is_refused_in_words() {
             Sampling { top_k: Some(0), ..Sampling::default() },
             "top_k is 0, expected at least 1",
         ),
+        (&[1], Sampling { context: 0, ..Sampling::default() }, "context is 0, expected at least 1"),
     ] {
-        let error = said(generate(&runtime, &mut network, prompt, 1, sampling, |_| ()));
+        let error =
+            said(generate(&runtime, &mut network, prompt, sampling, |_| ControlFlow::Continue(())));
         assert_eq!(error, format!("generate: {message}"));
     }
+    // A token that there is none of.
+    let go_on = |_| ControlFlow::Continue(());
+    assert!(generate(&runtime, &mut network, &[37], Sampling::default(), go_on).is_err());
 }

@@ -1,5 +1,6 @@
 use super::checkpoint::CheckpointArgs;
 use super::evaluate::EvaluateArgs;
+use super::generate::GenerateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
 use super::model::{ImageModel, Model, usual_data, with_text};
@@ -31,6 +32,7 @@ Examples:
   remat train --help                   List all options of a command
   remat train --save net.safetensors   Keep what was learned ..
   remat evaluate net.safetensors       .. and test it again
+  remat generate gpt.safetensors       Write a text with a network that was trained on one
   remat devices                        List the CPU and the GPUs
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
@@ -67,6 +69,7 @@ pub struct TerminalArgs {
 pub enum Command {
     Train(Box<TrainArgs>),
     Evaluate(EvaluateArgs),
+    Generate(GenerateArgs),
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),

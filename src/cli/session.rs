@@ -5,10 +5,11 @@ use super::optimizer::OptimizerArgs;
 use super::task::{Batch, Network, Score, Task};
 use remat::autograd::{Gradients, Tape};
 use remat::checkpoint::{Checkpoint, CheckpointError, Writer};
-use remat::nn::{State, parameters, state};
+use remat::nn::{Sampling, State, generate, parameters, state};
 use remat::optim::Optimizer;
 use remat::{Error, HostTensor, Pending, Runtime, Stats, Tensor};
 use sha2::{Digest as _, Sha256};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// What is trained, and how.
@@ -124,6 +125,16 @@ impl Session {
     /// Takes the network alone.
     pub fn load_network(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         checkpoint.load(&self.runtime, self.network.module())
+    }
+
+    /// Continues a text.
+    pub fn generate(
+        &mut self,
+        prompt: &[i32],
+        sampling: Sampling,
+        told: impl FnMut(i32) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        generate(&self.runtime, &mut *self.network.module, prompt, sampling, told)
     }
 
     /// How well the network does on a batch.

@@ -1,12 +1,18 @@
-use super::{LanguageModel, Mode, Module as _};
+use super::{Mode, Module};
 use crate::error::Error;
+use crate::layout::DType;
 use crate::op::OpError;
 use crate::ops;
 use crate::runtime::Runtime;
+use std::ops::ControlFlow;
 
-/// How the next token of a text is chosen; see [`generate`].
+/// How a text goes on; see [`generate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
+    /// Tokens to write.
+    pub length: usize,
+    /// Tokens at the end of the text that the network is shown at most.
+    pub context: usize,
     /// What logits are divided by: below 1, likely tokens are chosen more often. At 0, the likeliest one always is.
     pub temperature: f32,
     /// Only so many of the likeliest tokens are chosen from; `None`: all.
@@ -16,77 +22,91 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// As the network says, with seed 0.
+    /// 100 tokens, each from the last 128, as the network says, with seed 0.
     fn default() -> Self {
-        Self { temperature: 1.0, top_k: None, seed: 0 }
+        Self { length: 100, context: 128, temperature: 1.0, top_k: None, seed: 0 }
     }
 }
 
-/// Continues a text by `length` tokens, each of which is drawn from what the network says of the text so far, or of as much
-/// of its end as the network takes. `told` hears of each token. Random numbers are those of Philox4x32-10 by the seed and the
-/// number of the token, so that the same network, prompt and sampling give the same text.
+/// Continues a text by a network that makes logits `[n, t, vocabulary]` of texts `[n, t]`, such as a [`gpt`](super::gpt). Each
+/// token is drawn from what the network says of the end of the text so far. `told` hears of it, and may end the text.
+/// Random numbers are those of Philox4x32-10 by the seed and the number of the token, so that the same network, prompt and
+/// sampling give the same text.
 ///
 /// ```
 /// use remat::nn::{Gpt, Sampling, generate, gpt};
 /// use remat::prelude::*;
+/// use std::ops::ControlFlow;
 ///
 /// let runtime = Runtime::builder().budget("4MiB").seed(1).cpu()?;
 /// let sizes = Gpt { vocabulary: 256, context: 8, layers: 1, width: 16, heads: 2, dropout: 0.0 };
 /// let mut network = gpt(&runtime, &sizes)?;
 /// let prompt = b"Call me ".map(i32::from);
+/// let sampling = Sampling { length: 10, context: 8, ..Sampling::default() };
 /// let mut text = Vec::new();
-/// generate(&runtime, &mut network, &prompt, 10, Sampling::default(), |token| text.push(token))?;
+/// generate(&runtime, &mut network, &prompt, sampling, |token| {
+///     text.push(token);
+///     ControlFlow::Continue(())
+/// })?;
 /// assert_eq!(text.len(), 10);
 /// # Ok::<(), Error>(())
 /// ```
 ///
 /// # Errors
-/// If the prompt is empty or has a token that there is none of, the temperature is negative or not finite, `top_k` is 0, or
-/// the network gives something that is not finite.
+/// If the prompt is empty or has a token that there is none of, the temperature is negative or not finite, `top_k` or the
+/// context is 0 or the context longer than the network takes, or the network gives something that is not finite.
 pub fn generate(
     runtime: &Runtime,
-    network: &mut LanguageModel,
+    network: &mut dyn Module,
     prompt: &[i32],
-    length: usize,
     sampling: Sampling,
-    mut told: impl FnMut(i32),
+    mut told: impl FnMut(i32) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let fail = |message: String| Err(OpError::new("generate", message).into());
-    let (context, vocabulary) = (network.context(), network.vocabulary());
-    let Sampling { temperature, top_k, .. } = sampling;
+    let Sampling { length, context, temperature, top_k, .. } = sampling;
     if prompt.is_empty() {
         return fail("the prompt is empty, expected at least 1 token".to_owned());
-    }
-    let is_token = |token: i32| usize::try_from(token).is_ok_and(|token| token < vocabulary);
-    if let Some(token) = prompt.iter().find(|&&token| !is_token(token)) {
-        return fail(format!("the prompt has token {token}, expected 0 to {}", vocabulary - 1));
     }
     if !(temperature.is_finite() && temperature >= 0.0) {
         return fail(format!(
             "temperature is {temperature}, expected a finite number of at least 0"
         ));
     }
-    if top_k == Some(0) {
-        return fail("top_k is 0, expected at least 1".to_owned());
+    if top_k == Some(0) || context == 0 {
+        let what = if context == 0 { "context" } else { "top_k" };
+        return fail(format!("{what} is 0, expected at least 1"));
     }
     let mut text = prompt.to_vec();
     for i in 0..length {
         let seen = &text[text.len().saturating_sub(context)..];
         let x = runtime.tensor(&[1, seen.len()], seen.to_vec())?;
-        let last = seen.len() - 1;
-        let logits = network.forward(&x, Mode::Infer)?.slice(1, last..=last)?;
-        let logits: Vec<f32> = logits.to_vec()?;
-        let Some(token) = sampling.choose(&logits, ops::unit(sampling.seed, i as u64)) else {
+        let logits = network.forward(&x, Mode::Infer)?;
+        drop(x);
+        let vocabulary = *logits.shape().last().unwrap_or(&0);
+        let rows = logits.layout().elements() / vocabulary.max(1);
+        if rows != seen.len() {
+            return fail(format!(
+                "the network makes {} of [1, {}], expected [1, {1}, vocabulary]",
+                logits.layout(),
+                seen.len()
+            ));
+        }
+        let last = logits.reshape(&[rows, vocabulary])?.slice(0, rows - 1..)?;
+        drop(logits);
+        let last: Vec<f32> = last.cast(DType::F32)?.to_vec()?;
+        let Some(token) = sampling.choose(&last, ops::unit(sampling.seed, i as u64)) else {
             return fail("the network gives logits that are not finite".to_owned());
         };
         let token = token as i32;
         text.push(token);
-        told(token);
         // What is older is not seen any more.
         if text.len() > 2 * context {
             text.drain(..text.len() - context);
         }
         runtime.step()?;
+        if told(token).is_break() {
+            break;
+        }
     }
     Ok(())
 }
