@@ -32,6 +32,7 @@ mod report;
 mod search;
 mod session;
 mod simulate;
+mod sizes;
 mod source;
 mod sweep;
 mod target;

@@ -2,10 +2,11 @@ use super::checkpoint::CheckpointArgs;
 use super::evaluate::EvaluateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::{ImageModel, Model, SizeArgs, usual_data, with_text};
+use super::model::{ImageModel, Model, usual_data, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
+use super::sizes::SizeArgs;
 use super::source::Source;
 use super::target::DeviceName;
 use super::values::{self, Budget, Share};
@@ -73,7 +74,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Train a network on images or a text
+/// Train a network on labelled images, or on a text
 ///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
 /// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
@@ -94,6 +95,8 @@ Examples:
   remat train resnet32 --batch 32 --steps 100 --budget 60%
   remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
+  remat train gpt --steps 1000
+  remat train gpt --data text:book.txt --layers 6 --width 192 --heads 6 --context 256
   remat train --optimizer adamw --batch 32 --accumulate 4 --clip 1
   remat train --steps 3 --record run.jsonl.gz
   remat train --save net.safetensors --save-every 50
@@ -118,7 +121,7 @@ pub struct TrainArgs {
     pub memory: MemoryArgs,
 
     #[command(flatten)]
-    pub size: SizeArgs,
+    pub sizes: SizeArgs,
 
     #[command(flatten)]
     pub learning: LearningArgs,
@@ -247,7 +250,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", default_value = "128", default_value_ifs = with_text("16"), value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
-    /// Passes over the images [default: 20]
+    /// Passes over the data [default: 20, or 2 over a text]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub epochs: Option<usize>,
 
@@ -263,7 +266,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub eval_every: Option<usize>,
 
-    /// Seed of the initial weights, the order of images, sampling and --policy random
+    /// Seed of the initial weights, the order of examples, dropout, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 }

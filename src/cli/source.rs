@@ -1,10 +1,11 @@
 use super::failure::Failure;
+use super::model::Model;
 use remat::data::{Dataset, Text};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the images come from.
+/// Where the images, or the text, come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The digits that come with the crate.
@@ -19,43 +20,48 @@ pub enum Source {
     Trees,
     /// Made up: points of Gaussians on a ring.
     Ring,
-    /// The text that comes with the crate.
+    /// The novel that comes with the crate.
     MobyDick,
-    /// A text.
+    /// A file in UTF-8.
     Text(PathBuf),
 }
 
 impl Source {
     /// Reads or makes up the images. Those of a folder are brought to a height and width.
-    pub fn images(&self, seed: u64, size: Option<[usize; 2]>) -> Result<Dataset, Failure> {
+    pub fn images(
+        &self,
+        model: Model,
+        seed: u64,
+        size: Option<[usize; 2]>,
+    ) -> Result<Dataset, Failure> {
         match self {
             Self::Digits => Ok(Dataset::digits()),
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
             Self::Trees | Self::Ring => Err(Failure::usage(format!(
-                "--data {self} has no images; choose digits, synthetic:CxHxW, idx:DIR or images:DIR"
+                "{model} learns from images, and {self} has none; choose --data digits, synthetic:CxHxW, idx:DIR or images:DIR"
             ))),
             Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
-                "the network is for images, and {self} is a text: choose digits, synthetic:CxHxW, idx:DIR or images:DIR \
-                 as --data, or a network for texts"
+                "{model} learns from images, and {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
+                 images:DIR, or a model of texts: gpt or gpt2"
             ))),
         }
     }
 
     /// Reads the text.
-    pub fn text(&self) -> Result<Text, Failure> {
+    pub fn text(&self, model: Model) -> Result<Text, Failure> {
         match self {
             Self::MobyDick => Ok(Text::moby_dick()),
             Self::Text(path) => Ok(Text::file(path)?),
-            Self::Digits
-            | Self::Synthetic(_)
-            | Self::Idx(_)
-            | Self::Images(_)
-            | Self::Trees
-            | Self::Ring => Err(Failure::usage(format!(
-                "the network is for texts, and {self} is none: choose moby-dick or text:FILE as --data, or another \
-                     network"
+            Self::Digits | Self::Synthetic(_) | Self::Idx(_) | Self::Images(_) => {
+                Err(Failure::usage(format!(
+                    "{model} learns from a text, and {self} is images; choose --data moby-dick or text:FILE, or a model \
+                     of images such as resnet20 or vit"
+                )))
+            }
+            Self::Trees | Self::Ring => Err(Failure::usage(format!(
+                "{model} learns from a text, and {self} is none; choose --data moby-dick or text:FILE"
             ))),
         }
     }
@@ -83,7 +89,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR; moby-dick or text:FILE; trees or ring",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick, text:FILE, trees or ring",
             ),
         }
     }
@@ -116,6 +122,7 @@ mod tests {
             "idx:/some/where",
             "images:pets",
             "moby-dick",
+            "text:a b",
             "text:a/b.txt",
             "trees",
             "ring",
@@ -134,6 +141,7 @@ mod tests {
             "images:",
             "text",
             "text:",
+            "moby-dick:x",
         ] {
             assert!(text.parse::<Source>().is_err(), "{text}");
         }

@@ -108,7 +108,7 @@ impl Network for Classifier {
         let logits = self.logits(runtime, batch.inputs, Mode::Train)?;
         let labels = runtime.put(batch.labels)?;
         runtime.label(&labels, "labels")?;
-        logits.cross_entropy(&labels.reshape(&[labels.layout().elements()])?)
+        logits.cross_entropy(&labels)
     }
 
     fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error> {

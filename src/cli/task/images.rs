@@ -1,6 +1,7 @@
 use super::{Batch, Classifier, Network, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::ImageModel;
+use crate::cli::sizes::SizeArgs;
 use remat::data::{Augment, Dataset};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 /// Telling classes of images apart.
 pub struct ImageTask {
     pub model: ImageModel,
+    pub sizes: SizeArgs,
     pub data: Dataset,
     pub augment: Augment,
     /// How activations are stored.
@@ -31,7 +33,7 @@ impl Task for ImageTask {
 
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let images = &self.data.train;
-        let module = self.model.build(runtime, images.shape, images.classes)?;
+        let module = self.model.build(runtime, images.shape, images.classes, &self.sizes)?;
         Ok(Box::new(Classifier { module, storage: self.storage, inputs: "images" }))
     }
 
