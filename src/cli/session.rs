@@ -134,7 +134,7 @@ impl Session {
         sampling: Sampling,
         told: impl FnMut(i32) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        generate(&self.runtime, &mut *self.network.module, prompt, sampling, told)
+        generate(&self.runtime, self.network.module(), prompt, sampling, told)
     }
 
     /// How well the network does on a batch.
