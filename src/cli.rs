@@ -9,6 +9,7 @@ mod completions;
 mod devices;
 mod evaluate;
 mod failure;
+mod generate;
 #[cfg(feature = "cuda")]
 mod gpu;
 #[cfg(not(feature = "cuda"))]
@@ -32,6 +33,7 @@ mod report;
 mod search;
 mod session;
 mod simulate;
+mod sizes;
 mod source;
 mod sweep;
 mod target;
@@ -73,6 +75,7 @@ pub fn run() -> ExitCode {
                 .and_then(|(args, options)| train::run(&args, &options))
         }
         Command::Evaluate(args) => evaluate::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Simulate(args) => interrupt::quit_at_once().and_then(|()| simulate::run(&args)),
         Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),

@@ -26,13 +26,17 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod attention;
 mod batch_norm2d;
 mod conv1d;
 mod conv2d;
 mod conv_transpose2d;
+mod dense;
 mod densenet;
 mod dropout;
 mod embedding;
+mod generate;
+mod gpt;
 mod group_norm;
 mod inception;
 pub mod init;
@@ -47,10 +51,13 @@ mod rotary;
 mod sequential;
 #[cfg(test)]
 mod tests;
+mod transformer;
 mod tree_lstm;
 mod unet;
 mod unrolled_gan;
+mod vit;
 
+pub use attention::MultiheadAttention;
 pub use batch_norm2d::BatchNorm2d;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;
@@ -58,6 +65,8 @@ pub use conv2d::Conv2d;
 pub use densenet::{DenseNet, densenet, densenet121};
 pub use dropout::Dropout;
 pub use embedding::Embedding;
+pub use generate::{Sampling, generate};
+pub use gpt::{Gpt, LanguageModel, gpt};
 pub use group_norm::GroupNorm;
 pub use inception::inceptionv4;
 pub use layer_norm::LayerNorm;
@@ -69,9 +78,11 @@ pub use resnet::{ResNet, resnet};
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use sequential::Sequential;
+pub use transformer::TransformerBlock;
 pub use tree_lstm::{TreeLstm, TreeLstmSize};
 pub use unet::{UNet, Upsampling, unet};
 pub use unrolled_gan::{GanLoss, UnrolledGan, UnrolledGanSize};
+pub use vit::{VisionTransformer, Vit, vit};
 
 use crate::autograd::Watch;
 use crate::error::Error;

@@ -28,6 +28,7 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+mod attention;
 #[cfg(feature = "serde")]
 mod attributes;
 mod batch_norm;
@@ -68,6 +69,7 @@ pub use gradient::{Gradient, InputGradients, Recorded};
 pub use library::{Library, LoadOpError, NameTakenError};
 pub use pool::Pool2d;
 pub use random::Distribution;
+pub(crate) use random::unit;
 pub use reduce::{Extreme, Reduction};
 pub use resize::Sampling;
 pub(crate) use tensor::{Home, Runs, dims};
@@ -163,6 +165,7 @@ macro_rules! registry {
 registry! {
     elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
+    attention: Attention, AttentionGrad;
     conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
     norm: LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, GroupNorm, GroupNormGrad;

@@ -53,6 +53,34 @@ fn a_budget_changes_no_bit() {
     );
 }
 
+/// A third of the memory of activations is not there.
+#[test]
+fn a_budget_changes_no_bit_of_any_kind_of_network() {
+    for base in [
+        "densenet121 --data synthetic:3x16x16 --batch 16 --steps 1 --no-test",
+        "unet --data synthetic:3x20x17 --batch 80 --steps 1 --no-test",
+        "treelstm --data trees --batch 256 --steps 4",
+        "unrolled-gan --batch 256 --steps 3",
+    ] {
+        let base: Vec<&str> = base.split(' ').collect();
+        same_bits(&base, &[&["--budget", "100%"], &["--budget", "60%"]]);
+    }
+}
+
+#[test]
+fn networks_on_data_of_their_own_say_what_they_came_to() {
+    for (args, told) in [
+        ("unet --batch 64 --steps 6 --lr 0.05", "% of pixels nearer than with noise; 360 images"),
+        ("treelstm --batch 64 --steps 3", "% right, loss "),
+        ("unrolled-gan --data ring --batch 64 --steps 3", "of 8 Gaussians found, "),
+    ] {
+        let args: Vec<&str> = args.split(' ').collect();
+        let output = run(&[&["train"], &args[..]].concat());
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && said.contains(told), "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn the_seed_makes_the_difference_and_threads_do_not() {
     let digest = |args: &[&str]| {
@@ -269,6 +297,10 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--data synthetic:9x99999x99999", "have more than 4294967296 values; try"),
         ("--steps 99999999999999999999", "give a whole number from 1 to "),
         ("resnet21", "possible values: mlp, resnet20"),
+        ("inceptionv4", "images of 8x8 pixels, expected at least 75x75"),
+        ("treelstm --data digits", "treelstm learns from --data trees"),
+        ("unrolled-gan --data trees", "unrolled-gan learns from --data ring"),
+        ("unet --data ring", "--data ring has no images; choose digits"),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         let output = run(&[&["train"], &args[..]].concat());

@@ -8,7 +8,7 @@ use remat::nn::{
     UnrolledGanSize, Upsampling, densenet, densenet121, inceptionv4, lstm, parameters, state, unet,
 };
 use remat::optim::Optimizer;
-use remat::{CostModelKind, Error, Runtime, Tensor};
+use remat::{CostModelKind, DType, Error, Runtime, Tensor};
 
 /// A network, with what it learns from.
 trait Learner {
@@ -132,7 +132,8 @@ const MODELS: [(&str, Build); 8] = [
         images(runtime, inceptionv4(runtime, 2, 1, [75, 75], 5)?, [20, 1, 75, 75], 5)
     }),
     ("lstm", |runtime| {
-        let size = LstmSize { vocabulary: 32, width: 16, hidden: 24, layers: 3 };
+        let size =
+            LstmSize { vocabulary: 32, width: 16, hidden: 24, layers: 3, storage: DType::F32 };
         Ok(Box::new(Classifier {
             module: Box::new(lstm(runtime, size)?),
             x: labels(runtime, 28 * 20, 32)?.reshape(&[28, 20])?,
@@ -283,7 +284,7 @@ fn the_networks_of_the_papers() {
     let x = runtime.zeros(&[1, 3, 63, 50]).unwrap();
     assert_eq!(*net.forward(&x, Mode::Infer).unwrap().shape(), [1, 2, 63, 50]);
 
-    let size = LstmSize { vocabulary: 256, width: 64, hidden: 128, layers: 2 };
+    let size = LstmSize { vocabulary: 256, width: 64, hidden: 128, layers: 2, storage: DType::F32 };
     let mut net = lstm(&runtime, size).unwrap();
     let wanted = ["encoder.weight", "rnn.weight_hh_l1", "rnn.bias_ih_l0", "decoder.bias"];
     let found = [

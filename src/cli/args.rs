@@ -1,11 +1,13 @@
 use super::checkpoint::CheckpointArgs;
 use super::evaluate::EvaluateArgs;
+use super::generate::GenerateArgs;
 use super::journal;
 use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::{ImageModel, Model, SizeArgs, with_text};
+use super::model::{ImageModel, Model, usual_data, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
+use super::sizes::SizeArgs;
 use super::source::Source;
 use super::target::DeviceName;
 use super::values::{self, Budget, Share};
@@ -30,6 +32,7 @@ Examples:
   remat train --help                   List all options of a command
   remat train --save net.safetensors   Keep what was learned ..
   remat evaluate net.safetensors       .. and test it again
+  remat generate gpt.safetensors       Write a text with a network that was trained on one
   remat devices                        List the CPU and the GPUs
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
@@ -66,6 +69,7 @@ pub struct TerminalArgs {
 pub enum Command {
     Train(Box<TrainArgs>),
     Evaluate(EvaluateArgs),
+    Generate(GenerateArgs),
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
@@ -73,7 +77,7 @@ pub enum Command {
     Completions(CompletionsArgs),
 }
 
-/// Train a network on images or a text
+/// Train a network on labelled images, or on a text
 ///
 /// Without arguments, trains ResNet-20 on the bundled handwritten digits, in 40 % of the memory that it
 /// takes without evictions. Training is first rehearsed on a simulated device, which only counts bytes:
@@ -94,6 +98,8 @@ Examples:
   remat train resnet32 --batch 32 --steps 100 --budget 60%
   remat train resnet50 --data synthetic:3x64x64 --batch 16 --steps 3 --budget 2GiB --no-test
   remat train mlp --data idx:mnist --lr 0.05 --json result.json
+  remat train gpt --steps 1000
+  remat train gpt --data text:book.txt --layers 6 --width 192 --heads 6 --context 256
   remat train --optimizer adamw --batch 32 --accumulate 4 --clip 1
   remat train --steps 3 --record run.jsonl.gz
   remat train --save net.safetensors --save-every 50
@@ -118,7 +124,7 @@ pub struct TrainArgs {
     pub memory: MemoryArgs,
 
     #[command(flatten)]
-    pub size: SizeArgs,
+    pub sizes: SizeArgs,
 
     #[command(flatten)]
     pub learning: LearningArgs,
@@ -212,14 +218,16 @@ pub struct MemoryArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct LearningArgs {
-    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; or a text: moby-dick, text:FILE
+    /// Images: digits, synthetic:CxHxW, idx:DIR, images:DIR; a text: moby-dick, text:FILE; trees; or ring
     ///
     /// digits: the bundled 1,797 handwritten digits of 8x8 pixels. synthetic:3x32x32: random images of
     /// any size, for benchmarks. idx:DIR: a folder with four files in the format of MNIST, plain or
     /// compressed (.gz). images:DIR: a folder with a folder of PNG or JPEG files for each class; every
     /// fifth is for the test, unless there are train and test (or val) folders. moby-dick: the bundled novel,
     /// 1.2 MB. text:FILE: any UTF-8 file; the last tenth is for the test. [default for text models: moby-dick]
-    #[arg(long, default_value_t = Source::Digits, default_value_ifs = with_text("moby-dick"))]
+    /// trees, for treelstm: nested minima and maxima of digits, whose value is the class. ring, for
+    /// unrolled-gan: points of 8 Gaussians.
+    #[arg(long, default_value_t = Source::Digits, default_value_ifs = usual_data())]
     pub data: Source,
 
     /// Height and width to bring the images of images:DIR to [default: that of the first]
@@ -245,7 +253,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", default_value = "128", default_value_ifs = with_text("16"), value_parser = values::count, allow_hyphen_values = true)]
     pub batch: usize,
 
-    /// Passes over the images [default: 20]
+    /// Passes over the data [default: 20, or 2 over a text]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub epochs: Option<usize>,
 
@@ -261,7 +269,7 @@ pub struct LearningArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub eval_every: Option<usize>,
 
-    /// Seed of the initial weights, the order of images, sampling and --policy random
+    /// Seed of the initial weights, the order of examples, dropout, sampling and --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,
 }

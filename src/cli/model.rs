@@ -1,8 +1,7 @@
-use super::values;
+use super::sizes::SizeArgs;
+use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum};
-use remat::data::Text;
-use remat::nn::{LstmSize, Module, ResNet, lstm, mlp, resnet};
+use remat::nn::{Module, ResNet, densenet121, gpt, inceptionv4, lstm, mlp, resnet, vit};
 use remat::{DType, Error, Runtime};
 use std::fmt;
 use std::sync::LazyLock;
@@ -12,6 +11,20 @@ use std::sync::LazyLock;
 pub enum Model {
     Images(ImageModel),
     Text(TextModel),
+    Own(OwnModel),
+}
+
+/// Those that have a task of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum OwnModel {
+    /// Takes noise out of images, at several sizes
+    UNet,
+    /// A different tree at every step, with --data trees
+    TreeLstm,
+    /// A generator that learns through steps of its adversary, with --data ring
+    #[value(name = "unrolled-gan")]
+    UnrolledGan,
 }
 
 /// Those that tell classes of images apart.
@@ -32,68 +45,24 @@ pub enum ImageModel {
     ResNet18,
     /// 4 stages of bottlenecks, up to 2048 channels
     ResNet50,
+    /// 4 blocks, each layer of which reads all before it
+    DenseNet121,
+    /// Branches of many shapes, for images of 75 pixels and more
+    InceptionV4,
+    /// Vision transformer of patches
+    Vit,
 }
 
 /// Those that predict each byte of a text from those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum TextModel {
+    /// Transformer of bytes, for small texts
+    Gpt,
+    /// GPT-2 of the smallest size, of bytes: 12 layers, 768 wide
+    Gpt2,
     /// Layers of LSTM, unrolled over the text
     Lstm,
-}
-
-/// How large a network is, of those that come in any size.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Size of text models")]
-pub struct SizeArgs {
-    /// Bytes that the model sees at once
-    #[arg(long, value_name = "N", default_value = "128", value_parser = values::count, allow_hyphen_values = true)]
-    pub context: usize,
-
-    /// Layers [default: 2]
-    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
-    pub layers: Option<usize>,
-
-    /// Features of a byte [default: 256]
-    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
-    pub width: Option<usize>,
-}
-
-impl TextModel {
-    /// A fresh network for bytes.
-    pub fn build(
-        self,
-        runtime: &Runtime,
-        size: &SizeArgs,
-        _storage: DType,
-    ) -> Result<Box<dyn Module>, Error> {
-        let vocabulary = Text::VOCABULARY;
-        match self {
-            Self::Lstm => {
-                let [layers, width] = [size.layers.unwrap_or(2), size.width.unwrap_or(256)];
-                let size = LstmSize { vocabulary, width, hidden: width, layers };
-                Ok(Box::new(lstm(runtime, size)?))
-            }
-        }
-    }
-}
-
-impl SizeArgs {
-    /// An option that only text models have, if one was given.
-    pub fn given(&self) -> Option<&'static str> {
-        let given = [("--layers", self.layers.is_some()), ("--width", self.width.is_some())];
-        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
-    }
-}
-
-/// Defaults of `remat train` for text models: `value` where the network is one of them.
-pub fn with_text(
-    value: &'static str,
-) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
-        TextModel::value_variants().iter().map(|model| Model::Text(*model).to_string()).collect()
-    });
-    NAMES.iter().map(move |name| ("model", name.as_str(), value))
 }
 
 /// Widths of the hidden layers of `mlp`.
@@ -106,6 +75,7 @@ impl ImageModel {
         runtime: &Runtime,
         [channels, height, width]: [usize; 3],
         classes: usize,
+        sizes: &SizeArgs,
     ) -> Result<Box<dyn Module>, Error> {
         let kind = match self {
             Self::Mlp => {
@@ -118,8 +88,62 @@ impl ImageModel {
             Self::ResNet1202 => ResNet::Cifar { n: 200 },
             Self::ResNet18 => ResNet::R18,
             Self::ResNet50 => ResNet::R50,
+            Self::DenseNet121 => {
+                return Ok(Box::new(densenet121(runtime, channels, [height, width], classes)?));
+            }
+            Self::InceptionV4 => {
+                return Ok(Box::new(inceptionv4(runtime, 32, channels, [height, width], classes)?));
+            }
+            Self::Vit => {
+                let sizes = sizes.vit([channels, height, width], classes);
+                return Ok(Box::new(vit(runtime, &sizes)?));
+            }
         };
         Ok(Box::new(resnet(runtime, kind, channels, [height, width], classes)?))
+    }
+}
+
+impl TextModel {
+    /// A fresh network of bytes.
+    pub fn build(
+        self,
+        runtime: &Runtime,
+        sizes: &SizeArgs,
+        storage: DType,
+    ) -> Result<Box<dyn Module>, Error> {
+        match self {
+            Self::Gpt | Self::Gpt2 => {
+                Ok(Box::new(gpt(runtime, &sizes.gpt(self))?.storage(storage)))
+            }
+            Self::Lstm => Ok(Box::new(lstm(runtime, sizes.lstm(storage))?)),
+        }
+    }
+}
+
+/// Defaults of options for text models: `value` where the network is one of them.
+pub fn with_text(
+    value: &'static str,
+) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        TextModel::value_variants().iter().map(|model| Model::Text(*model).to_string()).collect()
+    });
+    NAMES.iter().map(move |name| ("model", name.as_str(), value))
+}
+
+/// What networks learn from that do not learn from digits.
+pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let own = [("model", "treelstm", "trees"), ("model", "unrolled-gan", "ring")];
+    with_text("moby-dick").chain(own)
+}
+
+impl Model {
+    /// Passes over the data if nothing else is said.
+    pub const fn usual_epochs(self) -> usize {
+        match self {
+            Self::Images(_) => 20,
+            Self::Text(_) => 2,
+            Self::Own(_) => 20,
+        }
     }
 }
 
@@ -128,7 +152,8 @@ impl ValueEnum for Model {
         static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
             let images = ImageModel::value_variants().iter().copied().map(Model::Images);
             let texts = TextModel::value_variants().iter().copied().map(Model::Text);
-            images.chain(texts).collect()
+            let own = OwnModel::value_variants().iter().copied().map(Model::Own);
+            images.chain(texts).chain(own).collect()
         });
         &ALL
     }
@@ -137,6 +162,7 @@ impl ValueEnum for Model {
         match self {
             Self::Images(model) => model.to_possible_value(),
             Self::Text(model) => model.to_possible_value(),
+            Self::Own(model) => model.to_possible_value(),
         }
     }
 }

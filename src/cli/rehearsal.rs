@@ -205,6 +205,7 @@ mod tests {
     use super::super::model::ImageModel::{self, Mlp, ResNet20};
     use super::super::task::{ImageTask, Task};
     use super::*;
+    use crate::cli::sizes::SizeArgs;
     use clap::Parser as _;
     use remat::DType;
     use remat::data::{Augment, Dataset};
@@ -212,6 +213,7 @@ mod tests {
     fn digits(model: ImageModel) -> ImageTask {
         ImageTask {
             model,
+            sizes: SizeArgs::default(),
             data: Dataset::digits(),
             augment: Augment::default(),
             storage: DType::F32,

@@ -5,10 +5,11 @@ use super::optimizer::OptimizerArgs;
 use super::task::{Batch, Network, Score, Task};
 use remat::autograd::{Gradients, Tape};
 use remat::checkpoint::{Checkpoint, CheckpointError, Writer};
-use remat::nn::{State, parameters, state};
+use remat::nn::{Sampling, State, generate, parameters, state};
 use remat::optim::Optimizer;
 use remat::{Error, HostTensor, Pending, Runtime, Stats, Tensor};
 use sha2::{Digest as _, Sha256};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// What is trained, and how.
@@ -31,7 +32,7 @@ impl Setup<'_> {
 /// A network and its optimizer on a runtime.
 pub struct Session {
     runtime: Runtime,
-    network: Network,
+    network: Box<dyn Network>,
     optimizer: Optimizer,
     /// Batches whose gradients are added up in a step.
     accumulate: usize,
@@ -57,7 +58,7 @@ impl Session {
     pub fn new(runtime: Runtime, setup: &Setup<'_>) -> Result<Self, Error> {
         interrupt::cancels(runtime.canceller());
         let mut network = setup.task.network(&runtime)?;
-        for (name, state) in state(&mut *network.module) {
+        for (name, state) in state(network.module()) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             runtime.label(tensor, name)?;
         }
@@ -79,8 +80,8 @@ impl Session {
         let (mut gradients, mut sum) = (Gradients::default(), None::<Tensor>);
         for part in 0..=last {
             let tape = Tape::new(runtime);
-            tape.watch(&mut *network.module);
-            let mut loss = network.loss(runtime, batch(part))?;
+            tape.watch(network.module());
+            let mut loss = network.loss(runtime, &tape, batch(part))?;
             if last > 0 {
                 loss = (loss / *accumulate as f32)?;
             }
@@ -88,7 +89,7 @@ impl Session {
                 tape.backward_onto(&loss, &mut gradients)?;
             } else {
                 let gradients = std::mem::take(&mut gradients);
-                optimizer.minimize_with(tape, &loss, &mut *network.module, gradients)?;
+                optimizer.minimize_with(tape, &loss, network.module(), gradients)?;
             }
             let loss = loss.detach();
             sum = Some(match sum.take() {
@@ -110,20 +111,30 @@ impl Session {
         (name, text): (&str, String),
     ) -> Result<(), CheckpointError> {
         let Self { runtime, network, optimizer, .. } = self;
-        Writer::of(&mut *network.module).optimizer(optimizer).with(name, text).save(runtime, path)
+        Writer::of(network.module()).optimizer(optimizer).with(name, text).save(runtime, path)
     }
 
     /// Takes the network, what the optimizer keeps, and where random numbers go on from a file.
     pub fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let Self { runtime, network, optimizer, .. } = self;
-        checkpoint.load(runtime, &mut *network.module)?;
-        checkpoint.load_optimizer(runtime, &mut *network.module, optimizer)?;
+        checkpoint.load(runtime, network.module())?;
+        checkpoint.load_optimizer(runtime, network.module(), optimizer)?;
         checkpoint.load_random(runtime)
     }
 
     /// Takes the network alone.
     pub fn load_network(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
-        checkpoint.load(&self.runtime, &mut *self.network.module)
+        checkpoint.load(&self.runtime, self.network.module())
+    }
+
+    /// Continues a text.
+    pub fn generate(
+        &mut self,
+        prompt: &[i32],
+        sampling: Sampling,
+        told: impl FnMut(i32) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        generate(&self.runtime, self.network.module(), prompt, sampling, told)
     }
 
     /// How well the network does on a batch.
@@ -133,15 +144,13 @@ impl Session {
 
     /// Number of learned values.
     pub fn parameters(&mut self) -> usize {
-        parameters(&mut *self.network.module)
-            .map(|(_, parameter)| parameter.layout().elements())
-            .sum()
+        parameters(self.network.module()).map(|(_, parameter)| parameter.layout().elements()).sum()
     }
 
     /// SHA-256 of all parameters and buffers in state order, as they lie in memory.
     pub fn digest(&mut self) -> Result<String, Error> {
         let mut hash = Sha256::new();
-        for (_, state) in state(&mut *self.network.module) {
+        for (_, state) in state(self.network.module()) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             hash.update(self.runtime.get(tensor)?.as_bytes());
         }

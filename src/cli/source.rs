@@ -1,10 +1,11 @@
 use super::failure::Failure;
+use super::model::Model;
 use remat::data::{Dataset, Text};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where the images come from.
+/// Where the images, or the text, come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The digits that come with the crate.
@@ -15,38 +16,53 @@ pub enum Source {
     Idx(PathBuf),
     /// A folder of PNG and JPEG files for each class.
     Images(PathBuf),
-    /// The text that comes with the crate.
+    /// Made up: expressions as trees.
+    Trees,
+    /// Made up: points of Gaussians on a ring.
+    Ring,
+    /// The novel that comes with the crate.
     MobyDick,
-    /// A text.
+    /// A file in UTF-8.
     Text(PathBuf),
 }
 
 impl Source {
     /// Reads or makes up the images. Those of a folder are brought to a height and width.
-    pub fn images(&self, seed: u64, size: Option<[usize; 2]>) -> Result<Dataset, Failure> {
+    pub fn images(
+        &self,
+        model: Model,
+        seed: u64,
+        size: Option<[usize; 2]>,
+    ) -> Result<Dataset, Failure> {
         match self {
             Self::Digits => Ok(Dataset::digits()),
             Self::Synthetic(shape) => Ok(Dataset::synthetic(*shape, seed)?),
             Self::Idx(folder) => Ok(Dataset::idx(folder)?),
             Self::Images(folder) => Ok(Dataset::folder(folder, size)?),
+            Self::Trees | Self::Ring => Err(Failure::usage(format!(
+                "{model} learns from images, and {self} has none; choose --data digits, synthetic:CxHxW, idx:DIR or images:DIR"
+            ))),
             Self::MobyDick | Self::Text(_) => Err(Failure::usage(format!(
-                "the network is for images, and {self} is a text: choose digits, synthetic:CxHxW, idx:DIR or images:DIR \
-                 as --data, or a network for texts"
+                "{model} learns from images, and {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
+                 images:DIR, or a model of texts: gpt or gpt2"
             ))),
         }
     }
 
     /// Reads the text.
-    pub fn text(&self) -> Result<Text, Failure> {
+    pub fn text(&self, model: Model) -> Result<Text, Failure> {
         match self {
             Self::MobyDick => Ok(Text::moby_dick()),
             Self::Text(path) => Ok(Text::file(path)?),
             Self::Digits | Self::Synthetic(_) | Self::Idx(_) | Self::Images(_) => {
                 Err(Failure::usage(format!(
-                    "the network is for texts, and {self} are images: choose moby-dick or text:FILE as --data, or a \
-                     network for images"
+                    "{model} learns from a text, and {self} is images; choose --data moby-dick or text:FILE, or a model \
+                     of images such as resnet20 or vit"
                 )))
             }
+            Self::Trees | Self::Ring => Err(Failure::usage(format!(
+                "{model} learns from a text, and {self} is none; choose --data moby-dick or text:FILE"
+            ))),
         }
     }
 }
@@ -58,6 +74,8 @@ impl FromStr for Source {
         const SYNTHETIC: &str = "give channels, height and width, such as synthetic:3x32x32";
         match text.split_once(':') {
             None if text == "digits" => Ok(Self::Digits),
+            None if text == "trees" => Ok(Self::Trees),
+            None if text == "ring" => Ok(Self::Ring),
             None if text == "moby-dick" => Ok(Self::MobyDick),
             Some(("text", "")) => Err("give the file, as text:FILE"),
             Some(("text", file)) => Ok(Self::Text(file.into())),
@@ -71,7 +89,7 @@ impl FromStr for Source {
                 shape.map(Self::Synthetic).ok_or(SYNTHETIC)
             }
             _ => Err(
-                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR or images:DIR; moby-dick or text:FILE",
+                "choose digits, synthetic:CxHxW (such as synthetic:3x32x32), idx:DIR, images:DIR, moby-dick, text:FILE, trees or ring",
             ),
         }
     }
@@ -81,6 +99,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Digits => f.write_str("digits"),
+            Self::Trees => f.write_str("trees"),
+            Self::Ring => f.write_str("ring"),
             Self::Synthetic([c, h, w]) => write!(f, "synthetic:{c}x{h}x{w}"),
             Self::Idx(folder) => write!(f, "idx:{}", folder.display()),
             Self::Images(folder) => write!(f, "images:{}", folder.display()),
@@ -102,7 +122,10 @@ mod tests {
             "idx:/some/where",
             "images:pets",
             "moby-dick",
+            "text:a b",
             "text:a/b.txt",
+            "trees",
+            "ring",
         ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
         }
@@ -118,6 +141,7 @@ mod tests {
             "images:",
             "text",
             "text:",
+            "moby-dick:x",
         ] {
             assert!(text.parse::<Source>().is_err(), "{text}");
         }

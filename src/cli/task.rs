@@ -1,12 +1,20 @@
 //! What is trained: a network, what it learns from, and how well it does.
 
+mod denoise;
 mod images;
+mod ring;
 mod text;
+mod trees;
 
+pub use denoise::DenoiseTask;
 pub use images::ImageTask;
+pub use ring::RingTask;
 pub use text::TextTask;
+pub use trees::TreeTask;
 
 use super::failure::Failure;
+use remat::autograd::Tape;
+use remat::data::{Ring, Tree};
 use remat::nn::{Mode, Module};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
@@ -23,7 +31,7 @@ pub trait Task: Sync {
     fn tests(&self) -> usize;
 
     /// A fresh network.
-    fn network(&self, runtime: &Runtime) -> Result<Network, Error>;
+    fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error>;
 
     /// Some examples to learn from. What is drawn for them is drawn by `step`.
     fn batch(&self, indices: &[usize], step: usize) -> Batch;
@@ -44,18 +52,33 @@ pub trait Task: Sync {
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub inputs: Arc<HostTensor>,
-    /// What is to be predicted: a class for each row of the network's output.
+    /// What is to be predicted: a class for each row of the network's output, or what else the task has.
     pub labels: Arc<HostTensor>,
+    /// The shape of the examples, if they are trees.
+    pub tree: Option<Arc<Tree>>,
 }
 
 impl Batch {
     fn new((inputs, labels): (HostTensor, HostTensor)) -> Self {
-        Self { inputs: Arc::new(inputs), labels: Arc::new(labels) }
+        Self { inputs: Arc::new(inputs), labels: Arc::new(labels), tree: None }
     }
 }
 
+/// What is trained on batches.
+pub trait Network: Send {
+    /// What is learned and kept.
+    fn module(&mut self) -> &mut dyn Module;
+
+    /// The mean loss of a batch, while a tape watches the module. Every handle goes as soon as the last op that reads it
+    /// was given.
+    fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error>;
+
+    /// How well it does on a batch.
+    fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error>;
+}
+
 /// A network that gives each class a value, for each of its inputs.
-pub struct Network {
+pub struct Classifier {
     pub module: Box<dyn Module>,
     /// How floats that go in are stored, and so what is made of them.
     pub storage: DType,
@@ -69,35 +92,32 @@ pub struct Score {
     /// Predictions that were right.
     pub right: usize,
     pub predictions: usize,
-    /// Sum of the cross entropies of all predictions. Not finite if one of the outputs is not.
+    /// Sum of the losses of all predictions, which are cross entropies if there are classes. Not finite if one of the outputs
+    /// is not.
     pub loss: f64,
+    /// Which Gaussians of a ring were found: bit `i` is set if number `i` was.
+    pub modes: u64,
 }
 
-impl Network {
-    /// The mean loss of a batch. Every handle goes as soon as the last op that reads it was given.
-    pub fn loss(&mut self, runtime: &Runtime, batch: Batch) -> Result<Tensor, Error> {
+impl Network for Classifier {
+    fn module(&mut self) -> &mut dyn Module {
+        &mut *self.module
+    }
+
+    fn loss(&mut self, runtime: &Runtime, _tape: &Tape, batch: Batch) -> Result<Tensor, Error> {
         let logits = self.logits(runtime, batch.inputs, Mode::Train)?;
         let labels = runtime.put(batch.labels)?;
         runtime.label(&labels, "labels")?;
-        logits.cross_entropy(&labels.reshape(&[labels.layout().elements()])?)
+        logits.cross_entropy(&labels)
     }
 
-    /// How well it does on a batch.
-    pub fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error> {
+    fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error> {
         let logits = self.logits(runtime, batch.inputs, Mode::Infer)?;
-        let logits = runtime.get(&logits)?;
-        let classes = logits.shape().last().map_or(1, |&classes| classes.max(1));
-        let rows = logits.as_f32().expect("logits are floats").chunks(classes);
-        let labels = batch.labels.as_i32().expect("labels are integers");
-        let mut score = Score::default();
-        for (row, &label) in rows.zip(labels) {
-            score.right += usize::from(largest(row) == label as usize);
-            score.predictions += 1;
-            score.loss += cross_entropy(row, label as usize);
-        }
-        Ok(score)
+        Ok(Score::of(&runtime.get(&logits)?, &batch.labels))
     }
+}
 
+impl Classifier {
     /// Values `[n, classes]`.
     fn logits(
         &mut self,
@@ -122,10 +142,25 @@ impl Network {
 }
 
 impl Score {
+    /// Of values for each class, `[n, classes]`, and of what they should have been.
+    fn of(logits: &HostTensor, labels: &HostTensor) -> Self {
+        let classes = logits.shape().last().map_or(1, |&classes| classes.max(1));
+        let rows = logits.as_f32().expect("logits are floats").chunks(classes);
+        let labels = labels.as_i32().expect("labels are integers");
+        let mut score = Self::default();
+        for (row, &label) in rows.zip(labels) {
+            score.right += usize::from(largest(row) == label as usize);
+            score.predictions += 1;
+            score.loss += cross_entropy(row, label as usize);
+        }
+        score
+    }
+
     pub fn add(&mut self, other: Self) {
         self.right += other.right;
         self.predictions += other.predictions;
         self.loss += other.loss;
+        self.modes |= other.modes;
     }
 
     /// The part of predictions that were right.
@@ -133,10 +168,39 @@ impl Score {
         self.right as f64 / self.predictions as f64
     }
 
-    /// The mean cross entropy, in nats.
+    /// The mean loss: of classes, the cross entropy in nats.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.predictions as f64
     }
+}
+
+/// What a draw is for, so that no two draw the same.
+#[derive(Clone, Copy)]
+enum Draw {
+    /// A step, and the first of its examples.
+    Step(usize, usize),
+    /// The first of the examples of a test.
+    Test(usize),
+}
+
+impl Draw {
+    /// Its number.
+    fn number(self) -> u64 {
+        match self {
+            Self::Step(step, first) => ((step as u64) << 32) ^ first as u64,
+            Self::Test(first) => !(first as u64),
+        }
+    }
+}
+
+/// So many numbers of mean 0 and variance 1.
+fn gaussians(seed: u64, draw: Draw, count: usize) -> Vec<f32> {
+    // Points around the origin.
+    let points = Ring { modes: 1, radius: 0.0, deviation: 1.0, seed };
+    let points = points.batch(draw.number(), count.div_ceil(2));
+    let mut all = points.as_f32().expect("points are floats").to_vec();
+    all.truncate(count);
+    all
 }
 
 /// Position of the largest value.
@@ -163,5 +227,16 @@ mod tests {
         assert!(!cross_entropy(&[f32::NAN, 0.0], 0).is_finite());
         assert!(!cross_entropy(&[f32::INFINITY, 0.0], 0).is_finite());
         assert_eq!((largest(&[1.0, 3.0, 3.0]), largest(&[2.0])), (1, 0));
+    }
+
+    #[test]
+    fn what_is_drawn_is_gaussian_and_another_each_time() {
+        let all = gaussians(1, Draw::Step(3, 5), 10_001);
+        let mean = all.iter().map(|&x| f64::from(x)).sum::<f64>() / 10_001.0;
+        let variance = all.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / 10_001.0;
+        assert!(mean.abs() < 0.05 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+        for other in [Draw::Step(4, 5), Draw::Step(3, 6), Draw::Test(3), Draw::Test(5)] {
+            assert_ne!(gaussians(1, other, 4), all[..4]);
+        }
     }
 }

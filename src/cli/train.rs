@@ -1,13 +1,13 @@
 //! `remat train`
 
-use super::args::{LearningArgs, OutputArgs, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
 use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
-use super::model::Model;
+use super::model::{Model, OwnModel};
 use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
@@ -15,16 +15,13 @@ use super::report::{Counters, EndingName, Report};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{ImageTask, Task, TextTask};
+use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
 use super::terminal::{Shows, print_report, say, warn};
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::PolicyKind;
 use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
-
-/// The default number of epochs.
-const EPOCHS: usize = 20;
+use remat::{PolicyKind, Runtime};
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -44,7 +41,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     interrupt::listen(output.quiet)?;
     checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
-    let title = format!("{} on {}", args.model, learning.data);
+    let data = &learning.data;
+    let title = format!("{} on {data}", args.model);
     let done = Done::default();
     let recording = record(output, &done)?;
     let target = Target::open(device)?;
@@ -55,7 +53,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         tests_between: learning.eval_every.is_some(),
         optimizer,
     };
-    let steps = steps(learning, &setup);
+    let steps = steps(args, &setup);
     let (from, kept) = resume(args, options, &*task)?;
     let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
     let mut journal = Journal::create(log, plot, title, kept.done)?;
@@ -63,9 +61,8 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let shows = Shows::now(output.quiet);
     if !output.quiet {
         say(format_args!(
-            "{} on {}: {}, {} of {}",
+            "{} on {data}: {}, {} of {}",
             args.model,
-            learning.data,
             Counted(task.examples() as u64, task.example()),
             Counted(steps as u64, "step"),
             setup.examples()
@@ -142,53 +139,71 @@ fn resume(
 
 /// The network and its data.
 pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
-    let TrainArgs { model, size, learning, .. } = args;
-    let (seed, storage) = (learning.seed, learning.precision.into());
-    if learning.image_size.is_some() && !matches!(learning.data, Source::Images(_)) {
+    let TrainArgs { model, sizes, learning, .. } = args;
+    let LearningArgs { ref data, seed, image_size, random_crop, random_flip, precision, .. } =
+        *learning;
+    if image_size.is_some() && !matches!(data, Source::Images(_)) {
         let message = format!(
-            "--image-size needs --data images:DIR, but the data is {}; add that, or drop --image-size",
-            learning.data
+            "--image-size needs --data images:DIR, but the data is {data}; add that, or drop --image-size"
         );
         return Err(Failure::usage(message));
     }
+    sizes.check(*model)?;
+    let changes = [("--random-crop", random_crop > 0), ("--random-flip", random_flip)];
+    let changes = changes.iter().find(|(_, given)| *given);
+    if let Some((option, _)) = changes.filter(|_| !matches!(model, Model::Images(_))) {
+        let message = match model {
+            Model::Text(_) => {
+                format!("{option} changes images, and {data} is a text; drop it")
+            }
+            _ => format!("{option} is for networks that tell classes of images apart; drop it"),
+        };
+        return Err(Failure::usage(message));
+    }
+    let made_up = match *model {
+        Model::Own(OwnModel::TreeLstm) => Some(Source::Trees),
+        Model::Own(OwnModel::UnrolledGan) => Some(Source::Ring),
+        _ => None,
+    };
+    if let Some(source) = made_up
+        && (*data != source || precision != Precision::F32)
+    {
+        let message = format!("{model} learns from --data {source}, with --precision f32");
+        return Err(Failure::usage(message));
+    }
     match *model {
-        Model::Images(model) => match size.given() {
-            Some(option) => {
-                let message = format!(
-                    "{model_name} has one size: drop {option}, or choose a text model",
-                    model_name = args.model
-                );
-                Err(Failure::usage(message))
-            }
-            None => Ok(Box::new(ImageTask {
-                model,
-                data: learning.data.images(seed, learning.image_size)?,
-                augment: Augment { crop: learning.random_crop, flip: learning.random_flip },
-                storage,
+        Model::Images(of_images) => {
+            let task = ImageTask {
+                model: of_images,
+                sizes: *sizes,
+                data: data.images(*model, seed, image_size)?,
+                augment: Augment { crop: random_crop, flip: random_flip },
+                storage: precision.into(),
                 seed,
-            })),
-        },
-        Model::Text(model) => {
-            let (size, text) = (size.clone(), learning.data.text()?);
-            let changes = [
-                ("--random-crop", learning.random_crop > 0),
-                ("--random-flip", learning.random_flip),
-            ];
-            if let Some((option, _)) = changes.iter().find(|(_, given)| *given) {
-                return Err(Failure::usage(format!(
-                    "{option} changes images, and {} is a text; drop it",
-                    learning.data
-                )));
-            }
-            let task = TextTask { model, size, text, storage, seed };
-            Ok(Box::new(task.check(&learning.data)?))
+            };
+            // Images may be too small for a network, which is for the user to mend.
+            let dry = Runtime::builder().budget(1u64 << 60).sim()?;
+            task.network(&dry).map_err(|error| Failure::usage(error.to_string()))?;
+            Ok(Box::new(task))
         }
+        Model::Text(of_text) => {
+            let text = data.text(*model)?;
+            Ok(Box::new(TextTask::new(of_text, *sizes, text, precision.into(), seed)?))
+        }
+        Model::Own(OwnModel::TreeLstm) => Ok(Box::new(TreeTask::new(seed))),
+        Model::Own(OwnModel::UnrolledGan) => Ok(Box::new(RingTask::new(seed))),
+        Model::Own(OwnModel::UNet) => Ok(Box::new(DenoiseTask {
+            data: data.images(*model, seed, image_size)?,
+            storage: precision.into(),
+            seed,
+        })),
     }
 }
 
 /// Steps of the run.
-fn steps(learning: &LearningArgs, setup: &Setup<'_>) -> usize {
-    let epochs = learning.epochs.unwrap_or(EPOCHS);
+fn steps(args: &TrainArgs, setup: &Setup<'_>) -> usize {
+    let learning = &args.learning;
+    let epochs = learning.epochs.unwrap_or(args.model.usual_epochs());
     let an_epoch = Batches::per_epoch(setup.task.examples(), setup.examples());
     learning.steps.unwrap_or_else(|| epochs.saturating_mul(an_epoch))
 }

@@ -50,23 +50,20 @@ impl Ring {
         [angle.cos(), angle.sin()].map(|x| f64::from(self.radius) * x)
     }
 
-    /// How many of the Gaussians have a point within three standard deviations, and how many points are so near to any.
+    /// Which of the Gaussians has its mean the nearest to a point, and how far away that is. NaN is infinitely far.
     ///
     /// # Panics
-    /// If a point is not two numbers.
+    /// If there are no modes.
     #[must_use]
-    pub fn found(&self, points: &[f32]) -> [usize; 2] {
-        let (points, rest) = points.as_chunks::<2>();
-        assert!(rest.is_empty(), "a point is two numbers");
-        let mut of_mode = vec![0; self.modes];
-        for point in points {
-            for (mode, count) in of_mode.iter_mut().enumerate() {
-                let mean = self.mean(mode);
-                let [dx, dy] = [0, 1].map(|i| f64::from(point[i]) - mean[i]);
-                *count += usize::from(dx.hypot(dy) <= 3.0 * f64::from(self.deviation));
-            }
-        }
-        [of_mode.iter().filter(|&&count| count > 0).count(), of_mode.iter().sum()]
+    pub fn nearest(&self, point: [f32; 2]) -> (usize, f64) {
+        let distance = |mode: usize| {
+            let mean = self.mean(mode);
+            let [dx, dy] = [0, 1].map(|i| f64::from(point[i]) - mean[i]);
+            let distance = dx.hypot(dy);
+            (mode, if distance.is_nan() { f64::INFINITY } else { distance })
+        };
+        let all = (0..self.modes).map(distance);
+        all.min_by(|a, b| a.1.total_cmp(&b.1)).expect("at least one mode")
     }
 }
 
@@ -79,13 +76,21 @@ mod tests {
         let ring = Ring::new(3);
         let points = ring.batch(0, 1000);
         let points = points.as_f32().unwrap();
-        let [modes, near] = ring.found(points);
-        assert_eq!((points.len(), modes), (2000, 8));
+        let (points, rest) = points.as_chunks::<2>();
+        assert!(points.len() == 1000 && rest.is_empty());
+        let mut of_mode = [0; 8];
+        for &point in points {
+            let (mode, distance) = ring.nearest(point);
+            of_mode[mode] += usize::from(distance <= 0.06);
+        }
+        assert!(of_mode.iter().all(|n| (80..170).contains(n)), "{of_mode:?}");
         // Of a Gaussian in the plane, 1.1 % are further away than three standard deviations.
+        let near: usize = of_mode.iter().sum();
         assert!((970..1000).contains(&near), "{near}");
+        let points = points.as_flattened();
         assert_eq!(ring.batch(0, 1000).as_f32().unwrap(), points);
         assert_ne!(ring.batch(1, 1000).as_f32().unwrap(), points);
-        assert_eq!(ring.found(&[0.0, 0.0]), [0, 0]);
-        assert_eq!(ring.found(&[2.0, 0.0, -2.0, 0.01, 2.01, 0.0]), [2, 3]);
+        assert_eq!(ring.nearest([-2.0, 0.5]), (4, 0.5));
+        assert_eq!(ring.nearest([f32::NAN, 0.0]).1, f64::INFINITY);
     }
 }

@@ -102,6 +102,25 @@ impl Trees {
         let (least, most) = (*self.leaves.start().max(&1), *self.leaves.end());
         let leaves = least + numbers.below(most.saturating_sub(least) + 1);
         let tree = Tree::draw(leaves, &mut numbers);
+        Self::fill(tree, n, &mut numbers)
+    }
+
+    /// `n` trees of the shape that has the most nodes: two below each node but the leaves, one of which goes on.
+    ///
+    /// # Panics
+    /// As [`Trees::batch`].
+    #[must_use]
+    pub fn largest(&self, n: usize) -> TreeBatch {
+        let mut tree = Tree::of_one();
+        for _ in 1..*self.leaves.end() {
+            let root = tree.nodes() - 1;
+            tree.children.extend([vec![], vec![root, root + 1]]);
+        }
+        Self::fill(tree, n, &mut SplitMix64::new(self.seed))
+    }
+
+    /// Trees of this shape with tokens.
+    fn fill(tree: Tree, n: usize, numbers: &mut SplitMix64) -> TreeBatch {
         let mut tokens = vec![0; tree.nodes() * n];
         let mut labels = Vec::with_capacity(n);
         let mut values = vec![0; tree.nodes()];
@@ -178,6 +197,9 @@ mod tests {
         let [a, b, c] = [trees(1).batch(5, 4), trees(1).batch(5, 4), trees(2).batch(5, 4)];
         assert_eq!((&a.tree, &a.tokens, &a.labels), (&b.tree, &b.tokens, &b.labels));
         assert_ne!((a.tree, a.tokens), (c.tree, c.tokens));
+        let largest = trees(1).largest(3);
+        assert_eq!((largest.tree.nodes(), &**largest.tokens.shape()), (17, &[17, 3][..]));
+        assert!((0..50).all(|i| trees(1).batch(i, 1).tree.nodes() <= 17));
         // There is no tree without a leaf.
         assert_eq!(Trees::new(0, 0..=0).batch(0, 2).tree, Tree::of_one());
     }

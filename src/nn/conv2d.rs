@@ -61,6 +61,12 @@ impl Conv2d {
         Ok(Self { weight: runtime.normal(&shape, 0.0, std)?, bias: None, conv })
     }
 
+    /// With this weight, `[outputs, inputs / groups, height, width]`, without bias.
+    #[must_use]
+    pub const fn of(weight: Tensor, conv: ops::Conv2d) -> Self {
+        Self { weight, bias: None, conv }
+    }
+
     /// With a bias for each output channel, drawn evenly from `±1 / sqrt(fan-in)`, as PyTorch does.
     ///
     /// # Errors

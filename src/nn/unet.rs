@@ -61,12 +61,14 @@ pub fn unet(
         let outputs = if i == 1 { width } else { inputs / 2 / factor };
         ups.push(Up::new(runtime, inputs, outputs, up)?);
     }
+    // As PyTorch has it: the fan-out is no measure where no more layers follow.
+    let bound = 1.0 / (width as f32).sqrt();
+    let last = runtime.uniform(&[classes, width, 1, 1], -bound..bound)?;
     Ok(Net {
         inc: double_conv(runtime, channels, width, width)?,
         down,
         up: ups,
-        outc: Conv2d::with(runtime, width, classes, [1, 1], ops::Conv2d::default())?
-            .with_bias(runtime)?,
+        outc: Conv2d::of(last, ops::Conv2d::default()).with_bias(runtime)?,
     })
 }
 

@@ -72,6 +72,24 @@ pub mod float {
         x.ok_or_else(|| D::Error::custom(format!("{value} is not an f32")))
     }
 
+    /// One that may be missing: `null`.
+    pub mod option {
+        use super::*;
+
+        #[derive(Serialize, Deserialize)]
+        struct Float(#[serde(with = "super")] f32);
+
+        pub fn serialize<S: Serializer>(x: &Option<f32>, serializer: S) -> Result<S::Ok, S::Error> {
+            x.map(Float).serialize(serializer)
+        }
+
+        pub fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<f32>, D::Error> {
+            Ok(Option::<Float>::deserialize(deserializer)?.map(|Float(x)| x))
+        }
+    }
+
     /// A number that is written in as few digits as `x` if possible, `0.1` for `0.1_f32`: if it becomes `x` again after
     /// parsing, which is a few f64 epsilons off, and rounding, by which a number that is between two f32 may become
     /// the wrong one. Else `x` itself.

@@ -3,7 +3,7 @@
 //!
 //! All three are linear in each of their inputs, so the gradients of each op are the other two ops.
 
-mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod forward;

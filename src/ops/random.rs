@@ -46,6 +46,13 @@ pub enum Distribution {
     },
 }
 
+/// A number in `[0, 1)`: the first of those that key and counter give.
+pub(crate) fn unit(key: u64, counter: u64) -> f32 {
+    let mut out = [0.0];
+    cpu::random(&mut out, Distribution::Uniform { low: 0.0, high: 1.0 }, key, counter);
+    out[0]
+}
+
 /// `() -> (y)`: random numbers from Philox4x32-10 (Salmon et al., SC 2011). Key and counter are part of the op, so
 /// running it again draws the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,6 +2,7 @@ use super::*;
 use crate::cli::args::{Cli, Command};
 use crate::cli::model::Model;
 use crate::cli::session::Setup;
+use crate::cli::sizes::SizeArgs;
 use crate::cli::task::ImageTask;
 use clap::Parser as _;
 use remat::DType;
@@ -97,9 +98,10 @@ fn rehearse<R>(options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
 fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'_>) -> R) -> R {
     let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
     let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!("{options}") };
-    let Model::Images(model) = args.model else { panic!("a network for images") };
+    let Model::Images(model) = args.model else { panic!("{options}") };
     let task = ImageTask {
         model,
+        sizes: SizeArgs::default(),
         data: Dataset::digits(),
         augment: Augment::default(),
         storage: DType::F32,

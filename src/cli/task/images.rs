@@ -1,6 +1,7 @@
-use super::{Batch, Network, Task};
+use super::{Batch, Classifier, Network, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::ImageModel;
+use crate::cli::sizes::SizeArgs;
 use remat::data::{Augment, Dataset};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 /// Telling classes of images apart.
 pub struct ImageTask {
     pub model: ImageModel,
+    pub sizes: SizeArgs,
     pub data: Dataset,
     pub augment: Augment,
     /// How activations are stored.
@@ -29,10 +31,10 @@ impl Task for ImageTask {
         self.data.test.len()
     }
 
-    fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
+    fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let images = &self.data.train;
-        let module = self.model.build(runtime, images.shape, images.classes)?;
-        Ok(Network { module, storage: self.storage, inputs: "images" })
+        let module = self.model.build(runtime, images.shape, images.classes, &self.sizes)?;
+        Ok(Box::new(Classifier { module, storage: self.storage, inputs: "images" }))
     }
 
     fn batch(&self, indices: &[usize], step: usize) -> Batch {
@@ -65,6 +67,7 @@ impl Task for ImageTask {
         Ok(Batch {
             inputs: zeros(DType::F32, [n, channels, height, width].into())?,
             labels: zeros(DType::I32, [n].into())?,
+            tree: None,
         })
     }
 }

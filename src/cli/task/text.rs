@@ -1,33 +1,49 @@
-use super::{Batch, Network, Score, Task};
+use super::{Batch, Classifier, Network, Score, Task};
 use crate::cli::failure::{Failure, batch_too_large};
-use crate::cli::model::{SizeArgs, TextModel};
+use crate::cli::model::TextModel;
+use crate::cli::sizes::SizeArgs;
 use remat::data::Text;
-use remat::{DType, Error, HostTensor, Runtime};
+use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
 /// Predicting each byte of a text from those before it.
 pub struct TextTask {
-    pub model: TextModel,
-    pub size: SizeArgs,
-    pub text: Text,
+    model: TextModel,
+    sizes: SizeArgs,
+    text: Text,
+    /// Bytes of a window.
+    context: usize,
     /// How activations are stored.
-    pub storage: DType,
+    storage: DType,
     /// Of where windows begin.
-    pub seed: u64,
+    seed: u64,
 }
 
 impl TextTask {
-    /// Fails unless there is a window to learn from and one to test on.
-    pub fn check(self, source: &dyn std::fmt::Display) -> Result<Self, Failure> {
-        let context = self.size.context;
-        if self.text.test(context).is_empty() {
-            let bytes = self.text.bytes().len();
+    /// Of a text that is long enough.
+    pub fn new(
+        model: TextModel,
+        sizes: SizeArgs,
+        text: Text,
+        storage: DType,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let context = sizes.context(model);
+        if text.train(context).is_empty() || text.test(context).is_empty() {
+            let len = text.bytes().len();
             return Err(Failure::usage(format!(
-                "{source} has {bytes} bytes, of which a tenth is for the test: too few for --context {context}; \
-                 lower that, or give a longer text"
+                "the text has {len} bytes, and a tenth of it, which is for the test, is no window of {context} and one \
+                 more; lower --context, or choose a longer text"
             )));
         }
-        Ok(self)
+        Ok(Self { model, sizes, text, context, storage, seed })
+    }
+
+    /// A label for each byte of a batch, in one list.
+    fn flat((bytes, next): (HostTensor, HostTensor)) -> Batch {
+        let labels = next.as_i32().expect("bytes as integers").to_vec();
+        let labels = HostTensor::i32([labels.len()], labels).expect("as many");
+        Batch::new((bytes, labels))
     }
 }
 
@@ -37,41 +53,72 @@ impl Task for TextTask {
     }
 
     fn examples(&self) -> usize {
-        self.text.train(self.size.context).len()
+        self.text.train(self.context).len()
     }
 
     fn tests(&self) -> usize {
-        self.text.test(self.size.context).len()
+        self.text.test(self.context).len()
     }
 
-    fn network(&self, runtime: &Runtime) -> Result<Network, Error> {
-        let module = self.model.build(runtime, &self.size, self.storage)?;
-        Ok(Network { module, storage: self.storage, inputs: "bytes" })
+    fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
+        let module = self.model.build(runtime, &self.sizes, self.storage)?;
+        Ok(Box::new(Classifier { module, storage: self.storage, inputs: "bytes" }))
     }
 
-    /// Windows that begin up to one length later, so that no two passes over the text have the same.
     fn batch(&self, indices: &[usize], step: usize) -> Batch {
-        Batch::new(self.text.train(self.size.context).shifted(indices, self.seed, step as u64))
+        Self::flat(self.text.train(self.context).shifted(indices, self.seed, step as u64))
     }
 
     fn test_batch(&self, indices: &[usize]) -> Batch {
-        Batch::new(self.text.test(self.size.context).batch(indices))
+        Self::flat(self.text.test(self.context).batch(indices))
     }
 
     fn tell(&self, score: &Score) -> String {
         let bits = score.mean_loss() / std::f64::consts::LN_2;
-        format!("{bits:.3} bits a byte, {:.2} % right", 100.0 * score.accuracy())
+        format!("{bits:.4} bits a byte, {:.2} % right", 100.0 * score.accuracy())
     }
 
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
-        let context = self.size.context;
+        let context = self.context;
         // Their pages are never touched, so they take no memory.
-        let zeros = || {
-            HostTensor::zeros(DType::I32, [n, context]).map(Arc::new).map_err(|_| {
-                let bytes = (n as u128).saturating_mul(4 * context as u128);
-                batch_too_large(&format!("{n} windows of {context} bytes"), bytes)
+        let zeros = |dims: Dims| {
+            HostTensor::zeros(DType::I32, dims).map(Arc::new).map_err(|_| {
+                let what = format!("{n} windows of {context} bytes");
+                batch_too_large(&what, (n as u128).saturating_mul(4 * context as u128))
             })
         };
-        Ok(Batch { inputs: zeros()?, labels: zeros()? })
+        let all = n.saturating_mul(context);
+        Ok(Batch { inputs: zeros([n, context].into())?, labels: zeros([all].into())?, tree: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::{Cli, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn bits_are_told_in_place_of_nats() {
+        let of = |context: &'static str| {
+            let args = ["remat", "train", "lstm", "--context", context];
+            let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!() };
+            TextTask::new(TextModel::Lstm, args.sizes, Text::moby_dick(), DType::F32, 0)
+        };
+        let task = of("100").unwrap();
+        let score = Score {
+            right: 1,
+            predictions: 4,
+            loss: 12.0 * std::f64::consts::LN_2,
+            ..Score::default()
+        };
+        assert_eq!(task.tell(&score), "3.0000 bits a byte, 25.00 % right");
+        let batch = task.batch(&[2, 5], 0);
+        assert_eq!(
+            (batch.inputs.shape().to_vec(), batch.labels.shape().to_vec()),
+            (vec![2, 100], vec![200])
+        );
+        assert_eq!(batch.inputs.as_i32().unwrap()[1], batch.labels.as_i32().unwrap()[0]);
+        assert!(of("1048576").is_err());
     }
 }

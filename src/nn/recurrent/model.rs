@@ -1,5 +1,6 @@
 use super::Lstm;
 use crate::error::Error;
+use crate::layout::DType;
 use crate::nn::{Embedding, Linear, Mode, Module, State, join};
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
@@ -15,6 +16,8 @@ pub struct LstmSize {
     pub hidden: usize,
     /// Layers.
     pub layers: usize,
+    /// How activations are stored: f32 or `bf16`.
+    pub storage: DType,
 }
 
 /// A language model: what comes after each of the tokens `[n, length]`, as a value for each of the vocabulary,
@@ -24,12 +27,13 @@ pub struct LstmSize {
 /// # Errors
 /// If a size is absurd.
 pub fn lstm(runtime: &Runtime, size: LstmSize) -> Result<impl Module + use<>, Error> {
-    let LstmSize { vocabulary, width, hidden, layers } = size;
+    let LstmSize { vocabulary, width, hidden, layers, storage } = size;
     Ok(Model {
         encoder: Embedding::new(runtime, vocabulary, width)?,
         rnn: Lstm::new(runtime, width, hidden, layers)?,
         decoder: Linear::new(runtime, if layers == 0 { width } else { hidden }, vocabulary)?,
         vocabulary,
+        storage,
     })
 }
 
@@ -38,11 +42,13 @@ struct Model {
     rnn: Lstm,
     decoder: Linear,
     vocabulary: usize,
+    storage: DType,
 }
 
 impl Module for Model {
     fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
-        let y = self.rnn.forward(&self.encoder.forward(x, mode)?, mode)?;
+        let embedded = self.encoder.forward(x, mode)?.cast(self.storage)?;
+        let y = self.rnn.forward(&embedded, mode)?;
         let [n, length, features] = [0, 1, 2].map(|axis| y.shape()[axis]);
         let rows = y.reshape(&[n * length, features])?;
         self.decoder.forward(&rows, mode)?.reshape(&[n, length, self.vocabulary])

@@ -38,7 +38,7 @@ mod grad_weight;
     unsafe_code,
     reason = "vector loads and stores, and code compiled for a detected processor"
 )]
-mod simd;
+pub(in crate::ops) mod simd;
 mod strided;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use crate::autograd::Tape;
 use crate::layout::Dims;
 use crate::ops::samples::{Draw, Sizes};
-use crate::ops::{CrossEntropy, Tensor};
+use crate::ops::{Attention, CrossEntropy, Tensor};
 use crate::{Error, HostTensor, Runtime};
 
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
@@ -158,6 +158,94 @@ fn activations(runtime: &Runtime) {
     });
 }
 
+/// Attention with the matrix of probabilities in memory.
+fn attention(x: &[Tensor], op: Attention) -> Result<Tensor, Error> {
+    let [q, k, v] = [0, 1, 2].map(|i| &x[i]);
+    let [t, s] = [q, k].map(|x| x.shape()[2]);
+    let scale = op.scale.unwrap_or(1.0 / (q.shape()[3] as f32).sqrt());
+    let mut scores = q.matmul(&k.transpose()?)?.affine(scale, 0.0)?;
+    if op.causal {
+        let count = |n: usize, axis: usize| {
+            let shape = if axis == 0 { [n, 1] } else { [1, n] };
+            q.scalar(1.0)?.broadcast(&shape)?.contiguous()?.cumsum(axis)
+        };
+        scores = scores.masked_fill(&count(s, 1)?.gt(&count(t, 0)?)?, f32::NEG_INFINITY)?;
+    }
+    scores.softmax()?.matmul(v)
+}
+
+fn attentions(runtime: &Runtime) {
+    for [b, h, t, s, d] in [
+        [1, 1, 1, 1, 1],
+        [2, 3, 4, 4, 5],
+        [2, 1, 40, 150, 9],
+        [1, 2, 150, 40, 16],
+        [1, 1, 70, 300, 33],
+    ] {
+        for causal in [false, true] {
+            for scale in [None, Some(-0.7)] {
+                let op = Attention { causal, scale };
+                let [q, k] = [[b, h, t, d], [b, h, s, d]];
+                same(
+                    runtime,
+                    &[&q, &k, &k],
+                    &format!("{op:?}"),
+                    &|x| x[0].attention(&x[1], &x[2], op),
+                    &|x| attention(x, op),
+                );
+                // What comes of all queries together, heads beside each other.
+                let beside = |x: &Tensor, axis: usize| {
+                    let n = x.shape()[0] / b;
+                    x.slice(1, axis * h * d..(axis + 1) * h * d)?
+                        .contiguous()?
+                        .reshape(&[b, n, h, d])?
+                        .permute(&[0, 2, 1, 3])
+                };
+                let part = |x: &[Tensor]| -> Result<Vec<Tensor>, Error> {
+                    (0..3).map(|axis| beside(&x[usize::from(axis > 0)], axis)).collect()
+                };
+                let [q, k] = [[b * t, 3 * h * d], [b * s, 3 * h * d]];
+                same(
+                    runtime,
+                    &[&q, &k],
+                    &format!("{op:?} of heads beside each other"),
+                    &|x| {
+                        let x = part(x)?;
+                        x[0].attention(&x[1], &x[2], op)
+                    },
+                    &|x| attention(&part(x)?, op),
+                );
+            }
+        }
+    }
+}
+
+/// The sums of exponentials are outputs like any other.
+fn sums_of_attention(runtime: &Runtime) {
+    for causal in [false, true] {
+        let op = Attention { causal, scale: Some(0.5) };
+        same(
+            runtime,
+            &[&[2, 2, 9, 6], &[2, 2, 9, 6], &[2, 2, 9, 6]],
+            "sums of exponentials",
+            &|x| {
+                let all = Tensor::apply(op, &[&x[0], &x[1], &x[2]])?;
+                all[1].add(&all[0].sum_along(&[3], false)?)
+            },
+            &|x| {
+                let mut scores = x[0].matmul(&x[1].transpose()?)?.affine(0.5, 0.0)?;
+                if causal {
+                    let ones = x[0].scalar(1.0)?.broadcast(&[9, 9])?.contiguous()?;
+                    let hidden = ones.cumsum(1)?.gt(&ones.cumsum(0)?)?;
+                    scores = scores.masked_fill(&hidden, -1e30)?;
+                }
+                let y = attention(x, op)?.sum_along(&[3], false)?;
+                scores.logsumexp(&[3], false)?.add(&y)
+            },
+        );
+    }
+}
+
 fn cpu() -> Runtime {
     Runtime::builder().budget("16MiB").threads(2).cpu().unwrap()
 }
@@ -177,6 +265,12 @@ fn activations_are_what_they_are_made_of() {
     activations(&cpu());
 }
 
+#[test]
+fn attention_is_what_it_is_made_of() {
+    attentions(&cpu());
+    sums_of_attention(&cpu());
+}
+
 #[cfg(feature = "cuda")]
 #[test]
 fn on_cuda_they_are_as_well() {
@@ -188,6 +282,8 @@ fn on_cuda_they_are_as_well() {
             norms(&runtime);
             cross_entropies(&runtime);
             activations(&runtime);
+            attentions(&runtime);
+            sums_of_attention(&runtime);
         }
         Err(reason) => println!("skipped: {reason}"),
     }

@@ -58,11 +58,37 @@ impl Dots<'_> {
     }
 }
 
+/// `c[i][j] = factor * (sum over l of a[i][l] * b[l][j])`, or that added to `c`. Small matrices, that lie in the cache.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Matrices<'a> {
+    /// Rows of `a` and `c`; columns of `a` and rows of `b`, at least one; columns of `b` and `c`.
+    pub sizes: [usize; 3],
+    pub a: &'a [f32],
+    /// Distances of rows, and of columns. Fastest where one of them is 1.
+    pub a_strides: [usize; 2],
+    /// Rows of [`padded`] columns.
+    pub b: &'a [f32],
+    /// Distance between rows of `b`.
+    pub b_stride: usize,
+    /// Distance between rows of `c`.
+    pub c_stride: usize,
+    pub factor: f32,
+    /// Whether it is added to `c`.
+    pub add: bool,
+}
+
+/// So many columns of [`Matrices::b`] take up that many, whatever the instruction set. What is in those beyond does not
+/// matter.
+pub(in crate::ops) const fn padded(columns: usize) -> usize {
+    const MAX_LANES: usize = 16;
+    columns.next_multiple_of(MAX_LANES)
+}
+
 /// An instruction set that this processor has.
 ///
 /// Levels differ in the last bits of their results; on one machine, [`Level::detect`] always gives the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Level(Isa);
+pub(in crate::ops) struct Level(Isa);
 
 /// Private, so that a [`Level`] can only come from [`Level::available`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +141,7 @@ impl Level {
     }
 
     /// Computes a [`Product`], overwriting the positions of `y`.
-    pub fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
+    pub(super) fn gather_product(self, m: &Product<'_>, y: &mut [f32]) {
         match self.0 {
             // SAFETY: `available` found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
@@ -131,7 +157,7 @@ impl Level {
     }
 
     /// Adds [`Dots`] to `sums`, rows of one sum per window. `tile` is scratch of [`Dots::tile_len`].
-    pub fn gather_dots(self, m: &Dots<'_>, tile: &mut [f32], sums: &mut [f32]) {
+    pub(super) fn gather_dots(self, m: &Dots<'_>, tile: &mut [f32], sums: &mut [f32]) {
         match self.0 {
             // SAFETY: `available` found avx512f and avx512vl.
             #[cfg(target_arch = "x86_64")]
@@ -143,6 +169,22 @@ impl Level {
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => unsafe { neon::gather_dots(m, tile, sums) },
             Isa::Portable => portable::gather_dots(m, tile, sums),
+        }
+    }
+
+    /// Computes [`Matrices`].
+    pub fn multiply(self, m: &Matrices<'_>, c: &mut [f32]) {
+        match self.0 {
+            // SAFETY: `available` found avx512f and avx512vl.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => unsafe { avx512::multiply(m, c) },
+            // SAFETY: `available` found avx2 and fma.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => unsafe { avx2::multiply(m, c) },
+            // SAFETY: `available` found neon.
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => unsafe { neon::multiply(m, c) },
+            Isa::Portable => portable::multiply(m, c),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The two inner loops, written once and compiled for each instruction set.
+//! The inner loops, written once and compiled for each instruction set.
 
-/// Defines `gather_product` and `gather_dots` in a module that has a vector type `V` of `LANES` floats, the tile sizes
+/// Defines `gather_product`, `gather_dots` and `multiply` in a module that has a vector type `V` of `LANES` floats, the tile sizes
 /// `TILE_VECTORS`, `DOT_ROWS` and `DOT_TAPS`, and the functions `splat`, `load`, `load_first`, `store`, `store_first`,
 /// `fma` and `sums`.
 ///
@@ -167,6 +167,123 @@ macro_rules! kernels {
             for (j, values) in values.iter().enumerate().take(taps - tap) {
                 for (i, value) in values.iter().enumerate().take(m.rows - row) {
                     out[(row + i) * taps + tap + j] += value;
+                }
+            }
+        }
+
+        /// See [`Level::multiply`](super::Level::multiply).
+        $(#[$feature])*
+        pub fn multiply(m: &super::Matrices<'_>, c: &mut [f32]) {
+            let [rows, ..] = m.sizes;
+            let mut row = 0;
+            if TILE_VECTORS[1] > 0 {
+                while row + 8 <= rows {
+                    multiply_rows::<8>(m, row, c);
+                    row += 8;
+                }
+            }
+            while row + 4 <= rows {
+                multiply_rows::<4>(m, row, c);
+                row += 4;
+            }
+            while row < rows {
+                multiply_rows::<1>(m, row, c);
+                row += 1;
+            }
+        }
+
+        /// `ROWS` rows from `row` on.
+        #[inline]
+        $(#[$feature])*
+        fn multiply_rows<const ROWS: usize>(m: &super::Matrices<'_>, row: usize, c: &mut [f32]) {
+            let [_, depth, columns] = m.sizes;
+            let most = if ROWS == 8 { TILE_VECTORS[1] } else { TILE_VECTORS[0] };
+            let vectors = columns.div_ceil(LANES);
+            let tiles = vectors.div_ceil(most);
+            let c = &mut c[row * m.c_stride..];
+            let mut from = 0;
+            for i in 0..tiles {
+                let to = vectors * (i + 1) / tiles;
+                let p = from * LANES..(to * LANES).min(columns);
+                macro_rules! tile {
+                    ($width:literal) => {
+                        match m.a_strides {
+                            [step, 1] => {
+                                let mut a = [&m.a[..0]; ROWS];
+                                for (i, a) in a.iter_mut().enumerate() {
+                                    *a = &m.a[(row + i) * step..][..depth];
+                                }
+                                multiply_tile::<ROWS, $width>(|l, i| a[i][l], m, p, c)
+                            }
+                            [1, step] => {
+                                let a = &m.a[row..];
+                                let at = |l: usize, i: usize| a[l * step..][..ROWS][i];
+                                multiply_tile::<ROWS, $width>(at, m, p, c)
+                            }
+                            [rows, step] => {
+                                let a = &m.a[row * rows..];
+                                let at = |l: usize, i: usize| a[l * step + i * rows];
+                                multiply_tile::<ROWS, $width>(at, m, p, c)
+                            }
+                        }
+                    };
+                }
+                match to - from {
+                    1 => tile!(1),
+                    2 => tile!(2),
+                    3 if most >= 3 => tile!(3),
+                    4 if most >= 4 => tile!(4),
+                    5 if most >= 5 => tile!(5),
+                    6 if most >= 6 => tile!(6),
+                    other => unreachable!("no tile is {other} vectors wide"),
+                }
+                from = to;
+            }
+        }
+
+        /// `ROWS` rows and `WIDTH` vectors of columns `p`; all sums stay in registers.
+        #[inline]
+        $(#[$feature])*
+        fn multiply_tile<const ROWS: usize, const WIDTH: usize>(
+            a: impl Fn(usize, usize) -> f32,
+            m: &super::Matrices<'_>,
+            p: std::ops::Range<usize>,
+            c: &mut [f32],
+        ) {
+            let mut sums = [[splat(0.0); WIDTH]; ROWS];
+            let b = &m.b[p.start..];
+            for l in 0..m.sizes[1] {
+                let (x, _) = b[l * m.b_stride..][..WIDTH * LANES].as_chunks::<LANES>();
+                let mut xs = [splat(0.0); WIDTH];
+                for j in 0..WIDTH {
+                    xs[j] = load(&x[j]);
+                }
+                for i in 0..ROWS {
+                    let a = splat(a(l, i));
+                    for j in 0..WIDTH {
+                        sums[i][j] = fma(a, xs[j], sums[i][j]);
+                    }
+                }
+            }
+            for i in 0..ROWS {
+                let row = &mut c[i * m.c_stride..][p.clone()];
+                for j in 0..WIDTH {
+                    let factor = splat(m.factor);
+                    match row[j * LANES..].first_chunk_mut::<LANES>() {
+                        Some(full) if m.add => {
+                            let sum = fma(factor, sums[i][j], load(full));
+                            store(full, sum);
+                        }
+                        Some(full) => store(full, fma(factor, sums[i][j], splat(0.0))),
+                        None if m.add => {
+                            let rest = &mut row[j * LANES..];
+                            let sum = fma(factor, sums[i][j], load_first(rest));
+                            store_first(rest, sum);
+                        }
+                        None => {
+                            store_first(&mut row[j * LANES..], fma(factor, sums[i][j], splat(0.0)));
+                        }
+                    }
                 }
             }
         }

@@ -1,0 +1,167 @@
+//! `remat generate`
+
+use super::args::{DeviceArgs, TrainArgs};
+use super::checkpoint::{self, Kept};
+use super::failure::Failure;
+use super::interrupt;
+use super::model::Model;
+use super::rehearsal::Rehearsal;
+use super::session::{Session, Setup};
+use super::source::Source;
+use super::target::Target;
+use super::train;
+use super::values;
+use clap::Args;
+use remat::checkpoint::Checkpoint;
+use remat::nn::Sampling;
+use std::io::{self, Write as _};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// Write a text with a network that was trained on one
+///
+/// Takes a checkpoint of `remat train gpt --save`, and continues a prompt byte by byte. On one device, the same checkpoint,
+/// prompt, options and seed give the same text.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat generate gpt.safetensors
+  remat generate gpt.safetensors \"Call me \" --length 500 --temperature 0.8
+  remat generate gpt.safetensors --top-k 10 --seed 7")]
+pub struct GenerateArgs {
+    /// What `remat train --save` wrote
+    pub checkpoint: PathBuf,
+
+    /// What the text begins with
+    #[arg(default_value = "\n", hide_default_value = true, value_parser = prompt)]
+    pub prompt: String,
+
+    /// Bytes to write
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count, allow_hyphen_values = true)]
+    pub length: usize,
+
+    /// Below 1, likely bytes are chosen more often; at 0, the likeliest one always is
+    #[arg(long, value_name = "X", default_value = "1", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
+    pub temperature: f32,
+
+    /// Choose from the N likeliest bytes only [default: from all]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub top_k: Option<usize>,
+
+    /// Seed of the choices
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
+    pub seed: u64,
+
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// A text that is not empty.
+fn prompt(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("give at least one byte".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// What is spared for holes between tensors: one part in so many.
+const HOLES: u64 = 8;
+
+/// Loads, and writes as it goes.
+pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
+    let GenerateArgs { checkpoint: path, device, .. } = args;
+    if let Some(contradiction) = device.contradiction() {
+        return Err(Failure::usage(contradiction));
+    }
+    interrupt::listen(true)?;
+    let saved = Checkpoint::open(path).map_err(checkpoint::failure)?;
+    let kept = Kept::of(&saved, path)?;
+    let trained = checkpoint::arguments_of(&kept.options, path, &[])?;
+    let Model::Text(model) = trained.model else {
+        let (path, model) = (path.display(), trained.model);
+        return Err(Failure::usage(format!(
+            "{path} is a {model}, which learns from images; generate takes gpt, gpt2 or lstm"
+        )));
+    };
+    // What it was trained on is not needed, and may be gone.
+    let instead = [("data", Source::MobyDick.to_string()), ("batch", 1.to_string())];
+    let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
+    let TrainArgs { memory, learning, optimizer, sizes, .. } = &*trained;
+    let target = Target::open(device)?;
+    let task = train::task(&trained)?;
+    let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
+    let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, 1)?;
+    let full = rehearsal.unlimited()?.peak_bytes;
+    let builder = memory.builder(full + full / HOLES, None).seed(learning.seed);
+    let mut session = Session::new(target.start(builder)?, &setup)?;
+    session.load_network(&saved).map_err(checkpoint::failure)?;
+    let sampling = Sampling {
+        length: args.length,
+        context: sizes.context(model),
+        temperature: args.temperature,
+        top_k: args.top_k,
+        seed: args.seed,
+    };
+    let prompt: Vec<i32> = args.prompt.bytes().map(i32::from).collect();
+    let mut text = Text { bytes: args.prompt.clone().into_bytes(), outcome: text_to_stdout("") };
+    session.generate(&prompt, sampling, |token| {
+        text.bytes.push(u8::try_from(token).unwrap_or(b'?'));
+        text.print(false);
+        let goes_on = text.outcome.is_ok() && !interrupt::is_requested();
+        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    text.bytes.push(b'\n');
+    text.print(true);
+    match text.outcome {
+        // A reader that has gone has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("stdout: {error}")))
+        }
+        _ if interrupt::is_requested() => Err(Failure::interrupted("interrupted")),
+        _ => Ok(()),
+    }
+}
+
+/// A text that is printed in whole characters.
+struct Text {
+    /// Those that are not printed yet.
+    bytes: Vec<u8>,
+    outcome: io::Result<()>,
+}
+
+impl Text {
+    /// Prints what is whole, or at the end all. What is no UTF-8 becomes `U+FFFD`.
+    fn print(&mut self, all: bool) {
+        let whole = match std::str::from_utf8(&self.bytes) {
+            Ok(_) => self.bytes.len(),
+            // The beginning of a character.
+            Err(error) if error.error_len().is_none() && !all => error.valid_up_to(),
+            Err(_) => self.bytes.len(),
+        };
+        let part: Vec<u8> = self.bytes.drain(..whole).collect();
+        if self.outcome.is_ok() {
+            self.outcome = text_to_stdout(&String::from_utf8_lossy(&part));
+        }
+    }
+}
+
+fn text_to_stdout(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_printed_whole() {
+        let left = |bytes: &[u8], all| {
+            let mut text = Text { bytes: bytes.to_vec(), outcome: Ok(()) };
+            text.print(all);
+            text.bytes
+        };
+        assert_eq!(left(b"a", false), b"");
+        assert_eq!(left("a\u{e9}".as_bytes(), false), b"");
+        assert_eq!(left(b"a\xc3", false), b"\xc3");
+        assert_eq!(left(b"a\xc3", true), b"");
+        assert_eq!(left(b"\xff\xc3", false), b"");
+    }
+}

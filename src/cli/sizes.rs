@@ -1,0 +1,139 @@
+//! How large a network is, of those that come in any size: options, and what they make.
+
+use super::failure::Failure;
+use super::model::{ImageModel, Model, TextModel};
+use super::values;
+use clap::Args;
+use remat::DType;
+use remat::data::Text;
+use remat::nn::{Gpt, LstmSize, Vit};
+
+/// Sizes of networks that come in any.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Sizes of gpt, gpt2, lstm and vit")]
+pub struct SizeArgs {
+    /// Blocks or layers [default: 4, 12 with gpt2, 2 with lstm]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    layers: Option<usize>,
+
+    /// Features of a byte or a patch of an image [default: 128, 768 with gpt2, 256 with lstm]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    width: Option<usize>,
+
+    /// Heads of attention, which divide the width [default: 4, or 12 with gpt2]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    heads: Option<usize>,
+
+    /// Bytes that a prediction is made from at most [default: 128, or 1024 with gpt2]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    context: Option<usize>,
+
+    /// Probability that an element is left out in training [default: 0, or 0.1 with gpt2]
+    #[arg(long, value_name = "P", value_parser = values::below_one, allow_hyphen_values = true)]
+    dropout: Option<f32>,
+}
+
+impl SizeArgs {
+    /// Fails if sizes are given that the model does not have, or that do not go together.
+    pub fn check(&self, model: Model) -> Result<(), Failure> {
+        let given = [
+            ("--layers", self.layers.is_some()),
+            ("--width", self.width.is_some()),
+            ("--heads", self.heads.is_some()),
+            ("--dropout", self.dropout.is_some()),
+            ("--context", self.context.is_some()),
+        ];
+        let has: &[&str] = match model {
+            Model::Text(TextModel::Gpt | TextModel::Gpt2) => {
+                &["--layers", "--width", "--heads", "--context", "--dropout"]
+            }
+            Model::Text(TextModel::Lstm) => &["--layers", "--width", "--context"],
+            Model::Images(ImageModel::Vit) => &["--layers", "--width", "--heads", "--dropout"],
+            Model::Images(_) | Model::Own(_) => &[],
+        };
+        let is_lost = |(option, is_given): &(&str, bool)| *is_given && !has.contains(option);
+        if let Some((option, _)) = given.into_iter().find(is_lost) {
+            let has = match has {
+                [] => "comes in one size".to_owned(),
+                _ => format!("has {}", has.join(", ")),
+            };
+            return Err(Failure::usage(format!(
+                "{model} has no {option}: it {has}; drop {option}"
+            )));
+        }
+        let [_, width, heads, _] = self.of(model);
+        if has.contains(&"--heads") && !width.is_multiple_of(heads) {
+            return Err(Failure::usage(format!(
+                "--width {width} is not a multiple of --heads {heads}; change one of them"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Layers, width, heads and context.
+    fn of(&self, model: Model) -> [usize; 4] {
+        let usual = match model {
+            Model::Text(TextModel::Gpt2) => [12, 768, 12, 1024],
+            Model::Text(TextModel::Lstm) => [2, 256, 1, 128],
+            _ => [4, 128, 4, 128],
+        };
+        let given = [self.layers, self.width, self.heads, self.context];
+        std::array::from_fn(|i| given[i].unwrap_or(usual[i]))
+    }
+
+    /// Bytes that a text model sees at once.
+    pub fn context(&self, model: TextModel) -> usize {
+        self.of(Model::Text(model))[3]
+    }
+
+    /// An LSTM for bytes, with activations stored so.
+    pub fn lstm(&self, storage: DType) -> LstmSize {
+        let [layers, width, ..] = self.of(Model::Text(TextModel::Lstm));
+        LstmSize { vocabulary: Text::VOCABULARY, width, hidden: width, layers, storage }
+    }
+
+    /// A GPT for bytes.
+    pub fn gpt(&self, model: TextModel) -> Gpt {
+        let [layers, width, heads, context] = self.of(Model::Text(model));
+        let usual = if model == TextModel::Gpt2 { 0.1 } else { 0.0 };
+        let dropout = self.dropout.unwrap_or(usual);
+        Gpt { vocabulary: Text::VOCABULARY, context, layers, width, heads, dropout }
+    }
+
+    /// A vision transformer for such images.
+    pub fn vit(&self, image: [usize; 3], classes: usize) -> Vit {
+        let [layers, width, heads, _] = self.of(Model::Images(ImageModel::Vit));
+        let dropout = self.dropout.unwrap_or(0.0);
+        Vit { image, patch: patch(image), layers, width, heads, classes, dropout }
+    }
+}
+
+/// The side of the smallest patches, from two pixels on, of which an image has no more than the usual 14 x 14 and no fewer
+/// than 4 x 4; or else of single pixels.
+fn patch([_, height, width]: [usize; 3]) -> usize {
+    let fits = |side: &usize| {
+        let count = (height / side).saturating_mul(width / side);
+        height.is_multiple_of(*side) && width.is_multiple_of(*side) && (16..=196).contains(&count)
+    };
+    (2..=height.min(width)).find(fits).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_have_a_moderate_number_of_patches() {
+        for (image, side) in [
+            ([1, 8, 8], 2),
+            ([1, 28, 28], 2),
+            ([3, 32, 32], 4),
+            ([3, 224, 224], 16),
+            ([3, 64, 32], 4),
+            ([3, 7, 7], 1),
+            ([3, 1, 1], 1),
+        ] {
+            assert_eq!(patch(image), side, "{image:?}");
+        }
+    }
+}

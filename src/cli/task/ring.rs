@@ -1,0 +1,115 @@
+use super::{Batch, Draw, Network, Score, Task, gaussians};
+use crate::cli::failure::{Failure, batch_too_large};
+use remat::autograd::Tape;
+use remat::data::Ring;
+use remat::nn::{Mode, Module, UnrolledGan, UnrolledGanSize};
+use remat::{DType, Error, HostTensor, Runtime, Tensor};
+use std::sync::Arc;
+
+/// Making points like those of a ring of Gaussians: a generator that learns through steps of the discriminator.
+pub struct RingTask {
+    ring: Ring,
+}
+
+/// There is no end of points: as many make an epoch, and a test.
+const EXAMPLES: usize = 16_384;
+const TESTS: usize = 2048;
+
+impl RingTask {
+    pub const fn new(seed: u64) -> Self {
+        Self { ring: Ring::new(seed) }
+    }
+
+    /// What points are made from, and real ones.
+    fn drawn(&self, draw: Draw, n: usize) -> Batch {
+        let latent = UnrolledGanSize::default().latent;
+        // Another seed: real points are drawn by the other.
+        let z = gaussians(!self.ring.seed, draw, n * latent);
+        let z = HostTensor::f32([n, latent], z).expect("as many as were asked for");
+        Batch::new((z, self.ring.batch(draw.number(), n)))
+    }
+}
+
+impl Task for RingTask {
+    fn example(&self) -> &'static str {
+        "point"
+    }
+
+    fn examples(&self) -> usize {
+        EXAMPLES
+    }
+
+    fn tests(&self) -> usize {
+        TESTS
+    }
+
+    fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
+        let gan = UnrolledGan::new(runtime, UnrolledGanSize::default())?;
+        Ok(Box::new(Adversaries { gan, ring: self.ring }))
+    }
+
+    fn batch(&self, indices: &[usize], step: usize) -> Batch {
+        self.drawn(Draw::Step(step, indices.first().copied().unwrap_or(0)), indices.len())
+    }
+
+    fn test_batch(&self, indices: &[usize]) -> Batch {
+        self.drawn(Draw::Test(indices.first().copied().unwrap_or(0)), indices.len())
+    }
+
+    fn tell(&self, score: &Score) -> String {
+        format!(
+            "{} of {} Gaussians found, {:.2} % of points near one",
+            score.modes.count_ones(),
+            self.ring.modes,
+            100.0 * score.accuracy()
+        )
+    }
+
+    fn blank(&self, n: usize) -> Result<Batch, Failure> {
+        let latent = UnrolledGanSize::default().latent;
+        // Their pages are never touched, so they take no memory.
+        let zeros = |numbers: usize| {
+            HostTensor::zeros(DType::F32, [n, numbers]).map(Arc::new).map_err(|_| {
+                batch_too_large(&format!("{n} points"), n as u128 * numbers as u128 * 4)
+            })
+        };
+        Ok(Batch { inputs: zeros(latent)?, labels: zeros(2)?, tree: None })
+    }
+}
+
+struct Adversaries {
+    gan: UnrolledGan,
+    ring: Ring,
+}
+
+impl Network for Adversaries {
+    fn module(&mut self) -> &mut dyn Module {
+        &mut self.gan
+    }
+
+    /// The sum of both, whose gradients are those of each for its own. What it comes to says little: see
+    /// [`remat::nn::GanLoss`].
+    fn loss(&mut self, runtime: &Runtime, tape: &Tape, batch: Batch) -> Result<Tensor, Error> {
+        let (z, real) = (runtime.put(batch.inputs)?, runtime.put(batch.labels)?);
+        runtime.label(&z, "latent numbers")?;
+        runtime.label(&real, "points")?;
+        Ok(self.gan.loss(tape, &real, &z)?.total)
+    }
+
+    /// The loss of a point is its squared distance from the nearest mean.
+    fn score(&mut self, runtime: &Runtime, batch: Batch) -> Result<Score, Error> {
+        let z = runtime.put(batch.inputs)?;
+        let made = runtime.get(&self.gan.forward(&z, Mode::Infer)?)?;
+        let (points, _) = made.as_f32().expect("points are floats").as_chunks::<2>();
+        let mut score = Score { predictions: points.len(), ..Score::default() };
+        for &point in points {
+            let (mode, distance) = self.ring.nearest(point);
+            score.loss += distance.powi(2);
+            if distance <= 3.0 * f64::from(self.ring.deviation) {
+                score.right += 1;
+                score.modes |= 1 << mode;
+            }
+        }
+        Ok(score)
+    }
+}

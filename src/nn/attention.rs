@@ -1,0 +1,139 @@
+use super::dense::Dense;
+use super::{Dropout, Mode, Module, Rotary, State, join};
+use crate::error::Error;
+use crate::op::OpError;
+use crate::ops::{self, Tensor};
+use crate::runtime::Runtime;
+
+/// Self-attention of several heads (Vaswani et al., NeurIPS 2017): each row of `[n, t, width]` becomes a mean of what is made
+/// of all rows of its sequence, or of those up to it. Probabilities are never in memory as a whole, see
+/// [`Attention`](ops::Attention).
+///
+/// ```
+/// use remat::nn::{Mode, Module as _, MultiheadAttention};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("1MiB").cpu()?;
+/// let mut attention = MultiheadAttention::new(&runtime, 32, 4)?.causal();
+/// let x = runtime.normal(&[2, 10, 32], 0.0, 1.0)?;
+/// assert_eq!(attention.forward(&x, Mode::Train)?.shape(), [2, 10, 32]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MultiheadAttention {
+    /// Queries, keys and values beside each other.
+    input: Dense,
+    output: Dense,
+    heads: usize,
+    causal: bool,
+    rotary: Option<Rotary>,
+    dropout: Dropout,
+    names: Names,
+}
+
+/// What the state of a [`MultiheadAttention`] is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names {
+    pub in_weight: &'static str,
+    pub in_bias: &'static str,
+    pub out: &'static str,
+}
+
+/// As PyTorch has them.
+pub(super) const NAMES: Names =
+    Names { in_weight: "in_proj_weight", in_bias: "in_proj_bias", out: "out_proj" };
+
+impl MultiheadAttention {
+    /// `heads` heads of `width / heads` features each. Weights of queries, keys and values are those of `xavier_uniform`, the
+    /// others even in `±1 / sqrt(width)`, biases 0, as PyTorch's.
+    ///
+    /// # Errors
+    /// If a size is absurd, or `heads` does not divide `width`.
+    pub fn new(runtime: &Runtime, width: usize, heads: usize) -> Result<Self, Error> {
+        divides(width, heads)?;
+        Ok(Self {
+            input: Dense::xavier(runtime, width, 3 * width)?,
+            output: Dense::even(runtime, width, width)?,
+            heads,
+            causal: false,
+            rotary: None,
+            dropout: Dropout::new(0.0),
+            names: NAMES,
+        })
+    }
+
+    /// With other weights, under other names.
+    pub(super) fn of(
+        [input, output]: [Dense; 2],
+        heads: usize,
+        names: Names,
+    ) -> Result<Self, Error> {
+        divides(output.outputs(), heads)?;
+        let (causal, rotary, dropout) = (false, None, Dropout::new(0.0));
+        Ok(Self { input, output, heads, causal, rotary, dropout, names })
+    }
+
+    /// Where no row sees a later one.
+    #[must_use]
+    pub const fn causal(mut self) -> Self {
+        self.causal = true;
+        self
+    }
+
+    /// With queries and keys turned by their positions. The features of a head must be those of `rotary`.
+    #[must_use]
+    pub fn rotary(mut self, rotary: Rotary) -> Self {
+        self.rotary = Some(rotary);
+        self
+    }
+
+    /// With a probability that an element of the result is zeroed in training.
+    #[must_use]
+    pub const fn dropout(mut self, p: f32) -> Self {
+        self.dropout = Dropout::new(p);
+        self
+    }
+}
+
+/// Fails unless heads have a whole number of features.
+fn divides(width: usize, heads: usize) -> Result<(), Error> {
+    if heads > 0 && width.is_multiple_of(heads) {
+        return Ok(());
+    }
+    let message = format!("width {width} and {heads} heads, expected heads that divide the width");
+    Err(OpError::new("attention", message).into())
+}
+
+impl Module for MultiheadAttention {
+    /// `[n, t, width]` to the same shape.
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let width = self.output.outputs();
+        let [n, t] = match *x.shape() {
+            [n, t, found] if found == width => [n, t],
+            _ => {
+                let message = format!("x is {}, expected [n, t, {width}]", x.layout());
+                return Err(OpError::new("attention", message).into());
+            }
+        };
+        let rows = x.contiguous()?.reshape(&[n * t, width])?;
+        let part = |i: usize| -> Result<Tensor, Error> {
+            let part = self.input.part(&rows, i * width..(i + 1) * width)?;
+            part.reshape(&[n, t, self.heads, width / self.heads])?.permute(&[0, 2, 1, 3])
+        };
+        let (mut q, mut k, v) = (part(0)?, part(1)?, part(2)?);
+        if let Some(rotary) = &self.rotary {
+            (q, k) = (rotary.apply(&q, 0)?, rotary.apply(&k, 0)?);
+        }
+        let y = q.attention(&k, &v, ops::Attention { causal: self.causal, scale: None })?;
+        drop((q, k, v));
+        let y = y.permute(&[0, 2, 1, 3])?.contiguous()?.reshape(&[n * t, width])?;
+        let y = self.output.forward(&y)?.reshape(&[n, t, width])?;
+        self.dropout.forward(&y, mode)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        let Names { in_weight, in_bias, out } = self.names;
+        self.input.state_as([join(prefix, in_weight), join(prefix, in_bias)], found);
+        self.output.state(&join(prefix, out), found);
+    }
+}

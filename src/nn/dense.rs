@@ -1,0 +1,90 @@
+//! Products with weights, as transformers have them: of rows, and by part of the weights.
+
+use super::{State, init, join};
+use crate::error::Error;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+use std::ops::Range;
+
+/// `y = x weight + bias`, for `x [n, inputs]`.
+#[derive(Debug)]
+pub(super) struct Dense {
+    weight: Tensor,
+    /// `[outputs]`
+    bias: Tensor,
+    /// Whether the weight is `[outputs, inputs]`, as PyTorch's linear layers have it, or `[inputs, outputs]`, as GPT-2 has it.
+    is_turned: bool,
+}
+
+impl Dense {
+    /// Weights `[outputs, inputs]` of `xavier_uniform`, and no bias yet: zeros.
+    pub fn xavier(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
+        let weight = init::xavier_uniform(runtime, &[outputs, inputs], 1.0)?;
+        Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
+    }
+
+    /// Weights `[outputs, inputs]` drawn evenly from `±1 / sqrt(inputs)`, and biases of 0.
+    pub fn even(runtime: &Runtime, inputs: usize, outputs: usize) -> Result<Self, Error> {
+        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
+        let weight = runtime.uniform(&[outputs, inputs], -bound..bound)?;
+        Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
+    }
+
+    /// Gaussian weights `[inputs, outputs]`, and biases of 0.
+    pub fn gaussian(
+        runtime: &Runtime,
+        inputs: usize,
+        outputs: usize,
+        std: f32,
+    ) -> Result<Self, Error> {
+        let weight = runtime.normal(&[inputs, outputs], 0.0, std)?;
+        Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: false })
+    }
+
+    /// Gaussian weights `[outputs, inputs]`, and biases of 0.
+    pub fn turned_gaussian(
+        runtime: &Runtime,
+        inputs: usize,
+        outputs: usize,
+        std: f32,
+    ) -> Result<Self, Error> {
+        let weight = runtime.normal(&[outputs, inputs], 0.0, std)?;
+        Ok(Self { weight, bias: runtime.zeros(&[outputs])?, is_turned: true })
+    }
+
+    /// With biases drawn evenly from `±1 / sqrt(inputs)`, as PyTorch's linear layers begin.
+    pub fn even_bias(mut self, runtime: &Runtime, inputs: usize) -> Result<Self, Error> {
+        let bound = 1.0 / (inputs.max(1) as f32).sqrt();
+        self.bias = runtime.uniform(&[self.outputs()], -bound..bound)?;
+        Ok(self)
+    }
+
+    pub fn outputs(&self) -> usize {
+        self.bias.shape()[0]
+    }
+
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
+        self.product(x, &self.weight)? + &self.bias
+    }
+
+    /// Some of the outputs. Weights are cut, not results, which are larger: the gradient of a part is as large as the whole.
+    pub fn part(&self, x: &Tensor, outputs: Range<usize>) -> Result<Tensor, Error> {
+        let weight = self.weight.slice(usize::from(!self.is_turned), outputs.clone())?;
+        self.product(x, &weight)? + self.bias.slice(0, outputs)?
+    }
+
+    fn product(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor, Error> {
+        if self.is_turned { x.matmul(&weight.t()?) } else { x.matmul(weight) }
+    }
+
+    pub fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        self.state_as([join(prefix, "weight"), join(prefix, "bias")], found);
+    }
+
+    /// The state under the names of the weight and of the bias.
+    pub fn state_as<'a>(&'a mut self, names: [String; 2], found: &mut Vec<(String, State<'a>)>) {
+        let [weight, bias] = names;
+        found.push((weight, State::Parameter(&mut self.weight)));
+        found.push((bias, State::Parameter(&mut self.bias)));
+    }
+}

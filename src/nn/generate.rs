@@ -1,0 +1,168 @@
+use super::{Mode, Module};
+use crate::error::Error;
+use crate::layout::DType;
+use crate::op::OpError;
+use crate::ops;
+use crate::runtime::Runtime;
+use std::ops::ControlFlow;
+
+/// How a text goes on; see [`generate`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Tokens to write.
+    pub length: usize,
+    /// Tokens at the end of the text that the network is shown at most.
+    pub context: usize,
+    /// What logits are divided by: below 1, likely tokens are chosen more often. At 0, the likeliest one always is.
+    pub temperature: f32,
+    /// Only so many of the likeliest tokens are chosen from; `None`: all.
+    pub top_k: Option<usize>,
+    /// Of the random numbers.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// 100 tokens, each from the last 128, as the network says, with seed 0.
+    fn default() -> Self {
+        Self { length: 100, context: 128, temperature: 1.0, top_k: None, seed: 0 }
+    }
+}
+
+/// Continues a text by a network that makes logits `[n, t, vocabulary]` of texts `[n, t]`, such as a [`gpt`](super::gpt). Each
+/// token is drawn from what the network says of the end of the text so far. `told` hears of it, and may end the text.
+/// Random numbers are those of Philox4x32-10 by the seed and the number of the token, so that the same network, prompt and
+/// sampling give the same text.
+///
+/// ```
+/// use remat::nn::{Gpt, Sampling, generate, gpt};
+/// use remat::prelude::*;
+/// use std::ops::ControlFlow;
+///
+/// let runtime = Runtime::builder().budget("4MiB").seed(1).cpu()?;
+/// let sizes = Gpt { vocabulary: 256, context: 8, layers: 1, width: 16, heads: 2, dropout: 0.0 };
+/// let mut network = gpt(&runtime, &sizes)?;
+/// let prompt = b"Call me ".map(i32::from);
+/// let sampling = Sampling { length: 10, context: 8, ..Sampling::default() };
+/// let mut text = Vec::new();
+/// generate(&runtime, &mut network, &prompt, sampling, |token| {
+///     text.push(token);
+///     ControlFlow::Continue(())
+/// })?;
+/// assert_eq!(text.len(), 10);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Errors
+/// If the prompt is empty or has a token that there is none of, the temperature is negative or not finite, `top_k` or the
+/// context is 0 or the context longer than the network takes, or the network gives something that is not finite.
+pub fn generate(
+    runtime: &Runtime,
+    network: &mut dyn Module,
+    prompt: &[i32],
+    sampling: Sampling,
+    mut told: impl FnMut(i32) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let fail = |message: String| Err(OpError::new("generate", message).into());
+    let Sampling { length, context, temperature, top_k, .. } = sampling;
+    if prompt.is_empty() {
+        return fail("the prompt is empty, expected at least 1 token".to_owned());
+    }
+    if !(temperature.is_finite() && temperature >= 0.0) {
+        return fail(format!(
+            "temperature is {temperature}, expected a finite number of at least 0"
+        ));
+    }
+    if top_k == Some(0) || context == 0 {
+        let what = if context == 0 { "context" } else { "top_k" };
+        return fail(format!("{what} is 0, expected at least 1"));
+    }
+    let mut text = prompt.to_vec();
+    for i in 0..length {
+        let seen = &text[text.len().saturating_sub(context)..];
+        let x = runtime.tensor(&[1, seen.len()], seen.to_vec())?;
+        let logits = network.forward(&x, Mode::Infer)?;
+        drop(x);
+        let vocabulary = *logits.shape().last().unwrap_or(&0);
+        let rows = logits.layout().elements() / vocabulary.max(1);
+        if rows != seen.len() {
+            return fail(format!(
+                "the network makes {} of [1, {}], expected [1, {1}, vocabulary]",
+                logits.layout(),
+                seen.len()
+            ));
+        }
+        let last = logits.reshape(&[rows, vocabulary])?.slice(0, rows - 1..)?;
+        drop(logits);
+        let last: Vec<f32> = last.cast(DType::F32)?.to_vec()?;
+        let Some(token) = sampling.choose(&last, ops::unit(sampling.seed, i as u64)) else {
+            return fail("the network gives logits that are not finite".to_owned());
+        };
+        let token = token as i32;
+        text.push(token);
+        // What is older is not seen any more.
+        if text.len() > 2 * context {
+            text.drain(..text.len() - context);
+        }
+        runtime.step()?;
+        if told(token).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Sampling {
+    /// The token that a number of `[0, 1)` chooses; `None` if a logit is not finite.
+    fn choose(&self, logits: &[f32], number: f32) -> Option<usize> {
+        if logits.iter().any(|x| !x.is_finite()) {
+            return None;
+        }
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+        order.truncate(self.top_k.unwrap_or(usize::MAX));
+        let most = logits[*order.first()?];
+        if self.temperature == 0.0 {
+            return order.first().copied();
+        }
+        let weight =
+            |&token: &usize| (f64::from(logits[token] - most) / f64::from(self.temperature)).exp();
+        let mut left = order.iter().map(weight).sum::<f64>() * f64::from(number);
+        let found = order.iter().find(|token| {
+            left -= weight(token);
+            left < 0.0
+        });
+        // Rounding may leave a little.
+        found.or(order.last()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_chosen_as_often_as_they_are_likely() {
+        let logits = [0.0, 3.0f32.ln(), -1000.0, 6.0f32.ln()];
+        let share = |sampling: Sampling| {
+            let mut counts = [0; 4];
+            for i in 0..20_000 {
+                counts[sampling.choose(&logits, ops::unit(5, i)).unwrap()] += 1;
+            }
+            counts.map(|count| f64::from(count) / 20_000.0)
+        };
+        let near = |found: [f64; 4], expected: [f64; 4]| {
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.01), "{found:?}");
+        };
+        let all = Sampling::default();
+        near(share(all), [0.1, 0.3, 0.0, 0.6]);
+        near(share(Sampling { top_k: Some(2), ..all }), [0.0, 1.0 / 3.0, 0.0, 2.0 / 3.0]);
+        near(
+            share(Sampling { temperature: 0.5, ..all }),
+            [1.0 / 46.0, 9.0 / 46.0, 0.0, 36.0 / 46.0],
+        );
+        near(share(Sampling { temperature: 0.0, ..all }), [0.0, 0.0, 0.0, 1.0]);
+        near(share(Sampling { top_k: Some(1), ..all }), [0.0, 0.0, 0.0, 1.0]);
+        assert_eq!(all.choose(&[0.0, f32::NAN], 0.5), None);
+        assert_eq!(all.choose(&[0.0, f32::INFINITY], 0.5), None);
+    }
+}

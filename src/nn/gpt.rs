@@ -1,0 +1,128 @@
+use super::{Dropout, LayerNorm, Mode, Module, State, TransformerBlock, join};
+use crate::error::Error;
+use crate::layout::DType;
+use crate::op::OpError;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+
+/// Sizes of a GPT (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gpt {
+    /// Tokens that there are.
+    pub vocabulary: usize,
+    /// Tokens of a text at most.
+    pub context: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Features of a token.
+    pub width: usize,
+    /// Heads of each block; they divide the width.
+    pub heads: usize,
+    /// Probability that an element is zeroed in training: of the embeddings, and of what blocks add to them.
+    pub dropout: f32,
+}
+
+impl Gpt {
+    /// The smallest GPT-2, of 124 million parameters.
+    #[must_use]
+    pub const fn gpt2() -> Self {
+        Self { vocabulary: 50_257, context: 1024, layers: 12, width: 768, heads: 12, dropout: 0.1 }
+    }
+}
+
+/// A network that tells of each token of a text how likely each token is to be the next; see [`gpt`].
+#[derive(Debug)]
+pub struct LanguageModel {
+    /// `[vocabulary, width]`: embeddings of tokens, and weights of the outputs.
+    tokens: Tensor,
+    /// `[context, width]`
+    positions: Tensor,
+    dropout: Dropout,
+    blocks: Vec<TransformerBlock>,
+    norm: LayerNorm,
+    /// How activations are stored.
+    storage: DType,
+}
+
+/// A GPT for texts `[n, t]` of integers, which gives logits `[n, t, vocabulary]`: those of a token depend on it and those
+/// before it. Parameters have the names, shapes and initial distributions of GPT-2 in the transformers library; the weights of
+/// the outputs are those of the embedding, and are named once, `wte.weight`.
+///
+/// ```
+/// use remat::nn::{Gpt, Mode, Module as _, gpt};
+/// use remat::prelude::*;
+///
+/// let runtime = Runtime::builder().budget("4MiB").cpu()?;
+/// let sizes = Gpt { vocabulary: 256, context: 32, layers: 2, width: 16, heads: 2, dropout: 0.0 };
+/// let mut network = gpt(&runtime, &sizes)?;
+/// let text = runtime.tensor(&[1, 5], b"whale".map(i32::from).to_vec())?;
+/// assert_eq!(network.forward(&text, Mode::Infer)?.shape(), [1, 5, 256]);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Errors
+/// If a size is absurd, or the heads do not divide the width.
+pub fn gpt(runtime: &Runtime, of: &Gpt) -> Result<LanguageModel, Error> {
+    let Gpt { vocabulary, context, layers, width, heads, dropout } = *of;
+    let block = |_| Ok(TransformerBlock::gpt2(runtime, width, heads, layers)?.dropout(dropout));
+    Ok(LanguageModel {
+        tokens: runtime.normal(&[vocabulary, width], 0.0, 0.02)?,
+        positions: runtime.normal(&[context, width], 0.0, 0.02)?,
+        dropout: Dropout::new(dropout),
+        blocks: (0..layers).map(block).collect::<Result<_, Error>>()?,
+        norm: LayerNorm::new(runtime, width)?,
+        storage: DType::F32,
+    })
+}
+
+impl LanguageModel {
+    /// With activations that are stored as `dtype`, `f32` or `bf16`.
+    #[must_use]
+    pub const fn storage(mut self, dtype: DType) -> Self {
+        self.storage = dtype;
+        self
+    }
+
+    /// Tokens of a text at most.
+    #[must_use]
+    pub fn context(&self) -> usize {
+        self.positions.shape()[0]
+    }
+
+    /// Tokens that there are.
+    #[must_use]
+    pub fn vocabulary(&self) -> usize {
+        self.tokens.shape()[0]
+    }
+}
+
+impl Module for LanguageModel {
+    /// `[n, t]` integers to logits `[n, t, vocabulary]`.
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let [n, t] = match *x.shape() {
+            [n, t] if t <= self.context() => [n, t],
+            _ => {
+                let message =
+                    format!("x is {}, expected [n, t] with t up to {}", x.layout(), self.context());
+                return Err(OpError::new("gpt", message).into());
+            }
+        };
+        let [vocabulary, width] = [0, 1].map(|axis| self.tokens.shape()[axis]);
+        let mut y = (self.tokens.embedding(x)? + self.positions.slice(0, 0..t)?)?;
+        y = self.dropout.forward(&y.cast(self.storage)?, mode)?;
+        for block in &mut self.blocks {
+            y = block.forward(&y, mode)?;
+        }
+        let rows = self.norm.forward(&y, mode)?.reshape(&[n * t, width])?;
+        rows.matmul(&self.tokens.t()?)?.reshape(&[n, t, vocabulary])
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        found.push((join(prefix, "wte.weight"), State::Parameter(&mut self.tokens)));
+        found.push((join(prefix, "wpe.weight"), State::Parameter(&mut self.positions)));
+        for (i, block) in self.blocks.iter_mut().enumerate() {
+            block.state(&join(prefix, format!("h.{i}")), found);
+        }
+        self.norm.state(&join(prefix, "ln_f"), found);
+    }
+}

@@ -1,0 +1,163 @@
+use super::attention::{self, MultiheadAttention};
+use super::dense::Dense;
+use super::{Dropout, LayerNorm, Mode, Module, Rotary, State, join};
+use crate::error::Error;
+use crate::ops::Tensor;
+use crate::runtime::Runtime;
+
+/// A block of a transformer, `[n, t, width]` to the same shape: `x + attention(norm(x))`, and of that
+/// `x + linear(gelu(linear(norm(x))))`, with four times the width in between. Names are those of PyTorch's
+/// `TransformerEncoderLayer(norm_first=True, activation="gelu")`.
+#[derive(Debug)]
+pub struct TransformerBlock {
+    norms: [LayerNorm; 2],
+    attention: MultiheadAttention,
+    mlp: [Dense; 2],
+    dropout: Dropout,
+    style: &'static Style,
+}
+
+/// Whose block it is.
+#[derive(Debug)]
+pub(super) struct Style {
+    attention: &'static str,
+    norms: [&'static str; 2],
+    mlp: [&'static str; 2],
+    /// Whether GELU is the approximation by tanh.
+    tanh: bool,
+}
+
+const TORCH: Style = Style {
+    attention: "self_attn",
+    norms: ["norm1", "norm2"],
+    mlp: ["linear1", "linear2"],
+    tanh: false,
+};
+
+/// Of the transformers library.
+const GPT2: Style = Style {
+    attention: "attn",
+    norms: ["ln_1", "ln_2"],
+    mlp: ["mlp.c_fc", "mlp.c_proj"],
+    tanh: true,
+};
+
+const GPT2_ATTENTION: attention::Names =
+    attention::Names { in_weight: "c_attn.weight", in_bias: "c_attn.bias", out: "c_proj" };
+
+/// Of torchvision.
+const VISION: Style = Style {
+    attention: "self_attention",
+    norms: ["ln_1", "ln_2"],
+    mlp: ["mlp.0", "mlp.3"],
+    tanh: false,
+};
+
+impl TransformerBlock {
+    /// So many features in so many heads, with the initial weights of PyTorch's layer.
+    ///
+    /// # Errors
+    /// If a size is absurd, or `heads` does not divide `width`.
+    pub fn new(runtime: &Runtime, width: usize, heads: usize) -> Result<Self, Error> {
+        let wide = 4 * width;
+        Ok(Self {
+            norms: [LayerNorm::new(runtime, width)?, LayerNorm::new(runtime, width)?],
+            attention: MultiheadAttention::new(runtime, width, heads)?,
+            mlp: [
+                Dense::even(runtime, width, wide)?.even_bias(runtime, width)?,
+                Dense::even(runtime, wide, width)?.even_bias(runtime, wide)?,
+            ],
+            dropout: Dropout::new(0.0),
+            style: &TORCH,
+        })
+    }
+
+    /// That of GPT-2, one of `layers`: causal; weights are Gaussian with standard deviation 0.02, and what is added to the
+    /// rows divided by `sqrt(2 layers)`.
+    pub(super) fn gpt2(
+        runtime: &Runtime,
+        width: usize,
+        heads: usize,
+        layers: usize,
+    ) -> Result<Self, Error> {
+        const STD: f32 = 0.02;
+        let added = STD / (2.0 * layers.max(1) as f32).sqrt();
+        let dense = |inputs, outputs, std| Dense::gaussian(runtime, inputs, outputs, std);
+        let projections = [dense(width, 3 * width, STD)?, dense(width, width, added)?];
+        Ok(Self {
+            norms: [LayerNorm::new(runtime, width)?, LayerNorm::new(runtime, width)?],
+            attention: MultiheadAttention::of(projections, heads, GPT2_ATTENTION)?.causal(),
+            mlp: [dense(width, 4 * width, STD)?, dense(4 * width, width, added)?],
+            dropout: Dropout::new(0.0),
+            style: &GPT2,
+        })
+    }
+
+    /// That of torchvision's `VisionTransformer`, but for biases of the MLP, which are 0.
+    pub(super) fn vision(runtime: &Runtime, width: usize, heads: usize) -> Result<Self, Error> {
+        const EPS: f32 = 1e-6;
+        let norm = || LayerNorm::new(runtime, width).map(|norm| norm.eps(EPS));
+        Ok(Self {
+            norms: [norm()?, norm()?],
+            attention: MultiheadAttention::new(runtime, width, heads)?,
+            mlp: [
+                Dense::xavier(runtime, width, 4 * width)?,
+                Dense::xavier(runtime, 4 * width, width)?,
+            ],
+            dropout: Dropout::new(0.0),
+            style: &VISION,
+        })
+    }
+
+    /// Where no row sees a later one.
+    #[must_use]
+    pub fn causal(mut self) -> Self {
+        self.attention = self.attention.causal();
+        self
+    }
+
+    /// With queries and keys turned by their positions. The features of a head must be those of `rotary`.
+    #[must_use]
+    pub fn rotary(mut self, rotary: Rotary) -> Self {
+        self.attention = self.attention.rotary(rotary);
+        self
+    }
+
+    /// With a probability that an element of what is added to the rows is zeroed in training.
+    #[must_use]
+    pub fn dropout(mut self, p: f32) -> Self {
+        self.attention = self.attention.dropout(p);
+        self.dropout = Dropout::new(p);
+        self
+    }
+}
+
+impl Module for TransformerBlock {
+    /// `[n, t, width]` to the same shape.
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let [first, second] = &mut self.norms;
+        let normal = first.forward(x, mode)?;
+        let x = (x + self.attention.forward(&normal, mode)?)?;
+        drop(normal);
+        let rows = second.forward(&x, mode)?;
+        let width = self.mlp[1].outputs();
+        let rows = rows.reshape(&[x.layout().elements() / width.max(1), width])?;
+        let wide = self.mlp[0].forward(&rows)?;
+        drop(rows);
+        let wide = if self.style.tanh { wide.gelu_tanh()? } else { wide.gelu()? };
+        let y = self.mlp[1].forward(&wide)?.reshape(x.shape())?;
+        drop(wide);
+        &x + self.dropout.forward(&y, mode)?
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        let Style { attention, norms, mlp, .. } = self.style;
+        let [first, second] = &mut self.norms;
+        first.state(&join(prefix, norms[0]), found);
+        self.attention.state(&join(prefix, attention), found);
+        second.state(&join(prefix, norms[1]), found);
+        for (layer, name) in self.mlp.iter_mut().zip(mlp) {
+            layer.state(&join(prefix, name), found);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+use super::dense::Dense;
+use super::init;
+use super::{Dropout, LayerNorm, Mode, Module, State, TransformerBlock, join};
+use crate::error::Error;
+use crate::op::OpError;
+use crate::ops::{Conv2d, Tensor};
+use crate::runtime::Runtime;
+
+/// Sizes of a vision transformer (Dosovitskiy et al., ICLR 2021).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Vit {
+    /// Channels, height and width of images.
+    pub image: [usize; 3],
+    /// Pixels of the side of a patch; it divides height and width.
+    pub patch: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Features of a patch.
+    pub width: usize,
+    /// Heads of each block; they divide the width.
+    pub heads: usize,
+    /// Classes of images.
+    pub classes: usize,
+    /// Probability that an element is zeroed in training: of the embeddings, and of what blocks add to them.
+    pub dropout: f32,
+}
+
+/// A network that gives each class of an image a value; see [`vit`].
+#[derive(Debug)]
+pub struct VisionTransformer {
+    image: [usize; 3],
+    patch: usize,
+    /// `[width, channels, patch, patch]`
+    patches: Tensor,
+    /// `[width]`
+    bias: Tensor,
+    /// `[1, 1, width]`: the row that the classes are read from.
+    class: Tensor,
+    /// `[1, 1 + patches, width]`
+    positions: Tensor,
+    dropout: Dropout,
+    blocks: Vec<TransformerBlock>,
+    norm: LayerNorm,
+    head: Dense,
+}
+
+/// A vision transformer for images `[n, channels, height, width]`, which gives `[n, classes]`. Parameters have the names of
+/// torchvision's `VisionTransformer`, and begin as there, but for the head: Gaussian with standard deviation 0.02, not 0.
+///
+/// # Errors
+/// If a size is absurd, patches do not divide images, or heads do not divide the width.
+pub fn vit(runtime: &Runtime, of: &Vit) -> Result<VisionTransformer, Error> {
+    let Vit { image, patch, layers, width, heads, classes, dropout } = *of;
+    let [channels, rows, columns] = image;
+    if patch == 0 || [rows, columns].iter().any(|side| !side.is_multiple_of(patch)) {
+        let message = format!(
+            "images of {rows}x{columns} and patches of {patch}x{patch}, expected patches that divide images"
+        );
+        return Err(OpError::new("vit", message).into());
+    }
+    let count = (rows / patch) * (columns / patch);
+    let inputs = channels * patch * patch;
+    let block = |_| Ok(TransformerBlock::vision(runtime, width, heads)?.dropout(dropout));
+    let std = 1.0 / (inputs.max(1) as f32).sqrt();
+    let head = Dense::turned_gaussian(runtime, width, classes, 0.02)?;
+    Ok(VisionTransformer {
+        image,
+        patch,
+        patches: init::trunc_normal(runtime, &[width, channels, patch, patch], std)?,
+        bias: runtime.zeros(&[width])?,
+        class: runtime.zeros(&[1, 1, width])?,
+        positions: runtime.normal(&[1, 1 + count, width], 0.0, 0.02)?,
+        dropout: Dropout::new(dropout),
+        blocks: (0..layers).map(block).collect::<Result<_, Error>>()?,
+        norm: LayerNorm::new(runtime, width)?.eps(1e-6),
+        head,
+    })
+}
+
+impl Module for VisionTransformer {
+    fn forward(&mut self, x: &Tensor, mode: Mode) -> Result<Tensor, Error> {
+        let [channels, height, width] = self.image;
+        let n = match *x.shape() {
+            [n, c, h, w] if [c, h, w] == self.image => n,
+            _ => {
+                let expected = format!("[n, {channels}, {height}, {width}]");
+                let message = format!("x is {}, expected {expected}", x.layout());
+                return Err(OpError::new("vit", message).into());
+            }
+        };
+        let features = self.bias.shape()[0];
+        let count = self.positions.shape()[1] - 1;
+        let patches = x.conv2d(&self.patches, Conv2d::new([self.patch; 2], [0; 2]))?;
+        let patches = patches.reshape(&[n, features, count])?.permute(&[0, 2, 1])?;
+        let patches = (patches + &self.bias)?;
+        let class = self.class.broadcast(&[n, 1, features])?;
+        let mut y = (Tensor::concat(&[&class, &patches], 1)? + &self.positions)?;
+        drop((patches, class));
+        y = self.dropout.forward(&y, mode)?;
+        for block in &mut self.blocks {
+            y = block.forward(&y, mode)?;
+        }
+        // No other row is read from here on.
+        let first = y.slice(1, 0..1)?.contiguous()?.reshape(&[n, features])?;
+        self.head.forward(&self.norm.forward(&first, mode)?)
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        found.push((join(prefix, "class_token"), State::Parameter(&mut self.class)));
+        found.push((join(prefix, "conv_proj.weight"), State::Parameter(&mut self.patches)));
+        found.push((join(prefix, "conv_proj.bias"), State::Parameter(&mut self.bias)));
+        let encoder = join(prefix, "encoder");
+        found.push((join(&encoder, "pos_embedding"), State::Parameter(&mut self.positions)));
+        for (i, block) in self.blocks.iter_mut().enumerate() {
+            block.state(&join(&encoder, format!("layers.encoder_layer_{i}")), found);
+        }
+        self.norm.state(&join(&encoder, "ln"), found);
+        self.head.state(&join(prefix, "heads.head"), found);
+    }
+}

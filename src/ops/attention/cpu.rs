@@ -1,0 +1,434 @@
+//! Attention in tiles of queries and keys that stay in the cache.
+//!
+//! A head belongs to one task, which goes through its keys tile by tile and, for each, through the queries that see any of
+//! them:
+//!
+//! ```text
+//!              keys
+//!            +------+------+
+//!   queries  |  0   |      |      causal: tiles without a number are not computed
+//!            +------+------+
+//!            |  1   |  2   |
+//!            +------+------+
+//! ```
+//!
+//! Sums over keys are kept in the outputs: of `y` before it is divided by the sum of its exponentials, and with the largest
+//! score so far in `lse`. So the bits do not depend on the number of threads: a constant number of tasks have scratch of
+//! their own.
+
+use super::shape::Shape;
+use crate::device::cpu::lanes::Lanes;
+use crate::device::cpu::math::{exp, larger};
+use crate::device::cpu::wide::widest;
+use crate::layout::Layout;
+use crate::ops::conv2d::cpu::simd::{Level, Matrices, padded};
+use rayon::prelude::*;
+
+/// Queries and keys of a tile.
+const QUERIES: usize = 32;
+const KEYS: usize = 128;
+
+/// Most tasks, each with its own scratch. A constant, because results must not depend on the number of threads.
+const TASKS: usize = 16;
+
+/// Multiplications below which all stays on the calling thread.
+const WORTH_SHARING: f64 = 100_000.0;
+
+/// An operand `[b, h, n, d]` of any strides.
+#[derive(Clone, Copy)]
+pub struct Heads<'a> {
+    data: &'a [f32],
+    strides: [usize; 4],
+    /// Heads of an entry of the batch.
+    h: usize,
+}
+
+/// `[n, d]`
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    data: &'a [f32],
+    strides: [usize; 2],
+}
+
+impl<'a> Heads<'a> {
+    pub fn new(data: &'a [f32], layout: &Layout) -> Self {
+        let strides = std::array::from_fn(|axis| layout.strides()[axis]);
+        Self { data, strides, h: layout.shape()[1] }
+    }
+
+    /// A head of an operand that has elements.
+    fn head(&self, i: usize) -> Rows<'a> {
+        let [b, h, row, column] = self.strides;
+        let at = i / self.h * b + i % self.h * h;
+        Rows { data: &self.data[at..], strides: [row, column] }
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The elements from a row on.
+    fn from(&self, row: usize) -> &'a [f32] {
+        &self.data[row * self.strides[0]..]
+    }
+
+    /// Copies `rows` rows of `d` elements to rows that are padded.
+    fn pack(&self, first: usize, rows: usize, d: usize, to: &mut [f32]) {
+        let [row, column] = self.strides;
+        for (r, to) in to.chunks_mut(padded(d)).take(rows).enumerate() {
+            let from = &self.data[(first + r) * row..];
+            if column == 1 {
+                to[..d].copy_from_slice(&from[..d]);
+            } else {
+                to[..d].iter_mut().enumerate().for_each(|(l, to)| *to = from[l * column]);
+            }
+        }
+    }
+
+    /// Copies them as `d` columns, `width` apart.
+    fn pack_turned(&self, first: usize, rows: usize, d: usize, to: &mut [f32], width: usize) {
+        /// Elements of as many rows are at hand at a time.
+        const BLOCK: usize = 16;
+        let [row, column] = self.strides;
+        for r in (0..rows).step_by(BLOCK) {
+            let rows = BLOCK.min(rows - r);
+            for l in 0..d {
+                let from = &self.data[(first + r) * row + l * column..];
+                let to = &mut to[l * width + r..][..rows];
+                to.iter_mut().enumerate().for_each(|(i, to)| *to = from[i * row]);
+            }
+        }
+    }
+}
+
+/// Sizes of tiles of a shape.
+#[derive(Clone, Copy)]
+struct Tiles {
+    queries: usize,
+    keys: usize,
+    /// Of a row of keys.
+    wide: usize,
+    /// Of a row of `d`.
+    deep: usize,
+}
+
+impl Tiles {
+    fn new(shape: &Shape) -> Self {
+        let keys = KEYS.min(shape.s);
+        Self { queries: QUERIES.min(shape.t), keys, wide: padded(keys), deep: padded(shape.d) }
+    }
+
+    const fn scores(&self) -> usize {
+        self.queries * self.wide
+    }
+
+    /// Floats of scratch of a task: keys turned, values, scores, and a sum for each query.
+    fn forward(&self, shape: &Shape) -> usize {
+        shape.d * self.wide + self.keys * self.deep + self.scores() + padded(shape.t)
+    }
+
+    /// The same backward: keys and values turned, keys, queries and `dy`, and twice scores.
+    fn grad(&self, shape: &Shape) -> usize {
+        2 * shape.d * self.wide + (self.keys + 2 * self.queries) * self.deep + 2 * self.scores()
+    }
+}
+
+/// Whether there are scores that matter.
+fn is_empty(shape: &Shape) -> bool {
+    [shape.b, shape.h, shape.t, shape.s, shape.d].contains(&0)
+}
+
+/// Heads of a task.
+fn share(shape: &Shape) -> usize {
+    shape.heads().div_ceil(TASKS).max(1)
+}
+
+fn bytes(shape: &Shape, floats: usize) -> u64 {
+    let tasks = shape.heads().div_ceil(share(shape));
+    (tasks as u64).saturating_mul(floats as u64).saturating_mul(size_of::<f32>() as u64)
+}
+
+/// Scratch bytes of [`forward`].
+pub fn workspace(shape: &Shape) -> u64 {
+    if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).forward(shape)) }
+}
+
+/// Scratch bytes of [`grad`].
+pub fn workspace_of_grad(shape: &Shape) -> u64 {
+    if is_empty(shape) { 0 } else { bytes(shape, Tiles::new(shape).grad(shape)) }
+}
+
+/// Cuts a piece off the front.
+fn take<'a>(from: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
+    let (piece, rest) = std::mem::take(from).split_at_mut(len);
+    *from = rest;
+    piece
+}
+
+/// `y` and `lse`.
+pub fn forward(
+    shape: &Shape,
+    [y, lse]: [&mut [f32]; 2],
+    [q, k, v]: [Heads<'_>; 3],
+    workspace: &mut [f32],
+) {
+    if is_empty(shape) {
+        y.fill(0.0);
+        // Scores of no elements are 0.
+        let rows = lse.iter_mut().enumerate();
+        rows.for_each(|(i, lse)| *lse = (shape.seen(i % shape.t) as f64).ln() as f32);
+        return;
+    }
+    let (level, tiles, share) = (Level::detect(), Tiles::new(shape), share(shape));
+    let (t, d) = (shape.t, shape.d);
+    let floats = tiles.forward(shape);
+    let outputs = y.par_chunks_mut(share * t * d).zip(lse.par_chunks_mut(share * t));
+    let tasks = outputs.zip(workspace.par_chunks_exact_mut(floats)).enumerate();
+    let body = |(task, ((y, lse), scratch)): (usize, ((&mut [f32], &mut [f32]), &mut [f32]))| {
+        let heads = y.chunks_exact_mut(t * d).zip(lse.chunks_exact_mut(t));
+        for (i, (y, lse)) in heads.enumerate() {
+            let [q, k, v] = [q, k, v].map(|x| x.head(task * share + i));
+            Head { shape, level, tiles }.forward([y, lse], [q, k, v], scratch);
+        }
+    };
+    let tasks = tasks.with_min_len(if is_small(shape) { TASKS } else { 1 });
+    tasks.for_each(body);
+}
+
+fn is_small(shape: &Shape) -> bool {
+    shape.scores() * (shape.d as f64) < WORTH_SHARING
+}
+
+/// What the gradient is made of.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    pub q: Heads<'a>,
+    pub k: Heads<'a>,
+    pub v: Heads<'a>,
+    pub lse: &'a [f32],
+    pub delta: &'a [f32],
+    pub dy: Heads<'a>,
+}
+
+/// The same of one head.
+struct GivenHead<'a> {
+    q: Rows<'a>,
+    k: Rows<'a>,
+    v: Rows<'a>,
+    lse: &'a [f32],
+    delta: &'a [f32],
+    dy: Rows<'a>,
+}
+
+/// `dq`, `dk` and `dv`.
+pub fn grad(shape: &Shape, mut out: [&mut [f32]; 3], of: Given<'_>, workspace: &mut [f32]) {
+    out.iter_mut().for_each(|out| out.fill(0.0));
+    if is_empty(shape) {
+        return;
+    }
+    let (level, tiles, share) = (Level::detect(), Tiles::new(shape), share(shape));
+    let (t, s, d) = (shape.t, shape.s, shape.d);
+    let floats = tiles.grad(shape);
+    let [dq, dk, dv] = out;
+    let keys = dk.par_chunks_mut(share * s * d).zip(dv.par_chunks_mut(share * s * d));
+    let outputs = dq.par_chunks_mut(share * t * d).zip(keys);
+    let tasks = outputs.zip(workspace.par_chunks_exact_mut(floats)).enumerate();
+    let tasks = tasks.with_min_len(if is_small(shape) { TASKS } else { 1 });
+    tasks.for_each(|(task, ((dq, (dk, dv)), scratch))| {
+        let keys = dk.chunks_exact_mut(s * d).zip(dv.chunks_exact_mut(s * d));
+        for (i, (dq, (dk, dv))) in dq.chunks_exact_mut(t * d).zip(keys).enumerate() {
+            let head = task * share + i;
+            let [q, k, v, dy] = [of.q, of.k, of.v, of.dy].map(|x| x.head(head));
+            let [lse, delta] = [of.lse, of.delta].map(|rows| &rows[head * t..][..t]);
+            let of = GivenHead { q, k, v, lse, delta, dy };
+            Head { shape, level, tiles }.grad([dq, dk, dv], of, scratch);
+        }
+    });
+}
+
+struct Head<'a> {
+    shape: &'a Shape,
+    level: Level,
+    tiles: Tiles,
+}
+
+impl Head<'_> {
+    /// Calls `body(first, rows, columns)` for each tile of queries that see keys of the tile from `key` on, of which there
+    /// are `keys`: as many columns of it are seen by any of them.
+    fn queries(&self, key: usize, keys: usize, mut body: impl FnMut(usize, usize, usize)) {
+        let Shape { t, causal, .. } = *self.shape;
+        let before = if causal { key / self.tiles.queries * self.tiles.queries } else { 0 };
+        for first in (before..t).step_by(self.tiles.queries) {
+            let rows = self.tiles.queries.min(t - first);
+            let columns = self.shape.seen(first + rows - 1).saturating_sub(key).min(keys);
+            if columns > 0 {
+                body(first, rows, columns);
+            }
+        }
+    }
+
+    fn forward(
+        &self,
+        [y, lse]: [&mut [f32]; 2],
+        [q, k, v]: [Rows<'_>; 3],
+        mut scratch: &mut [f32],
+    ) {
+        let Shape { t, s, d, scale, .. } = *self.shape;
+        let Tiles { keys, wide, deep, .. } = self.tiles;
+        let turned = take(&mut scratch, d * wide);
+        let values = take(&mut scratch, keys * deep);
+        let scores = take(&mut scratch, self.tiles.scores());
+        let sums = &mut scratch[..t];
+        lse.fill(f32::NEG_INFINITY);
+        sums.fill(0.0);
+        for key in (0..s).step_by(keys) {
+            let keys = keys.min(s - key);
+            k.pack_turned(key, keys, d, turned, wide);
+            v.pack(key, keys, d, values);
+            self.queries(key, keys, |first, rows, columns| {
+                let of = Matrices {
+                    sizes: [rows, d, columns],
+                    a: q.from(first),
+                    a_strides: q.strides,
+                    b: turned,
+                    b_stride: wide,
+                    c_stride: wide,
+                    factor: scale,
+                    add: false,
+                };
+                self.level.multiply(&of, scores);
+                for (r, row) in scores.chunks_mut(wide).take(rows).enumerate() {
+                    let seen = self.shape.seen(first + r).saturating_sub(key).min(columns);
+                    let (seen, hidden) = row[..columns].split_at_mut(seen);
+                    hidden.fill(0.0);
+                    if !seen.is_empty() {
+                        let query = first + r;
+                        let kept = exponentials(seen, &mut lse[query], &mut sums[query]);
+                        if key > 0 {
+                            let y = &mut y[query * d..][..d];
+                            widest(
+                                #[inline(always)]
+                                || y.iter_mut().for_each(|y| *y *= kept),
+                            );
+                        }
+                    }
+                }
+                let of = Matrices {
+                    sizes: [rows, columns, d],
+                    a: scores,
+                    a_strides: [wide, 1],
+                    b: values,
+                    b_stride: deep,
+                    c_stride: d,
+                    factor: 1.0,
+                    add: key > 0,
+                };
+                self.level.multiply(&of, &mut y[first * d..]);
+            });
+        }
+        for ((y, lse), &sum) in y.chunks_exact_mut(d).zip(lse).zip(&*sums) {
+            widest(
+                #[inline(always)]
+                || y.iter_mut().for_each(|y| *y /= sum),
+            );
+            *lse += sum.ln();
+        }
+    }
+
+    fn grad(&self, [dq, dk, dv]: [&mut [f32]; 3], of: GivenHead<'_>, mut scratch: &mut [f32]) {
+        let Shape { s, d, scale, .. } = *self.shape;
+        let Tiles { queries, keys, wide, deep } = self.tiles;
+        let GivenHead { q, k, v, lse, delta, dy } = of;
+        let keys_turned = take(&mut scratch, d * wide);
+        let values_turned = take(&mut scratch, d * wide);
+        let keys_packed = take(&mut scratch, keys * deep);
+        let queries_packed = take(&mut scratch, queries * deep);
+        let dy_packed = take(&mut scratch, queries * deep);
+        let p = take(&mut scratch, self.tiles.scores());
+        let ds = take(&mut scratch, self.tiles.scores());
+        for key in (0..s).step_by(keys) {
+            let keys = keys.min(s - key);
+            k.pack_turned(key, keys, d, keys_turned, wide);
+            v.pack_turned(key, keys, d, values_turned, wide);
+            k.pack(key, keys, d, keys_packed);
+            self.queries(key, keys, |first, rows, columns| {
+                q.pack(first, rows, d, queries_packed);
+                dy.pack(first, rows, d, dy_packed);
+                let of_queries = Matrices {
+                    sizes: [rows, d, columns],
+                    a: queries_packed,
+                    a_strides: [deep, 1],
+                    b: keys_turned,
+                    b_stride: wide,
+                    c_stride: wide,
+                    factor: scale,
+                    add: false,
+                };
+                self.level.multiply(&of_queries, p);
+                let of_dy = Matrices { a: dy_packed, b: values_turned, factor: 1.0, ..of_queries };
+                self.level.multiply(&of_dy, ds);
+                let both = p.chunks_mut(wide).zip(ds.chunks_mut(wide));
+                for (r, (p, ds)) in both.take(rows).enumerate() {
+                    let (lse, delta) = (lse[first + r], delta[first + r]);
+                    let seen = self.shape.seen(first + r).saturating_sub(key).min(columns);
+                    widest(
+                        #[inline(always)]
+                        || {
+                            for (p, ds) in p[..seen].iter_mut().zip(&mut ds[..seen]) {
+                                *p = exp(*p - lse);
+                                *ds = *p * (*ds - delta);
+                            }
+                        },
+                    );
+                    p[seen..columns].fill(0.0);
+                    ds[seen..columns].fill(0.0);
+                }
+                let to_keys = Matrices {
+                    sizes: [columns, rows, d],
+                    a: p,
+                    a_strides: [1, wide],
+                    b: dy_packed,
+                    b_stride: deep,
+                    c_stride: d,
+                    factor: 1.0,
+                    add: true,
+                };
+                self.level.multiply(&to_keys, &mut dv[key * d..]);
+                let of_ds = Matrices { a: ds, b: queries_packed, factor: scale, ..to_keys };
+                self.level.multiply(&of_ds, &mut dk[key * d..]);
+                let to_queries = Matrices {
+                    sizes: [rows, columns, d],
+                    a: ds,
+                    a_strides: [wide, 1],
+                    b: keys_packed,
+                    ..of_ds
+                };
+                self.level.multiply(&to_queries, &mut dq[first * d..]);
+            });
+        }
+    }
+}
+
+/// `e^(x - most)` in place of scores, where `most` is the largest one of this row so far. The sum of all so far is brought
+/// up to date; what was added up before is to be multiplied by what this returns.
+fn exponentials(row: &mut [f32], most: &mut f32, sum: &mut f32) -> f32 {
+    let mut largest = Lanes::new(f32::NEG_INFINITY);
+    largest.add(
+        row,
+        #[inline(always)]
+        |most, x: f32| larger(most, x),
+    );
+    let now = larger(*most, largest.join(larger));
+    widest(
+        #[inline(always)]
+        || row.iter_mut().for_each(|x| *x = exp(*x - now)),
+    );
+    let mut sums = Lanes::new(0.0);
+    sums.add(
+        row,
+        #[inline(always)]
+        |sum, x: f32| sum + x,
+    );
+    let kept = exp(*most - now);
+    *sum = *sum * kept + sums.join(|a, b| a + b);
+    *most = now;
+    kept
+}
