@@ -107,7 +107,7 @@ fn rehearse_steps<R>(steps: usize, options: &str, then: impl FnOnce(&Rehearsal<'
         storage: DType::F32,
         seed: 0,
     };
-    let batch = args.learning.batch.unwrap_or(args.model.usual_batch());
+    let batch = args.learning.batch;
     let setup = Setup { task: &task, batch, tests_between: false, optimizer: &args.optimizer };
     then(&Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, steps, 40).unwrap())
 }
