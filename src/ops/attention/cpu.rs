@@ -182,15 +182,14 @@ pub fn forward(
     let floats = tiles.forward(shape);
     let outputs = y.par_chunks_mut(share * t * d).zip(lse.par_chunks_mut(share * t));
     let tasks = outputs.zip(workspace.par_chunks_exact_mut(floats)).enumerate();
-    let body = |(task, ((y, lse), scratch)): (usize, ((&mut [f32], &mut [f32]), &mut [f32]))| {
+    let tasks = tasks.with_min_len(if is_small(shape) { TASKS } else { 1 });
+    tasks.for_each(|(task, ((y, lse), scratch))| {
         let heads = y.chunks_exact_mut(t * d).zip(lse.chunks_exact_mut(t));
         for (i, (y, lse)) in heads.enumerate() {
             let [q, k, v] = [q, k, v].map(|x| x.head(task * share + i));
             Head { shape, level, tiles }.forward([y, lse], [q, k, v], scratch);
         }
-    };
-    let tasks = tasks.with_min_len(if is_small(shape) { TASKS } else { 1 });
-    tasks.for_each(body);
+    });
 }
 
 fn is_small(shape: &Shape) -> bool {
