@@ -8,7 +8,7 @@ use remat::autograd::Tape;
 use remat::nn::{LstmSize, Mode, Module, UNet, Upsampling, densenet121, lstm, unet};
 use remat::ops::Conv2d;
 use remat::optim::Optimizer;
-use remat::{Error, Runtime, Tensor};
+use remat::{DType, Error, Runtime, Tensor};
 use std::process::Command;
 use std::time::Instant;
 
@@ -81,7 +81,13 @@ fn training(name: &str) -> Result<Training, Error> {
             (network, runtime.normal(&[2, 3, 32, 32], 0.0, 1.0)?, labels(&runtime, 2, 10)?)
         }
         "lstm" => {
-            let size = LstmSize { vocabulary: 256, width: 128, hidden: 128, layers: 2 };
+            let size = LstmSize {
+                vocabulary: 256,
+                width: 128,
+                hidden: 128,
+                layers: 2,
+                storage: DType::F32,
+            };
             let x = labels(&runtime, 16 * 64, 256)?.expect("labels").reshape(&[16, 64])?;
             (Box::new(lstm(&runtime, size)?), x, labels(&runtime, 16 * 64, 251)?)
         }
