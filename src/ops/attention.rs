@@ -36,7 +36,14 @@ pub struct Attention {
     /// of other numbers, both still count from their first one, as with PyTorch's `is_causal`.
     pub causal: bool,
     /// What scores are multiplied by; `None`: `1 / sqrt(d)`.
-    #[cfg_attr(feature = "serde", serde(with = "crate::ops::attributes::float::option"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            with = "crate::ops::attributes::float::option"
+        )
+    )]
     pub scale: Option<f32>,
 }
 

@@ -86,7 +86,7 @@ pub mod float {
         pub fn deserialize<'de, D: Deserializer<'de>>(
             deserializer: D,
         ) -> Result<Option<f32>, D::Error> {
-            Ok(Option::<Float>::deserialize(deserializer)?.map(|Float(x)| x))
+            Ok(Some(Float::deserialize(deserializer)?.0))
         }
     }
 

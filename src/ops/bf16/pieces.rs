@@ -91,7 +91,7 @@ impl<'a> Pieces<'a> {
             Cut::Along(_) if *copied => bytes(x),
             _ => 0,
         };
-        let total: u64 = of_inputs.map(grows).sum::<u64>() + of_outputs.map(grows).sum::<u64>();
+        let total = of_inputs.map(grows).chain(of_outputs.map(grows)).fold(0, u64::saturating_add);
         let an_entry = total.div_ceil(length.max(1) as u64).max(1);
         let allowed = (total / SHARE).max(LEAST).min(most);
         let each = ((allowed / an_entry) as usize).clamp(1, length.max(1));
@@ -99,8 +99,9 @@ impl<'a> Pieces<'a> {
         let mut scratch = 0u64;
         let mut room = |layout: &Layout| {
             let start = scratch;
-            scratch = start.saturating_add(bytes(layout)).next_multiple_of(ALIGNMENT);
-            start..start + bytes(layout)
+            let end = start.saturating_add(bytes(layout));
+            scratch = end.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX);
+            start..end
         };
         let first = 0..each.min(length);
         let taken = inputs.iter().zip(&cuts.inputs).zip(&copied).map(|((x, &cut), &copied)| {
@@ -126,7 +127,7 @@ impl<'a> Pieces<'a> {
     pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, bool)> + use<> {
         let (length, each) = (self.length, self.each);
         (0..length.max(1)).step_by(each).map(move |from| {
-            let to = (from + each).min(length);
+            let to = from.saturating_add(each).min(length);
             (from..to, to == length)
         })
     }
@@ -148,7 +149,8 @@ impl<'a> Pieces<'a> {
     /// Bytes of workspace, with the kernel's own: `own` says how many these are for one piece.
     pub(super) fn workspace(&self, own: impl Fn(&[Layout], &[Layout]) -> u64) -> u64 {
         let last = (self.length.max(1) - 1) / self.each * self.each;
-        let own = [0..self.each.min(self.length), last..self.length].map(|range| {
+        // Wherever they begin: only sizes count.
+        let own = [0..self.each.min(self.length), 0..self.length - last].map(|range| {
             let [inputs, outputs] = self.layouts(&range);
             own(&inputs, &outputs)
         });
@@ -158,7 +160,7 @@ impl<'a> Pieces<'a> {
 
 /// Bytes of so many words.
 fn bytes(layout: &Layout) -> u64 {
-    4 * layout.elements() as u64
+    (layout.elements() as u64).saturating_mul(4)
 }
 
 /// Whether a piece of what is contiguous lies in one place: whole, or cut along its first dimension but for those of

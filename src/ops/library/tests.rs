@@ -184,6 +184,7 @@ fn attributes_that_do_not_fit_are_errors() {
             // They came later, and may be missing.
             let is_late = match op.name() {
                 "sgd_momentum" => expected == "nesterov",
+                "attention" | "attention_grad" => expected == "scale",
                 name => name.starts_with("conv2d") && ["dilation", "groups"].contains(&&*expected),
             };
             if is_late {
