@@ -300,7 +300,7 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("inceptionv4", "images of 8x8 pixels, expected at least 75x75"),
         ("treelstm --data digits", "treelstm learns from --data trees"),
         ("unrolled-gan --data trees", "unrolled-gan learns from --data ring"),
-        ("unet --data ring", "--data ring has no images; choose digits"),
+        ("unet --data ring", "unet learns from images, and ring has none"),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         let output = run(&[&["train"], &args[..]].concat());

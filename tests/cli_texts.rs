@@ -84,7 +84,7 @@ fn what_does_not_go_together_is_told() {
         (&["gpt", "--data", &short], 2, "the text has 16 bytes"),
         (&["gpt", "--data", &broken], 1, "not UTF-8 at byte 8"),
         (&["gpt", "--data", "text:"], 2, "give the file, as text:FILE"),
-        (&["gpt", "--random-flip"], 2, "--random-crop and --random-flip are of images"),
+        (&["gpt", "--random-flip"], 2, "--random-flip changes images, and moby-dick is a text"),
     ];
     for (args, code, message) in cases {
         let output = run(&[&["train", "--steps", "1"], args].concat());

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use walk::{Case, H, Pass, constant_inputs};
 
 /// The ops without a gradient.
-const MISSING: [&str; 2] = ["accumulate", "sgd_momentum"];
+const MISSING: [&str; 4] = ["accumulate", "adamw", "lion", "sgd_momentum"];
 
 /// Samples of each op that differences are taken of.
 const SAMPLES: usize = 20;

@@ -298,8 +298,17 @@ fn ops_refuse_the_types_they_do_not_take() {
     let (cpu, sim) = (Runtime::builder().budget("1MiB"), Runtime::builder().budget("1MiB"));
     let runtimes = [cpu.cpu().unwrap(), sim.sim().unwrap()];
     // These move bytes, of one input or of all alike. What the others do with `bf16` is tested where devices are.
-    let movers =
-        ["broadcast", "concat", "contiguous", "flip", "pad", "permute", "reshape", "slice"];
+    let movers = [
+        "broadcast",
+        "concat",
+        "contiguous",
+        "flip",
+        "pad",
+        "permute",
+        "reshape",
+        "slice",
+        "split",
+    ];
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let mut refused = 0;
     for op in each() {

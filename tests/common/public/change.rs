@@ -4,7 +4,7 @@ use super::journal::{Fate, Request};
 use super::player::{Player, Slot};
 use super::program::{Gradients, Pick, Segment, Update};
 use remat::autograd::Tape;
-use remat::ops::{Accumulate, Contiguous, Op, SgdMomentum};
+use remat::ops::{Accumulate, Contiguous, Lion, Op, SgdMomentum};
 use remat::program::TensorId;
 use remat::{DType, Error, Layout, Tensor};
 
@@ -133,6 +133,9 @@ impl Player<'_> {
         let updates = ready.iter().map(|Ready { target, velocity, other }| {
             let op = match velocity {
                 None => Op::from(Accumulate),
+                Some(_) if target % 2 == 1 => {
+                    Lion { lr: 0.01, beta1: 0.9, beta2: 0.99, weight_decay: 1e-3 }.into()
+                }
                 Some(_) => {
                     SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 1e-3, nesterov: false }
                         .into()

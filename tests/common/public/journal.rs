@@ -156,7 +156,7 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
                 lost.insert(made);
             }
             Command::Apply(_) | Command::UpdateAll(_) => {
-                let is_update = |name: &str| name == "accumulate" || name == "sgd_momentum";
+                let is_update = |name: &str| ["accumulate", "lion", "sgd_momentum"].contains(&name);
                 let updates = command.op().is_some_and(is_update);
                 update_failed = updates && (failed || update_failed);
                 for call in command.calls() {
