@@ -52,6 +52,7 @@ mod sequential;
 #[cfg(test)]
 mod tests;
 mod transformer;
+#[cfg(feature = "data")]
 mod tree_lstm;
 mod unet;
 mod unrolled_gan;
@@ -79,6 +80,7 @@ pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use sequential::Sequential;
 pub use transformer::TransformerBlock;
+#[cfg(feature = "data")]
 pub use tree_lstm::{TreeLstm, TreeLstmSize};
 pub use unet::{UNet, Upsampling, unet};
 pub use unrolled_gan::{GanLoss, UnrolledGan, UnrolledGanSize};

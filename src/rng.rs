@@ -10,6 +10,7 @@ impl SplitMix64 {
     }
 
     /// The numbers of one draw of many with the same seed.
+    #[cfg(feature = "data")]
     pub const fn of(seed: u64, draw: u64) -> Self {
         Self(seed ^ Self(!draw).next())
     }

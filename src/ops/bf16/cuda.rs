@@ -58,7 +58,7 @@ impl Pieces<'_> {
                     cast(gpu, place, &there)?;
                 }
                 // A kernel finds the old value of what it updates where the new one goes.
-                let updated = (i < updates).then(|| places[1][i].clone());
+                let updated = (i < updates).then(|| places[1][i]);
                 places[0].push(updated.or(place).unwrap_or(there));
             }
             let piece = Operands {
