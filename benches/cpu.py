@@ -40,7 +40,7 @@ CASES = {
     ),
     "unet, 4 of 3x32x32": (
         ["unet", "--data", "synthetic:3x32x32", "--batch", "4"],
-        {"model": "unet", "image": [3, 32, 32], "batch": 4},
+        {"model": "unet", "image": [3, 32, 32], "batch": 4, "unet_width": 32, "unet_depth": 4},
     ),
     "densenet121, 4 of 3x32x32": (
         ["densenet121", "--data", "synthetic:3x32x32", "--batch", "4"],

@@ -26,7 +26,7 @@ use std::path::PathBuf;
 #[command(after_long_help = "\
 Examples:
   remat generate gpt.safetensors
-  remat generate gpt.safetensors \"Call me \" --length 500 --temperature 0.8
+  remat generate gpt.safetensors \"Call me \" --length 500 --temperature 0.6
   remat generate gpt.safetensors --top-k 10 --seed 7")]
 pub struct GenerateArgs {
     /// What `remat train --save` wrote
@@ -41,7 +41,7 @@ pub struct GenerateArgs {
     pub length: usize,
 
     /// Below 1, likely bytes are chosen more often; at 0, the likeliest one always is
-    #[arg(long, value_name = "X", default_value = "1", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value = "0.8", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub temperature: f32,
 
     /// Choose from the N likeliest bytes only [default: from all]
