@@ -71,6 +71,12 @@ pub trait Evictor: fmt::Debug + Send {
     /// [`Graph::future`]. `None`: nothing is known any more. Default: it does not matter.
     fn foresee(&mut self, _foresight: Option<Arc<Foresight>>) {}
 
+    /// Whether it goes by what is foreseen: then a runtime recognizes steps for it. Must always return the same. Default:
+    /// no.
+    fn foresees(&self) -> bool {
+        false
+    }
+
     /// Whether what nobody holds any more, and what was brought back only as a step on the way, stays until it is
     /// chosen: for an evictor that knows what will be wanted again. Otherwise the bytes of the one go with its last
     /// handle, and those of the other as [`Settings::dead`](crate::Settings::dead) says. It is asked at first, and after each

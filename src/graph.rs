@@ -169,6 +169,12 @@ impl Graph {
         &self.storages[key]
     }
 
+    /// Whether a storage is still there, be it evicted or not.
+    #[must_use]
+    pub fn contains(&self, key: StorageKey) -> bool {
+        self.storages.contains_key(key)
+    }
+
     /// The path behind a key.
     ///
     /// # Panics

@@ -59,6 +59,7 @@ impl<D: Device> Interpreter<D> {
         let cancel = Arc::clone(&control);
         engine.interrupt_when(move || cancel.is_cancelled());
         let mut driver = Driver::new(engine);
+        driver.recognize_steps_if_wanted();
         if let Some(recorder) = recorder {
             driver.record_to(recorder, window);
         }
@@ -274,7 +275,11 @@ impl<D: Device> Interpreter<D> {
         match change {
             Change::Budget(bytes) => engine.set_budget(bytes),
             Change::EvictionThreshold(threshold) => engine.set_eviction_threshold(threshold),
-            Change::Evictor(evictor) => engine.set_evictor(evictor),
+            Change::Evictor(evictor) => {
+                let set = engine.set_evictor(evictor);
+                self.driver.recognize_steps_if_wanted();
+                set
+            }
             Change::Enabled(true) => {
                 engine.enable();
                 Ok(())

@@ -38,8 +38,10 @@ mod entry;
 mod foresee;
 mod list;
 mod numbers;
+mod recognize;
 mod recorded;
 mod recording;
+mod steps;
 mod window;
 
 pub use crate::id::{Ids, TensorId};

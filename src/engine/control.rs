@@ -130,6 +130,11 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
+    /// Whether the evictor goes by what is foreseen.
+    pub(crate) fn foresees(&self) -> bool {
+        self.evictor.foresees()
+    }
+
     /// Whether history is kept, so that tensors can be evicted.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {

@@ -167,6 +167,10 @@ impl Evictor for ByScore {
         self.all_lowered = true;
     }
 
+    fn foresees(&self) -> bool {
+        self.policy.foresees()
+    }
+
     fn keeps_unheld(&self) -> bool {
         self.policy.keeps_unheld()
     }

@@ -96,6 +96,10 @@ impl Policy for Learned {
         self.guess = Guess::default();
     }
 
+    fn foresees(&self) -> bool {
+        true
+    }
+
     fn keeps_unheld(&self) -> bool {
         self.known.is_some()
     }

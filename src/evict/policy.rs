@@ -18,6 +18,11 @@ pub trait Policy: fmt::Debug + Send {
     /// As [`Evictor::foresee`](super::Evictor::foresee).
     fn foresee(&mut self, _foresight: Option<Arc<Foresight>>) {}
 
+    /// As [`Evictor::foresees`](super::Evictor::foresees).
+    fn foresees(&self) -> bool {
+        false
+    }
+
     /// As [`Evictor::keeps_unheld`](super::Evictor::keeps_unheld).
     fn keeps_unheld(&self) -> bool {
         false

@@ -2,6 +2,7 @@
 
 use super::admit::Admitted;
 use super::numbers::Numbers;
+use super::recognize::Recognizer;
 use super::recording::Recording;
 use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
 use crate::device::{Device, DeviceError, Place, Reading};
@@ -22,6 +23,10 @@ pub struct Driver<D: Device> {
     pub(super) tensors: Numbers,
     pub(super) admitted: Admitted,
     pub(super) recording: Option<Recording>,
+    /// If steps are recognized.
+    pub(super) recognizer: Option<Box<Recognizer>>,
+    /// What the command at hand cost, in the units of the cost model, with all that it reads there.
+    pub(super) last_cost: f64,
     /// What the recorder panicked with.
     pub(super) recording_lost: Option<Error>,
 }
@@ -38,6 +43,8 @@ impl<D: Device> Driver<D> {
             tensors: Numbers::default(),
             admitted: Admitted::default(),
             recording: None,
+            recognizer: None,
+            last_cost: 0.0,
             recording_lost: None,
         }
     }
@@ -76,6 +83,7 @@ impl<D: Device> Driver<D> {
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
+        let recognized = self.recognize(&command);
         let made = self.to_bind(&command);
         self.begin(command.counts());
         match command {
@@ -128,6 +136,7 @@ impl<D: Device> Driver<D> {
             }
         }
         self.bind_made(&made);
+        self.recognized(recognized);
         self.end_admitted();
     }
 
@@ -148,10 +157,12 @@ impl<D: Device> Driver<D> {
         match command {
             Command::Del(tensor) => self.del(*tensor),
             Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
+                let recognized = self.recognize(command);
                 let to_bind = self.to_bind(command);
                 self.begin(true);
                 self.apply(op.clone(), inputs, consumed, outputs, *made);
                 self.bind_made(&to_bind);
+                self.recognized(recognized);
                 self.end_admitted();
             }
             other => self.execute(other.clone()),
@@ -180,8 +191,10 @@ impl<D: Device> Driver<D> {
     /// # Errors
     /// As there.
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
+        let recognized = self.recognize(&Command::Get(tensor));
         self.begin(true);
         let read = self.about(tensor, Command::Get(tensor), Engine::get_later);
+        self.recognized(recognized);
         self.end_admitted();
         read
     }
@@ -195,9 +208,11 @@ impl<D: Device> Driver<D> {
         tensor: TensorId,
         visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
+        let recognized = self.recognize(&Command::Get(tensor));
         self.begin(true);
         let visited =
             self.about(tensor, Command::Get(tensor), |engine, key| engine.visit(key, visit));
+        self.recognized(recognized);
         self.end_admitted();
         visited
     }
@@ -217,6 +232,7 @@ impl<D: Device> Driver<D> {
 
     #[inline]
     fn forget(&mut self, tensor: TensorId) {
+        self.recognize_end(tensor);
         if let Some(key) = self.tensors.remove(tensor) {
             self.engine.del(key);
             self.record(Command::Del(tensor));
@@ -242,6 +258,7 @@ impl<D: Device> Driver<D> {
         });
         match self.engine.issue(op, &keys, outputs) {
             Ok(new) => {
+                self.last_cost = self.engine.last_run().cost;
                 for (&key, tensor) in new.iter().zip(made.and_next(new.len())) {
                     self.tensors.insert(tensor, key);
                 }
@@ -278,6 +295,7 @@ impl<D: Device> Driver<D> {
         };
         match done {
             Ok(done) => {
+                self.last_cost = done.iter().map(|issued| issued.run.cost).sum();
                 let mut recorded = Vec::new();
                 for ((call, keys), issued) in rest.into_iter().zip(done) {
                     self.tensors.extend(call.outputs().zip(issued.made.iter().copied()));
@@ -310,6 +328,7 @@ impl<D: Device> Driver<D> {
     ) -> Result<(), Error> {
         let (mut old, new) = (self.key(target)?, self.key(value)?);
         if consumed {
+            self.recognize_end(target);
             self.tensors.remove(target);
         } else {
             old = self.engine.alias(old)?;

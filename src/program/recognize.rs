@@ -1,0 +1,236 @@
+//! A driver that recognizes steps: what came before will come again, and the evictor is told.
+
+use super::steps::{Heard, Known, MARK, Makes, NodeId, Role, Steps};
+use super::{Command, Driver, TensorId};
+use crate::device::Device;
+use crate::evict::Foresight;
+use crate::graph::StorageKey;
+use crate::op::Operation as _;
+use rustc_hash::FxHasher;
+use slotmap::SecondaryMap;
+use smallvec::SmallVec;
+use std::hash::{Hash as _, Hasher as _};
+use std::mem::discriminant;
+use std::sync::Arc;
+
+/// What a driver knows of the steps of its program.
+#[derive(Debug, Default)]
+pub(super) struct Recognizer {
+    steps: Steps,
+    /// What each storage is in a step.
+    roles: SecondaryMap<StorageKey, Role>,
+    /// Of each role, the storage that was made last: of several, that is what will be read.
+    players: Vec<Option<StorageKey>>,
+    /// What is expected, as the evictor was told.
+    known: Option<Known>,
+    /// Where in that the command at hand is.
+    at: usize,
+}
+
+/// A command that is running, and where it is among those that have come before.
+#[derive(Debug)]
+pub(super) struct Recognized {
+    node: NodeId,
+    /// What it makes, but for views.
+    makes: SmallVec<[(TensorId, Role); 2]>,
+}
+
+impl Recognizer {
+    /// A storage was made in this role. Returns the one that it played before.
+    fn cast(&mut self, storage: StorageKey, role: Role) -> Option<Role> {
+        let index = role.index();
+        if self.players.len() <= index {
+            self.players.resize(index + 1, None);
+        }
+        if let Some(last) = self.players[index].replace(storage)
+            && last != storage
+            && self.roles.get(last) == Some(&role)
+        {
+            self.roles.remove(last);
+        }
+        self.roles.insert(storage, role).filter(|before| *before != role)
+    }
+}
+
+impl<D: Device> Driver<D> {
+    /// From now on steps are recognized, be they marked or not: when commands come as they came before, the evictor is
+    /// told what follows ([`Driver::foresee`]), until they do not. It costs a little at each command.
+    ///
+    /// A driver of a program that is known from elsewhere is told by [`Driver::foresee`] instead.
+    pub fn recognize_steps(&mut self) {
+        self.recognizer = Some(Box::default());
+    }
+
+    /// The same if its evictor goes by it, and otherwise no more.
+    pub(crate) fn recognize_steps_if_wanted(&mut self) {
+        let told = self.foresee(None);
+        self.report(told);
+        self.recognizer = self.engine.foresees().then(Box::default);
+    }
+
+    /// Bytes that are kept of steps.
+    #[must_use]
+    pub fn step_bytes(&self) -> u64 {
+        self.recognizer.as_ref().map_or(0, |recognizer| recognizer.steps.bytes())
+    }
+
+    /// This command is next.
+    #[inline(always)]
+    pub(super) fn recognize(&mut self, command: &Command<D::Op, D::Host>) -> Option<Recognized> {
+        if self.recognizer.is_none() || !command.counts() {
+            return None;
+        }
+        let mut recognizer = self.recognizer.take()?;
+        self.last_cost = 0.0;
+        let recognized = self.recognize_with(&mut recognizer, command);
+        self.recognizer = Some(recognizer);
+        Some(recognized)
+    }
+
+    #[inline(never)]
+    fn recognize_with(
+        &mut self,
+        recognizer: &mut Recognizer,
+        command: &Command<D::Op, D::Host>,
+    ) -> Recognized {
+        let heard = self.hear(&recognizer.roles, command);
+        let made = heard.makes.clone();
+        let (node, first) = recognizer.steps.hear(heard);
+        match (recognizer.steps.on_course(), &recognizer.known) {
+            (Some(at), Some(_)) => {
+                if at != recognizer.at + 1 {
+                    // From the end to the beginning: what was made is now what was there before.
+                    self.foresee_from(recognizer, at);
+                }
+                recognizer.at = at;
+            }
+            (_, was_known) => {
+                let was_known = was_known.is_some();
+                recognizer.known = recognizer.steps.look_ahead();
+                recognizer.at = recognizer.steps.on_course().unwrap_or(0);
+                if recognizer.known.is_some() {
+                    self.foresee_from(recognizer, recognizer.at);
+                } else if was_known {
+                    let told = self.foresee(None);
+                    self.report(told);
+                }
+            }
+        }
+        let mut makes = SmallVec::new();
+        let mut kinds = made.iter();
+        let mut role = first;
+        command.makes(|tensor| {
+            if let Some(Makes::Value(_)) = kinds.next() {
+                makes.push((tensor, role));
+                role = role.after(1);
+            }
+        });
+        Recognized { node, makes }
+    }
+
+    /// The command ran.
+    #[inline(always)]
+    pub(super) fn recognized(&mut self, recognized: Option<Recognized>) {
+        if let Some(Recognized { node, makes }) = recognized
+            && let Some(mut recognizer) = self.recognizer.take()
+        {
+            recognizer.steps.ran(node, self.last_cost);
+            for (tensor, role) in makes {
+                // What could not be made has no storage.
+                if let Some(storage) = self.storage_of(tensor)
+                    && let Some(before) = recognizer.cast(storage, role)
+                {
+                    recognizer.steps.gone(before);
+                }
+            }
+            self.recognizer = Some(recognizer);
+        }
+    }
+
+    /// A tensor goes. Called before it does.
+    #[inline(always)]
+    pub(super) fn recognize_end(&mut self, tensor: TensorId) {
+        if self.recognizer.is_some()
+            && let Some(storage) = self.storage_of(tensor)
+            && self.engine.graph().storage(storage).handles == 1
+            && let Some(recognizer) = &mut self.recognizer
+            && let Some(&role) = recognizer.roles.get(storage)
+        {
+            recognizer.steps.gone(role);
+        }
+    }
+
+    /// Tells the evictor what is expected, and that the command at hand is number `at` of that.
+    fn foresee_from(&mut self, recognizer: &Recognizer, at: usize) {
+        let Some(known) = &recognizer.known else { return };
+        let foresight = Foresight::plain(Arc::clone(&known.future), self.engine.budget());
+        let told = self.foresee(Some(Arc::new(foresight)));
+        self.report(told);
+        for (storage, &role) in &recognizer.roles {
+            if self.engine.graph().contains(storage)
+                && let Some(value) = known.value(recognizer.steps.resolve(role), at)
+            {
+                self.engine.future_mut().bind(storage, value);
+            }
+        }
+        self.seek(at as u32);
+    }
+
+    /// A command, as far as it is the same in each step.
+    fn hear(
+        &self,
+        roles: &SecondaryMap<StorageKey, Role>,
+        command: &Command<D::Op, D::Host>,
+    ) -> Heard {
+        let mut heard = Heard { reads: true, ..Heard::default() };
+        let mut hash = FxHasher::default();
+        discriminant(command).hash(&mut hash);
+        let role = |tensor| self.storage_of(tensor).and_then(|key| roles.get(key)).copied();
+        match command {
+            Command::Put { host, .. } => {
+                heard.makes.push(Makes::Value(D::layout_of(host).bytes()));
+            }
+            Command::Replace { value, .. } => {
+                heard.inputs.push(role(*value));
+                heard.makes.push(Makes::Look(0));
+            }
+            Command::Get(tensor) | Command::Commit(tensor) => heard.inputs.push(role(*tensor)),
+            Command::Drop(tensor) | Command::Label { tensor, .. } => {
+                heard.inputs.push(role(*tensor));
+                heard.reads = false;
+            }
+            _ => {}
+        }
+        for call in command.calls() {
+            call.op.name().hash(&mut hash);
+            let before = heard.inputs.len() as u32;
+            heard.inputs.extend(call.inputs.iter().map(|&input| role(input)));
+            let looks = call.outputs.views();
+            heard.makes.extend(looks.iter().map(|look| Makes::Look(before + look.input as u32)));
+            heard.reads &= looks.is_empty();
+            let updated = call.inputs.iter().take(call.outputs.targets());
+            heard.makes.extend(updated.map(|&input| Makes::Value(self.bytes_of(input))));
+            if let Some((_, fresh)) = call.outputs.written() {
+                heard.makes.extend(fresh.iter().map(|layout| Makes::Value(layout.bytes())));
+            }
+        }
+        for &input in command.calls().iter().flat_map(|call| &call.inputs) {
+            self.bytes_of(input).hash(&mut hash);
+        }
+        heard.token = match command {
+            Command::Step => MARK,
+            _ => hash.finish(),
+        };
+        heard
+    }
+
+    fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
+        let key = self.tensors.get(tensor)?;
+        Some(self.engine.graph().tensor(key)?.storage)
+    }
+
+    fn bytes_of(&self, tensor: TensorId) -> u64 {
+        let storage = self.storage_of(tensor);
+        storage.map_or(0, |storage| self.engine.graph().storage(storage).bytes)
+    }
+}

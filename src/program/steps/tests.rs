@@ -1,0 +1,171 @@
+use super::*;
+
+/// A program in roles: each command is a token, what it reads, and how many values it makes.
+#[derive(Default)]
+struct Told {
+    steps: Steps,
+    /// The role of what was made last under each name.
+    names: FxHashMap<&'static str, Role>,
+    known: Option<Known>,
+    /// Commands since the last one that was not expected.
+    expected: usize,
+}
+
+/// Token, inputs, outputs.
+type Line = (u64, &'static [&'static str], &'static [&'static str]);
+
+impl Told {
+    /// Whether it was expected.
+    fn tell(&mut self, (token, inputs, outputs): Line) -> bool {
+        let heard = Heard {
+            token,
+            inputs: inputs.iter().map(|name| self.names.get(name).copied()).collect(),
+            reads: true,
+            makes: outputs.iter().map(|_| Makes::Value(8)).collect(),
+        };
+        let foreseen = self.steps.at.and_then(|at| self.steps.after(at));
+        let (node, first) = self.steps.hear(heard);
+        for (name, output) in outputs.iter().zip(0..) {
+            self.names.insert(name, first.after(output));
+        }
+        let expected = foreseen == Some(node);
+        if let Some(known) = self.steps.look_ahead() {
+            self.known = Some(known);
+        }
+        self.steps.ran(node, token as f64);
+        self.expected = if expected { self.expected + 1 } else { 0 };
+        expected
+    }
+
+    fn tell_all(&mut self, lines: &[Line]) -> usize {
+        lines.iter().filter(|line| !self.tell(**line)).count()
+    }
+}
+
+/// Blocks of the same commands, as networks have them, on weights that are updated.
+const TRAIN: &[Line] = &[
+    (10, &[], &["x"]),
+    (20, &["x", "w0"], &["h0"]),
+    (21, &["h0"], &["a0"]),
+    (20, &["a0", "w1"], &["h1"]),
+    (21, &["h1"], &["a1"]),
+    (20, &["a1", "w2"], &["h2"]),
+    (21, &["h2"], &["a2"]),
+    (20, &["a2", "w3"], &["h3"]),
+    (21, &["h3"], &["a3"]),
+    (30, &["a3"], &["loss"]),
+    (40, &["a3", "w3"], &["d3"]),
+    (41, &["d3", "a2"], &["g3"]),
+    (40, &["d3", "w2"], &["d2"]),
+    (41, &["d2", "a1"], &["g2"]),
+    (40, &["d2", "w1"], &["d1"]),
+    (41, &["d1", "a0"], &["g1"]),
+    (50, &["w3", "g3"], &["w3"]),
+    (50, &["w2", "g2"], &["w2"]),
+    (50, &["w1", "g1"], &["w1"]),
+    (60, &["loss"], &[]),
+];
+const EVALUATE: &[Line] = &[
+    (11, &[], &["t"]),
+    (22, &["t", "w0"], &["u"]),
+    (23, &["u", "w1"], &["u"]),
+    (23, &["u", "w2"], &["u"]),
+    (24, &["u", "w3"], &["u"]),
+    (61, &["u"], &[]),
+];
+const WEIGHTS: &[Line] = &[(1000, &[], &["w0", "w1", "w2", "w3"])];
+const END: Line = (MARK, &[], &[]);
+
+fn told(kinds: &[&[Line]]) -> Told {
+    let mut told = Told::default();
+    told.tell_all(WEIGHTS);
+    for lines in kinds {
+        told.tell_all(lines);
+    }
+    told
+}
+
+#[test]
+fn a_step_that_came_twice_is_known_marked_or_not() {
+    for marked in [false, true] {
+        let step = if marked { [TRAIN, &[END]].concat() } else { TRAIN.to_vec() };
+        let mut told = told(&[&step, &step]);
+        assert_eq!(told.tell_all(&step), 0);
+        assert_eq!(told.tell_all(&step), 0);
+        let known = told.known.as_ref().unwrap();
+        assert_eq!(known.future.len(), step.len() + 1, "and where it begins anew");
+        if marked {
+            assert_eq!(known.future.carried(), 4, "the weights");
+            let at = |name: &str, position| {
+                known.value(told.steps.resolve(told.names[name]), position).unwrap()
+            };
+            assert_eq!(known.future.uses(at("w3", 0)), [7, 10, 16]);
+            assert_eq!(known.future.uses(at("w3", 17)), [step.len() as u32], "by the next step");
+            assert_eq!(known.future.uses(at("a1", 5)), [5, 13]);
+            assert_ne!(at("w3", 16), at("w3", 17));
+        }
+        for _ in 0..100 {
+            told.tell_all(&step);
+        }
+        let nodes = told.steps.nodes.len();
+        assert!(nodes <= 2 * step.len() + 1, "{nodes} nodes of {} commands", step.len());
+    }
+}
+
+/// A step that differs loses what is known until it is found again, at each position.
+#[test]
+fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
+    for position in 0..TRAIN.len() {
+        for (missing, added) in [(0, 1), (1, 0), (1, 1), (3, 0), (0, 3)] {
+            let mut step = TRAIN.to_vec();
+            let end = (position + missing).min(step.len());
+            let new: Vec<Line> = (0..added).map(|i| (900 + i, &["h0"][..], &[][..])).collect();
+            step.splice(position..end, new);
+            let mut told = told(&[TRAIN, TRAIN, TRAIN]);
+            told.tell_all(&step);
+            // What came as it had, since eight commands after the change at the latest.
+            let after = TRAIN.len() - end.min(TRAIN.len());
+            let unexpected = told.tell_all(TRAIN);
+            let least = (after + TRAIN.len() - unexpected).saturating_sub(NEAR);
+            assert!(
+                unexpected <= NEAR.saturating_sub(after).max(1) + 1,
+                "{position}, {missing}, {added}: {unexpected} unexpected after {after}"
+            );
+            assert!(told.expected + NEAR >= least.min(TRAIN.len()), "{position}");
+            assert_eq!(told.tell_all(TRAIN), 0, "{position}, {missing}, {added}");
+        }
+    }
+}
+
+#[test]
+fn several_kinds_of_step_lie_side_by_side() {
+    for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
+        let mut told = told(&[]);
+        let mut turn = |told: &mut Told| {
+            let first: usize = (0..train).map(|_| told.tell_all(TRAIN)).sum();
+            first + (0..evaluate).map(|_| told.tell_all(EVALUATE)).sum::<usize>()
+        };
+        for _ in 0..8 {
+            turn(&mut told);
+        }
+        for _ in 0..3 {
+            // Turns are counted: even where one kind ends is known.
+            assert_eq!(turn(&mut told), 0, "{train} and {evaluate}");
+        }
+    }
+}
+
+#[test]
+fn what_never_repeats_is_forgotten() {
+    let mut told = Told::default();
+    for i in 0..3 * MOST as u64 {
+        assert!(!told.tell((1000 + i, &["x"], &["x"])));
+        assert!(told.steps.nodes.len() <= MOST);
+    }
+    assert!(told.steps.bytes() < 64 << 20, "{}", told.steps.bytes());
+    // And then something does.
+    for _ in 0..3 {
+        told.tell_all(TRAIN);
+    }
+    assert_eq!(told.tell_all(TRAIN), 0);
+}
