@@ -93,8 +93,13 @@ impl<D: Device> Driver<D> {
         recognizer: &mut Recognizer,
         command: &Command<D::Op, D::Host>,
     ) -> Recognized {
+        if recognizer.steps.is_full() {
+            *recognizer = Recognizer::default();
+            let told = self.foresee(None);
+            self.report(told);
+        }
         let heard = self.hear(&recognizer.roles, command);
-        let made = heard.makes.clone();
+        let (inputs, made) = (heard.inputs.clone(), heard.makes.clone());
         let (node, first) = recognizer.steps.hear(heard);
         match (recognizer.steps.on_course(), &recognizer.known) {
             (Some(at), Some(_)) => {
@@ -120,10 +125,17 @@ impl<D: Device> Driver<D> {
         let mut kinds = made.iter();
         let mut role = first;
         command.makes(|tensor| {
-            if let Some(Makes::Value(_)) = kinds.next() {
-                makes.push((tensor, role));
-                role = role.after(1);
-            }
+            let plays = match kinds.next() {
+                Some(Makes::Value(_)) => {
+                    role = role.after(1);
+                    Some(role.before())
+                }
+                Some(&Makes::Update(target) | &Makes::Replace { target, .. }) => {
+                    inputs[target as usize]
+                }
+                _ => None,
+            };
+            makes.extend(plays.map(|role| (tensor, role)));
         });
         Recognized { node, makes }
     }
@@ -167,9 +179,8 @@ impl<D: Device> Driver<D> {
         let told = self.foresee(Some(Arc::new(foresight)));
         self.report(told);
         for (storage, &role) in &recognizer.roles {
-            if self.engine.graph().contains(storage)
-                && let Some(value) = known.value(recognizer.steps.resolve(role), at)
-            {
+            if self.engine.graph().contains(storage) {
+                let value = known.value(recognizer.steps.resolve(role), at);
                 self.engine.future_mut().bind(storage, value);
             }
         }
@@ -190,9 +201,12 @@ impl<D: Device> Driver<D> {
             Command::Put { host, .. } => {
                 heard.makes.push(Makes::Value(D::layout_of(host).bytes()));
             }
-            Command::Replace { value, .. } => {
-                heard.inputs.push(role(*value));
-                heard.makes.push(Makes::Look(0));
+            Command::Replace { target, value, .. } => {
+                heard.inputs.extend([role(*value), role(*target)]);
+                heard.makes.push(match heard.inputs[1] {
+                    Some(_) => Makes::Replace { by: 0, target: 1 },
+                    None => Makes::Look(0),
+                });
             }
             Command::Get(tensor) | Command::Commit(tensor) => heard.inputs.push(role(*tensor)),
             Command::Drop(tensor) | Command::Label { tensor, .. } => {
@@ -208,8 +222,13 @@ impl<D: Device> Driver<D> {
             let looks = call.outputs.views();
             heard.makes.extend(looks.iter().map(|look| Makes::Look(before + look.input as u32)));
             heard.reads &= looks.is_empty();
-            let updated = call.inputs.iter().take(call.outputs.targets());
-            heard.makes.extend(updated.map(|&input| Makes::Value(self.bytes_of(input))));
+            for target in 0..call.outputs.targets().min(call.inputs.len()) {
+                let input = before + target as u32;
+                heard.makes.push(match heard.inputs[input as usize] {
+                    Some(_) => Makes::Update(input),
+                    None => Makes::Value(self.bytes_of(call.inputs[target])),
+                });
+            }
             if let Some((_, fresh)) = call.outputs.written() {
                 heard.makes.extend(fresh.iter().map(|layout| Makes::Value(layout.bytes())));
             }

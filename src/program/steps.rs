@@ -19,16 +19,17 @@ use branch::Branch;
 use context::Context;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 
-/// More nodes than this are not kept: all is forgotten then, and learned anew. Some 10 MiB.
+/// More nodes than this are not kept. Some 20 MiB.
 const MOST: usize = 1 << 16;
 /// So many commands may be missing, or have come in between, for the sequence to be found again at the next command that
 /// fits. Else the last [`context::LENGTH`] commands must be those of a known one.
 const NEAR: usize = 8;
+/// New commands are not compared with known ones farther back than this.
+const FAR: usize = 256;
 
-/// What a storage is in the steps that repeat: the same output of the same command in each of them. What an update in
-/// place makes has another role than what was there before.
+/// What a storage is in the steps that repeat: the same output of the same command in each of them. What updates a value
+/// in place, or replaces it, has its role from then on: so a parameter has the same role in all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Role(u32);
 
@@ -36,6 +37,11 @@ impl Role {
     /// The next ones.
     pub const fn after(self, roles: u32) -> Self {
         Self(self.0 + roles)
+    }
+
+    /// The one before.
+    pub const fn before(self) -> Self {
+        Self(self.0 - 1)
     }
 
     pub const fn index(self) -> usize {
@@ -63,6 +69,15 @@ pub(super) enum Makes {
     Value(u64),
     /// Another look at an input.
     Look(u32),
+    /// A new value of an input, which had the role until then.
+    Update(u32),
+    /// A look at an input, which has the role of another from now on.
+    Replace {
+        /// At this one.
+        by: u32,
+        /// Which had the role until then.
+        target: u32,
+    },
 }
 
 pub(super) type NodeId = u32;
@@ -75,8 +90,6 @@ pub(super) struct Steps {
     roles: Vec<(u64, NodeId)>,
     /// Roles that turned out to be others.
     same: FxHashMap<Role, Role>,
-    /// The nodes of the last commands, latest last.
-    last: VecDeque<NodeId>,
     /// The last node whose command was the last of these.
     index: FxHashMap<u64, NodeId>,
     context: Context,
@@ -89,8 +102,6 @@ pub(super) struct Steps {
     again: Option<usize>,
     /// Where on it the last command was. `None`: it is not what is expected any more.
     on_course: Option<usize>,
-    /// Commands on it had other inputs than it says.
-    stale: bool,
     /// Commands since the course was made.
     since: usize,
     /// Numbers the courses, for [`Node::place`].
@@ -101,7 +112,7 @@ pub(super) struct Steps {
 struct Node {
     /// What the command is, but for which storages are its inputs.
     token: u64,
-    /// Its inputs, the last time; `None` for one without a role.
+    /// Its inputs; `None` for one without a role.
     inputs: SmallVec<[Option<Role>; 4]>,
     reads: bool,
     makes: SmallVec<[Makes; 2]>,
@@ -127,27 +138,21 @@ const NOWHERE: NodeId = NodeId::MAX;
 impl Steps {
     /// This command is next. Returns its node, and the role of the first value that it makes: those of others follow.
     pub fn hear(&mut self, mut heard: Heard) -> (NodeId, Role) {
-        if self.nodes.len() >= MOST {
-            *self = Self::default();
-        }
         self.context.push(heard.token);
         self.resolve_all(&mut heard);
         let expected = self.at.and_then(|at| self.after(at));
-        let node = match expected.map(|node| (node, &self.nodes[node as usize])) {
-            Some((node, known)) if known.is(&heard) && known.agrees(&heard) == Agreement::Full => {
-                node
-            }
+        let node = match expected {
+            Some(node) if self.nodes[node as usize].is(&heard) => node,
             _ => self.find_or_add(&mut heard),
         };
-        let known = &mut self.nodes[node as usize];
-        if known.agrees(&heard) != Agreement::Full {
-            self.stale |= known.place.0 == self.courses;
-            known.inputs = heard.inputs.iter().copied().collect();
-        }
-        known.before = self.at;
-        let first = known.first;
+        self.nodes[node as usize].before = self.at;
         self.go_to(node);
-        (node, first)
+        (node, self.nodes[node as usize].first)
+    }
+
+    /// Whether there are too many nodes to go on: all should be forgotten, and learned anew.
+    pub const fn is_full(&self) -> bool {
+        self.nodes.len() >= MOST
     }
 
     /// What is known by this role now.
@@ -163,51 +168,93 @@ impl Steps {
 
     #[cold]
     fn find_or_add(&mut self, heard: &mut Heard) -> NodeId {
-        match self.find(heard) {
-            Some((node, by_context)) => {
-                if by_context {
-                    self.unite_before(node);
-                    self.resolve_all(heard);
-                }
-                node
-            }
-            None => self.add(heard),
+        if let Some(node) = self.find_near(heard) {
+            return node;
         }
+        if let Some(node) = self.find_by_context(heard) {
+            self.resolve_all(heard);
+            return node;
+        }
+        self.add(heard)
     }
 
-    /// This node was found by its context: so the commands before it were those before the node, though new nodes were
-    /// made for them, for nobody knew yet. What they made plays the known roles.
-    fn unite_before(&mut self, node: NodeId) {
-        let mut known = node;
-        let mut united: SmallVec<[NodeId; context::LENGTH]> = SmallVec::new();
-        let mut first_new = None;
-        while let (Some(&new), Some(before)) = (self.last.back(), self.nodes[known as usize].before)
-        {
-            let of = |node: NodeId| &self.nodes[node as usize];
-            if new == before
-                || of(new).token != of(before).token
-                || of(new).makes != of(before).makes
-            {
-                break;
-            }
-            for (new, known) in of(new).roles().zip(of(before).roles()) {
-                self.same.insert(new, known);
-            }
-            self.last.pop_back();
-            united.push(before);
-            (known, first_new) = (before, Some(new));
+    /// The known node that this command is, near what was expected: another that has come here before, or one after some
+    /// that are missing or have come in between. What has no inputs to be known by is not found so: there are many like
+    /// it.
+    fn find_near(&self, heard: &Heard) -> Option<NodeId> {
+        let at = self.at?;
+        let is = |node: &NodeId| self.nodes[*node as usize].is(heard);
+        let others = self.nodes[at as usize].branch.iter().flat_map(|branch| branch.all());
+        if let Some(node) = others.into_iter().find(is) {
+            return Some(node);
         }
-        if let Some(first_new) = first_new {
-            if let Some(&led_here) = self.last.back() {
-                let led_here = &mut self.nodes[led_here as usize];
-                match &mut led_here.branch {
-                    Some(branch) => branch.mistook(first_new, known),
-                    None => led_here.next = Some(known),
+        if !heard.inputs.iter().any(Option::is_some) {
+            return None;
+        }
+        let left = self.left.map(|(node, _)| node);
+        [self.after(at), left].into_iter().flatten().find_map(|from| {
+            std::iter::successors(Some(from), |&node| self.after(node)).take(NEAR + 1).find(is)
+        })
+    }
+
+    /// The known node that this command is, by what came before: commands that were as those before the node, from
+    /// inputs that are the same. They had nodes made for them, for nobody knew yet; now what they made plays the known
+    /// roles.
+    fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
+        let node = *self.index.get(&self.context.key()?)?;
+        let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
+        let of = |node: NodeId| &self.nodes[node as usize];
+        let (mut new, mut known) = (self.at?, of(node).before?);
+        while new != known && of(new).is_like(of(known)) {
+            pairs.push((new, known));
+            // Too long to be sure of.
+            if pairs.len() > FAR {
+                return None;
+            }
+            match (of(new).before, of(known).before) {
+                (Some(one), Some(other)) => (new, known) = (one, other),
+                _ => break,
+            }
+        }
+        // From the first on: what is made in both is the same from then on. Something must be known from before: there
+        // are many values that are made of nothing.
+        let mut known_from_before = false;
+        let mut same: FxHashMap<Role, Role> = FxHashMap::default();
+        let agree = |same: &FxHashMap<Role, Role>, new: &[Option<Role>], known: &[Option<Role>]| {
+            let known_as = |role: &Option<Role>| role.map(|role| *same.get(&role).unwrap_or(&role));
+            new.len() == known.len()
+                && new.iter().zip(known).all(|(new, known)| known_as(new) == *known)
+        };
+        for &(new, known) in pairs.iter().rev() {
+            let (new, known) = (of(new), of(known));
+            if !agree(&same, &new.inputs, &known.inputs) {
+                return None;
+            }
+            known_from_before |= new.inputs.iter().flatten().any(|role| !same.contains_key(role));
+            same.extend(new.roles().zip(known.roles()));
+        }
+        let known = of(node);
+        known_from_before |= heard.inputs.iter().flatten().any(|role| !same.contains_key(role));
+        if !known_from_before
+            || !known.is_like_heard(heard)
+            || !agree(&same, &heard.inputs, &known.inputs)
+        {
+            return None;
+        }
+        if let Some(&(first_new, first_known)) = pairs.last() {
+            let before = of(first_new).before;
+            self.nodes[first_known as usize].before = before;
+            if let Some(before) = before {
+                let before = &mut self.nodes[before as usize];
+                match &mut before.branch {
+                    Some(branch) => branch.mistook(first_new, first_known),
+                    None => before.next = Some(first_known),
                 }
             }
-            self.last.extend(united.into_iter().rev());
-            self.at = self.last.back().copied();
+            self.at = Some(pairs[0].1);
         }
+        self.same.extend(same);
+        Some(node)
     }
 
     /// The command of a node ran, and cost this much.
@@ -246,42 +293,6 @@ impl Steps {
             None => node.next,
             Some(branch) => Some(branch.expected()),
         }
-    }
-
-    /// The known node that this command is, though it is not quite what was expected. Of several, the one whose inputs
-    /// were the most alike; and whether it is known by what came before it alone.
-    fn find(&self, heard: &Heard) -> Option<(NodeId, bool)> {
-        let mut best: Option<(Agreement, NodeId)> = None;
-        let mut consider = |node: NodeId, least: Agreement| {
-            let known = &self.nodes[node as usize];
-            if known.is(heard) {
-                let agreement = known.agrees(heard);
-                if agreement >= least && best.is_none_or(|best| agreement > best.0) {
-                    best = Some((agreement, node));
-                }
-            }
-        };
-        let expected = self.at.and_then(|at| self.after(at));
-        if let Some(at) = self.at {
-            let known = &self.nodes[at as usize];
-            let others = known.branch.iter().flat_map(|branch| branch.all());
-            expected.into_iter().chain(others).for_each(|node| consider(node, Agreement::None));
-        }
-        // Some are missing, or some have come in between. What has nothing to be known by is not found so: there are
-        // many like it.
-        for from in [expected, self.left.map(|(node, _)| node)].into_iter().flatten() {
-            let mut from = Some(from);
-            for _ in 0..=NEAR {
-                let Some(node) = from else { break };
-                consider(node, Agreement::Full);
-                from = self.after(node);
-            }
-        }
-        if let Some((_, node)) = best {
-            return Some((node, false));
-        }
-        let node = *self.index.get(&self.context.key()?)?;
-        self.nodes[node as usize].is(heard).then_some((node, true))
     }
 
     fn add(&mut self, heard: &Heard) -> NodeId {
@@ -338,20 +349,12 @@ impl Steps {
             self.index.insert(key, node);
         }
         self.at = Some(node);
-        if self.last.len() == context::LENGTH {
-            self.last.pop_front();
-        }
-        self.last.push_back(node);
     }
 
     /// Whether this node is what comes next on the course, and what comes after it what is expected still.
     fn follow_course(&mut self, node: NodeId) {
         let Some(at) = self.on_course else { return };
-        let next = match at + 1 < self.course.len() {
-            true => Some(at + 1),
-            // What it says is put right once a turn.
-            false => self.again.filter(|_| !self.stale),
-        };
+        let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
         self.on_course = next.filter(|&next| self.course[next] == node);
         // The turn of another may come, the next time that it is here.
         if let (Some(_), Some(last)) = (self.on_course, self.at)
@@ -361,15 +364,6 @@ impl Steps {
             self.on_course = None;
         }
     }
-}
-
-/// How far the inputs of a command are what they were the last time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Agreement {
-    None,
-    Some(usize),
-    /// All, and there is at least one that has a role.
-    Full,
 }
 
 impl Node {
@@ -382,19 +376,16 @@ impl Node {
     }
 
     fn is(&self, heard: &Heard) -> bool {
-        self.token == heard.token
-            && self.reads == heard.reads
-            && self.makes == heard.makes
-            && self.inputs.len() == heard.inputs.len()
+        self.is_like_heard(heard) && self.inputs[..] == heard.inputs[..]
     }
 
-    fn agrees(&self, heard: &Heard) -> Agreement {
-        let pairs = || self.inputs.iter().zip(&heard.inputs);
-        match pairs().filter(|(known, input)| known == input && input.is_some()).count() {
-            0 => Agreement::None,
-            _ if pairs().all(|(known, input)| known == input) => Agreement::Full,
-            same => Agreement::Some(same),
-        }
+    /// But for its inputs.
+    fn is_like_heard(&self, heard: &Heard) -> bool {
+        self.token == heard.token && self.reads == heard.reads && self.makes == heard.makes
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        self.token == other.token && self.reads == other.reads && self.makes == other.makes
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{MARK, Makes, NOWHERE, Role, Steps};
 use crate::graph::{StepFuture, StepFutureBuilder};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A course, as a step that is known.
@@ -15,21 +16,32 @@ pub(in crate::program) struct Known {
 }
 
 /// The values of one role: ordinals.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Values {
     /// What is there in the beginning.
     carried: Option<u32>,
-    /// What a command makes, and at which position.
-    made: Option<(u32, u32)>,
+    /// What commands make, and at which positions, rising.
+    made: SmallVec<[(u32, u32); 1]>,
+}
+
+impl Values {
+    /// The last one so far.
+    fn now(&self) -> Option<u32> {
+        self.made.last().map(|made| made.0).or(self.carried)
+    }
 }
 
 impl Known {
-    /// The value that the storage in this role holds while the command at `position` is at hand.
-    pub fn value(&self, role: Role, position: usize) -> Option<u32> {
-        let values = self.values.get(&role)?;
-        match values.made {
-            Some((ordinal, made)) if (made as usize) < position => Some(ordinal),
-            _ => values.carried,
+    /// A value that nobody uses: of what is left of earlier turns.
+    pub const LEFT_OVER: u32 = 0;
+
+    /// The value that the storage in this role holds when the command at `position` is next.
+    pub fn value(&self, role: Role, position: usize) -> u32 {
+        let Some(values) = self.values.get(&role) else { return Self::LEFT_OVER };
+        let made = values.made.partition_point(|&(_, made)| (made as usize) < position);
+        match made {
+            0 => values.carried.unwrap_or(Self::LEFT_OVER),
+            _ => values.made[made - 1].0,
         }
     }
 }
@@ -57,7 +69,7 @@ impl Steps {
             self.course.push(node);
             next = self.after(node);
         }
-        (self.on_course, self.since, self.stale) = (Some(0), 0, false);
+        (self.on_course, self.since) = (Some(0), 0);
         if self.again == Some(0) {
             self.begin_where_a_step_does();
         }
@@ -85,22 +97,22 @@ impl Steps {
 
     fn known(&self) -> Known {
         let mut builder = StepFutureBuilder::default();
+        builder.carry(0);
         let mut values: FxHashMap<Role, Values> = FxHashMap::default();
-        // What is read or looked at before it is made was there in the beginning.
-        let mut made: FxHashMap<Role, ()> = FxHashMap::default();
+        // What is an input before it is made was there in the beginning.
+        let mut made: FxHashSet<Role> = FxHashSet::default();
         for &node in &self.course {
             let node = &self.nodes[node as usize];
-            for &role in node.inputs.iter().flatten() {
-                if !made.contains_key(&role) {
-                    let values = values.entry(role).or_default();
-                    values.carried.get_or_insert_with(|| builder.carry(self.roles[role.index()].0));
-                }
+            for role in node.inputs.iter().flatten().filter(|role| !made.contains(role)) {
+                let values = values.entry(*role).or_default();
+                values.carried.get_or_insert_with(|| builder.carry(self.roles[role.index()].0));
             }
-            made.extend(node.roles().map(|role| (role, ())));
+            made.extend(node.roles());
         }
-        // Which values are gone after which command.
+        // Whose last handle goes after which command.
         let mut gone: Vec<(u32, Role)> = Vec::new();
-        for &role in values.keys().chain(made.keys().filter(|role| !values.contains_key(role))) {
+        let carried = values.keys().filter(|role| !made.contains(role));
+        for &role in carried.chain(&made) {
             let node = self.roles[role.index()].1;
             if node != NOWHERE && self.nodes[node as usize].place.0 == self.courses {
                 gone.push((self.nodes[node as usize].place.1, role));
@@ -108,51 +120,58 @@ impl Steps {
         }
         gone.sort_unstable();
         let mut gone = gone.into_iter().peekable();
-        let now = |values: &FxHashMap<Role, Values>, role: Role| {
-            let values = values.get(&role)?;
-            values.made.map(|made| made.0).or(values.carried)
-        };
         for (position, &node) in self.course.iter().enumerate() {
             let node = &self.nodes[node as usize];
+            let input = |input: u32| node.inputs.get(input as usize).copied().flatten();
+            let now = |values: &FxHashMap<Role, Values>, role: Option<Role>| {
+                role.and_then(|role| values.get(&role)?.now()).unwrap_or(Known::LEFT_OVER)
+            };
             if node.reads {
-                for &role in node.inputs.iter().flatten() {
-                    if let Some(value) = now(&values, role) {
-                        builder.read(value);
-                    }
+                for role in node.inputs.iter().filter(|role| role.is_some()) {
+                    builder.read(now(&values, *role));
                 }
             }
             let mut next = node.first;
             for makes in &node.makes {
-                let ordinal = match *makes {
+                let (role, ordinal) = match *makes {
                     Makes::Value(bytes) => {
-                        let ordinal = builder.value(bytes);
-                        values.entry(next).or_default().made = Some((ordinal, position as u32));
                         next = next.after(1);
-                        ordinal
+                        (Some(next.before()), builder.value(bytes))
                     }
-                    Makes::Look(input) => {
-                        let role = node.inputs.get(input as usize).copied().flatten();
-                        // Of what has no role nothing is known: a value that nobody reads.
-                        role.and_then(|role| now(&values, role)).unwrap_or_else(|| builder.value(0))
+                    Makes::Update(target) => {
+                        let role = input(target);
+                        let bytes = role.map_or(0, |role| self.roles[role.index()].0);
+                        (role, builder.value(bytes))
                     }
+                    Makes::Replace { by, target } => (input(target), now(&values, input(by))),
+                    Makes::Look(at) => (None, now(&values, input(at))),
                 };
+                if let Some(role) = role {
+                    let values = values.entry(role).or_default();
+                    if let (Makes::Update(_) | Makes::Replace { .. }, Some(old)) =
+                        (makes, values.now())
+                    {
+                        builder.gone(old);
+                    }
+                    values.made.push((ordinal, position as u32));
+                }
                 builder.output(ordinal);
             }
             builder.next(node.cost);
             while let Some((_, role)) = gone.next_if(|(at, _)| *at as usize <= position) {
-                if let Some(value) = now(&values, role) {
+                if let Some(value) = values.get(&role).and_then(Values::now) {
                     builder.gone(value);
                 }
             }
         }
         if self.again == Some(0) {
-            let mut carried: Vec<_> =
-                values.values().filter(|values| values.carried.is_some()).collect();
-            carried.sort_unstable_by_key(|values| values.carried);
-            for values in carried {
-                let last = values.made.map(|made| made.0).or(values.carried);
-                last.into_iter().for_each(|value| builder.read(value));
-            }
+            let mut last: Vec<_> = values
+                .values()
+                .filter(|values| values.carried.is_some())
+                .filter_map(Values::now)
+                .collect();
+            last.sort_unstable();
+            last.into_iter().for_each(|value| builder.read(value));
             builder.next(0.0);
         }
         Known { future: Arc::new(builder.finish()), values }
