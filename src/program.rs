@@ -46,5 +46,5 @@ pub use command::{Apply, Command, Consumed};
 pub use driver::Driver;
 pub use entry::{Entry, Recorder, VERSION};
 pub use list::{Program, ProgramError};
-pub use recorded::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
+pub use recorded::{RecordedCommand, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
 pub use window::{Ahead, Waiting, Window};
