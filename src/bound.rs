@@ -77,6 +77,7 @@ mod prices;
 mod terms;
 
 pub use demand::{Demand, Misfit};
+pub use dual::Effort;
 pub use prices::Prices;
 
 /// What no run under a budget recomputes less than.

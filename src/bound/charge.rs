@@ -36,6 +36,10 @@ impl Charge {
         self.0.first() == Some(&Line::FREE)
     }
 
+    pub fn lines(&self) -> &[Line] {
+        &self.0
+    }
+
     /// The line that is the least where holding a byte costs `w`, and what it comes to.
     #[inline]
     pub fn least(&self, w: f64) -> Option<(Line, f64)> {

@@ -1,20 +1,42 @@
 //! Prices of memory, by subgradient steps: each is a valid bound, and the best is kept.
 
-use super::charge::{Charge, Line};
+use super::charge::Line;
 use super::terms::{Item, Terms};
 use super::{Bound, Demand, Misfit, Prices};
+use smallvec::SmallVec;
 
-/// The most instants that have a price.
-const MOST_INSTANTS: usize = 200;
+/// How much trouble to take with a bound. All of it gives a valid bound; more of it, mostly a higher one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// The most instants that have a price.
+    pub instants: usize,
+    /// Steps, at most; each takes O(gaps + instants).
+    pub steps: usize,
+}
 
-/// Steps, at most.
-const ROUNDS: usize = 600;
+impl Default for Effort {
+    /// Milliseconds for a thousand ops, and some tens of them for ten thousand.
+    fn default() -> Self {
+        Self { instants: 200, steps: 600 }
+    }
+}
 
-/// Ends when this many steps, with ever smaller ones, have not helped.
-const SMALLEST_STEP: f64 = 1e-3;
+impl Effort {
+    /// Several times the default: where the relaxation itself, not the search for prices, is what limits the bound.
+    pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
+}
 
-/// After so many steps without a gain they become smaller.
-const PATIENCE: usize = 20;
+/// After so many steps without a gain, the goal comes nearer.
+const PATIENCE: usize = 25;
+
+/// The first goal is so much above the best, in costs of the program, and the last one.
+const GOALS: [f64; 2] = [0.05, 1e-6];
+
+/// So many times that below the best is no place to go on from.
+const ASTRAY: f64 = 50.0;
+
+/// Of the prices of all bytes in use: more than sums of so many numbers can be off.
+const ROUNDING: f64 = 1e-11;
 
 /// A gap among chosen instants.
 #[derive(Clone, Copy)]
@@ -32,6 +54,8 @@ struct Dual<'a> {
     /// Of each chosen instant: bytes in use above the budget.
     excess: Vec<f64>,
     items: Vec<Placed<'a>>,
+    /// The most bytes in use at a chosen instant.
+    most_used: f64,
     /// Gaps without sources that others share come first.
     single: usize,
     groups: Vec<Together>,
@@ -52,8 +76,9 @@ struct Together {
 /// What a gap may do in its group.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Price of a byte for as long as the shared sources are asked for.
-    w: f64,
+    /// Instants in which the shared sources are asked for.
+    start: usize,
+    end: usize,
     /// More than without them.
     gain: f64,
     item: usize,
@@ -86,6 +111,7 @@ impl<'a> Dual<'a> {
         Self {
             terms,
             excess: excess.collect(),
+            most_used: demand.peak_bytes() as f64,
             items,
             single,
             groups,
@@ -95,7 +121,7 @@ impl<'a> Dual<'a> {
         }
     }
 
-    /// The dual function, and in `saved` what is away at these prices.
+    /// The dual function, rounded down, and in `saved` what is away at these prices.
     fn value(&mut self, prices: &[f64]) -> f64 {
         let mut value = 0.0;
         for (i, (price, excess)) in prices.iter().zip(&self.excess).enumerate() {
@@ -123,7 +149,7 @@ impl<'a> Dual<'a> {
         for number in 0..self.groups.len() {
             value -= self.group(number);
         }
-        value
+        value - ROUNDING * self.most_used * self.sums[prices.len()]
     }
 
     /// What a group gains at most.
@@ -143,42 +169,78 @@ impl<'a> Dual<'a> {
                 && let Some((line, charge)) = shared.own.least(w)
                 && full - charge > gain
             {
-                let w = self.sums[high as usize] - self.sums[middle as usize];
-                ways.push(Way { w, gain: full - charge - gain, item: i, line });
+                let (start, end) = (middle as usize, high as usize);
+                ways.push(Way { start, end, gain: full - charge - gain, item: i, line });
             }
             base += gain;
             self.saved[from] += bytes;
             self.saved[to] -= bytes;
         }
-        ways.sort_by(|a, b| a.w.total_cmp(&b.w));
-        let charge: &Charge = &self.terms.groups[group].charge;
-        let mut best = (0.0, 0, Line::FREE);
-        let mut sum = 0.0;
-        for (i, way) in ways.iter().enumerate() {
-            sum += way.gain;
-            if let Some((line, charge)) = charge.least(way.w)
-                && sum - charge > best.0
-            {
-                best = (sum - charge, i + 1, line);
+        ways.sort_by_key(|way| way.end);
+        let mut best = (0.0, Line::FREE);
+        for &line in self.terms.groups[group].charge.lines() {
+            let value = self.cover(&ways, line.held, None) - line.cost;
+            if value > best.0 {
+                best = (value, line);
             }
         }
-        let (more, count, held) = best;
-        for way in &ways[..count] {
-            let (_, from, to, bytes) = self.without(way.item);
-            self.saved[from] -= bytes;
-            self.saved[to] += bytes;
-            let Placed { item, low, high, .. } = self.items[way.item];
-            let bytes = item.bytes - way.line.held;
-            self.saved[low as usize] += bytes;
-            self.saved[high as usize] -= bytes;
-        }
-        if let Some(longest) = count.checked_sub(1).map(|i| &ways[i]) {
-            let item = &self.items[longest.item];
-            self.saved[item.middle as usize] -= held.held;
-            self.saved[item.high as usize] += held.held;
+        if best.0 > 0.0 {
+            let mut covered = Vec::new();
+            self.cover(&ways, best.1.held, Some(&mut covered));
+            for &(start, end) in &covered {
+                self.saved[start] -= best.1.held;
+                self.saved[end] += best.1.held;
+            }
+            let is_in = |way: &&Way| covered.iter().any(|&(s, e)| s <= way.start && way.end <= e);
+            for way in ways.iter().filter(is_in) {
+                let (_, from, to, bytes) = self.without(way.item);
+                self.saved[from] -= bytes;
+                self.saved[to] += bytes;
+                let Placed { item, low, high, .. } = self.items[way.item];
+                let bytes = item.bytes - way.line.held;
+                self.saved[low as usize] += bytes;
+                self.saved[high as usize] -= bytes;
+            }
         }
         self.ways = ways;
-        base + more
+        base + best.0
+    }
+
+    /// The most that ways gain together if the shared sources hold so many bytes while one of them is gone: over all
+    /// choices of stretches of time in which they do.
+    fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
+        // The most up to the end of each way, and the stretch that it ends with.
+        let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
+        for (j, last) in ways.iter().enumerate() {
+            let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));
+            // Stretches that end here, from the latest start to the earliest.
+            let mut starts: SmallVec<[usize; 8]> = ways[..=j].iter().map(|way| way.start).collect();
+            starts.sort_unstable();
+            starts.dedup();
+            for &start in &starts {
+                let inside = ways[..=j].iter().filter(|way| way.start >= start);
+                let gain: f64 = inside.map(|way| way.gain).sum();
+                let before = ways[..j].partition_point(|way| way.end <= start);
+                let before = before.checked_sub(1).map_or(0.0, |i| most[i].0);
+                let value = before + gain - held * (self.sums[last.end] - self.sums[start]);
+                if value > here.0 {
+                    here = (value, Some((start, last.end)));
+                }
+            }
+            most.push(here);
+        }
+        let value = most.last().map_or(0.0, |(value, _)| *value);
+        let mut left = most.len();
+        while let (Some(covered), Some(i)) = (covered.as_deref_mut(), left.checked_sub(1)) {
+            left = match most[i].1 {
+                Some((start, end)) => {
+                    covered.push((start, end));
+                    ways.partition_point(|way| way.end <= start).min(i)
+                }
+                None => i,
+            };
+        }
+        value
     }
 
     /// The most that a gap of a group gains without the shared sources: its gain, and which bytes it saves where.
@@ -207,13 +269,21 @@ impl Demand {
     /// # Errors
     /// If some command alone needs more than the budget: then there is no way to run the program.
     pub fn bound(&self, budget: u64) -> Result<Bound, Misfit> {
+        self.bound_by(budget, Effort::default())
+    }
+
+    /// The same with more or less effort.
+    ///
+    /// # Errors
+    /// As for [`Demand::bound`].
+    pub fn bound_by(&self, budget: u64, effort: Effort) -> Result<Bound, Misfit> {
         self.check(budget)?;
-        let points = self.instants(budget);
+        let points = self.instants(budget, effort.instants);
         if points.is_empty() || self.work <= 0.0 {
             return Ok(Bound { budget, work: self.work, cost: 0.0, prices: Prices::default() });
         }
         let mut dual = Dual::new(self, budget, &points);
-        let (value, prices) = ascend(&mut dual, self.work);
+        let (value, prices) = ascend(&mut dual, self.work, effort.steps);
         Ok(Bound {
             budget,
             work: self.work,
@@ -222,59 +292,101 @@ impl Demand {
         })
     }
 
-    /// Where memory is short: of many instants, those of the highest use in stretches of the same length.
-    fn instants(&self, budget: u64) -> Vec<u32> {
+    /// Where memory is short: of many instants, in stretches of the same length, that of the highest use, and that
+    /// whose command needs the most.
+    fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
         let short: Vec<u32> =
             (0..self.usage.len() as u32).filter(|&at| self.usage[at as usize] > budget).collect();
-        let stretch = short.len().div_ceil(MOST_INSTANTS).max(1);
-        let highest = |stretch: &[u32]| {
-            *stretch.iter().rev().max_by_key(|&&at| self.usage[at as usize]).expect("not empty")
-        };
-        short.chunks(stretch).map(highest).collect()
+        if short.len() <= most {
+            return short;
+        }
+        let stretch = short.len().div_ceil((most / 2).max(1));
+        let mut points = Vec::with_capacity(most);
+        for stretch in short.chunks(stretch) {
+            let highest = |figures: &[u64]| {
+                *stretch.iter().rev().max_by_key(|&&at| figures[at as usize]).expect("not empty")
+            };
+            let (one, two) = (highest(&self.usage), highest(&self.needs));
+            points.push(one.min(two));
+            if one != two {
+                points.push(one.max(two));
+            }
+        }
+        points
     }
 }
 
-/// Climbs the dual function, by Polyak's step with a goal a little above the best so far.
-fn ascend(dual: &mut Dual<'_>, work: f64) -> (f64, Vec<f64>) {
+/// Climbs the dual function: Polyak's steps towards a goal a little above the best so far, in directions that do not go
+/// back on the step before (Camerini, Fratta and Maffioli, 1975).
+fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> (f64, Vec<f64>) {
     let count = dual.excess.len();
     let mut prices = vec![0.0; count];
     let mut best = (f64::NEG_INFINITY, prices.clone());
     let mut slope = vec![0.0; count];
-    let (mut size, mut stuck) = (1.5, 0);
-    for _ in 0..ROUNDS {
-        let value = dual.value(&prices);
-        if value > best.0 + 1e-7 * work {
-            best.0 = value;
-            best.1.clone_from(&prices);
-            stuck = 0;
-        } else {
-            stuck += 1;
-            if stuck == PATIENCE {
-                size *= 0.7;
-                stuck = 0;
-                prices.clone_from(&best.1);
-                if size < SMALLEST_STEP {
-                    break;
-                }
-                continue;
-            }
-        }
-        let (mut saved, mut norm) = (0.0, 0.0);
-        for i in 0..count {
-            saved += dual.saved[i];
-            slope[i] = dual.excess[i] - saved;
-            if prices[i] > 0.0 || slope[i] > 0.0 {
-                norm += slope[i] * slope[i];
-            }
-        }
-        if norm == 0.0 {
+    let mut way = vec![0.0; count];
+    let (mut ahead, mut stuck) = (GOALS[0] * work, 0);
+    for _ in 0..steps {
+        if ahead < GOALS[1] * work {
             break;
         }
-        let goal = best.0.max(0.0) * 1.1 + 0.01 * work;
-        let step = size * (goal - value) / norm;
-        for i in 0..count {
-            prices[i] = (prices[i] + step * slope[i]).max(0.0);
+        let value = dual.value(&prices);
+        if value.is_finite() && value > best.0 + 1e-3 * ahead {
+            best = (value, prices.clone());
+            stuck = 0;
+        } else if value.is_nan() || value < best.0 - ASTRAY * ahead {
+            prices.clone_from(&best.1);
+            way.fill(0.0);
+            ahead /= 2.0;
+            stuck = 0;
+            continue;
+        } else {
+            stuck += 1;
+            if stuck >= PATIENCE {
+                ahead /= 2.0;
+                stuck = 0;
+            }
+        }
+        let mut saved = 0.0;
+        for (i, slope) in slope.iter_mut().enumerate() {
+            saved += dual.saved[i];
+            *slope = dual.excess[i] - saved;
+        }
+        let norm = turn(&mut way, &mut slope, &prices);
+        // What is left is rounding.
+        if norm.is_nan() || norm <= (1e-9 * dual.most_used).powi(2) {
+            break;
+        }
+        let step = (best.0.max(0.0) + ahead - value) / norm;
+        for (price, way) in prices.iter_mut().zip(&way) {
+            *price = (*price + step * way).max(0.0);
         }
     }
     best
+}
+
+/// The next direction, from the slope and the direction before. Returns the square of its length. No price goes below 0.
+fn turn(way: &mut [f64], slope: &mut [f64], prices: &[f64]) -> f64 {
+    let (mut along, mut length, mut steep) = (0.0, 0.0, 0.0);
+    for ((slope, way), price) in slope.iter_mut().zip(&*way).zip(prices) {
+        if *price <= 0.0 {
+            *slope = slope.max(0.0);
+        }
+        along += *slope * way;
+        length += way * way;
+        steep += *slope * *slope;
+    }
+    let back = if along < 0.0 && length > 0.0 { -along / length } else { 0.0 };
+    let mut norm = 0.0;
+    for ((way, slope), price) in way.iter_mut().zip(&*slope).zip(prices) {
+        *way = slope + back * *way;
+        if *price <= 0.0 {
+            *way = way.max(0.0);
+        }
+        norm += *way * *way;
+    }
+    if norm <= 1e-12 * steep {
+        way.copy_from_slice(slope);
+        norm = steep;
+    }
+    norm
 }
