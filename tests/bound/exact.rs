@@ -289,8 +289,8 @@ impl Exact {
                 offered[path] = true;
                 made |= self.paths[path].makes;
             }
-            for path in 0..self.paths.len() {
-                offered[path] |= self.paths[path].makes & made == self.paths[path].makes;
+            for (offered, path) in offered.iter_mut().zip(&self.paths) {
+                *offered |= path.makes & made == path.makes;
             }
             staying = stays_after;
             if states.is_empty() {
