@@ -3,6 +3,7 @@
 //! A trace becomes a [`RecordedProgram`](crate::program::RecordedProgram), and that is run by the driver and the engine
 //! that run everything else, over a device that only counts. So what the lab finds holds for a real run.
 
+mod bound;
 mod device;
 mod feasibility;
 mod history;

@@ -51,6 +51,7 @@
 #![warn(missing_docs, missing_debug_implementations)]
 
 pub mod autograd;
+pub mod bound;
 mod bytes;
 #[cfg(feature = "serde")]
 pub mod checkpoint;

@@ -50,5 +50,5 @@ pub use driver::Driver;
 pub use entry::{Entry, Recorder, VERSION};
 pub use foresee::StepTeller;
 pub use list::{Program, ProgramError};
-pub use recorded::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
+pub use recorded::{RecordedCommand, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
 pub use window::{Ahead, Waiting, Window};

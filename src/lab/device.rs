@@ -1,6 +1,5 @@
 //! The device of a replay: sizes and costs are those of the trace.
 
-use crate::cost::{CostModel, Run};
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
 use crate::layout::Layout;
 use crate::program::{RecordedOp, RecordedValue};
@@ -45,15 +44,5 @@ impl Device for TraceDevice {
 
     fn execute(&mut self, call: Call<'_, RecordedOp>) -> Result<Took, DeviceError> {
         Ok(Took::Seconds(call.op.cost))
-    }
-}
-
-/// The cost that the trace recorded.
-#[derive(Debug)]
-pub(super) struct Recorded;
-
-impl CostModel for Recorded {
-    fn cost(&mut self, run: Run<'_>) -> f64 {
-        run.seconds.unwrap_or(0.0)
     }
 }

@@ -1,7 +1,7 @@
 //! One run of a program on the engine.
 
 use super::CostUnit;
-use super::device::{Recorded, TraceDevice};
+use super::device::TraceDevice;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
@@ -10,7 +10,8 @@ use crate::evict::{Evictor, Foresight, PolicyKind};
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
-    Ahead, Apply, Command, Driver, RecordedOp, RecordedProgram, RecordedValue, Waiting, Window,
+    Ahead, Apply, Command, Driver, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue,
+    Waiting, Window,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,9 +29,9 @@ pub enum Costs {
 }
 
 impl Costs {
-    fn model(self) -> Box<dyn CostModel> {
+    pub(super) fn model(self) -> Box<dyn CostModel> {
         match self {
-            Self::Trace => Box::new(Recorded),
+            Self::Trace => Box::new(RecordedCosts),
             Self::Flops => CostModelKind::Flops.build(),
             Self::Bytes => CostModelKind::Bytes.build(),
         }

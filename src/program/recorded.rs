@@ -1,6 +1,7 @@
 //! Ops and values as a recording knows them: by their sizes and costs.
 
 use super::{Apply, Command, Program};
+use crate::cost::{CostModel, Run};
 use crate::layout::Layout;
 use crate::op::{OpError, Operation, Outputs};
 use std::sync::Arc;
@@ -42,6 +43,20 @@ pub struct RecordedValue {
     pub layout: Layout,
     /// What the upload cost. `None`: it was there before the recording began, and nothing can bring it back.
     pub cost: Option<f64>,
+}
+
+/// The cost model of recordings: a run costs what was recorded of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordedCosts;
+
+impl CostModel for RecordedCosts {
+    fn name(&self) -> &str {
+        "recorded"
+    }
+
+    fn cost(&mut self, run: Run<'_>) -> f64 {
+        run.seconds.unwrap_or(0.0)
+    }
 }
 
 /// What an op is called that only lets time pass.

@@ -1,0 +1,456 @@
+//! What a program needs of memory, command by command, and what may be away in between.
+
+use super::terms::Terms;
+use crate::bytes::ByteSize;
+use crate::cost::{CostModel, Run};
+use crate::layout::Layout;
+use crate::op::{Operation as _, Outputs};
+use crate::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
+use smallvec::SmallVec;
+
+/// What a program needs of memory: all that is known before there is a budget.
+///
+/// Positions are those of commands. Bytes are rounded up as the memory does that is thought of.
+#[derive(Clone, Debug)]
+pub struct Demand {
+    /// Position -> bytes that its command needs, with all that cannot go then.
+    pub(super) needs: Vec<u64>,
+    /// The same, with all that may be away.
+    pub(super) usage: Vec<u64>,
+    /// Cost of all commands once.
+    pub(super) work: f64,
+    /// What may be away, and what that costs.
+    pub(super) terms: Terms,
+    /// The command that needs the most, and what it is.
+    largest: Option<(usize, String)>,
+}
+
+/// The bytes that one or more tensors look at, with one content. An update in place makes another value.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    pub bytes: u64,
+    /// What makes it; `None` if it runs only once.
+    pub path: Option<u32>,
+    /// The last position that needs it, or that of what makes it.
+    pub last: u32,
+    /// Whether it cannot go from some time on.
+    pub stays: bool,
+    /// Paths that read it, in order.
+    pub readers: Vec<u32>,
+}
+
+/// What may run again.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub cost: f64,
+    /// Each once.
+    pub sources: SmallVec<[u32; 4]>,
+    pub outputs: SmallVec<[u32; 2]>,
+}
+
+/// Positions `from + 1 .. to`, in which a value may be away: the commands at both ends need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub value: u32,
+    pub from: u32,
+    pub to: u32,
+}
+
+/// A budget that no way to run a program fits: what one command needs at once.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no way to run it fits a budget of {budget}: {what} at command {position} needs {bytes} at once, with what cannot be evicted then",
+    budget = ByteSize(*.budget), bytes = ByteSize(*.bytes)
+)]
+pub struct Misfit {
+    /// The command's position, from 0 on.
+    pub position: usize,
+    /// Its op, or what it is.
+    pub what: String,
+    /// Bytes of all it reads and makes, its workspace, and what cannot go at that instant.
+    pub bytes: u64,
+    /// The budget.
+    pub budget: u64,
+}
+
+impl Demand {
+    /// What these commands need of a memory that rounds up to multiples of `granule` bytes, where running an op costs
+    /// what `costs` says. They are those of a [`Program`](crate::program::Program). O(commands + tensors), with a factor
+    /// for histories of what nobody holds.
+    ///
+    /// # Panics
+    /// If a command speaks of a tensor that no command made.
+    #[must_use]
+    pub fn new(commands: &[RecordedCommand], granule: u64, costs: &mut dyn CostModel) -> Self {
+        let mut builder = Builder {
+            granule: granule.max(1),
+            costs,
+            tensors: Vec::new(),
+            values: Vec::new(),
+            paths: Vec::new(),
+            needs: vec![0; commands.len()],
+            work: 0.0,
+        };
+        for (at, command) in commands.iter().enumerate() {
+            builder.command(at as u32, command);
+        }
+        builder.finish(commands)
+    }
+
+    /// Number of commands.
+    #[must_use]
+    pub const fn commands(&self) -> usize {
+        self.needs.len()
+    }
+
+    /// Cost of all of them once, in the unit of the costs.
+    #[must_use]
+    pub const fn work(&self) -> f64 {
+        self.work
+    }
+
+    /// Most bytes in use at once when nothing that is still to be used goes.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.usage.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The least budget that is not refused by [`Demand::bound`].
+    #[must_use]
+    pub fn least_bytes(&self) -> u64 {
+        self.largest.as_ref().map_or(0, |(at, _)| self.needs[*at])
+    }
+
+    /// Whether all commands might fit.
+    pub(super) fn check(&self, budget: u64) -> Result<(), Misfit> {
+        match &self.largest {
+            Some((position, what)) if self.needs[*position] > budget => Err(Misfit {
+                position: *position,
+                what: what.clone(),
+                bytes: self.needs[*position],
+                budget,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is known of a value while the commands are read.
+struct Open {
+    value: Value,
+    /// Handles to it.
+    handles: u32,
+    /// Positions that need it while it may go.
+    uses: SmallVec<[u32; 4]>,
+    /// From here on it stays.
+    stays_from: u32,
+    /// Whether it stays from its first use on.
+    stays_once_used: bool,
+    /// The last position at which there is a handle to it.
+    held_until: Option<u32>,
+}
+
+/// Of a value that may always go.
+const NEVER: u32 = u32::MAX;
+
+struct Builder<'a> {
+    granule: u64,
+    costs: &'a mut dyn CostModel,
+    /// Tensor -> the value it looks at, and how.
+    tensors: Vec<(u32, Layout)>,
+    values: Vec<Open>,
+    paths: Vec<Path>,
+    needs: Vec<u64>,
+    work: f64,
+}
+
+impl Builder<'_> {
+    fn command(&mut self, at: u32, command: &RecordedCommand) {
+        match command {
+            Command::Put { host, leaf, .. } => {
+                let outputs = Outputs::fresh([host.layout]);
+                let seconds = Some(host.cost.unwrap_or(0.0));
+                let (made, path) = match host.cost {
+                    None => (Made::Stays, None),
+                    Some(_) => {
+                        let run = Run {
+                            op: "put",
+                            inputs: &[],
+                            outputs: &[host.layout],
+                            flops: 0.0,
+                            seconds,
+                        };
+                        (if *leaf { Made::StaysOnceUsed } else { Made::Goes }, Some(self.cost(run)))
+                    }
+                };
+                let made = self.make(at, &outputs, made, path, &[]);
+                if path.is_none() {
+                    self.needs[at as usize] += self.needed_at(&made, at);
+                }
+            }
+            Command::Apply(call) => self.apply(at, call),
+            Command::UpdateAll(calls) => self.update(at, calls),
+            Command::Get(tensor) => {
+                let value = self.value(*tensor);
+                self.needs[at as usize] += self.needed_at(&[value], at);
+            }
+            Command::Commit(tensor) => {
+                let value = self.value(*tensor);
+                self.needs[at as usize] += self.needed_at(&[value], at);
+                self.stays_from(value, at + 1);
+            }
+            &Command::Replace { target, consumed, value, .. } => {
+                let new = self.value(value);
+                self.needs[at as usize] += self.needed_at(&[new], at);
+                self.stays_from(new, at + 1);
+                self.values[new as usize].handles += 1;
+                let layout = self.tensors[value.index()].1;
+                self.tensors.push((new, layout));
+                if consumed {
+                    self.end(target, at);
+                }
+            }
+            &Command::Del(tensor) => self.end(tensor, at.wrapping_sub(1)),
+            // A wish: who does not follow it recomputes no more.
+            Command::Drop(_)
+            | Command::Confirm
+            | Command::Label { .. }
+            | Command::Step
+            | Command::Sync => {}
+        }
+    }
+
+    fn apply(&mut self, at: u32, call: &Apply<RecordedOp>) {
+        let layouts = match &call.outputs {
+            Outputs::Updates { .. } => return self.update(at, std::slice::from_ref(call)),
+            Outputs::Views(looks) => {
+                for look in looks {
+                    let value = self.value(call.inputs[look.input]);
+                    self.values[value as usize].handles += 1;
+                    self.tensors.push((value, look.layout));
+                }
+                // Views cost nothing, but for those of traces that say so.
+                self.work += call.op.cost;
+                return;
+            }
+            Outputs::Fresh(layouts) => layouts,
+        };
+        let cost = self.cost_of(call, layouts);
+        let sources = self.distinct(&call.inputs);
+        let mut needs = self.needed_at(&sources, at) + self.round(call.op.workspace);
+        let once = !call.op.rematerializable;
+        let how = if once { Made::Stays } else { Made::Goes };
+        let made = self.make(at, &call.outputs, how, (!once).then_some(cost), &sources);
+        if once || !sources.is_empty() {
+            needs += self.needed_at(&made, at);
+        } else {
+            // It may be put off.
+            needs = 0;
+        }
+        self.needs[at as usize] += needs;
+    }
+
+    /// One or more updates in place, whose inputs are all there from the first to the last.
+    fn update(&mut self, at: u32, calls: &[Apply<RecordedOp>]) {
+        let mut read: SmallVec<[u32; 8]> = SmallVec::new();
+        for call in calls {
+            read.extend(call.inputs.iter().map(|input| self.value(*input)));
+        }
+        let mut sources: SmallVec<[u32; 8]> = read.clone();
+        sources.sort_unstable();
+        sources.dedup();
+        let sources_bytes = self.needed_at(&sources, at);
+        let (mut copies, mut most) = (0, 0);
+        let mut ended: SmallVec<[TensorId; 4]> = SmallVec::new();
+        for call in calls {
+            for (input, &target) in call.inputs.iter().take(call.outputs.targets()).enumerate() {
+                let (old, layout) = self.tensors[target.index()];
+                let value = &self.values[old as usize];
+                let consumed = call.consumed.contains(input);
+                let whole = layout.offset() == 0 && self.round(layout.bytes()) == value.value.bytes;
+                let once = read.iter().filter(|other| **other == old).count() == 1;
+                if !(consumed && whole && once && value.handles == 1) {
+                    copies += self.round(layout.bytes());
+                }
+                if consumed {
+                    ended.push(target);
+                }
+            }
+            let layouts: SmallVec<[Layout; 2]> = (0..call.outputs.len())
+                .map(|i| call.outputs.layout(i, |input| self.tensors[call.inputs[input].index()].1))
+                .collect();
+            self.cost_of(call, &layouts);
+            let targets = call.outputs.targets();
+            let fresh = layouts[targets..].iter().map(|layout| self.round(layout.bytes()));
+            copies += fresh.sum::<u64>();
+            most = most.max(copies + self.round(call.op.workspace));
+            let outputs = Outputs::fresh(layouts.iter().copied());
+            self.make(at, &outputs, Made::Stays, None, &[]);
+        }
+        self.needs[at as usize] += sources_bytes + most;
+        ended.into_iter().for_each(|target| self.end(target, at));
+    }
+
+    /// Adds what is made, a tensor and a value for each output. Returns the values.
+    fn make(
+        &mut self,
+        at: u32,
+        outputs: &Outputs,
+        made: Made,
+        path: Option<f64>,
+        sources: &[u32],
+    ) -> SmallVec<[u32; 2]> {
+        let (_, layouts) = outputs.written().unwrap_or_default();
+        let number = self.paths.len() as u32;
+        let first = self.values.len() as u32;
+        let values: SmallVec<[u32; 2]> = (first..first + layouts.len() as u32).collect();
+        for (&value, &layout) in values.iter().zip(layouts) {
+            self.tensors.push((value, layout));
+            let bytes = self.round(layout.bytes());
+            // What is made of nothing need not be there yet.
+            let uses =
+                if sources.is_empty() { SmallVec::new() } else { SmallVec::from_slice(&[at]) };
+            let stays = made != Made::Goes;
+            self.values.push(Open {
+                value: Value {
+                    bytes,
+                    path: path.map(|_| number),
+                    last: at,
+                    stays,
+                    readers: vec![],
+                },
+                handles: 1,
+                uses,
+                stays_from: if made == Made::Stays { at + 1 } else { NEVER },
+                stays_once_used: made == Made::StaysOnceUsed,
+                held_until: None,
+            });
+        }
+        if let Some(cost) = path.filter(|_| !values.is_empty()) {
+            for &source in sources {
+                self.values[source as usize].value.readers.push(number);
+            }
+            self.paths.push(Path { cost, sources: sources.into(), outputs: values.clone() });
+        }
+        values
+    }
+
+    /// Bytes of those of these values that may go at this position, which needs them.
+    fn needed_at(&mut self, values: &[u32], at: u32) -> u64 {
+        let mut bytes = 0;
+        for &value in values {
+            let open = &mut self.values[value as usize];
+            open.value.last = at;
+            if open.stays_from <= at {
+                continue;
+            }
+            bytes += open.value.bytes;
+            if open.uses.last() != Some(&at) {
+                open.uses.push(at);
+            }
+            if open.stays_once_used {
+                open.stays_from = open.stays_from.min(at + 1);
+            }
+        }
+        bytes
+    }
+
+    fn stays_from(&mut self, value: u32, at: u32) {
+        let open = &mut self.values[value as usize];
+        open.stays_from = open.stays_from.min(at);
+        open.value.stays = true;
+    }
+
+    /// A handle goes; the last position at which it was there is `last`.
+    fn end(&mut self, tensor: TensorId, last: u32) {
+        let open = &mut self.values[self.tensors[tensor.index()].0 as usize];
+        open.handles -= 1;
+        if open.handles == 0 {
+            open.held_until = Some(last);
+        }
+    }
+
+    fn value(&self, tensor: TensorId) -> u32 {
+        self.tensors[tensor.index()].0
+    }
+
+    fn distinct(&self, inputs: &[TensorId]) -> SmallVec<[u32; 4]> {
+        let mut values: SmallVec<[u32; 4]> =
+            inputs.iter().map(|&input| self.value(input)).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    fn round(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(self.granule)
+    }
+
+    /// The cost of an op, which is added to the work.
+    fn cost_of(&mut self, call: &Apply<RecordedOp>, outputs: &[Layout]) -> f64 {
+        let inputs: SmallVec<[Layout; 4]> =
+            call.inputs.iter().map(|input| self.tensors[input.index()].1).collect();
+        let flops = call.op.flops(&inputs, outputs);
+        let seconds = Some(call.op.cost);
+        self.cost(Run { op: call.op.name(), inputs: &inputs, outputs, flops, seconds })
+    }
+
+    fn cost(&mut self, run: Run<'_>) -> f64 {
+        let cost = self.costs.cost(run).max(0.0);
+        self.work += cost;
+        cost
+    }
+
+    fn finish(self, commands: &[RecordedCommand]) -> Demand {
+        let Self { values, paths, mut needs, work, .. } = self;
+        let count = needs.len();
+        // Position -> what is more from there on.
+        let mut staying = vec![0i64; count + 1];
+        let mut away = vec![0i64; count + 1];
+        let mut gaps = Vec::new();
+        for (number, open) in values.iter().enumerate() {
+            let bytes = open.value.bytes as i64;
+            if open.stays_from != NEVER {
+                let last = open.held_until.unwrap_or(count as u32 - 1).max(open.value.last);
+                if open.stays_from <= last {
+                    staying[open.stays_from as usize] += bytes;
+                    staying[last as usize + 1] -= bytes;
+                }
+            }
+            for ends in open.uses.windows(2) {
+                let (from, to) = (ends[0], ends[1]);
+                if to > from + 1 && bytes > 0 && open.value.path.is_some() {
+                    gaps.push(Gap { value: number as u32, from, to });
+                    away[from as usize + 1] += bytes;
+                    away[to as usize] -= bytes;
+                }
+            }
+        }
+        let mut usage = vec![0; count];
+        let (mut stays, mut may_go) = (0i64, 0i64);
+        for at in 0..count {
+            stays += staying[at];
+            may_go += away[at];
+            needs[at] += stays as u64;
+            usage[at] = needs[at] + may_go as u64;
+        }
+        let largest = (0..count).rev().max_by_key(|at| needs[*at]);
+        let what = |at: usize| {
+            let command = &commands[at];
+            (at, command.op().map_or_else(|| command.kind().to_owned(), |op| format!("`{op}`")))
+        };
+        let values: Vec<Value> = values.into_iter().map(|open| open.value).collect();
+        let terms = Terms::new(&values, &paths, &gaps);
+        Demand { needs, usage, work, terms, largest: largest.map(what) }
+    }
+}
+
+/// Whether what is made may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Goes,
+    /// Not from the next command on.
+    Stays,
+    /// Nor after the first command that needs it.
+    StaysOnceUsed,
+}

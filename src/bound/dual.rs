@@ -1,0 +1,392 @@
+//! Prices of memory, by subgradient steps: each is a valid bound, and the best is kept.
+
+use super::charge::Line;
+use super::terms::{Item, Terms};
+use super::{Bound, Demand, Misfit, Prices};
+use smallvec::SmallVec;
+
+/// How much trouble to take with a bound. All of it gives a valid bound; more of it, mostly a higher one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// The most instants that have a price.
+    pub instants: usize,
+    /// Steps, at most; each takes O(gaps + instants).
+    pub steps: usize,
+}
+
+impl Default for Effort {
+    /// Milliseconds for a thousand ops, and some tens of them for ten thousand.
+    fn default() -> Self {
+        Self { instants: 200, steps: 600 }
+    }
+}
+
+impl Effort {
+    /// Several times the default: where the relaxation itself, not the search for prices, is what limits the bound.
+    pub const THOROUGH: Self = Self { instants: 400, steps: 4000 };
+}
+
+/// After so many steps without a gain, the goal comes nearer.
+const PATIENCE: usize = 25;
+
+/// The first goal is so much above the best, in costs of the program, and the last one.
+const GOALS: [f64; 2] = [0.05, 1e-6];
+
+/// So many times that below the best is no place to go on from.
+const ASTRAY: f64 = 50.0;
+
+/// Of the prices of all bytes in use: more than sums of so many numbers can be off.
+const ROUNDING: f64 = 1e-11;
+
+/// A gap among chosen instants.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    item: &'a Item,
+    /// Instants `low .. high` are in the gap, and from `middle` on its shared sources are asked for.
+    low: u32,
+    middle: u32,
+    high: u32,
+}
+
+/// The dual function of a demand under a budget.
+struct Dual<'a> {
+    terms: &'a Terms,
+    /// Of each chosen instant: bytes in use above the budget.
+    excess: Vec<f64>,
+    items: Vec<Placed<'a>>,
+    /// The most bytes in use at a chosen instant.
+    most_used: f64,
+    /// Gaps without sources that others share come first.
+    single: usize,
+    groups: Vec<Together>,
+    /// Prices, summed up.
+    sums: Vec<f64>,
+    /// Bytes saved: what is more from each instant on.
+    saved: Vec<f64>,
+    /// Of the gaps of a group: price held, gain, number, and whether the shared sources are asked for.
+    ways: Vec<Way>,
+}
+
+/// A group.
+struct Together {
+    group: usize,
+    items: std::ops::Range<usize>,
+}
+
+/// What a gap may do in its group.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Instants in which the shared sources are asked for.
+    start: usize,
+    end: usize,
+    /// More than without them.
+    gain: f64,
+    item: usize,
+    /// What it asks for with them.
+    line: Line,
+}
+
+impl<'a> Dual<'a> {
+    fn new(demand: &'a Demand, budget: u64, points: &[u32]) -> Self {
+        let terms = &demand.terms;
+        let excess = points.iter().map(|&at| demand.usage[at as usize] as f64 - budget as f64);
+        let place = |position: u32| points.partition_point(|&at| at <= position) as u32;
+        let placed = |item: &'a Item| {
+            let low = place(item.from);
+            let high = points.partition_point(|&at| at < item.to) as u32;
+            let middle = item.shared.as_ref().map_or(low, |shared| place(shared.from).min(high));
+            (low < high).then_some(Placed { item, low, middle: middle.max(low), high })
+        };
+        let mut items: Vec<Placed<'a>> =
+            terms.items.iter().filter(|item| item.shared.is_none()).filter_map(placed).collect();
+        let single = items.len();
+        let mut groups = Vec::new();
+        for (number, group) in terms.groups.iter().enumerate() {
+            let start = items.len();
+            items.extend(group.members.iter().filter_map(|i| placed(&terms.items[*i as usize])));
+            if items.len() > start {
+                groups.push(Together { group: number, items: start..items.len() });
+            }
+        }
+        Self {
+            terms,
+            excess: excess.collect(),
+            most_used: demand.peak_bytes() as f64,
+            items,
+            single,
+            groups,
+            sums: vec![0.0; points.len() + 1],
+            saved: vec![0.0; points.len() + 1],
+            ways: Vec::new(),
+        }
+    }
+
+    /// The dual function, rounded down, and in `saved` what is away at these prices.
+    fn value(&mut self, prices: &[f64]) -> f64 {
+        let mut value = 0.0;
+        for (i, (price, excess)) in prices.iter().zip(&self.excess).enumerate() {
+            self.sums[i + 1] = self.sums[i] + price;
+            value += price * excess;
+        }
+        self.saved.fill(0.0);
+        for i in 0..self.single {
+            let Placed { item, low, high, .. } = self.items[i];
+            let (low, high) = (low as usize, high as usize);
+            let w = self.sums[high] - self.sums[low];
+            let gain = w * item.bytes - item.cost;
+            if gain <= 0.0 {
+                continue;
+            }
+            if let Some((line, charge)) = item.alone.least(w)
+                && gain > charge
+            {
+                value -= gain - charge;
+                let bytes = item.bytes - line.held;
+                self.saved[low] += bytes;
+                self.saved[high] -= bytes;
+            }
+        }
+        for number in 0..self.groups.len() {
+            value -= self.group(number);
+        }
+        value - ROUNDING * self.most_used * self.sums[prices.len()]
+    }
+
+    /// What a group gains at most.
+    fn group(&mut self, number: usize) -> f64 {
+        let Together { group, items } = &self.groups[number];
+        let (group, items) = (*group, items.clone());
+        let mut ways = std::mem::take(&mut self.ways);
+        ways.clear();
+        let mut base = 0.0;
+        for i in items {
+            let (gain, from, to, bytes) = self.without(i);
+            let Placed { item, low, middle, high } = self.items[i];
+            let shared = item.shared.as_ref().expect("it is in a group");
+            let w = self.sums[high as usize] - self.sums[low as usize];
+            let full = w * item.bytes - item.cost;
+            if full > gain
+                && let Some((line, charge)) = shared.own.least(w)
+                && full - charge > gain
+            {
+                let (start, end) = (middle as usize, high as usize);
+                ways.push(Way { start, end, gain: full - charge - gain, item: i, line });
+            }
+            base += gain;
+            self.saved[from] += bytes;
+            self.saved[to] -= bytes;
+        }
+        ways.sort_by_key(|way| way.end);
+        let mut best = (0.0, Line::FREE);
+        for &line in self.terms.groups[group].charge.lines() {
+            let value = self.cover(&ways, line.held, None) - line.cost;
+            if value > best.0 {
+                best = (value, line);
+            }
+        }
+        if best.0 > 0.0 {
+            let mut covered = Vec::new();
+            self.cover(&ways, best.1.held, Some(&mut covered));
+            for &(start, end) in &covered {
+                self.saved[start] -= best.1.held;
+                self.saved[end] += best.1.held;
+            }
+            let is_in = |way: &&Way| covered.iter().any(|&(s, e)| s <= way.start && way.end <= e);
+            for way in ways.iter().filter(is_in) {
+                let (_, from, to, bytes) = self.without(way.item);
+                self.saved[from] -= bytes;
+                self.saved[to] += bytes;
+                let Placed { item, low, high, .. } = self.items[way.item];
+                let bytes = item.bytes - way.line.held;
+                self.saved[low as usize] += bytes;
+                self.saved[high as usize] -= bytes;
+            }
+        }
+        self.ways = ways;
+        base + best.0
+    }
+
+    /// The most that ways gain together if the shared sources hold so many bytes while one of them is gone: over all
+    /// choices of stretches of time in which they do.
+    fn cover(&self, ways: &[Way], held: f64, mut covered: Option<&mut Vec<(usize, usize)>>) -> f64 {
+        // The most up to the end of each way, and the stretch that it ends with.
+        let mut most: Vec<(f64, Option<(usize, usize)>)> = Vec::with_capacity(ways.len());
+        for (j, last) in ways.iter().enumerate() {
+            let mut here = most.last().map_or((0.0, None), |&(value, _)| (value, None));
+            // Stretches that end here, from the latest start to the earliest.
+            let mut starts: SmallVec<[usize; 8]> = ways[..=j].iter().map(|way| way.start).collect();
+            starts.sort_unstable();
+            starts.dedup();
+            for &start in &starts {
+                let inside = ways[..=j].iter().filter(|way| way.start >= start);
+                let gain: f64 = inside.map(|way| way.gain).sum();
+                let before = ways[..j].partition_point(|way| way.end <= start);
+                let before = before.checked_sub(1).map_or(0.0, |i| most[i].0);
+                let value = before + gain - held * (self.sums[last.end] - self.sums[start]);
+                if value > here.0 {
+                    here = (value, Some((start, last.end)));
+                }
+            }
+            most.push(here);
+        }
+        let value = most.last().map_or(0.0, |(value, _)| *value);
+        let mut left = most.len();
+        while let (Some(covered), Some(i)) = (covered.as_deref_mut(), left.checked_sub(1)) {
+            left = match most[i].1 {
+                Some((start, end)) => {
+                    covered.push((start, end));
+                    ways.partition_point(|way| way.end <= start).min(i)
+                }
+                None => i,
+            };
+        }
+        value
+    }
+
+    /// The most that a gap of a group gains without the shared sources: its gain, and which bytes it saves where.
+    fn without(&self, i: usize) -> (f64, usize, usize, f64) {
+        let Placed { item, low, middle, high } = self.items[i];
+        let (low, middle, high) = (low as usize, middle as usize, high as usize);
+        let shared = item.shared.as_ref().expect("it is in a group");
+        let mut best = (0.0, low, low, 0.0);
+        for (end, charge) in [(high, &item.alone), (middle, &shared.own)] {
+            let w = self.sums[end] - self.sums[low];
+            if let Some((line, charge)) = charge.least(w) {
+                let gain = w * item.bytes - item.cost - charge;
+                if gain > best.0 {
+                    best = (gain, low, end, item.bytes - line.held);
+                }
+            }
+        }
+        best
+    }
+}
+
+impl Demand {
+    /// The least that must be recomputed under a budget, and prices of memory that show it. O(gaps) for each of a few
+    /// hundred steps.
+    ///
+    /// # Errors
+    /// If some command alone needs more than the budget: then there is no way to run the program.
+    pub fn bound(&self, budget: u64) -> Result<Bound, Misfit> {
+        self.bound_by(budget, Effort::default())
+    }
+
+    /// The same with more or less effort.
+    ///
+    /// # Errors
+    /// As for [`Demand::bound`].
+    pub fn bound_by(&self, budget: u64, effort: Effort) -> Result<Bound, Misfit> {
+        self.check(budget)?;
+        let points = self.instants(budget, effort.instants);
+        if points.is_empty() || self.work <= 0.0 {
+            return Ok(Bound { budget, work: self.work, cost: 0.0, prices: Prices::default() });
+        }
+        let mut dual = Dual::new(self, budget, &points);
+        let (value, prices) = ascend(&mut dual, self.work, effort.steps);
+        Ok(Bound {
+            budget,
+            work: self.work,
+            cost: value.max(0.0),
+            prices: Prices::new(points.into_iter().zip(prices)),
+        })
+    }
+
+    /// Where memory is short: of many instants, in stretches of the same length, that of the highest use, and that
+    /// whose command needs the most.
+    fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
+        let short: Vec<u32> =
+            (0..self.usage.len() as u32).filter(|&at| self.usage[at as usize] > budget).collect();
+        if short.len() <= most {
+            return short;
+        }
+        let stretch = short.len().div_ceil((most / 2).max(1));
+        let mut points = Vec::with_capacity(most);
+        for stretch in short.chunks(stretch) {
+            let highest = |figures: &[u64]| {
+                *stretch.iter().rev().max_by_key(|&&at| figures[at as usize]).expect("not empty")
+            };
+            let (one, two) = (highest(&self.usage), highest(&self.needs));
+            points.push(one.min(two));
+            if one != two {
+                points.push(one.max(two));
+            }
+        }
+        points
+    }
+}
+
+/// Climbs the dual function: Polyak's steps towards a goal a little above the best so far, in directions that do not go
+/// back on the step before (Camerini, Fratta and Maffioli, 1975).
+fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> (f64, Vec<f64>) {
+    let count = dual.excess.len();
+    let mut prices = vec![0.0; count];
+    let mut best = (f64::NEG_INFINITY, prices.clone());
+    let mut slope = vec![0.0; count];
+    let mut way = vec![0.0; count];
+    let (mut ahead, mut stuck) = (GOALS[0] * work, 0);
+    for _ in 0..steps {
+        if ahead < GOALS[1] * work {
+            break;
+        }
+        let value = dual.value(&prices);
+        if value.is_finite() && value > best.0 + 1e-3 * ahead {
+            best = (value, prices.clone());
+            stuck = 0;
+        } else if value.is_nan() || value < best.0 - ASTRAY * ahead {
+            prices.clone_from(&best.1);
+            way.fill(0.0);
+            ahead /= 2.0;
+            stuck = 0;
+            continue;
+        } else {
+            stuck += 1;
+            if stuck >= PATIENCE {
+                ahead /= 2.0;
+                stuck = 0;
+            }
+        }
+        let mut saved = 0.0;
+        for (i, slope) in slope.iter_mut().enumerate() {
+            saved += dual.saved[i];
+            *slope = dual.excess[i] - saved;
+        }
+        let norm = turn(&mut way, &mut slope, &prices);
+        // What is left is rounding.
+        if norm.is_nan() || norm <= (1e-9 * dual.most_used).powi(2) {
+            break;
+        }
+        let step = (best.0.max(0.0) + ahead - value) / norm;
+        for (price, way) in prices.iter_mut().zip(&way) {
+            *price = (*price + step * way).max(0.0);
+        }
+    }
+    best
+}
+
+/// The next direction, from the slope and the direction before. Returns the square of its length. No price goes below 0.
+fn turn(way: &mut [f64], slope: &mut [f64], prices: &[f64]) -> f64 {
+    let (mut along, mut length, mut steep) = (0.0, 0.0, 0.0);
+    for ((slope, way), price) in slope.iter_mut().zip(&*way).zip(prices) {
+        if *price <= 0.0 {
+            *slope = slope.max(0.0);
+        }
+        along += *slope * way;
+        length += way * way;
+        steep += *slope * *slope;
+    }
+    let back = if along < 0.0 && length > 0.0 { -along / length } else { 0.0 };
+    let mut norm = 0.0;
+    for ((way, slope), price) in way.iter_mut().zip(&*slope).zip(prices) {
+        *way = slope + back * *way;
+        if *price <= 0.0 {
+            *way = way.max(0.0);
+        }
+        norm += *way * *way;
+    }
+    if norm <= 1e-12 * steep {
+        way.copy_from_slice(slope);
+        norm = steep;
+    }
+    norm
+}

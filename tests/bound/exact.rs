@@ -1,0 +1,347 @@
+//! The least that any run recomputes, by trying all: Dijkstra's algorithm over what is in memory, command by command.
+//!
+//! It goes by the assumptions of the theorem (`remat::bound`), and shares no code with the bound.
+
+use remat::op::Outputs;
+use remat::program::{Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, TensorId};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Sets of values. A value made of nothing has a second bit, for having been made.
+type Set = u64;
+
+#[derive(Debug)]
+struct Value {
+    bytes: u64,
+    /// The path that makes it.
+    path: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Path {
+    reads: Set,
+    makes: Set,
+    scratch: u64,
+    cost: u64,
+    /// Bit of having run, of a path that reads nothing.
+    ran: Set,
+}
+
+/// What a command asks for, in values.
+#[derive(Debug, Default)]
+struct Step {
+    /// In memory, all at once, with `scratch` bytes more.
+    reads: Set,
+    /// In memory then as well, and after it.
+    makes: Set,
+    scratch: u64,
+    /// Bytes of new values that do without the bytes of what they replace, if that goes.
+    taken_over: Vec<(Set, Set)>,
+    /// What may not go from here on.
+    stays: Set,
+    /// What is let go that had to stay.
+    goes: Set,
+    /// The path that may run from here on.
+    offers: Option<usize>,
+}
+
+/// A program in sets of values.
+#[derive(Debug, Default)]
+pub struct Exact {
+    values: Vec<Value>,
+    paths: Vec<Path>,
+    steps: Vec<Step>,
+    /// Of each tensor.
+    tensors: Vec<usize>,
+    handles: Vec<usize>,
+    bits: usize,
+    /// Which stay once they are in memory.
+    leaves: Set,
+}
+
+const fn bit(value: usize) -> Set {
+    1 << value
+}
+
+impl Exact {
+    /// `None` if there are too many values.
+    pub fn new(program: &RecordedProgram) -> Option<Self> {
+        let mut exact = Self::default();
+        for command in program.commands() {
+            let step = exact.step(command);
+            exact.steps.push(step);
+        }
+        // Values first, then the bits of having run.
+        let values = exact.values.len();
+        let free: Vec<usize> =
+            (0..exact.paths.len()).filter(|&p| exact.paths[p].reads == 0).collect();
+        exact.bits = values + free.len();
+        for (i, path) in free.into_iter().enumerate() {
+            exact.paths[path].ran = bit(values + i);
+        }
+        (exact.bits <= 40).then_some(exact)
+    }
+
+    fn value(&mut self, bytes: u64, path: Option<usize>) -> usize {
+        self.values.push(Value { bytes, path });
+        self.handles.push(1);
+        self.tensors.push(self.values.len() - 1);
+        self.values.len() - 1
+    }
+
+    fn of(&self, tensor: TensorId) -> usize {
+        self.tensors[tensor.index()]
+    }
+
+    fn step(&mut self, command: &RecordedCommand) -> Step {
+        let mut step = Step::default();
+        match command {
+            Command::Put { host, leaf, .. } => {
+                let bytes = host.layout.bytes();
+                match host.cost {
+                    None => {
+                        let value = self.value(bytes, None);
+                        step.makes = bit(value);
+                        step.stays = bit(value);
+                    }
+                    Some(cost) => {
+                        let path = self.paths.len();
+                        let value = self.value(bytes, Some(path));
+                        let (makes, cost) = (bit(value), cost as u64);
+                        self.paths.push(Path { reads: 0, makes, scratch: 0, cost, ran: 0 });
+                        step.offers = Some(path);
+                        if *leaf {
+                            self.leaves |= makes;
+                        }
+                    }
+                }
+            }
+            Command::Apply(call) => match &call.outputs {
+                Outputs::Views(looks) => {
+                    for look in looks {
+                        let value = self.of(call.inputs[look.input]);
+                        self.handles[value] += 1;
+                        self.tensors.push(value);
+                    }
+                }
+                Outputs::Updates { .. } => self.update(call, &mut step),
+                Outputs::Fresh(layouts) => {
+                    step.reads =
+                        call.inputs.iter().map(|input| bit(self.of(*input))).fold(0, |a, b| a | b);
+                    step.scratch = call.op.workspace;
+                    let path = call.op.rematerializable.then_some(self.paths.len());
+                    let makes = layouts
+                        .iter()
+                        .map(|layout| bit(self.value(layout.bytes(), path)))
+                        .fold(0, |a, b| a | b);
+                    if path.is_some() && makes != 0 {
+                        let Step { reads, scratch, .. } = step;
+                        let cost = call.op.cost as u64;
+                        self.paths.push(Path { reads, makes, scratch, cost, ran: 0 });
+                    }
+                    if path.is_some() && step.reads == 0 {
+                        step.scratch = 0;
+                        step.offers = path.filter(|_| makes != 0);
+                    } else {
+                        step.makes = makes;
+                        step.stays = if path.is_none() { makes } else { 0 };
+                    }
+                }
+            },
+            Command::UpdateAll(calls) => {
+                let [call] = &calls[..] else { panic!("one at a time here") };
+                self.update(call, &mut step);
+            }
+            Command::Get(tensor) => step.reads = bit(self.of(*tensor)),
+            Command::Commit(tensor) => {
+                step.reads = bit(self.of(*tensor));
+                step.stays = step.reads;
+            }
+            Command::Replace { target, consumed, value, .. } => {
+                let value = self.of(*value);
+                step.reads = bit(value);
+                step.stays = bit(value);
+                self.handles[value] += 1;
+                self.tensors.push(value);
+                if *consumed {
+                    self.end(*target, &mut step);
+                }
+            }
+            Command::Del(tensor) => self.end(*tensor, &mut step),
+            _ => {}
+        }
+        step
+    }
+
+    fn end(&mut self, tensor: TensorId, step: &mut Step) {
+        let value = self.of(tensor);
+        self.handles[value] -= 1;
+        if self.handles[value] == 0 {
+            step.goes |= bit(value);
+        }
+    }
+
+    fn update(&mut self, call: &Apply<RecordedOp>, step: &mut Step) {
+        let read: Vec<usize> = call.inputs.iter().map(|input| self.of(*input)).collect();
+        step.reads = read.iter().fold(0, |set, value| set | bit(*value));
+        step.scratch = call.op.workspace;
+        for i in 0..call.outputs.len() {
+            let bytes = match call.outputs.written().unwrap() {
+                // All look at the whole of their values here.
+                (targets, _) if i < targets => self.values[read[i]].bytes,
+                (targets, fresh) => fresh[i - targets].bytes(),
+            };
+            let old = read.get(i).copied().filter(|_| i < call.outputs.targets());
+            let new = self.value(bytes, None);
+            step.stays |= bit(new);
+            let last = old.filter(|&old| {
+                call.consumed.contains(i)
+                    && self.handles[old] == 1
+                    && read.iter().filter(|other| **other == old).count() == 1
+                    && self.values[old].bytes == bytes
+            });
+            match last {
+                Some(old) => step.taken_over.push((bit(old), bit(new))),
+                None => step.makes |= bit(new),
+            }
+        }
+        for (i, target) in call.inputs.iter().take(call.outputs.targets()).enumerate() {
+            if call.consumed.contains(i) {
+                self.end(*target, step);
+            }
+        }
+    }
+
+    fn bytes(&self, set: Set) -> u64 {
+        let mut sum = 0;
+        let mut rest = set & (bit(self.values.len()) - 1);
+        while rest != 0 {
+            sum += self.values[rest.trailing_zeros() as usize].bytes;
+            rest &= rest - 1;
+        }
+        sum
+    }
+
+    /// What may still be of use from each step on, besides the bits of having run.
+    fn useful(&self) -> Vec<Set> {
+        let mut useful = vec![0; self.steps.len() + 1];
+        for at in (0..self.steps.len()).rev() {
+            let mut set = useful[at + 1] | self.steps[at].reads;
+            loop {
+                let before = set;
+                for (i, value) in self.values.iter().enumerate() {
+                    if let Some(path) = value.path.filter(|_| set & bit(i) != 0) {
+                        set |= self.paths[path].reads;
+                    }
+                }
+                if set == before {
+                    break;
+                }
+            }
+            useful[at] = set;
+        }
+        useful
+    }
+
+    /// The least that must be recomputed under a budget; `None` if nothing fits.
+    pub fn least(&self, budget: u64) -> Option<u64> {
+        let useful = self.useful();
+        let runs = (bit(self.bits) - 1) & !(bit(self.values.len()) - 1);
+        let mut offered = vec![false; self.paths.len()];
+        let mut made: Set = 0;
+        let mut states: HashMap<Set, u64> = HashMap::from([(0, 0)]);
+        // What stays at any time, if it is in memory at all.
+        let mut staying: Set = 0;
+        for (at, step) in self.steps.iter().enumerate() {
+            // A leaf that is uploaded later stays from the first command that needs it.
+            let stays_after = (staying | step.stays | (self.leaves & step.reads)) & !step.goes;
+            let states_before = self.between(states, budget, staying, useful[at] | runs, &offered);
+            states = HashMap::new();
+            let all = step.reads | step.makes;
+            let taken: Set = step.taken_over.iter().map(|(_, new)| new).fold(0, |a, b| a | b);
+            for (state, cost) in states_before {
+                if state & step.reads != step.reads {
+                    continue;
+                }
+                let mut add = |state: Set| {
+                    let kept = state & (useful[at + 1] | runs | stays_after);
+                    let known = states.entry(kept).or_insert(u64::MAX);
+                    *known = cost.min(*known);
+                };
+                if self.bytes(state | all) + step.scratch > budget {
+                    continue;
+                }
+                // Each that is updated makes room for the new one, or is copied.
+                let pairs = &step.taken_over;
+                for copies in 0..1u32 << pairs.len() {
+                    let mut after = state | all | taken;
+                    let mut during = state | all;
+                    for (i, (old, new)) in pairs.iter().enumerate() {
+                        if copies >> i & 1 == 1 { during |= new } else { after &= !old }
+                    }
+                    if self.bytes(during) + step.scratch <= budget {
+                        add(after);
+                    }
+                }
+            }
+            made |= step.makes | taken;
+            if let Some(path) = step.offers {
+                offered[path] = true;
+                made |= self.paths[path].makes;
+            }
+            for (offered, path) in offered.iter_mut().zip(&self.paths) {
+                *offered |= path.makes & made == path.makes;
+            }
+            staying = stays_after;
+            if states.is_empty() {
+                return None;
+            }
+        }
+        states.into_values().min()
+    }
+
+    /// All that can be reached between two commands, and at which cost.
+    fn between(
+        &self,
+        states: HashMap<Set, u64>,
+        budget: u64,
+        staying: Set,
+        keep: Set,
+        offered: &[bool],
+    ) -> HashMap<Set, u64> {
+        let mut best = states;
+        let mut heap: BinaryHeap<Reverse<(u64, Set)>> =
+            best.iter().map(|(state, cost)| Reverse((*cost, *state))).collect();
+        while let Some(Reverse((cost, state))) = heap.pop() {
+            if best[&state] < cost {
+                continue;
+            }
+            let mut reach = |to: Set, cost: u64| {
+                let known = best.entry(to).or_insert(u64::MAX);
+                if cost < *known {
+                    *known = cost;
+                    heap.push(Reverse((cost, to)));
+                }
+            };
+            let mut rest = state & (bit(self.values.len()) - 1) & !staying;
+            while rest != 0 {
+                let lowest = rest & rest.wrapping_neg();
+                reach(state & !lowest, cost);
+                rest &= !lowest;
+            }
+            for (path, _) in self.paths.iter().zip(offered).filter(|(_, offered)| **offered) {
+                let missing = path.makes & !state & (keep | staying);
+                if missing == 0 || state & path.reads != path.reads {
+                    continue;
+                }
+                if self.bytes(state | path.makes) + path.scratch > budget {
+                    continue;
+                }
+                let is_first = path.ran != 0 && state & path.ran == 0;
+                let price = if is_first { 0 } else { path.cost };
+                reach(state | (path.makes & keep) | path.ran, cost + price);
+            }
+        }
+        best
+    }
+}

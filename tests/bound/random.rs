@@ -1,0 +1,174 @@
+//! Small random programs, with all that a program may have.
+
+use remat::Layout;
+use remat::op::{Look, Outputs};
+use remat::program::{Apply, Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// A program of so many ops: siblings, views, updates in place, workspaces, uploads, values that stay, reads, deletes.
+pub fn program(seed: u64, ops: usize) -> RecordedProgram {
+    let mut random = Random(seed);
+    let mut maker = Maker { program: RecordedProgram::default(), sizes: Vec::new() };
+    for _ in 0..1 + random.below(3) {
+        maker.put(&mut random);
+    }
+    // As in training: first forward, where values pile up, then back, where old ones are read.
+    let forward = ops.div_ceil(2);
+    for op in 0..ops {
+        let alive: Vec<TensorId> = maker.program.alive().collect();
+        let back = op >= forward;
+        let count = 1 + random.below(3);
+        let mut inputs: Vec<TensorId> = Vec::new();
+        for i in 0..count {
+            let newest = alive.len() - 1 - random.below(alive.len().min(2));
+            // Backward reads what forward has made, the last first.
+            let mirrored = (2 * alive.len()).saturating_sub(op + forward).min(alive.len() - 1);
+            let at = match (i, back) {
+                (0, _) => newest,
+                (1, true) => mirrored,
+                _ => random.below(alive.len()),
+            };
+            inputs.push(alive[at]);
+        }
+        maker.op(&mut random, inputs);
+        if random.one_in(8) {
+            maker.put(&mut random);
+        }
+        while random.one_in(3) {
+            maker.other(&mut random);
+        }
+    }
+    let left: Vec<TensorId> = maker.program.alive().collect();
+    for tensor in left.into_iter().rev() {
+        if random.one_in(3) {
+            maker.push(Command::Get(tensor));
+        } else if random.one_in(6) {
+            maker.push(Command::Commit(tensor));
+        }
+    }
+    maker.program
+}
+
+struct Maker {
+    program: RecordedProgram,
+    /// Bytes of the value that each tensor looks at.
+    sizes: Vec<usize>,
+}
+
+impl Maker {
+    fn push(&mut self, command: remat::program::RecordedCommand) {
+        self.program.push(command).expect("it makes sense");
+    }
+
+    fn put(&mut self, random: &mut Random) {
+        let bytes = 1 + random.below(6);
+        let (tensor, leaf) = (self.program.next(), random.one_in(4));
+        let host = match random.one_in(3) {
+            true => RecordedValue::constant(bytes as u64),
+            false => RecordedValue::new(bytes as u64, random.below(4) as f64),
+        };
+        self.sizes.push(bytes);
+        self.push(Command::Put { tensor, host: host.into(), leaf });
+    }
+
+    fn op(&mut self, random: &mut Random, mut inputs: Vec<TensorId>) {
+        let mut op = RecordedOp::new("op", (random.below(20) + 1) as f64);
+        if random.one_in(3) {
+            op.workspace = random.below(4) as u64;
+        }
+        op.rematerializable = !random.one_in(12);
+        let made = self.program.next();
+        let size = |random: &mut Random| 1 + random.below(8);
+        match random.below(16) {
+            0 => {
+                let looks = (0..1 + random.below(2)).map(|_| {
+                    let input = random.below(inputs.len());
+                    let size = self.sizes[inputs[input].index()];
+                    Look { input, layout: Layout::raw(size) }
+                });
+                let outputs = Outputs::Views(looks.collect());
+                for look in outputs.views() {
+                    self.sizes.push(self.sizes[inputs[look.input].index()]);
+                }
+                op.cost = 0.0;
+                self.push(Command::Apply(Apply::new(op, inputs, outputs, made)));
+            }
+            1 | 2 => {
+                inputs.dedup();
+                let targets = 1 + random.below(inputs.len());
+                let fresh: Vec<usize> = (0..random.below(2)).map(|_| size(random)).collect();
+                let mut sizes: Vec<usize> =
+                    inputs[..targets].iter().map(|input| self.sizes[input.index()]).collect();
+                sizes.extend(&fresh);
+                let outputs = Outputs::Updates {
+                    targets,
+                    fresh: fresh.iter().map(|&bytes| Layout::raw(bytes)).collect(),
+                };
+                let mut call = Apply::new(op, inputs, outputs, made);
+                call.consumed = (0..targets).filter(|_| !random.one_in(3)).collect();
+                let command = match random.one_in(3) && fresh.is_empty() {
+                    true => Command::UpdateAll(vec![call]),
+                    false => Command::Apply(call),
+                };
+                // One tensor updated twice makes no sense.
+                if self.program.push(command).is_ok() {
+                    self.sizes.extend(sizes);
+                }
+            }
+            3 => self.push(Command::Apply(Apply::new(op, inputs, Outputs::default(), made))),
+            4 => {
+                inputs.clear();
+                self.fresh(random, op, inputs);
+            }
+            _ => self.fresh(random, op, inputs),
+        }
+    }
+
+    fn fresh(&mut self, random: &mut Random, op: RecordedOp, inputs: Vec<TensorId>) {
+        let count = if random.one_in(4) { 2 + random.below(2) } else { 1 };
+        let sizes: Vec<usize> = (0..count).map(|_| 1 + random.below(8)).collect();
+        let outputs = Outputs::fresh(sizes.iter().map(|&bytes| Layout::raw(bytes)));
+        self.sizes.extend(sizes);
+        let made = self.program.next();
+        self.push(Command::Apply(Apply::new(op, inputs, outputs, made)));
+    }
+
+    fn other(&mut self, random: &mut Random) {
+        let alive: Vec<TensorId> = self.program.alive().collect();
+        if alive.len() < 2 {
+            return;
+        }
+        let any = alive[random.below(alive.len())];
+        match random.below(12) {
+            0 => self.push(Command::Get(any)),
+            1 => self.push(Command::Commit(any)),
+            2 => self.push(Command::Step),
+            3 => {
+                let (size, made) = (self.sizes[any.index()], self.program.next());
+                let other = alive.iter().find(|t| **t != any && self.sizes[t.index()] == size);
+                if let Some(&value) = other {
+                    self.sizes.push(size);
+                    let consumed = random.one_in(2);
+                    self.push(Command::Replace { target: any, consumed, value, made });
+                }
+            }
+            _ => self.push(Command::Del(any)),
+        }
+    }
+}
