@@ -121,6 +121,8 @@ struct Node {
     /// What it cost the last time, in the units of the cost model.
     cost: f64,
     next: Option<NodeId>,
+    /// How often, while nothing else did.
+    times: u32,
     /// What came before it the last time.
     before: Option<NodeId>,
     /// If others have come after it as well.
@@ -202,46 +204,37 @@ impl Steps {
     /// roles.
     fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
         let node = *self.index.get(&self.context.key()?)?;
-        let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
         let of = |node: NodeId| &self.nodes[node as usize];
+        if !of(node).is_like_heard(heard) {
+            return None;
+        }
+        let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
         let (mut new, mut known) = (self.at?, of(node).before?);
-        while new != known && of(new).is_like(of(known)) {
+        while new != known && of(new).is_like(of(known)) && pairs.len() < FAR {
             pairs.push((new, known));
-            // Too long to be sure of.
-            if pairs.len() > FAR {
-                return None;
-            }
             match (of(new).before, of(known).before) {
                 (Some(one), Some(other)) => (new, known) = (one, other),
                 _ => break,
             }
         }
-        // From the first on: what is made in both is the same from then on. Something must be known from before: there
-        // are many values that are made of nothing.
-        let mut known_from_before = false;
-        let mut same: FxHashMap<Role, Role> = FxHashMap::default();
-        let agree = |same: &FxHashMap<Role, Role>, new: &[Option<Role>], known: &[Option<Role>]| {
-            let known_as = |role: &Option<Role>| role.map(|role| *same.get(&role).unwrap_or(&role));
-            new.len() == known.len()
-                && new.iter().zip(known).all(|(new, known)| known_as(new) == *known)
-        };
-        for &(new, known) in pairs.iter().rev() {
-            let (new, known) = (of(new), of(known));
-            if !agree(&same, &new.inputs, &known.inputs) {
-                return None;
+        // From the first on: what is made in both is the same from then on. Where inputs are not the same, they can have
+        // the same past only after that.
+        let mut likeness = Likeness::default();
+        let mut first = pairs.len();
+        for (at, &(new, known)) in pairs.iter().enumerate().rev() {
+            if likeness.agrees(&of(new).inputs, &of(known).inputs) {
+                likeness.same.extend(of(new).roles().zip(of(known).roles()));
+            } else {
+                likeness = Likeness::default();
+                first = at;
             }
-            known_from_before |= new.inputs.iter().flatten().any(|role| !same.contains_key(role));
-            same.extend(new.roles().zip(known.roles()));
         }
-        let known = of(node);
-        known_from_before |= heard.inputs.iter().flatten().any(|role| !same.contains_key(role));
-        if !known_from_before
-            || !known.is_like_heard(heard)
-            || !agree(&same, &heard.inputs, &known.inputs)
-        {
+        pairs.truncate(first);
+        let agrees = likeness.agrees(&heard.inputs, &of(node).inputs);
+        if !agrees || !likeness.from_before || pairs.len() + 1 < context::LENGTH {
             return None;
         }
-        if let Some(&(first_new, first_known)) = pairs.last() {
+        if let (Some(&(first_new, first_known)), Some(&(_, at))) = (pairs.last(), pairs.first()) {
             let before = of(first_new).before;
             self.nodes[first_known as usize].before = before;
             if let Some(before) = before {
@@ -251,9 +244,9 @@ impl Steps {
                     None => before.next = Some(first_known),
                 }
             }
-            self.at = Some(pairs[0].1);
+            self.at = Some(at);
         }
-        self.same.extend(same);
+        self.same.extend(likeness.same);
         Some(node)
     }
 
@@ -310,6 +303,7 @@ impl Steps {
             first,
             cost: 0.0,
             next: None,
+            times: 0,
             before: None,
             branch: None,
             place: (0, 0),
@@ -326,9 +320,9 @@ impl Steps {
             match (&mut last.branch, last.next) {
                 (Some(branch), _) => branch.took(node),
                 (None, Some(next)) if next != node => {
-                    last.branch = Some(Box::new(Branch::new(next, node)));
+                    last.branch = Some(Box::new(Branch::new(next, last.times, node)));
                 }
-                _ => last.next = Some(node),
+                _ => (last.next, last.times) = (Some(node), last.times.saturating_add(1)),
             }
         }
         if expected == Some(node) {
@@ -363,6 +357,28 @@ impl Steps {
         {
             self.on_course = None;
         }
+    }
+}
+
+/// How far commands are those that came before.
+#[derive(Default)]
+struct Likeness {
+    /// What the ones make and the known ones made.
+    same: FxHashMap<Role, Role>,
+    /// Whether there was an input from before them all. There must be: many values are made of nothing.
+    from_before: bool,
+}
+
+impl Likeness {
+    fn agrees(&mut self, new: &[Option<Role>], known: &[Option<Role>]) -> bool {
+        let pairs = || new.iter().flatten().zip(known.iter().flatten());
+        let holes = new.iter().map(Option::is_some).eq(known.iter().map(Option::is_some));
+        let same = &self.same;
+        if !holes || pairs().any(|(new, known)| same.get(new).unwrap_or(new) != known) {
+            return false;
+        }
+        self.from_before |= pairs().any(|(new, _)| !same.contains_key(new));
+        true
     }
 }
 

@@ -13,10 +13,9 @@ pub(super) struct Branch {
 }
 
 impl Branch {
-    /// `first` has come always, and now `second`.
-    pub fn new(first: NodeId, second: NodeId) -> Self {
-        // How often it was is not known: once at least.
-        Self { runs: smallvec![(first, 1), (second, 1)] }
+    /// `first` has come always, so many times, and now `second`.
+    pub fn new(first: NodeId, times: u32, second: NodeId) -> Self {
+        Self { runs: smallvec![(first, times), (second, 1)] }
     }
 
     /// What has come so far.
@@ -51,14 +50,14 @@ impl Branch {
     /// What comes next.
     pub fn expected(&self) -> NodeId {
         let (&(now, count), past) = self.runs.split_last().expect("two have come");
-        // The first run of all has no known beginning.
-        let same = past.iter().rposition(|run| run.0 == now).filter(|&run| run > 0);
-        match same {
+        match past.iter().rposition(|run| run.0 == now) {
             Some(run) if past[run].1 == count => self.runs[run + 1].0,
             Some(_) => now,
-            // It came for the first time: for once, perhaps.
-            None if past.len() == 1 && count == 1 => past[0].0,
-            None => now,
+            // It comes for the first time: for once, if that was so of all others.
+            None => match past.last() {
+                Some(&(before, times)) if times > count => before,
+                _ => now,
+            },
         }
     }
 }
@@ -69,7 +68,9 @@ mod tests {
 
     #[test]
     fn turns_are_counted() {
-        let mut branch = Branch::new(1, 2);
+        let mut branch = Branch::new(1, 1, 2);
+        assert_eq!(branch.expected(), 2);
+        branch = Branch::new(1, 3, 2);
         assert_eq!(branch.expected(), 1, "once, perhaps");
         for _ in 0..3 {
             branch.took(1);

@@ -150,7 +150,7 @@ fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
 fn several_kinds_of_step_lie_side_by_side() {
     for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
         let mut told = told(&[]);
-        let mut turn = |told: &mut Told| {
+        let turn = |told: &mut Told| {
             let first: usize = (0..train).map(|_| told.tell_all(TRAIN)).sum();
             first + (0..evaluate).map(|_| told.tell_all(EVALUATE)).sum::<usize>()
         };
