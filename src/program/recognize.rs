@@ -341,7 +341,8 @@ mod tests {
             }
             let Program { commands, .. } = program;
             let costs = CostModelKind::Flops.build();
-            let (device, evictor) = (Sim::<Op, HostTensor>::cpu(1 << 20), PolicyKind::Learned.build(0));
+            let (device, evictor) =
+                (Sim::<Op, HostTensor>::cpu(1 << 20), PolicyKind::Learned.build(0));
             let engine = Engine::new(device, Settings::default(), evictor, costs).unwrap();
             let mut driver = Driver::new(engine);
             driver.recognize_steps();
