@@ -34,9 +34,9 @@ CASES = {
         ["gpt", "--layers", "4", "--width", "128", "--heads", "4", "--context", "128", "--batch", "16"],
         {"model": "gpt", "layers": 4, "width": 128, "heads": 4, "context": 128, "batch": 16},
     ),
-    "lstm, 2 layers of 128, 16 of 64 bytes": (
-        ["lstm", "--layers", "2", "--width", "128", "--context", "64", "--batch", "16"],
-        {"model": "lstm", "layers": 2, "width": 128, "context": 64, "batch": 16},
+    "lstm, 2 layers of 256, 16 of 128 bytes": (
+        ["lstm", "--layers", "2", "--width", "256", "--context", "128", "--batch", "16"],
+        {"model": "lstm", "layers": 2, "width": 256, "context": 128, "batch": 16},
     ),
     "unet, 4 of 3x32x32": (
         ["unet", "--data", "synthetic:3x32x32", "--batch", "4"],

@@ -45,6 +45,7 @@ mod index;
 #[cfg(feature = "serde")]
 mod library;
 mod losses;
+mod lstm;
 mod matmul;
 mod norm;
 mod pool;
@@ -67,6 +68,7 @@ pub(crate) use gradient::Log;
 pub use gradient::{Gradient, InputGradients, Recorded};
 #[cfg(feature = "serde")]
 pub use library::{Library, LoadOpError, NameTakenError};
+pub(crate) use lstm::AfterSteps;
 pub use pool::Pool2d;
 pub use random::Distribution;
 pub(crate) use random::unit;
@@ -166,6 +168,7 @@ registry! {
     elementwise: Unary, Binary, Affine, Clamp, LeakyRelu, Powf, Where, Accumulate;
     matmul: MatMul;
     attention: Attention, AttentionGrad;
+    lstm: LstmSteps, LstmStepsGrad;
     conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
     norm: LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, GroupNorm, GroupNormGrad;

@@ -63,6 +63,14 @@ impl Weights {
         x.matmul(&self.weight_ih.t()?)
     }
 
+    /// The same of steps: `x [n, t, inputs]` to `[n, t, gates * hidden]`, in one large product instead of many small ones.
+    fn of_inputs(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let [n, t, inputs] = [0, 1, 2].map(|axis| x.shape()[axis]);
+        let of_input = self.of_input(&x.reshape(&[n * t, inputs])?)?;
+        let rows = of_input.shape()[1];
+        of_input.reshape(&[n, t, rows])
+    }
+
     /// `h [n, hidden]` to `[n, gates * hidden]`, without bias.
     fn of_hidden(&self, h: &Tensor) -> Result<Tensor, Error> {
         h.matmul(&self.weight_hh.t()?)
@@ -102,16 +110,26 @@ trait Cell: Send {
     /// What is the same in each step, and is computed once.
     fn bias(&self) -> Result<Tensor, Error>;
 
-    /// A step, of what [`Weights::of_input`] gave. `None`: nothing is remembered, which is as good as zeros.
-    fn next(
+    /// Steps, of what [`Weights::of_input`] gave, `[n, t, gates * hidden]` of at least one step: what goes on to the next
+    /// layer, `[n, t, hidden]`, and what is remembered. `before`: `None` is as good as zeros.
+    fn steps(
         &self,
         of_input: &Tensor,
         bias: &Tensor,
         before: Option<&Self::Memory>,
-    ) -> Result<Self::Memory, Error>;
+    ) -> Result<(Tensor, Self::Memory), Error>;
+}
 
-    /// What goes on to the next layer: `[n, hidden]`.
-    fn output(memory: &Self::Memory) -> &Tensor;
+/// Rows that products of weights and inputs should have at least, of all steps of a piece of a sequence.
+const ROWS: usize = 512;
+
+/// Steps of a piece at least, and at most.
+const STEPS: [usize; 2] = [8, 64];
+
+/// Steps of each of the pieces that sequences are cut into. What a piece keeps for its gradient is evicted as one.
+fn piece(n: usize, length: usize) -> usize {
+    let steps = ROWS.div_ceil(n.max(1)).clamp(STEPS[0], STEPS[1]);
+    length.div_ceil(length.div_ceil(steps))
 }
 
 /// Cells above each other, each of which reads what the one below it put out.
@@ -135,32 +153,30 @@ impl<C: Cell> Layers<C> {
         x: &Tensor,
         before: Option<&[C::Memory]>,
     ) -> Result<(Tensor, Vec<C::Memory>), Error> {
-        let mut y = x.clone();
+        let (n, length) = match *x.shape() {
+            [n, length, _] if length > 0 => (n, length),
+            _ => {
+                let message =
+                    format!("x is {}, expected [n, length, inputs] of at least 1 step", x.layout());
+                return Err(crate::op::OpError::new("recurrent", message).into());
+            }
+        };
+        let mut pieces = x.split(piece(n, length), 1)?;
         let mut last = Vec::with_capacity(self.0.len());
         for (layer, cell) in self.0.iter().enumerate() {
-            let [n, length, inputs] = [0, 1, 2].map(|axis| y.shape().get(axis).copied());
-            let (Some(n), Some(length @ 1..), Some(inputs), 3) = (n, length, inputs, y.rank())
-            else {
-                let message =
-                    format!("x is {}, expected [n, length, inputs] of at least 1 step", y.layout());
-                return Err(crate::op::OpError::new("recurrent", message).into());
-            };
-            // Of all steps at once: one large product instead of many small ones.
-            let of_input = cell.weights().of_input(&y.reshape(&[n * length, inputs])?)?;
-            let rows = of_input.shape()[1];
-            let of_steps = of_input.reshape(&[n, length, rows])?.split(1, 1)?;
-            drop(of_input);
             let bias = cell.bias()?;
             let mut memory = before.and_then(|all| all.get(layer)).cloned();
-            let mut outputs = Vec::with_capacity(length);
-            for of_input in of_steps {
-                let next = cell.next(&of_input.reshape(&[n, rows])?, &bias, memory.as_ref())?;
-                outputs.push(C::output(&next).clone());
-                memory = Some(next);
+            for piece in &mut pieces {
+                let of_input = cell.weights().of_inputs(piece)?;
+                let (y, next) = cell.steps(&of_input, &bias, memory.as_ref())?;
+                (*piece, memory) = (y, Some(next));
             }
-            y = Tensor::stack(&outputs.iter().collect::<Vec<_>>(), 1)?;
             last.extend(memory);
         }
+        let y = match &*pieces {
+            [piece] => piece.clone(),
+            pieces => Tensor::concat(&pieces.iter().collect::<Vec<_>>(), 1)?,
+        };
         Ok((y, last))
     }
 
@@ -173,5 +189,7 @@ impl<C: Cell> Layers<C> {
 
 /// One step of a cell, for `x [n, inputs]`.
 fn step<C: Cell>(cell: &C, x: &Tensor, before: Option<&C::Memory>) -> Result<C::Memory, Error> {
-    cell.next(&cell.weights().of_input(x)?, &cell.bias()?, before)
+    let of_input = cell.weights().of_input(x)?;
+    let [n, rows] = [of_input.shape()[0], of_input.shape()[1]];
+    Ok(cell.steps(&of_input.reshape(&[n, 1, rows])?, &cell.bias()?, before)?.1)
 }

@@ -49,24 +49,8 @@ impl GruCell {
     pub fn step(&self, x: &Tensor, h: Option<&Tensor>) -> Result<Tensor, Error> {
         step(self, x, h)
     }
-}
 
-impl Cell for GruCell {
-    type Memory = Tensor;
-
-    fn weights(&self) -> &Weights {
-        &self.weights
-    }
-
-    fn weights_mut(&mut self) -> &mut Weights {
-        &mut self.weights
-    }
-
-    /// That of the input. The other does not come to the same for all gates.
-    fn bias(&self) -> Result<Tensor, Error> {
-        Ok(self.weights.bias_ih.clone())
-    }
-
+    /// A step, of what [`Weights::of_input`] gave.
     fn next(
         &self,
         of_input: &Tensor,
@@ -90,9 +74,38 @@ impl Cell for GruCell {
         };
         new.add(&z.mul(&back)?)
     }
+}
 
-    fn output(memory: &Tensor) -> &Tensor {
-        memory
+impl Cell for GruCell {
+    type Memory = Tensor;
+
+    fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    fn weights_mut(&mut self) -> &mut Weights {
+        &mut self.weights
+    }
+
+    /// That of the input. The other does not come to the same for all gates.
+    fn bias(&self) -> Result<Tensor, Error> {
+        Ok(self.weights.bias_ih.clone())
+    }
+
+    fn steps(
+        &self,
+        of_input: &Tensor,
+        bias: &Tensor,
+        before: Option<&Tensor>,
+    ) -> Result<(Tensor, Tensor), Error> {
+        let [n, rows] = [of_input.shape()[0], of_input.shape()[2]];
+        let mut outputs: Vec<Tensor> = Vec::new();
+        for of_input in of_input.split(1, 1)? {
+            let before = outputs.last().or(before);
+            outputs.push(self.next(&of_input.reshape(&[n, rows])?, bias, before)?);
+        }
+        let y = Tensor::stack(&outputs.iter().collect::<Vec<_>>(), 1)?;
+        Ok((y, outputs.pop().expect("at least one step")))
     }
 }
 

@@ -1,6 +1,6 @@
-use super::{Cell, Layers, Mode, Module, State, Weights, gates, step};
+use super::{Cell, Layers, Mode, Module, State, Weights, step};
 use crate::error::Error;
-use crate::ops::Tensor;
+use crate::ops::{AfterSteps, Tensor};
 use crate::runtime::Runtime;
 
 /// A step of a long short-term memory (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000):
@@ -15,7 +15,6 @@ use crate::runtime::Runtime;
 #[derive(Debug)]
 pub struct LstmCell {
     weights: Weights,
-    hidden: usize,
 }
 
 /// What an [`LstmCell`] remembers, `[n, hidden]` each.
@@ -33,7 +32,7 @@ impl LstmCell {
     /// # Errors
     /// If a size is absurd.
     pub fn new(runtime: &Runtime, inputs: usize, hidden: usize) -> Result<Self, Error> {
-        Ok(Self { weights: Weights::new(runtime, inputs, hidden, 4)?, hidden })
+        Ok(Self { weights: Weights::new(runtime, inputs, hidden, 4)? })
     }
 
     /// With these weights: `weight_ih [4 * hidden, inputs]`, `weight_hh [4 * hidden, hidden]`, and `bias_ih` and `bias_hh`
@@ -48,7 +47,8 @@ impl LstmCell {
         bias_hh: Tensor,
     ) -> Result<Self, Error> {
         let weights = Weights { weight_ih, weight_hh, bias_ih, bias_hh };
-        Ok(Self { hidden: weights.hidden(4)?, weights })
+        weights.hidden(4)?;
+        Ok(Self { weights })
     }
 
     /// A step from `before`, or from zeros, for `x [n, inputs]`.
@@ -76,27 +76,15 @@ impl Cell for LstmCell {
         self.weights.bias_ih.add(&self.weights.bias_hh)
     }
 
-    fn next(
+    fn steps(
         &self,
         of_input: &Tensor,
         bias: &Tensor,
         before: Option<&LstmState>,
-    ) -> Result<LstmState, Error> {
-        let sums = match before {
-            Some(LstmState { h, .. }) => of_input.add(&self.weights.of_hidden(h)?)?.add(bias)?,
-            None => of_input.add(bias)?,
-        };
-        let [i, f, g, o] = gates(&sums, self.hidden)?;
-        let mut c = i.sigmoid()?.mul(&g.tanh()?)?;
-        if let Some(before) = before {
-            c = f.sigmoid()?.mul(&before.c)?.add(&c)?;
-        }
-        let h = o.sigmoid()?.mul(&c.tanh()?)?;
-        Ok(LstmState { h, c })
-    }
-
-    fn output(memory: &LstmState) -> &Tensor {
-        &memory.h
+    ) -> Result<(Tensor, LstmState), Error> {
+        let before = before.map(|LstmState { h, c }| [h, c]);
+        let AfterSteps { y, h, c } = of_input.lstm_steps(&self.weights.weight_hh, bias, before)?;
+        Ok((y, LstmState { h, c }))
     }
 }
 

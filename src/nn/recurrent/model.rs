@@ -21,7 +21,7 @@ pub struct LstmSize {
 }
 
 /// A language model: what comes after each of the tokens `[n, length]`, as a value for each of the vocabulary,
-/// `[n, length, vocabulary]`. The recurrence is unrolled over the sequence, of any length. Parameters have the names of
+/// `[n, length, vocabulary]`, for sequences of any length. Parameters have the names of
 /// PyTorch's example `word_language_model`.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use crate::autograd::Tape;
 use crate::layout::Dims;
 use crate::ops::samples::{Draw, Sizes};
-use crate::ops::{Attention, CrossEntropy, Tensor};
+use crate::ops::{Attention, CrossEntropy, LstmSteps, Tensor};
 use crate::{Error, HostTensor, Runtime};
 
 type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Tensor, Error>;
@@ -246,6 +246,62 @@ fn sums_of_attention(runtime: &Runtime) {
     }
 }
 
+/// Steps of a long short-term memory, one after the other: each `y`, each `c`, each step's gates, and the last `y` and `c`.
+fn lstm_steps(x: &[Tensor]) -> Result<[Tensor; 5], Error> {
+    let [sums, weight, bias] = [0, 1, 2].map(|i| &x[i]);
+    let (mut h, mut c) = (x[3].clone(), x[4].clone());
+    let mut all = [const { Vec::new() }; 3];
+    for step in sums.split(1, 1)? {
+        let step = step.reshape(&[h.shape()[0], weight.shape()[0]])?;
+        let of_gates = step.add(&h.matmul(&weight.t()?)?)?.add(bias)?;
+        let parts = of_gates.split(h.shape()[1], 1)?;
+        let [i, f, o] = [0, 1, 3].map(|k| parts[k].sigmoid());
+        let (i, f, g, o) = (i?, f?, parts[2].tanh()?, o?);
+        c = f.mul(&c)?.add(&i.mul(&g)?)?;
+        h = o.mul(&c.tanh()?)?;
+        let gates = Tensor::concat(&[&i, &f, &g, &o], 1)?;
+        for (all, of_step) in all.iter_mut().zip([&h, &c, &gates]) {
+            all.push(of_step.clone());
+        }
+    }
+    let [y, each, gates] = all.map(|of| Tensor::stack(&of.iter().collect::<Vec<_>>(), 1));
+    Ok([y?, each?, gates?, h, c])
+}
+
+fn recurrent_steps(runtime: &Runtime) {
+    for [n, t, h] in [[1, 1, 1], [2, 3, 4], [5, 4, 7], [17, 2, 5], [3, 2, 50]] {
+        let shapes: [&[usize]; 5] = [&[n, t, 4 * h], &[4 * h, h], &[4 * h], &[n, h], &[n, h]];
+        let fused = |x: &[Tensor]| {
+            let inputs: Vec<&Tensor> = x.iter().collect();
+            Tensor::apply(LstmSteps, &inputs)
+        };
+        // Small enough that gates are not all open or shut.
+        let less = |x: &[Tensor]| -> Result<Vec<Tensor>, Error> {
+            x.iter().map(|x| x.affine(1.0 / (h as f32).sqrt(), 0.0)).collect()
+        };
+        let joined = |of: &[&Tensor]| {
+            let flat = of.iter().map(|x| x.reshape(&[x.layout().elements()]));
+            let flat = flat.collect::<Result<Vec<_>, Error>>()?;
+            Tensor::concat(&flat.iter().collect::<Vec<_>>(), 0)
+        };
+        for kept in [&[0][..], &[3, 4], &[0, 4], &[0, 1, 2, 3, 4]] {
+            same(
+                runtime,
+                &shapes,
+                &format!("outputs {kept:?} of LSTM steps"),
+                &|x| {
+                    let all = fused(&less(x)?)?;
+                    joined(&kept.iter().map(|&i| &all[i]).collect::<Vec<_>>())
+                },
+                &|x| {
+                    let all = lstm_steps(&less(x)?)?;
+                    joined(&kept.iter().map(|&i| &all[i]).collect::<Vec<_>>())
+                },
+            );
+        }
+    }
+}
+
 fn cpu() -> Runtime {
     Runtime::builder().budget("16MiB").threads(2).cpu().unwrap()
 }
@@ -271,6 +327,11 @@ fn attention_is_what_it_is_made_of() {
     sums_of_attention(&cpu());
 }
 
+#[test]
+fn recurrent_steps_are_what_they_are_made_of() {
+    recurrent_steps(&cpu());
+}
+
 #[cfg(feature = "cuda")]
 #[test]
 fn on_cuda_they_are_as_well() {
@@ -284,6 +345,7 @@ fn on_cuda_they_are_as_well() {
             activations(&runtime);
             attentions(&runtime);
             sums_of_attention(&runtime);
+            recurrent_steps(&runtime);
         }
         Err(reason) => println!("skipped: {reason}"),
     }

@@ -1,0 +1,68 @@
+// Steps of a long short-term memory: what is left of each, once its product is made. A thread has a unit of a sequence.
+//
+// All is counted in 64 bits.
+
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+
+struct Sizes {
+    u64 n, t, h;
+    u64 s;  // Which step.
+};
+
+// `[n, h]` of any strides, of a step.
+struct Rows {
+    const float *data;
+    u64 sequence, unit;
+
+    __device__ float at(u64 i, u64 j) const { return data[i * sequence + j * unit]; }
+};
+
+__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// `product` is that of the step before and the weight, [n, 4h].
+KERNEL lstm_step(float *y, float *c, float *gates, float *h_last, float *c_last, const float *product, const float *sums,
+                 const float *bias, Rows before, Sizes of)
+{
+    u64 at = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (at >= of.n * of.h) return;
+    u64 i = at / of.h, j = at % of.h, row = i * of.t + of.s;
+    float sum[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        u64 gate = k * of.h + j;
+        sum[k] = product[i * 4 * of.h + gate] + sums[row * 4 * of.h + gate] + bias[gate];
+    }
+    float in = sigmoid(sum[0]), forget = sigmoid(sum[1]), change = tanhf(sum[2]), out = sigmoid(sum[3]);
+    float now = forget * before.at(i, j) + in * change, seen = out * tanhf(now);
+    float *to = gates + row * 4 * of.h + j;
+    to[0] = in;
+    to[of.h] = forget;
+    to[2 * of.h] = change;
+    to[3 * of.h] = out;
+    c[row * of.h + j] = now;
+    y[row * of.h + j] = seen;
+    if (of.s + 1 == of.t) {
+        c_last[at] = now;
+        h_last[at] = seen;
+    }
+}
+
+// `dh` is what the next step gives this one, and `dc` as well, which becomes what this one gives the step before.
+KERNEL lstm_step_grad(float *dsums, float *dc, const float *dh, const float *gates, const float *c, Rows before, Rows dy,
+                      Sizes of)
+{
+    u64 at = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (at >= of.n * of.h) return;
+    u64 i = at / of.h, j = at % of.h, row = i * of.t + of.s;
+    const float *from = gates + row * 4 * of.h + j;
+    float in = from[0], forget = from[of.h], change = from[2 * of.h], out = from[3 * of.h];
+    float bent = tanhf(c[row * of.h + j]);
+    float reached = dh[at] + dy.at(i, j);
+    float kept = dc[at] + reached * out * (1.0f - bent * bent);
+    float *to = dsums + row * 4 * of.h + j;
+    to[0] = kept * change * (in * (1.0f - in));
+    to[of.h] = kept * before.at(i, j) * (forget * (1.0f - forget));
+    to[2 * of.h] = kept * in * (1.0f - change * change);
+    to[3 * of.h] = reached * bent * (out * (1.0f - out));
+    dc[at] = kept * forget;
+}

@@ -1,0 +1,235 @@
+//! The gradient made of ops, step by step, and the gradient of that.
+
+use super::shape::Shape;
+use crate::error::Error;
+use crate::ops::{FLOAT, Tensor};
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// What the steps made, and what they read.
+pub(super) struct Steps<'a> {
+    shape: Shape,
+    c0: Tensor,
+    weight: &'a Tensor,
+    /// Of each step.
+    at: Vec<Step>,
+}
+
+/// `[n, h]` each.
+struct Step {
+    i: Tensor,
+    f: Tensor,
+    g: Tensor,
+    o: Tensor,
+    c: Tensor,
+    /// `tanh(c)`
+    tanh: Tensor,
+}
+
+/// Gradients of what the steps made, as far as there are any.
+pub(super) struct Cotangents<'a> {
+    pub dy: Option<&'a Tensor>,
+    pub dc: Option<&'a Tensor>,
+    pub dgates: Option<&'a Tensor>,
+    pub dh_last: Option<&'a Tensor>,
+    pub dc_last: Option<&'a Tensor>,
+}
+
+/// What comes of them.
+pub(super) struct Back {
+    /// `[n, 4h]` of each step.
+    dsums: Vec<Tensor>,
+    /// What reaches `y` and `c` of each step.
+    reached: Vec<[Tensor; 2]>,
+    pub dh0: Tensor,
+    pub dc0: Tensor,
+}
+
+impl Back {
+    /// `[n, t, 4h]`; `like` it if there are no steps.
+    pub fn dsums(&self, like: &Tensor) -> Result<Tensor> {
+        stacked(&self.dsums).unwrap_or_else(|| Ok(like.clone()))
+    }
+}
+
+/// `[n, t, ..]` of `t` times `[n, ..]`, if there are any.
+fn stacked(steps: &[Tensor]) -> Option<Result<Tensor>> {
+    (!steps.is_empty()).then(|| Tensor::stack(&steps.iter().collect::<Vec<_>>(), 1))
+}
+
+/// A step of `[n, t, ..]`.
+fn step(of: &Tensor, s: usize) -> Result<Tensor> {
+    let [n, len] = [of.shape()[0], of.shape()[2]];
+    of.slice(1, s..s + 1)?.reshape(&[n, len])
+}
+
+/// Four parts of `[n, 4h]`.
+fn parts(of: &Tensor, h: usize) -> Result<[Tensor; 4]> {
+    let part = |k: usize| of.slice(1, k * h..(k + 1) * h);
+    Ok([part(0)?, part(1)?, part(2)?, part(3)?])
+}
+
+/// `x (1 - x)`
+fn slope_of_sigmoid(x: &Tensor) -> Result<Tensor> {
+    x.sub(&x.square()?)
+}
+
+/// `1 - x^2`
+fn slope_of_tanh(x: &Tensor) -> Result<Tensor> {
+    x.square()?.affine(-1.0, 1.0)
+}
+
+/// The product of all of them.
+fn times(of: &[&Tensor]) -> Result<Tensor> {
+    of[1..].iter().try_fold(of[0].clone(), |product, x| product.mul(x))
+}
+
+/// The sum of all of them.
+fn plus(of: &[Tensor]) -> Result<Tensor> {
+    of[1..].iter().try_fold(of[0].clone(), |sum, x| sum.add(x))
+}
+
+impl<'a> Steps<'a> {
+    pub fn new(gates: &Tensor, c: &Tensor, c0: &Tensor, weight: &'a Tensor) -> Result<Self> {
+        let shape = Shape::of(gates.layout());
+        // Some twenty ops a step should not round what comes between them.
+        let [gates, c, c0] = [gates, c, c0].map(|x| x.cast(FLOAT));
+        let (gates, c, c0) = (gates?, c?, c0?);
+        let of_step = |s: usize| {
+            let [i, f, g, o] = parts(&step(&gates, s)?, shape.h)?;
+            let c = step(&c, s)?;
+            Ok(Step { i, f, g, o, tanh: c.tanh()?, c })
+        };
+        let at = (0..shape.t).map(of_step).collect::<Result<_>>()?;
+        Ok(Self { shape, c0, weight, at })
+    }
+
+    /// `c` before a step.
+    fn before(&self, s: usize) -> &Tensor {
+        s.checked_sub(1).map_or(&self.c0, |s| &self.at[s].c)
+    }
+
+    fn zeros(&self) -> Result<Tensor> {
+        self.c0.scalar(0.0)?.broadcast(&self.shape.memory())
+    }
+
+    /// See [`LstmStepsGrad`](super::LstmStepsGrad).
+    pub fn backward(&self, of: &Cotangents<'_>) -> Result<Back> {
+        let or_zeros = |given: Option<&Tensor>| given.cloned().map_or_else(|| self.zeros(), Ok);
+        let (mut dh, mut dc) = (or_zeros(of.dh_last)?, or_zeros(of.dc_last)?);
+        let (mut dsums, mut reached) = (Vec::new(), Vec::new());
+        for (s, Step { i, f, g, o, tanh, .. }) in self.at.iter().enumerate().rev() {
+            if let Some(dy) = of.dy {
+                dh = dh.add(&step(dy, s)?)?;
+            }
+            if let Some(more) = of.dc {
+                dc = dc.add(&step(more, s)?)?;
+            }
+            dc = dc.add(&times(&[&dh, o, &slope_of_tanh(tanh)?])?)?;
+            let mut of_gates = [dc.mul(g)?, dc.mul(self.before(s))?, dc.mul(i)?, dh.mul(tanh)?];
+            if let Some(dgates) = of.dgates {
+                let more = parts(&step(dgates, s)?, self.shape.h)?;
+                for (sum, more) in of_gates.iter_mut().zip(more) {
+                    *sum = sum.add(&more)?;
+                }
+            }
+            let [di, df, dg, d_o] = &of_gates;
+            let of_step = Tensor::concat(
+                &[
+                    &di.mul(&slope_of_sigmoid(i)?)?,
+                    &df.mul(&slope_of_sigmoid(f)?)?,
+                    &dg.mul(&slope_of_tanh(g)?)?,
+                    &d_o.mul(&slope_of_sigmoid(o)?)?,
+                ],
+                1,
+            )?;
+            let next = [of_step.matmul(self.weight)?, dc.mul(f)?];
+            let [dh_before, dc_before] = next;
+            reached.push([dh, dc]);
+            dsums.push(of_step);
+            (dh, dc) = (dh_before, dc_before);
+        }
+        dsums.reverse();
+        reached.reverse();
+        Ok(Back { dsums, reached, dh0: dh, dc0: dc })
+    }
+}
+
+/// What the gradient of the gradient reads.
+pub(super) struct Second<'a> {
+    pub steps: Steps<'a>,
+    pub dy: &'a Tensor,
+    pub dh_last: &'a Tensor,
+    pub dc_last: &'a Tensor,
+}
+
+impl Second<'_> {
+    /// The gradients of `gates`, `c`, `c0`, `weight`, `dy`, `dh_last` and `dc_last`, where `u`, `v` and `w` are those of
+    /// `dsums`, `dh0` and `dc0`. `None`: zero.
+    ///
+    /// The gradient goes through the steps backwards, so its gradient goes forwards: `v` and `w` become what reaches `dh` and
+    /// `dc` before step `s`, and in the end `dh_last` and `dc_last`. With `z` what reaches `dsums[s]` in all, each product
+    /// there gives its factors their parts.
+    pub fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<[Option<Tensor>; 7]> {
+        let Self { steps, dy, dh_last, dc_last } = self;
+        let Steps { shape, weight, .. } = steps;
+        let back = steps.backward(&Cotangents {
+            dy: Some(dy),
+            dc: None,
+            dgates: None,
+            dh_last: Some(dh_last),
+            dc_last: Some(dc_last),
+        })?;
+        let or_zeros = |given: Option<&Tensor>| given.cloned().map_or_else(|| steps.zeros(), Ok);
+        let (mut v, mut w) = (or_zeros(v)?, or_zeros(w)?);
+        let mut of_weight: Option<Tensor> = None;
+        let mut of_c0 = None;
+        let (mut of_gates, mut of_c, mut of_dy) = (Vec::new(), Vec::<Tensor>::new(), Vec::new());
+        for (s, Step { i, f, g, o, tanh, .. }) in steps.at.iter().enumerate() {
+            let [dh, dc] = &back.reached[s];
+            let before = steps.before(s);
+            // dh = dsums[s] weight, and dc = dc f
+            let term = back.dsums[s].t()?.matmul(&v)?;
+            of_weight = Some(match of_weight {
+                Some(sum) => sum.add(&term)?,
+                None => term,
+            });
+            let mut z = v.matmul(&weight.t()?)?;
+            if let Some(u) = u {
+                z = z.add(&step(u, s)?)?;
+            }
+            let [zi, zf, zg, zo] = parts(&z, shape.h)?;
+            let [si, sf, so] = [i, f, o].map(slope_of_sigmoid);
+            let (si, sf, sg, so) = (si?, sf?, slope_of_tanh(g)?, so?);
+            let st = slope_of_tanh(tanh)?;
+            let bent = |x: &Tensor| x.affine(-2.0, 1.0);
+            let reaches_dc = plus(&[
+                w.mul(f)?,
+                times(&[&zi, g, &si])?,
+                times(&[&zf, before, &sf])?,
+                times(&[&zg, i, &sg])?,
+            ])?;
+            let reaches_dh = times(&[&zo, tanh, &so])?.add(&times(&[&reaches_dc, o, &st])?)?;
+            let reaches_i = times(&[&zi, dc, g, &bent(i)?])?.add(&times(&[&zg, dc, &sg])?)?;
+            let reaches_f = w.mul(dc)?.add(&times(&[&zf, dc, before, &bent(f)?])?)?;
+            let reaches_g =
+                times(&[&zi, dc, &si])?.add(&times(&[&zg, dc, i, g])?.affine(-2.0, 0.0)?)?;
+            let reaches_o =
+                times(&[&zo, dh, tanh, &bent(o)?])?.add(&times(&[&reaches_dc, dh, &st])?)?;
+            let reaches_tanh = times(&[&zo, dh, &so])?
+                .add(&times(&[&reaches_dc, dh, o, tanh])?.affine(-2.0, 0.0)?)?;
+            let reaches_before = times(&[&zf, dc, &sf])?;
+            match of_c.last_mut() {
+                Some(last) => *last = last.add(&reaches_before)?,
+                None => of_c0 = Some(reaches_before),
+            }
+            of_c.push(reaches_tanh.mul(&st)?);
+            of_gates.push(Tensor::concat(&[&reaches_i, &reaches_f, &reaches_g, &reaches_o], 1)?);
+            of_dy.push(reaches_dh.clone());
+            (v, w) = (reaches_dh, reaches_dc);
+        }
+        let [of_gates, of_c, of_dy] =
+            [of_gates, of_c, of_dy].map(|steps| stacked(&steps).transpose());
+        Ok([of_gates?, of_c?, of_c0, of_weight, of_dy?, Some(v), Some(w)])
+    }
+}
