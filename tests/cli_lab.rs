@@ -470,7 +470,7 @@ fn a_bound_is_told_everywhere_and_a_budget_is_refused_by_proof() {
             assert!(least - 1.0 <= bound["least_excess"].as_f64().unwrap() + 2e-6, "{row} {bound}");
             assert!(row["slowdown"].as_f64().is_none_or(|slowdown| slowdown >= least), "{row}");
         }
-        let told = stdout(&["simulate", &trace, "--budget", "60%"]);
+        let told = stdout(&["simulate", &trace, "--budget", "100%"]);
         assert!(told.contains(" % is unavoidable at this budget (in program order)"), "{told}");
         let failed = run(&["simulate", &trace, "--budget", "1%"]);
         let told = String::from_utf8(failed.stdout).unwrap();
