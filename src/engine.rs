@@ -62,6 +62,8 @@ pub struct Engine<D: Device> {
     /// What the evictor says of itself, always the same.
     evicts: bool,
     hears: Hears,
+    /// What it said when it was last told what is to come.
+    keeps_unheld: bool,
     costs: Box<dyn CostModel>,
     settings: Settings,
     /// Whether history is kept.
@@ -136,6 +138,7 @@ impl<D: Device> Engine<D> {
             reasons: SecondaryMap::new(),
             evicts: evictor.evicts(),
             hears: tell::heard_by(&*evictor),
+            keeps_unheld: evictor.keeps_unheld(),
             evictor,
             costs,
             enabled: true,

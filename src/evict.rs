@@ -10,6 +10,7 @@ mod classes;
 mod expression;
 mod formula;
 mod kind;
+mod learned;
 mod megengine;
 mod megengine_article;
 mod named;
@@ -25,6 +26,7 @@ pub use candidates::Tier;
 pub use expression::ParseFormulaError;
 pub use formula::{Around, Exponents, Formula, Ranking};
 pub use kind::{ParsePolicyError, PolicyKind};
+pub use learned::{Clock, Forecast, ForecastError, Foresight, Learned, Setting};
 pub use megengine::MegEngine;
 pub use megengine_article::{ArticleConstants, MegEngineArticle};
 pub use none::NeverEvict;
@@ -35,6 +37,7 @@ use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use crate::memory::Space;
 use std::fmt;
+use std::sync::Arc;
 
 /// Decides which storage goes next.
 ///
@@ -63,6 +66,18 @@ pub trait Evictor: fmt::Debug + Send {
 
     /// Something happened that it [hears](Self::hears). See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
+
+    /// The step that runs from now on is known: which storage is which of its values, and where it is, can be read in
+    /// [`Graph::future`]. `None`: nothing is known any more. Default: it does not matter.
+    fn foresee(&mut self, _foresight: Option<Arc<Foresight>>) {}
+
+    /// Whether what nobody holds any more, and what was brought back only as a step on the way, stays until it is
+    /// chosen: for an evictor that knows what will be wanted again. Otherwise the bytes of the one go with its last
+    /// handle, and those of the other as [`Settings::dead`](crate::Settings::dead) says. It is asked at first, and after each
+    /// [`Evictor::foresee`]. Default: no.
+    fn keeps_unheld(&self) -> bool {
+        false
+    }
 
     /// Whether anything may be evicted at all. An evictor that says no is asked and told nothing. Must always return
     /// the same.

@@ -16,9 +16,12 @@
 mod check;
 mod edges;
 mod future;
+mod step_future;
 
 pub use future::Future;
 pub(crate) use future::Root;
+pub use step_future::{Foreseen, StepFuture};
+pub(crate) use step_future::{NEVER, StepFutureBuilder};
 
 use crate::layout::Layout;
 use crate::memory::Held;

@@ -1,5 +1,10 @@
 //! A tiny generator for choices that are not worth a dependency: sampling candidates, the random policy, tests.
 
+/// One step of a hash of words that is the same everywhere and always.
+pub const fn mix(hash: u64, word: u64) -> u64 {
+    SplitMix64(hash.rotate_left(5) ^ word).next()
+}
+
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);

@@ -6,9 +6,10 @@ use crate::bytes::ByteSize;
 use crate::device::Device;
 use crate::error::RuntimeError;
 use crate::event::{Cause, Event, Hears};
-use crate::evict::{Evictor, Need, Want};
+use crate::evict::{Evictor, Foresight, Need, Want};
 use crate::graph::Storage;
 use crate::guard::caught;
+use std::sync::Arc;
 
 impl<D: Device> Engine<D> {
     /// The hard limit in bytes.
@@ -104,7 +105,28 @@ impl<D: Device> Engine<D> {
         self.stats.score_evaluations += self.evictor.score_evaluations();
         self.hears = hears;
         self.evicts = evictor.evicts();
+        self.keeps_unheld = evictor.keeps_unheld();
         self.evictor = evictor;
+        Ok(())
+    }
+
+    /// The step that runs from now on is known, as [`Driver::foresee`](crate::program::Driver::foresee) says; or it is not.
+    ///
+    /// # Errors
+    /// If the evictor panics. Nothing works any more then.
+    pub fn foresee(&mut self, foresight: Option<Arc<Foresight>>) -> Result<(), Error> {
+        self.working()?;
+        let step = foresight.as_ref().map(|foresight| Arc::clone(foresight.step()));
+        self.store.graph.future.foresee(step);
+        let evictor = &mut self.evictor;
+        let told = caught(EVICTOR, || {
+            evictor.foresee(foresight);
+            evictor.keeps_unheld()
+        });
+        match told {
+            Ok(keeps) => self.keeps_unheld = keeps,
+            Err(error) => return Err(self.broken.insert(error).clone()),
+        }
         Ok(())
     }
 

@@ -41,7 +41,7 @@ impl<D: Device> Engine<D> {
             return;
         }
         self.lost_last_handle(key);
-        if self.store.graph.is_evictable(key) {
+        if self.store.graph.is_evictable(key) && !self.keeps_unheld {
             self.evict(key, Cause::Unheld);
         }
     }

@@ -400,7 +400,8 @@ impl<D: Device> Engine<D> {
     fn drop_if_dead(&mut self, key: StorageKey) {
         let storage = self.store.graph.storage(key);
         let dead = storage.handles == 0 && storage.awaited == 0;
-        if dead && self.settings.dead == Dead::Drop && self.store.graph.is_evictable(key) {
+        let drops = dead && self.settings.dead == Dead::Drop;
+        if drops && self.store.graph.is_evictable(key) && !self.keeps_unheld {
             self.evict(key, Cause::Dead);
         }
     }

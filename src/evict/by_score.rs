@@ -2,13 +2,14 @@
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};
-use super::{Aging, Evictor, Policy, Victim, View, Want};
+use super::{Aging, Evictor, Foresight, Policy, Victim, View, Want};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
 use ordered_float::OrderedFloat;
 use std::cell::Cell;
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// Evicts the candidate with the lowest score of a [`Policy`]; of equals, the one that was in use last.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl ByScore {
             }
         });
         *all_lowered = false;
-        found
+        found.map(|(score, at)| (floors.as_score(score), at))
     }
 
     /// The same, found by computing all scores, or those of a sample.
@@ -159,6 +160,15 @@ impl Evictor for ByScore {
                 lower(key, view);
             }
         }
+    }
+
+    fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
+        self.policy.foresee(foresight);
+        self.all_lowered = true;
+    }
+
+    fn keeps_unheld(&self) -> bool {
+        self.policy.keeps_unheld()
     }
 
     fn hears(&self) -> Hears {

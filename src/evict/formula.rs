@@ -65,10 +65,9 @@ impl Formula {
         Ranking { formula: self, aging: self.aging(), book, lowered: Lowered::default() }
     }
 
-    /// The formula, with `around` for the cost around the candidate; without staleness where whoever asks divides by
-    /// that.
-    fn score(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
-        let Exponents { cost, bytes, staleness } = self.exponents;
+    /// The formula, with `around` for the cost around the candidate, but for the division by the staleness.
+    fn before_staleness(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
+        let Exponents { cost, bytes, .. } = self.exponents;
         let mut score = 1.0;
         if self.own_cost || self.around != Around::Nothing {
             let own = if self.own_cost { view.graph.own_cost(candidate) } else { 0.0 };
@@ -81,15 +80,30 @@ impl Formula {
             }
             score /= power(size, bytes);
         }
-        if staleness != 0.0 && self.aging() != Some(Aging::Staleness) {
-            score /= power(view.staleness(candidate), staleness);
-        }
         score
     }
 
-    /// The cost around a candidate that makes its score `score`; infinite if none does.
-    fn around(&self, candidate: StorageKey, score: f64, view: View<'_>) -> f64 {
-        if self.exponents.cost != 1.0 || self.aging().is_none() {
+    /// What scores are ranked by where there are floors. Those are divided by the plain staleness, so it is
+    /// `(numerator / size)^(1 / c)`, which orders them in the same way.
+    fn rank(&self, candidate: StorageKey, around: f64, view: View<'_>) -> f64 {
+        let score = self.before_staleness(candidate, around, view);
+        match self.exponents.staleness {
+            0.0 => score,
+            staleness => power(score, staleness.recip()),
+        }
+    }
+
+    /// The score of a rank, which is divided by the staleness if scores are.
+    fn score_of(&self, rank: f64) -> f64 {
+        match self.exponents.staleness {
+            0.0 => rank,
+            staleness => power(rank, staleness),
+        }
+    }
+
+    /// The cost around a candidate that makes its rank `rank`; infinite if none does.
+    fn around(&self, candidate: StorageKey, rank: f64, view: View<'_>) -> f64 {
+        if self.exponents.cost != 1.0 {
             return f64::INFINITY;
         }
         let own = if self.own_cost { view.graph.own_cost(candidate) } else { 0.0 };
@@ -97,7 +111,7 @@ impl Formula {
             0.0 => 1.0,
             bytes => power(view.mebibytes(candidate), bytes),
         };
-        score * size - own
+        self.score_of(rank) * size - own
     }
 
     /// How scores change with time; `None`: in any way, so that there are no floors.
@@ -107,14 +121,19 @@ impl Formula {
         }
         match self.exponents.staleness {
             0.0 => Some(Aging::Steady),
-            1.0 => Some(Aging::Staleness),
+            c if c > 0.0 => Some(Aging::Staleness),
             _ => None,
         }
     }
 }
 
 fn power(base: f64, exponent: f64) -> f64 {
-    if exponent == 1.0 { base } else { base.powf(exponent) }
+    match exponent {
+        1.0 => base,
+        2.0 => base * base,
+        0.5 => base.sqrt(),
+        _ => base.powf(exponent),
+    }
 }
 
 /// A policy that goes by a [`Formula`].
@@ -135,12 +154,27 @@ enum Book {
     Classes(WatchedClasses),
 }
 
+impl Ranking {
+    /// The cost around a candidate now; if its rank is above `enough`, any part of it that makes it so.
+    fn around(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
+        match &mut self.book {
+            Book::Nothing => 0.0,
+            Book::Neighbourhood(book) => {
+                let enough = self.formula.around(candidate, enough, view);
+                book.cost(candidate, enough, view.graph)
+            }
+            Book::Classes(book) => book.cost(candidate, view.graph),
+        }
+    }
+}
+
 impl Policy for Ranking {
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
-        let score = self.score_up_to(candidate, f64::INFINITY, view);
-        match self.aging {
-            Some(Aging::Staleness) => score / view.staleness(candidate),
-            _ => score,
+        let around = self.around(candidate, f64::INFINITY, view);
+        let score = self.formula.before_staleness(candidate, around, view);
+        match self.formula.exponents.staleness {
+            0.0 => score,
+            staleness => score / power(view.staleness(candidate), staleness),
         }
     }
 
@@ -189,19 +223,16 @@ impl Floors for Ranking {
             Book::Neighbourhood(book) => book.floor(candidate),
             Book::Classes(book) => book.floor(candidate),
         };
-        self.formula.score(candidate, around, view)
+        self.formula.rank(candidate, around, view)
     }
 
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
-        let around = match &mut self.book {
-            Book::Nothing => 0.0,
-            Book::Neighbourhood(book) => {
-                let enough = self.formula.around(candidate, enough, view);
-                book.cost(candidate, enough, view.graph)
-            }
-            Book::Classes(book) => book.cost(candidate, view.graph),
-        };
-        self.formula.score(candidate, around, view)
+        let around = self.around(candidate, enough, view);
+        self.formula.rank(candidate, around, view)
+    }
+
+    fn as_score(&self, aged: f64) -> f64 {
+        self.formula.score_of(aged)
     }
 
     fn floors_are_scores(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use super::{
-    Around, ArticleConstants, ByScore, Evictor, Exponents, Formula, MegEngine, MegEngineArticle,
-    NeverEvict, ParseFormulaError, Policy, Random,
+    Around, ArticleConstants, ByScore, Evictor, Exponents, Formula, Learned, MegEngine,
+    MegEngineArticle, NeverEvict, ParseFormulaError, Policy, Random,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -33,6 +33,8 @@ pub enum PolicyKind {
     Msps,
     /// `megengine-article`: see [`MegEngineArticle`].
     MegEngineArticle(ArticleConstants),
+    /// `learned`: see [`Learned`].
+    Learned,
     /// `random`: see [`Random`].
     Random,
     /// `none`: see [`NeverEvict`].
@@ -55,7 +57,7 @@ pub enum ParsePolicyError {
 
 impl PolicyKind {
     /// All names.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 11] = [
         "megengine",
         "dtr",
         "dtr-eq",
@@ -64,6 +66,7 @@ impl PolicyKind {
         "largest",
         "msps",
         "megengine-article",
+        "learned",
         "random",
         "none",
     ];
@@ -113,6 +116,7 @@ impl PolicyKind {
             Self::Largest => Box::new(Formula::LARGEST.policy()),
             Self::Msps => Box::new(Formula::MSPS.policy()),
             Self::MegEngineArticle(constants) => Box::new(MegEngineArticle::new(constants)),
+            Self::Learned => Box::new(Learned::new()),
             Self::Random => Box::new(Random::new(seed)),
             Self::None => return None,
             Self::Formula(formula) => Box::new(formula.policy()),
@@ -135,10 +139,19 @@ impl PolicyKind {
             Self::Largest => "largest",
             Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
             Self::MegEngineArticle(_) => "as MegEngine 1.4 does, faults included, to compare with",
+            Self::Learned => {
+                "what is wanted last for its cost, where it is known what comes; otherwise by a guess"
+            }
             Self::Random => "a random one, as a baseline",
             Self::None => "nothing: fails when memory is full",
             Self::Formula(_) => "least value of a formula of your own",
         }
+    }
+
+    /// Whether it is to be told what a step will do, where that is known.
+    #[must_use]
+    pub const fn looks_ahead(self) -> bool {
+        matches!(self, Self::Learned)
     }
 
     /// All rules but `none`, in the order of [`PolicyKind::NAMES`].
@@ -178,7 +191,9 @@ impl PolicyKind {
             Self::DtrEq => Formula::DTR_EQ,
             Self::DtrLocal => Formula::DTR_LOCAL,
             Self::Formula(formula) => formula,
-            Self::Lru | Self::Largest | Self::Msps | Self::Random | Self::None => return self,
+            Self::Lru | Self::Largest | Self::Msps | Self::Learned | Self::Random | Self::None => {
+                return self;
+            }
         };
         let Exponents { cost, bytes, staleness } = formula.exponents;
         if cost == 0.0 || bytes == 0.0 || staleness == 0.0 {
@@ -197,6 +212,7 @@ impl PolicyKind {
             Self::Largest,
             Self::Msps,
             Self::megengine_article(),
+            Self::Learned,
             Self::Random,
             Self::None,
         ]
@@ -231,6 +247,7 @@ impl fmt::Display for PolicyKind {
             Self::Largest => "largest",
             Self::Msps => "msps",
             Self::MegEngineArticle(_) => "megengine-article",
+            Self::Learned => "learned",
             Self::Random => "random",
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),

@@ -37,4 +37,12 @@ impl Formula {
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.0 },
         ..Self::DTR
     };
+
+    /// `(own cost + cost of the evicted storages needed to recompute it) / (bytes * staleness^0.5)`: h_DTR but for
+    /// those that need it, which are brought back by the same runs, and with less weight on age.
+    pub const SOURCES: Self = Self {
+        around: Around::Sources,
+        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.5 },
+        ..Self::DTR
+    };
 }

@@ -1,9 +1,10 @@
 //! Scores: how much is lost by evicting a storage.
 
-use super::View;
+use super::{Foresight, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use std::fmt;
+use std::sync::Arc;
 
 /// A way to score what could be evicted. [`ByScore`](super::ByScore) evicts the candidate with the lowest score.
 pub trait Policy: fmt::Debug + Send {
@@ -14,6 +15,14 @@ pub trait Policy: fmt::Debug + Send {
     /// Something happened. See [`Event`] for when each is told.
     fn on(&mut self, _event: &Event, _view: View<'_>) {}
 
+    /// As [`Evictor::foresee`](super::Evictor::foresee).
+    fn foresee(&mut self, _foresight: Option<Arc<Foresight>>) {}
+
+    /// As [`Evictor::keeps_unheld`](super::Evictor::keeps_unheld).
+    fn keeps_unheld(&self) -> bool {
+        false
+    }
+
     /// What it wants to be told of: to tell it of what it does not listen to takes time. It may be told of more. Must
     /// always return the same.
     fn hears(&self) -> Hears {
@@ -21,7 +30,7 @@ pub trait Policy: fmt::Debug + Send {
     }
 
     /// Lower bounds of scores, if the policy can give them: then few scores are computed at each choice. Must always
-    /// be the same. Default: none, and every score is computed.
+    /// be the same, but after [`Policy::foresee`]. Default: none, and every score is computed.
     fn floors(&mut self) -> Option<&mut dyn Floors> {
         None
     }
@@ -32,7 +41,7 @@ pub trait Policy: fmt::Debug + Send {
 /// A score may rise at any time, but falls only with the candidate's own cost, or where the policy says so by
 /// [`Floors::lowered`]. Where scores are divided by the staleness, all this is about scores before the division.
 pub trait Floors {
-    /// How scores change with time. Must always return the same.
+    /// How scores change with time. Must always return the same, but after [`Policy::foresee`].
     fn aging(&self) -> Aging;
 
     /// A number that is cheaper to find than the score and never above it. Called for candidates that are new, or were
@@ -45,6 +54,12 @@ pub trait Floors {
     /// Whether [`Floors::floor`] is the score, so that it need not be computed again.
     fn floors_are_scores(&self) -> bool {
         false
+    }
+
+    /// What a number found by floors is as a score: those may be compared in another unit that orders them in the same
+    /// way. `aged`: after the division by the staleness.
+    fn as_score(&self, aged: f64) -> f64 {
+        aged
     }
 
     /// The candidates whose scores may have fallen since the last choice; whoever asks empties it.

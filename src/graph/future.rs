@@ -1,11 +1,13 @@
-//! Future edges: what commands that are admitted and have not run will read, make and let go.
+//! Future edges: what commands that are admitted and have not run will read, make and let go; and beyond them, what a
+//! step does that is known as a whole ([`StepFuture`]).
 //!
 //! They are apart from the edges of what ran. So what waits changes nothing of neighbourhoods, deletes, updates in
 //! place and ends of steps, and costs nothing where nobody admits anything.
 
-use super::StorageKey;
+use super::{Foreseen, StepFuture, StorageKey};
 use slotmap::{SecondaryMap, SlotMap, new_key_type};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 new_key_type! {
     /// A storage that a waiting command will make.
@@ -29,6 +31,8 @@ pub struct Future {
     /// Only those with anything in them.
     of_made: SecondaryMap<StorageKey, Plans>,
     unmade: SlotMap<UnmadeKey, Unmade>,
+    /// The step that is running, if it is known.
+    foreseen: Option<Foreseen>,
 }
 
 /// What waiting commands will do to one storage. Numbers of commands rise.
@@ -78,6 +82,50 @@ impl Future {
         let last = *plans.ends.back()?;
         (handles as usize + plans.handles == plans.ends.len())
             .then(|| last.saturating_sub(self.now) as usize)
+    }
+
+    /// The step at hand as a whole, if it is known: what commands will do that nobody has sent yet. A forecast, where
+    /// the other answers are certain.
+    #[must_use]
+    pub const fn foreseen(&self) -> Option<&Foreseen> {
+        self.foreseen.as_ref()
+    }
+
+    /// How many commands have run, or are at hand, of those that were admitted.
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The step at hand is known, and its first command is the next; or it is not known.
+    pub(crate) fn foresee(&mut self, step: Option<Arc<StepFuture>>) {
+        self.foreseen = step.map(Foreseen::new);
+    }
+
+    /// The next command is the one at this position of the known step.
+    pub(crate) fn seek(&mut self, position: u32) {
+        if let Some(foreseen) = &mut self.foreseen {
+            foreseen.seek(position);
+        }
+    }
+
+    /// The next command of the known step is at hand.
+    #[inline]
+    pub(crate) fn advance_foreseen(&mut self) {
+        if let Some(foreseen) = &mut self.foreseen {
+            foreseen.advance();
+        }
+    }
+
+    /// A storage holds a value of the known step.
+    pub(crate) fn bind(&mut self, storage: StorageKey, ordinal: u32) {
+        if let Some(foreseen) = &mut self.foreseen {
+            foreseen.bind(storage, ordinal);
+        }
+    }
+
+    /// The values of the known step that the tensors hold that the command at hand makes, in their order.
+    pub(crate) fn foreseen_outputs(&self) -> &[u32] {
+        self.foreseen.as_ref().map_or(&[], Foreseen::outputs)
     }
 
     /// One more command waits. Returns its number: that of the one before, if it does not count.

@@ -6,7 +6,7 @@ use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
-use crate::evict::{Evictor, PolicyKind};
+use crate::evict::{Evictor, Foresight, PolicyKind};
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
@@ -86,6 +86,9 @@ pub struct Replay {
     pub costs: Costs,
     /// How far ahead the evictor sees; that of a recording is [`Trace::window`](super::Trace::window).
     pub window: Window,
+    /// What is known of the program, for evictors that look ahead. `None`: the policies of this crate that do know all of
+    /// it, by the setting that is best on the average.
+    pub foresight: Option<Arc<Foresight>>,
 }
 
 /// How a run ended.
@@ -144,6 +147,7 @@ impl Replay {
             seed: 0,
             costs: Costs::Trace,
             window: Window::default(),
+            foresight: None,
         }
     }
 
@@ -232,6 +236,15 @@ impl<'a> Machine<'a> {
         let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         driver.reserve(program.tensors());
+        let foresight = match &replay.foresight {
+            None if replay.policy.looks_ahead() => {
+                Some(Foresight::plain(Arc::new(program.future()), replay.budget).into())
+            }
+            known => known.clone(),
+        };
+        if foresight.is_some() {
+            driver.foresee(foresight)?;
+        }
         Ok(Self {
             program,
             driver,

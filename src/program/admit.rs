@@ -91,9 +91,12 @@ impl<D: Device> Driver<D> {
         })
     }
 
-    /// The next command is about to run.
+    /// The next command is about to run; whether it [counts](Command::counts).
     #[inline(always)]
-    pub(super) fn begin_admitted(&mut self) {
+    pub(super) fn begin(&mut self, counts: bool) {
+        if counts {
+            self.engine.future_mut().advance_foreseen();
+        }
         if self.admitted.commands.front().is_some_and(|planned| planned.counts) {
             self.engine.future_mut().advance();
         }

@@ -76,7 +76,8 @@ impl<D: Device> Driver<D> {
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
-        self.begin_admitted();
+        let made = self.to_bind(&command);
+        self.begin(command.counts());
         match command {
             // From where it is: it is large, and by far the most frequent.
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
@@ -126,13 +127,14 @@ impl<D: Device> Driver<D> {
                 self.record(Command::Sync);
             }
         }
+        self.bind_made(&made);
         self.end_admitted();
     }
 
     /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
     #[inline]
     pub fn del(&mut self, tensor: TensorId) {
-        self.begin_admitted();
+        self.begin(false);
         self.forget(tensor);
         self.end_admitted();
     }
@@ -146,8 +148,10 @@ impl<D: Device> Driver<D> {
         match command {
             Command::Del(tensor) => self.del(*tensor),
             Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
-                self.begin_admitted();
+                let to_bind = self.to_bind(command);
+                self.begin(true);
                 self.apply(op.clone(), inputs, consumed, outputs, *made);
+                self.bind_made(&to_bind);
                 self.end_admitted();
             }
             other => self.execute(other.clone()),
@@ -176,7 +180,7 @@ impl<D: Device> Driver<D> {
     /// # Errors
     /// As there.
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
-        self.begin_admitted();
+        self.begin(true);
         let read = self.about(tensor, Command::Get(tensor), Engine::get_later);
         self.end_admitted();
         read
@@ -191,7 +195,7 @@ impl<D: Device> Driver<D> {
         tensor: TensorId,
         visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
-        self.begin_admitted();
+        self.begin(true);
         let visited =
             self.about(tensor, Command::Get(tensor), |engine, key| engine.visit(key, visit));
         self.end_admitted();
