@@ -46,7 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         seeds: vec![0],
     };
     let replays = grid.replays(&like);
-    let job = |replay| Job { trace: trace.name(), program, unbudgeted, replay };
+    let job =
+        |replay| Job { trace: trace.name(), program, unbudgeted, replay, least_slowdown: None };
     let jobs: Vec<Job<'_>> = replays.into_iter().map(job).collect();
     let rows = sweep(&jobs, 0, |_| {})?;
 

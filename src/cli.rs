@@ -3,6 +3,7 @@
 //! Results go to stdout, all else to stderr.
 
 mod args;
+mod bound;
 mod checkpoint;
 mod chosen_budget;
 mod completions;
@@ -79,6 +80,7 @@ pub fn run() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Simulate(args) => interrupt::quit_at_once().and_then(|()| simulate::run(&args)),
         Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),
+        Command::Bound(args) => interrupt::quit_at_once().and_then(|()| bound::run(&args)),
         Command::History(args) => interrupt::quit_at_once().and_then(|()| history::run(&args)),
         Command::Completions(args) => completions::run(&args),
     };

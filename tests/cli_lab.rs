@@ -130,7 +130,7 @@ fn a_table_is_headed_as_budgets_were_given_and_fits_80_columns() {
     for percent in (1..=10).map(|tenth| format!(" {}%", 10 * tenth)) {
         assert_eq!(text.matches(&percent).count(), 1, "{percent}: {text}");
     }
-    assert!(blocks[..blocks.len() - 1].iter().all(|block| block.lines().count() == 73), "{text}");
+    assert!(blocks[..blocks.len() - 1].iter().all(|block| block.lines().count() == 74), "{text}");
     // Any number of them.
     let text = stdout(&["sweep", &small, "--policy", "lru", "--budget", "5%..100%:5%"]);
     for percent in (1..=20).map(|part| format!(" {}%", 5 * part)) {
@@ -326,7 +326,8 @@ fn equal_curves_of_the_ablation_are_drawn_once() {
     distinct.sort();
     distinct.dedup();
     let drawn = distinct.iter().filter(|slowdowns| slowdowns.iter().any(|s| s != "null")).count();
-    assert_eq!((curves.len(), lines), (36, drawn));
+    // And the bound.
+    assert_eq!((curves.len(), lines), (36, drawn + 1));
 }
 
 #[test]
@@ -420,7 +421,7 @@ fn a_sweep_writes_lines_a_table_and_a_plot() {
     let text = std::fs::read_to_string(json).unwrap();
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 2 * 2 * 5);
-    let keys = "trace policy dead budget_ratio budget_bytes threshold_bytes status slowdown peak_bytes \
+    let keys = "trace policy dead budget_ratio budget_bytes threshold_bytes status slowdown least_slowdown peak_bytes \
                 recomputed_ops evictions score_evaluations max_regeneration_depth search_seconds seconds";
     for key in keys.split(' ') {
         assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
@@ -439,6 +440,44 @@ fn a_sweep_writes_lines_a_table_and_a_plot() {
     let output = run(&["sweep", &small, twin, "--policy", "lru", "--budget", "50%,100%"]);
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains(&small) && table.contains(twin), "{table}");
+}
+
+#[test]
+fn a_bound_is_told_everywhere_and_a_budget_is_refused_by_proof() {
+    let folder = folder("bound");
+    for trace in [small(), recording(&folder, "mlp.jsonl")] {
+        let grid = ["--budget", "1%,40%..100%:10%", "--quiet"];
+        let bounds = objects(&stdout(&["bound", &trace, "--budget", grid[1], "--json", "-"]));
+        assert_eq!(bounds.len(), 8);
+        let refused = &bounds[0];
+        assert_eq!(refused["least_excess"], Value::Null);
+        let why = refused["refusal"].as_str().unwrap();
+        assert!(why.contains("instruction") && why.contains("at once"), "{why}");
+        let least = |i: usize| bounds[i]["least_excess"].as_f64();
+        assert!(trace != small() || least(1) > least(2) && least(2) > Some(0.0), "{bounds:?}");
+        assert_eq!(least(7), Some(0.0));
+        // A sweep takes less trouble, so that its bounds may be a little lower.
+        let table = stdout(&[&["sweep", &trace, "--policy", "dtr-eq,lru"][..], &grid].concat());
+        let line = table.lines().find(|line| line.starts_with("bound")).expect("there is a line");
+        assert!(line.contains(" none ") && line.ends_with("1.000"), "{table}");
+        let swept = [&["sweep", &trace, "--policy", "dtr-eq"][..], &grid, &["--json", "-"]];
+        for (row, bound) in objects(&stdout(&swept.concat())).iter().zip(&bounds) {
+            assert_eq!(row["budget_bytes"], bound["budget_bytes"]);
+            let Some(least) = row["least_slowdown"].as_f64() else {
+                assert_eq!(row["status"], "oom");
+                continue;
+            };
+            assert!(least - 1.0 <= bound["least_excess"].as_f64().unwrap() + 2e-6, "{row} {bound}");
+            assert!(row["slowdown"].as_f64().is_none_or(|slowdown| slowdown >= least), "{row}");
+        }
+        let told = stdout(&["simulate", &trace, "--budget", "100%"]);
+        assert!(told.contains(" % is unavoidable at this budget (in program order)"), "{told}");
+        let failed = run(&["simulate", &trace, "--budget", "1%"]);
+        let told = String::from_utf8(failed.stdout).unwrap();
+        assert!(told.contains("no way to run it fits a budget of"), "{told}");
+    }
+    let output = run(&["bound", &small(), "--budget", "0.4"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }
 
 #[test]

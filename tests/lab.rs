@@ -75,7 +75,13 @@ fn compare(trace: &Trace, peak: u64, cost: f64, reference: &[Reference]) {
     let jobs: Vec<Job<'_>> = reference
         .iter()
         .map(|r| replay(r.policy, r.budget))
-        .map(|replay| Job { trace: trace.name(), program, unbudgeted, replay })
+        .map(|replay| Job {
+            trace: trace.name(),
+            program,
+            unbudgeted,
+            replay,
+            least_slowdown: None,
+        })
         .collect();
     let rows = sweep(&jobs, 0, |_| {}).unwrap();
     let mut better = 0;
@@ -133,7 +139,13 @@ fn small() -> Trace {
 fn rows(trace: &Trace, like: &Replay, grid: &Grid, threads: usize) -> Vec<Row> {
     let unbudgeted = like.unbudgeted(trace.program()).unwrap();
     let replays = grid.replays(like);
-    let job = |replay| Job { trace: trace.name(), program: trace.program(), unbudgeted, replay };
+    let job = |replay| Job {
+        trace: trace.name(),
+        program: trace.program(),
+        unbudgeted,
+        replay,
+        least_slowdown: None,
+    };
     let jobs: Vec<Job<'_>> = replays.into_iter().map(job).collect();
     sweep(&jobs, threads, |_| {}).unwrap()
 }

@@ -59,8 +59,9 @@ pub(super) struct Gap {
 /// A budget that no way to run a program fits: what one command needs at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no way to run it fits a budget of {budget}: {what} at command {position} needs {bytes} at once, with what cannot be evicted then",
-    budget = ByteSize(*.budget), bytes = ByteSize(*.bytes)
+    "no way to run it fits a budget of {budget}: {what} (instruction {number}) needs {bytes} at once, with what cannot be \
+     evicted then",
+    budget = ByteSize(*.budget), bytes = ByteSize(*.bytes), number = .position + 1
 )]
 pub struct Misfit {
     /// The command's position, from 0 on.

@@ -2,7 +2,7 @@ use super::checkpoint::CheckpointArgs;
 use super::evaluate::EvaluateArgs;
 use super::generate::GenerateArgs;
 use super::journal;
-use super::lab_args::{HistoryArgs, SimulateArgs, SweepArgs};
+use super::lab_args::{BoundArgs, HistoryArgs, SimulateArgs, SweepArgs};
 use super::model::{ImageModel, Model, usual_data, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
@@ -73,6 +73,7 @@ pub enum Command {
     Devices(DevicesArgs),
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
+    Bound(BoundArgs),
     History(HistoryArgs),
     Completions(CompletionsArgs),
 }

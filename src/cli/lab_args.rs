@@ -8,9 +8,9 @@ use remat::lab::Costs;
 use remat::{ByteSize, PolicyKind};
 use std::path::PathBuf;
 
-/// What is replayed, and how.
+/// Traces, and how they count.
 #[derive(Args, Debug)]
-pub struct ReplayArgs {
+pub struct TraceArgs {
     /// Recordings of `remat train --record`, or logs of the DTR paper; plain or gzipped; - is stdin
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
@@ -22,6 +22,17 @@ pub struct ReplayArgs {
     /// How memory is modelled [default: bfc for recordings, bytes for the paper's logs]
     #[arg(long, value_name = "WHAT", help_heading = "Replay")]
     pub arena: Option<ArenaArg>,
+
+    /// Run the last step of each trace N times
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true, help_heading = "Replay")]
+    pub repeat_step: usize,
+}
+
+/// What is replayed, and how.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub source: TraceArgs,
 
     /// Evict tensors smaller than this only as a last resort [default: 1/4096 of the budget with bfc, 1
     /// with bytes]
@@ -39,10 +50,6 @@ pub struct ReplayArgs {
     /// End a run when recomputing costs more than X times the trace itself
     #[arg(long, value_name = "X", default_value = "1.0", value_parser = values::from_zero::<f64>, allow_hyphen_values = true, help_heading = "Replay")]
     pub recompute_limit: f64,
-
-    /// Run the last step of each trace N times
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count, allow_hyphen_values = true, help_heading = "Replay")]
-    pub repeat_step: usize,
 }
 
 /// Replay a recorded step under a budget
@@ -96,6 +103,38 @@ pub struct SimulateArgs {
     /// Plot memory over time as SVG, for a single trace; - is stdout
     #[arg(long, value_name = "FILE", value_parser = svg)]
     pub plot: Option<PathBuf>,
+}
+
+/// Show the least that any run under a budget recomputes
+///
+/// Of a program whose ops run in the order of the trace, whatever is evicted, and recomputing by the same ops. A run
+/// may recompute more; none recomputes less. A budget is refused only by proof: the op that needs more than that at
+/// once.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  remat bound run.jsonl
+  remat bound run.jsonl --budget 30%,64MiB
+  remat bound run.jsonl --budget 10%..100%:5% --json -
+  remat train --steps 3 --record - | remat bound -
+
+Exit codes:
+  0    done, budgets that nothing fits included
+  1    a file failed
+  2    invalid arguments")]
+pub struct BoundArgs {
+    #[command(flatten)]
+    pub source: TraceArgs,
+
+    /// Memory limits: percentages, sizes and ranges [default: 10%..100%:10%]
+    ///
+    /// 100% is the smallest budget under which nothing is evicted. A range is FROM..TO:STEP.
+    #[arg(long, value_name = "LIST", value_parser = values::shares, allow_hyphen_values = true)]
+    pub budget: Option<Shares>,
+
+    /// Write a JSON object a line for each budget; - is stdout, names in .gz are compressed
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Show what memory held during a recorded run

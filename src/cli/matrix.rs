@@ -1,6 +1,7 @@
 //! A sweep as a table for people: a line per policy, a column per budget.
 
-use super::sweep::{Labels, distinct};
+use super::bound::rounded_down;
+use super::sweep::{BOUND, Labels, distinct};
 use super::words::Counted;
 use remat::lab::{Row, Spread, Verdict};
 use std::collections::BTreeSet;
@@ -28,6 +29,9 @@ impl fmt::Display for Matrix<'_> {
             self.table(f, trace, &rows)?;
         }
         write!(f, "Slowdown; oom: out of memory, limit: recomputed more than the limit.")?;
+        if self.rows.iter().any(|row| row.least_slowdown.is_some()) {
+            write!(f, "\n{BOUND}: no run in program order is below it; none: no run fits.")?;
+        }
         match distinct(self.rows.iter().map(|row| row.seed)).len() {
             1 => Ok(()),
             seeds => write!(
@@ -55,6 +59,17 @@ impl Matrix<'_> {
             if cells.iter().any(Cell::varies) {
                 lines.push(("  range".to_owned(), cells.iter().map(Cell::range).collect()));
             }
+        }
+        if rows.iter().any(|row| row.least_slowdown.is_some()) {
+            let least = |budget: &u64| {
+                let row = rows.iter().find(|row| row.budget_bytes == *budget)?;
+                Some(match row.least_slowdown {
+                    Some(least) => format!("{:.3}", rounded_down(least, 3)),
+                    None => "none".to_owned(),
+                })
+            };
+            let cells = budgets.iter().map(|budget| least(budget).unwrap_or_default());
+            lines.push((BOUND.to_owned(), cells.collect()));
         }
         self.blocks(f, &lines)?;
         writeln!(f)

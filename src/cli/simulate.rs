@@ -1,7 +1,7 @@
 //! `remat simulate`
 
 use super::failure::Failure;
-use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs};
+use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs, TraceArgs};
 use super::output::{Output, check_distinct, is_standard};
 use super::search::{self, USUAL};
 use super::terminal::{Shows, muted, print_report, say};
@@ -20,7 +20,7 @@ use std::path::Path;
 /// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(&[args.policy])?;
-    let traces = &args.replay.traces;
+    let traces = &args.replay.source.traces;
     check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], traces)?;
     if args.plot.is_some() && traces.len() > 1 {
         return Err(Failure::usage("--plot draws one trace; give one, or drop it"));
@@ -32,7 +32,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let mut drawn = None;
     let mut failed = 0;
     for path in traces {
-        let trace = args.replay.open(path)?;
+        let trace = args.replay.source.open(path)?;
         let trial = Trial::new(args, &trace)?;
         let (report, timeline) = trial.run(drawing.is_some())?;
         drawn = timeline.map(|timeline| plot::memory(&timeline));
@@ -133,7 +133,13 @@ impl<'a> Trial<'a> {
         })
         .map_err(Failure::from)?;
         let unit = replay.unit(trace.unit()).to_string();
-        let job = Job { trace: trace.name(), program, unbudgeted: self.unbudgeted, replay };
+        let least = replay.demand(program).bound(replay.budget);
+        let (least_slowdown, refusal) = match least {
+            Ok(bound) => (Some(1.0 + bound.excess()), None),
+            Err(misfit) => (None, Some(misfit.to_string())),
+        };
+        let unbudgeted = self.unbudgeted;
+        let job = Job { trace: trace.name(), program, unbudgeted, replay, least_slowdown };
         let row = job.row(&outcome);
         let failure = failure(trace, &outcome);
         let passing = match failure {
@@ -150,6 +156,7 @@ impl<'a> Trial<'a> {
             evicted_bytes: outcome.stats.evicted_bytes,
             fragmentation: outcome.stats.fragmentation,
             failure,
+            refusal,
             passing_budget_ratio: passing.map(|percent| f64::from(percent) / 100.0),
         };
         Ok((report, timeline))
@@ -169,14 +176,13 @@ fn failure(trace: &Trace, outcome: &Outcome) -> Option<String> {
     }
 }
 
-impl ReplayArgs {
+impl TraceArgs {
     /// Options that contradict each other.
-    pub fn check(&self, policies: &[remat::PolicyKind]) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         if self.traces.iter().filter(|path| is_standard(path)).count() > 1 {
             return Err(Failure::usage("- is stdin, which can be read only once"));
         }
-        super::args::exponents_are_lost(policies, self.exponents)
-            .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
+        Ok(())
     }
 
     /// Reads a trace, and repeats its last step as `--repeat-step` says.
@@ -185,8 +191,8 @@ impl ReplayArgs {
         trace.map_err(|e| Failure::usage(format!("{}: --repeat-step: {e}", path.display())))
     }
 
-    /// A replay with these options; its budget and policy are still to be set.
-    pub fn like(&self, trace: &Trace, seed: u64) -> Result<Replay, Failure> {
+    /// A replay with its costs and its memory; all else is still to be set.
+    pub fn like(&self, trace: &Trace) -> Result<Replay, Failure> {
         let costs = Costs::from(self.cost);
         if costs == Costs::Flops && !trace.program().has_flops() {
             return Err(Failure::usage(format!(
@@ -200,13 +206,28 @@ impl ReplayArgs {
             replay.placement = Placement::Arena;
             replay.settings.min_evict_bytes = None;
         }
+        replay.costs = costs;
+        Ok(replay)
+    }
+}
+
+impl ReplayArgs {
+    /// Options that contradict each other.
+    pub fn check(&self, policies: &[remat::PolicyKind]) -> Result<(), Failure> {
+        self.source.check()?;
+        super::args::exponents_are_lost(policies, self.exponents)
+            .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
+    }
+
+    /// A replay with these options; its budget and policy are still to be set.
+    pub fn like(&self, trace: &Trace, seed: u64) -> Result<Replay, Failure> {
+        let mut replay = self.source.like(trace)?;
         if let Some(ByteSize(bytes)) = self.min_evict_bytes {
             replay.settings.min_evict_bytes = Some(bytes);
         }
         replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(self.recompute_limit));
         replay.sqrt_sampling = self.sqrt_sampling;
         replay.seed = seed;
-        replay.costs = costs;
         Ok(replay)
     }
 
@@ -237,6 +258,9 @@ struct Report {
     fragmentation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
+    /// Why nothing fits the budget, if that can be proved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<String>,
     /// Of a replay that failed: a larger budget that passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     passing_budget_ratio: Option<f64>,
@@ -246,8 +270,22 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Row { trace, policy, budget_bytes, budget_ratio, .. } = &self.row;
         match self.row.slowdown {
-            Some(slowdown) => writeln!(f, "{trace} by {policy}: slowdown {slowdown:.4}")?,
+            Some(slowdown) => writeln!(
+                f,
+                "{trace} by {policy}: slowdown {slowdown:.4}, recomputing {:.1} %",
+                100.0 * (slowdown - 1.0)
+            )?,
             None => writeln!(f, "{trace} by {policy}: fails")?,
+        }
+        match (self.row.least_slowdown, &self.refusal) {
+            (Some(least), _) => writeln!(
+                f,
+                "  bound       at least {} % is unavoidable at this budget (in program order)",
+                super::bound::at_least(least - 1.0),
+            )?,
+            (None, refusal) => {
+                refusal.iter().try_for_each(|refusal| writeln!(f, "  {refusal}"))?;
+            }
         }
         if let Some(failure) = &self.failure {
             writeln!(f, "  {failure}")?;

@@ -10,6 +10,7 @@ use super::words::Counted;
 use super::wrap::Stream;
 use indicatif::{ProgressBar, ProgressStyle};
 use remat::ByteSize;
+use remat::bound::Effort;
 use remat::lab::plot::{self, Line, Panel, Point};
 use remat::lab::{Feasibility, Grid, Job, Replay, Row, Trace, Unbudgeted, feasibility, sweep};
 use std::collections::HashMap;
@@ -19,18 +20,24 @@ use std::path::PathBuf;
 /// Slowdowns beyond this are drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
 
+/// What the line of the lower bound is called.
+pub const BOUND: &str = "bound";
+
 /// Replays all combinations and writes the outputs.
 pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     args.replay.check(&args.policy)?;
     let SweepArgs { json, csv, plot: drawing, .. } = args;
-    check_distinct(&[("--json", json), ("--csv", csv), ("--plot", drawing)], &args.replay.traces)?;
+    check_distinct(
+        &[("--json", json), ("--csv", csv), ("--plot", drawing)],
+        &args.replay.source.traces,
+    )?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
 
-    let paths = distinct(args.replay.traces.iter());
+    let paths = distinct(args.replay.source.traces.iter());
     let traces: Vec<Trace> =
-        paths.iter().map(|path| args.replay.open(path)).collect::<Result<_, _>>()?;
+        paths.iter().map(|path| args.replay.source.open(path)).collect::<Result<_, _>>()?;
     let names = names(&traces, &paths);
     let mut jobs = Vec::new();
     let mut given = Given::default();
@@ -142,9 +149,20 @@ fn jobs_of<'a>(
         dead,
         seeds: (0..args.seeds as u64).collect(),
     };
-    let replays = grid.replays(&Replay { work: Some(cost), ..like });
-    let job = |replay| Job { trace: name, program: trace.program(), unbudgeted, replay };
+    let replays = grid.replays(&Replay { work: Some(cost), ..like.clone() });
+    let least = least_slowdowns(&like, trace, &grid.budgets);
+    let job = |replay: Replay| {
+        let least_slowdown = least[&replay.budget];
+        Job { trace: name, program: trace.program(), unbudgeted, replay, least_slowdown }
+    };
     Ok(replays.into_iter().map(job).collect())
+}
+
+/// Budget -> the least slowdown of any run; none where nothing fits.
+fn least_slowdowns(like: &Replay, trace: &Trace, budgets: &[u64]) -> HashMap<u64, Option<f64>> {
+    let bounds = like.demand(trace.program()).bounds(budgets, Effort::default());
+    let least = bounds.into_iter().map(|bound| bound.ok().map(|bound| 1.0 + bound.excess()));
+    budgets.iter().copied().zip(least).collect()
 }
 
 /// With a progress bar on a terminal.
@@ -208,6 +226,17 @@ fn panels(rows: &[Row], given: &Given) -> Vec<Panel> {
             || Line { label: label.clone(), points: Vec::new() },
         );
         line.points.push(Point { budget_ratio: row.budget_ratio, slowdown: row.slowdown });
+    }
+    // Last, and so on top: where a line meets it, nothing can be better.
+    for panel in &mut panels {
+        let of_panel = rows.iter().filter(|row| row.trace == panel.title);
+        let points = distinct(of_panel.filter_map(|row| {
+            let slowdown = row.least_slowdown?;
+            Some(Point { budget_ratio: row.budget_ratio, slowdown: Some(slowdown) })
+        }));
+        if !points.is_empty() {
+            panel.lines.push(Line { label: BOUND.to_owned(), points });
+        }
     }
     panels
 }

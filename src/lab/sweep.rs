@@ -20,6 +20,9 @@ pub struct Job<'a> {
     pub unbudgeted: Unbudgeted,
     /// How it is run.
     pub replay: Replay,
+    /// The least slowdown of any run under its budget, as [`Bound::excess`](crate::bound::Bound::excess) has it; `None`
+    /// if nothing fits, or if nobody asked.
+    pub least_slowdown: Option<f64>,
 }
 
 /// How a replay ended, in a word.
@@ -62,6 +65,10 @@ pub struct Row {
     /// Cost over the cost without a budget; none if it did not get to the end. Written to a millionth.
     #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
+    /// What no run in program order is below, under this budget; none if nothing fits, or if nobody asked. Rounded down
+    /// to a millionth.
+    #[serde(serialize_with = "down_to_a_millionth")]
+    pub least_slowdown: Option<f64>,
     /// Most bytes in use at once.
     pub peak_bytes: u64,
     /// Ops run for the first time.
@@ -112,6 +119,7 @@ impl Job<'_> {
             seed: self.replay.seed,
             status: Verdict::of(&outcome.status),
             slowdown: outcome.slowdown(),
+            least_slowdown: self.least_slowdown,
             peak_bytes: stats.peak_bytes,
             ops: stats.ops,
             recomputed_ops: stats.recomputed_ops,
@@ -156,6 +164,13 @@ fn to_digits(value: f64, digits: i32) -> f64 {
 
 fn to_a_millionth<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     value.map(|value| to_digits(value, 6)).serialize(serializer)
+}
+
+fn down_to_a_millionth<S: Serializer>(
+    value: &Option<f64>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    value.map(|value| (value * 1e6).floor() / 1e6).serialize(serializer)
 }
 
 fn to_a_nanosecond<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {

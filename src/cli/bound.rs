@@ -1,0 +1,136 @@
+//! `remat bound`
+
+use super::failure::Failure;
+use super::lab_args::BoundArgs;
+use super::output::{Output, check_distinct};
+use super::simulate::percent;
+use super::terminal::{muted, print_report, say};
+use super::values::shares;
+use super::words::Counted;
+use remat::ByteSize;
+use remat::bound::{Bound, Effort, Misfit};
+use remat::lab::{Trace, Unbudgeted};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Reports on each trace under each budget.
+pub fn run(args: &BoundArgs) -> Result<(), Failure> {
+    args.source.check()?;
+    check_distinct(&[("--json", &args.json)], &args.source.traces)?;
+    let json = args.json.as_deref().map(Output::create).transpose()?;
+    let mut lines = String::new();
+    for path in &args.source.traces {
+        let text = of_trace(args, path, &mut lines)?;
+        if matches!(json, Some(Output::Stdout)) {
+            say(text);
+        } else {
+            print_report(&text)?;
+        }
+    }
+    json.map_or(Ok(()), |json| json.deliver(&lines))
+}
+
+/// The report, and in `lines` a JSON object for each budget.
+fn of_trace(args: &BoundArgs, path: &Path, lines: &mut String) -> Result<String, Failure> {
+    let trace: Trace = args.source.open(path)?;
+    let like = args.source.like(&trace)?;
+    let Unbudgeted { peak_bytes, full_budget, cost } = muted(|| like.unbudgeted(trace.program()))?;
+    let unit = like.unit(trace.unit());
+    let unit_name = unit.to_string();
+    let mut text = format!(
+        "{}: {}, cost {}, unbudgeted peak {}; 100 % is {}, which evicts nothing",
+        trace.name(),
+        Counted(trace.program().ops() as u64, "op"),
+        unit.show(cost),
+        ByteSize(peak_bytes),
+        ByteSize(full_budget),
+    );
+    let standard = || shares("10%..100%:10%").expect("a constant that parses");
+    let budgets = args.budget.clone().unwrap_or_else(standard);
+    let mut budgets: Vec<u64> = budgets.iter().map(|share| share.of(full_budget).max(1)).collect();
+    budgets.sort_unstable();
+    budgets.dedup();
+    let bounds = like.demand(trace.program()).bounds(&budgets, Effort::THOROUGH);
+    for (budget, bound) in budgets.into_iter().zip(bounds) {
+        let found = Found::new(trace.name(), budget, full_budget, bound, &unit_name);
+        let object = serde_json::to_string(&found);
+        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        let _ = writeln!(lines, "{object}");
+        let _ = write!(
+            text,
+            "\n  {:>8}  {:>11}  ",
+            percent(found.budget_ratio),
+            ByteSize(budget).to_string()
+        );
+        let _ = match (found.least_excess, &found.refusal) {
+            (Some(least), _) => write!(text, "at least {} % is recomputed", at_least(least)),
+            (None, refusal) => write!(text, "{}", refusal.as_deref().unwrap_or_default()),
+        };
+    }
+    text += "\nOf the cost of the trace, with its ops in their order, whatever is evicted.";
+    Ok(text)
+}
+
+/// A bound in figures.
+#[derive(Serialize)]
+struct Found<'a> {
+    trace: &'a str,
+    budget_ratio: f64,
+    budget_bytes: u64,
+    full_budget_bytes: u64,
+    /// Over the cost of the trace; none if nothing fits.
+    least_excess: Option<f64>,
+    /// In the unit of the costs.
+    least_cost: Option<f64>,
+    unit: &'a str,
+    /// Why nothing fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<String>,
+}
+
+impl<'a> Found<'a> {
+    fn new(
+        trace: &'a str,
+        budget: u64,
+        full_budget: u64,
+        bound: Result<Bound, Misfit>,
+        unit: &'a str,
+    ) -> Self {
+        let found = bound.as_ref().ok();
+        Self {
+            trace,
+            budget_ratio: rounded_down(budget as f64 / full_budget as f64 + 5e-7, 6),
+            budget_bytes: budget,
+            full_budget_bytes: full_budget,
+            least_excess: found.map(|bound| rounded_down(bound.excess(), 6)),
+            least_cost: found.map(|bound| bound.cost),
+            unit,
+            refusal: bound.as_ref().err().map(Misfit::to_string),
+        }
+    }
+}
+
+/// A share in percent that is not above what was proved: 0.1279 is 12.7.
+pub fn at_least(share: f64) -> String {
+    format!("{:.1}", rounded_down(100.0 * share, 1))
+}
+
+/// What of a number has so many decimals.
+pub fn rounded_down(number: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (number * scale).floor() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_never_rounded_up() {
+        assert_eq!(at_least(0.1279), "12.7");
+        assert_eq!(at_least(0.0), "0.0");
+        assert_eq!(at_least(1.9999), "199.9");
+        assert_eq!(rounded_down(1.0004, 3), 1.0);
+    }
+}
