@@ -94,6 +94,8 @@ pub struct Engine<D: Device> {
     late: VecDeque<late::Late>,
     /// Of ops that ran again.
     recomputed: late::Recomputed,
+    /// What lingers ([`Dead::Linger`]), the oldest first; some of it may be gone or wanted again.
+    lingering: VecDeque<StorageKey>,
     /// Values from the host that are to be leaves, and wait for room.
     leaves_to_be: Vec<StorageKey>,
     /// Empty between commands; kept to reuse its memory.
@@ -156,6 +158,7 @@ impl<D: Device> Engine<D> {
             work: thrash::StepWork::default(),
             late: VecDeque::new(),
             recomputed: late::Recomputed::default(),
+            lingering: VecDeque::new(),
             leaves_to_be: Vec::new(),
             cascade: regenerate::Cascade::default(),
             #[cfg(debug_assertions)]

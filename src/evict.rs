@@ -26,7 +26,7 @@ pub use candidates::Tier;
 pub use expression::ParseFormulaError;
 pub use formula::{Around, Exponents, Formula, Ranking};
 pub use kind::{ParsePolicyError, PolicyKind};
-pub use learned::{Clock, Forecast, ForecastError, Foresight, Learned, Setting};
+pub use learned::{Clock, Forecast, ForecastError, Foresight, Learn, Learned, Setting};
 pub use megengine::MegEngine;
 pub use megengine_article::{ArticleConstants, MegEngineArticle};
 pub use none::NeverEvict;

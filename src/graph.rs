@@ -87,6 +87,8 @@ pub struct Storage {
     pub users: SmallVec<[Use; 2]>,
     /// Engine clock when an op last read or made it.
     pub last_used: f64,
+    /// Whether the engine has it on the list of what goes first.
+    pub(crate) lingers: bool,
     /// How often it was brought back.
     pub recomputed: u32,
     /// The step it was made in.
@@ -267,6 +269,7 @@ impl Graph {
             producer: None,
             users: SmallVec::new(),
             last_used: now,
+            lingers: false,
             recomputed: 0,
             born,
             oldest: born,

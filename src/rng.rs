@@ -28,6 +28,19 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
+    /// Evenly from 0 up to 1.
+    #[cfg(feature = "lab")]
+    pub const fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// About 0 with a deviation of 1: a sum of six even numbers.
+    #[cfg(feature = "lab")]
+    pub fn normal(&mut self) -> f64 {
+        let sum: f64 = (0..6).map(|_| self.unit()).sum();
+        (sum - 3.0) * std::f64::consts::SQRT_2
+    }
+
     /// Evenly from `0..n`, for `n > 0`.
     pub const fn below(&mut self, n: usize) -> usize {
         ((self.next() as u128 * n as u128) >> 64) as usize

@@ -105,7 +105,7 @@ fn the_report_says_what_was_asked_for() {
         ("steps", 4.into()),
         ("steps_asked", 4.into()),
         ("seed", 0.into()),
-        ("policy", "dtr-eq".into()),
+        ("policy", "ancestors".into()),
         ("cost_model", "flops".into()),
         ("device", "cpu".into()),
     ] as [(&str, Value); 10]
@@ -287,7 +287,7 @@ fn nonsense_is_refused_with_the_value_and_what_is_allowed() {
         ("--weight-decay inf", "give a number from 0 up"),
         ("--recompute-limit NaN", "give a number from 0 up"),
         ("--seed -1", "give a whole number from 0"),
-        ("--policy best", "choose one of megengine, dtr, dtr-eq"),
+        ("--policy best", "choose one of ancestors, megengine, dtr, dtr-eq"),
         ("--cost free", "choose one of measured, flops, bytes"),
         ("--exponents 1,1", "invalid value '1,1'"),
         ("--policy lru --exponents 1,1,1", "choose one, or drop --exponents"),

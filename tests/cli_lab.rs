@@ -289,12 +289,12 @@ fn a_trace_is_read_from_stdin_and_its_report_goes_where_it_is_not_in_the_way() {
     };
     let output = simulate(&["simulate", "-", "--json", json.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(text.starts_with("stdin by dtr-eq: slowdown "), "{text}{}", stderr(&output));
+    assert!(text.starts_with("stdin by ancestors: slowdown "), "{text}{}", stderr(&output));
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     assert_eq!(objects(&std::fs::read_to_string(json).unwrap())[0]["trace"], "stdin");
     let output = simulate(&["simulate", "-", "--json", "-"]);
     assert_eq!(objects(&String::from_utf8(output.stdout.clone()).unwrap()).len(), 1);
-    assert!(stderr(&output).starts_with("stdin by dtr-eq: slowdown "));
+    assert!(stderr(&output).starts_with("stdin by ancestors: slowdown "));
     let output = simulate(&["sweep", "-", "--policy", "lru", "--budget", "100%"]);
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("stdin "), "{}", stderr(&output));
     let output = simulate(&["simulate", "-", "-"]);
@@ -595,7 +595,7 @@ fn a_history_that_is_not_there_is_refused_in_words() {
     std::fs::write(&later, begin.replace("\"version\":4", "\"version\":5")).unwrap();
     // What is known of commands is there.
     let old = format!("{}/tests/data/resnet20-v2.jsonl.gz", env!("CARGO_MANIFEST_DIR"));
-    assert!(stdout(&["simulate", &old]).starts_with("resnet20-v2 by dtr-eq"));
+    assert!(stdout(&["simulate", &old]).starts_with("resnet20-v2 by ancestors"));
     let small = small();
     for (args, code, message) in [
         (vec!["history", &small, "--plot", &svg], 1, "a log of the DTR paper does not say"),

@@ -71,7 +71,7 @@ fn residual_blocks(engine: &mut ToyEngine, depth: u64, skip_first: bool) -> Tens
 #[test]
 fn a_chain_of_diamonds_comes_back_in_linear_work() {
     const DEPTH: u64 = 30;
-    for dead in [Dead::Drop, Dead::Keep] {
+    for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
         for skip_first in [true, false] {
             for (blocks, at_most) in [(200, 3 * DEPTH + 1), (4, 4 * (3 * DEPTH + 1))] {
                 let mut engine = engine(blocks, dead);
@@ -96,7 +96,7 @@ fn a_chain_of_diamonds_comes_back_in_linear_work() {
 /// let go of what it had just brought back would go round in circles.
 #[test]
 fn waiting_steps_do_not_exhaust_memory_by_what_they_hold() {
-    for dead in [Dead::Drop, Dead::Keep] {
+    for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
         for (spine, branch) in [(1, 100), (20, 10), (200, 6)] {
             // Each step of a branch reads a value of its own, or one of three that all share.
             for shared in [false, true] {

@@ -293,7 +293,7 @@ fn every_event_is_told_in_order_and_counted() {
     let mut told = Told::default();
     let policies = PolicyKind::all().chain([PolicyKind::None]);
     for (number, policy) in policies.enumerate() {
-        for dead in [Dead::Drop, Dead::Keep] {
+        for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
             for (budget, threshold) in [(1 << 16, None), (512, None), (256, None), (512, Some(200))]
             {
                 for restless in [false, true] {

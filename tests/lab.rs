@@ -156,7 +156,7 @@ fn rows_do_not_depend_on_the_number_of_threads() {
         policies: PolicyKind::all().collect(),
         budgets: (3..10).map(|i| i * 14_516).collect(),
         thresholds: vec![None, Some(60_000)],
-        dead: vec![Dead::Drop, Dead::Keep],
+        dead: vec![Dead::Linger, Dead::Drop, Dead::Keep],
         seeds: vec![0, 1],
     };
     let like = Replay::new(PolicyKind::None, 1);
@@ -258,7 +258,7 @@ fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
             assert!(unbudgeted.full_budget <= unbudgeted.peak_bytes * 21 / 20, "{unbudgeted:?}");
             replay.budget = unbudgeted.full_budget;
             for policy in PolicyKind::all().chain([PolicyKind::None]) {
-                for dead in [Dead::Drop, Dead::Keep] {
+                for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
                     replay.policy = policy;
                     replay.settings.dead = dead;
                     let placement = replay.placement;

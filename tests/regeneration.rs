@@ -11,7 +11,7 @@ use remat::{CostModel, Error, PolicyKind, Run};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const FATES: [Dead; 2] = [Dead::Drop, Dead::Keep];
+const FATES: [Dead; 3] = [Dead::Linger, Dead::Drop, Dead::Keep];
 
 fn policies() -> Vec<PolicyKind> {
     PolicyKind::all().collect()

@@ -161,7 +161,7 @@ fn memory_may_be_taken_as_tensorflow_does_and_the_bits_stay() {
     for share in [60, 80, 100, 200] {
         for rule in [SplitRule::Exact, SplitRule::tensorflow_with_fraction(0.02, peak)] {
             for grows in [false, true] {
-                for dead in [Dead::Drop, Dead::Keep] {
+                for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
                     let budget = peak * share / 100;
                     let builder = Runtime::builder().budget(budget).dead(dead);
                     let (found, stats) = train(builder.split_rule(rule).allow_growth(grows));

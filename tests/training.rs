@@ -89,7 +89,7 @@ fn setup() -> impl Strategy<Value = Setup> {
             CostModelKind::Bytes,
             CostModelKind::Measured,
         ]),
-        prop::sample::select(vec![Dead::Drop, Dead::Keep]),
+        prop::sample::select(vec![Dead::Linger, Dead::Drop, Dead::Keep]),
         prop::option::weighted(0.25, 0.1..1.0f64),
         any::<bool>(),
         1..3usize,
@@ -334,7 +334,7 @@ fn a_good_part_of_the_memory_is_enough_for_a_deep_net() {
     let training = Training { layers: block.repeat(3), steps: 3, at_once: true, mark: true };
     let all = targets().into_iter().flat_map(|t| PolicyKind::all().map(move |p| (t, p)));
     for (target, policy) in all {
-        for dead in [Dead::Drop, Dead::Keep] {
+        for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
             let setup = Setup {
                 part: 0.6,
                 policy,

@@ -67,7 +67,7 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::DtrEq`].
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Ancestors`].
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
         self
@@ -92,7 +92,7 @@ impl Builder {
         self
     }
 
-    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Drop`].
+    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Linger`].
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;
         self

@@ -207,7 +207,7 @@ pub struct MemoryArgs {
     pub sqrt_sampling: bool,
 
     /// What to do with tensors that were recomputed only to recompute others
-    #[arg(long, value_name = "WHAT", default_value = "drop")]
+    #[arg(long, value_name = "WHAT", default_value = "linger")]
     pub dead: DeadArg,
 
     /// Fail when recomputing costs more than X times the work itself [default: never]
@@ -358,15 +358,18 @@ impl From<Precision> for DType {
 /// [`Dead`] by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DeadArg {
+    /// Keep them while there is room, and evict them before anything else
+    Linger,
     /// Keep them until the policy evicts them
     Keep,
-    /// Evict them at once; usually better when memory is tight
+    /// Evict them at once
     Drop,
 }
 
 impl From<DeadArg> for Dead {
     fn from(dead: DeadArg) -> Self {
         match dead {
+            DeadArg::Linger => Self::Linger,
             DeadArg::Keep => Self::Keep,
             DeadArg::Drop => Self::Drop,
         }

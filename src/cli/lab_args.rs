@@ -89,7 +89,7 @@ pub struct SimulateArgs {
     pub policy: PolicyKind,
 
     /// What to do with tensors that were recomputed only to recompute others
-    #[arg(long, value_name = "WHAT", default_value = "drop")]
+    #[arg(long, value_name = "WHAT", default_value = "linger")]
     pub dead: DeadArg,
 
     /// Seed of sampling and of --policy random
@@ -179,7 +179,8 @@ Examples:
   remat sweep run.jsonl --policy dtr-eq --feasibility
 
 A formula is a policy that evicts the tensor with the lowest value. Its numerator is 1, or a sum of \
-own (the cost of the tensor) and one of exact, eq or sources (the cost of evicted tensors around it). \
+own (the cost of the tensor) and one of exact, eq, sources or ancestors (the cost of evicted tensors around \
+it; ancestors are the sources, of which held ones count less). \
 Its denominator is a product of size or (size+free), and stale. Each part may be left out, or have an \
 exponent.")]
 pub struct SweepArgs {
@@ -201,8 +202,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "LIST", value_parser = values::shares, allow_hyphen_values = true)]
     pub eviction_threshold: Option<Shares>,
 
-    /// What to do with tensors that were recomputed only to recompute others: keep, drop or both
-    #[arg(long, value_name = "LIST", default_value = "drop", value_delimiter = ',')]
+    /// What to do with tensors that were recomputed only to recompute others: linger, keep, drop
+    #[arg(long, value_name = "LIST", default_value = "linger", value_delimiter = ',')]
     pub dead: Vec<DeadArg>,
 
     /// Replay with seeds 0 to N-1 of sampling and --policy random; table and plot show median and range

@@ -42,6 +42,10 @@ impl<D: Device> Engine<D> {
         if self.store.evictable_bytes() == 0 || !self.evicts {
             return Ok(false);
         }
+        if let Some(dead) = self.next_lingering() {
+            self.evict(dead, Cause::Dead);
+            return Ok(true);
+        }
         let start = Instant::now();
         let (evictor, view) = (&mut self.evictor, self.store.view());
         let choice = caught(EVICTOR, || evictor.next(want, view));
@@ -54,6 +58,18 @@ impl<D: Device> Engine<D> {
         self.tell(Event::WillEvict { storage, score });
         self.evict(storage, cause);
         Ok(true)
+    }
+
+    /// What is dead goes before anything that an evictor would have to choose.
+    fn next_lingering(&mut self) -> Option<StorageKey> {
+        while let Some(key) = self.lingering.pop_front() {
+            let Some(storage) = self.store.graph.storages.get_mut(key) else { continue };
+            storage.lingers = false;
+            if self.is_dead(key) {
+                return Some(key);
+            }
+        }
+        None
     }
 
     /// A wish to evict a tensor's storage now. Returns whether its bytes went: they stay if it is a

@@ -8,7 +8,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a formula: {problem}; write for example (own+exact)/(size*stale); \
-     the numerator is 1 or a sum of own and one of exact, eq or sources, the denominator a product of \
+     the numerator is 1 or a sum of own and one of exact, eq, sources or ancestors, the denominator a product of \
      size or (size+free), and stale; each may have an exponent, such as ^2"
 )]
 pub struct ParseFormulaError {
@@ -23,6 +23,7 @@ impl fmt::Display for Formula {
         let around = match self.around {
             Around::Nothing => None,
             Around::Sources => Some("sources"),
+            Around::Ancestors => Some("ancestors"),
             Around::Exact => Some("exact"),
             Around::Classes => Some("eq"),
         };
@@ -85,10 +86,11 @@ fn parse(text: &str) -> Result<Formula, String> {
             "exact" => Around::Exact,
             "eq" => Around::Classes,
             "sources" => Around::Sources,
+            "ancestors" => Around::Ancestors,
             _ => return Err(format!("`{term}` cannot be in the numerator")),
         };
         if formula.around != Around::Nothing {
-            return Err("exact, eq and sources exclude each other".to_owned());
+            return Err("exact, eq, sources and ancestors exclude each other".to_owned());
         }
         formula.around = around;
     }
@@ -147,6 +149,7 @@ mod tests {
             (Formula::LRU, "1/stale"),
             (Formula::LARGEST, "1/size"),
             (Formula::MSPS, "(own+sources)/size"),
+            (Formula::ANCESTORS, "(own+ancestors)/(size*stale^0.5)"),
         ] {
             assert_eq!(formula.to_string(), text);
             assert_eq!(text.parse(), Ok(formula), "{text}");

@@ -1,7 +1,7 @@
 //! Policies by name.
 
 use super::{
-    Around, ArticleConstants, ByScore, Evictor, Exponents, Formula, Learned, MegEngine,
+    Around, ArticleConstants, ByScore, Evictor, Exponents, Formula, Learn, Learned, MegEngine,
     MegEngineArticle, NeverEvict, ParseFormulaError, Policy, Random,
 };
 use std::fmt;
@@ -20,8 +20,10 @@ pub enum PolicyKind {
     },
     /// `dtr`: see [`Formula::DTR`].
     Dtr,
-    /// `dtr-eq`: see [`Formula::DTR_EQ`].
+    /// `ancestors`: see [`Formula::ANCESTORS`]. The best that knows nothing of what is to come.
     #[default]
+    Ancestors,
+    /// `dtr-eq`: see [`Formula::DTR_EQ`].
     DtrEq,
     /// `dtr-local`: see [`Formula::DTR_LOCAL`].
     DtrLocal,
@@ -33,8 +35,8 @@ pub enum PolicyKind {
     Msps,
     /// `megengine-article`: see [`MegEngineArticle`].
     MegEngineArticle(ArticleConstants),
-    /// `learned`: see [`Learned`].
-    Learned,
+    /// `learned`, `learned:portfolio`, `learned:search` or `learned:search:RUNS`: see [`Learned`] and [`Learn`].
+    Learned(Learn),
     /// `random`: see [`Random`].
     Random,
     /// `none`: see [`NeverEvict`].
@@ -50,6 +52,11 @@ pub enum ParsePolicyError {
     #[error("`{0}` is not a policy; choose one of {names}, or write a formula such as (own+eq)/(size*stale)",
         names = PolicyKind::NAMES.join(", "))]
     Name(String),
+    /// The policy `learned` with an effort that is not known.
+    #[error(
+        "`{0}` is not a policy; choose one of learned, learned:portfolio, learned:search, learned:search:RUNS"
+    )]
+    Learn(String),
     /// Something like a formula.
     #[error(transparent)]
     Formula(#[from] ParseFormulaError),
@@ -57,7 +64,8 @@ pub enum ParsePolicyError {
 
 impl PolicyKind {
     /// All names.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 12] = [
+        "ancestors",
         "megengine",
         "dtr",
         "dtr-eq",
@@ -109,6 +117,7 @@ impl PolicyKind {
             Self::MegEngine { exponents, own_cost } => {
                 Box::new(MegEngine::new(exponents, own_cost))
             }
+            Self::Ancestors => Box::new(Formula::ANCESTORS.policy()),
             Self::Dtr => Box::new(Formula::DTR.policy()),
             Self::DtrEq => Box::new(Formula::DTR_EQ.policy()),
             Self::DtrLocal => Box::new(Formula::DTR_LOCAL.policy()),
@@ -116,7 +125,7 @@ impl PolicyKind {
             Self::Largest => Box::new(Formula::LARGEST.policy()),
             Self::Msps => Box::new(Formula::MSPS.policy()),
             Self::MegEngineArticle(constants) => Box::new(MegEngineArticle::new(constants)),
-            Self::Learned => Box::new(Learned::new()),
+            Self::Learned(_) => Box::new(Learned::new()),
             Self::Random => Box::new(Random::new(seed)),
             Self::None => return None,
             Self::Formula(formula) => Box::new(formula.policy()),
@@ -130,6 +139,9 @@ impl PolicyKind {
             Self::MegEngine { .. } => {
                 "least by MegEngine's function of cost, bytes, free neighbours and staleness"
             }
+            Self::Ancestors => {
+                "least (own cost + cost of evicted sources, less of held ones) / (bytes * sqrt(staleness))"
+            }
             Self::Dtr => {
                 "least (own cost + cost of its evicted neighbourhood) / (bytes * staleness)"
             }
@@ -139,7 +151,7 @@ impl PolicyKind {
             Self::Largest => "largest",
             Self::Msps => "least cost to recompute, evicted sources included, per byte (Capuchin)",
             Self::MegEngineArticle(_) => "as MegEngine 1.4 does, faults included, to compare with",
-            Self::Learned => {
+            Self::Learned(_) => {
                 "what is wanted last for its cost, where it is known what comes; otherwise by a guess"
             }
             Self::Random => "a random one, as a baseline",
@@ -151,7 +163,7 @@ impl PolicyKind {
     /// Whether it is to be told what a step will do, where that is known.
     #[must_use]
     pub const fn looks_ahead(self) -> bool {
-        matches!(self, Self::Learned)
+        matches!(self, Self::Learned(_))
     }
 
     /// All rules but `none`, in the order of [`PolicyKind::NAMES`].
@@ -187,11 +199,17 @@ impl PolicyKind {
             Self::MegEngineArticle(constants) => {
                 return Self::MegEngineArticle(ArticleConstants { exponents, ..constants });
             }
+            Self::Ancestors => Formula::ANCESTORS,
             Self::Dtr => Formula::DTR,
             Self::DtrEq => Formula::DTR_EQ,
             Self::DtrLocal => Formula::DTR_LOCAL,
             Self::Formula(formula) => formula,
-            Self::Lru | Self::Largest | Self::Msps | Self::Learned | Self::Random | Self::None => {
+            Self::Lru
+            | Self::Largest
+            | Self::Msps
+            | Self::Learned(_)
+            | Self::Random
+            | Self::None => {
                 return self;
             }
         };
@@ -204,6 +222,7 @@ impl PolicyKind {
 
     fn named() -> [Self; Self::NAMES.len()] {
         [
+            Self::Ancestors,
             Self::megengine(),
             Self::Dtr,
             Self::DtrEq,
@@ -212,7 +231,7 @@ impl PolicyKind {
             Self::Largest,
             Self::Msps,
             Self::megengine_article(),
-            Self::Learned,
+            Self::Learned(Learn::Ahead),
             Self::Random,
             Self::None,
         ]
@@ -225,6 +244,16 @@ impl FromStr for PolicyKind {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(kind) = Self::named().into_iter().find(|kind| kind.to_string() == text) {
             return Ok(kind);
+        }
+        match text.strip_prefix("learned:") {
+            Some("portfolio") => return Ok(Self::Learned(Learn::Portfolio)),
+            Some("search") => return Ok(Self::Learned(Learn::Search { runs: Learn::RUNS })),
+            Some(rest) => {
+                let runs = rest.strip_prefix("search:").and_then(|runs| runs.parse().ok());
+                let learned = runs.map(|runs| Self::Learned(Learn::Search { runs }));
+                return learned.ok_or_else(|| ParsePolicyError::Learn(text.to_owned()));
+            }
+            None => {}
         }
         // What has no operator is meant to be a name, unless it is the simplest of formulas.
         match text.parse::<Formula>() {
@@ -240,6 +269,7 @@ impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::MegEngine { .. } => "megengine",
+            Self::Ancestors => "ancestors",
             Self::Dtr => "dtr",
             Self::DtrEq => "dtr-eq",
             Self::DtrLocal => "dtr-local",
@@ -247,7 +277,12 @@ impl fmt::Display for PolicyKind {
             Self::Largest => "largest",
             Self::Msps => "msps",
             Self::MegEngineArticle(_) => "megengine-article",
-            Self::Learned => "learned",
+            Self::Learned(Learn::Ahead) => "learned",
+            Self::Learned(Learn::Portfolio) => "learned:portfolio",
+            Self::Learned(Learn::Search { runs: Learn::RUNS }) => "learned:search",
+            Self::Learned(Learn::Search { runs }) => {
+                return f.pad(&format!("learned:search:{runs}"));
+            }
             Self::Random => "random",
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),

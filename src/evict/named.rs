@@ -38,10 +38,11 @@ impl Formula {
         ..Self::DTR
     };
 
-    /// `(own cost + cost of the evicted storages needed to recompute it) / (bytes * staleness^0.5)`: h_DTR but for
-    /// those that need it, which are brought back by the same runs, and with less weight on age.
-    pub const SOURCES: Self = Self {
-        around: Around::Sources,
+    /// `(own cost + weighted cost of the evicted storages needed to recompute it) / (bytes * staleness^0.5)`: see
+    /// [`Around::Ancestors`]. Those that need it do not count, for they are brought back by runs of their own, and age
+    /// counts less than in h_DTR.
+    pub const ANCESTORS: Self = Self {
+        around: Around::Ancestors,
         exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.5 },
         ..Self::DTR
     };

@@ -14,6 +14,8 @@ use slotmap::{Key as _, SecondaryMap};
 pub(super) struct Neighbourhood {
     /// Whether evicted storages that need the candidate count.
     dependents: bool,
+    /// By what costs of evicted storages count that somebody holds: at most 1.
+    held: f64,
     /// Of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
     /// Cost of all evicted storages ever forgotten.
@@ -39,10 +41,12 @@ struct Walk {
 }
 
 impl Neighbourhood {
-    /// Of the evicted storages that must come back before a candidate can be recomputed.
-    pub fn sources() -> Self {
+    /// Of the evicted storages that must come back before a candidate can be recomputed. Costs of those that somebody
+    /// holds count times `held`, at most 1.
+    pub fn sources(held: f64) -> Self {
         Self {
             dependents: false,
+            held,
             floors: SecondaryMap::new(),
             forgotten: 0.0,
             walk: Walk::default(),
@@ -51,12 +55,12 @@ impl Neighbourhood {
 
     /// Of those, and of the evicted storages that need the candidate to be recomputed.
     pub fn both() -> Self {
-        Self { dependents: true, ..Self::sources() }
+        Self { dependents: true, ..Self::sources(1.0) }
     }
 
     /// Cost of the neighbourhood of a candidate now; of a part of it, if that is above `enough`.
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
-        let mut cost = self.walk.up(candidate, enough, graph, |_| {});
+        let mut cost = self.walk.up(candidate, enough, self.held, graph, |_| {});
         if self.dependents && cost <= enough {
             cost += self.walk.down(candidate, enough - cost, graph, |_| {});
         }
@@ -114,10 +118,11 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
+        held: f64,
         graph: &Graph,
         mut edge: impl FnMut(StorageKey),
     ) -> f64 {
-        self.walk(from, enough, graph, |key, stack| {
+        self.walk(from, enough, held, graph, |key, stack| {
             for source in graph.sources(key) {
                 if graph.is_evicted(source) { stack.push(source) } else { edge(source) }
             }
@@ -132,7 +137,7 @@ impl Walk {
         graph: &Graph,
         mut edge: impl FnMut(StorageKey),
     ) -> f64 {
-        self.walk(from, enough, graph, |key, stack| {
+        self.walk(from, enough, 1.0, graph, |key, stack| {
             for dependent in graph.dependents(key) {
                 if graph.is_evicted(dependent) { stack.push(dependent) } else { edge(dependent) }
             }
@@ -143,6 +148,7 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
+        held: f64,
         graph: &Graph,
         mut next: impl FnMut(StorageKey, &mut Vec<StorageKey>),
     ) -> f64 {
@@ -152,7 +158,8 @@ impl Walk {
         while let Some(key) = self.stack.pop() {
             let path = graph.storage(key).producer.expect("an evicted storage has a producer");
             if self.meets(path) {
-                cost += graph.path(path).cost;
+                let weight = if graph.storage(key).handles > 0 { held } else { 1.0 };
+                cost += weight * graph.path(path).cost;
                 if cost > enough {
                     self.stack.clear();
                     break;

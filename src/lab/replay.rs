@@ -2,11 +2,13 @@
 
 use super::CostUnit;
 use super::device::TraceDevice;
+use super::search::Search;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
+use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
-use crate::evict::{Evictor, Foresight, PolicyKind};
+use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
@@ -182,13 +184,30 @@ impl Replay {
         Ok(Machine::with_evictor(self, program, evictor)?.outcome(start, |_, _, _| {}))
     }
 
+    /// With what a search finds out, if the policy wants one: the simulated runs are not counted in the time of an outcome.
+    fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
+        let learn = match self.policy {
+            PolicyKind::Learned(learn) if self.foresight.is_none() => learn,
+            _ => return Ok(None),
+        };
+        if learn == Learn::Ahead {
+            return Ok(None);
+        }
+        let search = Search::new(Arc::new(program.clone()), self, self.seed)?;
+        let step = Arc::clone(search.step());
+        // Where nothing passes, the plain setting shows where it fails.
+        let found = search.learn(learn)?.map(|forecast| Arc::new(forecast.for_step(step)));
+        Ok(found.map(|foresight| Self { foresight: Some(foresight), ..self.clone() }))
+    }
+
     pub(super) fn run_watched(
         &self,
         program: &RecordedProgram,
         watch: impl FnMut(usize, bool, &Engine<TraceDevice>),
     ) -> Result<Outcome, Error> {
+        let learned = self.learned(program)?;
         let start = Instant::now();
-        Ok(Machine::new(self, program)?.outcome(start, watch))
+        Ok(Machine::new(learned.as_ref().unwrap_or(self), program)?.outcome(start, watch))
     }
 }
 
@@ -254,6 +273,15 @@ impl<'a> Machine<'a> {
             limit,
             waits: 0,
         })
+    }
+
+    pub(super) fn listen(&mut self, listener: Box<dyn Listener>) {
+        self.driver.engine_mut().listen(listener);
+    }
+
+    /// To the end, or as far as it gets.
+    pub(super) fn simulate(self) -> Outcome {
+        self.outcome(Instant::now(), |_, _, _| {})
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -392,7 +420,7 @@ mod tests {
         let (mut few, mut all) = (0, 0);
         for policy in ["dtr", "dtr-eq", "dtr-local", "msps", "(own+exact)/size", "eq/(size*stale)"]
         {
-            for dead in [Dead::Drop, Dead::Keep] {
+            for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
                 for budget in (40..=100).step_by(3).map(|percent| 145_160 * percent / 100) {
                     let mut replay = Replay::new(policy.parse().unwrap(), budget);
                     replay.settings.dead = dead;

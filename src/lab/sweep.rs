@@ -4,9 +4,10 @@ use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
 use crate::engine::Dead;
 use crate::error::{Error, RegenerationError, RuntimeError};
-use crate::evict::PolicyKind;
+use crate::evict::{Learn, PolicyKind};
 use crate::program::RecordedProgram;
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
 
 /// One replay of a sweep, and its baseline.
@@ -46,7 +47,7 @@ pub struct Row {
     pub trace: String,
     /// The policy's name or formula.
     pub policy: String,
-    /// `drop` or `keep`.
+    /// `linger`, `drop` or `keep`.
     pub dead: &'static str,
     /// Budget over the full budget: the shortest number that gives these bytes, to a millionth.
     pub budget_ratio: f64,
@@ -179,6 +180,7 @@ fn to_a_nanosecond<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S
 
 const fn dead_name(dead: Dead) -> &'static str {
     match dead {
+        Dead::Linger => "linger",
         Dead::Drop => "drop",
         Dead::Keep => "keep",
     }
@@ -196,15 +198,44 @@ pub fn sweep(
 ) -> Result<Vec<Row>, Error> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| RuntimeError::Settings(format!("{threads} threads: {e}")))?;
-    pool.install(|| {
+    let rows = pool.install(|| {
         // One at a time: how long jobs take differs by orders of magnitude.
         let rows = jobs.par_iter().with_max_len(1).map(|job| {
             let row = job.run()?;
             done(&row);
             Ok(row)
         });
-        rows.collect()
-    })
+        rows.collect::<Result<Vec<Row>, Error>>()
+    });
+    let mut rows = rows?;
+    more_is_never_worse(jobs, &mut rows);
+    Ok(rows)
+}
+
+/// A forecast that was found for a smaller budget passes in a larger one as well, if no more of that is used: where it
+/// does better than what was found for the larger one, it is taken.
+fn more_is_never_worse(jobs: &[Job<'_>], rows: &mut [Row]) {
+    let has_forecast = |job: &Job<'_>| {
+        let learned =
+            matches!(job.replay.policy, PolicyKind::Learned(learn) if learn != Learn::Ahead);
+        learned && job.replay.foresight.is_none()
+    };
+    let mut order: Vec<usize> = (0..rows.len()).filter(|&at| has_forecast(&jobs[at])).collect();
+    order.sort_by_key(|&at| rows[at].budget_bytes);
+    let of = |row: &Row| {
+        (row.trace.clone(), row.policy.clone(), row.dead, row.threshold_bytes, row.seed)
+    };
+    let mut best: FxHashMap<_, usize> = FxHashMap::default();
+    for at in order {
+        let known = best.entry(of(&rows[at])).or_insert(at);
+        let cost = |row: &Row| row.slowdown.unwrap_or(f64::INFINITY);
+        if cost(&rows[*known]) < cost(&rows[at]) {
+            let Row { budget_ratio, budget_bytes, .. } = rows[at];
+            rows[at] = Row { budget_ratio, budget_bytes, ..rows[*known].clone() };
+        } else {
+            *known = at;
+        }
+    }
 }
 
 /// All combinations of policies, budgets and settings for one program.

@@ -168,7 +168,7 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::DtrEq`].
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::Ancestors`].
     #[must_use]
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
@@ -197,7 +197,7 @@ impl Builder {
         self
     }
 
-    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Drop`].
+    /// What to do with tensors that were recomputed only to recompute others. Default: [`Dead::Linger`].
     #[must_use]
     pub const fn dead(mut self, dead: Dead) -> Self {
         self.settings.dead = dead;

@@ -3,6 +3,26 @@
 use crate::graph::{NEVER, StepFuture};
 use std::sync::Arc;
 
+/// How much is found out about a step before it is run by [`Learned`](super::Learned).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Learn {
+    /// Nothing: it looks ahead, by the setting that is best on the average.
+    #[default]
+    Ahead,
+    /// The best of a portfolio of some 60 settings.
+    Portfolio,
+    /// A search of so many simulated runs, the portfolio included.
+    Search {
+        /// How many.
+        runs: u64,
+    },
+}
+
+impl Learn {
+    /// Simulated runs of a search, if nothing else is said.
+    pub const RUNS: u64 = 2000;
+}
+
 /// How much what counts in a score; see [the formula](super).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -4,7 +4,7 @@ use crate::event::Event;
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};
 use crate::graph::StorageKey;
 
-/// [`Formula::SOURCES`]: what was used as long ago will be used as long from now. But where a waiting command is known
+/// [`Formula::ANCESTORS`]: what was used as long ago will be used as long from now. But where a waiting command is known
 /// to read it sooner, it will be used then.
 #[derive(Debug)]
 pub(super) struct Guess {
@@ -13,7 +13,7 @@ pub(super) struct Guess {
 
 impl Default for Guess {
     fn default() -> Self {
-        Self { ranking: Formula::SOURCES.policy() }
+        Self { ranking: Formula::ANCESTORS.policy() }
     }
 }
 

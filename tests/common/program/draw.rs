@@ -90,7 +90,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
         Just(CostModelKind::Bytes),
         Just(CostModelKind::Measured)
     ];
-    let dead = prop_oneof![Just(Dead::Drop), Just(Dead::Keep)];
+    let dead = prop_oneof![Just(Dead::Linger), Just(Dead::Drop), Just(Dead::Keep)];
     let limit = prop_oneof![4 => Just(Setup::plenty().regeneration_limit), 1 => 1.0..4.0f64];
     (
         budget,

@@ -104,7 +104,7 @@ pub fn shares() -> impl Strategy<Value = Shares> {
         2 => (1..4096u64).prop_map(Some),
         1 => Just(Some(u64::MAX)),
     ];
-    let dead = prop::sample::select(vec![Dead::Drop, Dead::Keep]);
+    let dead = prop::sample::select(vec![Dead::Linger, Dead::Drop, Dead::Keep]);
     let limits = (
         prop_oneof![5 => Just(None), 1 => (1.0..4.0f64).prop_map(Some)],
         prop_oneof![9 => Just(None), 1 => (0.0..3.0f64).prop_map(Some)],

@@ -1,0 +1,231 @@
+//! Finding out, by simulated runs, how a step is best run in a budget.
+//!
+//! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It begins with the setting
+//! that is best on the average, goes on with a portfolio of others (`portfolio.rs`), among them clocks made of
+//! [prices of memory](crate::bound), and then climbs: it changes a few numbers of the best, and keeps what is better
+//! (`climb.rs`). Effort is counted in simulated runs, so that the same program, budget, seed and effort find the
+//! same forecast on any machine. A run ends as soon as it recomputes more than the best did.
+//!
+//! What it finds only scores. In a run that differs from the simulated one it is a guess as good as another, and no
+//! bits and no budget depend on it.
+
+mod climb;
+mod guide;
+mod portfolio;
+
+use super::replay::{Machine, Replay};
+use crate::bound::{Demand, Effort};
+use crate::engine::RecomputeLimit;
+use crate::error::Error;
+use crate::evict::{Forecast, Learn, PolicyKind};
+use crate::graph::StepFuture;
+use crate::program::{Command, RecordedProgram};
+use crate::rng::SplitMix64;
+use climb::Climb;
+use guide::{Guide, Log};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A search for the best way to run a program in a budget. See the [module](self).
+///
+/// It does its work in [`Search::advance`], one simulated run a call, so that whoever drives it may stop, or do something
+/// else, at any time.
+#[derive(Debug)]
+pub struct Search {
+    program: Arc<RecordedProgram>,
+    /// Budget, placement and settings of the simulated runs.
+    replay: Replay,
+    step: Arc<StepFuture>,
+    /// Of the portfolio: what is still to be tried, and the best of what passed.
+    todo: VecDeque<Forecast>,
+    passed: Vec<Forecast>,
+    climb: Option<Climb>,
+    best: Option<Forecast>,
+    /// The least that any run recomputes, over the cost of the program.
+    least: f64,
+    rng: SplitMix64,
+    runs: u64,
+}
+
+impl Search {
+    /// A search on a program, in the budget and with the settings of `replay`; `seed` chooses what climbing tries.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn new(program: Arc<RecordedProgram>, replay: &Replay, seed: u64) -> Result<Self, Error> {
+        replay.settings.check(replay.budget)?;
+        let step = Arc::new(program.future());
+        let policy = PolicyKind::Learned(Learn::Ahead);
+        let replay = Replay { policy, ..replay.clone() };
+        let priced = Priced::new(&program, &replay);
+        Ok(Self {
+            todo: portfolio::forecasts(&step, replay.budget, |budget| priced.prices(budget)).into(),
+            least: priced.least(replay.budget),
+            program,
+            replay,
+            step,
+            passed: Vec::new(),
+            climb: None,
+            best: None,
+            rng: SplitMix64::new(seed),
+            runs: 0,
+        })
+    }
+
+    /// The best forecast so far; `None` if no run has passed.
+    #[must_use]
+    pub const fn best(&self) -> Option<&Forecast> {
+        self.best.as_ref()
+    }
+
+    /// Simulated runs so far.
+    #[must_use]
+    pub const fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// What the forecasts are of.
+    #[must_use]
+    pub const fn step(&self) -> &Arc<StepFuture> {
+        &self.step
+    }
+
+    /// Whether the portfolio is still being tried.
+    #[must_use]
+    pub fn is_in_portfolio(&self) -> bool {
+        !self.todo.is_empty()
+    }
+
+    /// How far the best is above the least that can be proven, over that: 0 if nothing can be gained. `None` if no
+    /// run has passed.
+    #[must_use]
+    pub fn distance(&self) -> Option<f64> {
+        let excess = self.best.as_ref()?.excess?;
+        Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
+    }
+
+    /// Does so many simulated runs, or as many as can gain anything. Returns how many.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn advance_by(&mut self, runs: u64) -> Result<u64, Error> {
+        let before = self.runs;
+        while self.runs - before < runs && self.advance()? {}
+        Ok(self.runs - before)
+    }
+
+    /// Tries one more forecast: at most a few simulated runs. False if nothing is left to try: the best recomputes no
+    /// more than must be, or nothing passes.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn advance(&mut self) -> Result<bool, Error> {
+        if self.distance().is_some_and(|distance| distance <= 1e-3) {
+            self.todo.clear();
+            return Ok(false);
+        }
+        if let Some(forecast) = self.todo.pop_front() {
+            // Those a little worse may be better to begin climbing from.
+            let limit = self.best_excess() * 1.1 + 0.002;
+            let tried = self.simulate(forecast, limit, None)?;
+            portfolio::keep(&mut self.passed, &tried);
+            return Ok(true);
+        }
+        let mut climb = match self.climb.take() {
+            Some(climb) => climb,
+            None if self.passed.is_empty() => return Ok(false),
+            None => Climb::new(std::mem::take(&mut self.passed), &self.step, self.replay.budget),
+        };
+        let goes_on = climb.advance(self);
+        self.climb = Some(climb);
+        goes_on
+    }
+
+    /// The best that is found by so much effort; `None` if no run passes.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn learn(mut self, learn: Learn) -> Result<Option<Forecast>, Error> {
+        match learn {
+            Learn::Ahead => _ = self.advance()?,
+            Learn::Portfolio => while self.is_in_portfolio() && self.advance()? {},
+            Learn::Search { runs } => _ = self.advance_by(runs)?,
+        }
+        Ok(self.best)
+    }
+
+    fn best_excess(&self) -> f64 {
+        self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
+    }
+
+    /// Runs by a forecast, which is told what it recomputes: nothing if that is above `limit` or the run fails.
+    fn simulate(
+        &mut self,
+        mut forecast: Forecast,
+        limit: f64,
+        log: Option<&mut Guide>,
+    ) -> Result<Forecast, Error> {
+        let mut replay = self.replay.clone();
+        replay.budget = forecast.budget;
+        let most = match replay.settings.recompute_limit {
+            Some(RecomputeLimit::Multiple(most)) => most,
+            _ => 10.0,
+        };
+        replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit.min(most)));
+        replay.foresight = Some(Arc::new(forecast.for_step(Arc::clone(&self.step))));
+        let mut machine = Machine::new(&replay, &self.program)?;
+        let heard = log.is_some().then(Log::default);
+        if let Some(heard) = &heard {
+            machine.listen(Box::new(heard.clone()));
+        }
+        let outcome = machine.simulate();
+        self.runs += 1;
+        forecast.excess = outcome.slowdown().map(|slowdown| slowdown - 1.0);
+        if let (Some(guide), Some(heard)) = (log, heard) {
+            *guide = heard.guide(&self.step);
+        }
+        if forecast.excess.is_some_and(|excess| excess < self.best_excess()) {
+            self.best = Some(forecast.clone());
+        }
+        Ok(forecast)
+    }
+}
+
+/// What memory is worth, at positions of a step.
+struct Priced {
+    demand: Demand,
+    /// Position of each command.
+    positions: Vec<u32>,
+}
+
+impl Priced {
+    fn new(program: &RecordedProgram, replay: &Replay) -> Self {
+        let mut position = 0;
+        let mut next = |command: &Command<_, _>| {
+            let at = position;
+            position += u32::from(command.counts());
+            at
+        };
+        let positions = program.commands().iter().map(&mut next).collect();
+        Self { demand: replay.demand(program), positions }
+    }
+
+    fn prices(&self, budget: u64) -> Vec<(u32, f64)> {
+        let Ok(bound) = self.demand.bound_by(budget, Effort::default()) else { return Vec::new() };
+        let mut prices: Vec<(u32, f64)> = Vec::new();
+        for (command, price) in bound.prices.points() {
+            let at = self.positions[command];
+            match prices.last_mut() {
+                Some((last, sum)) if *last == at => *sum += price,
+                _ => prices.push((at, price)),
+            }
+        }
+        // A deletion has the position of the command after it, which may be beyond the last.
+        prices.retain(|(at, _)| self.positions.last().is_some_and(|last| at <= last));
+        prices
+    }
+
+    fn least(&self, budget: u64) -> f64 {
+        self.demand.bound(budget).map_or(0.0, |bound| bound.excess())
+    }
+}

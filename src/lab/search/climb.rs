@@ -1,0 +1,155 @@
+//! Climbing: a few numbers of a forecast are changed at random, and what is better is kept.
+
+use super::Search;
+use super::guide::Guide;
+use crate::error::Error;
+use crate::evict::{Clock, Forecast};
+use crate::graph::StepFuture;
+use crate::rng::SplitMix64;
+
+/// Values smaller than the budget over this do not matter.
+const SMALL: u64 = 2048;
+
+/// Runs for each of the best of the portfolio before the best of all goes on alone.
+const TRIAL: u64 = 60;
+
+/// A climb, from several starts.
+#[derive(Debug)]
+pub(super) struct Climb {
+    /// Where it begins, the next first.
+    starts: Vec<Forecast>,
+    /// What is changed, and where its run lost time.
+    now: Option<(Forecast, Guide)>,
+    /// Runs left for this start; the last has no end.
+    left: u64,
+    /// Gaps whose factors may matter.
+    open: Vec<u32>,
+}
+
+impl Climb {
+    /// From these, best first.
+    pub fn new(starts: Vec<Forecast>, step: &StepFuture, budget: u64) -> Self {
+        Self { starts, now: None, left: 0, open: open(step, budget) }
+    }
+
+    /// Tries one change. False if there is nothing to change.
+    pub fn advance(&mut self, search: &mut Search) -> Result<bool, Error> {
+        if self.open.is_empty() {
+            return Ok(false);
+        }
+        let (now, guide) = match &mut self.now {
+            Some(now) if self.left > 0 => now,
+            _ => {
+                let Some(start) = self.next_start(search) else { return Ok(false) };
+                let mut guide = Guide::default();
+                let start = search.simulate(start, f64::INFINITY, Some(&mut guide))?;
+                if start.excess.is_none() {
+                    self.left = 0;
+                    return Ok(!self.starts.is_empty());
+                }
+                self.now = Some((start, guide));
+                return Ok(true);
+            }
+        };
+        self.left -= 1;
+        let mut next = now.clone();
+        let changes = 1 + search.rng.below(3);
+        for _ in 0..changes {
+            change(&mut next, guide, &self.open, &mut search.rng);
+        }
+        let excess = now.excess.unwrap_or(f64::INFINITY);
+        let tried = search.simulate(next, excess, None)?;
+        if tried.excess.is_some_and(|tried| tried < excess) {
+            // Once more, to see where it loses time now.
+            let tried = search.simulate(tried, f64::INFINITY, Some(guide))?;
+            *now = tried;
+        }
+        Ok(true)
+    }
+
+    fn next_start(&mut self, search: &Search) -> Option<Forecast> {
+        let start = match self.starts.is_empty() {
+            false => {
+                self.left = TRIAL;
+                self.starts.remove(0)
+            }
+            true => {
+                self.left = u64::MAX;
+                search.best.clone()?
+            }
+        };
+        let factors = match start.factors.is_empty() {
+            true => vec![1.0; search.step.gaps()],
+            false => start.factors.clone(),
+        };
+        Some(Forecast { factors, ..start })
+    }
+}
+
+/// The gaps of large values that lie between two uses and cover a time in which memory is short.
+fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
+    let mut short = vec![0u32];
+    for &used in step.usage() {
+        short.push(short.last().copied().unwrap_or(0) + u32::from(used > budget));
+    }
+    let mut open = Vec::new();
+    for value in (0..step.values() as u32).filter(|&value| step.bytes(value) >= budget / SMALL) {
+        let mut from = step.life(value).start;
+        for (gap, &to) in step.gaps_of(value).zip(step.uses(value)) {
+            if to > from + 1 && short[to as usize] > short[from as usize + 1] {
+                open.push(gap as u32);
+            }
+            from = to;
+        }
+    }
+    open
+}
+
+/// Changes something. Chances and sizes are those that did best in a prototype.
+fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitMix64) {
+    let kind = rng.unit();
+    let large = |rng: &mut SplitMix64| rng.unit() * 3.0 + 0.3;
+    if kind < 0.30
+        && let Some(gap) = guide.draw(rng)
+    {
+        // What had to be brought back is held more firmly.
+        multiply(&mut forecast.factors[gap], large(rng));
+    } else if kind < 0.55 {
+        let gap = open[rng.below(open.len())] as usize;
+        let by = large(rng);
+        multiply(&mut forecast.factors[gap], if guide.is_evicted(gap) { by } else { -by });
+    } else if kind < 0.75 {
+        let from = rng.below(open.len());
+        let count = 2 + rng.below((open.len() / 8).clamp(2, 60));
+        let by = rng.normal();
+        for &gap in open.iter().skip(from).take(count) {
+            multiply(&mut forecast.factors[gap as usize], by);
+        }
+    } else if kind < 0.88
+        && let Clock::Prices { prices, .. } = &mut forecast.clock
+    {
+        let from = rng.below(prices.len());
+        let count = 1 + rng.below(prices.len().div_ceil(4));
+        let by = (rng.normal() * 0.8).exp();
+        let mean = prices.iter().map(|(_, price)| price).sum::<f64>() / prices.len() as f64;
+        let more = if rng.unit() < 0.3 { mean * rng.unit() } else { 0.0 };
+        for (_, price) in prices.iter_mut().skip(from).take(count) {
+            *price = (*price * by + more).min(f64::MAX);
+        }
+    } else if kind < 0.93 {
+        let setting = &mut forecast.setting;
+        setting.live = (setting.live + rng.normal() * 0.2).clamp(0.0, 1.5);
+        setting.shared = (setting.shared + rng.normal() * 0.2).clamp(0.0, 1.5);
+    } else if kind < 0.97 {
+        let time = &mut forecast.setting.time;
+        *time = (*time + rng.normal() * 0.15).clamp(0.1, 1.5);
+    } else {
+        let (Clock::Time { slack } | Clock::Prices { slack, .. }) = &mut forecast.clock;
+        *slack = (*slack * rng.normal().exp()).clamp(1e-3, 1.0);
+    }
+}
+
+/// By `e` to the power of `by`, within what makes sense.
+fn multiply(factor: &mut f32, by: f64) {
+    *factor = (f64::from(*factor) * by.exp()).clamp(1e-9, 1e9) as f32;
+}
