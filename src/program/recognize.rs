@@ -260,7 +260,7 @@ mod tests {
     use crate::cost::CostModelKind;
     use crate::device::sim::Sim;
     use crate::engine::{Engine, Settings};
-    use crate::evict::PolicyKind;
+    use crate::evict::{Learn, PolicyKind};
     use crate::graph::NEVER;
     use crate::host::HostTensor;
     use crate::layout::{DType, Layout};
@@ -342,7 +342,7 @@ mod tests {
             let Program { commands, .. } = program;
             let costs = CostModelKind::Flops.build();
             let (device, evictor) =
-                (Sim::<Op, HostTensor>::cpu(1 << 20), PolicyKind::Learned.build(0));
+                (Sim::<Op, HostTensor>::cpu(1 << 20), PolicyKind::Learned(Learn::Ahead).build(0));
             let engine = Engine::new(device, Settings::default(), evictor, costs).unwrap();
             let mut driver = Driver::new(engine);
             driver.recognize_steps();
