@@ -101,7 +101,8 @@ impl Policy for Learned {
     }
 
     fn keeps_unheld(&self) -> bool {
-        self.known.is_some()
+        // Where memory suffices, what is not needed is not to take any.
+        self.known.as_ref().is_some_and(Known::is_short)
     }
 
     fn hears(&self) -> Hears {
