@@ -5,6 +5,7 @@ use super::{Command, Driver, TensorId};
 use crate::device::Device;
 use crate::evict::Foresight;
 use crate::graph::StorageKey;
+use crate::layout::Layout;
 use crate::op::Operation as _;
 use rustc_hash::FxHasher;
 use slotmap::SecondaryMap;
@@ -266,8 +267,13 @@ impl<D: Device> Driver<D> {
                 heard.makes.extend(fresh.iter().map(|layout| Makes::Value(layout.bytes())));
             }
         }
-        for &input in command.calls().iter().flat_map(|call| &call.inputs) {
-            self.bytes_of(input).hash(&mut hash);
+        for call in command.calls() {
+            let looks = call.outputs.views().iter().map(|look| look.layout);
+            let inputs = call.inputs.iter().filter_map(|&input| self.layout_of(input));
+            // A few numbers tell layouts apart well enough.
+            for layout in inputs.chain(looks) {
+                (layout.offset(), layout.elements()).hash(&mut hash);
+            }
         }
         heard.token = match command {
             Command::Step => MARK,
@@ -279,6 +285,10 @@ impl<D: Device> Driver<D> {
     fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
         let key = self.tensors.get(tensor)?;
         Some(self.engine.graph().tensor(key)?.storage)
+    }
+
+    fn layout_of(&self, tensor: TensorId) -> Option<Layout> {
+        Some(self.engine.graph().tensor(self.tensors.get(tensor)?)?.layout)
     }
 
     fn bytes_of(&self, tensor: TensorId) -> u64 {

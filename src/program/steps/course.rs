@@ -51,8 +51,7 @@ impl Known {
 impl Steps {
     /// Looks along what is expected from the last command on. `None`: the course is as it was, or nothing is expected.
     pub fn look_ahead(&mut self) -> Option<Known> {
-        // To look takes as long as the course is: not at every command of a program that hardly repeats itself.
-        if self.on_course.is_some() || self.since * 64 < self.course.len() {
+        if self.on_course.is_some() || self.as_expected < self.doubt.max(1) {
             return None;
         }
         self.look_along()
