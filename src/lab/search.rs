@@ -28,7 +28,8 @@ use guide::{Guide, Log};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A search for the best way to run a program in a budget. See the [module](self).
+/// A search for the best way to run a program in a budget: first the setting that is best on the average, then a portfolio of
+/// others, among them clocks made of [prices of memory](crate::bound), then climbing from the best of them.
 ///
 /// It does its work in [`Search::advance`], one simulated run a call, so that whoever drives it may stop, or do something
 /// else, at any time.

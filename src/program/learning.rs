@@ -62,8 +62,6 @@ enum State {
     New(u32),
     /// Given to the learner so many turns ago.
     Given(u64),
-    /// Known from elsewhere.
-    Known,
 }
 
 impl Learning {
@@ -90,7 +88,7 @@ impl<D: Device> Driver<D> {
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
         let forecast = Some(Arc::new(forecast));
-        self.learning.kinds.insert(key, Kind { state: State::Known, forecast });
+        self.learning.kinds.insert(key, Kind { state: State::New(0), forecast });
     }
 
     /// What was found so far about each kind of step, sorted by step and budget. With `runs`, so many simulated runs of each are waited
@@ -135,7 +133,6 @@ impl<D: Device> Driver<D> {
         let key = (known.key, budget);
         match &mut self.learning.kind(key).state {
             state if is_given => *state = State::Given(0),
-            State::Known => {}
             State::New(tries) if *tries >= MOST_TRIES || is_full => {}
             State::New(tries) => {
                 *tries += 1;
@@ -156,8 +153,13 @@ impl<D: Device> Driver<D> {
     fn ask_learner(&mut self, (step, budget): (u64, u64), turns: u64) {
         let Some(learner) = &mut self.learning.learner else { return };
         let found = learner.forecast(step, budget, runs(turns), runs(2 * turns));
-        if let Some(found) = found {
-            self.learning.kind((step, budget)).forecast = Some(Arc::new(found));
+        let now = &mut self.learning.kind((step, budget)).forecast;
+        let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
+        if let Some(found) = found
+            // One from an earlier run may have taken more effort.
+            && now.as_deref().is_none_or(|now| excess(&found) < excess(now))
+        {
+            *now = Some(Arc::new(found));
         }
     }
 

@@ -23,7 +23,7 @@ impl Learn {
     pub const RUNS: u64 = 2000;
 }
 
-/// How much what counts in a score; see [the formula](super).
+/// How much what counts in a score; see [the formula](crate::evict::learned).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
