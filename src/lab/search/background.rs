@@ -5,10 +5,8 @@ use crate::engine::Settings;
 use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::lab::{Placement, Replay};
 use crate::program::{Learner, Turn};
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::channel::{Receiver, Sender, unbounded};
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
-use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes that a command of a turn takes, with what is made of it: a search holds the turn several times over.
@@ -18,40 +16,60 @@ const COMMAND_BYTES: usize = 2 << 10;
 type Key = (u64, u64);
 
 /// Searches in the background. Dropped, it ends within a simulated run.
+///
+/// What a search finds in so many runs depends on nothing but the turn: so it does not matter which thread does them.
+/// Its own thread does them ahead, at a low priority; whoever asks before they are done does the rest.
 #[derive(Debug)]
 pub(crate) struct Background {
-    asked: Sender<Asked>,
+    work: Arc<Work>,
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the thread is asked for.
+/// How searches are made and how far they go.
 #[derive(Debug)]
-enum Asked {
-    /// To begin with a turn and do so many simulated runs.
-    Begin(Box<Turn>, u64),
-    /// To go on until there are so many.
-    Runs(Key, u64),
+struct Work {
+    learn: Learn,
+    replay: Replay,
 }
 
-/// What both threads know.
 #[derive(Debug, Default)]
 struct Shared {
-    progress: Mutex<FxHashMap<Key, Progress>>,
-    more: Condvar,
-    ends: AtomicBool,
+    state: Mutex<State>,
+    /// A run is over, or there is something to do.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    searches: BTreeMap<Key, Progress>,
+    /// Somebody waits: the thread leaves what he waits for to him.
+    wanted: Option<Key>,
+    ends: bool,
 }
 
 /// How far the search on a step is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Progress {
+    at: At,
+    /// Simulated runs so far, and how many are to be done before anybody asks.
     runs: u64,
-    /// No more will be done.
-    is_over: bool,
+    ahead: u64,
     /// Forecasts, each better than the one before, and how many runs they took.
     found: Vec<(u64, Forecast)>,
     /// Of what is held for it.
     bytes: u64,
+}
+
+#[derive(Debug)]
+enum At {
+    /// Not yet begun.
+    New(Box<Turn>),
+    Begun(Box<Search>),
+    /// A thread has it.
+    Taken,
+    /// There is no use in more.
+    Over,
 }
 
 impl Background {
@@ -67,13 +85,12 @@ impl Background {
     ) -> std::io::Result<Self> {
         let policy = PolicyKind::Learned(Learn::Ahead);
         let replay = Replay { placement, settings, seed, ..Replay::new(policy, 0) };
-        let (asked, asks) = unbounded();
-        let shared = Arc::new(Shared::default());
-        let searcher =
-            Searcher { learn, replay, asks, shared: Arc::clone(&shared), searches: Vec::new() };
-        let thread =
-            thread::Builder::new().name("remat-search".to_owned()).spawn(move || searcher.run())?;
-        Ok(Self { asked, shared, thread: Some(thread) })
+        let (work, shared) = (Arc::new(Work { learn, replay }), Arc::<Shared>::default());
+        let (of_thread, at) = (Arc::clone(&work), Arc::clone(&shared));
+        let thread = thread::Builder::new()
+            .name("remat-search".to_owned())
+            .spawn(move || of_thread.go_ahead(&at))?;
+        Ok(Self { work, shared, thread: Some(thread) })
     }
 }
 
@@ -81,34 +98,36 @@ impl Learner for Background {
     fn begin(&mut self, turn: Turn, runs: u64) {
         let key = (turn.step.key(), turn.budget);
         let bytes = (turn.program.commands().len() * COMMAND_BYTES) as u64;
-        lock(&self.shared.progress).insert(key, Progress { bytes, ..Progress::default() });
-        _ = self.asked.send(Asked::Begin(Box::new(turn), runs));
+        let at = At::New(Box::new(turn));
+        let progress = Progress { at, runs: 0, ahead: runs, found: Vec::new(), bytes };
+        lock(&self.shared.state).searches.insert(key, progress);
+        self.shared.changed.notify_all();
     }
 
     fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast> {
         let key = (step, budget);
-        _ = self.asked.send(Asked::Runs(key, next.max(runs)));
-        let mut progress = lock(&self.shared.progress);
-        loop {
-            let of = progress.get(&key)?;
-            if of.is_over || of.runs >= runs {
-                let in_time = of.found.iter().rfind(|(done, _)| *done <= runs);
-                return in_time.map(|(_, forecast)| forecast.clone());
-            }
-            progress = wait(&self.shared.more, progress);
-        }
+        lock(&self.shared.state).wanted = Some(key);
+        while self.work.advance(&self.shared, Some(key), runs) {}
+        let mut state = lock(&self.shared.state);
+        state.wanted = None;
+        let progress = state.searches.get_mut(&key)?;
+        progress.ahead = progress.ahead.max(next);
+        let in_time = progress.found.iter().rfind(|(done, _)| *done <= runs);
+        let found = in_time.map(|(_, forecast)| forecast.clone());
+        drop(state);
+        self.shared.changed.notify_all();
+        found
     }
 
     fn bytes(&self) -> u64 {
-        lock(&self.shared.progress).values().map(|progress| progress.bytes).sum()
+        lock(&self.shared.state).searches.values().map(|progress| progress.bytes).sum()
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::Relaxed);
-        // Without a sender, the thread ends.
-        self.asked = unbounded().0;
+        lock(&self.shared.state).ends = true;
+        self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // What it panicked with was told.
             _ = thread.join();
@@ -116,99 +135,105 @@ impl Drop for Background {
     }
 }
 
-/// What the thread has.
-struct Searcher {
-    learn: Learn,
-    replay: Replay,
-    asks: Receiver<Asked>,
-    shared: Arc<Shared>,
-    searches: Vec<(Key, Search, u64)>,
-}
-
-impl Searcher {
-    fn run(mut self) {
+impl Work {
+    /// Does what is to be done before anybody asks.
+    fn go_ahead(&self, shared: &Shared) {
         step_aside();
-        // However it ends, nobody waits for it.
-        let _end = End(Arc::clone(&self.shared));
-        while let Ok(asked) = self.asks.recv() {
-            self.take(asked);
-            while let Some(at) = self.searches.iter().position(|(_, s, runs)| s.runs() < *runs) {
-                self.advance(at);
-                // What is asked for now comes first.
-                while let Ok(asked) = self.asks.try_recv() {
-                    self.take(asked);
-                }
-                if self.shared.ends.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-        }
+        while self.advance(shared, None, 0) {}
     }
 
-    fn take(&mut self, asked: Asked) {
-        match asked {
-            Asked::Begin(turn, runs) => {
-                let key = (turn.step.key(), turn.budget);
-                match Search::of_turn(*turn, &self.replay, self.replay.seed) {
-                    Ok(search) => self.searches.insert(0, (key, search, runs.min(self.most()))),
-                    Err(_) => self.tell(key, |progress| progress.is_over = true),
-                }
+    /// Goes on with a search by a few runs, unless `runs` are done; without a key, with any that is not as far ahead
+    /// as it should be, once there is one. False: that is done, or all ends.
+    fn advance(&self, shared: &Shared, key: Option<Key>, runs: u64) -> bool {
+        let mut state = lock(&shared.state);
+        let (key, at) = loop {
+            if state.ends {
+                return false;
             }
-            Asked::Runs(key, runs) => {
-                if let Some(at) = self.searches.iter().position(|(of, ..)| *of == key) {
-                    let mut search = self.searches.remove(at);
-                    search.2 = runs.min(self.most()).max(search.2);
-                    self.searches.insert(0, search);
-                }
-            }
-        }
-    }
-
-    /// One more step of a search.
-    fn advance(&mut self, at: usize) {
-        let most = self.most();
-        let (key, search, _) = &mut self.searches[at];
-        let key = *key;
-        let goes_on = search.advance().unwrap_or(false)
-            && (self.learn != Learn::Portfolio || search.is_in_portfolio());
-        let (runs, best) = (search.runs(), search.best().cloned());
-        let is_over = !goes_on || runs >= most;
-        if is_over {
-            self.searches.remove(at);
-        }
-        self.tell(key, |progress| {
-            let is_better = |best: &Forecast| {
-                progress.found.last().is_none_or(|(_, last)| last.excess != best.excess)
+            let State { searches, wanted, .. } = &mut *state;
+            let due = match key {
+                Some(key) => match searches.get_mut(&key) {
+                    Some(of) if of.runs < runs && !matches!(of.at, At::Over) => Some((key, of)),
+                    _ => return false,
+                },
+                None => searches
+                    .iter_mut()
+                    .map(|(key, of)| (*key, of))
+                    .find(|(key, of)| *wanted != Some(*key) && of.is_due()),
             };
-            progress.found.extend(best.filter(is_better).map(|best| (runs, best)));
-            (progress.runs, progress.is_over) = (runs, is_over);
-            if is_over {
-                progress.bytes = 0;
+            match due {
+                Some((key, of)) if !matches!(of.at, At::Taken) => {
+                    break (key, std::mem::replace(&mut of.at, At::Taken));
+                }
+                _ => state = wait(&shared.changed, state),
             }
-        });
+        };
+        drop(state);
+        // If it panics, the search is over for whoever waits.
+        let mut taken = Back { shared, key, at: At::Over, runs: 0, best: None };
+        taken.go_on(self, at);
+        true
     }
 
-    fn most(&self) -> u64 {
+    const fn most(&self) -> u64 {
         match self.learn {
             Learn::Ahead => 1,
             Learn::Portfolio => u64::MAX,
             Learn::Search { runs } => runs,
         }
     }
+}
 
-    fn tell(&self, key: Key, change: impl FnOnce(&mut Progress)) {
-        lock(&self.shared.progress).entry(key).and_modify(change);
-        self.shared.more.notify_all();
+impl Progress {
+    const fn is_due(&self) -> bool {
+        self.runs < self.ahead && matches!(self.at, At::New(_) | At::Begun(_))
     }
 }
 
-/// Tells whoever waits that nothing more comes.
-struct End(Arc<Shared>);
+/// Gives a search back that a thread has taken.
+struct Back<'a> {
+    shared: &'a Shared,
+    key: Key,
+    at: At,
+    runs: u64,
+    best: Option<Forecast>,
+}
 
-impl Drop for End {
+impl Back<'_> {
+    fn go_on(&mut self, work: &Work, at: At) {
+        let begun = match at {
+            At::New(turn) => Search::of_turn(*turn, &work.replay, work.replay.seed).map(Box::new),
+            At::Begun(search) => Ok(search),
+            At::Taken | At::Over => return,
+        };
+        let Ok(mut search) = begun else { return };
+        let goes_on = search.advance().unwrap_or(false)
+            && (work.learn != Learn::Portfolio || search.is_in_portfolio())
+            && search.runs() < work.most();
+        (self.runs, self.best) = (search.runs(), search.best().cloned());
+        if goes_on {
+            self.at = At::Begun(search);
+        }
+    }
+}
+
+impl Drop for Back<'_> {
     fn drop(&mut self) {
-        lock(&self.0.progress).values_mut().for_each(|progress| progress.is_over = true);
-        self.0.more.notify_all();
+        let mut state = lock(&self.shared.state);
+        if let Some(of) = state.searches.get_mut(&self.key) {
+            of.at = std::mem::replace(&mut self.at, At::Over);
+            of.runs = of.runs.max(self.runs);
+            let best = self
+                .best
+                .take()
+                .filter(|best| of.found.last().is_none_or(|(_, last)| last.excess != best.excess));
+            of.found.extend(best.map(|best| (self.runs, best)));
+            if matches!(of.at, At::Over) {
+                of.bytes = 0;
+            }
+        }
+        drop(state);
+        self.shared.changed.notify_all();
     }
 }
 
@@ -218,6 +243,6 @@ fn step_aside() {
     #[cfg(target_os = "linux")]
     {
         // Where it may not, the search has its share of the time as any thread.
-        _ = rustix::process::setpriority_process(None, 19);
+        _ = rustix::process::setpriority_process(None, 10);
     }
 }
