@@ -10,7 +10,7 @@ mod classes;
 mod expression;
 mod formula;
 mod kind;
-mod learned;
+pub mod learned;
 mod megengine;
 mod megengine_article;
 mod named;

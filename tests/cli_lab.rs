@@ -497,7 +497,7 @@ fn traces_that_make_no_sense_leave_no_file() {
     for (args, message) in [
         (vec!["sweep"], "TRACE"),
         (vec!["sweep", "/nowhere.log"], "/nowhere.log"),
-        (vec!["sweep", &small, "--policy", "best"], "choose one of megengine"),
+        (vec!["sweep", &small, "--policy", "best"], "choose one of ancestors"),
         (vec!["sweep", &small, "--policy", "own/own"], "cannot be in the denominator"),
         (vec!["sweep", &small, "--budget", "20%..10%:1%"], "empty"),
         (vec!["sweep", &small, "--json", out, "--csv", out], "same file"),

@@ -166,6 +166,12 @@ impl PolicyKind {
         matches!(self, Self::Learned(_))
     }
 
+    /// Whether simulated runs are to find out how a step is best run.
+    #[must_use]
+    pub const fn searches(self) -> bool {
+        matches!(self, Self::Learned(Learn::Portfolio | Learn::Search { .. }))
+    }
+
     /// All rules but `none`, in the order of [`PolicyKind::NAMES`].
     pub fn all() -> impl Iterator<Item = Self> {
         Self::named().into_iter().filter(|kind| *kind != Self::None)

@@ -13,7 +13,7 @@ use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
     Ahead, Apply, Command, Driver, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue,
-    Waiting, Window,
+    TensorId, Waiting, Window,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -214,6 +214,10 @@ impl Replay {
 /// A program that is being run.
 pub(super) struct Machine<'a> {
     program: &'a RecordedProgram,
+    /// Where the step begins that is foreseen, and what tensors hold of it then.
+    begin: usize,
+    carried: &'a [(TensorId, u32)],
+    foresight: Option<Arc<Foresight>>,
     driver: Driver<TraceDevice>,
     /// How far ahead commands are admitted; `None`: not at all.
     ahead: Option<Ahead>,
@@ -233,6 +237,16 @@ impl<'a> Machine<'a> {
         let Replay { policy, seed, .. } = *replay;
         let evictor = policy.evictor(seed, replay.sqrt_sampling.then_some(seed));
         Self::with_evictor(replay, program, evictor)
+    }
+
+    /// For a step that begins at command `begin`, when tensors hold these of its values.
+    pub(super) fn of_step(
+        replay: &Replay,
+        program: &'a RecordedProgram,
+        begin: usize,
+        carried: &'a [(TensorId, u32)],
+    ) -> Result<Self, Error> {
+        Ok(Self { begin, carried, ..Self::new(replay, program)? })
     }
 
     pub(super) fn with_evictor(
@@ -261,11 +275,11 @@ impl<'a> Machine<'a> {
             }
             known => known.clone(),
         };
-        if foresight.is_some() {
-            driver.foresee(foresight)?;
-        }
         Ok(Self {
             program,
+            begin: 0,
+            carried: &[],
+            foresight,
             driver,
             ahead: (replay.window.commands > 0).then(|| Ahead::new(replay.window)),
             admitted: 0,
@@ -317,6 +331,12 @@ impl<'a> Machine<'a> {
     /// Executes the command at this position, the next.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
         let program = self.program;
+        if at == self.begin && self.foresight.is_some() {
+            self.driver.foresee(self.foresight.take())?;
+            for &(tensor, value) in self.carried {
+                self.driver.bind(tensor, value)?;
+            }
+        }
         self.look_ahead(at);
         match &program.commands()[at] {
             // What was there before is there for good; that it finds no room is told at once.

@@ -66,6 +66,10 @@ impl Known {
         }
     }
 
+    pub fn is_short(&self) -> bool {
+        self.foresight.is_short()
+    }
+
     pub fn on(&mut self, event: &Event, view: View<'_>) {
         match *event {
             Event::DidUse { storage } => {
