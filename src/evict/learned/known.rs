@@ -3,9 +3,10 @@
 use super::Foresight;
 use super::needs::Needs;
 use crate::event::Event;
-use crate::evict::{Lowered, View};
+use crate::evict::{Lowered, Tier, View};
 use crate::graph::{Foreseen, Graph, NEVER, PathKey, StorageKey};
 use slotmap::Key as _;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// After so many storages a walk that only says whose scores have fallen ends: those of all may have.
@@ -26,8 +27,12 @@ pub(super) struct Known {
     lowered: Lowered,
     /// What was used by the command at this position: their next uses are found when that is past.
     used: Vec<StorageKey>,
-    /// What came back, or was forgotten, for that command.
+    /// What came back for that command.
     returned: Vec<StorageKey>,
+    /// What nobody wanted when it had been used: largest first, of equals the last.
+    unwanted: BinaryHeap<(u64, u64, StorageKey)>,
+    /// How many have been put there.
+    count: u64,
     at: u32,
 }
 
@@ -66,6 +71,8 @@ impl Known {
             lowered: Lowered::default(),
             used: Vec::new(),
             returned: Vec::new(),
+            unwanted: BinaryHeap::new(),
+            count: 0,
             at: 0,
         }
     }
@@ -85,7 +92,7 @@ impl Known {
                 }
                 if at != self.at {
                     self.at = at;
-                    self.used.drain(..).for_each(|key| self.lowered.push(key));
+                    self.judge_used(view);
                     self.lower_below(view.graph);
                 }
                 self.used.push(storage);
@@ -110,6 +117,38 @@ impl Known {
             }
             _ => {}
         }
+    }
+
+    /// The command is over: what it used may be wanted much later, or no more.
+    fn judge_used(&mut self, view: View<'_>) {
+        let mut used = std::mem::take(&mut self.used);
+        for key in used.drain(..) {
+            self.lowered.push(key);
+            if view.graph.contains(key) && self.is_unwanted(key, view) {
+                self.count += 1;
+                self.unwanted.push((view.graph.storage(key).bytes, self.count, key));
+            }
+        }
+        self.used = used;
+    }
+
+    /// Whether it will neither be used nor be wanted to bring something back that will.
+    fn is_unwanted(&mut self, key: StorageKey, view: View<'_>) -> bool {
+        let place = Place::of(view);
+        place.need(key) == NEVER
+            && self.needs.below(key, place.at, view.graph, |key| place.need(key)) == NEVER
+    }
+
+    /// A candidate that nobody wants, the largest, and its score.
+    pub fn unwanted(&mut self, view: View<'_>) -> Option<(StorageKey, f64)> {
+        while let Some((bytes, _, key)) = self.unwanted.pop() {
+            let goes = view.graph.contains(key) && view.tier(key) == Some(Tier::Free);
+            // Something may have been evicted since that is to be made from it.
+            if goes && self.is_unwanted(key, view) {
+                return Some((key, -(bytes as f64)));
+            }
+        }
+        None
     }
 
     pub fn lowered(&mut self) -> &mut Lowered {
