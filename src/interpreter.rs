@@ -11,7 +11,6 @@ pub(crate) use message::{Change, Description, Message, Question, What};
 use crate::device::{Device, Reading};
 use crate::engine::{Engine, Stats};
 use crate::error::Error;
-use crate::evict::Learn;
 use crate::guard::words;
 use crate::ops::Home;
 use crate::program::{Ahead, Command, Driver, Ids, Recorder, Waiting, Window};
@@ -65,20 +64,14 @@ impl<D: Device> Interpreter<D> {
         let cancel = Arc::clone(&control);
         engine.interrupt_when(move || cancel.is_cancelled());
         let mut driver = Driver::new(engine);
-        driver.recognize_steps_if_wanted();
-        // Nothing but a longer search finds out more than the portfolio did before.
-        let learn = match learning.learn {
-            Learn::Portfolio if !learning.forecasts.is_empty() => Learn::Ahead,
-            learn => learn,
-        };
-        learning.forecasts.into_iter().for_each(|forecast| driver.remember(forecast));
-        learner::set(&mut driver, learn, learning.seed);
+        let seed = learning.seed;
+        learning.begin(&mut driver);
         if let Some(recorder) = recorder {
             driver.record_to(recorder, window);
         }
         Self {
             driver,
-            seed: learning.seed,
+            seed,
             control,
             home,
             waiting: VecDeque::new(),

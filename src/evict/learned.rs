@@ -48,6 +48,9 @@
 mod forecast;
 mod guess;
 mod known;
+mod needs;
+#[cfg(all(test, feature = "lab"))]
+mod tests;
 
 pub use forecast::{Clock, Forecast, ForecastError, Foresight, Learn, Setting};
 

@@ -14,6 +14,21 @@ pub(crate) struct Learning {
     pub seed: u64,
 }
 
+impl Learning {
+    /// From now on the steps of a driver are recognized, if its evictor wants that, and learned about.
+    pub fn begin<D: Device>(self, driver: &mut Driver<D>) {
+        let Self { learn, forecasts, seed } = self;
+        // Nothing but a longer search finds out more than the portfolio did before.
+        let learn = match learn {
+            Learn::Portfolio if !forecasts.is_empty() => Learn::Ahead,
+            learn => learn,
+        };
+        driver.recognize_steps_if_wanted();
+        forecasts.into_iter().for_each(|forecast| driver.remember(forecast));
+        set(driver, learn, seed);
+    }
+}
+
 /// Has as much found out as is wanted. Without the lab nobody can.
 pub(super) fn set<D: Device>(driver: &mut Driver<D>, learn: Learn, seed: u64) {
     #[cfg(feature = "lab")]

@@ -8,7 +8,8 @@ use crate::device::Memory;
 use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
-use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
+use crate::evict::{Evictor, Forecast, Foresight, Learn, PolicyKind};
+use crate::interpreter::Learning;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
@@ -91,6 +92,9 @@ pub struct Replay {
     /// What is known of the program, for evictors that look ahead. `None`: the policies of this crate that do know all of
     /// it, by the setting that is best on the average.
     pub foresight: Option<Arc<Foresight>>,
+    /// Whether evictors that look ahead are to know only what they would in a run: steps are recognized as they come back, and
+    /// these forecasts are known, such as [`Trace::forecasts`](super::Trace::forecasts).
+    pub as_run: Option<Vec<Forecast>>,
 }
 
 /// How a run ended.
@@ -150,6 +154,7 @@ impl Replay {
             costs: Costs::Trace,
             window: Window::default(),
             foresight: None,
+            as_run: None,
         }
     }
 
@@ -187,7 +192,9 @@ impl Replay {
     /// With what a search finds out, if the policy wants one: the simulated runs are not counted in the time of an outcome.
     fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
         let learn = match self.policy {
-            PolicyKind::Learned(learn) if self.foresight.is_none() => learn,
+            PolicyKind::Learned(learn) if self.foresight.is_none() && self.as_run.is_none() => {
+                learn
+            }
             _ => return Ok(None),
         };
         if learn == Learn::Ahead {
@@ -269,7 +276,12 @@ impl<'a> Machine<'a> {
         let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         driver.reserve(program.tensors());
+        if let (Some(forecasts), PolicyKind::Learned(learn)) = (&replay.as_run, replay.policy) {
+            let (forecasts, seed) = (forecasts.clone(), replay.seed);
+            Learning { learn, forecasts, seed }.begin(&mut driver);
+        }
         let foresight = match &replay.foresight {
+            None if replay.as_run.is_some() => None,
             None if replay.policy.looks_ahead() => {
                 Some(Foresight::plain(Arc::new(program.future()), replay.budget).into())
             }

@@ -224,7 +224,7 @@ impl Priced {
         let mut positions = vec![u32::MAX; begin];
         for command in &program.commands()[begin..] {
             positions.push(len);
-            len += u32::from(command.counts());
+            len += u32::from(command.is_position());
         }
         Self { demand: replay.demand(program), positions, len }
     }

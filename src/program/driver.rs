@@ -93,7 +93,7 @@ impl<D: Device> Driver<D> {
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
         let recognized = self.recognize(&command);
         let made = self.to_bind(&command);
-        self.begin(command.counts());
+        self.begin(command.is_position());
         match command {
             // From where it is: it is large, and by far the most frequent.
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {

@@ -86,7 +86,7 @@ impl<D: Device> Driver<D> {
     /// This command is next.
     #[inline(always)]
     pub(super) fn recognize(&mut self, command: &Command<D::Op, D::Host>) -> Option<Recognized> {
-        if self.recognizer.is_none() || !command.counts() {
+        if self.recognizer.is_none() || !command.is_position() {
             return None;
         }
         let mut recognizer = self.recognizer.take()?;
@@ -396,14 +396,14 @@ mod tests {
                 assert!(driver.engine.take_failure().is_none());
                 command.makes(|tensor| _ = live.insert(tensor, ()));
                 command.ends(|tensor| _ = live.remove(&tensor));
-                if at < begins[2] || !command.counts() {
+                if at < begins[2] || !command.is_position() {
                     continue;
                 }
                 let foreseen = driver.engine().graph().future().foreseen();
                 let foreseen = foreseen.expect("two steps have come");
                 for &tensor in live.keys() {
                     // What reads it or looks at it under the name that it has now.
-                    let counted = commands[at + 1..].iter().filter(|command| command.counts());
+                    let counted = commands[at + 1..].iter().filter(|command| command.is_position());
                     let next = counted.take(foreseen.step().len()).position(|command| {
                         let mut reads = false;
                         command.reads(|read| reads |= read == tensor);

@@ -25,6 +25,7 @@ impl<D: Device> Driver<D> {
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
         let ended = self.finish_recording();
         self.report(ended);
+        let forecasts = self.forecasts(None);
         let engine = &self.engine;
         let begin = Entry::Begin {
             version: VERSION,
@@ -32,6 +33,7 @@ impl<D: Device> Driver<D> {
             budget: Some(engine.budget()),
             eviction_threshold: engine.settings().eviction_threshold,
             window,
+            forecasts,
         };
         self.recording = Some(Recording::new(recorder, &mut self.engine));
         self.record_entry(|_| begin);

@@ -1,6 +1,6 @@
 //! What a search found out about a step: a value that can be kept, and what is made of it to score by.
 
-use crate::graph::{NEVER, StepFuture};
+use crate::graph::StepFuture;
 use std::sync::Arc;
 
 /// How much is found out about a step before it is run by [`Learned`](super::Learned).
@@ -286,11 +286,5 @@ impl Foresight {
             0.5 => distance.sqrt(),
             time => distance.powf(time),
         }
-    }
-
-    /// The first use of a value from a position on.
-    #[inline]
-    pub(super) fn next_use(&self, ordinal: Option<u32>, at: u32) -> u32 {
-        ordinal.map_or(NEVER, |ordinal| self.step.next_use(ordinal, at))
     }
 }
