@@ -2,11 +2,15 @@
 //!
 //! What was found for a candidate is kept as a floor. Evictions only add to a neighbourhood, so they change
 //! no floor. When a storage comes back, what it cost is taken off the floors of those who had it in
-//! theirs: one walk for each storage that comes back, instead of one for each candidate at each choice.
+//! theirs: one walk for each storage that comes back, instead of one for each candidate at each choice. If much lies below
+//! it, that is taken off all floors instead: a deep history that comes back bit by bit is not walked for each bit.
 
 use super::Lowered;
 use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
+
+/// No more paths than this are walked for a storage that came back.
+const FAR: usize = 4096;
 
 /// Paths are counted once, however many of their outputs are evicted: running a path brings all of them
 /// back.
@@ -18,7 +22,7 @@ pub(super) struct Neighbourhood {
     held: f64,
     /// Of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
-    /// Cost of all evicted storages ever forgotten.
+    /// Cost of all evicted storages ever forgotten, and of those that came back with too much below them.
     forgotten: f64,
     walk: Walk,
 }
@@ -38,6 +42,8 @@ struct Walk {
     met: Vec<u64>,
     number: u64,
     stack: Vec<StorageKey>,
+    /// No more paths are walked than this; [`usize::MAX`] is no limit.
+    left: usize,
 }
 
 impl Neighbourhood {
@@ -49,7 +55,7 @@ impl Neighbourhood {
             held,
             floors: SecondaryMap::new(),
             forgotten: 0.0,
-            walk: Walk::default(),
+            walk: Walk { left: usize::MAX, ..Walk::default() },
         }
     }
 
@@ -82,12 +88,18 @@ impl Neighbourhood {
     pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
         let cost = graph.own_cost(key);
+        walk.left = FAR;
         walk.down(key, f64::INFINITY, graph, |candidate| {
             if let Some(floor) = floors.get_mut(candidate) {
                 floor.cost -= cost;
                 lowered.push(candidate);
             }
         });
+        if std::mem::replace(&mut walk.left, usize::MAX) == 0 {
+            self.forgotten += cost;
+            lowered.all();
+        }
+        let Self { floors, .. } = self;
         // Its sources reach what lies below it no more.
         for source in graph.sources(key) {
             if floors.remove(source).is_some() {
@@ -160,7 +172,8 @@ impl Walk {
             if self.meets(path) {
                 let weight = if graph.storage(key).handles > 0 { held } else { 1.0 };
                 cost += weight * graph.path(path).cost;
-                if cost > enough {
+                self.left = self.left.saturating_sub(usize::from(self.left < usize::MAX));
+                if cost > enough || self.left == 0 {
                     self.stack.clear();
                     break;
                 }
