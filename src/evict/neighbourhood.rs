@@ -10,7 +10,7 @@ use crate::graph::{Graph, PathKey, StorageKey};
 use slotmap::{Key as _, SecondaryMap};
 
 /// No more paths than this are walked for a storage that came back.
-const FAR: usize = 4096;
+const FAR: usize = 256;
 
 /// Paths are counted once, however many of their outputs are evicted: running a path brings all of them
 /// back.
