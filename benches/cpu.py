@@ -5,8 +5,8 @@
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch==2.9.0 numpy==2.2.6
     python3 benches/cpu.py --python /tmp/torch/bin/python
 
-Median milliseconds of a step on --threads threads, each side in a process of its own, one after the other in --rounds
-rounds, of which the fastest counts. The same networks, batches and optimizers. PyTorch's peak is that of all tensors that
+Median milliseconds of a step on --threads threads (or another --quantile: a lower one where other programs take turns on
+the same cores), each side in a process of its own, one after the other in --rounds rounds, of which the fastest counts. The same networks, batches and optimizers. PyTorch's peak is that of all tensors that
 its allocator made, as its profiler saw them; remat's is that of its arena, workspaces included. In the last columns,
 remat has the memory that checkpointing each block took.
 """
@@ -15,6 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,6 +56,7 @@ def arguments():
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quantile", type=float, default=0.5, help="of the steps' times, from 0 to 1")
     parser.add_argument("--only", action="append", metavar="MODEL", help="instead of all")
     parser.add_argument("--pytorch", help=argparse.SUPPRESS)  # What a process of its own measures.
     return parser.parse_args()
@@ -63,8 +65,13 @@ def arguments():
 # -- PyTorch, in a process of its own ------------------------------------------------------------------
 
 
+def quantile(times, share):
+    """Of the steps after the warm-up."""
+    times = sorted(times[WARM_UP:])
+    return times[round(share * (len(times) - 1))]
+
+
 def pytorch(job):
-    import statistics
     import time
 
     import torch
@@ -124,7 +131,7 @@ def pytorch(job):
         began = time.perf_counter()
         step()
         times.append(time.perf_counter() - began)
-    seconds = statistics.median(times[WARM_UP:])
+    seconds = quantile(times, job["quantile"])
     del step
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         step = start()
@@ -142,7 +149,7 @@ def pytorch(job):
 
 
 def run_pytorch(options, job, checkpoint):
-    job = job | {"checkpoint": checkpoint, "threads": options.threads}
+    job = job | {"checkpoint": checkpoint, "threads": options.threads, "quantile": options.quantile}
     command = [options.python, __file__, "--pytorch", json.dumps(job)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -150,11 +157,13 @@ def run_pytorch(options, job, checkpoint):
 def run_remat(options, args, budget):
     command = [options.remat, "train", *args, "--budget", budget, "--steps", str(WARM_UP + STEPS), "--no-test", "--quiet",
                "--threads", str(options.threads), "--json", "-"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        return None, done.stderr.strip().splitlines()[0]
-    report = json.loads(done.stdout)
-    return {"seconds": report["seconds_per_step_median"], "peak": report["peak_bytes"]}, None
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.jsonl"
+        done = subprocess.run([*command, "--log", log], capture_output=True, text=True)
+        if done.returncode != 0:
+            return None, done.stderr.strip().splitlines()[0]
+        times = [json.loads(line)["seconds"] for line in log.read_text().splitlines()]
+    return {"seconds": quantile(times, options.quantile), "peak": json.loads(done.stdout)["peak_bytes"]}, None
 
 
 def main():

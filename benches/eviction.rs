@@ -7,6 +7,9 @@
 //! The sim device does no work and every tensor has the same size, so an op costs the same for every
 //! policy but for the choice. The clock is in the engine (`search_seconds`); the baseline row is `lru`,
 //! whose score is one field. `megengine` promises nothing of its scores, so all are asked for.
+//!
+//! With `--features lab`, whole steps as well, which the policy `learned` knows: chains, whose evicted neighbourhoods are
+//! deep, and the traces of the DTR paper where `../shared` has them. Budgets of 20 % to 90 %.
 
 use remat::device::sim::Sim;
 use remat::engine::{Engine, Settings};
@@ -60,5 +63,85 @@ fn main() {
             print!(" {best:>10.0}           ");
         }
         println!();
+    }
+    #[cfg(feature = "lab")]
+    steps::run();
+}
+
+/// Whole steps.
+#[cfg(feature = "lab")]
+mod steps {
+    use super::ROUNDS;
+    use remat::engine::Dead;
+    use remat::lab::{Replay, Trace};
+    use remat::op::Outputs;
+    use remat::program::{Command, RecordedOp, RecordedProgram, RecordedValue};
+    use remat::{Layout, PolicyKind};
+    use std::path::Path;
+
+    const POLICIES: [&str; 4] = ["dtr", "dtr-eq", "ancestors", "learned"];
+
+    /// A forward pass through so many layers, and a backward pass that reads each again.
+    fn chain(layers: usize) -> RecordedProgram {
+        let mut program = RecordedProgram::default();
+        let made = "a program that makes sense";
+        let mut values = vec![program.put(RecordedValue::constant(4096)).expect(made)];
+        let out = || Outputs::fresh([Layout::raw(4096)]);
+        for _ in 0..layers {
+            let last = values[values.len() - 1];
+            values
+                .push(program.apply(RecordedOp::new("forward", 1.0), &[last], out()).expect(made));
+        }
+        let mut gradient = values[values.len() - 1];
+        while let Some(value) = values.pop().filter(|_| !values.is_empty()) {
+            let op = RecordedOp::new("backward", 1.0);
+            let next = program.apply(op, &[gradient, value], out()).expect(made);
+            if gradient != value {
+                program.push(Command::Del(gradient)).expect(made);
+            }
+            program.push(Command::Del(value)).expect(made);
+            gradient = next;
+        }
+        program.push(Command::Get(gradient)).expect(made);
+        program
+    }
+
+    /// Nanoseconds per eviction over all budgets that pass, and how many were evicted.
+    fn measure(policy: PolicyKind, program: &RecordedProgram) -> (f64, u64) {
+        let full = Replay::new(policy, u64::MAX).unbudgeted(program).expect("it runs").full_budget;
+        let (mut seconds, mut evictions) = (0.0, 0);
+        for tenths in 2..10 {
+            let mut replay = Replay::new(policy, full * tenths / 10);
+            replay.settings.dead = Dead::Drop;
+            let run = || replay.run(program).expect("the settings make sense").stats;
+            let rounds: Vec<_> = (0..ROUNDS).map(|_| run()).collect();
+            evictions += rounds[0].evictions;
+            seconds += rounds.iter().map(|of| of.search_seconds).fold(f64::INFINITY, f64::min);
+        }
+        (1e9 * seconds / evictions.max(1) as f64, evictions)
+    }
+
+    pub fn run() {
+        let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/traces");
+        let mut programs: Vec<(String, RecordedProgram)> =
+            [100, 1_000, 5_000].map(|layers| (format!("chain of {layers}"), chain(layers))).into();
+        for name in ["resnet32", "transformer", "treelstm", "tv_densenet121", "unet"] {
+            if let Ok(trace) = Trace::open(shared.join(format!("{name}.log.gz"))) {
+                programs.push((name.to_owned(), trace.program().clone()));
+            }
+        }
+        println!(
+            "\n{:16} {}",
+            "ns per eviction",
+            POLICIES.map(|name| format!("{name:>20}")).concat()
+        );
+        for (name, program) in &programs {
+            print!("{name:16}");
+            for policy in POLICIES {
+                let (each, evictions) = measure(policy.parse().expect("a policy"), program);
+                print!("{:>20}", format!("{each:.0} of {evictions}"));
+            }
+            println!();
+        }
     }
 }

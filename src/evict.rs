@@ -4,13 +4,16 @@
 //! through a [`View`], and changes neither. Most evictors go by scores: a [`Policy`] scores a candidate, and the
 //! [`ByScore`] evictor finds the lowest.
 
+mod belady;
 mod by_score;
 mod candidates;
 mod classes;
+mod coop;
 mod expression;
 mod formula;
+mod hubs;
 mod kind;
-mod learned;
+pub mod learned;
 mod megengine;
 mod megengine_article;
 mod named;
@@ -20,11 +23,14 @@ mod policy;
 mod random;
 mod search;
 
+pub use belady::Belady;
 pub use by_score::ByScore;
 pub(crate) use candidates::Candidates;
 pub use candidates::Tier;
+pub use coop::Coop;
 pub use expression::ParseFormulaError;
 pub use formula::{Around, Exponents, Formula, Ranking};
+pub use hubs::LockHubs;
 pub use kind::{ParsePolicyError, PolicyKind};
 pub use learned::{Clock, Forecast, ForecastError, Foresight, Learn, Learned, Setting};
 pub use megengine::MegEngine;

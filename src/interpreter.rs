@@ -1,13 +1,15 @@
 //! The worker thread: takes commands and questions in order, and drives the engine.
 
 mod control;
+mod learner;
 mod message;
 
 pub(crate) use control::Control;
+pub(crate) use learner::Learning;
 pub(crate) use message::{Change, Description, Message, Question, What};
 
 use crate::device::{Device, Reading};
-use crate::engine::Engine;
+use crate::engine::{Engine, Stats};
 use crate::error::Error;
 use crate::guard::words;
 use crate::ops::Home;
@@ -32,6 +34,8 @@ type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
 
 pub(crate) struct Interpreter<D: Device> {
     driver: Driver<D>,
+    /// For whoever draws at random.
+    seed: u64,
     control: Arc<Control>,
     /// Handles that went and that no message has brought along yet.
     home: Arc<Home>,
@@ -55,16 +59,19 @@ impl<D: Device> Interpreter<D> {
         control: Arc<Control>,
         home: Arc<Home>,
         recorder: Option<Box<dyn Recorder>>,
+        learning: Learning,
     ) -> Self {
         let cancel = Arc::clone(&control);
         engine.interrupt_when(move || cancel.is_cancelled());
         let mut driver = Driver::new(engine);
-        driver.recognize_steps_if_wanted();
+        let seed = learning.seed;
+        learning.begin(&mut driver);
         if let Some(recorder) = recorder {
             driver.record_to(recorder, window);
         }
         Self {
             driver,
+            seed,
             control,
             home,
             waiting: VecDeque::new(),
@@ -252,7 +259,11 @@ impl<D: Device> Interpreter<D> {
                 // What failed on the way is why the rest did.
                 let _ = reply.send(engine.take_failure().map_or(done, Err));
             }
-            Question::Stats { reply } => drop(reply.send(Ok(engine.stats()))),
+            Question::Stats { reply } => {
+                let stats = engine.stats();
+                let learning_bytes = self.driver.learning_bytes();
+                drop(reply.send(Ok(Stats { learning_bytes, ..stats })));
+            }
             Question::Change { change, reply } => drop(reply.send(self.change(change))),
             Question::Snapshot { reply } => drop(reply.send(Ok(engine.snapshot()))),
             Question::Describe { what, reply } => {
@@ -263,6 +274,9 @@ impl<D: Device> Interpreter<D> {
                     Description::Map => engine.memory_map(),
                 };
                 let _ = reply.send(Ok(words));
+            }
+            Question::Forecasts { runs, reply } => {
+                let _ = reply.send(Ok(self.driver.forecasts(runs)));
             }
             Question::FinishRecording { reply } => {
                 let _ = reply.send(self.driver.finish_recording());
@@ -275,9 +289,10 @@ impl<D: Device> Interpreter<D> {
         match change {
             Change::Budget(bytes) => engine.set_budget(bytes),
             Change::EvictionThreshold(threshold) => engine.set_eviction_threshold(threshold),
-            Change::Evictor(evictor) => {
+            Change::Evictor(evictor, learn) => {
                 let set = engine.set_evictor(evictor);
                 self.driver.recognize_steps_if_wanted();
+                learner::set(&mut self.driver, learn, self.seed);
                 set
             }
             Change::Enabled(true) => {

@@ -22,6 +22,7 @@ mod writer;
 pub use feasibility::{Feasibility, feasibility};
 pub use history::{History, NoHistory, Tally};
 pub use replay::{Costs, Outcome, Placement, Replay, Status};
+pub(crate) use search::Background;
 pub use search::Search;
 pub use spread::Spread;
 pub use step::RepeatError;

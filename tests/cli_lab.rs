@@ -501,7 +501,7 @@ fn traces_that_make_no_sense_leave_no_file() {
     for (args, message) in [
         (vec!["sweep"], "TRACE"),
         (vec!["sweep", "/nowhere.log"], "/nowhere.log"),
-        (vec!["sweep", &small, "--policy", "best"], "choose one of megengine"),
+        (vec!["sweep", &small, "--policy", "best"], "choose one of ancestors"),
         (vec!["sweep", &small, "--policy", "own/own"], "cannot be in the denominator"),
         (vec!["sweep", &small, "--budget", "20%..10%:1%"], "empty"),
         (vec!["sweep", &small, "--json", out, "--csv", out], "same file"),
@@ -639,4 +639,37 @@ fn logged_lines_are_as_they_were_before_there_were_spans() {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
     assert!(!said.contains("command") && !said.contains("regenerate{"), "{said}");
+}
+
+/// What was learned, and when, is found again: a replay that knows what the run knew has its evictions.
+#[test]
+fn a_replay_knows_what_the_run_knew() {
+    let folder = folder("as-run");
+    let recording = folder.join("run.jsonl").into_os_string().into_string().unwrap();
+    for (policy, model) in [
+        ("learned", "resnet20 --batch 64"),
+        ("learned", "treelstm --batch 16"),
+        ("learned:portfolio", "mlp --batch 2048"),
+        ("learned:search:100", "gpt --layers 1 --width 32 --heads 2 --context 32 --batch 16"),
+    ] {
+        for share in ["65%"] {
+            let train = format!(
+                "train {model} --steps 12 --no-test --quiet --json - --cost flops --policy {policy} --budget {share}"
+            );
+            let mut args: Vec<&str> = train.split(' ').collect();
+            args.extend(["--record", &recording]);
+            let trained: Value = serde_json::from_str(&stdout(&args)).unwrap();
+            let budget = trained["budget_bytes"].to_string();
+            let simulate =
+                ["simulate", &recording, "--policy", policy, "--budget", &budget, "--json", "-"];
+            let args: Vec<&str> = simulate.into_iter().chain(["--as-run"]).collect();
+            let replayed = &objects(&stdout(&args))[0];
+            for key in ["evictions", "recomputed_ops", "max_regeneration_depth"] {
+                assert_eq!(trained[key], replayed[key], "{key} of {model} by {policy} at {share}");
+            }
+            assert!(trained["evictions"].as_u64() > Some(0));
+        }
+    }
+    let refused = run(&["simulate", &small(), "--policy", "lru", "--as-run"]);
+    assert!(stderr(&refused).contains("--policy learned"), "{}", stderr(&refused));
 }

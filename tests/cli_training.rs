@@ -62,6 +62,33 @@ fn a_norm_that_is_never_reached_clips_nothing() {
     assert_ne!(with("0.01"), digest(&base));
 }
 
+/// Also when a checkpoint lies between: it may go on either way.
+#[test]
+fn updates_while_the_backward_pass_runs_save_gradients_and_change_no_bit() {
+    let folder = folder("in_backward");
+    let file = folder.join("net.safetensors");
+    let file = file.to_str().unwrap();
+    // Parameters that are large beside the activations.
+    let base =
+        "mlp --batch 8 --optimizer adamw --schedule constant --no-test --budget 100% --steps";
+    let base: Vec<&str> = base.split(' ').collect();
+    let with = |steps, given: &[&str]| train(&[&base[..], &[steps], given].concat());
+    let (on, off) = (with("4", &["--step-in-backward"]), with("4", &["--step-in-backward=no"]));
+    assert_eq!(on["params_sha256"], off["params_sha256"]);
+    let peak = |report: &Value| report["unbudgeted_peak_bytes"].as_u64().unwrap();
+    assert_eq!(peak(&with("4", &[])), peak(&on), "it is the default");
+    // Parameters, and twice as much that is kept of them.
+    let parameters = on["state_bytes"].as_u64().unwrap() / 3;
+    let saved = peak(&off) - peak(&on);
+    assert!(2 * saved > parameters, "{saved} of {parameters} bytes");
+    for [before, after] in [["yes", "no"], ["no", "yes"]] {
+        let [before, after] = [before, after].map(|how| format!("--step-in-backward={how}"));
+        with("2", &[&before, "--save", file]);
+        let resumed = train(&["--resume", file, "--steps", "4", "--no-test", &after]);
+        assert_eq!(resumed["params_sha256"], on["params_sha256"], "{before}, then {after}");
+    }
+}
+
 #[test]
 fn the_report_says_how_it_learned() {
     let args = ["mlp", "--steps", "2", "--optimizer", "lion", "--accumulate", "3", "--batch", "8"];
@@ -79,6 +106,8 @@ fn options_of_learning_are_checked() {
         ("--warmup -1", "give a whole number from 0 up"),
         ("--clip 0", "give a number above 0"),
         ("--accumulate 0", "give a whole number from 1 to 65536"),
+        ("--step-in-backward=maybe", "[possible values: yes, no]"),
+        ("--clip 1 --step-in-backward", "drop --step-in-backward, or --clip"),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         let output = run(&[&["train"], &args[..]].concat());

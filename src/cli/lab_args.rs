@@ -92,6 +92,13 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "WHAT", default_value = "linger")]
     pub dead: DeadArg,
 
+    /// With --policy learned: know only what the run knew, not the whole trace
+    ///
+    /// Steps are recognized as they come back, as in training. With the options and the budget of a recorded run,
+    /// its evictions are found again.
+    #[arg(long)]
+    pub as_run: bool,
+
     /// Seed of sampling and of --policy random
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
     pub seed: u64,

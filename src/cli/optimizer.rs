@@ -2,6 +2,7 @@
 
 use super::model::with_text;
 use super::values;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use remat::optim::{Group, Optimizer, Rule, Schedule};
 use std::fmt;
@@ -45,9 +46,25 @@ pub struct OptimizerArgs {
 
     /// Scale gradients down if the norm of all of them together is above X
     ///
-    /// All gradients are in memory at once then; otherwise each goes as soon as its parameter is updated.
+    /// All gradients are in memory at once then; see --step-in-backward.
     #[arg(long, value_name = "X", value_parser = values::above_zero, allow_hyphen_values = true)]
     clip: Option<f32>,
+
+    /// Update each parameter as soon as its gradient is complete, and let that go [default: yes, unless --clip]
+    ///
+    /// With no, all gradients are in memory at once, and parameters are updated at the end, several at a time. It changes
+    /// no bit.
+    // So it is not an option that a resumed run must have like the one before.
+    #[arg(
+        long,
+        value_name = "WHETHER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        value_parser = PossibleValuesParser::new(["yes", "no"]).map(|given| given == "yes"),
+        help_heading = "Memory"
+    )]
+    step_in_backward: Option<bool>,
 
     /// Add up the gradients of N batches for each step
     ///
@@ -86,6 +103,11 @@ impl OptimizerArgs {
         if self.nesterov && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--nesterov needs --optimizer sgd; choose that, or drop --nesterov");
         }
+        if self.clip.is_some() && matches!(self.step_in_backward, Some(true)) {
+            return Some(
+                "--clip needs all gradients before the first update; drop --step-in-backward, or --clip",
+            );
+        }
         None
     }
 
@@ -112,6 +134,7 @@ impl OptimizerArgs {
                 .group(Group::vectors().weight_decay(0.0)),
         };
         optimizer.max_norm = self.clip;
+        optimizer.step_in_backward = self.step_in_backward.unwrap_or(true);
         optimizer
     }
 
@@ -173,6 +196,13 @@ mod tests {
         }
         assert!(args("--optimizer lion --nesterov").contradiction().is_some());
         assert_eq!(args("--clip 2").build().max_norm, Some(2.0));
+        for (text, is_on) in
+            [("", true), ("--step-in-backward", true), ("--step-in-backward=no", false)]
+        {
+            assert_eq!(args(text).build().step_in_backward, is_on, "{text}");
+        }
+        assert!(args("--clip 2 --step-in-backward").contradiction().is_some());
+        assert!(args("--clip 2 --step-in-backward=no").contradiction().is_none());
     }
 
     #[test]

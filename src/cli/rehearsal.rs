@@ -8,6 +8,7 @@ use super::task::Batch;
 use super::terminal;
 use remat::device::sim::Sim;
 use remat::error::RegenerationError;
+use remat::evict::Forecast;
 use remat::ops::Op;
 use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
@@ -22,6 +23,12 @@ const STEPS_TO_SETTLE: usize = 32;
 
 /// Full test batches of a rehearsal: the second starts with what the first left.
 const TEST_BATCHES: usize = 2;
+
+/// Steps of a rehearsal in which a step is recognized, and written down for a search.
+const STEPS_TO_LEARN: usize = 7;
+
+/// Ops in all simulated runs of a search before the first step: a few seconds.
+const OPS_TO_LEARN: u64 = 1 << 20;
 
 /// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
@@ -119,6 +126,36 @@ impl<'a> Rehearsal<'a> {
             }
             _ => Ok(rehearsed),
         }))
+    }
+
+    /// How a step is best run under a budget, found out by as many simulated runs as take a few seconds. Nothing, if the
+    /// policy wants no more than to look ahead, the run is over before it could be used, or no simulated run passes.
+    pub fn learn(&self, budget: u64, threshold: Option<u64>) -> Result<Vec<Forecast>, Failure> {
+        let policy = self.memory.policy();
+        if self.steps < STEPS_TO_LEARN || !policy.searches() {
+            return Ok(Vec::new());
+        }
+        let sim = Arc::clone(&self.sim);
+        let builder = self.memory.builder(budget, threshold).seed(self.seed);
+        let found = terminal::muted(|| {
+            let mut session =
+                Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?;
+            let mut stats = Stats::default();
+            let mut ops = 0;
+            for _ in 0..STEPS_TO_LEARN {
+                let now = session.step(|_| self.batch.clone(), 0.0)?.wait()?.1;
+                ops = now.ops - stats.ops;
+                stats = now;
+            }
+            session.runtime().forecasts(Some((OPS_TO_LEARN / ops.max(1)).max(1)))
+        });
+        if interrupt::is_requested() {
+            return Err(Failure::interrupted("interrupted before the first step"));
+        }
+        match found {
+            Err(error) if is_of_memory(&error) => Ok(Vec::new()),
+            found => Ok(found?),
+        }
     }
 
     /// Steps of a rehearsal.

@@ -60,6 +60,10 @@ pub struct Report {
     pub params_sha256: Option<String>,
     pub train_seconds: f64,
     pub seconds_per_step_median: Option<f64>,
+    /// How long it took to find out how a step is best run, before the first; null if nothing was.
+    pub learn_seconds: Option<f64>,
+    /// What [`Counters::recompute_ratio`] of a step should be by that.
+    pub predicted_recompute_ratio: Option<f64>,
     #[serde(flatten)]
     pub counters: Counters,
 }
@@ -162,6 +166,15 @@ impl fmt::Display for Report {
             HumanCount(counters.ops),
             of_time(counters.recompute_seconds),
         )?;
+        if let (Some(seconds), Some(ratio)) = (self.learn_seconds, self.predicted_recompute_ratio) {
+            writeln!(
+                f,
+                "  learned     in {}: {:.1} % of the work to be recomputed; {:.1} % was",
+                Seconds(seconds),
+                100.0 * ratio,
+                100.0 * counters.recompute_ratio,
+            )?;
+        }
         write!(f, "  parameters  {}", HumanCount(self.parameters as u64))?;
         self.params_sha256.as_ref().map_or(Ok(()), |sha256| write!(f, ", sha256 {}", &sha256[..16]))
     }

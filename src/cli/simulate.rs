@@ -20,6 +20,9 @@ use std::path::Path;
 /// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(&[args.policy])?;
+    if args.as_run && !args.policy.looks_ahead() {
+        return Err(Failure::usage("--as-run needs --policy learned; add that, or drop --as-run"));
+    }
     let traces = &args.replay.source.traces;
     check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], traces)?;
     if args.plot.is_some() && traces.len() > 1 {
@@ -76,6 +79,7 @@ impl<'a> Trial<'a> {
         let mut like = args.replay.like(trace, args.seed)?;
         let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
         like.policy = args.replay.policy(args.policy);
+        like.as_run = args.as_run.then(|| trace.forecasts().to_vec());
         like.work = Some(unbudgeted.cost);
         like.settings.dead = args.dead.into();
         like.settings.eviction_threshold =

@@ -17,11 +17,14 @@ use super::source::Source;
 use super::target::{About, Target};
 use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
 use super::terminal::{Shows, print_report, say, warn};
+use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
+use remat::evict::Forecast;
 use remat::{PolicyKind, Runtime};
+use std::time::{Duration, Instant};
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -89,7 +92,9 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         chosen.warnings().iter().for_each(warn);
     }
 
-    let mut builder = memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed);
+    let learned = Learned::by(&rehearsal, &chosen, shows)?;
+    let builder = memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed);
+    let mut builder = builder.forecasts(learned.forecasts.iter().cloned());
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
@@ -114,13 +119,37 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     })?;
     let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
     late.iter().filter(|_| !output.quiet).for_each(warn);
-    let report = report(args, &*task, &chosen, steps, about, &outcome);
+    let report = report(args, &*task, &chosen, &learned, steps, about, &outcome);
     deliver(&report, args, json)?;
     journal.finish()?;
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
         return Err(Failure::writing(path, error));
     }
     judge(&outcome, steps, args)
+}
+
+/// What was found out before the first step.
+struct Learned {
+    forecasts: Vec<Forecast>,
+    /// How long it took, where there was something to find out.
+    seconds: Option<Duration>,
+}
+
+impl Learned {
+    fn by(rehearsal: &Rehearsal<'_>, chosen: &ChosenBudget, shows: Shows) -> Result<Self, Failure> {
+        let waiting = Waiting::new(shows);
+        waiting.at("learning how a step is best run");
+        let start = Instant::now();
+        let forecasts = rehearsal.learn(chosen.budget(), chosen.threshold())?;
+        let seconds = (!forecasts.is_empty()).then(|| start.elapsed());
+        Ok(Self { forecasts, seconds })
+    }
+
+    /// The share of a step's work that is recomputed, as it was simulated.
+    fn predicted(&self) -> Option<f64> {
+        let found = self.forecasts.iter().filter_map(|forecast| forecast.excess);
+        found.reduce(f64::max)
+    }
 }
 
 /// The checkpoint to go on from, if there is one, and what is kept of the run.
@@ -240,6 +269,7 @@ fn report(
     args: &TrainArgs,
     task: &dyn Task,
     chosen: &ChosenBudget,
+    learned: &Learned,
     steps: usize,
     device: About,
     outcome: &Outcome,
@@ -290,6 +320,8 @@ fn report(
         params_sha256: outcome.params_sha256.clone(),
         train_seconds: training.seconds.as_secs_f64(),
         seconds_per_step_median: training.median_step().map(|time| time.as_secs_f64()),
+        learn_seconds: learned.seconds.map(|time| time.as_secs_f64()),
+        predicted_recompute_ratio: learned.predicted(),
         counters: Counters::from(&training.stats),
     }
 }

@@ -62,6 +62,8 @@ pub struct Stats {
     pub paths: usize,
     /// Step marks so far.
     pub steps: u64,
+    /// Bytes of host memory for what is known of the steps of the program; see the policy `learned`.
+    pub learning_bytes: u64,
 }
 
 impl Stats {

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use super::{
-    Around, ArticleConstants, ByScore, Evictor, Exponents, Formula, Learn, Learned, MegEngine,
-    MegEngineArticle, NeverEvict, ParseFormulaError, Policy, Random,
+    Around, ArticleConstants, Belady, ByScore, Coop, Evictor, Exponents, Formula, Learn, Learned,
+    LockHubs, MegEngine, MegEngineArticle, NeverEvict, ParseFormulaError, Policy, Random,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +37,12 @@ pub enum PolicyKind {
     MegEngineArticle(ArticleConstants),
     /// `learned`, `learned:portfolio`, `learned:search` or `learned:search:RUNS`: see [`Learned`] and [`Learn`].
     Learned(Learn),
+    /// `coop`: see [`Coop`].
+    Coop,
+    /// `t-control`: see [`LockHubs`].
+    LockHubs,
+    /// `belady`: see [`Belady`].
+    Belady,
     /// `random`: see [`Random`].
     Random,
     /// `none`: see [`NeverEvict`].
@@ -64,7 +70,7 @@ pub enum ParsePolicyError {
 
 impl PolicyKind {
     /// All names.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 15] = [
         "ancestors",
         "megengine",
         "dtr",
@@ -75,6 +81,9 @@ impl PolicyKind {
         "msps",
         "megengine-article",
         "learned",
+        "coop",
+        "t-control",
+        "belady",
         "random",
         "none",
     ];
@@ -104,13 +113,19 @@ impl PolicyKind {
     }
 
     pub(crate) fn evictor(self, seed: u64, sampling: Option<u64>) -> Box<dyn Evictor> {
+        match self {
+            // These choose by more than scores.
+            Self::Coop => return Box::new(Coop::default()),
+            Self::LockHubs => return Box::new(LockHubs::default()),
+            _ => {}
+        }
         match self.policy(seed) {
             Some(policy) => Box::new(ByScore::boxed(policy, sampling)),
             None => Box::new(NeverEvict),
         }
     }
 
-    /// Its scores; `None` where nothing is evicted.
+    /// Its scores; `None` where nothing is evicted. `coop` and `t-control` go by more than these.
     #[must_use]
     pub fn policy(self, seed: u64) -> Option<Box<dyn Policy>> {
         Some(match self {
@@ -126,6 +141,9 @@ impl PolicyKind {
             Self::Msps => Box::new(Formula::MSPS.policy()),
             Self::MegEngineArticle(constants) => Box::new(MegEngineArticle::new(constants)),
             Self::Learned(_) => Box::new(Learned::new()),
+            Self::Coop => Box::new(Coop::SCORE.policy()),
+            Self::LockHubs => Box::new(Formula::DTR_EQ.policy()),
+            Self::Belady => Box::new(Belady),
             Self::Random => Box::new(Random::new(seed)),
             Self::None => return None,
             Self::Formula(formula) => Box::new(formula.policy()),
@@ -154,6 +172,9 @@ impl PolicyKind {
             Self::Learned(_) => {
                 "what is wanted last for its cost, where it is known what comes; otherwise by a guess"
             }
+            Self::Coop => "the cheapest that lie side by side and make room together (Coop)",
+            Self::LockHubs => "dtr-eq, but not what connects many others (after T-Control)",
+            Self::Belady => "what will be used last, where that is known, to compare with",
             Self::Random => "a random one, as a baseline",
             Self::None => "nothing: fails when memory is full",
             Self::Formula(_) => "least value of a formula of your own",
@@ -163,7 +184,13 @@ impl PolicyKind {
     /// Whether it is to be told what a step will do, where that is known.
     #[must_use]
     pub const fn looks_ahead(self) -> bool {
-        matches!(self, Self::Learned(_))
+        matches!(self, Self::Learned(_) | Self::Belady)
+    }
+
+    /// Whether simulated runs are to find out how a step is best run.
+    #[must_use]
+    pub const fn searches(self) -> bool {
+        matches!(self, Self::Learned(Learn::Portfolio | Learn::Search { .. }))
     }
 
     /// All rules but `none`, in the order of [`PolicyKind::NAMES`].
@@ -208,6 +235,9 @@ impl PolicyKind {
             | Self::Largest
             | Self::Msps
             | Self::Learned(_)
+            | Self::Coop
+            | Self::LockHubs
+            | Self::Belady
             | Self::Random
             | Self::None => {
                 return self;
@@ -232,6 +262,9 @@ impl PolicyKind {
             Self::Msps,
             Self::megengine_article(),
             Self::Learned(Learn::Ahead),
+            Self::Coop,
+            Self::LockHubs,
+            Self::Belady,
             Self::Random,
             Self::None,
         ]
@@ -283,6 +316,9 @@ impl fmt::Display for PolicyKind {
             Self::Learned(Learn::Search { runs }) => {
                 return f.pad(&format!("learned:search:{runs}"));
             }
+            Self::Coop => "coop",
+            Self::LockHubs => "t-control",
+            Self::Belady => "belady",
             Self::Random => "random",
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),

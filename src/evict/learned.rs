@@ -35,7 +35,7 @@
 //!
 //! Without a known step, what the *queue* shows is used: commands that are admitted and have not run
 //! ([`Future::next_read`]). What is read within that window counts as used as soon as that, if it looks staler; all
-//! else goes by [`Formula::ANCESTORS`]. The same holds, in a known step, for storages that the step does not know.
+//! else goes by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). The same holds, in a known step, for storages that the step does not know.
 //!
 //! [`StepTeller`]: crate::program::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee
@@ -48,6 +48,9 @@
 mod forecast;
 mod guess;
 mod known;
+mod needs;
+#[cfg(all(test, feature = "lab"))]
+mod tests;
 
 pub use forecast::{Clock, Forecast, ForecastError, Foresight, Learn, Setting};
 
@@ -101,7 +104,8 @@ impl Policy for Learned {
     }
 
     fn keeps_unheld(&self) -> bool {
-        self.known.is_some()
+        // Where memory suffices, what is not needed is not to take any.
+        self.known.as_ref().is_some_and(Known::is_short)
     }
 
     fn hears(&self) -> Hears {
@@ -140,6 +144,10 @@ impl Floors for Learned {
             Some(_) => aged,
             None => self.guess.as_score(aged),
         }
+    }
+
+    fn lowest(&mut self, view: View<'_>) -> Option<(StorageKey, f64)> {
+        self.known.as_mut()?.unwanted(view)
     }
 
     fn lowered(&mut self) -> &mut Lowered {

@@ -2,7 +2,7 @@
 
 use crate::engine::Stats;
 use crate::error::Error;
-use crate::evict::Evictor;
+use crate::evict::{Evictor, Forecast, Learn};
 use crate::memory::Snapshot;
 use crate::op::Operation;
 use crate::program::{Command, Ids, TensorId};
@@ -29,6 +29,7 @@ pub(crate) enum Question<H> {
     Snapshot { reply: Sender<Result<Snapshot, Error>> },
     Describe { what: Description, reply: Sender<Result<String, Error>> },
     FinishRecording { reply: Sender<Result<(), Error>> },
+    Forecasts { runs: Option<u64>, reply: Sender<Result<Vec<Forecast>, Error>> },
 }
 
 /// A setting that changes while the runtime works.
@@ -36,7 +37,8 @@ pub(crate) enum Question<H> {
 pub(crate) enum Change {
     Budget(u64),
     EvictionThreshold(Option<u64>),
-    Evictor(Box<dyn Evictor>),
+    /// And how much is found out for it.
+    Evictor(Box<dyn Evictor>, Learn),
     /// Whether history is kept.
     Enabled(bool),
 }
@@ -78,6 +80,7 @@ impl<H> Question<H> {
             Self::Snapshot { .. } => ["snapshot", "a look at the memory"],
             Self::Describe { .. } => ["describe", "a look at the memory"],
             Self::FinishRecording { .. } => ["finish_recording", "the end of a recording"],
+            Self::Forecasts { .. } => ["forecasts", "a query of the forecasts"],
         }
     }
 }

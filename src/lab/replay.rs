@@ -8,12 +8,13 @@ use crate::device::Memory;
 use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
-use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
+use crate::evict::{Evictor, Forecast, Foresight, Learn, PolicyKind};
+use crate::interpreter::Learning;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
     Ahead, Apply, Command, Driver, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue,
-    Waiting, Window,
+    TensorId, Waiting, Window,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,6 +92,9 @@ pub struct Replay {
     /// What is known of the program, for evictors that look ahead. `None`: the policies of this crate that do know all of
     /// it, by the setting that is best on the average.
     pub foresight: Option<Arc<Foresight>>,
+    /// Whether evictors that look ahead are to know only what they would in a run: steps are recognized as they come back, and
+    /// these forecasts are known, such as [`Trace::forecasts`](super::Trace::forecasts).
+    pub as_run: Option<Vec<Forecast>>,
 }
 
 /// How a run ended.
@@ -150,6 +154,7 @@ impl Replay {
             costs: Costs::Trace,
             window: Window::default(),
             foresight: None,
+            as_run: None,
         }
     }
 
@@ -187,7 +192,9 @@ impl Replay {
     /// With what a search finds out, if the policy wants one: the simulated runs are not counted in the time of an outcome.
     fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
         let learn = match self.policy {
-            PolicyKind::Learned(learn) if self.foresight.is_none() => learn,
+            PolicyKind::Learned(learn) if self.foresight.is_none() && self.as_run.is_none() => {
+                learn
+            }
             _ => return Ok(None),
         };
         if learn == Learn::Ahead {
@@ -214,6 +221,10 @@ impl Replay {
 /// A program that is being run.
 pub(super) struct Machine<'a> {
     program: &'a RecordedProgram,
+    /// Where the step begins that is foreseen, and what tensors hold of it then.
+    begin: usize,
+    carried: &'a [(TensorId, u32)],
+    foresight: Option<Arc<Foresight>>,
     driver: Driver<TraceDevice>,
     /// How far ahead commands are admitted; `None`: not at all.
     ahead: Option<Ahead>,
@@ -233,6 +244,16 @@ impl<'a> Machine<'a> {
         let Replay { policy, seed, .. } = *replay;
         let evictor = policy.evictor(seed, replay.sqrt_sampling.then_some(seed));
         Self::with_evictor(replay, program, evictor)
+    }
+
+    /// For a step that begins at command `begin`, when tensors hold these of its values.
+    pub(super) fn of_step(
+        replay: &Replay,
+        program: &'a RecordedProgram,
+        begin: usize,
+        carried: &'a [(TensorId, u32)],
+    ) -> Result<Self, Error> {
+        Ok(Self { begin, carried, ..Self::new(replay, program)? })
     }
 
     pub(super) fn with_evictor(
@@ -255,17 +276,22 @@ impl<'a> Machine<'a> {
         let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         driver.reserve(program.tensors());
+        if let (Some(forecasts), PolicyKind::Learned(learn)) = (&replay.as_run, replay.policy) {
+            let (forecasts, seed) = (forecasts.clone(), replay.seed);
+            Learning { learn, forecasts, seed }.begin(&mut driver);
+        }
         let foresight = match &replay.foresight {
+            None if replay.as_run.is_some() => None,
             None if replay.policy.looks_ahead() => {
                 Some(Foresight::plain(Arc::new(program.future()), replay.budget).into())
             }
             known => known.clone(),
         };
-        if foresight.is_some() {
-            driver.foresee(foresight)?;
-        }
         Ok(Self {
             program,
+            begin: 0,
+            carried: &[],
+            foresight,
             driver,
             ahead: (replay.window.commands > 0).then(|| Ahead::new(replay.window)),
             admitted: 0,
@@ -317,6 +343,12 @@ impl<'a> Machine<'a> {
     /// Executes the command at this position, the next.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
         let program = self.program;
+        if at == self.begin && self.foresight.is_some() {
+            self.driver.foresee(self.foresight.take())?;
+            for &(tensor, value) in self.carried {
+                self.driver.bind(tensor, value)?;
+            }
+        }
         self.look_ahead(at);
         match &program.commands()[at] {
             // What was there before is there for good; that it finds no room is told at once.

@@ -9,6 +9,7 @@
 //! What it finds only scores. In a run that differs from the simulated one it is a guess as good as another, and no
 //! bits and no budget depend on it.
 
+mod background;
 mod climb;
 mod guide;
 mod portfolio;
@@ -19,20 +20,25 @@ use crate::engine::RecomputeLimit;
 use crate::error::Error;
 use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::graph::StepFuture;
-use crate::program::{Command, RecordedProgram};
+use crate::program::{RecordedProgram, TensorId, Turn};
 use crate::rng::SplitMix64;
+pub(crate) use background::Background;
 use climb::Climb;
 use guide::{Guide, Log};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A search for the best way to run a program in a budget. See the [module](self).
+/// A search for the best way to run a program in a budget: first the setting that is best on the average, then a portfolio of
+/// others, among them clocks made of [prices of memory](crate::bound), then climbing from the best of them.
 ///
 /// It does its work in [`Search::advance`], one simulated run a call, so that whoever drives it may stop, or do something
 /// else, at any time.
 #[derive(Debug)]
 pub struct Search {
     program: Arc<RecordedProgram>,
+    /// Where in it the step begins, and what tensors hold of its values then.
+    begin: usize,
+    carried: Vec<(TensorId, u32)>,
     /// Budget, placement and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
@@ -53,12 +59,24 @@ impl Search {
     /// # Errors
     /// If the settings make no sense.
     pub fn new(program: Arc<RecordedProgram>, replay: &Replay, seed: u64) -> Result<Self, Error> {
-        replay.settings.check(replay.budget)?;
         let step = Arc::new(program.future());
+        let budget = replay.budget;
+        Self::of_turn(Turn { program, begin: 0, step, carried: Vec::new(), budget }, replay, seed)
+    }
+
+    /// A search on the turn of a loop, in the budget in which it ran; the rest as [`Search::new`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_turn(turn: Turn, replay: &Replay, seed: u64) -> Result<Self, Error> {
+        let Turn { program, begin, step, carried, budget } = turn;
+        replay.settings.check(budget)?;
         let policy = PolicyKind::Learned(Learn::Ahead);
-        let replay = Replay { policy, ..replay.clone() };
-        let priced = Priced::new(&program, &replay);
+        let replay = Replay { policy, budget, ..replay.clone() };
+        let priced = Priced::new(&program, begin, &replay);
         Ok(Self {
+            begin,
+            carried,
             todo: portfolio::forecasts(&step, replay.budget, |budget| priced.prices(budget)).into(),
             least: priced.least(replay.budget),
             program,
@@ -173,7 +191,7 @@ impl Search {
         };
         replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit.min(most)));
         replay.foresight = Some(Arc::new(forecast.for_step(Arc::clone(&self.step))));
-        let mut machine = Machine::new(&replay, &self.program)?;
+        let mut machine = Machine::of_step(&replay, &self.program, self.begin, &self.carried)?;
         let heard = log.is_some().then(Log::default);
         if let Some(heard) = &heard {
             machine.listen(Box::new(heard.clone()));
@@ -194,20 +212,21 @@ impl Search {
 /// What memory is worth, at positions of a step.
 struct Priced {
     demand: Demand,
-    /// Position of each command.
+    /// Position of each command in the step; of those before it, and of deletions at its end, one beyond.
     positions: Vec<u32>,
+    /// Number of positions.
+    len: u32,
 }
 
 impl Priced {
-    fn new(program: &RecordedProgram, replay: &Replay) -> Self {
-        let mut position = 0;
-        let mut next = |command: &Command<_, _>| {
-            let at = position;
-            position += u32::from(command.counts());
-            at
-        };
-        let positions = program.commands().iter().map(&mut next).collect();
-        Self { demand: replay.demand(program), positions }
+    fn new(program: &RecordedProgram, begin: usize, replay: &Replay) -> Self {
+        let mut len = 0;
+        let mut positions = vec![u32::MAX; begin];
+        for command in &program.commands()[begin..] {
+            positions.push(len);
+            len += u32::from(command.is_position());
+        }
+        Self { demand: replay.demand(program), positions, len }
     }
 
     fn prices(&self, budget: u64) -> Vec<(u32, f64)> {
@@ -220,8 +239,7 @@ impl Priced {
                 _ => prices.push((at, price)),
             }
         }
-        // A deletion has the position of the command after it, which may be beyond the last.
-        prices.retain(|(at, _)| self.positions.last().is_some_and(|last| at <= last));
+        prices.retain(|(at, _)| *at < self.len);
         prices
     }
 

@@ -11,6 +11,7 @@ pub use error::{TraceError, TraceProblem};
 use super::CostUnit;
 use super::history::{History, NoHistory};
 use super::step::{RepeatError, Step, last_step, repeat};
+use crate::evict::Forecast;
 use crate::program::{RecordedProgram, Window};
 use flate2::bufread::MultiGzDecoder;
 use lines::Lines;
@@ -44,6 +45,7 @@ pub struct Trace {
     program: RecordedProgram,
     unit: CostUnit,
     window: Window,
+    forecasts: Vec<Forecast>,
     /// The step of a log; `None` in a recording, whose program says where steps end.
     step: Option<Step>,
     /// Tensor of the program -> its number in the recording; empty if that is of no use.
@@ -88,16 +90,33 @@ impl Trace {
         }
         let trace = match format_of(lines.text())? {
             Format::Recorded => {
-                let recorded::Recorded { program, unit, window, numbers, history } =
+                let recorded::Recorded { program, unit, window, forecasts, numbers, history } =
                     recorded::read(lines, &name)?;
-                let (is_recording, step) = (true, None);
-                Self { name, is_recording, program, unit, window, step, numbers, history }
+                Self {
+                    name,
+                    is_recording: true,
+                    program,
+                    unit,
+                    window,
+                    forecasts,
+                    step: None,
+                    numbers,
+                    history,
+                }
             }
             Format::Paper => {
                 let (program, step) = paper::read(lines)?;
-                let (step, history) = (Some(step), Err(NoHistory::Log));
-                let (unit, window, numbers) = (CostUnit::Nanoseconds, Window::default(), vec![]);
-                Self { name, is_recording: false, program, unit, window, step, numbers, history }
+                Self {
+                    name,
+                    is_recording: false,
+                    program,
+                    unit: CostUnit::Nanoseconds,
+                    window: Window::default(),
+                    forecasts: Vec::new(),
+                    step: Some(step),
+                    numbers: Vec::new(),
+                    history: Err(NoHistory::Log),
+                }
             }
         };
         match trace.program.commands() {
@@ -138,6 +157,13 @@ impl Trace {
         self.window
     }
 
+    /// How the steps of the recorded run were known to be best run, from before it. With them and
+    /// [`Replay::as_run`](super::Replay::as_run), a replay knows what the run knew.
+    #[must_use]
+    pub fn forecasts(&self) -> &[Forecast] {
+        &self.forecasts
+    }
+
     /// What memory held during the run itself, where the trace is a recording of version 3 or later.
     ///
     /// # Errors
@@ -160,7 +186,7 @@ impl Trace {
         if times == 1 {
             return Ok(self);
         }
-        let Self { name, is_recording, program, unit, window, step, numbers, .. } = self;
+        let Self { program, step, numbers, .. } = &self;
         let in_file = |error| match error {
             RepeatError::UsedUp { tensor, op } => {
                 let number = numbers.get(tensor as usize);
@@ -168,10 +194,10 @@ impl Trace {
             }
             other => other,
         };
-        let step = step.map_or_else(|| last_step(&program), Ok).map_err(in_file)?;
-        let (program, step) = repeat(program, &step, times)?;
-        let (step, history) = (Some(step), Err(NoHistory::Repeated));
-        Ok(Self { name, is_recording, program, unit, window, step, numbers: vec![], history })
+        let step = step.clone().map_or_else(|| last_step(program), Ok).map_err(in_file)?;
+        let (program, step) = repeat(self.program, &step, times)?;
+        let history = Err(NoHistory::Repeated);
+        Ok(Self { program, step: Some(step), numbers: Vec::new(), history, ..self })
     }
 }
 

@@ -91,10 +91,10 @@ impl<D: Device> Driver<D> {
         })
     }
 
-    /// The next command is about to run; whether it [counts](Command::counts).
+    /// The next command is about to run; whether it is a [position](Command::is_position) of a known step.
     #[inline(always)]
-    pub(super) fn begin(&mut self, counts: bool) {
-        if counts {
+    pub(super) fn begin(&mut self, is_position: bool) {
+        if is_position {
             self.engine.future_mut().advance_foreseen();
         }
         if self.admitted.commands.front().is_some_and(|planned| planned.counts) {

@@ -194,6 +194,12 @@ impl<O, H> Command<O, H> {
         !matches!(self, Self::Del(_))
     }
 
+    /// Whether it has a position in a known step: a deletion has none, and neither has a wait, which in a run is a question
+    /// and no command.
+    pub(crate) const fn is_position(&self) -> bool {
+        !matches!(self, Self::Del(_) | Self::Sync)
+    }
+
     /// Calls `with` for each tensor that must be resident for it, repeats included.
     pub fn reads(&self, mut with: impl FnMut(TensorId)) {
         match *self {

@@ -1,9 +1,11 @@
 //! The one way from commands to an engine.
 
 use super::admit::Admitted;
+use super::learning::Learning;
 use super::numbers::Numbers;
 use super::recognize::Recognizer;
 use super::recording::Recording;
+use super::turn::Writing;
 use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::engine::{Engine, Issue};
@@ -23,8 +25,12 @@ pub struct Driver<D: Device> {
     pub(super) tensors: Numbers,
     pub(super) admitted: Admitted,
     pub(super) recording: Option<Recording>,
+    /// A turn that is being written down.
+    pub(super) writing: Option<Box<Writing>>,
     /// If steps are recognized.
     pub(super) recognizer: Option<Box<Recognizer>>,
+    /// How recognized steps are best run.
+    pub(super) learning: Learning,
     /// What the command at hand cost, in the units of the cost model, with all that it reads there.
     pub(super) last_cost: f64,
     /// What the recorder panicked with.
@@ -43,7 +49,9 @@ impl<D: Device> Driver<D> {
             tensors: Numbers::default(),
             admitted: Admitted::default(),
             recording: None,
+            writing: None,
             recognizer: None,
+            learning: Learning::default(),
             last_cost: 0.0,
             recording_lost: None,
         }
@@ -85,7 +93,7 @@ impl<D: Device> Driver<D> {
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
         let recognized = self.recognize(&command);
         let made = self.to_bind(&command);
-        self.begin(command.counts());
+        self.begin(command.is_position());
         match command {
             // From where it is: it is large, and by far the most frequent.
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
@@ -303,7 +311,7 @@ impl<D: Device> Driver<D> {
                         recorded.push((call.with_op(op.after(issued.run)), keys, issued.made));
                     }
                 }
-                if self.recording.is_some() {
+                if self.is_written() {
                     self.record_calls(recorded);
                 }
             }

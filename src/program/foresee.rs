@@ -104,7 +104,7 @@ impl StepTeller {
                 }
             }
         });
-        if command.counts() {
+        if command.is_position() {
             self.builder.next(cost);
         }
     }
@@ -200,7 +200,7 @@ impl<D: Device> Driver<D> {
     #[inline(always)]
     pub(super) fn to_bind(&self, command: &Command<D::Op, D::Host>) -> SmallVec<[TensorId; 2]> {
         let mut made = SmallVec::new();
-        if self.engine.graph().future().foreseen().is_some() && command.counts() {
+        if self.engine.graph().future().foreseen().is_some() && command.is_position() {
             command.makes(|tensor| made.push(tensor));
         }
         made

@@ -82,6 +82,13 @@ impl Numbers {
         Some(key)
     }
 
+    /// All that mean something, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (TensorId, TensorKey)> {
+        let row = (self.first..).map(TensorId).zip(self.row.iter().copied());
+        let early = self.early.iter().map(|(&tensor, &key)| (tensor, key));
+        row.filter(|(_, key)| !key.is_null()).chain(early)
+    }
+
     pub fn extend(&mut self, tensors: impl IntoIterator<Item = (TensorId, TensorKey)>) {
         tensors.into_iter().for_each(|(tensor, key)| self.insert(tensor, key));
     }

@@ -5,6 +5,7 @@ use super::{Command, Driver, TensorId};
 use crate::device::Device;
 use crate::evict::Foresight;
 use crate::graph::StorageKey;
+use crate::layout::Layout;
 use crate::op::Operation as _;
 use rustc_hash::FxHasher;
 use slotmap::SecondaryMap;
@@ -22,8 +23,10 @@ pub(super) struct Recognizer {
     /// Of each role, the storage that was made last: of several, that is what will be read.
     players: Vec<Option<StorageKey>>,
     /// What is expected, as the evictor was told.
-    known: Option<Known>,
-    /// Where in that the command at hand is.
+    pub known: Option<Known>,
+    /// How that is run, and in which budget; `None` if it has yet to be made.
+    pub foresight: Option<(u64, Arc<Foresight>)>,
+    /// Where in it the command at hand is.
     at: usize,
 }
 
@@ -50,6 +53,18 @@ impl Recognizer {
         }
         self.roles.insert(storage, role).filter(|before| *before != role)
     }
+
+    /// The value of the known step that a storage holds when the command at `position` is next; `None` if it is none of
+    /// the step's.
+    pub fn value_of(&self, storage: StorageKey, position: usize) -> Option<u32> {
+        let role = self.steps.resolve(*self.roles.get(storage)?);
+        Some(self.known.as_ref()?.value(role, position))
+    }
+
+    /// Bytes of host memory.
+    pub fn bytes(&self) -> u64 {
+        self.steps.bytes()
+    }
 }
 
 impl<D: Device> Driver<D> {
@@ -68,16 +83,10 @@ impl<D: Device> Driver<D> {
         self.recognizer = self.engine.foresees().then(Box::default);
     }
 
-    /// Bytes that are kept of steps.
-    #[must_use]
-    pub fn step_bytes(&self) -> u64 {
-        self.recognizer.as_ref().map_or(0, |recognizer| recognizer.steps.bytes())
-    }
-
     /// This command is next.
     #[inline(always)]
     pub(super) fn recognize(&mut self, command: &Command<D::Op, D::Host>) -> Option<Recognized> {
-        if self.recognizer.is_none() || !command.counts() {
+        if self.recognizer.is_none() || !command.is_position() {
             return None;
         }
         let mut recognizer = self.recognizer.take()?;
@@ -103,18 +112,20 @@ impl<D: Device> Driver<D> {
         let (node, first) = recognizer.steps.hear(heard);
         match (recognizer.steps.on_course(), &recognizer.known) {
             (Some(at), Some(_)) => {
-                if at != recognizer.at + 1 {
-                    // From the end to the beginning: what was made is now what was there before.
-                    self.foresee_from(recognizer, at);
-                }
-                recognizer.at = at;
+                recognizer.at = match at == recognizer.at + 1 {
+                    true => at,
+                    false => self.turn_around(recognizer, at),
+                };
             }
             (_, was_known) => {
                 let was_known = was_known.is_some();
+                self.writing = None;
                 recognizer.known = recognizer.steps.look_ahead();
+                recognizer.foresight = None;
                 recognizer.at = recognizer.steps.on_course().unwrap_or(0);
                 if recognizer.known.is_some() {
-                    self.foresee_from(recognizer, recognizer.at);
+                    let at = recognizer.at;
+                    self.foresee_from(recognizer, at);
                 } else if was_known {
                     let told = self.foresee(None);
                     self.report(told);
@@ -172,15 +183,38 @@ impl<D: Device> Driver<D> {
         }
     }
 
+    /// From the end of what is known to where it leads back to, the command at hand: what was made is now what was there
+    /// before. Returns where that is.
+    fn turn_around(&mut self, recognizer: &mut Recognizer, at: usize) -> usize {
+        let at = match recognizer.steps.is_loop() {
+            true => at,
+            // What came before the loop will not come again.
+            false => {
+                recognizer.known = recognizer.steps.look_along();
+                recognizer.foresight = None;
+                recognizer.steps.on_course().unwrap_or(0)
+            }
+        };
+        if at == 0 {
+            self.turn_begins(recognizer);
+        }
+        self.foresee_from(recognizer, at);
+        at
+    }
+
     /// Tells the evictor what is expected, and that the command at hand is number `at` of that.
-    fn foresee_from(&mut self, recognizer: &Recognizer, at: usize) {
-        let Some(known) = &recognizer.known else { return };
-        let foresight = Foresight::plain(Arc::clone(&known.future), self.engine.budget());
-        let told = self.foresee(Some(Arc::new(foresight)));
+    fn foresee_from(&mut self, recognizer: &mut Recognizer, at: usize) {
+        let budget = self.engine.budget();
+        let made = recognizer.foresight.take().filter(|(made_for, _)| *made_for == budget);
+        let made = made.or_else(|| Some((budget, self.foresight_of(recognizer)?)));
+        let Some((_, foresight)) = &made else { return };
+        let told = self.foresee(Some(Arc::clone(foresight)));
+        recognizer.foresight = made;
         self.report(told);
-        for (storage, &role) in &recognizer.roles {
-            if self.engine.graph().contains(storage) {
-                let value = known.value(recognizer.steps.resolve(role), at);
+        for (storage, _) in &recognizer.roles {
+            if self.engine.graph().contains(storage)
+                && let Some(value) = recognizer.value_of(storage, at)
+            {
                 self.engine.future_mut().bind(storage, value);
             }
         }
@@ -233,8 +267,13 @@ impl<D: Device> Driver<D> {
                 heard.makes.extend(fresh.iter().map(|layout| Makes::Value(layout.bytes())));
             }
         }
-        for &input in command.calls().iter().flat_map(|call| &call.inputs) {
-            self.bytes_of(input).hash(&mut hash);
+        for call in command.calls() {
+            let looks = call.outputs.views().iter().map(|look| look.layout);
+            let inputs = call.inputs.iter().filter_map(|&input| self.layout_of(input));
+            // A few numbers tell layouts apart well enough.
+            for layout in inputs.chain(looks) {
+                (layout.offset(), layout.elements()).hash(&mut hash);
+            }
         }
         heard.token = match command {
             Command::Step => MARK,
@@ -246,6 +285,10 @@ impl<D: Device> Driver<D> {
     fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
         let key = self.tensors.get(tensor)?;
         Some(self.engine.graph().tensor(key)?.storage)
+    }
+
+    fn layout_of(&self, tensor: TensorId) -> Option<Layout> {
+        Some(self.engine.graph().tensor(self.tensors.get(tensor)?)?.layout)
     }
 
     fn bytes_of(&self, tensor: TensorId) -> u64 {
@@ -353,14 +396,14 @@ mod tests {
                 assert!(driver.engine.take_failure().is_none());
                 command.makes(|tensor| _ = live.insert(tensor, ()));
                 command.ends(|tensor| _ = live.remove(&tensor));
-                if at < begins[2] || !command.counts() {
+                if at < begins[2] || !command.is_position() {
                     continue;
                 }
                 let foreseen = driver.engine().graph().future().foreseen();
                 let foreseen = foreseen.expect("two steps have come");
                 for &tensor in live.keys() {
                     // What reads it or looks at it under the name that it has now.
-                    let counted = commands[at + 1..].iter().filter(|command| command.counts());
+                    let counted = commands[at + 1..].iter().filter(|command| command.is_position());
                     let next = counted.take(foreseen.step().len()).position(|command| {
                         let mut reads = false;
                         command.reads(|read| reads |= read == tensor);

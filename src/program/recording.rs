@@ -25,6 +25,7 @@ impl<D: Device> Driver<D> {
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
         let ended = self.finish_recording();
         self.report(ended);
+        let forecasts = self.forecasts(None);
         let engine = &self.engine;
         let begin = Entry::Begin {
             version: VERSION,
@@ -32,6 +33,7 @@ impl<D: Device> Driver<D> {
             budget: Some(engine.budget()),
             eviction_threshold: engine.settings().eviction_threshold,
             window,
+            forecasts,
         };
         self.recording = Some(Recording::new(recorder, &mut self.engine));
         self.record_entry(|_| begin);
@@ -55,12 +57,12 @@ impl<D: Device> Driver<D> {
     /// What a recording says of an op before it ran; `None` if nobody records.
     #[inline]
     pub(super) fn speaks_of(&self, op: &D::Op) -> Option<RecordedOp> {
-        self.recording.is_some().then(|| RecordedOp::before(op))
+        self.is_written().then(|| RecordedOp::before(op))
     }
 
     #[inline]
     pub(super) fn record_put(&mut self, tensor: TensorId, layout: Layout, leaf: bool) {
-        if self.recording.is_some() {
+        if self.is_written() {
             let host = RecordedValue { layout, cost: Some(self.engine.last_run().cost) };
             self.record_command(Command::Put { tensor, host: Arc::new(host), leaf });
         }
@@ -74,7 +76,7 @@ impl<D: Device> Driver<D> {
         consumed: bool,
         made: TensorId,
     ) {
-        if self.recording.is_some() {
+        if self.is_written() {
             self.record_views("replace".into(), &[target], made);
             if consumed {
                 self.record_command(Command::Del(target));
@@ -133,12 +135,15 @@ impl<D: Device> Driver<D> {
     /// Records a command that was executed.
     #[inline]
     pub(super) fn record(&mut self, command: RecordedCommand) {
-        if self.recording.is_some() {
+        if self.is_written() {
             self.record_command(command);
         }
     }
 
     fn record_command(&mut self, command: RecordedCommand) {
+        if let Some(writing) = &mut self.writing {
+            writing.push(&command);
+        }
         self.record_entry(|engine| {
             let is_end = matches!(command, Command::Step);
             let peak = is_end.then(|| engine.stats().peak_bytes);

@@ -25,6 +25,9 @@ const MOST: usize = 1 << 16;
 /// So many commands may be missing, or have come in between, for the sequence to be found again at the next command that
 /// fits. Else the last [`context::LENGTH`] commands must be those of a known one.
 const NEAR: usize = 8;
+/// Bounds of the doubt in expectations, in commands.
+const DOUBT: usize = 8;
+const MOST_DOUBT: usize = 1 << 12;
 /// New commands are not compared with known ones farther back than this.
 const FAR: usize = 256;
 
@@ -104,6 +107,10 @@ pub(super) struct Steps {
     on_course: Option<usize>,
     /// Commands since the course was made.
     since: usize,
+    /// Commands of late that were as expected, one after the other.
+    as_expected: usize,
+    /// After so many of them the next are expected, too. It rises while expectations come to nothing.
+    doubt: usize,
     /// Numbers the courses, for [`Node::place`].
     courses: u32,
 }
@@ -326,6 +333,7 @@ impl Steps {
             }
         }
         if expected == Some(node) {
+            self.as_expected += 1;
             if self.left.as_mut().is_some_and(|left| {
                 left.1 += 1;
                 left.1 > context::LENGTH
@@ -333,6 +341,7 @@ impl Steps {
                 self.left = None;
             }
         } else {
+            self.as_expected = 0;
             self.left = expected.map(|expected| (expected, 0)).or_else(|| {
                 self.left.map(|(node, count)| (node, count + 1)).filter(|left| left.1 <= NEAR)
             });
@@ -356,6 +365,13 @@ impl Steps {
             && self.after(last) != Some(node)
         {
             self.on_course = None;
+        }
+        if self.on_course.is_none() {
+            self.doubt = match self.since {
+                // It has held as long as it was.
+                lasted if lasted >= self.course.len() => 0,
+                _ => (2 * self.doubt + DOUBT).min(MOST_DOUBT),
+            };
         }
     }
 }

@@ -7,9 +7,9 @@ use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::device::{Device, DeviceError};
 use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
-use crate::evict::{ByScore, Evictor, Policy, PolicyKind};
+use crate::evict::{ByScore, Evictor, Forecast, Learn, Policy, PolicyKind};
 use crate::guard::caught;
-use crate::interpreter::{Control, Interpreter};
+use crate::interpreter::{Control, Interpreter, Learning};
 use crate::memory::SplitRule;
 use crate::ops::Home;
 use crate::program::{Recorder, Window};
@@ -40,6 +40,14 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 }
 
 impl PolicyChoice {
+    /// How much is found out for it.
+    pub(crate) const fn learn(&self) -> Learn {
+        match self {
+            Self::Kind(PolicyKind::Learned(learn)) => *learn,
+            _ => Learn::Ahead,
+        }
+    }
+
     /// Who decides by it: for those who make an [`Engine`] of their own. `seed` is that of the policy `random`, and of the
     /// sample of [`Builder::sqrt_sampling`].
     #[must_use]
@@ -103,6 +111,7 @@ pub struct Builder {
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
+    forecasts: Vec<Forecast>,
     listeners: Vec<Box<dyn Listener>>,
     wrong: Option<String>,
 }
@@ -119,6 +128,7 @@ impl Default for Builder {
             threads: None,
             recorder: None,
             window: Window::default(),
+            forecasts: Vec::new(),
             listeners: Vec::new(),
             wrong: None,
         }
@@ -300,6 +310,14 @@ impl Builder {
         self.device(move |bytes| crate::device::cuda::Cuda::of(&gpu, bytes))
     }
 
+    /// How steps are best run, from [`Runtime::forecasts`] of an earlier run: used by the policy `learned` where it recognizes
+    /// one of these steps, in the same budget.
+    #[must_use]
+    pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
+        self.forecasts.extend(forecasts);
+        self
+    }
+
     /// Starts a simulated runtime, which only counts bytes and cost: no data, no kernels; `get` returns zeros.
     ///
     /// # Errors
@@ -347,6 +365,7 @@ impl Builder {
         let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
+            let learn = self.policy.learn();
             let evictor = self.policy.evictor(seed, sqrt_sampling);
             let costs = self.cost_model.build();
             let opened = caught(
@@ -363,6 +382,7 @@ impl Builder {
                         Arc::clone(&control),
                         emptied,
                         self.recorder,
+                        Learning { learn, forecasts: self.forecasts, seed },
                     );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));

@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use crate::error::Error;
+use crate::evict::Forecast;
 use crate::interpreter::{Description, Question};
 use crate::memory::Snapshot;
 use crate::op::Operation;
@@ -14,6 +15,18 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         self.shared.ask(|reply| Question::Snapshot { reply })?.wait()
+    }
+
+    /// How the steps that were recognized so far are best run, by what is known of them by now; for [`Builder::forecasts`] of
+    /// a later run. With `runs`, waits until so many simulated runs of each are done. Empty unless the policy is
+    /// `learned:portfolio` or `learned:search`.
+    ///
+    /// [`Builder::forecasts`]: super::Builder::forecasts
+    ///
+    /// # Errors
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    pub fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
+        self.shared.ask(|reply| Question::Forecasts { runs, reply })?.wait()
     }
 
     /// The memory map as text, as TensorFlow's allocator logs it: bins, chunks in address order, totals. See

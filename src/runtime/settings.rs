@@ -48,8 +48,10 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// # Errors
     /// If an evictor of your own panics when it is told what is evicted. Nothing has changed then.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
-        let evictor = policy.into().evictor(self.shared.seed, self.shared.sqrt_sampling);
-        self.change(Change::Evictor(evictor))
+        let policy = policy.into();
+        let learn = policy.learn();
+        let evictor = policy.evictor(self.shared.seed, self.shared.sqrt_sampling);
+        self.change(Change::Evictor(evictor, learn))
     }
 
     /// Keeps history again, so that tensors made from now on can be evicted. See [`Runtime::disable`].

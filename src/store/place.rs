@@ -25,7 +25,7 @@ impl Owner {
     }
 
     /// The storage with that number, if it is one's.
-    pub(super) fn storage(number: u64) -> Option<StorageKey> {
+    pub fn storage(number: u64) -> Option<StorageKey> {
         Some(StorageKey::from(KeyData::from_ffi(number))).filter(|key| !key.is_null())
     }
 }

@@ -1,6 +1,6 @@
 //! What a search found out about a step: a value that can be kept, and what is made of it to score by.
 
-use crate::graph::{NEVER, StepFuture};
+use crate::graph::StepFuture;
 use std::sync::Arc;
 
 /// How much is found out about a step before it is run by [`Learned`](super::Learned).
@@ -23,7 +23,7 @@ impl Learn {
     pub const RUNS: u64 = 2000;
 }
 
-/// How much what counts in a score; see [the formula](super).
+/// How much what counts in a score; see [the formula](crate::evict::learned).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -153,7 +153,8 @@ impl Forecast {
     /// The same without a look at it.
     pub(crate) fn for_step(&self, step: Arc<StepFuture>) -> Foresight {
         let clock = self.clock.over(&step, self.budget);
-        Foresight { step, clock, setting: self.setting, factors: self.factors.clone() }
+        let is_short = step.usage().iter().any(|&used| used > self.budget);
+        Foresight { step, clock, is_short, setting: self.setting, factors: self.factors.clone() }
     }
 
     fn check(&self, step: &StepFuture) -> Result<(), ForecastError> {
@@ -229,6 +230,8 @@ pub struct Foresight {
     step: Arc<StepFuture>,
     /// When each position comes, and the end: one more than there are positions.
     clock: Vec<f64>,
+    /// Whether what the step holds does not fit.
+    is_short: bool,
     setting: Setting,
     /// Of each gap; empty for 1.
     factors: Vec<f32>,
@@ -245,6 +248,12 @@ impl Foresight {
     #[must_use]
     pub const fn step(&self) -> &Arc<StepFuture> {
         &self.step
+    }
+
+    /// Whether the step has to evict something in its budget.
+    #[must_use]
+    pub const fn is_short(&self) -> bool {
+        self.is_short
     }
 
     pub(super) const fn setting(&self) -> Setting {
@@ -277,11 +286,5 @@ impl Foresight {
             0.5 => distance.sqrt(),
             time => distance.powf(time),
         }
-    }
-
-    /// The first use of a value from a position on.
-    #[inline]
-    pub(super) fn next_use(&self, ordinal: Option<u32>, at: u32) -> u32 {
-        ordinal.map_or(NEVER, |ordinal| self.step.next_use(ordinal, at))
     }
 }

@@ -1,30 +1,38 @@
 //! Scores in a step that is known.
 
 use super::Foresight;
+use super::needs::Needs;
 use crate::event::Event;
-use crate::evict::{Lowered, View};
+use crate::evict::{Lowered, Tier, View};
 use crate::graph::{Foreseen, Graph, NEVER, PathKey, StorageKey};
 use slotmap::Key as _;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// After so many storages a walk that only says whose scores have fallen ends: those of all may have.
-const FAR: usize = 256;
+const FAR: usize = 4096;
 
 /// The score, and what it takes to find it fast.
 ///
 /// A floor is what the score would be if nothing around were evicted. What falls: the score of what was just used, for
 /// its next use is farther away; and, when a storage comes back, those of its sources and of what was to be made from
-/// it.
+/// it. The latter are found once a command, for all that came back for it: one walk in place of one for each.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,
     marks: Marks,
+    needs: Needs,
     /// Evicted ancestors to look at, and whether they only count as shared.
     up: Vec<(StorageKey, bool)>,
-    down: Vec<StorageKey>,
     lowered: Lowered,
     /// What was used by the command at this position: their next uses are found when that is past.
     used: Vec<StorageKey>,
+    /// What came back for that command.
+    returned: Vec<StorageKey>,
+    /// What nobody wanted when it had been used: largest first, of equals the last.
+    unwanted: BinaryHeap<(u64, u64, StorageKey)>,
+    /// How many have been put there.
+    count: u64,
     at: u32,
 }
 
@@ -59,29 +67,88 @@ impl Known {
             foresight,
             marks: Marks::default(),
             up: Vec::new(),
-            down: Vec::new(),
+            needs: Needs::default(),
             lowered: Lowered::default(),
             used: Vec::new(),
+            returned: Vec::new(),
+            unwanted: BinaryHeap::new(),
+            count: 0,
             at: 0,
         }
+    }
+
+    pub fn is_short(&self) -> bool {
+        self.foresight.is_short()
     }
 
     pub fn on(&mut self, event: &Event, view: View<'_>) {
         match *event {
             Event::DidUse { storage } => {
                 let at = position(view);
+                if at < self.at {
+                    // Whoever recognizes steps went back: what was past is to come.
+                    self.needs.clear();
+                    self.lowered.all();
+                }
                 if at != self.at {
                     self.at = at;
-                    self.used.drain(..).for_each(|key| self.lowered.push(key));
+                    self.judge_used(view);
+                    self.lower_below(view.graph);
                 }
                 self.used.push(storage);
                 self.lowered.push(storage);
             }
-            Event::DidRegenerate { storage, .. } | Event::WillForget { storage } => {
-                self.leaves(storage, view.graph);
+            Event::DidRegenerate { storage, .. } => {
+                self.needs.did_return(storage, view.graph);
+                view.graph.sources(storage).for_each(|source| self.lowered.push(source));
+                self.returned.push(storage);
+            }
+            Event::DidEvict { storage, .. } => {
+                let place = Place::of(view);
+                let own = |key| place.need(key);
+                self.needs.did_evict(storage, place.at, view.graph, own);
+            }
+            // Nobody needs it, so nothing is to be made from it.
+            Event::WillForget { storage } => {
+                let place = Place::of(view);
+                let lowered = &mut self.lowered;
+                let (at, need) = (place.at, place.need(storage));
+                self.needs.will_forget(storage, at, need, view.graph, |key| lowered.push(key));
             }
             _ => {}
         }
+    }
+
+    /// The command is over: what it used may be wanted much later, or no more.
+    fn judge_used(&mut self, view: View<'_>) {
+        let mut used = std::mem::take(&mut self.used);
+        for key in used.drain(..) {
+            self.lowered.push(key);
+            if view.graph.contains(key) && self.is_unwanted(key, view) {
+                self.count += 1;
+                self.unwanted.push((view.graph.storage(key).bytes, self.count, key));
+            }
+        }
+        self.used = used;
+    }
+
+    /// Whether it will neither be used nor be wanted to bring something back that will.
+    fn is_unwanted(&mut self, key: StorageKey, view: View<'_>) -> bool {
+        let place = Place::of(view);
+        place.need(key) == NEVER
+            && self.needs.below(key, place.at, view.graph, |key| place.need(key)) == NEVER
+    }
+
+    /// A candidate that nobody wants, the largest, and its score.
+    pub fn unwanted(&mut self, view: View<'_>) -> Option<(StorageKey, f64)> {
+        while let Some((bytes, _, key)) = self.unwanted.pop() {
+            let goes = view.graph.contains(key) && view.tier(key) == Some(Tier::Free);
+            // Something may have been evicted since that is to be made from it.
+            if goes && self.is_unwanted(key, view) {
+                return Some((key, -(bytes as f64)));
+            }
+        }
+        None
     }
 
     pub fn lowered(&mut self) -> &mut Lowered {
@@ -91,7 +158,8 @@ impl Known {
     /// What the score is if nothing around the candidate is evicted.
     pub fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let place = Place::of(view);
-        let need = self.need(candidate, &place);
+        let known = self.needs.known(candidate, place.at).unwrap_or(NEVER);
+        let need = place.need(candidate).min(known);
         if need == NEVER {
             return -(view.graph.storage(candidate).bytes as f64);
         }
@@ -103,24 +171,15 @@ impl Known {
     pub fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let graph = view.graph;
-        let mut need = self.need(candidate, &place);
+        let own = |key| place.need(key);
+        let below = self.needs.below(candidate, place.at, graph, own);
+        let need = own(candidate).min(below);
         if need == NEVER {
-            need = self.need_below(candidate, need, &place);
-            if need == NEVER {
-                return -(graph.storage(candidate).bytes as f64);
-            }
+            return -(graph.storage(candidate).bytes as f64);
         }
-        let scale = self.scale(candidate, &place, graph);
-        // The nearer the need, the higher the score: this much cost is certainly enough.
-        let farthest = self.foresight.distance(place.at, need);
-        let most = enough * farthest / scale;
+        let scale = self.scale(candidate, &place, graph) / self.foresight.distance(place.at, need);
         let cost = graph.own_cost(candidate);
-        let cost = cost + self.cost_above(candidate, most - cost, &place);
-        if cost > most {
-            return cost * scale / farthest;
-        }
-        let need = self.need_below(candidate, need, &place);
-        cost * scale / self.foresight.distance(place.at, need)
+        (cost + self.cost_above(candidate, enough / scale - cost, &place)) * scale
     }
 
     /// By what a cost is multiplied, but for the distance.
@@ -131,15 +190,6 @@ impl Known {
                 self.foresight.factor(ordinal, place.at) / bytes
             }
             _ => bytes.recip(),
-        }
-    }
-
-    /// The position of the next use of a storage: the one at hand counts.
-    #[inline]
-    fn need(&self, key: StorageKey, place: &Place<'_>) -> u32 {
-        match place.foreseen.ordinal(key) {
-            Some(ordinal) => self.foresight.next_use(Some(ordinal), place.at),
-            None => place.guess(key),
         }
     }
 
@@ -159,11 +209,11 @@ impl Known {
                 continue;
             }
             let path = graph.path(key);
-            let lives = self.need(source, place) != NEVER;
+            let lives = place.need(source) != NEVER;
             if !lives && !shared && setting.shared != 1.0 {
                 shared = graph
                     .dependents(source)
-                    .any(|other| graph.is_evicted(other) && self.need(other, place) != NEVER);
+                    .any(|other| graph.is_evicted(other) && place.need(other) != NEVER);
             }
             let weight = if lives { setting.live } else { 1.0 };
             cost += path.cost * if shared { weight * setting.shared } else { weight };
@@ -178,44 +228,14 @@ impl Known {
         cost
     }
 
-    /// The earliest next use of a candidate, which is `own`, or of any evicted storage that is made from it.
-    fn need_below(&mut self, candidate: StorageKey, own: u32, place: &Place<'_>) -> u32 {
-        let graph = place.graph;
-        let mut need = own;
+    /// Some storages are evicted no more: tells whose scores may have fallen that are to be made from them.
+    fn lower_below(&mut self, graph: &Graph) {
         self.marks.begin();
-        let mut down = std::mem::take(&mut self.down);
-        let evicted = |key: &StorageKey| graph.is_evicted(*key);
-        down.extend(graph.dependents(candidate).filter(evicted));
-        while let Some(below) = down.pop() {
-            let path = graph.storage(below).producer.expect("an evicted storage has a producer");
-            if self.marks.meets(path) {
-                for output in graph.path(path).outputs.iter().flatten().copied().filter(evicted) {
-                    need = need.min(self.need(output, place));
-                    down.extend(graph.dependents(output).filter(evicted));
-                }
-                if need <= place.at {
-                    break;
-                }
-            }
-        }
-        down.clear();
-        self.down = down;
-        need
-    }
-
-    /// `key` is evicted no more: tells whose scores may have fallen.
-    fn leaves(&mut self, key: StorageKey, graph: &Graph) {
-        self.lowered.push(key);
-        graph.sources(key).for_each(|source| self.lowered.push(source));
-        self.marks.begin();
-        let mut down = std::mem::take(&mut self.down);
-        down.push(key);
         let mut left = FAR;
+        let mut down = std::mem::take(&mut self.returned);
         while let Some(key) = down.pop() {
-            let Some(path) = graph.storage(key).producer else { continue };
-            if !self.marks.meets(path) {
-                continue;
-            }
+            let path = graph.storages.get(key).and_then(|storage| storage.producer);
+            let Some(path) = path.filter(|path| self.marks.meets(*path)) else { continue };
             left -= 1;
             if left == 0 {
                 self.lowered.all();
@@ -232,7 +252,19 @@ impl Known {
             }
         }
         down.clear();
-        self.down = down;
+        self.returned = down;
+    }
+}
+
+#[cfg(all(test, feature = "lab"))]
+impl Known {
+    pub fn need_below(&mut self, candidate: StorageKey, view: View<'_>) -> u32 {
+        let place = Place::of(view);
+        self.needs.below(candidate, place.at, view.graph, |key| place.need(key))
+    }
+
+    pub fn own_need(key: StorageKey, view: View<'_>) -> u32 {
+        Place::of(view).need(key)
     }
 }
 
@@ -247,6 +279,15 @@ impl<'a> Place<'a> {
     fn of(view: View<'a>) -> Self {
         let foreseen = view.graph.future().foreseen().expect("a step that is known is running");
         Self { graph: view.graph, foreseen, at: foreseen.at() }
+    }
+
+    /// The position of the next use of a storage: the one at hand counts.
+    #[inline]
+    fn need(&self, key: StorageKey) -> u32 {
+        match self.foreseen.ordinal(key) {
+            Some(ordinal) => self.foreseen.step().next_use(ordinal, self.at),
+            None => self.guess(key),
+        }
     }
 
     /// When a storage will be used that the step does not know: as the queue says, or not before the end of the step.

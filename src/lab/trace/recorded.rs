@@ -2,6 +2,7 @@
 
 use super::TraceProblem;
 use super::lines::Lines;
+use crate::evict::Forecast;
 use crate::lab::CostUnit;
 use crate::lab::history::{Historian, History, NoHistory, Unknown};
 use crate::lab::plot::Timeline;
@@ -18,6 +19,7 @@ pub(super) struct Recorded {
     pub program: RecordedProgram,
     pub unit: CostUnit,
     pub window: Window,
+    pub forecasts: Vec<Forecast>,
     /// Tensor of the program -> its number in the file.
     pub numbers: Vec<u64>,
     pub history: Result<History, NoHistory>,
@@ -25,7 +27,7 @@ pub(super) struct Recorded {
 
 /// Reads on from the line at hand, the first.
 pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Recorded, TraceProblem> {
-    let Begin { mut reader, version, unit, window } = begin(lines.text(), name)?;
+    let Begin { mut reader, version, unit, window, forecasts } = begin(lines.text(), name)?;
     while lines.advance()? {
         match version {
             ..=3 => reader.old(serde_json::from_str(lines.text())?)?,
@@ -38,7 +40,8 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
         Reader { writer, numbers, historian, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
-            Ok(Recorded { program: writer.finish(), unit, window, numbers, history })
+            let program = writer.finish();
+            Ok(Recorded { program, unit, window, forecasts, numbers, history })
         }
     }
 }
@@ -48,6 +51,7 @@ struct Begin {
     version: u32,
     unit: CostUnit,
     window: Window,
+    forecasts: Vec<Forecast>,
 }
 
 fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
@@ -65,7 +69,7 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
             return Err(TraceProblem::Version(version));
         }
     }
-    let Entry::Begin { version, cost_model, budget, eviction_threshold, window } =
+    let Entry::Begin { version, cost_model, budget, eviction_threshold, window, forecasts } =
         serde_json::from_str(line)?
     else {
         return Err(TraceProblem::NotATrace);
@@ -89,7 +93,7 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
         spans: vec![],
         historian,
     };
-    Ok(Begin { reader, version, unit, window })
+    Ok(Begin { reader, version, unit, window, forecasts })
 }
 
 /// Whether the outputs of an op can be as many as it says, and have the numbers that follow its first.

@@ -27,6 +27,9 @@
 //!   both.
 //! - [`grad_weight()`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
 //!
+//! Batches of very small images go another way: `unfolded.rs` writes out their windows, and leaves the weights where they
+//! are.
+//!
 //! The inner loops (`simd.rs`) exist for AVX-512, AVX2, NEON and in plain Rust, and are chosen at run time.
 //!
 //! Results have the same bits for any number of threads: work is split by the shape alone, and partial sums are added
@@ -43,6 +46,7 @@ mod strided;
 #[cfg(test)]
 mod tests;
 mod turned;
+mod unfolded;
 mod windows;
 
 use crate::device::conv_shape::ConvShape;
@@ -50,23 +54,42 @@ use crate::device::conv_shape::ConvShape;
 use correlate::Correlation;
 use grad_weight::WeightGradient;
 use simd::Level;
+use unfolded::Unfolded;
 
 /// Floats of scratch that [`forward`] needs.
 #[must_use]
 pub fn workspace_len_forward(shape: &ConvShape) -> usize {
-    if shape.is_empty() { 0 } else { Correlation::forward(shape).workspace_len() }
+    if shape.is_empty() {
+        return 0;
+    }
+    match Unfolded::of(shape) {
+        Some(plan) => plan.workspace_len_forward(),
+        None => Correlation::forward(shape).workspace_len(),
+    }
 }
 
 /// Floats of scratch that [`grad_input`] needs.
 #[must_use]
 pub fn workspace_len_grad_input(shape: &ConvShape) -> usize {
-    if shape.is_empty() { 0 } else { Correlation::grad_input(shape).workspace_len() }
+    if shape.is_empty() {
+        return 0;
+    }
+    match Unfolded::of(shape) {
+        Some(plan) => plan.workspace_len_grad_input(),
+        None => Correlation::grad_input(shape).workspace_len(),
+    }
 }
 
 /// Floats of scratch that [`grad_weight()`] needs.
 #[must_use]
 pub fn workspace_len_grad_weight(shape: &ConvShape) -> usize {
-    if shape.is_empty() { 0 } else { WeightGradient::new(shape).workspace_len() }
+    if shape.is_empty() {
+        return 0;
+    }
+    match Unfolded::of(shape) {
+        Some(plan) => plan.workspace_len_grad_weight(),
+        None => WeightGradient::new(shape).workspace_len(),
+    }
 }
 
 /// `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q * stride - padding + k]` over channels `i` and kernel elements `k`.
@@ -81,7 +104,22 @@ pub fn forward(shape: &ConvShape, x: &[f32], weight: &[f32], y: &mut [f32], work
     if shape.is_empty() {
         return y.fill(0.0);
     }
-    Correlation::forward(shape).run(Level::detect(), x, weight, y, workspace);
+    forward_at(Level::detect(), shape, x, weight, y, workspace);
+}
+
+/// [`forward`] with these inner loops, if nothing is empty.
+fn forward_at(
+    level: Level,
+    shape: &ConvShape,
+    x: &[f32],
+    weight: &[f32],
+    y: &mut [f32],
+    workspace: &mut [f32],
+) {
+    match Unfolded::of(shape) {
+        Some(plan) => plan.forward(level, x, weight, y, workspace),
+        None => Correlation::forward(shape).run(level, x, weight, y, workspace),
+    }
 }
 
 /// The gradient of [`forward`] with respect to `x`, given the gradient `dy` of its output.
@@ -102,7 +140,22 @@ pub fn grad_input(
     if shape.is_empty() {
         return dx.fill(0.0);
     }
-    Correlation::grad_input(shape).run(Level::detect(), dy, weight, dx, workspace);
+    grad_input_at(Level::detect(), shape, dy, weight, dx, workspace);
+}
+
+/// [`grad_input`] with these inner loops, if nothing is empty.
+fn grad_input_at(
+    level: Level,
+    shape: &ConvShape,
+    dy: &[f32],
+    weight: &[f32],
+    dx: &mut [f32],
+    workspace: &mut [f32],
+) {
+    match Unfolded::of(shape) {
+        Some(plan) => plan.grad_input(level, dy, weight, dx, workspace),
+        None => Correlation::grad_input(shape).run(level, dy, weight, dx, workspace),
+    }
 }
 
 /// The gradient of [`forward`] with respect to `weight`, given the gradient `dy` of its output.
@@ -123,5 +176,20 @@ pub fn grad_weight(
     if shape.is_empty() {
         return dw.fill(0.0);
     }
-    WeightGradient::new(shape).run(Level::detect(), x, dy, dw, workspace);
+    grad_weight_at(Level::detect(), shape, x, dy, dw, workspace);
+}
+
+/// [`grad_weight()`] with these inner loops, if nothing is empty.
+fn grad_weight_at(
+    level: Level,
+    shape: &ConvShape,
+    x: &[f32],
+    dy: &[f32],
+    dw: &mut [f32],
+    workspace: &mut [f32],
+) {
+    match Unfolded::of(shape) {
+        Some(plan) => plan.grad_weight(level, x, dy, dw, workspace),
+        None => WeightGradient::new(shape).run(level, x, dy, dw, workspace),
+    }
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 /// A course, as a step that is known.
 #[derive(Debug)]
 pub(in crate::program) struct Known {
+    /// [`StepFuture::key`] of the future.
+    pub key: u64,
     /// What it uses when. A course that leads back to its beginning has one more position than commands, the last, where
     /// all is used that the next turn uses of this one.
     pub future: Arc<StepFuture>,
@@ -49,10 +51,19 @@ impl Known {
 impl Steps {
     /// Looks along what is expected from the last command on. `None`: the course is as it was, or nothing is expected.
     pub fn look_ahead(&mut self) -> Option<Known> {
-        // To look takes as long as the course is: not at every command of a program that hardly repeats itself.
-        if self.on_course.is_some() || self.since * 64 < self.course.len() {
+        if self.on_course.is_some() || self.as_expected < self.doubt.max(1) {
             return None;
         }
+        self.look_along()
+    }
+
+    /// Whether the course leads back to its beginning; else it has one, and then leads back to somewhere after that.
+    pub fn is_loop(&self) -> bool {
+        self.again == Some(0)
+    }
+
+    /// What is expected from the last command on.
+    pub fn look_along(&mut self) -> Option<Known> {
         let at = self.at?;
         self.after(at)?;
         self.courses += 1;
@@ -77,17 +88,24 @@ impl Steps {
     }
 
     /// A course that leads back to its beginning could as well begin elsewhere: let it be where the program says that a
-    /// step begins, or if it does not, in a place that does not depend on where the course was found.
+    /// step begins, or if it does not, where it holds the least. That does not depend on where the course was found.
     fn begin_where_a_step_does(&mut self) {
-        let tokens = |position: usize| {
-            let node = &self.nodes[self.course[position % self.course.len()] as usize];
-            (node.token != MARK, node.token)
-        };
+        let token =
+            |position: usize| self.nodes[self.course[position % self.course.len()] as usize].token;
+        let tokens =
+            |position: usize| (token(position), token(position + 1), self.course[position]);
+        let all = 0..self.course.len();
         // The one before the first.
-        let last = (0..self.course.len()).min_by_key(|&position| {
-            (tokens(position), tokens(position + 1), self.course[position])
-        });
-        let turn = last.map_or(0, |last| (last + 1) % self.course.len());
+        let marks = all.clone().filter(|&position| token(position) == MARK);
+        let last = match marks.min_by_key(|&position| tokens(position)) {
+            Some(mark) => mark,
+            None => {
+                let known = self.known();
+                let used = |position: usize| known.future.usage()[position];
+                all.min_by_key(|&position| (used(position), tokens(position))).unwrap_or(0)
+            }
+        };
+        let turn = (last + 1) % self.course.len();
         self.course.rotate_left(turn);
         self.on_course = Some((self.course.len() - turn) % self.course.len());
         for (position, &node) in self.course.iter().enumerate() {
@@ -174,6 +192,7 @@ impl Steps {
             last.into_iter().for_each(|value| builder.read(value));
             builder.next(0.0);
         }
-        Known { future: Arc::new(builder.finish()), values }
+        let future = builder.finish();
+        Known { key: future.key(), future: Arc::new(future), values }
     }
 }

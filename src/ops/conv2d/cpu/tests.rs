@@ -56,13 +56,13 @@ impl Function {
             (Self::GradInput, None) => grad_input(shape, a, b, &mut out, &mut workspace),
             (Self::GradWeight, None) => grad_weight(shape, a, b, &mut out, &mut workspace),
             (Self::Forward, Some(level)) => {
-                Correlation::forward(shape).run(level, a, b, &mut out, &mut workspace)
+                forward_at(level, shape, a, b, &mut out, &mut workspace)
             }
             (Self::GradInput, Some(level)) => {
-                Correlation::grad_input(shape).run(level, a, b, &mut out, &mut workspace)
+                grad_input_at(level, shape, a, b, &mut out, &mut workspace)
             }
             (Self::GradWeight, Some(level)) => {
-                WeightGradient::new(shape).run(level, a, b, &mut out, &mut workspace)
+                grad_weight_at(level, shape, a, b, &mut out, &mut workspace)
             }
         }
         out
@@ -231,6 +231,27 @@ fn shapes_cut_into_pieces() {
     check(&shape(33, [130, 5], [4, 4], [1, 1], [1, 1], [0, 0]));
 }
 
+/// Small images under many weights: windows are written out, those of several images together.
+#[test]
+fn small_images() {
+    for (n, c, hw, k, s, p, d) in [
+        (4, [48, 40], [2, 2], 3, 1, 1, 1),
+        (4, [32, 33], [4, 4], 3, 1, 1, 1),
+        (33, [64, 32], [2, 3], 3, 1, 1, 1),
+        (5, [112, 36], [4, 4], 1, 1, 0, 1),
+        (70, [32, 32], [1, 1], 1, 1, 0, 1),
+        (3, [36, 50], [8, 6], 2, 2, 0, 1),
+        (9, [48, 32], [7, 5], 3, 2, 1, 1),
+        (6, [32, 32], [4, 3], 3, 1, 2, 2),
+        (2, [96, 32], [4, 4], 5, 1, 2, 1),
+        (17, [160, 72], [3, 3], 3, 1, 1, 1),
+    ] {
+        let shape = ConvShape { dilation: [d; 2], ..shape(n, c, hw, [k; 2], [s; 2], [p; 2]) };
+        assert!(Unfolded::of(&shape).is_some(), "{shape:?}");
+        check(&shape);
+    }
+}
+
 #[test]
 fn empty_and_tiny_shapes() {
     check(&shape(0, [3, 4], [8, 8], [3, 3], [1, 1], [1, 1]));
@@ -273,6 +294,7 @@ fn bits_do_not_depend_on_threads() {
         shape(20, [32, 24], [8, 8], [3, 3], [1, 1], [1, 1]),
         shape(5, [16, 32], [32, 32], [3, 3], [2, 2], [1, 1]),
         shape(1, [64, 40], [14, 14], [1, 1], [1, 1], [0, 0]),
+        shape(21, [64, 40], [4, 4], [3, 3], [1, 1], [1, 1]),
         ConvShape { groups: 30, ..shape(5, [30, 30], [14, 14], [3, 3], [1, 1], [1, 1]) },
         ConvShape {
             groups: 2,

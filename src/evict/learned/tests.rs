@@ -1,0 +1,143 @@
+//! What is kept between choices is what a plain walk finds.
+
+use super::Learned;
+use super::known::Known;
+use crate::Layout;
+use crate::engine::{Dead, RecomputeLimit};
+use crate::event::{Event, Hears};
+use crate::evict::{ByScore, Foresight, Learn, Policy, PolicyKind, View};
+use crate::graph::{NEVER, StorageKey};
+use crate::lab::{Replay, Trace};
+use crate::op::Outputs;
+use crate::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
+use crate::rng::SplitMix64;
+use crate::sync::{Mutex, lock};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Learned, all of whose scores are computed at each choice and compared to those of plain walks.
+#[derive(Debug)]
+struct Checked {
+    learned: Learned,
+    counts: Arc<Mutex<Counts>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    scores: u64,
+    /// Of candidates that are wanted for something evicted before they are used themselves.
+    below: u64,
+}
+
+impl Policy for Checked {
+    fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+        let score = self.learned.score(candidate, view);
+        let known = self.learned.known.as_mut().expect("the step is known");
+        let below = plain_need_below(candidate, view);
+        assert_eq!(known.need_below(candidate, view), below, "{candidate:?} at {}", view.now);
+        let mut counts = lock(&self.counts);
+        counts.scores += 1;
+        counts.below += u64::from(below < Known::own_need(candidate, view));
+        score
+    }
+
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        self.learned.on(event, view);
+    }
+
+    fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
+        self.learned.foresee(foresight);
+    }
+
+    fn foresees(&self) -> bool {
+        true
+    }
+
+    fn keeps_unheld(&self) -> bool {
+        self.learned.keeps_unheld()
+    }
+
+    fn hears(&self) -> Hears {
+        self.learned.hears()
+    }
+}
+
+/// The earliest next use of what is evicted and made from a candidate, through evicted ones.
+fn plain_need_below(candidate: StorageKey, view: View<'_>) -> u32 {
+    let mut met = HashSet::new();
+    let mut down = vec![candidate];
+    let mut need = NEVER;
+    while let Some(key) = down.pop() {
+        for below in view.graph.dependents(key).filter(|&below| view.graph.is_evicted(below)) {
+            if met.insert(below) {
+                need = need.min(Known::own_need(below, view));
+                down.push(below);
+            }
+        }
+    }
+    need
+}
+
+/// Ops that read up to three of the values there are and make up to two; some are let go, and all that is left is
+/// read at the end, in any order.
+fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
+    let mut program = RecordedProgram::default();
+    let mut alive: Vec<TensorId> =
+        (0..2).map(|_| program.put(RecordedValue::constant(1)).unwrap()).collect();
+    let constants = alive.len();
+    for _ in 0..ops {
+        let recent = |rng: &mut SplitMix64, alive: &[TensorId]| {
+            // Mostly what was made last, so that histories are deep.
+            let back = if rng.unit() < 0.6 {
+                rng.below(alive.len().min(3))
+            } else {
+                rng.below(alive.len())
+            };
+            alive[alive.len() - 1 - back]
+        };
+        let inputs: Vec<_> = (0..1 + rng.below(3)).map(|_| recent(rng, &alive)).collect();
+        let outputs = 1 + rng.below(2);
+        let op = RecordedOp::new("op", 1.0 + rng.below(5) as f64);
+        let layouts = (0..outputs).map(|_| Layout::raw(1 + rng.below(4)));
+        let made = program.apply(op, &inputs, Outputs::fresh(layouts)).unwrap();
+        alive.extend((0..outputs).map(|output| made.plus(output)));
+        if alive.len() > constants + 4 && rng.unit() < 0.4 {
+            let gone = alive.remove(constants + rng.below(alive.len() - constants));
+            program.push(Command::Del(gone)).unwrap();
+        }
+    }
+    while alive.len() > constants {
+        let read = alive.remove(constants + rng.below(alive.len() - constants));
+        program.push(Command::Get(read)).unwrap();
+        program.push(Command::Del(read)).unwrap();
+    }
+    program
+}
+
+#[test]
+fn needs_are_those_that_a_plain_walk_finds() {
+    let mut rng = SplitMix64::new(15);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
+    let small = Trace::open(path).unwrap().repeat_step(2).unwrap();
+    let mut programs = vec![small.program().clone()];
+    programs.extend((0..150).map(|_| random(&mut rng, 40)));
+    let counts = Arc::default();
+    let mut evictions = 0;
+    for program in &programs {
+        let policy = PolicyKind::Learned(Learn::Ahead);
+        let peak = Replay::new(policy, u64::MAX).unbudgeted(program).unwrap().peak_bytes;
+        for percent in (30..100).step_by(10) {
+            for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
+                let mut replay = Replay::new(policy, peak * percent / 100);
+                replay.settings.dead = dead;
+                replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(10.0));
+                let checked = Checked { learned: Learned::new(), counts: Arc::clone(&counts) };
+                let evictor = Box::new(ByScore::new(checked));
+                evictions += replay.run_by(program, evictor).unwrap().stats.evictions;
+            }
+        }
+    }
+    let counts = lock(&counts);
+    assert!(evictions > 20_000, "{evictions} evictions");
+    assert!(counts.below * 20 > counts.scores, "{counts:?}");
+}

@@ -1,0 +1,60 @@
+//! Who finds out how the steps of the program are best run.
+
+use crate::device::Device;
+use crate::evict::{Forecast, Learn};
+use crate::program::Driver;
+
+/// What a runtime is told about that.
+#[derive(Debug, Default)]
+pub(crate) struct Learning {
+    /// How much is found out.
+    pub learn: Learn,
+    /// What is known from earlier runs.
+    pub forecasts: Vec<Forecast>,
+    pub seed: u64,
+}
+
+impl Learning {
+    /// From now on the steps of a driver are recognized, if its evictor wants that, and learned about.
+    pub fn begin<D: Device>(self, driver: &mut Driver<D>) {
+        let Self { learn, forecasts, seed } = self;
+        // Nothing but a longer search finds out more than the portfolio did before.
+        let learn = match learn {
+            Learn::Portfolio if !forecasts.is_empty() => Learn::Ahead,
+            learn => learn,
+        };
+        driver.recognize_steps_if_wanted();
+        forecasts.into_iter().for_each(|forecast| driver.remember(forecast));
+        set(driver, learn, seed);
+    }
+}
+
+/// Has as much found out as is wanted. Without the lab nobody can.
+pub(super) fn set<D: Device>(driver: &mut Driver<D>, learn: Learn, seed: u64) {
+    #[cfg(feature = "lab")]
+    let learner = (learn != Learn::Ahead).then(|| in_the_background(driver, learn, seed)).flatten();
+    #[cfg(not(feature = "lab"))]
+    let (learner, _) = (None, (learn, seed));
+    driver.learn_by(learner);
+}
+
+#[cfg(feature = "lab")]
+fn in_the_background<D: Device>(
+    driver: &Driver<D>,
+    learn: Learn,
+    seed: u64,
+) -> Option<Box<dyn crate::program::Learner>> {
+    use crate::lab::{Background, Placement};
+    let engine = driver.engine();
+    let placement = match engine.arena() {
+        Some(_) => Placement::Arena,
+        None => Placement::Counted,
+    };
+    match Background::new(learn, placement, engine.settings().clone(), seed) {
+        Ok(background) => Some(Box::new(background)),
+        Err(error) => {
+            tracing::warn!(target: "remat", %error, "no thread for the search of forecasts");
+            None
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Searches on a thread of their own, for a program that is running.
+
+use super::Search;
+use crate::engine::Settings;
+use crate::evict::{Forecast, Learn, PolicyKind};
+use crate::lab::{Placement, Replay};
+use crate::program::{Learner, Turn};
+use crate::sync::{Condvar, Mutex, lock, thread, wait};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes that a command of a turn takes, with what is made of it: a search holds the turn several times over.
+const COMMAND_BYTES: usize = 2 << 10;
+
+/// A step in a budget.
+type Key = (u64, u64);
+
+/// Searches in the background. Dropped, it ends within a simulated run.
+///
+/// What a search finds in so many runs depends on nothing but the turn: so it does not matter which thread does them.
+/// Its own thread does them ahead, at a low priority; whoever asks before they are done does the rest.
+#[derive(Debug)]
+pub(crate) struct Background {
+    work: Arc<Work>,
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// How searches are made and how far they go.
+#[derive(Debug)]
+struct Work {
+    learn: Learn,
+    replay: Replay,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// A run is over, or there is something to do.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    searches: BTreeMap<Key, Progress>,
+    /// Somebody waits: the thread leaves what he waits for to him.
+    wanted: Option<Key>,
+    ends: bool,
+}
+
+/// How far the search on a step is.
+#[derive(Debug)]
+struct Progress {
+    at: At,
+    /// Simulated runs so far, and how many are to be done before anybody asks.
+    runs: u64,
+    ahead: u64,
+    /// Forecasts, each better than the one before, and how many runs they took.
+    found: Vec<(u64, Forecast)>,
+    /// Of what is held for it.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum At {
+    /// Not yet begun.
+    New(Box<Turn>),
+    Begun(Box<Search>),
+    /// A thread has it.
+    Taken,
+    /// There is no use in more.
+    Over,
+}
+
+impl Background {
+    /// Searches as far as `learn` says at the most, by an engine of these settings.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn new(
+        learn: Learn,
+        placement: Placement,
+        settings: Settings,
+        seed: u64,
+    ) -> std::io::Result<Self> {
+        let policy = PolicyKind::Learned(Learn::Ahead);
+        let replay = Replay { placement, settings, seed, ..Replay::new(policy, 0) };
+        let (work, shared) = (Arc::new(Work { learn, replay }), Arc::<Shared>::default());
+        let (of_thread, at) = (Arc::clone(&work), Arc::clone(&shared));
+        let thread = thread::Builder::new()
+            .name("remat-search".to_owned())
+            .spawn(move || of_thread.go_ahead(&at))?;
+        Ok(Self { work, shared, thread: Some(thread) })
+    }
+}
+
+impl Learner for Background {
+    fn begin(&mut self, turn: Turn, runs: u64) {
+        let key = (turn.step.key(), turn.budget);
+        let bytes = (turn.program.commands().len() * COMMAND_BYTES) as u64;
+        let at = At::New(Box::new(turn));
+        let progress = Progress { at, runs: 0, ahead: runs, found: Vec::new(), bytes };
+        lock(&self.shared.state).searches.insert(key, progress);
+        self.shared.changed.notify_all();
+    }
+
+    fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast> {
+        let key = (step, budget);
+        lock(&self.shared.state).wanted = Some(key);
+        while self.work.advance(&self.shared, Some(key), runs) {}
+        let mut state = lock(&self.shared.state);
+        state.wanted = None;
+        let progress = state.searches.get_mut(&key)?;
+        progress.ahead = progress.ahead.max(next);
+        let in_time = progress.found.iter().rfind(|(done, _)| *done <= runs);
+        let found = in_time.map(|(_, forecast)| forecast.clone());
+        drop(state);
+        self.shared.changed.notify_all();
+        found
+    }
+
+    fn bytes(&self) -> u64 {
+        lock(&self.shared.state).searches.values().map(|progress| progress.bytes).sum()
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        lock(&self.shared.state).ends = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // What it panicked with was told.
+            _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    /// Does what is to be done before anybody asks.
+    fn go_ahead(&self, shared: &Shared) {
+        step_aside();
+        while self.advance(shared, None, 0) {}
+    }
+
+    /// Goes on with a search by a few runs, unless `runs` are done; without a key, with any that is not as far ahead
+    /// as it should be, once there is one. False: that is done, or all ends.
+    fn advance(&self, shared: &Shared, key: Option<Key>, runs: u64) -> bool {
+        let mut state = lock(&shared.state);
+        let (key, at) = loop {
+            if state.ends {
+                return false;
+            }
+            let State { searches, wanted, .. } = &mut *state;
+            let due = match key {
+                Some(key) => match searches.get_mut(&key) {
+                    Some(of) if of.runs < runs && !matches!(of.at, At::Over) => Some((key, of)),
+                    _ => return false,
+                },
+                None => searches
+                    .iter_mut()
+                    .map(|(key, of)| (*key, of))
+                    .find(|(key, of)| *wanted != Some(*key) && of.is_due()),
+            };
+            match due {
+                Some((key, of)) if !matches!(of.at, At::Taken) => {
+                    break (key, std::mem::replace(&mut of.at, At::Taken));
+                }
+                _ => state = wait(&shared.changed, state),
+            }
+        };
+        drop(state);
+        // If it panics, the search is over for whoever waits.
+        let mut taken = Back { shared, key, at: At::Over, runs: 0, best: None };
+        taken.go_on(self, at);
+        true
+    }
+
+    const fn most(&self) -> u64 {
+        match self.learn {
+            Learn::Ahead => 1,
+            Learn::Portfolio => u64::MAX,
+            Learn::Search { runs } => runs,
+        }
+    }
+}
+
+impl Progress {
+    const fn is_due(&self) -> bool {
+        self.runs < self.ahead && matches!(self.at, At::New(_) | At::Begun(_))
+    }
+}
+
+/// Gives a search back that a thread has taken.
+struct Back<'a> {
+    shared: &'a Shared,
+    key: Key,
+    at: At,
+    runs: u64,
+    best: Option<Forecast>,
+}
+
+impl Back<'_> {
+    fn go_on(&mut self, work: &Work, at: At) {
+        let begun = match at {
+            At::New(turn) => Search::of_turn(*turn, &work.replay, work.replay.seed).map(Box::new),
+            At::Begun(search) => Ok(search),
+            At::Taken | At::Over => return,
+        };
+        let Ok(mut search) = begun else { return };
+        let goes_on = search.advance().unwrap_or(false)
+            && (work.learn != Learn::Portfolio || search.is_in_portfolio())
+            && search.runs() < work.most();
+        (self.runs, self.best) = (search.runs(), search.best().cloned());
+        if goes_on {
+            self.at = At::Begun(search);
+        }
+    }
+}
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        if let Some(of) = state.searches.get_mut(&self.key) {
+            of.at = std::mem::replace(&mut self.at, At::Over);
+            of.runs = of.runs.max(self.runs);
+            let best = self
+                .best
+                .take()
+                .filter(|best| of.found.last().is_none_or(|(_, last)| last.excess != best.excess));
+            of.found.extend(best.map(|best| (self.runs, best)));
+            if matches!(of.at, At::Over) {
+                of.bytes = 0;
+            }
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Whoever computes comes first.
+fn step_aside() {
+    // The priority is that of a thread on Linux, and of the whole process elsewhere.
+    #[cfg(target_os = "linux")]
+    {
+        // Where it may not, the search has its share of the time as any thread.
+        _ = rustix::process::setpriority_process(None, 10);
+    }
+}

@@ -1,0 +1,180 @@
+//! Learning how the steps of a loop are best run, while it runs.
+//!
+//! When a loop has turned once as it was expected to, its next turn is [written down](Turn) and given to a [`Learner`],
+//! which runs it again and again on a simulated engine. From the turn after that on, what it has found is used. How much
+//! it may have tried by then is counted in simulated runs, and when its finds are used, in turns: so a program has the
+//! same evictions whenever it runs, however fast anything is.
+
+use super::Driver;
+use super::recognize::Recognizer;
+use super::turn::Turn;
+use crate::device::Device;
+use crate::evict::{Forecast, Foresight};
+use rustc_hash::FxHashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Simulated runs before the second turn, and more for each turn. A simulated run takes about as long as launching a tenth of the
+/// kernels of the turn.
+const RUNS: (u64, u64) = (16, 2);
+
+/// Steps of so many commands together are given to a learner, which holds each of them several times over.
+const MOST_COMMANDS: usize = 1 << 17;
+
+/// So many times a turn is begun to be written down that does not come to its end.
+const MOST_TRIES: u32 = 16;
+
+/// Finds out how turns are best run: on a thread of its own, say.
+pub trait Learner: Send + fmt::Debug {
+    /// Begins with a turn: `runs` simulated runs are to be done before anybody asks.
+    fn begin(&mut self, turn: Turn, runs: u64);
+
+    /// The best that was found by the first `runs` simulated runs of a step ([`StepFuture::key`]) in a budget, or by all
+    /// if there is no use in so many; waits for them. Next time `next` runs will be asked for. `None`: none of them came to
+    /// an end.
+    ///
+    /// [`StepFuture::key`]: crate::graph::StepFuture::key
+    fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast>;
+
+    /// Bytes of host memory that it takes.
+    fn bytes(&self) -> u64;
+}
+
+/// What is known of how steps are best run.
+#[derive(Debug, Default)]
+pub(super) struct Learning {
+    learner: Option<Box<dyn Learner>>,
+    /// Commands of what it was given.
+    given: usize,
+    /// Steps in a budget.
+    kinds: FxHashMap<(u64, u64), Kind>,
+}
+
+#[derive(Debug)]
+struct Kind {
+    state: State,
+    forecast: Option<Arc<Forecast>>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// To be written down, so many times begun.
+    New(u32),
+    /// Given to the learner so many turns ago.
+    Given(u64),
+}
+
+impl Learning {
+    fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
+        self.kinds.entry(key).or_insert(Kind { state: State::New(0), forecast: None })
+    }
+}
+
+impl<D: Device> Driver<D> {
+    /// From now on turns of loops are given to this learner, if steps are [recognized](Driver::recognize_steps).
+    pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
+        self.learning.learner = learner;
+        // What was given to another one is of no use to this one.
+        self.learning.given = 0;
+        for kind in self.learning.kinds.values_mut() {
+            if let State::Given(_) = kind.state {
+                kind.state = State::New(0);
+            }
+        }
+    }
+
+    /// How a step is to be run in the budget that the forecast says, whenever it is recognized: found in an earlier run.
+    /// One of another step is of no use and does no harm.
+    pub fn remember(&mut self, forecast: Forecast) {
+        let key = (forecast.step, forecast.budget);
+        let forecast = Some(Arc::new(forecast));
+        self.learning.kinds.insert(key, Kind { state: State::New(0), forecast });
+    }
+
+    /// What was found so far about each kind of step, sorted by step and budget. With `runs`, so many simulated runs of each are waited
+    /// for.
+    pub fn forecasts(&mut self, runs: Option<u64>) -> Vec<Forecast> {
+        let Learning { learner, kinds, .. } = &mut self.learning;
+        let mut all: Vec<Forecast> = Vec::new();
+        for (&(step, budget), kind) in kinds {
+            let asked = match (&kind.state, runs, &mut *learner) {
+                (State::Given(_), Some(runs), Some(learner)) => {
+                    learner.forecast(step, budget, runs, runs)
+                }
+                _ => None,
+            };
+            all.extend(asked.or_else(|| kind.forecast.as_deref().cloned()));
+        }
+        all.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
+        all
+    }
+
+    /// Bytes of host memory for what is known of steps, and for what learns about them.
+    #[must_use]
+    pub fn learning_bytes(&self) -> u64 {
+        let learner = self.learning.learner.as_ref().map_or(0, |learner| learner.bytes());
+        learner + self.recognizer.as_ref().map_or(0, |recognizer| recognizer.bytes())
+    }
+
+    /// A turn of a known loop begins with the command at hand, and the one before is over.
+    pub(super) fn turn_begins(&mut self, recognizer: &mut Recognizer) {
+        let written = self.writing.take();
+        let Some(known) = &recognizer.known else { return };
+        let budget = self.engine.budget();
+        let Learning { learner: Some(learner), given, .. } = &mut self.learning else { return };
+        let turn = written.and_then(|writing| writing.finish(budget));
+        let turn = turn.filter(|turn| Arc::ptr_eq(&turn.step, &known.future));
+        let is_given = turn.is_some();
+        if let Some(turn) = turn {
+            *given += turn.program.commands().len();
+            learner.begin(turn, runs(2));
+        }
+        let is_full = *given > MOST_COMMANDS;
+        let key = (known.key, budget);
+        match &mut self.learning.kind(key).state {
+            state if is_given => *state = State::Given(0),
+            State::New(tries) if *tries >= MOST_TRIES || is_full => {}
+            State::New(tries) => {
+                *tries += 1;
+                let step = Arc::clone(&known.future);
+                self.begin_turn(&step, |storage| recognizer.value_of(storage, 0));
+            }
+            State::Given(turns) => {
+                *turns += 1;
+                let turns = *turns;
+                if turns >= 2 && turns.is_power_of_two() {
+                    self.ask_learner(key, turns);
+                    recognizer.foresight = None;
+                }
+            }
+        }
+    }
+
+    fn ask_learner(&mut self, (step, budget): (u64, u64), turns: u64) {
+        let Some(learner) = &mut self.learning.learner else { return };
+        let found = learner.forecast(step, budget, runs(turns), runs(2 * turns));
+        let now = &mut self.learning.kind((step, budget)).forecast;
+        let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
+        if let Some(found) = found
+            // One from an earlier run may have taken more effort.
+            && now.as_deref().is_none_or(|now| excess(&found) < excess(now))
+        {
+            *now = Some(Arc::new(found));
+        }
+    }
+
+    /// How a step is run, as far as is known.
+    pub(super) fn foresight_of(&self, recognizer: &Recognizer) -> Option<Arc<Foresight>> {
+        let known = recognizer.known.as_ref()?;
+        let budget = self.engine.budget();
+        let kind = self.learning.kinds.get(&(known.key, budget));
+        let found = kind.and_then(|kind| kind.forecast.as_ref()?.foresight(&known.future).ok());
+        let plain = || Foresight::plain(Arc::clone(&known.future), budget);
+        Some(Arc::new(found.unwrap_or_else(plain)))
+    }
+}
+
+/// Simulated runs that are used from a turn on.
+const fn runs(turns: u64) -> u64 {
+    RUNS.0 + RUNS.1 * turns
+}

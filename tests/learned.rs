@@ -1,0 +1,116 @@
+//! Eviction by what is known to come, and the policies of others to compare it with.
+
+use remat::engine::Stats;
+use remat::lab::{Grid, Job, Placement, Replay, Status, Trace, Verdict, sweep};
+use remat::op::Outputs;
+use remat::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
+use remat::{Layout, PolicyKind};
+
+fn policy(name: &str) -> PolicyKind {
+    name.parse().unwrap()
+}
+
+fn op(program: &mut RecordedProgram, cost: f64, input: TensorId, bytes: usize) -> TensorId {
+    let outputs = Outputs::fresh([Layout::raw(bytes)]);
+    program.apply(RecordedOp::new("op", cost), &[input], outputs).unwrap()
+}
+
+fn run(replay: &Replay, program: &RecordedProgram) -> Stats {
+    let outcome = replay.run(program).unwrap();
+    assert!(matches!(outcome.status, Status::Done), "{}: {:?}", replay.policy, outcome.status);
+    outcome.stats
+}
+
+#[test]
+fn with_a_forecast_more_budget_never_fails_where_less_passes_and_never_costs_more() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
+    let trace = Trace::open(path).unwrap().repeat_step(2).unwrap();
+    let like = Replay::new(policy("learned:portfolio"), u64::MAX);
+    let unbudgeted = like.unbudgeted(trace.program()).unwrap();
+    let budgets: Vec<u64> =
+        (20..=200).map(|half_percent| unbudgeted.full_budget * half_percent / 200).collect();
+    let grid = Grid {
+        policies: vec![like.policy],
+        budgets,
+        thresholds: vec![None],
+        dead: vec![like.settings.dead],
+        seeds: vec![0],
+    };
+    let job = |replay| Job {
+        trace: "small",
+        program: trace.program(),
+        unbudgeted,
+        replay,
+        least_slowdown: None,
+    };
+    let jobs: Vec<Job<'_>> = grid.replays(&like).into_iter().map(job).collect();
+    let rows = sweep(&jobs, 2, |_| {}).unwrap();
+    assert_eq!(rows.len(), 181);
+    let mut last = f64::INFINITY;
+    let mut costs = 0;
+    for row in &rows {
+        let slowdown = row.slowdown.unwrap_or(f64::INFINITY);
+        assert!(slowdown <= last, "{} at {}, {last} below it", slowdown, row.budget_ratio);
+        assert!(row.status != Verdict::Ok || row.peak_bytes <= row.budget_bytes);
+        costs += usize::from(slowdown < last);
+        last = slowdown;
+    }
+    assert_eq!(last, 1.0, "100 %");
+    assert!(costs > 10, "the budget matters: {costs} different costs");
+}
+
+#[test]
+fn belady_evicts_what_will_be_used_last() {
+    let mut program = RecordedProgram::default();
+    let source = program.put(RecordedValue::constant(1)).unwrap();
+    let made = [(); 3].map(|()| op(&mut program, 1.0, source, 10));
+    for tensor in made {
+        program.push(Command::Get(tensor)).unwrap();
+    }
+    let recomputed = |name| {
+        let mut replay = Replay::new(policy(name), 21);
+        replay.settings.recompute_limit = None;
+        run(&replay, &program).recomputed_ops
+    };
+    // The second goes for the third, and comes back in place of the first, which is not read again.
+    assert_eq!(recomputed("belady"), 1);
+    assert!(recomputed("lru") > 1);
+}
+
+#[test]
+fn coop_evicts_neighbours_so_that_nothing_is_moved() {
+    let mut program = RecordedProgram::default();
+    let source = program.put(RecordedValue::constant(1024)).unwrap();
+    for at in 0..8 {
+        let cost = if at % 2 == 0 { 1.0 } else { 2.0 };
+        op(&mut program, cost, source, 1024);
+    }
+    op(&mut program, 1.0, source, 4096);
+    let stats = |name| {
+        let mut replay = Replay::new(policy(name), 9 * 1024);
+        replay.placement = Placement::Arena;
+        run(&replay, &program)
+    };
+    let (coop, dtr) = (stats("coop"), stats("dtr-local"));
+    assert_eq!((coop.evictions, coop.moved_bytes), (4, 0));
+    assert!(dtr.moved_bytes > 0, "the cheapest do not lie side by side");
+}
+
+#[test]
+fn hubs_are_spared() {
+    let mut program = RecordedProgram::default();
+    let source = program.put(RecordedValue::constant(1)).unwrap();
+    let hub = op(&mut program, 0.1, source, 1000);
+    for _ in 0..20 {
+        op(&mut program, 10.0, hub, 10);
+    }
+    // Nobody reads the hub here, and there is no room.
+    op(&mut program, 10.0, source, 20);
+    program.push(Command::Get(hub)).unwrap();
+    let recomputed = |name| {
+        let replay = Replay::new(policy(name), 1 + 1000 + 20 * 10 + 10);
+        run(&replay, &program).recompute_cost
+    };
+    assert!(recomputed("dtr-eq") > 0.0);
+    assert_eq!(recomputed("t-control"), 0.0);
+}

@@ -1,0 +1,180 @@
+//! A runtime learns how the steps of its program are best run while it runs them, and nothing but evictions changes.
+
+use remat::nn::{Mode, Module, mlp};
+use remat::optim::Optimizer;
+use remat::prelude::{Error, Runtime, Tape, Tensor};
+use remat::{Builder, CostModelKind, PolicyKind, Stats};
+
+/// A training loop of so many steps, after some of which it does something else: what the counters are after each.
+fn train(
+    builder: Builder,
+    steps: usize,
+    marked: bool,
+    looks: usize,
+) -> Result<(Runtime, Vec<Stats>), Error> {
+    let runtime = builder.cost_model(CostModelKind::Flops).sim()?;
+    let hidden = [64; 14];
+    let mut network = mlp(&runtime, 64, &hidden, 10)?;
+    let mut optimizer = Optimizer::sgd(0.1, 0.9, 0.0);
+    let mut stats = vec![runtime.stats()?];
+    for step in 0..steps {
+        let x = runtime.normal(&[2048, 64], 0.0, 1.0)?;
+        let tape = Tape::new(&runtime);
+        tape.watch(&mut network);
+        let loss = network.forward(&x, Mode::Train)?.square()?.mean()?;
+        optimizer.minimize(tape, &loss, &mut network)?;
+        if marked {
+            runtime.step()?;
+        }
+        if looks > 0 && step % looks == looks - 1 {
+            let x = runtime.normal(&[512, 64], 0.0, 1.0)?;
+            network.forward(&x, Mode::Infer)?.mean()?.item()?;
+        }
+        stats.push(runtime.stats()?);
+    }
+    Ok((runtime, stats))
+}
+
+fn peak() -> u64 {
+    train(Runtime::builder().budget("1GiB"), 3, true, 0).unwrap().1[3].peak_bytes
+}
+
+fn of(policy: &str, budget: u64) -> Builder {
+    Runtime::builder().budget(budget).policy(policy.parse::<PolicyKind>().unwrap())
+}
+
+/// What was recomputed between two steps, over their own work.
+fn recomputed(stats: &[Stats], from: usize, to: usize) -> f64 {
+    let (from, to) = (stats[from], stats[to]);
+    (to.recompute_cost - from.recompute_cost) / (to.base_cost - from.base_cost)
+}
+
+/// Knowing the step is better than guessing, and searching better than knowing, whether steps are marked or not, and
+/// whatever comes in between.
+#[test]
+fn the_more_is_learned_the_less_is_recomputed() {
+    let peak = peak();
+    for (marked, looks) in [(true, 0), (false, 0), (true, 7), (false, 10)] {
+        let [mut guessed, mut ahead, mut searched] = [0.0; 3];
+        for percent in [40, 60] {
+            let budget = peak * percent / 100;
+            let run = |policy| {
+                let (_, stats) = train(of(policy, budget), 50, marked, looks).unwrap();
+                recomputed(&stats, 35, 50)
+            };
+            let each = [run("dtr-eq"), run("learned"), run("learned:search")];
+            guessed += each[0];
+            ahead += each[1];
+            searched += each[2];
+        }
+        assert!(ahead < guessed, "marked {marked}, looks {looks}: {ahead}, dtr-eq {guessed}");
+        assert!(searched < ahead, "marked {marked}, looks {looks}: {searched}, ahead {ahead}");
+    }
+}
+
+/// Where memory suffices, knowing the step takes none.
+#[test]
+fn nothing_is_kept_that_is_not_needed() {
+    let peak = peak();
+    for policy in ["learned", "learned:search"] {
+        let (_, stats) = train(of(policy, 4 * peak), 30, true, 0).unwrap();
+        assert_eq!(stats[30].peak_bytes, peak, "{policy}");
+        assert_eq!(stats[30].evictions, 0, "{policy}");
+    }
+}
+
+/// What one run has found serves the next from where it recognizes the step on.
+#[test]
+fn forecasts_are_for_later_runs_too() {
+    let budget = peak() * 45 / 100;
+    let (runtime, first) = train(of("learned:search", budget), 20, true, 0).unwrap();
+    let found = runtime.forecasts(Some(200)).unwrap();
+    assert!(!found.is_empty());
+    let (_, second) = train(of("learned", budget).forecasts(found), 20, true, 0).unwrap();
+    let (_, plain) = train(of("learned", budget), 20, true, 0).unwrap();
+    let share = |stats: &[Stats]| recomputed(stats, 5, 20);
+    assert!(share(&second) <= share(&first), "{} {}", share(&second), share(&first));
+    assert!(share(&second) < share(&plain), "{} {}", share(&second), share(&plain));
+}
+
+/// Layers of the step that differs.
+const LAYERS: usize = 12;
+
+/// How a step differs.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// Another op comes in between.
+    More,
+    /// An op is left out.
+    Less,
+    /// It is another one.
+    Other,
+    /// All from there on is of another shape.
+    Shape,
+    /// The value is read.
+    Read,
+    /// The forward pass ends early.
+    Exit,
+}
+
+/// Steps of a chain of layers and back, of which number 6 differs at a position: what is left of it at the end, and
+/// the counters.
+fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<f32>, Stats) {
+    let runtime = builder.cost_model(CostModelKind::Flops).cpu().unwrap();
+    let ramp = |rows: usize| (0..rows * 32).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
+    let mut weight = runtime.tensor(&[32, 32], ramp(32)).unwrap();
+    for step in 0..9 {
+        let change = change.filter(|_| step == 6);
+        let mut x = runtime.tensor(&[64, 32], ramp(64)).unwrap();
+        let mut kept = Vec::new();
+        for layer in 0..LAYERS {
+            let here = change.filter(|(at, _)| *at == layer).map(|(_, change)| change);
+            let w = &weight;
+            let next = |x: &Tensor| x.matmul(w).unwrap();
+            x = match here {
+                Some(Change::More) => next(&x).square().unwrap().tanh().unwrap(),
+                Some(Change::Less) => x.tanh().unwrap(),
+                Some(Change::Other) => next(&x).square().unwrap(),
+                Some(Change::Shape) => next(&x.slice(0, 0..16).unwrap()).tanh().unwrap(),
+                _ => next(&x).tanh().unwrap(),
+            };
+            kept.push(x.clone());
+            match here {
+                Some(Change::Read) => drop(x.to_vec::<f32>().unwrap()),
+                Some(Change::Exit) => break,
+                _ => {}
+            }
+        }
+        // Backwards, all that was made is needed once more.
+        let mut sum = x.mean().unwrap();
+        for x in kept.into_iter().rev() {
+            sum = (sum + x.square().unwrap().mean().unwrap()).unwrap();
+        }
+        let scale = ((sum * 1e-3).unwrap() + 0.999).unwrap();
+        weight = (&weight * &scale).unwrap();
+        runtime.step().unwrap();
+    }
+    (weight.to_vec().unwrap(), runtime.stats().unwrap())
+}
+
+/// A step that goes another way loses nothing but the knowledge: same bits, within the budget, wherever and however it
+/// differs.
+#[test]
+fn a_step_may_differ_anywhere() {
+    use Change::{Exit, Less, More, Other, Read, Shape};
+    let plain = differing(Runtime::builder().budget("1GiB"), None).1;
+    let budget = plain.peak_bytes * 6 / 10;
+    for change in [More, Less, Other, Shape, Read, Exit] {
+        for at in 0..LAYERS {
+            let change = Some((at, change));
+            let expected = differing(Runtime::builder().budget("1GiB"), change).0;
+            for policy in ["learned", "learned:portfolio"] {
+                let (found, stats) = differing(of(policy, budget), change);
+                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&found), bits(&expected), "{policy}, {change:?}");
+                assert!(stats.peak_bytes <= budget, "{policy}, {change:?}: {stats:?}");
+                assert!(stats.recomputed_ops > 0, "{policy}, {change:?}: {stats:?}");
+            }
+        }
+    }
+}
