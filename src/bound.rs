@@ -73,6 +73,7 @@
 mod charge;
 mod demand;
 mod dual;
+mod lp;
 mod prices;
 mod terms;
 

@@ -476,8 +476,12 @@ fn a_bound_is_told_everywhere_and_a_budget_is_refused_by_proof() {
         let told = String::from_utf8(failed.stdout).unwrap();
         assert!(told.contains("no way to run it fits a budget of"), "{told}");
     }
-    let output = run(&["bound", &small(), "--budget", "0.4"]);
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let problem = stdout(&["bound", &small(), "--budget", "50%", "--lp", "-"]);
+    assert!(problem.starts_with("minimize\n") && problem.ends_with("\nend\n"), "{problem}");
+    for wrong in [&["0.4"][..], &["50%,60%", "--lp", "-"], &["50%", "--lp", "-", "--json", "-"]] {
+        let output = run(&[&["bound", &small(), "--budget"][..], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
 }
 
 #[test]

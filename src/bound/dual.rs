@@ -40,25 +40,25 @@ const ROUNDING: f64 = 1e-11;
 
 /// A gap among chosen instants.
 #[derive(Clone, Copy)]
-struct Placed<'a> {
-    item: &'a Item,
+pub(super) struct Placed<'a> {
+    pub item: &'a Item,
     /// Instants `low .. high` are in the gap, and from `middle` on its shared sources are asked for.
-    low: u32,
-    middle: u32,
-    high: u32,
+    pub low: u32,
+    pub middle: u32,
+    pub high: u32,
 }
 
 /// The dual function of a demand under a budget.
-struct Dual<'a> {
+pub(super) struct Dual<'a> {
     terms: &'a Terms,
     /// Of each chosen instant: bytes in use above the budget.
-    excess: Vec<f64>,
-    items: Vec<Placed<'a>>,
+    pub excess: Vec<f64>,
+    pub items: Vec<Placed<'a>>,
     /// The most bytes in use at a chosen instant.
     most_used: f64,
     /// Gaps without sources that others share come first.
-    single: usize,
-    groups: Vec<Together>,
+    pub single: usize,
+    pub groups: Vec<Together>,
     /// Prices, summed up.
     sums: Vec<f64>,
     /// Bytes saved: what is more from each instant on.
@@ -68,9 +68,9 @@ struct Dual<'a> {
 }
 
 /// A group.
-struct Together {
-    group: usize,
-    items: std::ops::Range<usize>,
+pub(super) struct Together {
+    pub group: usize,
+    pub items: std::ops::Range<usize>,
 }
 
 /// What a gap may do in its group.
@@ -87,7 +87,7 @@ struct Way {
 }
 
 impl<'a> Dual<'a> {
-    fn new(demand: &'a Demand, budget: u64, points: &[u32]) -> Self {
+    pub fn new(demand: &'a Demand, budget: u64, points: &[u32]) -> Self {
         let terms = &demand.terms;
         let excess = points.iter().map(|&at| demand.usage[at as usize] as f64 - budget as f64);
         let place = |position: u32| points.partition_point(|&at| at <= position) as u32;
@@ -294,7 +294,7 @@ impl Demand {
 
     /// Where memory is short: of many instants, in stretches of the same length, that of the highest use, and that
     /// whose command needs the most.
-    fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
+    pub(super) fn instants(&self, budget: u64, most: usize) -> Vec<u32> {
         let short: Vec<u32> =
             (0..self.usage.len() as u32).filter(|&at| self.usage[at as usize] > budget).collect();
         if short.len() <= most {

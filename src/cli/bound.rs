@@ -17,22 +17,37 @@ use std::path::Path;
 /// Reports on each trace under each budget.
 pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     args.source.check()?;
-    check_distinct(&[("--json", &args.json)], &args.source.traces)?;
-    let json = args.json.as_deref().map(Output::create).transpose()?;
-    let mut lines = String::new();
+    check_distinct(&[("--json", &args.json), ("--lp", &args.lp)], &args.source.traces)?;
+    let budgets = args.budget.as_ref().map_or(0, Vec::len);
+    if args.lp.is_some() && (args.source.traces.len(), budgets) != (1, 1) {
+        return Err(Failure::usage(
+            "--lp writes one problem; give one trace and one --budget, or drop it",
+        ));
+    }
+    let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
+    let (json, lp) = (create(&args.json)?, create(&args.lp)?);
+    let to_stdout = [&json, &lp].iter().any(|o| matches!(o, Some(Output::Stdout)));
+    let (mut lines, mut problem) = (String::new(), String::new());
     for path in &args.source.traces {
-        let text = of_trace(args, path, &mut lines)?;
-        if matches!(json, Some(Output::Stdout)) {
+        let text = of_trace(args, path, &mut lines, &mut problem)?;
+        if to_stdout {
             say(text);
         } else {
             print_report(&text)?;
         }
     }
-    json.map_or(Ok(()), |json| json.deliver(&lines))
+    json.map_or(Ok(()), |json| json.deliver(&lines))?;
+    lp.map_or(Ok(()), |lp| lp.deliver(&problem))
 }
 
-/// The report, and in `lines` a JSON object for each budget.
-fn of_trace(args: &BoundArgs, path: &Path, lines: &mut String) -> Result<String, Failure> {
+/// The report, in `lines` a JSON object for each budget, and in `problem` the linear program of the last, if that is
+/// asked for.
+fn of_trace(
+    args: &BoundArgs,
+    path: &Path,
+    lines: &mut String,
+    problem: &mut String,
+) -> Result<String, Failure> {
     let trace: Trace = args.source.open(path)?;
     let like = args.source.like(&trace)?;
     let Unbudgeted { peak_bytes, full_budget, cost } = muted(|| like.unbudgeted(trace.program()))?;
@@ -51,7 +66,12 @@ fn of_trace(args: &BoundArgs, path: &Path, lines: &mut String) -> Result<String,
     let mut budgets: Vec<u64> = budgets.iter().map(|share| share.of(full_budget).max(1)).collect();
     budgets.sort_unstable();
     budgets.dedup();
-    let bounds = like.demand(trace.program()).bounds(&budgets, Effort::THOROUGH);
+    let demand = like.demand(trace.program());
+    let bounds = demand.bounds(&budgets, Effort::THOROUGH);
+    if let (Some(_), [budget]) = (&args.lp, &budgets[..]) {
+        let relaxation = demand.relaxation(*budget, Effort::THOROUGH);
+        *problem = relaxation.map_err(|misfit| Failure::new(misfit.to_string()))?;
+    }
     for (budget, bound) in budgets.into_iter().zip(bounds) {
         let found = Found::new(trace.name(), budget, full_budget, bound, &unit_name);
         let object = serde_json::to_string(&found);

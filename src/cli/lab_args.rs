@@ -142,6 +142,10 @@ pub struct BoundArgs {
     /// Write a JSON object a line for each budget; - is stdout, names in .gz are compressed
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+
+    /// Write the linear program that is solved, in the LP format, for one trace and budget; - is stdout
+    #[arg(long, value_name = "FILE")]
+    pub lp: Option<PathBuf>,
 }
 
 /// Show what memory held during a recorded run

@@ -2,10 +2,13 @@
 
 mod exact;
 mod random;
+mod relaxed;
 
 use exact::Exact;
 use random::program;
+use relaxed::Relaxed;
 use remat::PolicyKind;
+use remat::bound::Effort;
 use remat::engine::Dead;
 use remat::lab::{Replay, Status, Trace};
 use remat::program::RecordedProgram;
@@ -119,4 +122,28 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
         over / f64::from(replayed)
     );
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
+}
+
+#[test]
+fn the_linear_program_for_other_solvers_is_not_below_the_bound() {
+    let (mut points, mut shared) = (0, 0);
+    for seed in 0..PROGRAMS {
+        let program = program(seed, 4 + seed as usize % 5);
+        let demand = Replay::new(PolicyKind::None, 1).demand(&program);
+        let (low, high) = (demand.least_bytes(), demand.peak_bytes());
+        assert!(low <= 1 || demand.relaxation(low - 1, Effort::default()).is_err());
+        for budget in [low.max(1), u64::midpoint(low.max(1), high)] {
+            let text = demand.relaxation(budget, Effort::default()).unwrap();
+            // In whole numbers it may be above what a run costs: ways that only mixtures of others beat are left out.
+            let Some(found) = Relaxed::read(&text).least() else { continue };
+            let bound = demand.bound(budget).unwrap().excess();
+            assert!(
+                bound <= found + 1e-9,
+                "seed {seed}, budget {budget}: {bound}, {found}: {text}"
+            );
+            points += usize::from(found > 0.0);
+            shared += usize::from(found > 0.0 && text.contains(" z"));
+        }
+    }
+    assert!(points > 50 && shared > 5, "{points}, {shared}");
 }
