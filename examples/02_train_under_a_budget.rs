@@ -11,7 +11,7 @@ use remat::prelude::*;
 /// Ten steps of a small residual network on the digits. Returns the last loss.
 fn train(runtime: &Runtime) -> Result<f32, Error> {
     let digits = Dataset::digits().train;
-    let mut network = resnet(runtime, ResNet::Cifar { n: 1 }, 1, [8, 8], 10)?;
+    let mut network = resnet(runtime, ResNet::Cifar { n: 2 }, 1, [8, 8], 10)?;
     let mut sgd = Optimizer::sgd(0.1, 0.9, 5e-4);
     let mut batches = Batches::new(digits.len(), 128, 1);
     let mut last = f32::NAN;
