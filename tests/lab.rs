@@ -167,7 +167,7 @@ fn rows_do_not_depend_on_the_number_of_threads() {
     let one = timeless(rows(&small(), &like, &grid, 1));
     // The lowest budget is below the threshold, so there is one row less for it.
     let below = (3..10).filter(|i| i * 14_516 < 60_000).count();
-    assert_eq!(one.len(), PolicyKind::all().count() * 2 * 2 * (7 + 7 - below));
+    assert_eq!(one.len(), PolicyKind::all().count() * 3 * 2 * (7 + 7 - below));
     assert_eq!(one, timeless(rows(&small(), &like, &grid, 3)));
 }
 

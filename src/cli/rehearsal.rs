@@ -19,7 +19,10 @@ const STEPS: usize = 4;
 
 /// Most steps until memory settles, that is, until a step leaves it as the one before did. With very small
 /// batches it never does: the statistics of batch norm wander through its holes.
-const STEPS_TO_SETTLE: usize = 32;
+const STEPS_TO_SETTLE: usize = 128;
+
+/// So many steps that are alike are taken for all that come.
+const ALIKE: usize = 6;
 
 /// Full test batches of a rehearsal: the second starts with what the first left.
 const TEST_BATCHES: usize = 2;
@@ -221,13 +224,15 @@ impl<'a> Rehearsal<'a> {
     }
 }
 
-/// Whether the last two steps moved the same and left the same holes.
+/// Whether the last steps moved the same and left the same holes: fewer than these do so by chance.
 fn is_settled(stats: &[Stats]) -> bool {
     let work = |from: &Stats, to: &Stats| {
         (to.compactions - from.compactions, to.moved_bytes - from.moved_bytes, to.fragmentation)
     };
-    let [.., first, second, third] = stats else { return false };
-    work(first, second) == work(second, third)
+    let last = stats.len().saturating_sub(1 + ALIKE);
+    let mut works = stats[last..].windows(2).map(|pair| work(&pair[0], &pair[1]));
+    let first = works.next();
+    stats.len() > ALIKE && works.all(|work| Some(work) == first)
 }
 
 /// Whether nothing was moved after the first steps.

@@ -276,7 +276,11 @@ impl<'a> Machine<'a> {
         let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         driver.reserve(program.tensors());
-        if let (Some(forecasts), PolicyKind::Learned(learn)) = (&replay.as_run, replay.policy) {
+        if let Some(forecasts) = &replay.as_run {
+            let learn = match replay.policy {
+                PolicyKind::Learned(learn) => learn,
+                _ => Learn::Ahead,
+            };
             let (forecasts, seed) = (forecasts.clone(), replay.seed);
             Learning { learn, forecasts, seed }.begin(&mut driver);
         }
