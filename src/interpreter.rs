@@ -291,7 +291,7 @@ impl<D: Device> Interpreter<D> {
             Change::EvictionThreshold(threshold) => engine.set_eviction_threshold(threshold),
             Change::Evictor(evictor, learn) => {
                 let set = engine.set_evictor(evictor);
-                self.driver.recognize_steps_if_wanted();
+                self.driver.recognize_steps_once_short();
                 learner::set(&mut self.driver, learn, self.seed);
                 set
             }

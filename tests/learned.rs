@@ -114,3 +114,47 @@ fn hubs_are_spared() {
     assert!(recomputed("dtr-eq") > 0.0);
     assert_eq!(recomputed("t-control"), 0.0);
 }
+
+#[test]
+fn knowledge_does_no_harm() {
+    let small = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
+    let small = Trace::open(small).unwrap().repeat_step(2).unwrap();
+    let mut better = 0;
+    for (budget, learned, guessed) in (25..100).filter_map(|percent| {
+        let like = Replay::new(policy("ancestors"), u64::MAX);
+        let full = like.unbudgeted(small.program()).unwrap().full_budget;
+        let budget = full * percent / 100;
+        let slowdown = |name| {
+            let outcome = Replay::new(policy(name), budget).run(small.program()).unwrap();
+            outcome.slowdown()
+        };
+        Some((budget, slowdown("learned:portfolio")?, slowdown("ancestors")?))
+    }) {
+        assert!(learned <= guessed, "{learned} instead of {guessed} in {budget}");
+        better += usize::from(learned < guessed);
+    }
+    assert!(better > 10, "it does good at {better} budgets");
+}
+
+/// What is made from a value of an earlier step that is gone becomes a leaf at the end of the step, and has to be there.
+/// As nothing else reads it in the last step, it was evicted first, with all of its history.
+#[test]
+fn the_end_of_a_step_reads_what_it_makes_leaves_of() {
+    let mut program = RecordedProgram::default();
+    let leaf = program.put(RecordedValue::constant(1)).unwrap();
+    let old = op(&mut program, 1.0, leaf, 10);
+    program.push(Command::Step).unwrap();
+    let between = op(&mut program, 1.0, old, 10);
+    let state = op(&mut program, 1.0, between, 10);
+    let other = op(&mut program, 1.0, leaf, 10);
+    for tensor in [old, between] {
+        program.push(Command::Del(tensor)).unwrap();
+    }
+    program.push(Command::Step).unwrap();
+    let future = program.future();
+    // Positions: 0 put, 1 op, 2 step, 3 to 5 ops, 6 step. Values in the order in which they are made.
+    let uses = |value| future.uses(value).to_vec();
+    assert_eq!((uses(1), uses(2)), (vec![3], vec![4]), "read by ops");
+    assert_eq!(uses(3), [6], "{state} is held, and made from what is gone");
+    assert_eq!(uses(4), [0; 0], "{other} can be made again from a leaf");
+}

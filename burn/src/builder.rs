@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
-use remat::evict::Evictor;
+use remat::evict::{Evictor, Learn};
 use remat::program::{Driver, Recorder, Window};
 use remat::{
     ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
@@ -40,7 +40,7 @@ impl Builder {
         let mut builder = Self {
             budget: 0,
             settings: Settings::default(),
-            policy: PolicyKind::default().into(),
+            policy: PolicyKind::Learned(Learn::Ahead).into(),
             sqrt_sampling: false,
             seed: 0,
             cost_model: CostModelKind::default().into(),
@@ -67,7 +67,9 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Ancestors`].
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Learned`], which
+    /// recognizes the steps of the program once memory is short, and looks ahead; until then it goes by
+    /// [`PolicyKind::Ancestors`].
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
         self
@@ -202,6 +204,7 @@ impl Builder {
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
         let mut driver = Driver::new(engine);
+        driver.recognize_steps_once_short();
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }

@@ -201,7 +201,7 @@ impl<B: BackendIr> Ask for Served<B> {
     }
 
     fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
-        Ok(self.slot().with(|session| session.ask(|engine| engine.set_evictor(evictor)))??)
+        Ok(self.slot().with(|session| session.set_evictor(evictor))??)
     }
 
     fn finish_recording(&self) -> Result<(), Error> {

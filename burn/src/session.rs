@@ -9,6 +9,7 @@ use crate::view::Strides;
 use burn_backend::TensorData;
 use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
 use remat::device::Device;
+use remat::evict::Evictor;
 use remat::op::Outputs;
 use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
@@ -305,6 +306,13 @@ impl<B: BackendIr> Session<B> {
         self.catch_up();
         self.driver.record_wait();
         question(self.driver.engine_mut())
+    }
+
+    /// Lets another evictor decide from now on.
+    pub fn set_evictor(&mut self, evictor: Box<dyn Evictor>) -> Result<(), remat::Error> {
+        self.ask(|engine| engine.set_evictor(evictor))?;
+        self.driver.recognize_steps_once_short();
+        Ok(())
     }
 
     /// Writes out the rest of the recording, if there is one.

@@ -14,7 +14,7 @@ use super::values::{self, Budget, Share};
 use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use remat::engine::Dead;
-use remat::evict::Exponents;
+use remat::evict::{Exponents, Learn};
 use remat::{Builder, ByteSize, CostModelKind, DType, PolicyKind, Runtime};
 use std::path::PathBuf;
 
@@ -183,8 +183,12 @@ pub struct MemoryArgs {
     /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)'
     ///
     /// `remat sweep --help` explains formulas.
-    #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
+    #[arg(long, value_name = "NAME", default_value = "learned:portfolio", value_parser = policy())]
     pub policy: PolicyKind,
+
+    /// How much is found out about a step before it is run [default: as --policy says]
+    #[arg(long, value_name = "HOW")]
+    pub learn: Option<LearnArg>,
 
     /// How the cost of recomputing is estimated
     #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
@@ -376,6 +380,30 @@ impl From<DeadArg> for Dead {
     }
 }
 
+/// The policies that learn, by how much they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LearnArg {
+    /// Nothing: --policy ancestors
+    Off,
+    /// What a step will use next: --policy learned
+    Ahead,
+    /// The best of some 60 ways to go by that, simulated before the first step: --policy learned:portfolio
+    Portfolio,
+    /// The best that a search of 2000 simulated runs finds: --policy learned:search
+    Search,
+}
+
+impl From<LearnArg> for PolicyKind {
+    fn from(learn: LearnArg) -> Self {
+        match learn {
+            LearnArg::Off => Self::Ancestors,
+            LearnArg::Ahead => Self::Learned(Learn::Ahead),
+            LearnArg::Portfolio => Self::Learned(Learn::Portfolio),
+            LearnArg::Search => Self::Learned(Learn::Search { runs: Learn::RUNS }),
+        }
+    }
+}
+
 impl Command {
     /// Whether to print errors only.
     pub fn is_quiet(&self) -> bool {
@@ -408,12 +436,16 @@ impl MemoryArgs {
         if self.own_cost && !matches!(self.policy, PolicyKind::MegEngine { .. }) {
             return Some("--own-cost needs --policy megengine; add that, or drop --own-cost");
         }
+        if self.learn.is_some() && !matches!(self.policy, PolicyKind::Learned(_)) {
+            return Some("--learn needs --policy learned; choose that, or drop --learn");
+        }
         exponents_are_lost(&[self.policy], self.exponents)
     }
 
     /// The policy with its options.
     pub fn policy(&self) -> PolicyKind {
         let policy = match self.policy {
+            PolicyKind::Learned(_) if let Some(learn) = self.learn => learn.into(),
             PolicyKind::MegEngine { exponents, .. } => {
                 PolicyKind::MegEngine { exponents, own_cost: self.own_cost }
             }

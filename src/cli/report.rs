@@ -64,6 +64,8 @@ pub struct Report {
     pub learn_seconds: Option<f64>,
     /// What [`Counters::recompute_ratio`] of a step should be by that.
     pub predicted_recompute_ratio: Option<f64>,
+    /// What that is at least, however a step is run in program order.
+    pub least_recompute_ratio: Option<f64>,
     #[serde(flatten)]
     pub counters: Counters,
 }
@@ -173,6 +175,13 @@ impl fmt::Display for Report {
                 Seconds(seconds),
                 100.0 * ratio,
                 100.0 * counters.recompute_ratio,
+            )?;
+        }
+        if let Some(least) = self.least_recompute_ratio {
+            let least = 100.0 * least;
+            writeln!(
+                f,
+                "  bound       at least {least:.1} % is unavoidable at this budget (in program order)"
             )?;
         }
         write!(f, "  parameters  {}", HumanCount(self.parameters as u64))?;

@@ -145,10 +145,20 @@ impl Learned {
         Ok(Self { forecasts, seconds })
     }
 
+    /// Of the kind of step that recomputes most.
+    fn worst(&self) -> Option<&Forecast> {
+        let simulated = self.forecasts.iter().filter(|forecast| forecast.excess.is_some());
+        simulated.max_by(|a, b| a.excess.partial_cmp(&b.excess).expect("they are numbers"))
+    }
+
     /// The share of a step's work that is recomputed, as it was simulated.
     fn predicted(&self) -> Option<f64> {
-        let found = self.forecasts.iter().filter_map(|forecast| forecast.excess);
-        found.reduce(f64::max)
+        self.worst()?.excess
+    }
+
+    /// The share that any run recomputes.
+    fn least(&self) -> Option<f64> {
+        self.worst()?.least
     }
 }
 
@@ -322,6 +332,7 @@ fn report(
         seconds_per_step_median: training.median_step().map(|time| time.as_secs_f64()),
         learn_seconds: learned.seconds.map(|time| time.as_secs_f64()),
         predicted_recompute_ratio: learned.predicted(),
+        least_recompute_ratio: learned.least(),
         counters: Counters::from(&training.stats),
     }
 }

@@ -135,6 +135,12 @@ impl<D: Device> Engine<D> {
         self.evictor.foresees()
     }
 
+    /// Whether anything was evicted to make room.
+    #[inline]
+    pub(crate) const fn has_evicted(&self) -> bool {
+        self.stats.evictions > 0
+    }
+
     /// Whether history is kept, so that tensors can be evicted.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {

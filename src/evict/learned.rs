@@ -94,7 +94,7 @@ impl Policy for Learned {
     }
 
     fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
-        self.known = foresight.map(Known::new);
+        self.known = foresight.filter(|foresight| !foresight.is_by_age()).map(Known::new);
         // What it kept of evicted storages is not what is.
         self.guess = Guess::default();
     }

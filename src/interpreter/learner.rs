@@ -15,7 +15,7 @@ pub(crate) struct Learning {
 }
 
 impl Learning {
-    /// From now on the steps of a driver are recognized, if its evictor wants that, and learned about.
+    /// From now on the steps of a driver are recognized, if its evictor wants that and memory is short, and learned about.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) {
         let Self { learn, forecasts, seed } = self;
         // Nothing but a longer search finds out more than the portfolio did before.
@@ -23,7 +23,7 @@ impl Learning {
             Learn::Portfolio if !forecasts.is_empty() => Learn::Ahead,
             learn => learn,
         };
-        driver.recognize_steps_if_wanted();
+        driver.recognize_steps_once_short();
         forecasts.into_iter().for_each(|forecast| driver.remember(forecast));
         set(driver, learn, seed);
     }

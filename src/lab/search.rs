@@ -199,6 +199,7 @@ impl Search {
         let outcome = machine.simulate();
         self.runs += 1;
         forecast.excess = outcome.slowdown().map(|slowdown| slowdown - 1.0);
+        forecast.least = Some(self.least);
         if let (Some(guide), Some(heard)) = (log, heard) {
             *guide = heard.guide(&self.step);
         }

@@ -29,6 +29,8 @@ pub struct Driver<D: Device> {
     pub(super) writing: Option<Box<Writing>>,
     /// If steps are recognized.
     pub(super) recognizer: Option<Box<Recognizer>>,
+    /// Whether they will be once something is evicted.
+    pub(super) recognizes_once_short: bool,
     /// How recognized steps are best run.
     pub(super) learning: Learning,
     /// What the command at hand cost, in the units of the cost model, with all that it reads there.
@@ -51,6 +53,7 @@ impl<D: Device> Driver<D> {
             recording: None,
             writing: None,
             recognizer: None,
+            recognizes_once_short: false,
             learning: Learning::default(),
             last_cost: 0.0,
             recording_lost: None,

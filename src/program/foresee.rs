@@ -31,8 +31,25 @@ pub struct StepTeller {
     builder: StepFutureBuilder,
     /// The value that each tensor holds.
     values: FxHashMap<TensorId, u32>,
-    /// Of each value: its size, and how many tensors hold it.
-    held: Vec<(u64, u32)>,
+    told: Vec<Told>,
+    /// Ends of steps told so far.
+    ends: u32,
+    /// The first value made since the last of them.
+    since: usize,
+}
+
+/// A value that was told.
+#[derive(Debug, Default)]
+struct Told {
+    bytes: u64,
+    /// How many tensors hold it.
+    handles: u32,
+    /// The values that it is made from; none if it is a leaf.
+    sources: SmallVec<[u32; 4]>,
+    /// The step before whose end it was made, and the oldest one that its history went back to, when that ended, through
+    /// what nobody held.
+    born: u32,
+    oldest: u32,
 }
 
 impl StepTeller {
@@ -74,6 +91,7 @@ impl StepTeller {
                 self.make_view(*made, *value);
             }
             Command::Get(tensor) | Command::Commit(tensor) => self.read(*tensor),
+            Command::Step => self.step(),
             _ => {}
         }
         for call in command.calls() {
@@ -93,13 +111,23 @@ impl StepTeller {
             let updated = call.inputs.iter().take(call.outputs.targets());
             let updated: SmallVec<[u64; 2]> = updated.map(|input| self.bytes(*input)).collect();
             let sizes = updated.into_iter().chain(fresh.iter().map(crate::Layout::bytes));
-            call.outputs().zip(sizes).for_each(|(tensor, bytes)| self.make(tensor, bytes));
+            let sources = call.inputs.iter().filter_map(|input| self.values.get(input).copied());
+            let sources: SmallVec<[u32; 4]> = match call.outputs.targets() {
+                0 => sources.collect(),
+                // Updates are committed.
+                _ => SmallVec::new(),
+            };
+            for (tensor, bytes) in call.outputs().zip(sizes) {
+                self.make(tensor, bytes);
+                let made = self.told.last_mut().expect("it was just made");
+                made.sources.clone_from(&sources);
+            }
         }
         command.ends(|tensor| {
             if let Some(value) = self.values.remove(&tensor) {
-                let handles = &mut self.held[value as usize].1;
-                *handles -= 1;
-                if *handles == 0 {
+                let told = &mut self.told[value as usize];
+                told.handles -= 1;
+                if told.handles == 0 {
                     self.builder.gone(value);
                 }
             }
@@ -116,7 +144,7 @@ impl StepTeller {
     }
 
     fn bytes(&self, tensor: TensorId) -> u64 {
-        self.values.get(&tensor).map_or(0, |&value| self.held[value as usize].0)
+        self.values.get(&tensor).map_or(0, |&value| self.told[value as usize].bytes)
     }
 
     fn read(&mut self, tensor: TensorId) {
@@ -125,13 +153,30 @@ impl StepTeller {
         }
     }
 
+    /// The end of a step. What is held and made from earlier steps, through what nobody holds, becomes a leaf there: it is
+    /// read, as [`Engine::step`](crate::engine::Engine::step) says.
+    fn step(&mut self) {
+        for value in self.since..self.told.len() {
+            let Told { born, ref sources, handles, .. } = self.told[value];
+            let unheld = sources.iter().map(|&source| &self.told[source as usize]);
+            let unheld = unheld.filter(|source| source.handles == 0);
+            let oldest = unheld.map(|source| source.oldest).min().unwrap_or(born).min(born);
+            if handles > 0 && oldest < born {
+                self.builder.read(value as u32);
+            }
+            self.told[value].oldest = oldest;
+        }
+        self.ends += 1;
+        self.since = self.told.len();
+    }
+
     fn hold(&mut self, tensor: TensorId, value: u32, bytes: u64) {
-        self.held.push((bytes, 0));
+        self.told.push(Told { bytes, born: self.ends, oldest: self.ends, ..Told::default() });
         self.look(tensor, value);
     }
 
     fn look(&mut self, tensor: TensorId, value: u32) {
-        self.held[value as usize].1 += 1;
+        self.told[value as usize].handles += 1;
         self.values.insert(tensor, value);
     }
 

@@ -76,17 +76,28 @@ impl<D: Device> Driver<D> {
         self.recognizer = Some(Box::default());
     }
 
-    /// The same if its evictor goes by it, and otherwise no more.
-    pub(crate) fn recognize_steps_if_wanted(&mut self) {
+    /// The same from the first eviction on, if the evictor goes by it; otherwise no more. So it costs nothing while memory is
+    /// plentiful.
+    pub fn recognize_steps_once_short(&mut self) {
         let told = self.foresee(None);
         self.report(told);
-        self.recognizer = self.engine.foresees().then(Box::default);
+        self.recognizer = None;
+        self.recognizes_once_short = self.engine.foresees();
+    }
+
+    /// Whether steps are recognized, from now on perhaps.
+    #[inline(always)]
+    fn recognizes(&mut self) -> bool {
+        if self.recognizer.is_none() && self.recognizes_once_short && self.engine.has_evicted() {
+            self.recognize_steps();
+        }
+        self.recognizer.is_some()
     }
 
     /// This command is next.
     #[inline(always)]
     pub(super) fn recognize(&mut self, command: &Command<D::Op, D::Host>) -> Option<Recognized> {
-        if self.recognizer.is_none() || !command.is_position() {
+        if !self.recognizes() || !command.is_position() {
             return None;
         }
         let mut recognizer = self.recognizer.take()?;

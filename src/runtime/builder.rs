@@ -121,7 +121,7 @@ impl Default for Builder {
         Self {
             budget: None,
             settings: Settings::default(),
-            policy: PolicyKind::default().into(),
+            policy: PolicyKind::Learned(Learn::Ahead).into(),
             sqrt_sampling: false,
             seed: 0,
             cost_model: CostModelKind::default().into(),
@@ -178,7 +178,8 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::Ancestors`].
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::Learned`], which recognizes the
+    /// steps of the program once memory is short, and looks ahead; until then it goes by [`PolicyKind::Ancestors`].
     #[must_use]
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();

@@ -60,6 +60,9 @@ pub enum Clock {
         /// Share of the cost of the commands in between, beside all prices together.
         slack: f64,
     },
+    /// None: what was used as long ago will be used as long from now, as if the step were not known. There are programs
+    /// for which that is best.
+    Age,
 }
 
 impl Default for Clock {
@@ -88,6 +91,9 @@ pub struct Forecast {
     /// Cost of recomputing over that of the step, as it was simulated; `None` if it was not.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub excess: Option<f64>,
+    /// The least that any run in program order recomputes ([`bound`](crate::bound)), over the same; `None` if nobody asked.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub least: Option<f64>,
 }
 
 /// A forecast that cannot be used.
@@ -134,6 +140,7 @@ impl Forecast {
             setting: Setting::default(),
             factors: Vec::new(),
             excess: None,
+            least: None,
         }
     }
 
@@ -169,6 +176,7 @@ impl Forecast {
         let (prices, slack) = match &self.clock {
             Clock::Time { slack } => (&[][..], *slack),
             Clock::Prices { prices, slack } => (&prices[..], *slack),
+            Clock::Age => (&[][..], 0.0),
         };
         from_zero("the slack", slack)?;
         let mut first = 0;
@@ -189,12 +197,13 @@ impl Forecast {
 }
 
 impl Clock {
-    /// When each position of the step comes, and its end. Rises from one to the next.
+    /// When each position of the step comes, and its end. Rises from one to the next. Empty for [`Clock::Age`].
     fn over(&self, step: &StepFuture, budget: u64) -> Vec<f64> {
         let time = step.time();
         let all = time.last().copied().unwrap_or(0.0);
         let mut clock = Vec::with_capacity(time.len());
         match self {
+            Self::Age => {}
             Self::Time { slack } => {
                 // No two positions are at the same time.
                 let tick = if all > 0.0 { all * 1e-9 } else { 1.0 };
@@ -228,7 +237,7 @@ impl Clock {
 #[derive(Clone, Debug)]
 pub struct Foresight {
     step: Arc<StepFuture>,
-    /// When each position comes, and the end: one more than there are positions.
+    /// When each position comes, and the end: one more than there are positions. Empty where nobody goes by it.
     clock: Vec<f64>,
     /// Whether what the step holds does not fit.
     is_short: bool,
@@ -254,6 +263,11 @@ impl Foresight {
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.is_short
+    }
+
+    /// Whether it says to go by age.
+    pub(super) const fn is_by_age(&self) -> bool {
+        self.clock.is_empty()
     }
 
     pub(super) const fn setting(&self) -> Setting {

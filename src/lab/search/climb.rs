@@ -75,7 +75,8 @@ impl Climb {
             }
             true => {
                 self.left = u64::MAX;
-                search.best.clone()?
+                let best = search.best.clone().filter(|best| best.clock != Clock::Age);
+                best.or_else(|| self.now.take().map(|(now, _)| now))?
             }
         };
         let factors = match start.factors.is_empty() {
@@ -143,8 +144,7 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
     } else if kind < 0.97 {
         let time = &mut forecast.setting.time;
         *time = (*time + rng.normal() * 0.15).clamp(0.1, 1.5);
-    } else {
-        let (Clock::Time { slack } | Clock::Prices { slack, .. }) = &mut forecast.clock;
+    } else if let Clock::Time { slack } | Clock::Prices { slack, .. } = &mut forecast.clock {
         *slack = (*slack * rng.normal().exp()).clamp(1e-3, 1.0);
     }
 }

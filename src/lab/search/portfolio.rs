@@ -9,14 +9,16 @@ const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 /// As many of those that passed are kept to climb from.
 const KEPT: usize = 3;
 
-/// All of them, the setting that is best on the average first.
+/// All of them, the setting that is best on the average first, and then what does without any knowledge, so that
+/// knowledge does no harm.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
     prices: impl Fn(u64) -> Vec<(u32, f64)>,
 ) -> Vec<Forecast> {
     let plain = Forecast::plain(step, budget);
-    let mut forecasts = vec![plain.clone()];
+    let by_age = Forecast { clock: Clock::Age, ..plain.clone() };
+    let mut forecasts = vec![plain.clone(), by_age];
     let mut add = |clock: Clock, setting: Setting| {
         let forecast = Forecast { clock, setting, ..plain.clone() };
         if forecast != plain {
@@ -47,9 +49,9 @@ pub(super) fn forecasts(
     forecasts
 }
 
-/// Keeps the best of those that passed, best first.
+/// Keeps the best of those that passed, best first. Where age counts, there is nothing to change.
 pub(super) fn keep(kept: &mut Vec<Forecast>, tried: &Forecast) {
-    let Some(excess) = tried.excess else { return };
+    let Some(excess) = tried.excess.filter(|_| tried.clock != Clock::Age) else { return };
     let at = kept.partition_point(|other| other.excess.is_some_and(|other| other <= excess));
     kept.insert(at, tried.clone());
     kept.truncate(KEPT);
