@@ -105,7 +105,7 @@ fn the_report_says_what_was_asked_for() {
         ("steps", 4.into()),
         ("steps_asked", 4.into()),
         ("seed", 0.into()),
-        ("policy", "ancestors".into()),
+        ("policy", "learned:portfolio".into()),
         ("cost_model", "flops".into()),
         ("device", "cpu".into()),
     ] as [(&str, Value); 10]

@@ -130,7 +130,18 @@ fn ctrl_c_in_the_test_keeps_what_was_learned() {
 fn what_was_done_of_an_abandoned_step_is_counted() {
     let folder = folder("abandoned");
     let json = folder.join("result.json");
-    let args = ["train", "resnet110", "--batch", "256", "--budget", "60%", "--no-test", "--json"];
+    let args = [
+        "train",
+        "resnet110",
+        "--batch",
+        "256",
+        "--budget",
+        "60%",
+        "--learn",
+        "off",
+        "--no-test",
+        "--json",
+    ];
     let mut run = Running::new(&[&args[..], &[json.to_str().unwrap()]].concat());
     run.wait_for(|line| line.starts_with("budget "));
     run.press_ctrl_c();

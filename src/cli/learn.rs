@@ -170,10 +170,6 @@ pub fn learn(
     if training.is_sound() && !training.is_given_up {
         course.save(&mut session, training.steps())?;
     }
-    let params_sha256 = match training.is_given_up {
-        true => None,
-        false => Some(session.digest()?),
-    };
     let (ending, test) = match training.ending() {
         Ending::Done if course.test => test(&mut session, course.setup, course.shows)?,
         ending => (ending, None),
@@ -181,6 +177,11 @@ pub fn learn(
     if let Some(test) = &test {
         journal.test(&test.score, &session.runtime().stats()?);
     }
+    // After the test, so that a rehearsal, which has none of this, foresees the run up to there.
+    let params_sha256 = match training.is_given_up {
+        true => None,
+        false => Some(session.digest()?),
+    };
     Ok(Outcome {
         ending,
         parameters: session.parameters(),

@@ -288,11 +288,11 @@ mod tests {
             let batch = |_| setup.task.batch(&indices(step, setup.batch), step);
             session.step(batch, 0.1)?.wait()?;
         }
-        session.digest()?;
         for from in (0..tested).step_by(setup.batch) {
             let n = setup.batch.min(tested - from);
             session.score(setup.task.test_batch(&indices(from, n)))?;
         }
+        session.digest()?;
         let stats = session.runtime().stats()?;
         Ok([stats.evictions, stats.peak_bytes])
     }
@@ -302,6 +302,7 @@ mod tests {
         let mut evictions = 0;
         for options in [
             "",
+            "--learn ahead",
             "--policy lru --dead keep",
             "--policy megengine --cost bytes",
             "--policy random",
