@@ -39,7 +39,7 @@ pub(super) struct Rig<D> {
     /// What is in outputs and workspaces before.
     junk: f32,
     /// Walks over all samples take one in so many of each op: see [`samples::tasks`].
-    parts: usize,
+    pub(super) parts: usize,
 }
 
 /// Bytes of its device.
