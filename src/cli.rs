@@ -21,6 +21,7 @@ mod interrupt;
 mod journal;
 mod lab_args;
 mod learn;
+mod learn_cache;
 mod machine;
 mod matrix;
 mod model;

@@ -190,6 +190,13 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "HOW")]
     pub learn: Option<LearnArg>,
 
+    /// Keep what is found out in this file, and begin with what is there
+    ///
+    /// Each step in each budget has its own forecast. A file of another device, number of threads, cost model or version of
+    /// remat is refused.
+    #[arg(long, value_name = "FILE")]
+    pub learn_cache: Option<PathBuf>,
+
     /// How the cost of recomputing is estimated
     #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
     pub cost: CostModelKind,
@@ -438,6 +445,11 @@ impl MemoryArgs {
         }
         if self.learn.is_some() && !matches!(self.policy, PolicyKind::Learned(_)) {
             return Some("--learn needs --policy learned; choose that, or drop --learn");
+        }
+        if self.learn_cache.is_some() && !self.policy().searches() {
+            return Some(
+                "--learn-cache needs --learn portfolio or search; choose one, or drop --learn-cache",
+            );
         }
         exponents_are_lost(&[self.policy], self.exponents)
     }

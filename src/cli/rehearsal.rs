@@ -131,15 +131,22 @@ impl<'a> Rehearsal<'a> {
         }))
     }
 
-    /// How a step is best run under a budget, found out by as many simulated runs as take a few seconds. Nothing, if the
-    /// policy wants no more than to look ahead, the run is over before it could be used, or no simulated run passes.
-    pub fn learn(&self, budget: u64, threshold: Option<u64>) -> Result<Vec<Forecast>, Failure> {
+    /// How a step is best run under a budget, found out by as many simulated runs as take a few seconds, or known from an
+    /// earlier run. Nothing, if the policy wants no more than to look ahead, the run is over before it could be used, or no
+    /// simulated run passes.
+    pub fn learn(
+        &self,
+        budget: u64,
+        threshold: Option<u64>,
+        known: &[Forecast],
+    ) -> Result<Vec<Forecast>, Failure> {
         let policy = self.memory.policy();
         if self.steps < STEPS_TO_LEARN || !policy.searches() {
             return Ok(Vec::new());
         }
         let sim = Arc::clone(&self.sim);
         let builder = self.memory.builder(budget, threshold).seed(self.seed);
+        let builder = builder.forecasts(known.iter().cloned());
         let found = terminal::muted(|| {
             let mut session =
                 Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?;

@@ -1,12 +1,13 @@
 //! `remat train`
 
-use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
+use super::args::{LearningArgs, MemoryArgs, OutputArgs, Precision, TrainArgs};
 use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
+use super::learn_cache::{LearnCache, Origin};
 use super::model::{Model, OwnModel};
 use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
@@ -92,7 +93,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         chosen.warnings().iter().for_each(warn);
     }
 
-    let learned = Learned::by(&rehearsal, &chosen, shows)?;
+    let learned = Learned::by(&rehearsal, &chosen, memory, &about, shows)?;
     let builder = memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed);
     let mut builder = builder.forecasts(learned.forecasts.iter().cloned());
     if let Some(recording) = recording {
@@ -136,12 +137,27 @@ struct Learned {
 }
 
 impl Learned {
-    fn by(rehearsal: &Rehearsal<'_>, chosen: &ChosenBudget, shows: Shows) -> Result<Self, Failure> {
+    fn by(
+        rehearsal: &Rehearsal<'_>,
+        chosen: &ChosenBudget,
+        memory: &MemoryArgs,
+        device: &impl ToString,
+        shows: Shows,
+    ) -> Result<Self, Failure> {
+        let origin = || Origin::here(device, &memory.cost);
+        let file = memory.learn_cache.as_deref();
+        let mut cache = file.map(|path| LearnCache::read(path, origin())).transpose()?;
+        let known = cache.as_ref().map_or(&[][..], LearnCache::forecasts);
         let waiting = Waiting::new(shows);
         waiting.at("learning how a step is best run");
         let start = Instant::now();
-        let forecasts = rehearsal.learn(chosen.budget(), chosen.threshold())?;
+        let forecasts = rehearsal.learn(chosen.budget(), chosen.threshold(), known)?;
         let seconds = (!forecasts.is_empty()).then(|| start.elapsed());
+        if let (Some(cache), Some(path)) = (&mut cache, file)
+            && cache.add(&forecasts)
+        {
+            cache.write(path)?;
+        }
         Ok(Self { forecasts, seconds })
     }
 

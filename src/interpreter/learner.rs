@@ -18,11 +18,6 @@ impl Learning {
     /// From now on the steps of a driver are recognized, if its evictor wants that and memory is short, and learned about.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) {
         let Self { learn, forecasts, seed } = self;
-        // Nothing but a longer search finds out more than the portfolio did before.
-        let learn = match learn {
-            Learn::Portfolio if !forecasts.is_empty() => Learn::Ahead,
-            learn => learn,
-        };
         driver.recognize_steps_once_short();
         forecasts.into_iter().for_each(|forecast| driver.remember(forecast));
         set(driver, learn, seed);

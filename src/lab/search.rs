@@ -196,7 +196,9 @@ impl Search {
         if let Some(heard) = &heard {
             machine.listen(Box::new(heard.clone()));
         }
-        let outcome = machine.simulate();
+        // Perhaps beside the program itself, whose log is not to tell of what only was tried.
+        let nobody = tracing::Dispatch::none();
+        let outcome = tracing::dispatcher::with_default(&nobody, || machine.simulate());
         self.runs += 1;
         forecast.excess = outcome.slowdown().map(|slowdown| slowdown - 1.0);
         forecast.least = Some(self.least);

@@ -36,6 +36,11 @@ pub trait Learner: Send + fmt::Debug {
     /// [`StepFuture::key`]: crate::graph::StepFuture::key
     fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast>;
 
+    /// Whether it may find what is better than a forecast of an earlier run. Otherwise a step that has one is not given to it.
+    fn improves(&self) -> bool {
+        true
+    }
+
     /// Bytes of host memory that it takes.
     fn bytes(&self) -> u64;
 }
@@ -53,6 +58,8 @@ pub(super) struct Learning {
 #[derive(Debug)]
 struct Kind {
     state: State,
+    /// Whether such a step came.
+    came: bool,
     forecast: Option<Arc<Forecast>>,
 }
 
@@ -66,7 +73,7 @@ enum State {
 
 impl Learning {
     fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
-        self.kinds.entry(key).or_insert(Kind { state: State::New(0), forecast: None })
+        self.kinds.entry(key).or_insert(Kind { state: State::New(0), came: false, forecast: None })
     }
 }
 
@@ -88,15 +95,15 @@ impl<D: Device> Driver<D> {
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
         let forecast = Some(Arc::new(forecast));
-        self.learning.kinds.insert(key, Kind { state: State::New(0), forecast });
+        self.learning.kinds.insert(key, Kind { state: State::New(0), came: false, forecast });
     }
 
-    /// What was found so far about each kind of step, sorted by step and budget. With `runs`, so many simulated runs of each are waited
-    /// for.
+    /// What was found so far about each kind of step that came, sorted by step and budget. With `runs`, so many simulated runs of
+    /// each are waited for.
     pub fn forecasts(&mut self, runs: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = &mut self.learning;
         let mut all: Vec<Forecast> = Vec::new();
-        for (&(step, budget), kind) in kinds {
+        for (&(step, budget), kind) in kinds.iter().filter(|(_, kind)| kind.came) {
             let asked = match (&kind.state, runs, &mut *learner) {
                 (State::Given(_), Some(runs), Some(learner)) => {
                     learner.forecast(step, budget, runs, runs)
@@ -121,6 +128,7 @@ impl<D: Device> Driver<D> {
         let written = self.writing.take();
         let Some(known) = &recognizer.known else { return };
         let budget = self.engine.budget();
+        self.learning.kind((known.key, budget)).came = true;
         let Learning { learner: Some(learner), given, .. } = &mut self.learning else { return };
         let turn = written.and_then(|writing| writing.finish(budget));
         let turn = turn.filter(|turn| Arc::ptr_eq(&turn.step, &known.future));
@@ -130,10 +138,13 @@ impl<D: Device> Driver<D> {
             learner.begin(turn, runs(2));
         }
         let is_full = *given > MOST_COMMANDS;
+        let improves = learner.improves();
         let key = (known.key, budget);
-        match &mut self.learning.kind(key).state {
+        let kind = self.learning.kind(key);
+        let is_over = is_full || kind.forecast.is_some() && !improves;
+        match &mut kind.state {
             state if is_given => *state = State::Given(0),
-            State::New(tries) if *tries >= MOST_TRIES || is_full => {}
+            State::New(tries) if *tries >= MOST_TRIES || is_over => {}
             State::New(tries) => {
                 *tries += 1;
                 let step = Arc::clone(&known.future);

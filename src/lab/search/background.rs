@@ -104,6 +104,11 @@ impl Learner for Background {
         self.shared.changed.notify_all();
     }
 
+    fn improves(&self) -> bool {
+        // The portfolio is the same in each run.
+        matches!(self.work.learn, Learn::Search { .. })
+    }
+
     fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast> {
         let key = (step, budget);
         lock(&self.shared.state).wanted = Some(key);

@@ -1,0 +1,144 @@
+//! What was found out about steps, kept in a file between runs.
+
+use super::failure::Failure;
+use remat::evict::Forecast;
+use remat::trace::WholeFile;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Forecasts, and what they hold for. Each is that of a step in a budget: of any other it is of no use, and does no harm.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearnCache {
+    #[serde(flatten)]
+    origin: Origin,
+    forecasts: Vec<Forecast>,
+}
+
+/// Where forecasts come from: elsewhere costs are others.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Origin {
+    /// Version of this program.
+    pub remat: String,
+    /// The device and its threads.
+    pub device: String,
+    pub cost_model: String,
+}
+
+impl Origin {
+    pub fn here(device: &impl ToString, cost_model: &impl ToString) -> Self {
+        Self {
+            remat: env!("CARGO_PKG_VERSION").to_owned(),
+            device: device.to_string(),
+            cost_model: cost_model.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { remat, device, cost_model } = self;
+        write!(f, "remat {remat}, device {device}, --cost {cost_model}")
+    }
+}
+
+impl LearnCache {
+    /// What is in the file; nothing if there is none yet.
+    pub fn read(path: &Path, here: Origin) -> Result<Self, Failure> {
+        let refused = |what: &dyn fmt::Display| {
+            Failure::usage(format!(
+                "--learn-cache {}: {what}; delete it, or choose another file",
+                path.display()
+            ))
+        };
+        let bytes = match std::fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self { origin: here, forecasts: Vec::new() });
+            }
+            bytes => bytes.map_err(|error| refused(&error))?,
+        };
+        let cache: Self = serde_json::from_slice(&bytes)
+            .map_err(|error| refused(&format_args!("no forecasts of remat's ({error})")))?;
+        if cache.origin != here {
+            let found = &cache.origin;
+            return Err(refused(&format_args!("made by {found}, and this is {here}")));
+        }
+        Ok(cache)
+    }
+
+    pub fn forecasts(&self) -> &[Forecast] {
+        &self.forecasts
+    }
+
+    /// Puts these in place of those of the same steps in the same budgets. Whether that changes anything.
+    pub fn add(&mut self, found: &[Forecast]) -> bool {
+        let before = self.forecasts.clone();
+        let key = |forecast: &Forecast| (forecast.step, forecast.budget);
+        self.forecasts.retain(|old| found.iter().all(|new| key(new) != key(old)));
+        self.forecasts.extend_from_slice(found);
+        self.forecasts.sort_unstable_by_key(key);
+        self.forecasts != before
+    }
+
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+        let write = || -> io::Result<()> {
+            let mut file = WholeFile::create(path)?;
+            serde_json::to_writer(&mut file, self)?;
+            file.write_all(b"\n")?;
+            file.finish()
+        };
+        write().map_err(|error| Failure::writing(path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remat::evict::{Clock, Setting};
+
+    fn forecast(step: u64, budget: u64, time: f64) -> Forecast {
+        Forecast {
+            step,
+            budget,
+            clock: Clock::default(),
+            setting: Setting { time, ..Setting::default() },
+            factors: vec![1.0, 0.5],
+            excess: Some(0.1),
+            least: None,
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_and_what_is_foreign_or_corrupt_is_refused() {
+        let folder = std::env::temp_dir().join(format!("remat-learn-cache-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("forecasts.json");
+        let here = || Origin::here(&"cpu, 2 threads", &"flops");
+        let mut cache = LearnCache::read(&path, here()).unwrap();
+        assert!(cache.add(&[forecast(7, 100, 0.5), forecast(3, 100, 0.5)]));
+        assert!(!cache.add(&[forecast(7, 100, 0.5)]), "it is there");
+        assert!(cache.add(&[forecast(7, 100, 0.25)]), "it is better");
+        cache.write(&path).unwrap();
+        assert_eq!(LearnCache::read(&path, here()).unwrap(), cache);
+        assert_eq!(cache.forecasts(), [forecast(3, 100, 0.5), forecast(7, 100, 0.25)]);
+
+        let refused = |here: Origin| {
+            let error = LearnCache::read(&path, here).unwrap_err();
+            format!("{error:?}")
+        };
+        let error = refused(Origin::here(&"cpu, 1 thread", &"flops"));
+        assert!(
+            error.contains("device cpu, 2 threads") && error.contains("cpu, 1 thread"),
+            "{error}"
+        );
+        assert!(refused(Origin::here(&"cpu, 2 threads", &"bytes")).contains("--cost bytes"));
+        let whole = std::fs::read(&path).unwrap();
+        for bytes in [&whole[..whole.len() / 2], b"", b"{}", b"[1, 2]"] {
+            std::fs::write(&path, bytes).unwrap();
+            assert!(refused(here()).contains("delete it, or choose another file"));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

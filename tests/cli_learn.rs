@@ -1,0 +1,71 @@
+//! How much `remat train` finds out about its steps.
+
+#[path = "common/command.rs"]
+mod command;
+
+use command::{folder, run, stderr, train};
+
+/// Twelve steps of resnet20.
+fn args<'a>(batch: &'a str, budget: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let args = ["resnet20", "--steps", "12", "--no-test", "--batch", batch, "--budget", budget];
+    [&args[..], more].concat()
+}
+
+#[test]
+fn more_knowledge_recomputes_less_with_the_same_bits() {
+    let mut sha256 = None;
+    let mut last = f64::INFINITY;
+    for learn in ["off", "ahead", "portfolio", "search"] {
+        let report = train(&args("32", "60%", &["--learn", learn]));
+        let number = |field: &str| report[field].as_f64();
+        let recomputed = number("recompute_ratio").unwrap();
+        assert!(recomputed > 0.0 && recomputed <= last, "{learn}: {recomputed} after {last}");
+        last = recomputed;
+        assert_eq!(
+            *sha256.get_or_insert_with(|| report["params_sha256"].clone()),
+            report["params_sha256"]
+        );
+        let simulated = matches!(learn, "portfolio" | "search");
+        assert_eq!(number("predicted_recompute_ratio").is_some(), simulated, "{learn}");
+        if let (Some(predicted), Some(least)) =
+            (number("predicted_recompute_ratio"), number("least_recompute_ratio"))
+        {
+            assert!(0.0 < least && least <= predicted, "{least} of {predicted}");
+        }
+    }
+}
+
+#[test]
+fn a_cache_keeps_what_was_found_out() {
+    let folder = folder("learn-cache");
+    let file = folder.join("forecasts.json");
+    let name = file.to_str().unwrap();
+    let with = |batch, budget| {
+        let report = train(&args(batch, budget, &["--learn-cache", name]));
+        ["predicted_recompute_ratio", "recompute_ratio", "evictions", "params_sha256"]
+            .map(|field| report[field].clone())
+    };
+    let first = with("32", "60%");
+    let found = std::fs::read(&file).unwrap();
+    assert_eq!(with("32", "60%"), first);
+    assert_eq!(std::fs::read(&file).unwrap(), found, "nothing new was found");
+    // Another step and another budget find their own, beside it.
+    for (batch, budget) in [("16", "60%"), ("32", "50%")] {
+        assert!(with(batch, budget)[0].is_number(), "{batch} {budget}");
+    }
+    assert!(std::fs::read(&file).unwrap().len() > 2 * found.len());
+    assert_eq!(with("32", "60%"), first);
+
+    let refused = |more: &[&str]| {
+        let more = [&["--learn-cache", name], more].concat();
+        let output = run(&[&["train"][..], &args("32", "60%", &more)].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused(&["--cost", "bytes"]);
+    assert!(said.contains("--cost flops, and this is remat "), "{said}");
+    std::fs::write(&file, &found[..found.len() / 2]).unwrap();
+    let said = refused(&[]);
+    assert!(said.contains("no forecasts of remat's (") && said.contains("delete it"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), found[..found.len() / 2], "it is left alone");
+}
