@@ -50,7 +50,7 @@ fn a_cache_keeps_what_was_found_out() {
     assert_eq!(with("32", "60%"), first);
     assert_eq!(std::fs::read(&file).unwrap(), found, "nothing new was found");
     // Another step and another budget find their own, beside it.
-    for (batch, budget) in [("16", "60%"), ("32", "50%")] {
+    for (batch, budget) in [("48", "60%"), ("32", "70%")] {
         assert!(with(batch, budget)[0].is_number(), "{batch} {budget}");
     }
     assert!(std::fs::read(&file).unwrap().len() > 2 * found.len());

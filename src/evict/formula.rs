@@ -28,7 +28,8 @@ pub enum Around {
     Nothing,
     /// The evicted storages that it takes to recompute it.
     Sources,
-    /// The same, but of those that somebody holds only 0.3 of the cost: they are likely to come back for their own sake.
+    /// The same of 1024 of them, but of those that somebody holds only 0.3 of the cost: they are likely to come back for
+    /// their own sake.
     Ancestors,
     /// Those, and the evicted storages that it takes it to recompute: the evicted neighbourhood.
     Exact,
@@ -52,6 +53,9 @@ pub struct Exponents {
 /// on the traces of the DTR paper.
 const HELD: f64 = 0.3;
 
+/// How many ancestors count. So many are as good as infinitely many, and finding more takes longer than bringing them back.
+const ANCESTORS: usize = 1024;
+
 impl Default for Exponents {
     fn default() -> Self {
         Self { cost: 1.0, bytes: 1.0, staleness: 1.0 }
@@ -65,7 +69,9 @@ impl Formula {
         let book = match self.around {
             Around::Nothing => Book::Nothing,
             Around::Sources => Book::Neighbourhood(Neighbourhood::sources(1.0)),
-            Around::Ancestors => Book::Neighbourhood(Neighbourhood::sources(HELD)),
+            Around::Ancestors => {
+                Book::Neighbourhood(Neighbourhood::nearest_sources(HELD, ANCESTORS))
+            }
             Around::Exact => Book::Neighbourhood(Neighbourhood::both()),
             Around::Classes => Book::Classes(WatchedClasses::default()),
         };

@@ -20,6 +20,8 @@ pub(super) struct Neighbourhood {
     dependents: bool,
     /// By what costs of evicted storages count that somebody holds: at most 1.
     held: f64,
+    /// No more paths than this count: a history may be as long as the program.
+    most: usize,
     /// Of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
     /// Cost of all evicted storages ever forgotten, and of those that came back with too much below them.
@@ -53,10 +55,16 @@ impl Neighbourhood {
         Self {
             dependents: false,
             held,
+            most: usize::MAX,
             floors: SecondaryMap::new(),
             forgotten: 0.0,
             walk: Walk { left: usize::MAX, ..Walk::default() },
         }
+    }
+
+    /// The same, of which so many paths count.
+    pub fn nearest_sources(held: f64, most: usize) -> Self {
+        Self { most, ..Self::sources(held) }
     }
 
     /// Of those, and of the evicted storages that need the candidate to be recomputed.
@@ -66,7 +74,9 @@ impl Neighbourhood {
 
     /// Cost of the neighbourhood of a candidate now; of a part of it, if that is above `enough`.
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
+        self.walk.left = self.most;
         let mut cost = self.walk.up(candidate, enough, self.held, graph, |_| {});
+        self.walk.left = usize::MAX;
         if self.dependents && cost <= enough {
             cost += self.walk.down(candidate, enough - cost, graph, |_| {});
         }

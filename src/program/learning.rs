@@ -112,7 +112,15 @@ impl<D: Device> Driver<D> {
             };
             all.extend(asked.or_else(|| kind.forecast.as_deref().cloned()));
         }
-        all.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
+        sort(&mut all);
+        all
+    }
+
+    /// What is known by now, whether or not such a step came, in the same order.
+    pub(super) fn remembered(&self) -> Vec<Forecast> {
+        let known = self.learning.kinds.values().filter_map(|kind| kind.forecast.as_deref());
+        let mut all: Vec<Forecast> = known.cloned().collect();
+        sort(&mut all);
         all
     }
 
@@ -183,6 +191,10 @@ impl<D: Device> Driver<D> {
         let plain = || Foresight::plain(Arc::clone(&known.future), budget);
         Some(Arc::new(found.unwrap_or_else(plain)))
     }
+}
+
+fn sort(forecasts: &mut [Forecast]) {
+    forecasts.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
 }
 
 /// Simulated runs that are used from a turn on.

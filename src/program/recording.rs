@@ -25,7 +25,7 @@ impl<D: Device> Driver<D> {
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
         let ended = self.finish_recording();
         self.report(ended);
-        let forecasts = self.forecasts(None);
+        let forecasts = self.remembered();
         let engine = &self.engine;
         let begin = Entry::Begin {
             version: VERSION,
