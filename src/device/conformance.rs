@@ -433,10 +433,10 @@ macro_rules! on_device {
     };
 }
 
-on_device!(
-    cpu,
-    Some(super::Rig::new(crate::device::cpu::Cpu::new(super::BYTES, Some(2)).unwrap()))
-);
+on_device!(cpu, {
+    let rig = super::Rig::new(crate::device::cpu::Cpu::new(super::BYTES, Some(2)).unwrap());
+    Some(super::Rig { parts: 2, ..rig })
+});
 #[cfg(feature = "cuda")]
 on_device!(cuda, crate::device::cuda::for_tests(super::BYTES).map(super::Rig::of_gpu));
 #[cfg(feature = "cuda")]
