@@ -248,6 +248,6 @@ fn step_aside() {
     #[cfg(target_os = "linux")]
     {
         // Where it may not, the search has its share of the time as any thread.
-        _ = rustix::process::setpriority_process(None, 10);
+        _ = rustix::process::setpriority_process(None, 19);
     }
 }
