@@ -278,6 +278,9 @@ impl<D: Device> Interpreter<D> {
             Question::Forecasts { runs, reply } => {
                 let _ = reply.send(Ok(self.driver.forecasts(runs)));
             }
+            Question::KnownSteps { reply } => {
+                let _ = reply.send(Ok(self.driver.known_steps()));
+            }
             Question::FinishRecording { reply } => {
                 let _ = reply.send(self.driver.finish_recording());
             }

@@ -3,6 +3,7 @@
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, Runtime, Tape, Tensor};
+use remat::program::KnownSteps;
 use remat::{Builder, CostModelKind, PolicyKind, Stats};
 
 /// A training loop of so many steps, after some of which it does something else: what the counters are after each.
@@ -97,6 +98,34 @@ fn forecasts_are_for_later_runs_too() {
     assert!(share(&second) < share(&plain), "{} {}", share(&second), share(&plain));
 }
 
+/// What one run has seen of its steps, and found out about them, serves the next from its first step on.
+#[test]
+fn the_first_step_may_be_known() {
+    let peak = peak();
+    for (marked, looks) in [(true, 0), (false, 0), (true, 7), (false, 10)] {
+        let builder = of("learned", 4 * peak).known_steps(KnownSteps::default());
+        let (recognized, _) = train(builder, 4, marked, looks).unwrap();
+        let steps = recognized.known_steps().unwrap().expect("steps are recognized");
+        let [mut guessed, mut known] = [0.0; 2];
+        for percent in [30, 40, 50, 60, 70] {
+            let budget = peak * percent / 100;
+            let builder = of("learned:portfolio", budget).known_steps(steps.clone());
+            let (rehearsal, _) = train(builder, 4, marked, looks).unwrap();
+            let found = rehearsal.forecasts(Some(64)).unwrap();
+            assert!(!found.is_empty(), "marked {marked}, looks {looks}: {percent} %");
+            let first = |builder: Builder| {
+                let (_, stats) = train(builder, 1, marked, looks).unwrap();
+                recomputed(&stats, 0, 1)
+            };
+            guessed += first(of("learned", budget));
+            known += first(of("learned", budget).known_steps(steps.clone()).forecasts(found));
+        }
+        // Where steps are not marked, one is taken to begin elsewhere, and the first is not all of one.
+        let most = guessed * if marked { 0.98 } else { 1.01 };
+        assert!(known < most, "marked {marked}, looks {looks}: {known}, {guessed}");
+    }
+}
+
 /// Layers of the step that differs.
 const LAYERS: usize = 12;
 
@@ -117,9 +146,9 @@ enum Change {
     Exit,
 }
 
-/// Steps of a chain of layers and back, of which number 6 differs at a position: what is left of it at the end, and
-/// the counters.
-fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<f32>, Stats) {
+/// Steps of a chain of layers and back, of which number 6 differs at a position: the bits of what is left of it at the end,
+/// and the runtime.
+fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<u32>, Runtime) {
     let runtime = builder.cost_model(CostModelKind::Flops).cpu().unwrap();
     let ramp = |rows: usize| (0..rows * 32).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
     let mut weight = runtime.tensor(&[32, 32], ramp(32)).unwrap();
@@ -154,24 +183,37 @@ fn differing(builder: Builder, change: Option<(usize, Change)>) -> (Vec<f32>, St
         weight = (&weight * &scale).unwrap();
         runtime.step().unwrap();
     }
-    (weight.to_vec().unwrap(), runtime.stats().unwrap())
+    let left: Vec<f32> = weight.to_vec().unwrap();
+    (left.into_iter().map(f32::to_bits).collect(), runtime)
 }
 
 /// A step that goes another way loses nothing but the knowledge: same bits, within the budget, wherever and however it
-/// differs.
+/// differs, from the steps before it or from those that an earlier run has seen.
 #[test]
 fn a_step_may_differ_anywhere() {
     use Change::{Exit, Less, More, Other, Read, Shape};
-    let plain = differing(Runtime::builder().budget("1GiB"), None).1;
-    let budget = plain.peak_bytes * 6 / 10;
+    let plenty = || of("learned", 1 << 30).known_steps(KnownSteps::default());
+    let known = |runtime: &Runtime| runtime.known_steps().unwrap().expect("steps are recognized");
+    let plain = differing(plenty(), None).1;
+    let budget = plain.stats().unwrap().peak_bytes * 6 / 10;
+    let usual = known(&plain);
     for change in [More, Less, Other, Shape, Read, Exit] {
         for at in 0..LAYERS {
             let change = Some((at, change));
-            let expected = differing(Runtime::builder().budget("1GiB"), change).0;
-            for policy in ["learned", "learned:portfolio"] {
-                let (found, stats) = differing(of(policy, budget), change);
-                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                assert_eq!(bits(&found), bits(&expected), "{policy}, {change:?}");
+            let (expected, other) = differing(plenty(), change);
+            for (policy, seen) in [
+                ("learned", None),
+                ("learned", Some(&usual)),
+                ("learned:portfolio", None),
+                ("learned:portfolio", Some(&known(&other))),
+            ] {
+                let builder = match seen {
+                    Some(seen) => of(policy, budget).known_steps(seen.clone()),
+                    None => of(policy, budget),
+                };
+                let (found, runtime) = differing(builder, change);
+                let stats = runtime.stats().unwrap();
+                assert_eq!(found, expected, "{policy}, {change:?}");
                 assert!(stats.peak_bytes <= budget, "{policy}, {change:?}: {stats:?}");
                 assert!(stats.recomputed_ops > 0, "{policy}, {change:?}: {stats:?}");
             }

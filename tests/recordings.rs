@@ -6,12 +6,13 @@ mod common;
 use common::training::Shared;
 use remat::autograd::Tape;
 use remat::event::Cause;
+use remat::evict::Learn;
 use remat::lab::{NoHistory, Placement, RepeatError, Replay, Status, Trace, TraceProblem};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::op::Outputs;
 use remat::ops::Accumulate;
 use remat::optim::Optimizer;
-use remat::program::{Command, RecordedCommand, TensorId, VERSION, Window};
+use remat::program::{Command, KnownSteps, RecordedCommand, TensorId, VERSION, Window};
 use remat::trace::{Entry, JsonLines, Recorder};
 use remat::{Builder, DType, Dead, Dims, Error, HostTensor, PolicyKind, Runtime, Settings};
 use std::collections::HashMap;
@@ -440,6 +441,10 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
         replay.placement = Placement::Arena;
         let (plain, ..) = recorded(plenty(), work).unwrap();
         let full = replay.unbudgeted(read(&plain, "plain").program()).unwrap().full_budget;
+        let foresees = plenty().policy(PolicyKind::Learned(Learn::Ahead));
+        let known = recorded(foresees.known_steps(KnownSteps::default()), work).unwrap();
+        let known = known.2.known_steps().unwrap();
+        assert!(known.as_ref().is_some_and(|known| known.len() > 100));
         for policy in PolicyKind::all() {
             for (percent, dead, threshold, sqrt_sampling, min_evict_bytes, ahead) in [
                 (100, Dead::Drop, None, false, None, 0),
@@ -460,6 +465,9 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
                 if let Some(bytes) = min_evict_bytes {
                     builder = builder.min_evict_bytes(bytes);
                 }
+                if let Some(known) = known.clone().filter(|_| percent % 2 == 0) {
+                    builder = builder.known_steps(known);
+                }
                 // What fails goes on in a run, and ends a replay.
                 let Ok((text, _, runtime)) = recorded(builder, work) else { continue };
                 let ran = runtime.stats().unwrap();
@@ -476,7 +484,7 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
                     sqrt_sampling,
                     seed,
                     window,
-                    as_run: Some(trace.forecasts().to_vec()),
+                    as_run: Some(trace.known().clone()),
                     ..replay.clone()
                 };
                 let outcome = replay.run(trace.program()).unwrap();

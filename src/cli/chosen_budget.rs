@@ -125,6 +125,11 @@ impl ChosenBudget {
         self.budget
     }
 
+    /// Whether the rehearsal evicted anything.
+    pub const fn evicts(&self) -> bool {
+        self.rehearsed.evictions > 0
+    }
+
     pub const fn threshold(&self) -> Option<u64> {
         self.needs.threshold
     }

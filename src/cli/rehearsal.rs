@@ -8,8 +8,9 @@ use super::task::Batch;
 use super::terminal;
 use remat::device::sim::Sim;
 use remat::error::RegenerationError;
-use remat::evict::Forecast;
+use remat::evict::{Forecast, Learn};
 use remat::ops::Op;
+use remat::program::KnownSteps;
 use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ const ALIKE: usize = 6;
 /// Full test batches of a rehearsal: the second starts with what the first left.
 const TEST_BATCHES: usize = 2;
 
-/// Steps of a rehearsal in which a step is recognized, and written down for a search.
-const STEPS_TO_LEARN: usize = 7;
+/// Steps of a rehearsal in which one is written down for a search.
+const STEPS_TO_LEARN: usize = 4;
 
 /// Ops in all simulated runs of a search before the first step: a few seconds.
 const OPS_TO_LEARN: u64 = 1 << 20;
@@ -45,6 +46,8 @@ pub struct Rehearsal<'a> {
     /// Of the run.
     pub steps: usize,
     batch: Batch,
+    /// Of the run, if its policy looks ahead: it foresees even the first.
+    known: Option<KnownSteps>,
     /// The test's batches, the last one short.
     tests: Vec<Batch>,
 }
@@ -90,7 +93,34 @@ impl<'a> Rehearsal<'a> {
         if rest > 0 {
             tests.push(setup.task.blank(rest)?);
         }
-        Ok(Self { sim, setup, memory, seed, steps, batch, tests })
+        let mut rehearsal = Self { sim, setup, memory, seed, steps, batch, known: None, tests };
+        if memory.policy().looks_ahead() {
+            rehearsal.known = rehearsal.recognize()?;
+        }
+        Ok(rehearsal)
+    }
+
+    /// What steps there are: the same in any budget.
+    fn recognize(&self) -> Result<Option<KnownSteps>, Failure> {
+        let builder = Runtime::builder()
+            .budget(1u64 << 60)
+            .policy(PolicyKind::Learned(Learn::Ahead))
+            .known_steps(KnownSteps::default());
+        Ok(self.session(builder, |mut session| {
+            for _ in 0..STEPS {
+                session.step(|_| self.batch.clone(), 0.0)?.wait()?;
+            }
+            session.runtime().known_steps()
+        })??)
+    }
+
+    /// A runtime with the options of the run, which foresees its steps.
+    pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
+        let builder = self.memory.builder(budget, threshold).seed(self.seed);
+        match &self.known {
+            Some(known) => builder.known_steps(known.clone()),
+            None => builder,
+        }
     }
 
     /// Without a limit.
@@ -116,7 +146,11 @@ impl<'a> Rehearsal<'a> {
         threshold: Option<u64>,
         recompute_limit: Option<f64>,
     ) -> Result<Verdict, Failure> {
-        let mut builder = self.memory.builder(budget, threshold).seed(self.seed);
+        let mut builder = self.builder(budget, threshold);
+        if self.memory.policy().searches() {
+            // Not for each budget that is tried.
+            builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
+        }
         if let Some(limit) = recompute_limit {
             builder = builder.recompute_limit(limit);
         }
@@ -132,24 +166,18 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// How a step is best run under a budget, found out by as many simulated runs as take a few seconds, or known from an
-    /// earlier run. Nothing, if the policy wants no more than to look ahead, the run is over before it could be used, or no
-    /// simulated run passes.
+    /// earlier run. Nothing, if the policy wants no more than to look ahead, or no run passes by what was found.
     pub fn learn(
         &self,
         budget: u64,
         threshold: Option<u64>,
         known: &[Forecast],
     ) -> Result<Vec<Forecast>, Failure> {
-        let policy = self.memory.policy();
-        if self.steps < STEPS_TO_LEARN || !policy.searches() {
+        if !self.memory.policy().searches() {
             return Ok(Vec::new());
         }
-        let sim = Arc::clone(&self.sim);
-        let builder = self.memory.builder(budget, threshold).seed(self.seed);
-        let builder = builder.forecasts(known.iter().cloned());
-        let found = terminal::muted(|| {
-            let mut session =
-                Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?;
+        let builder = self.builder(budget, threshold).forecasts(known.iter().cloned());
+        let found = self.session(builder, |mut session| {
             let mut stats = Stats::default();
             let mut ops = 0;
             for _ in 0..STEPS_TO_LEARN {
@@ -158,14 +186,11 @@ impl<'a> Rehearsal<'a> {
                 stats = now;
             }
             session.runtime().forecasts(Some((OPS_TO_LEARN / ops.max(1)).max(1)))
-        });
-        if interrupt::is_requested() {
-            return Err(Failure::interrupted("interrupted before the first step"));
-        }
-        match found {
-            Err(error) if is_of_memory(&error) => Ok(Vec::new()),
-            found => Ok(found?),
-        }
+        })?;
+        let found = found.unwrap_or_default();
+        let builder = self.builder(budget, threshold).forecasts(found.iter().cloned());
+        let passes = found.is_empty() || self.rehearse(builder, self.short(), false)?.is_ok();
+        Ok(if passes { found } else { Vec::new() })
     }
 
     /// Steps of a rehearsal.
@@ -174,10 +199,18 @@ impl<'a> Rehearsal<'a> {
     }
 
     fn rehearse(&self, builder: Builder, steps: usize, settle: bool) -> Result<Verdict, Failure> {
+        self.session(builder, |session| self.all(session, steps, settle))
+    }
+
+    /// On the device's stand-in. An inner `Err` means that the memory did not suffice.
+    fn session<T>(
+        &self,
+        builder: Builder,
+        work: impl FnOnce(Session) -> Result<T, Error>,
+    ) -> Result<Result<T, Error>, Failure> {
         let sim = Arc::clone(&self.sim);
         let done = terminal::muted(|| {
-            let session = Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?;
-            self.all(session, steps, settle)
+            work(Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?)
         });
         if interrupt::is_requested() {
             return Err(Failure::interrupted("interrupted before the first step"));
@@ -328,7 +361,12 @@ mod tests {
                 for percent in [30, 55, 80, 100] {
                     let budget = peak * percent / 100;
                     let rehearsed = rehearsal.under(budget, None, None).unwrap();
-                    let real = run(&setup, memory.builder(budget, None).seed(7), 3, tested);
+                    let ahead = |builder: Builder| match memory.policy().searches() {
+                        true => builder.policy(PolicyKind::Learned(Learn::Ahead)),
+                        false => builder,
+                    };
+                    let builder = ahead(rehearsal.builder(budget, None));
+                    let real = run(&setup, builder, 3, tested);
                     match (rehearsed, real) {
                         (Ok(rehearsed), Ok(real)) => {
                             assert_eq!([rehearsed.evictions, rehearsed.peak_bytes], real);

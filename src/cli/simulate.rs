@@ -79,7 +79,7 @@ impl<'a> Trial<'a> {
         let mut like = args.replay.like(trace, args.seed)?;
         let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
         like.policy = args.replay.policy(args.policy);
-        like.as_run = args.as_run.then(|| trace.forecasts().to_vec());
+        like.as_run = args.as_run.then(|| trace.known().clone());
         like.work = Some(unbudgeted.cost);
         like.settings.dead = args.dead.into();
         like.settings.eviction_threshold =

@@ -94,8 +94,12 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     }
 
     let learned = Learned::by(&rehearsal, &chosen, memory, &about, shows)?;
-    let builder = memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed);
-    let mut builder = builder.forecasts(learned.forecasts.iter().cloned());
+    let mut builder = match chosen.evicts() {
+        true => rehearsal.builder(chosen.budget(), chosen.threshold()),
+        // To recognize steps would cost a little.
+        false => memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed),
+    };
+    builder = builder.forecasts(learned.forecasts.iter().cloned());
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
@@ -148,6 +152,9 @@ impl Learned {
         let file = memory.learn_cache.as_deref();
         let mut cache = file.map(|path| LearnCache::read(path, origin())).transpose()?;
         let known = cache.as_ref().map_or(&[][..], LearnCache::forecasts);
+        if !chosen.evicts() {
+            return Ok(Self { forecasts: Vec::new(), seconds: None });
+        }
         let waiting = Waiting::new(shows);
         waiting.at("learning how a step is best run");
         let start = Instant::now();

@@ -1,8 +1,8 @@
 //! Who finds out how the steps of the program are best run.
 
 use crate::device::Device;
-use crate::evict::{Forecast, Learn};
-use crate::program::Driver;
+use crate::evict::Learn;
+use crate::program::{Driver, Knowledge};
 
 /// What a runtime is told about that.
 #[derive(Debug, Default)]
@@ -10,16 +10,15 @@ pub(crate) struct Learning {
     /// How much is found out.
     pub learn: Learn,
     /// What is known from earlier runs.
-    pub forecasts: Vec<Forecast>,
+    pub known: Knowledge,
     pub seed: u64,
 }
 
 impl Learning {
     /// From now on the steps of a driver are recognized, if its evictor wants that and memory is short, and learned about.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) {
-        let Self { learn, forecasts, seed } = self;
-        driver.recognize_steps_once_short();
-        forecasts.into_iter().for_each(|forecast| driver.remember(forecast));
+        let Self { learn, known, seed } = self;
+        driver.know(known);
         set(driver, learn, seed);
     }
 }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::evict::{Evictor, Forecast, Learn};
 use crate::memory::Snapshot;
 use crate::op::Operation;
-use crate::program::{Command, Ids, TensorId};
+use crate::program::{Command, Ids, KnownSteps, TensorId};
 use crate::sync::channel::Sender;
 
 /// A command or a question, and the handles that were dropped before it was sent.
@@ -30,6 +30,7 @@ pub(crate) enum Question<H> {
     Describe { what: Description, reply: Sender<Result<String, Error>> },
     FinishRecording { reply: Sender<Result<(), Error>> },
     Forecasts { runs: Option<u64>, reply: Sender<Result<Vec<Forecast>, Error>> },
+    KnownSteps { reply: Sender<Result<Option<KnownSteps>, Error>> },
 }
 
 /// A setting that changes while the runtime works.
@@ -81,6 +82,7 @@ impl<H> Question<H> {
             Self::Describe { .. } => ["describe", "a look at the memory"],
             Self::FinishRecording { .. } => ["finish_recording", "the end of a recording"],
             Self::Forecasts { .. } => ["forecasts", "a query of the forecasts"],
+            Self::KnownSteps { .. } => ["known_steps", "a query of the known steps"],
         }
     }
 }

@@ -8,13 +8,13 @@ use crate::device::Memory;
 use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
-use crate::evict::{Evictor, Forecast, Foresight, Learn, PolicyKind};
+use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
 use crate::interpreter::Learning;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
-    Ahead, Apply, Command, Driver, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue,
-    TensorId, Waiting, Window,
+    Ahead, Apply, Command, Driver, Knowledge, RecordedCosts, RecordedOp, RecordedProgram,
+    RecordedValue, TensorId, Waiting, Window,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,8 +93,8 @@ pub struct Replay {
     /// it, by the setting that is best on the average.
     pub foresight: Option<Arc<Foresight>>,
     /// Whether evictors that look ahead are to know only what they would in a run: steps are recognized as they come back, and
-    /// these forecasts are known, such as [`Trace::forecasts`](super::Trace::forecasts).
-    pub as_run: Option<Vec<Forecast>>,
+    /// this is known, such as [`Trace::known`](super::Trace::known).
+    pub as_run: Option<Knowledge>,
 }
 
 /// How a run ended.
@@ -276,13 +276,13 @@ impl<'a> Machine<'a> {
         let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         driver.reserve(program.tensors());
-        if let Some(forecasts) = &replay.as_run {
+        if let Some(known) = &replay.as_run {
             let learn = match replay.policy {
                 PolicyKind::Learned(learn) => learn,
                 _ => Learn::Ahead,
             };
-            let (forecasts, seed) = (forecasts.clone(), replay.seed);
-            Learning { learn, forecasts, seed }.begin(&mut driver);
+            let (known, seed) = (known.clone(), replay.seed);
+            Learning { learn, known, seed }.begin(&mut driver);
         }
         let foresight = match &replay.foresight {
             None if replay.as_run.is_some() => None,

@@ -11,8 +11,7 @@ pub use error::{TraceError, TraceProblem};
 use super::CostUnit;
 use super::history::{History, NoHistory};
 use super::step::{RepeatError, Step, last_step, repeat};
-use crate::evict::Forecast;
-use crate::program::{RecordedProgram, Window};
+use crate::program::{Knowledge, RecordedProgram, Window};
 use flate2::bufread::MultiGzDecoder;
 use lines::Lines;
 use serde::de::IgnoredAny;
@@ -45,7 +44,7 @@ pub struct Trace {
     program: RecordedProgram,
     unit: CostUnit,
     window: Window,
-    forecasts: Vec<Forecast>,
+    known: Knowledge,
     /// The step of a log; `None` in a recording, whose program says where steps end.
     step: Option<Step>,
     /// Tensor of the program -> its number in the recording; empty if that is of no use.
@@ -90,7 +89,7 @@ impl Trace {
         }
         let trace = match format_of(lines.text())? {
             Format::Recorded => {
-                let recorded::Recorded { program, unit, window, forecasts, numbers, history } =
+                let recorded::Recorded { program, unit, window, known, numbers, history } =
                     recorded::read(lines, &name)?;
                 Self {
                     name,
@@ -98,7 +97,7 @@ impl Trace {
                     program,
                     unit,
                     window,
-                    forecasts,
+                    known,
                     step: None,
                     numbers,
                     history,
@@ -112,7 +111,7 @@ impl Trace {
                     program,
                     unit: CostUnit::Nanoseconds,
                     window: Window::default(),
-                    forecasts: Vec::new(),
+                    known: Knowledge::default(),
                     step: Some(step),
                     numbers: Vec::new(),
                     history: Err(NoHistory::Log),
@@ -157,11 +156,11 @@ impl Trace {
         self.window
     }
 
-    /// How the steps of the recorded run were known to be best run, from before it. With them and
-    /// [`Replay::as_run`](super::Replay::as_run), a replay knows what the run knew.
+    /// What the recorded run knew of its steps, from before it. With that and [`Replay::as_run`](super::Replay::as_run), a
+    /// replay knows what the run knew.
     #[must_use]
-    pub fn forecasts(&self) -> &[Forecast] {
-        &self.forecasts
+    pub const fn known(&self) -> &Knowledge {
+        &self.known
     }
 
     /// What memory held during the run itself, where the trace is a recording of version 3 or later.

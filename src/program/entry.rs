@@ -1,8 +1,7 @@
 //! Lines of a recording.
 
-use super::{RecordedCommand, TensorId, Window};
+use super::{Knowledge, RecordedCommand, TensorId, Window};
 use crate::event::Cause;
-use crate::evict::Forecast;
 use std::fmt;
 
 /// One line of a recording: a command after it was executed, or what happened to memory while one was.
@@ -31,9 +30,9 @@ pub enum Entry {
         /// How far the evictor saw.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Window::is_default"))]
         window: Window,
-        /// How steps were known to be best run.
-        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-        forecasts: Vec<Forecast>,
+        /// What the run knew of its steps.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        known: Knowledge,
     },
     /// A command was executed. An update that was skipped is a view of the old value.
     Did {

@@ -133,25 +133,24 @@ impl<D: Device> Driver<D> {
 
     /// A turn of a known loop begins with the command at hand, and the one before is over.
     pub(super) fn turn_begins(&mut self, recognizer: &mut Recognizer) {
-        let written = self.writing.take();
-        let Some(known) = &recognizer.known else { return };
         let budget = self.engine.budget();
-        self.learning.kind((known.key, budget)).came = true;
-        let Learning { learner: Some(learner), given, .. } = &mut self.learning else { return };
-        let turn = written.and_then(|writing| writing.finish(budget));
-        let turn = turn.filter(|turn| Arc::ptr_eq(&turn.step, &known.future));
-        let is_given = turn.is_some();
-        if let Some(turn) = turn {
-            *given += turn.program.commands().len();
+        if let Some(turn) = self.writing.take().and_then(|writing| writing.finish(budget))
+            && let Some(learner) = &mut self.learning.learner
+        {
+            let key = (turn.step.key(), budget);
+            self.learning.given += turn.program.commands().len();
             learner.begin(turn, runs(2));
+            self.learning.kind(key).state = State::Given(0);
         }
+        let Some(known) = &recognizer.known else { return };
+        self.learning.kind((known.key, budget)).came = true;
+        let Learning { learner: Some(learner), given, .. } = &self.learning else { return };
         let is_full = *given > MOST_COMMANDS;
         let improves = learner.improves();
         let key = (known.key, budget);
         let kind = self.learning.kind(key);
         let is_over = is_full || kind.forecast.is_some() && !improves;
         match &mut kind.state {
-            state if is_given => *state = State::Given(0),
             State::New(tries) if *tries >= MOST_TRIES || is_over => {}
             State::New(tries) => {
                 *tries += 1;

@@ -1,6 +1,6 @@
 //! A driver that recognizes steps: what came before will come again, and the evictor is told.
 
-use super::steps::{Heard, Known, MARK, Makes, NodeId, Role, Steps};
+use super::steps::{Heard, Known, KnownSteps, MARK, Makes, NodeId, Role, Steps};
 use super::{Command, Driver, TensorId};
 use crate::device::Device;
 use crate::evict::Foresight;
@@ -73,7 +73,19 @@ impl<D: Device> Driver<D> {
     ///
     /// A driver of a program that is known from elsewhere is told by [`Driver::foresee`] instead.
     pub fn recognize_steps(&mut self) {
-        self.recognizer = Some(Box::default());
+        self.recognize_known_steps(KnownSteps::default());
+    }
+
+    /// The same, knowing what an earlier run of the program knew of them. For a driver that has executed nothing yet.
+    pub fn recognize_known_steps(&mut self, known: KnownSteps) {
+        let steps = Steps::of_another_run(known);
+        self.recognizer = Some(Box::new(Recognizer { steps, ..Recognizer::default() }));
+    }
+
+    /// What is known of the steps by now; `None` if they are not recognized yet.
+    #[must_use]
+    pub fn known_steps(&self) -> Option<KnownSteps> {
+        Some(self.recognizer.as_ref()?.steps.keep())
     }
 
     /// The same from the first eviction on, if the evictor goes by it; otherwise no more. So it costs nothing while memory is
@@ -123,10 +135,8 @@ impl<D: Device> Driver<D> {
         let (node, first) = recognizer.steps.hear(heard);
         match (recognizer.steps.on_course(), &recognizer.known) {
             (Some(at), Some(_)) => {
-                recognizer.at = match at == recognizer.at + 1 {
-                    true => at,
-                    false => self.turn_around(recognizer, at),
-                };
+                let goes_on = at == recognizer.at + 1 && !recognizer.steps.enters_loop();
+                recognizer.at = if goes_on { at } else { self.turn_around(recognizer, at) };
             }
             (_, was_known) => {
                 let was_known = was_known.is_some();
@@ -194,12 +204,12 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// From the end of what is known to where it leads back to, the command at hand: what was made is now what was there
-    /// before. Returns where that is.
+    /// From the end of what is known, or from before a loop, to where the loop begins, the command at hand: what was made is
+    /// now what was there before. Returns where that is.
     fn turn_around(&mut self, recognizer: &mut Recognizer, at: usize) -> usize {
         let at = match recognizer.steps.is_loop() {
             true => at,
-            // What came before the loop will not come again.
+            // What came before the loop will not come again, or its next turn is another.
             false => {
                 recognizer.known = recognizer.steps.look_along();
                 recognizer.foresight = None;

@@ -25,7 +25,7 @@ impl<D: Device> Driver<D> {
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>, window: Window) {
         let ended = self.finish_recording();
         self.report(ended);
-        let forecasts = self.remembered();
+        let known = self.knowledge();
         let engine = &self.engine;
         let begin = Entry::Begin {
             version: VERSION,
@@ -33,7 +33,7 @@ impl<D: Device> Driver<D> {
             budget: Some(engine.budget()),
             eviction_threshold: engine.settings().eviction_threshold,
             window,
-            forecasts,
+            known,
         };
         self.recording = Some(Recording::new(recorder, &mut self.engine));
         self.record_entry(|_| begin);

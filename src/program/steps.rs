@@ -12,8 +12,10 @@
 mod branch;
 mod context;
 mod course;
+mod kept;
 
 pub(super) use course::Known;
+pub use kept::KnownSteps;
 
 use branch::Branch;
 use context::Context;
@@ -34,6 +36,7 @@ const FAR: usize = 256;
 /// What a storage is in the steps that repeat: the same output of the same command in each of them. What updates a value
 /// in place, or replaces it, has its role from then on: so a parameter has the same role in all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Role(u32);
 
 impl Role {
@@ -67,6 +70,7 @@ pub(super) struct Heard {
 
 /// An output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) enum Makes {
     /// A value of so many bytes.
     Value(u64),
@@ -105,6 +109,8 @@ pub(super) struct Steps {
     again: Option<usize>,
     /// Where on it the last command was. `None`: it is not what is expected any more.
     on_course: Option<usize>,
+    /// Whether the next turn of the loop is another than this one.
+    turns_differ: bool,
     /// Commands since the course was made.
     since: usize,
     /// Commands of late that were as expected, one after the other.
@@ -115,7 +121,8 @@ pub(super) struct Steps {
     courses: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Node {
     /// What the command is, but for which storages are its inputs.
     token: u64,
@@ -135,6 +142,7 @@ struct Node {
     /// If others have come after it as well.
     branch: Option<Box<Branch>>,
     /// Where on which course it is.
+    #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
 }
 
@@ -149,8 +157,7 @@ impl Steps {
     pub fn hear(&mut self, mut heard: Heard) -> (NodeId, Role) {
         self.context.push(heard.token);
         self.resolve_all(&mut heard);
-        let expected = self.at.and_then(|at| self.after(at));
-        let node = match expected {
+        let node = match self.expected() {
             Some(node) if self.nodes[node as usize].is(&heard) => node,
             _ => self.find_or_add(&mut heard),
         };
@@ -286,6 +293,14 @@ impl Steps {
             + self.roles.capacity() * role) as u64
     }
 
+    /// What is expected after the last command: before the first, the first of an earlier run.
+    fn expected(&self) -> Option<NodeId> {
+        match self.at {
+            Some(at) => self.after(at),
+            None => (!self.nodes.is_empty()).then_some(0),
+        }
+    }
+
     /// What is expected after a node.
     fn after(&self, node: NodeId) -> Option<NodeId> {
         let node = &self.nodes[node as usize];
@@ -320,7 +335,7 @@ impl Steps {
 
     /// This node comes next, be it expected or not.
     fn go_to(&mut self, node: NodeId) {
-        let expected = self.at.and_then(|at| self.after(at));
+        let expected = self.expected();
         self.since += 1;
         if let Some(at) = self.at {
             let last = &mut self.nodes[at as usize];
@@ -360,11 +375,9 @@ impl Steps {
         let next = if at + 1 < self.course.len() { Some(at + 1) } else { self.again };
         self.on_course = next.filter(|&next| self.course[next] == node);
         // The turn of another may come, the next time that it is here.
-        if let (Some(_), Some(last)) = (self.on_course, self.at)
-            && self.nodes[last as usize].branch.is_some()
-            && self.after(last) != Some(node)
-        {
-            self.on_course = None;
+        if let (Some(_), Some(last)) = (self.on_course, self.at) {
+            self.turns_differ |=
+                self.nodes[last as usize].branch.is_some() && self.after(last) != Some(node);
         }
         if self.on_course.is_none() {
             self.doubt = match self.since {

@@ -12,7 +12,7 @@ use crate::guard::caught;
 use crate::interpreter::{Control, Interpreter, Learning};
 use crate::memory::SplitRule;
 use crate::ops::Home;
-use crate::program::{Recorder, Window};
+use crate::program::{Knowledge, KnownSteps, Recorder, Window};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -111,7 +111,7 @@ pub struct Builder {
     threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
-    forecasts: Vec<Forecast>,
+    known: Knowledge,
     listeners: Vec<Box<dyn Listener>>,
     wrong: Option<String>,
 }
@@ -128,7 +128,7 @@ impl Default for Builder {
             threads: None,
             recorder: None,
             window: Window::default(),
-            forecasts: Vec::new(),
+            known: Knowledge::default(),
             listeners: Vec::new(),
             wrong: None,
         }
@@ -315,7 +315,16 @@ impl Builder {
     /// one of these steps, in the same budget.
     #[must_use]
     pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
-        self.forecasts.extend(forecasts);
+        self.known.forecasts.extend(forecasts);
+        self
+    }
+
+    /// The steps of the program, from [`Runtime::known_steps`] of an earlier run: a policy that looks ahead foresees them from
+    /// the first command on. With none ([`KnownSteps::default`]) they are recognized from then on, for a later run; otherwise
+    /// from the first eviction on.
+    #[must_use]
+    pub fn known_steps(mut self, steps: KnownSteps) -> Self {
+        self.known.steps = Some(steps);
         self
     }
 
@@ -383,7 +392,7 @@ impl Builder {
                         Arc::clone(&control),
                         emptied,
                         self.recorder,
-                        Learning { learn, forecasts: self.forecasts, seed },
+                        Learning { learn, known: self.known, seed },
                     );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));

@@ -6,6 +6,7 @@ use crate::evict::Forecast;
 use crate::interpreter::{Description, Question};
 use crate::memory::Snapshot;
 use crate::op::Operation;
+use crate::program::KnownSteps;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Every chunk of memory, with what the tensors in it are called: a memory map for tools. No chunks where the
@@ -27,6 +28,17 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
     pub fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
         self.shared.ask(|reply| Question::Forecasts { runs, reply })?.wait()
+    }
+
+    /// The steps of the program, as far as they are recognized; for [`Builder::known_steps`] of a later run. `None` unless the
+    /// policy looks ahead, and something was evicted or [`Builder::known_steps`] was given.
+    ///
+    /// [`Builder::known_steps`]: super::Builder::known_steps
+    ///
+    /// # Errors
+    /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    pub fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
+        self.shared.ask(|reply| Question::KnownSteps { reply })?.wait()
     }
 
     /// The memory map as text, as TensorFlow's allocator logs it: bins, chunks in address order, totals. See

@@ -2,14 +2,13 @@
 
 use super::TraceProblem;
 use super::lines::Lines;
-use crate::evict::Forecast;
 use crate::lab::CostUnit;
 use crate::lab::history::{Historian, History, NoHistory, Unknown};
 use crate::lab::plot::Timeline;
 use crate::lab::writer::{Writer, check_number};
 use crate::program::{
-    Apply, Entry, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, TensorId, VERSION,
-    Window,
+    Apply, Entry, Knowledge, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, TensorId,
+    VERSION, Window,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::BufRead;
@@ -19,7 +18,7 @@ pub(super) struct Recorded {
     pub program: RecordedProgram,
     pub unit: CostUnit,
     pub window: Window,
-    pub forecasts: Vec<Forecast>,
+    pub known: Knowledge,
     /// Tensor of the program -> its number in the file.
     pub numbers: Vec<u64>,
     pub history: Result<History, NoHistory>,
@@ -27,7 +26,7 @@ pub(super) struct Recorded {
 
 /// Reads on from the line at hand, the first.
 pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Recorded, TraceProblem> {
-    let Begin { mut reader, version, unit, window, forecasts } = begin(lines.text(), name)?;
+    let Begin { mut reader, version, unit, window, known } = begin(lines.text(), name)?;
     while lines.advance()? {
         match version {
             ..=3 => reader.old(serde_json::from_str(lines.text())?)?,
@@ -41,7 +40,7 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
         Reader { writer, numbers, historian, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
             let program = writer.finish();
-            Ok(Recorded { program, unit, window, forecasts, numbers, history })
+            Ok(Recorded { program, unit, window, known, numbers, history })
         }
     }
 }
@@ -51,7 +50,7 @@ struct Begin {
     version: u32,
     unit: CostUnit,
     window: Window,
-    forecasts: Vec<Forecast>,
+    known: Knowledge,
 }
 
 fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
@@ -69,7 +68,7 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
             return Err(TraceProblem::Version(version));
         }
     }
-    let Entry::Begin { version, cost_model, budget, eviction_threshold, window, forecasts } =
+    let Entry::Begin { version, cost_model, budget, eviction_threshold, window, known } =
         serde_json::from_str(line)?
     else {
         return Err(TraceProblem::NotATrace);
@@ -93,7 +92,7 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
         spans: vec![],
         historian,
     };
-    Ok(Begin { reader, version, unit, window, forecasts })
+    Ok(Begin { reader, version, unit, window, known })
 }
 
 /// Whether the outputs of an op can be as many as it says, and have the numbers that follow its first.

@@ -4,9 +4,13 @@ use smallvec::{SmallVec, smallvec};
 /// So many runs are remembered.
 const RUNS: usize = 16;
 
+/// Nobody knows how often it would have come.
+const FOR_GOOD: u32 = u32::MAX;
+
 /// Several commands have come after this one. What comes next is what came the last time that the same one had come as
 /// often as it has now: training nine times, then evaluation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Branch {
     /// What came, and how often without another in between. The last one may go on.
     runs: SmallVec<[(NodeId, u32); 4]>,
@@ -26,12 +30,30 @@ impl Branch {
     pub fn took(&mut self, node: NodeId) {
         match self.runs.last_mut() {
             Some(run) if run.0 == node => run.1 = run.1.saturating_add(1),
-            _ => {
-                if self.runs.len() == RUNS {
-                    self.runs.remove(0);
-                }
-                self.runs.push((node, 1));
+            _ => self.push(node, 1),
+        }
+    }
+
+    fn push(&mut self, node: NodeId, times: u32) {
+        if self.runs.len() == RUNS {
+            self.runs.remove(0);
+        }
+        self.runs.push((node, times));
+    }
+
+    /// Before the first turn of another run: what came first in this one comes first. What came last may have gone on for
+    /// good.
+    pub fn begin_again(&mut self) {
+        let first = self.runs[0].0;
+        match self.runs.last_mut() {
+            // It has not come yet.
+            Some((_, 0)) => {}
+            Some((last, times)) if *last == first => *times = 0,
+            Some((_, times)) => {
+                *times = FOR_GOOD;
+                self.push(first, 0);
             }
+            None => {}
         }
     }
 
@@ -50,14 +72,15 @@ impl Branch {
     /// What comes next.
     pub fn expected(&self) -> NodeId {
         let (&(now, count), past) = self.runs.split_last().expect("two have come");
-        match past.iter().rposition(|run| run.0 == now) {
+        let is_now = |run: &(NodeId, u32)| run.0 == now;
+        match past.iter().rposition(|run| is_now(run) && run.1 != FOR_GOOD) {
             Some(run) if past[run].1 == count => self.runs[run + 1].0,
-            Some(_) => now,
             // It comes for the first time: for once, if that was so of all others.
-            None => match past.last() {
+            None if !past.iter().any(is_now) => match past.last() {
                 Some(&(before, times)) if times > count => before,
                 _ => now,
             },
+            _ => now,
         }
     }
 }
@@ -92,5 +115,23 @@ mod tests {
         assert_eq!(branch.expected(), 2);
         assert_eq!(branch.all().next(), Some(2));
         assert!(branch.runs.len() <= RUNS);
+    }
+
+    #[test]
+    fn another_run_begins_as_the_one_before() {
+        for program in
+            [&[1, 2, 2, 2, 2][..], &[1, 1, 2, 1, 1, 2, 1, 1, 2, 1], &[3, 1, 1, 2, 1, 1, 2, 1, 1, 2]]
+        {
+            let mut before = Branch::new(program[0], 1, program[1]);
+            program[2..].iter().for_each(|&node| before.took(node));
+            before.begin_again();
+            let again = before.runs.clone();
+            before.begin_again();
+            assert_eq!(before.runs, again, "it had begun");
+            for &node in program {
+                assert_eq!(before.expected(), node, "{program:?}: {:?}", before.runs);
+                before.took(node);
+            }
+        }
     }
 }

@@ -57,15 +57,24 @@ impl Steps {
         self.look_along()
     }
 
-    /// Whether the course leads back to its beginning; else it has one, and then leads back to somewhere after that.
+    /// Whether the course leads back to its beginning, and goes the same way from there; else what follows is another one.
     pub fn is_loop(&self) -> bool {
-        self.again == Some(0)
+        self.again == Some(0) && !self.turns_differ
+    }
+
+    /// Whether the last command is where the course leads back to, for the first time: what follows is a loop.
+    pub fn enters_loop(&self) -> bool {
+        self.again.is_some_and(|again| again > 0) && self.on_course == self.again
     }
 
     /// What is expected from the last command on.
     pub fn look_along(&mut self) -> Option<Known> {
         let at = self.at?;
         self.after(at)?;
+        if self.on_course.is_some() && self.since >= self.course.len() {
+            // It has held as long as it was.
+            self.doubt = 0;
+        }
         self.courses += 1;
         self.course.clear();
         self.again = None;
@@ -80,7 +89,7 @@ impl Steps {
             self.course.push(node);
             next = self.after(node);
         }
-        (self.on_course, self.since) = (Some(0), 0);
+        (self.on_course, self.since, self.turns_differ) = (Some(0), 0, false);
         if self.again == Some(0) {
             self.begin_where_a_step_does();
         }

@@ -33,7 +33,7 @@ impl Told {
                 .collect(),
         };
         let updates = heard.makes.iter().any(|makes| matches!(makes, Makes::Update(_)));
-        let foreseen = self.steps.at.and_then(|at| self.steps.after(at));
+        let foreseen = self.steps.expected();
         let (node, first) = self.steps.hear(heard);
         for (name, output) in outputs.iter().zip(0..).filter(|_| !updates) {
             self.names.insert(name, first.after(output));
@@ -144,6 +144,73 @@ fn what_is_missing_or_comes_in_between_is_no_harm_after_eight_commands() {
             assert_eq!(told.tell_all(TRAIN), 0, "{position}, {missing}, {added}");
         }
     }
+}
+
+/// And nothing is counted that belongs to the run before.
+#[test]
+fn another_run_of_the_program_is_known_from_its_first_command_on() {
+    const FIRST: &[Line] = &[(70, &[], &["m"]), (71, &["w3", "m"], &["m"])];
+    const LATER: &[Line] = &[(71, &["w3", "m"], &["m"])];
+    for steps in 2..6 {
+        let mut before = told(&[TRAIN, FIRST]);
+        (1..steps).for_each(|_| _ = before.tell_all(&[TRAIN, LATER].concat()));
+        let mut kept = before.steps.keep();
+        #[cfg(feature = "serde")]
+        {
+            let text = serde_json::to_string(&kept).unwrap();
+            kept = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&kept).unwrap(), text);
+        }
+        let mut told = Told { steps: Steps::of_another_run(kept), ..Told::default() };
+        assert_eq!(told.tell_all(WEIGHTS), 0);
+        assert_eq!(told.tell_all(TRAIN), 0, "{steps} steps");
+        assert!(told.known.is_some());
+        assert!(told.tell_all(FIRST) <= 2);
+        for step in 0..20 {
+            assert_eq!(told.tell_all(TRAIN) + told.tell_all(LATER), 0, "step {step} of {steps}");
+        }
+        assert!(told.steps.is_loop());
+        // One that begins otherwise is learned anew.
+        let mut late = Told { steps: Steps::of_another_run(told.steps.keep()), ..Told::default() };
+        late.tell_all(&[(900, &[], &["v"]), (901, &["v"], &["v"])]);
+        late.tell_all(WEIGHTS);
+        late.tell_all(&[TRAIN, FIRST, TRAIN, LATER, TRAIN, LATER].concat());
+        assert_eq!(late.tell_all(&[TRAIN, LATER].concat()), 0);
+    }
+}
+
+#[test]
+#[cfg(feature = "serde")]
+fn steps_that_make_no_sense_are_refused() {
+    let good = serde_json::to_value(told(&[TRAIN, EVALUATE, TRAIN]).steps.keep()).unwrap();
+    let read = |value| serde_json::from_value::<KnownSteps>(value).map_err(|e| e.to_string());
+    assert!(read(good.clone()).is_ok());
+    let many = serde_json::json!(1 << 20);
+    let mut wrong = 0;
+    for node in [0, 3, 24] {
+        for field in ["inputs", "makes", "first", "next", "before", "branch"] {
+            let mut value = good.clone();
+            let of = &mut value["nodes"][node][field];
+            *of = match (field, &*of) {
+                ("inputs", _) => serde_json::json!([1 << 20]),
+                ("makes", _) => serde_json::json!([{ "Look": 9 }]),
+                ("branch", _) => serde_json::json!({ "runs": [[0, 1]] }),
+                _ => many.clone(),
+            };
+            let error = read(value).unwrap_err();
+            assert!(error.contains(&format!("command {node} of the known steps")), "{error}");
+            wrong += 1;
+        }
+    }
+    for (field, value) in
+        [("roles", serde_json::json!([[8, 1 << 20]])), ("same", serde_json::json!([[0, 1 << 20]]))]
+    {
+        let mut changed = good.clone();
+        changed[field].as_array_mut().unwrap().extend(value.as_array().unwrap().clone());
+        assert!(read(changed).unwrap_err().contains("values of the known steps"), "{field}");
+        wrong += 1;
+    }
+    assert_eq!(wrong, 20);
 }
 
 #[test]
