@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Simulated runs before the second turn, and more for each turn. A simulated run takes about as long as launching a tenth of the
+/// Simulated runs before the first turn is over, and more for each turn. A simulated run takes about as long as launching a tenth of the
 /// kernels of the turn.
 const RUNS: (u64, u64) = (16, 2);
 
@@ -26,15 +26,18 @@ const MOST_TRIES: u32 = 16;
 
 /// Finds out how turns are best run: on a thread of its own, say.
 pub trait Learner: Send + fmt::Debug {
-    /// Begins with a turn: `runs` simulated runs are to be done before anybody asks.
-    fn begin(&mut self, turn: Turn, runs: u64);
+    /// Is given a turn.
+    fn begin(&mut self, turn: Turn);
 
-    /// The best that was found by the first `runs` simulated runs of a step ([`StepFuture::key`]) in a budget, or by all
-    /// if there is no use in so many; waits for them. Next time `next` runs will be asked for. `None`: none of them came to
-    /// an end.
+    /// What is found by `runs` simulated runs of a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
+    /// done by then, and no more, for they slow the steps beside them.
     ///
     /// [`StepFuture::key`]: crate::graph::StepFuture::key
-    fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast>;
+    fn prepare(&mut self, step: u64, budget: u64, runs: u64);
+
+    /// The best that was found by the first `runs` simulated runs of a step in a budget, or by all if there is no use in so
+    /// many; waits for them. `None`: none of them came to an end.
+    fn forecast(&mut self, step: u64, budget: u64, runs: u64) -> Option<Forecast>;
 
     /// Whether it may find what is better than a forecast of an earlier run. Otherwise a step that has one is not given to it.
     fn improves(&self) -> bool {
@@ -106,7 +109,7 @@ impl<D: Device> Driver<D> {
         for (&(step, budget), kind) in kinds.iter().filter(|(_, kind)| kind.came) {
             let asked = match (&kind.state, runs, &mut *learner) {
                 (State::Given(_), Some(runs), Some(learner)) => {
-                    learner.forecast(step, budget, runs, runs)
+                    learner.forecast(step, budget, runs)
                 }
                 _ => None,
             };
@@ -139,7 +142,8 @@ impl<D: Device> Driver<D> {
         {
             let key = (turn.step.key(), budget);
             self.learning.given += turn.program.commands().len();
-            learner.begin(turn, runs(2));
+            learner.begin(turn);
+            learner.prepare(key.0, key.1, runs(1));
             self.learning.kind(key).state = State::Given(0);
         }
         let Some(known) = &recognizer.known else { return };
@@ -164,13 +168,16 @@ impl<D: Device> Driver<D> {
                     self.ask_learner(key, turns);
                     recognizer.foresight = None;
                 }
+                if let Some(learner) = &mut self.learning.learner {
+                    learner.prepare(key.0, key.1, runs(turns + 1));
+                }
             }
         }
     }
 
     fn ask_learner(&mut self, (step, budget): (u64, u64), turns: u64) {
         let Some(learner) = &mut self.learning.learner else { return };
-        let found = learner.forecast(step, budget, runs(turns), runs(2 * turns));
+        let found = learner.forecast(step, budget, runs(turns));
         let now = &mut self.learning.kind((step, budget)).forecast;
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found

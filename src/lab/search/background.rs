@@ -52,7 +52,7 @@ struct State {
 #[derive(Debug)]
 struct Progress {
     at: At,
-    /// Simulated runs so far, and how many are to be done before anybody asks.
+    /// Simulated runs so far, and how many will be asked for.
     runs: u64,
     ahead: u64,
     /// Forecasts, each better than the one before, and how many runs they took.
@@ -95,12 +95,18 @@ impl Background {
 }
 
 impl Learner for Background {
-    fn begin(&mut self, turn: Turn, runs: u64) {
+    fn begin(&mut self, turn: Turn) {
         let key = (turn.step.key(), turn.budget);
         let bytes = (turn.program.commands().len() * COMMAND_BYTES) as u64;
         let at = At::New(Box::new(turn));
-        let progress = Progress { at, runs: 0, ahead: runs, found: Vec::new(), bytes };
+        let progress = Progress { at, runs: 0, ahead: 0, found: Vec::new(), bytes };
         lock(&self.shared.state).searches.insert(key, progress);
+    }
+
+    fn prepare(&mut self, step: u64, budget: u64, runs: u64) {
+        if let Some(progress) = lock(&self.shared.state).searches.get_mut(&(step, budget)) {
+            progress.ahead = progress.ahead.max(runs);
+        }
         self.shared.changed.notify_all();
     }
 
@@ -109,14 +115,13 @@ impl Learner for Background {
         matches!(self.work.learn, Learn::Search { .. })
     }
 
-    fn forecast(&mut self, step: u64, budget: u64, runs: u64, next: u64) -> Option<Forecast> {
+    fn forecast(&mut self, step: u64, budget: u64, runs: u64) -> Option<Forecast> {
         let key = (step, budget);
         lock(&self.shared.state).wanted = Some(key);
         while self.work.advance(&self.shared, Some(key), runs) {}
         let mut state = lock(&self.shared.state);
         state.wanted = None;
-        let progress = state.searches.get_mut(&key)?;
-        progress.ahead = progress.ahead.max(next);
+        let progress = state.searches.get(&key)?;
         let in_time = progress.found.iter().rfind(|(done, _)| *done <= runs);
         let found = in_time.map(|(_, forecast)| forecast.clone());
         drop(state);
