@@ -6,7 +6,7 @@
 
 Each network of benches/models.py at 60, 40 and 30 % of the memory that it takes without evictions, or at the smallest budget
 that passes by each policy where that is more: how much of the work is recomputed, as the mean over the first 5, 20 and 100
-steps (100 where a step takes less than --fast seconds), by the policies of --policies. The bound is that of a step in program
+steps (100 where a step takes less than --fast seconds, 5 where it takes more than --slow), by the policies of --policies. The bound is that of a step in program
 order. Learned in: what --learn took before the first step. Step: the median step to that of the first policy. At 100 %,
 the same of the policies when nothing is evicted. Exits with 1 if parameters differ in any bit.
 """
@@ -30,6 +30,7 @@ def arguments():
     parser.add_argument("--remat", default=str(ROOT / "target/release/remat"), help="the program")
     parser.add_argument("--policies", default="dtr-eq,learned:portfolio,learned:search", help="the first is the baseline")
     parser.add_argument("--fast", type=float, default=0.1, help="seconds of a step of which there are 100")
+    parser.add_argument("--slow", type=float, default=1.0, help="seconds of a step of which there are 5")
     parser.add_argument("--only", action="append", metavar="MODEL", help="instead of all")
     return parser.parse_args()
 
@@ -71,7 +72,8 @@ def main():
         began = time.monotonic()
         probes = [train(options, args, policy, "1%", 5)[1] for policy in policies]
         at_all, _ = train(options, args, policies[0], "100%", 6)
-        steps = 100 if at_all["seconds_per_step_median"] < options.fast else 20
+        seconds = at_all["seconds_per_step_median"]
+        steps = 100 if seconds < options.fast else 20 if seconds < options.slow else 5
         digests = set()
         for share in SHARES:
             reports = [train(options, args, policy, f"{max(share, least):g}%", steps)[0]
@@ -83,9 +85,9 @@ def main():
                 cells.append(" / ".join(percent(mean) for mean in report["means"].values()) + at)
             base = reports[0]["seconds_per_step_median"]
             slower = [f"{report['seconds_per_step_median'] / base:.2f}" for report in reports[1:]]
-            seconds = [f"{report['learn_seconds']:.2f}" for report in reports if report["learn_seconds"] is not None]
+            learned = [f"{report['learn_seconds']:.2f}" for report in reports if report["learn_seconds"] is not None]
             bound = percent(reports[-1]["least_recompute_ratio"])
-            print(f"| {name} | {share} % | {bound} | {' | '.join(cells)} | {' | '.join(slower)} | {', '.join(seconds)} |", flush=True)
+            print(f"| {name} | {share} % | {bound} | {' | '.join(cells)} | {' | '.join(slower)} | {', '.join(learned)} |", flush=True)
         if len(digests) > 1:
             print(f"{name}: parameters differ: {digests}", file=sys.stderr)
             failed = True

@@ -33,6 +33,7 @@
 
 mod admit;
 mod command;
+mod drift;
 mod driver;
 mod entry;
 mod foresee;

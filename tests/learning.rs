@@ -1,5 +1,6 @@
 //! A runtime learns how the steps of its program are best run while it runs them, and nothing but evictions changes.
 
+use remat::evict::{Clock, Forecast, Setting};
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, Runtime, Tape, Tensor};
@@ -96,6 +97,43 @@ fn forecasts_are_for_later_runs_too() {
     let share = |stats: &[Stats]| recomputed(stats, 5, 20);
     assert!(share(&second) <= share(&first), "{} {}", share(&second), share(&first));
     assert!(share(&second) < share(&plain), "{} {}", share(&second), share(&plain));
+}
+
+/// A forecast by which turns recompute much more than was simulated is tried against none, and what recomputes less goes on.
+#[test]
+fn a_forecast_that_does_not_hold_is_dropped() {
+    let peak = peak();
+    let mut dropped = 0;
+    for percent in [35, 40, 45, 50] {
+        let budget = peak * percent / 100;
+        let (runtime, _) = train(of("learned:search", budget), 20, true, 0).unwrap();
+        let found = runtime.forecasts(Some(200)).unwrap();
+        let last = |change: &dyn Fn(&mut Forecast)| {
+            let mut forecasts = found.clone();
+            forecasts.iter_mut().for_each(change);
+            let builder = of("learned", budget).forecasts(forecasts);
+            recomputed(&train(builder, 30, true, 0).unwrap().1, 25, 30)
+        };
+        let good = last(&|_| {});
+        let plain = last(&|forecast| forecast.step ^= 1);
+        // A good one of which too much was promised.
+        let promised = last(&|forecast| forecast.excess = Some(0.0));
+        assert!(promised <= good.min(plain) * 1.001, "{percent} %: {promised}, {good}, {plain}");
+        // As if costs were others now: what is used last goes, whatever it takes to bring that back.
+        let bad = |excess| {
+            last(&move |forecast| {
+                forecast.clock = Clock::default();
+                forecast.setting = Setting { live: 0.0, shared: 0.0, time: 16.0 };
+                forecast.excess = Some(excess);
+            })
+        };
+        // It holds what it promises, and stays.
+        let kept = bad(10.0);
+        let mended = bad(good);
+        assert!(mended <= plain.max(1.2 * good + 0.01) * 1.001, "{percent} %: {mended}, {plain}");
+        dropped += u32::from(mended < 0.9 * kept);
+    }
+    assert!(dropped > 0, "no forecast was bad");
 }
 
 /// What one run has seen of its steps, and found out about them, serves the next from its first step on.

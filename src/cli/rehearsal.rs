@@ -31,7 +31,8 @@ const TEST_BATCHES: usize = 2;
 /// Steps of a rehearsal in which one is written down for a search.
 const STEPS_TO_LEARN: usize = 4;
 
-/// Ops in all simulated runs of a search before the first step: a few seconds.
+/// Ops in all simulated runs before the first step: a few seconds. Half of them for a step like most, and half for the first,
+/// which makes the state of the optimizer.
 const OPS_TO_LEARN: u64 = 1 << 20;
 
 /// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
@@ -185,7 +186,7 @@ impl<'a> Rehearsal<'a> {
                 ops = now.ops - stats.ops;
                 stats = now;
             }
-            session.runtime().forecasts(Some((OPS_TO_LEARN / ops.max(1)).max(1)))
+            session.runtime().forecasts(Some((OPS_TO_LEARN / 2 / ops.max(1)).max(1)))
         })?;
         let found = found.unwrap_or_default();
         let builder = self.builder(budget, threshold).forecasts(found.iter().cloned());

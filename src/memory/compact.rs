@@ -44,6 +44,13 @@ struct Run {
     cost: u64,
 }
 
+/// What is to be done with a run.
+#[derive(Clone, Copy)]
+enum Kind {
+    Slide,
+    Evacuate,
+}
+
 impl Run {
     fn len(&self) -> u64 {
         self.end - self.start
@@ -73,26 +80,23 @@ impl Arena {
             return None;
         }
         let mut slide: Option<Run> = None;
+        let mut evacuations: Vec<Run> = Vec::new();
+        let is_cheaper =
+            |run: &Run, slide: Option<Run>| slide.is_none_or(|best| run.cost < best.cost);
+        // Both kinds in one pass, for it is loading the chunks that takes the time.
         self.shortest_runs(
             &movable,
-            |run| run.free >= size,
-            |run| {
-                if slide.is_none_or(|best| run.cost < best.cost) {
-                    slide = Some(run);
-                }
+            |kind, run| match kind {
+                Kind::Slide => run.free >= size,
+                Kind::Evacuate => run.len() >= size,
+            },
+            |kind, run| match kind {
+                _ if !is_cheaper(&run, slide) => {}
+                Kind::Slide => slide = Some(run),
+                Kind::Evacuate => evacuations.push(run),
             },
         );
-        let limit = slide.map_or(u64::MAX, |run| run.cost);
-        let mut evacuations = Vec::new();
-        self.shortest_runs(
-            &movable,
-            |run| run.len() >= size,
-            |run| {
-                if run.cost < limit {
-                    evacuations.push(run);
-                }
-            },
-        );
+        evacuations.retain(|run| is_cheaper(run, slide));
         self.cheapest_evacuation(evacuations).or_else(|| Some(self.slide(slide?)))
     }
 
@@ -133,39 +137,39 @@ impl Arena {
         }
     }
 
-    /// Calls `found` on the shortest run ending at each chunk that is `enough`, if there is one.
-    /// `enough` must hold for every run that contains one for which it holds.
+    /// Calls `found` on the shortest run ending at each chunk that is `enough`, if there is one, for each kind. `enough`
+    /// must hold for every run that contains one for which it holds.
     fn shortest_runs(
         &self,
         movable: impl Fn(u64) -> bool,
-        enough: impl Fn(&Run) -> bool,
-        mut found: impl FnMut(Run),
+        enough: impl Fn(Kind, &Run) -> bool,
+        mut found: impl FnMut(Kind, Run),
     ) {
         let run_from = |first, start| Run { start, end: start, first, free: 0, cost: 0 };
         let mut index = self.slab[EDGE].next;
-        let mut run = run_from(index, self.slab[index].offset);
+        let mut runs = [run_from(index, self.slab[index].offset); 2];
         while index != EDGE {
             let (slot, note) = (&self.slab[index], self.slab.note(index));
             index = slot.next;
             if slot.is_barrier() || slot.is_used() && !movable(note.owner) {
-                run = run_from(index, slot.end());
+                runs = [run_from(index, slot.end()); 2];
                 continue;
             }
-            run.end = slot.end();
-            if slot.is_used() {
-                run.cost += note.requested;
-            } else {
-                run.free += slot.size;
-            }
-            loop {
-                let shorter = self.without_first(run);
-                if !enough(&shorter) {
-                    break;
+            let (free, cost) = if slot.is_used() { (0, note.requested) } else { (slot.size, 0) };
+            for (kind, run) in [Kind::Slide, Kind::Evacuate].into_iter().zip(&mut runs) {
+                run.end = slot.end();
+                run.free += free;
+                run.cost += cost;
+                loop {
+                    let shorter = self.without_first(*run);
+                    if !enough(kind, &shorter) {
+                        break;
+                    }
+                    *run = shorter;
                 }
-                run = shorter;
-            }
-            if enough(&run) {
-                found(run);
+                if enough(kind, run) {
+                    found(kind, *run);
+                }
             }
         }
     }

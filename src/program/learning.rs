@@ -6,9 +6,11 @@
 //! same evictions whenever it runs, however fast anything is.
 
 use super::Driver;
+use super::drift::{Drift, Next};
 use super::recognize::Recognizer;
 use super::turn::Turn;
 use crate::device::Device;
+use crate::engine::Stats;
 use crate::evict::{Forecast, Foresight};
 use rustc_hash::FxHashMap;
 use std::fmt;
@@ -58,12 +60,14 @@ pub(super) struct Learning {
     kinds: FxHashMap<(u64, u64), Kind>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Kind {
     state: State,
     /// Whether such a step came.
     came: bool,
     forecast: Option<Arc<Forecast>>,
+    /// Of the forecast.
+    drift: Drift,
 }
 
 #[derive(Debug)]
@@ -74,9 +78,43 @@ enum State {
     Given(u64),
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self::New(0)
+    }
+}
+
+impl Kind {
+    fn set_forecast(&mut self, forecast: Option<Forecast>) {
+        (self.forecast, self.drift) = (forecast.map(Arc::new), Drift::default());
+    }
+
+    /// A turn recomputed this share of its work. Whether the next is run otherwise.
+    fn turned(&mut self, real: f64) -> bool {
+        let simulated = self.forecast.as_ref().and_then(|forecast| forecast.excess);
+        let next = simulated.map(|simulated| self.drift.turned(real, simulated));
+        if next == Some(Next::Dropped) {
+            self.set_forecast(None);
+            // Costs are others than those that were simulated.
+            self.state = State::New(0);
+        }
+        next.is_some_and(|next| next != Next::Same)
+    }
+}
+
+/// A turn that is going on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Going {
+    /// The step, in a budget.
+    kind: (u64, u64),
+    /// Costs of the run when it began: of what is recomputed, and of the rest.
+    recompute_cost: f64,
+    base_cost: f64,
+}
+
 impl Learning {
     fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
-        self.kinds.entry(key).or_insert(Kind { state: State::New(0), came: false, forecast: None })
+        self.kinds.entry(key).or_default()
     }
 }
 
@@ -97,8 +135,8 @@ impl<D: Device> Driver<D> {
     /// One of another step is of no use and does no harm.
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
-        let forecast = Some(Arc::new(forecast));
-        self.learning.kinds.insert(key, Kind { state: State::New(0), came: false, forecast });
+        let kind = self.learning.kinds.entry(key).insert_entry(Kind::default()).into_mut();
+        kind.set_forecast(Some(forecast));
     }
 
     /// What was found so far about each kind of step that came, sorted by step and budget. With `runs`, so many simulated runs of
@@ -146,6 +184,7 @@ impl<D: Device> Driver<D> {
             learner.prepare(key.0, key.1, runs(1));
             self.learning.kind(key).state = State::Given(0);
         }
+        self.turn_is_over(recognizer);
         let Some(known) = &recognizer.known else { return };
         self.learning.kind((known.key, budget)).came = true;
         let Learning { learner: Some(learner), given, .. } = &self.learning else { return };
@@ -175,16 +214,33 @@ impl<D: Device> Driver<D> {
         }
     }
 
+    /// Notes what the turn before recomputed, and that another begins.
+    fn turn_is_over(&mut self, recognizer: &mut Recognizer) {
+        let Stats { recompute_cost, base_cost, .. } = self.engine.stats();
+        if let Some(last) = recognizer.going.take() {
+            let (recomputed, work) =
+                (recompute_cost - last.recompute_cost, base_cost - last.base_cost);
+            if work > 0.0 && self.learning.kind(last.kind).turned(recomputed / work) {
+                recognizer.foresight = None;
+            }
+        }
+        let budget = self.engine.budget();
+        recognizer.going = recognizer.known.as_ref().map(|known| {
+            let kind = (known.key, budget);
+            Going { kind, recompute_cost, base_cost }
+        });
+    }
+
     fn ask_learner(&mut self, (step, budget): (u64, u64), turns: u64) {
         let Some(learner) = &mut self.learning.learner else { return };
         let found = learner.forecast(step, budget, runs(turns));
-        let now = &mut self.learning.kind((step, budget)).forecast;
+        let kind = self.learning.kind((step, budget));
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found
             // One from an earlier run may have taken more effort.
-            && now.as_deref().is_none_or(|now| excess(&found) < excess(now))
+            && kind.forecast.as_deref().is_none_or(|now| excess(&found) < excess(now))
         {
-            *now = Some(Arc::new(found));
+            kind.set_forecast(Some(found));
         }
     }
 
@@ -193,6 +249,7 @@ impl<D: Device> Driver<D> {
         let known = recognizer.known.as_ref()?;
         let budget = self.engine.budget();
         let kind = self.learning.kinds.get(&(known.key, budget));
+        let kind = kind.filter(|kind| !kind.drift.is_tried());
         let found = kind.and_then(|kind| kind.forecast.as_ref()?.foresight(&known.future).ok());
         let plain = || Foresight::plain(Arc::clone(&known.future), budget);
         Some(Arc::new(found.unwrap_or_else(plain)))

@@ -1,5 +1,6 @@
 //! A driver that recognizes steps: what came before will come again, and the evictor is told.
 
+use super::learning::Going;
 use super::steps::{Heard, Known, KnownSteps, MARK, Makes, NodeId, Role, Steps};
 use super::{Command, Driver, TensorId};
 use crate::device::Device;
@@ -28,6 +29,8 @@ pub(super) struct Recognizer {
     pub foresight: Option<(u64, Arc<Foresight>)>,
     /// Where in it the command at hand is.
     at: usize,
+    /// The turn that is going on; `None` before one has begun as it was expected to.
+    pub going: Option<Going>,
 }
 
 /// A command that is running, and where it is among those that have come before.
@@ -140,7 +143,7 @@ impl<D: Device> Driver<D> {
             }
             (_, was_known) => {
                 let was_known = was_known.is_some();
-                self.writing = None;
+                (self.writing, recognizer.going) = (None, None);
                 recognizer.known = recognizer.steps.look_ahead();
                 recognizer.foresight = None;
                 recognizer.at = recognizer.steps.on_course().unwrap_or(0);
