@@ -1,11 +1,17 @@
 //! A runtime learns how the steps of its program are best run while it runs them, and nothing but evictions changes.
 
-use remat::evict::{Clock, Forecast, Setting};
+use remat::evict::{Clock, Forecast, Setting, View};
+mod common;
+
+use common::rng::SplitMix64;
+use remat::event::Event;
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, Runtime, Tape, Tensor};
 use remat::program::KnownSteps;
-use remat::{Builder, CostModelKind, PolicyKind, Stats};
+use remat::{Builder, CostModelKind, Listener, PolicyKind, Stats};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A training loop of so many steps, after some of which it does something else: what the counters are after each.
 fn train(
@@ -13,6 +19,17 @@ fn train(
     steps: usize,
     marked: bool,
     looks: usize,
+) -> Result<(Runtime, Vec<Stats>), Error> {
+    train_slowly(builder, steps, marked, looks, || {})
+}
+
+/// The same, stopping for a while in each step.
+fn train_slowly(
+    builder: Builder,
+    steps: usize,
+    marked: bool,
+    looks: usize,
+    mut pause: impl FnMut(),
 ) -> Result<(Runtime, Vec<Stats>), Error> {
     let runtime = builder.cost_model(CostModelKind::Flops).sim()?;
     let hidden = [64; 14];
@@ -24,6 +41,7 @@ fn train(
         let tape = Tape::new(&runtime);
         tape.watch(&mut network);
         let loss = network.forward(&x, Mode::Train)?.square()?.mean()?;
+        pause();
         optimizer.minimize(tape, &loss, &mut network)?;
         if marked {
             runtime.step()?;
@@ -134,6 +152,53 @@ fn a_forecast_that_does_not_hold_is_dropped() {
         dropped += u32::from(mended < 0.9 * kept);
     }
     assert!(dropped > 0, "no forecast was bad");
+}
+
+/// Notes what is evicted, and if it is told how often, sleeps when an op ran: the search is ahead then.
+#[derive(Debug)]
+struct Sleepy {
+    evictions: Arc<Mutex<Vec<Event>>>,
+    random: Option<SplitMix64>,
+}
+
+impl Listener for Sleepy {
+    fn on(&mut self, event: &Event, _: View<'_>) {
+        match event {
+            Event::DidEvict { .. } | Event::DidRegenerate { .. } => {
+                self.evictions.lock().unwrap().push(*event);
+            }
+            Event::DidRun { .. } => self.random.iter_mut().for_each(sleep),
+            _ => {}
+        }
+    }
+}
+
+fn sleep(random: &mut SplitMix64) {
+    if random.below(16) == 0 {
+        std::thread::sleep(Duration::from_micros(100 * random.below(8) as u64));
+    }
+}
+
+#[test]
+fn evictions_do_not_depend_on_how_fast_anything_is() {
+    let budget = peak() * 45 / 100;
+    for policy in ["learned:portfolio", "learned:search"] {
+        let run = |seed: Option<u64>| {
+            let evictions = Arc::default();
+            let random = seed.map(SplitMix64::new);
+            let listener = Sleepy { evictions: Arc::clone(&evictions), random };
+            let mut own = seed.map(|seed| SplitMix64::new(!seed));
+            let builder = of(policy, budget).listen(listener);
+            let pause = || own.iter_mut().for_each(|random| (0..16).for_each(|_| sleep(random)));
+            train_slowly(builder, 18, true, 5, pause).unwrap();
+            Arc::into_inner(evictions).map(|evictions| evictions.into_inner().unwrap())
+        };
+        let expected = run(None);
+        assert!(expected.as_ref().is_some_and(|events| events.len() > 1000));
+        for seed in 0..20 {
+            assert!(run(Some(seed)) == expected, "{policy}, seed {seed}");
+        }
+    }
 }
 
 /// What one run has seen of its steps, and found out about them, serves the next from its first step on.

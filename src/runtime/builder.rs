@@ -322,6 +322,37 @@ impl Builder {
     /// The steps of the program, from [`Runtime::known_steps`] of an earlier run: a policy that looks ahead foresees them from
     /// the first command on. With none ([`KnownSteps::default`]) they are recognized from then on, for a later run; otherwise
     /// from the first eviction on.
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::program::KnownSteps;
+    ///
+    /// fn train(runtime: &Runtime, steps: usize) -> Result<(), Error> {
+    ///     let mut weight = runtime.ones(&[64, 64])?;
+    ///     for _ in 0..steps {
+    ///         let mut passed = vec![runtime.ones(&[256, 64])?];
+    ///         for layer in 0..8 {
+    ///             passed.push(passed[layer].matmul(&weight)?.tanh()?);
+    ///         }
+    ///         let mut sum = passed[8].mean()?;
+    ///         while let Some(x) = passed.pop() {
+    ///             sum = (sum + x.square()?.mean()?)?;
+    ///         }
+    ///         weight = (&weight * &sum)?;
+    ///         runtime.step()?;
+    ///     }
+    ///     runtime.sync()
+    /// }
+    ///
+    /// // Nothing is computed.
+    /// let rehearsal = Runtime::builder().known_steps(KnownSteps::default()).sim()?;
+    /// train(&rehearsal, 4)?;
+    /// let steps = rehearsal.known_steps()?.expect("the default policy looks ahead");
+    /// let runtime = Runtime::builder().budget("400KiB").known_steps(steps).cpu()?;
+    /// train(&runtime, 3)?;
+    /// assert!(runtime.stats()?.recomputed_ops > 0);
+    /// # Ok::<(), Error>(())
+    /// ```
     #[must_use]
     pub fn known_steps(mut self, steps: KnownSteps) -> Self {
         self.known.steps = Some(steps);

@@ -4,6 +4,10 @@ use super::context::{Context, LENGTH};
 use super::{MOST, Makes, NOWHERE, Node, NodeId, Role, Steps};
 use smallvec::SmallVec;
 
+/// Of a value: so many of these can be added up.
+#[cfg(feature = "serde")]
+const MOST_BYTES: u64 = 1 << 44;
+
 /// The steps of a program, as far as a run has seen them. Another run of the same program foresees its steps from the first
 /// command on; one of another program loses nothing but time.
 #[derive(Clone, Debug, Default)]
@@ -103,8 +107,9 @@ impl TryFrom<Kept> for KnownSteps {
                 && next.chain(others).all(is_node)
                 && node.branch.as_ref().is_none_or(|branch| branch.all().count() > 1)
                 && node.cost.is_finite()
+                && node.cost >= 0.0
                 && node.makes.iter().all(|makes| match *makes {
-                    Makes::Value(_) => true,
+                    Makes::Value(bytes) => bytes <= MOST_BYTES,
                     Makes::Look(input) | Makes::Update(input) => is_input(input),
                     Makes::Replace { by, target } => is_input(by) && is_input(target),
                 })
@@ -112,8 +117,10 @@ impl TryFrom<Kept> for KnownSteps {
         if let Some(node) = nodes.iter().position(|node| !makes_sense(node)) {
             return Err(format!("command {node} of the known steps makes no sense"));
         }
-        let is_gone = |&(_, node): &(u64, NodeId)| node == NOWHERE || is_node(node);
-        if !roles.iter().all(is_gone) || !same.iter().all(|&(a, b)| is_role(a) && is_role(b)) {
+        let is_value = |&(bytes, node): &(u64, NodeId)| {
+            bytes <= MOST_BYTES && (node == NOWHERE || is_node(node))
+        };
+        if !roles.iter().all(is_value) || !same.iter().all(|&(a, b)| is_role(a) && is_role(b)) {
             return Err("the values of the known steps make no sense".to_owned());
         }
         Ok(Self(kept))

@@ -202,15 +202,17 @@ fn steps_that_make_no_sense_are_refused() {
             wrong += 1;
         }
     }
-    for (field, value) in
-        [("roles", serde_json::json!([[8, 1 << 20]])), ("same", serde_json::json!([[0, 1 << 20]]))]
-    {
+    for (field, value) in [
+        ("roles", serde_json::json!([[8, 1 << 20]])),
+        ("roles", serde_json::json!([[1_u64 << 50, 0]])),
+        ("same", serde_json::json!([[0, 1 << 20]])),
+    ] {
         let mut changed = good.clone();
         changed[field].as_array_mut().unwrap().extend(value.as_array().unwrap().clone());
         assert!(read(changed).unwrap_err().contains("values of the known steps"), "{field}");
         wrong += 1;
     }
-    assert_eq!(wrong, 20);
+    assert_eq!(wrong, 21);
 }
 
 #[test]
