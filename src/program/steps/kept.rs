@@ -1,12 +1,11 @@
 //! The steps of a program, kept for another run of it.
 
-use super::context::{Context, LENGTH};
-use super::{MOST, Makes, NOWHERE, Node, NodeId, Role, Steps};
-use smallvec::SmallVec;
-
-/// Of a value: so many of these can be added up.
 #[cfg(feature = "serde")]
-const MOST_BYTES: u64 = 1 << 44;
+mod read;
+
+use super::context::{Context, LENGTH};
+use super::{Node, NodeId, Role, Steps};
+use smallvec::SmallVec;
 
 /// The steps of a program, as far as a run has seen them. Another run of the same program foresees its steps from the first
 /// command on; one of another program loses nothing but time.
@@ -73,56 +72,5 @@ impl Steps {
         let mut context = Context::default();
         last.iter().rev().for_each(|&node| context.push(self.nodes[node as usize].token));
         context.key()
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<KnownSteps> for Kept {
-    fn from(known: KnownSteps) -> Self {
-        known.0
-    }
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<Kept> for KnownSteps {
-    type Error = String;
-
-    fn try_from(kept: Kept) -> Result<Self, String> {
-        let Kept { nodes, roles, same } = &kept;
-        if nodes.len() > MOST {
-            return Err(format!(
-                "{} commands of steps are known, and {MOST} are the most",
-                nodes.len()
-            ));
-        }
-        let is_node = |node: NodeId| (node as usize) < nodes.len();
-        let is_role = |role: Role| role.index() < roles.len();
-        let makes_sense = |node: &Node| {
-            let is_input = |input: u32| (input as usize) < node.inputs.len();
-            let made = node.first.index() + node.roles().count();
-            let next = [node.next, node.before].into_iter().flatten();
-            let others = node.branch.iter().flat_map(|branch| branch.all());
-            node.inputs.iter().flatten().all(|&role| is_role(role))
-                && made <= roles.len()
-                && next.chain(others).all(is_node)
-                && node.branch.as_ref().is_none_or(|branch| branch.all().count() > 1)
-                && node.cost.is_finite()
-                && node.cost >= 0.0
-                && node.makes.iter().all(|makes| match *makes {
-                    Makes::Value(bytes) => bytes <= MOST_BYTES,
-                    Makes::Look(input) | Makes::Update(input) => is_input(input),
-                    Makes::Replace { by, target } => is_input(by) && is_input(target),
-                })
-        };
-        if let Some(node) = nodes.iter().position(|node| !makes_sense(node)) {
-            return Err(format!("command {node} of the known steps makes no sense"));
-        }
-        let is_value = |&(bytes, node): &(u64, NodeId)| {
-            bytes <= MOST_BYTES && (node == NOWHERE || is_node(node))
-        };
-        if !roles.iter().all(is_value) || !same.iter().all(|&(a, b)| is_role(a) && is_role(b)) {
-            return Err("the values of the known steps make no sense".to_owned());
-        }
-        Ok(Self(kept))
     }
 }

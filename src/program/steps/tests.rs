@@ -154,13 +154,14 @@ fn another_run_of_the_program_is_known_from_its_first_command_on() {
     for steps in 2..6 {
         let mut before = told(&[TRAIN, FIRST]);
         (1..steps).for_each(|_| _ = before.tell_all(&[TRAIN, LATER].concat()));
-        let mut kept = before.steps.keep();
+        let kept = before.steps.keep();
         #[cfg(feature = "serde")]
-        {
+        let kept = {
             let text = serde_json::to_string(&kept).unwrap();
-            kept = serde_json::from_str(&text).unwrap();
-            assert_eq!(serde_json::to_string(&kept).unwrap(), text);
-        }
+            let read: KnownSteps = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&read).unwrap(), text);
+            read
+        };
         let mut told = Told { steps: Steps::of_another_run(kept), ..Told::default() };
         assert_eq!(told.tell_all(WEIGHTS), 0);
         assert_eq!(told.tell_all(TRAIN), 0, "{steps} steps");
