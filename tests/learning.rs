@@ -4,6 +4,7 @@ use remat::evict::{Clock, Forecast, Setting, View};
 mod common;
 
 use common::rng::SplitMix64;
+use remat::autograd::Gradients;
 use remat::event::Event;
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
@@ -227,6 +228,55 @@ fn the_first_step_may_be_known() {
         let most = guessed * if marked { 0.98 } else { 1.01 };
         assert!(known < most, "marked {marked}, looks {looks}: {known}, {guessed}");
     }
+}
+
+/// Steps of several turns of a smaller loop, which are taken for turns of a step now and then: searches end, and nothing is
+/// recomputed without end.
+#[test]
+fn loops_in_steps_are_learned_too() {
+    let accumulated = |builder: Builder, batches: usize| {
+        let runtime = builder.cost_model(CostModelKind::Flops).sim().unwrap();
+        let hidden = [64; 8];
+        let mut network = mlp(&runtime, 64, &hidden, 10).unwrap();
+        let mut optimizer = Optimizer::sgd(0.1, 0.9, 0.0);
+        for _ in 0..6 {
+            let mut gradients = Gradients::default();
+            for batch in 0..batches {
+                let x = runtime.normal(&[512, 64], 0.0, 1.0).unwrap();
+                let tape = Tape::new(&runtime);
+                tape.watch(&mut network);
+                let loss = network.forward(&x, Mode::Train).unwrap().square().unwrap();
+                let loss = loss.mean().unwrap();
+                drop(x);
+                if batch + 1 < batches {
+                    tape.backward_onto(&loss, &mut gradients).unwrap();
+                    continue;
+                }
+                let all = std::mem::take(&mut gradients);
+                optimizer.minimize_with(tape, &loss, &mut network, all).unwrap();
+            }
+            runtime.step().unwrap();
+        }
+        runtime.sync().unwrap();
+        runtime
+    };
+    let mut all = 0.0;
+    for batches in 1..5 {
+        let builder = of("learned", 1 << 30).known_steps(KnownSteps::default());
+        let recognized = accumulated(builder, batches);
+        let peak = recognized.stats().unwrap().peak_bytes;
+        let steps = recognized.known_steps().unwrap().unwrap();
+        for percent in [50, 60, 75] {
+            let builder = of("learned:portfolio", peak * percent / 100);
+            let runtime = accumulated(builder.known_steps(steps.clone()), batches);
+            let stats = runtime.stats().unwrap();
+            let guessed = accumulated(of("dtr-eq", peak * percent / 100), batches);
+            let guessed = guessed.stats().unwrap().recompute_cost;
+            all += stats.recompute_cost / guessed;
+            runtime.forecasts(Some(40)).unwrap();
+        }
+    }
+    assert!(all < 12.0, "worse than a guess: {}", all / 12.0);
 }
 
 /// Layers of the step that differs.

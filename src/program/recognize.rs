@@ -219,8 +219,10 @@ impl<D: Device> Driver<D> {
                 recognizer.steps.on_course().unwrap_or(0)
             }
         };
-        if at == 0 {
-            self.turn_begins(recognizer);
+        match at {
+            0 => self.turn_begins(recognizer),
+            // What is written down is no turn of it.
+            _ => (self.writing, recognizer.going) = (None, None),
         }
         self.foresee_from(recognizer, at);
         at

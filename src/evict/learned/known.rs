@@ -292,7 +292,8 @@ impl<'a> Place<'a> {
 
     /// When a storage will be used that the step does not know: as the queue says, or not before the end of the step.
     fn guess(&self, key: StorageKey) -> u32 {
-        let end = self.foreseen.step().len() as u32;
+        // Commands may come beyond the end; a need is never past.
+        let end = (self.foreseen.step().len() as u32).max(self.at);
         match self.graph.future().next_read(key) {
             Some(commands) => self.at.saturating_add(commands as u32).min(end),
             None => end,
