@@ -35,6 +35,7 @@
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`program`] | the command language: what a runtime is sent, a recording has, and the lab replays |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
+//! | [`plan`] | buffers of a step known ahead, and where they are best placed |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
 //! | [`error`] | what can go wrong, by family |
 //!
@@ -76,6 +77,7 @@ pub mod nn;
 pub mod op;
 pub mod ops;
 pub mod optim;
+pub mod plan;
 pub mod program;
 mod rng;
 mod runtime;
