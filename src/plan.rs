@@ -18,7 +18,9 @@
 mod lifetimes;
 mod placement;
 mod planner;
+mod reuse;
 
 pub use lifetimes::{Buffer, Change, Lifetimes};
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
+pub use reuse::nnvm;

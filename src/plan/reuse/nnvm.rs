@@ -1,0 +1,209 @@
+//! The memory planner of NNVM, the compiler that TVM grew out of: whole blocks, used again by what is about as large.
+//!
+//! It works in three stages, as told in the article on memory allocation in NNVM and by the open source.
+//! [`MemoryPlan`] (`PlanMemory`) walks through a [`Graph`] with reference counts and gives what is computed *storages*,
+//! by number. [`StoragePlan`] (`DecorateMemoryPlan`) adds the variables and moves there what is assigned to them.
+//! [`SharedPool`] (GraphRuntime's `SetupStorage`) puts bytes behind the storages, here also for several graphs that take
+//! turns. Who knows only lifetimes plans with [`Nnvm`], which has the first stage's rules for them.
+//!
+//! ```
+//! use remat::plan::nnvm::{
+//!     Dtype, Graph, InPlace, MatchRange, MemoryPlan, Op, SharedPool, StoragePlan, Tensor,
+//! };
+//!
+//! let numbers = Tensor::new(256, Dtype::F32);
+//! let over = InPlace { input: 0, output: 0, identity: false };
+//! let mut graph = Graph::default();
+//! let x = graph.variable("x", numbers)?;
+//! let mut last = x;
+//! for _ in 0..5 {
+//!     last.node = graph.op(Op::new([last], [numbers]))?;
+//! }
+//! last.node = graph.op(Op::new([last], [numbers]).in_place(over))?;
+//! graph.output(last)?;
+//!
+//! // Two storages by turns, and nothing for the last op.
+//! let plan = MemoryPlan::new(&graph, MatchRange::default());
+//! assert_eq!(plan.bytes(), 2 * 1024);
+//! let pool = SharedPool::new(&[StoragePlan::new(plan)], 4)?;
+//! assert_eq!(pool.bytes(), 3 * 1024);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod allocator;
+mod assign;
+mod colour;
+mod graph;
+mod memory;
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::str::FromStr;
+
+use self::allocator::Allocator;
+use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
+
+pub use self::allocator::Storage;
+pub use self::assign::{Assign, StoragePlan};
+pub use self::graph::{Code, Dtype, Entry, Graph, GraphError, InPlace, Op, Pattern, Place, Tensor};
+pub use self::memory::MemoryPlan;
+pub use self::pool::{PoolError, SharedPool, View};
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Home {
+    /// Nowhere so far: a variable before [`StoragePlan`] (storage id -1).
+    None,
+    /// In the storage of this number.
+    Storage(usize),
+    /// Where whoever runs the graph puts it (storage id -2).
+    External,
+    /// Where it is put as the graph runs (storage id -3).
+    Dynamic,
+}
+
+/// How many times larger or smaller than what is asked for a free storage may be to be used again (`match_range`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatchRange {
+    /// That many times. With 0 nothing is used again, with 1 only what has the very size.
+    Times(u64),
+    /// 1, 2, 4, 8 or 16 times, whichever comes out smallest, the first of equal ones
+    /// (`NNVM_AUTO_SEARCH_MATCH_RANGE`).
+    Auto,
+}
+
+impl MatchRange {
+    /// The plan of fewest bytes among those of its ranges.
+    fn smallest<P>(self, plan: impl Fn(u64) -> P, bytes: impl Fn(&P) -> u64) -> P {
+        match self {
+            Self::Times(times) => plan(times),
+            Self::Auto => [2, 4, 8, 16]
+                .into_iter()
+                .map(&plan)
+                .fold(plan(1), |best, new| if bytes(&new) < bytes(&best) { new } else { best }),
+        }
+    }
+}
+
+impl Default for MatchRange {
+    /// 16 times, as without any setting.
+    fn default() -> Self {
+        Self::Times(16)
+    }
+}
+
+impl fmt::Display for MatchRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Times(times) => times.fmt(f),
+            Self::Auto => f.pad("auto"),
+        }
+    }
+}
+
+/// NNVM's planner for lifetimes, without a graph: `nnvm:16`, `nnvm:auto`, or any other range. Plain `nnvm` is the first.
+///
+/// Source: `PlanMemory` and `GraphAllocator` of NNVM, as for [`MemoryPlan`]. What a graph says beyond lifetimes, such as
+/// what may be written in place, is not known here.
+///
+/// Of all that happens at one instant, buffers that end are released first, in the order of their numbers; then those that
+/// begin are requested, the largest first, equal ones in the order of their numbers. (In a graph a node's outputs are
+/// requested before its inputs are released. Lifetimes that are half open have room for that: such an input ends an
+/// instant after the output begins. Those of a node that ends where another begins need not be apart.) Storages lie one
+/// behind another, each at a multiple of the largest alignment among its buffers. Buffers of different colours never share
+/// one.
+///
+/// Takes n log n time for n buffers, five times as much for [`MatchRange::Auto`], and has no limit in size. It is weak where
+/// sizes differ much: a storage holds one buffer at a time, however small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Nnvm {
+    /// Which storages are used again.
+    pub range: MatchRange,
+}
+
+impl Nnvm {
+    /// Offsets and where the last storage ends; nothing if that is beyond all addresses.
+    fn lay(changes: &[Change], lifetimes: &Lifetimes, range: u64) -> Option<(Vec<u64>, u64)> {
+        let buffers = lifetimes.buffers();
+        let mut allocator = Allocator::new(range);
+        let mut homes = vec![0; buffers.len()];
+        let mut aligns = Vec::new();
+        for change in changes {
+            match *change {
+                Change::Free(i) => allocator.release(homes[i], buffers[i].colour),
+                Change::Alloc(i) => {
+                    let storage = allocator.request(0, buffers[i].colour, buffers[i].size);
+                    if storage == aligns.len() {
+                        aligns.push(1);
+                    }
+                    aligns[storage] = buffers[i].align.max(aligns[storage]);
+                    homes[i] = storage;
+                }
+            }
+        }
+        let mut top = 0;
+        let mut offsets = Vec::with_capacity(aligns.len());
+        for (storage, align) in allocator.into_storages().iter().zip(aligns) {
+            let (offset, end) = pool::behind(top, storage.bytes, align)?;
+            offsets.push(offset);
+            top = end;
+        }
+        Some((homes.into_iter().map(|storage| offsets[storage]).collect(), top))
+    }
+}
+
+impl Planner for Nnvm {
+    fn name(&self) -> String {
+        format!("nnvm:{}", self.range)
+    }
+
+    fn plan(&self, lifetimes: &Lifetimes, _: &Limits) -> Result<Planned, PlanError> {
+        let changes = largest_first(lifetimes);
+        let lay = |range| Self::lay(&changes, lifetimes, range);
+        let end = |laid: &Option<(_, u64)>| laid.as_ref().map_or(u64::MAX, |(_, end)| *end);
+        let (offsets, _) = self.range.smallest(lay, end).ok_or(PlanError::TooLarge)?;
+        Planned::new(lifetimes, offsets)
+    }
+}
+
+/// What happens, in order of time: at each instant those that end, then those that begin, the largest first.
+fn largest_first(lifetimes: &Lifetimes) -> Vec<Change> {
+    let buffers = lifetimes.buffers();
+    let mut changes = lifetimes.changes();
+    let together = |a: &Change, b: &Change| match (*a, *b) {
+        (Change::Alloc(a), Change::Alloc(b)) => buffers[a].lower == buffers[b].lower,
+        _ => false,
+    };
+    for begin in changes.chunk_by_mut(together) {
+        begin.sort_by_key(|change| match *change {
+            Change::Alloc(i) | Change::Free(i) => Reverse(buffers[i].size),
+        });
+    }
+    changes
+}
+
+impl FromStr for Nnvm {
+    type Err = UnknownRange;
+
+    /// `nnvm`, `nnvm:auto` or `nnvm:` and a number: what [`Planner::name`] says is among them.
+    fn from_str(name: &str) -> Result<Self, UnknownRange> {
+        let unknown = || UnknownRange(name.to_owned());
+        let range = match name.strip_prefix("nnvm").ok_or_else(unknown)? {
+            "" => MatchRange::default(),
+            ":auto" => MatchRange::Auto,
+            range => {
+                let times = range.strip_prefix(':').and_then(|times| times.parse().ok());
+                MatchRange::Times(times.ok_or_else(unknown)?)
+            }
+        };
+        Ok(Self { range })
+    }
+}
+
+/// No name of this planner.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not nnvm, nnvm:auto or nnvm: and a number")]
+pub struct UnknownRange(String);

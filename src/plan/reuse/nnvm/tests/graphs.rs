@@ -1,0 +1,458 @@
+//! Graphs written by hand.
+
+use super::super::*;
+
+const F16: Dtype = Dtype { code: Code::Float, bits: 16, lanes: 1 };
+const I32: Dtype = Dtype { code: Code::Int, bits: 32, lanes: 1 };
+const OVER: InPlace = InPlace { input: 0, output: 0, identity: false };
+const SAME: InPlace = InPlace { identity: true, ..OVER };
+
+fn tensor(elements: u64) -> Tensor {
+    Tensor::new(elements, Dtype::F32)
+}
+
+fn entry(node: usize) -> Entry {
+    Entry { node, output: 0 }
+}
+
+impl Graph {
+    fn op_of(&mut self, op: Op) -> Entry {
+        entry(self.op(op).unwrap())
+    }
+
+    /// From those to one of so many elements.
+    fn make(&mut self, inputs: &[Entry], elements: u64) -> Entry {
+        self.op_of(Op::new(inputs.iter().copied(), [tensor(elements)]))
+    }
+
+    /// The same, over the first if possible.
+    fn make_over(&mut self, inputs: &[Entry], pair: InPlace) -> Entry {
+        let like = *self.tensor(inputs[0]).unwrap();
+        self.op_of(Op::new(inputs.iter().copied(), [like]).in_place(pair))
+    }
+
+    fn wanted(mut self, outputs: &[Entry]) -> Self {
+        for &entry in outputs {
+            self.output(entry).unwrap();
+        }
+        self
+    }
+}
+
+fn plan(graph: &Graph) -> MemoryPlan<'_> {
+    MemoryPlan::new(graph, MatchRange::default())
+}
+
+fn homes(plan: &MemoryPlan<'_>, entries: &[Entry]) -> Vec<Home> {
+    entries.iter().map(|&entry| plan.home(entry).unwrap()).collect()
+}
+
+/// A graph whose only variable, x, has 10 elements.
+fn with_x() -> (Graph, Entry) {
+    let mut graph = Graph::default();
+    let x = graph.variable("x", tensor(10)).unwrap();
+    (graph, x)
+}
+
+#[test]
+fn a_chain_takes_two_storages_by_turns() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make(&[a], 10);
+    let c = graph.make(&[b], 10);
+    let graph = graph.wanted(&[c]);
+    let plan = plan(&graph);
+    assert_eq!(plan.home(x), Some(Home::None));
+    assert_eq!(homes(&plan, &[a, b, c]), [0, 1, 0].map(Home::Storage));
+    assert_eq!(plan.bytes(), 80);
+    assert_eq!((plan.home(entry(4)), plan.home(Entry { node: 1, output: 1 })), (None, None));
+}
+
+#[test]
+fn a_chain_in_place_takes_one_storage() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make_over(&[a], OVER);
+    let c = graph.make_over(&[b], OVER);
+    let graph = graph.wanted(&[c]);
+    let plan = plan(&graph);
+    assert_eq!(homes(&plan, &[a, b, c]), [0; 3].map(Home::Storage));
+    assert_eq!([a, b, c].map(|entry| plan.in_place(entry)), [None, Some(0), Some(0)]);
+}
+
+#[test]
+fn nothing_is_written_over_what_is_read_again_nor_over_variables() {
+    let (mut graph, x) = with_x();
+    let a = graph.make_over(&[x], OVER);
+    let b = graph.make_over(&[a], OVER);
+    let c = graph.make_over(&[b, b], OVER);
+    let graph = graph.wanted(&[a, c]);
+    let plan = plan(&graph);
+    assert_eq!(homes(&plan, &[a, b, c]), [0, 1, 2].map(Home::Storage));
+    assert!([a, b, c].iter().all(|&entry| plan.in_place(entry).is_none()));
+}
+
+#[test]
+fn what_nothing_reads_is_not_written_in_place() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make_over(&[a], OVER);
+    assert_eq!(homes(&plan(&graph), &[a, b]), [0, 1].map(Home::Storage));
+}
+
+#[test]
+fn an_identity_shares_with_others_who_read_its_input() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make_over(&[a], SAME);
+    // Would write over what is still read from the other.
+    let c = graph.make_over(&[b], OVER);
+    let d = graph.make_over(&[a], OVER);
+    let graph = graph.wanted(&[c, d]);
+    let plan = plan(&graph);
+    assert_eq!(homes(&plan, &[a, b, c, d]), [0, 0, 1, 0].map(Home::Storage));
+}
+
+#[test]
+fn in_place_needs_as_many_elements_of_the_same_size_on_one_device() {
+    let over = |to: Tensor, pair| {
+        let (mut graph, x) = with_x();
+        let a = graph.make(&[x], 10);
+        let b = graph.op_of(Op::new([a], [to]).in_place(pair));
+        // For identities: whatever else is allowed, not this.
+        let again = if pair.identity { vec![a, b] } else { vec![b] };
+        let graph = graph.wanted(&again);
+        plan(&graph).in_place(b).is_some()
+    };
+    assert!(over(tensor(10), OVER));
+    assert!(over(Tensor::new(10, I32), OVER));
+    assert!(!over(Tensor::new(10, F16), OVER));
+    assert!(!over(Tensor::new(20, F16), OVER));
+    assert!(!over(tensor(9), OVER));
+    assert!(!over(tensor(10).on(1), OVER));
+    assert!(over(tensor(10), SAME));
+    assert!(!over(Tensor::new(10, I32), SAME));
+}
+
+#[test]
+fn each_input_is_written_over_once_and_pairs_are_tried_in_order() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make(&[x], 10);
+    let pair = |input, output| InPlace { input, output, identity: false };
+    let op = Op::new([a, b], [tensor(10), tensor(10)]);
+    let op = op.in_place(pair(1, 0)).in_place(pair(1, 1)).in_place(pair(0, 0)).in_place(pair(0, 1));
+    let c = graph.op_of(op);
+    let d = Entry { output: 1, ..c };
+    let graph = graph.wanted(&[c, d]);
+    let plan = plan(&graph);
+    assert_eq!([c, d].map(|entry| plan.in_place(entry)), [Some(1), Some(0)]);
+    assert_eq!(plan.bytes(), 80);
+}
+
+#[test]
+fn inputs_that_are_ignored_hold_nothing() {
+    let sizes = |ignoring| {
+        let (mut graph, x) = with_x();
+        let a = graph.make(&[x], 10);
+        let b = graph.make(&[a], 10);
+        // a is free by now, unless the third op reads it.
+        let c = graph.make(&[b], 10);
+        let op = Op::new([c, a], [tensor(10)]);
+        let last = graph.op_of(if ignoring { op.ignoring(1) } else { op });
+        let graph = graph.wanted(&[last]);
+        plan(&graph).bytes()
+    };
+    assert_eq!((sizes(true), sizes(false)), (80, 120));
+}
+
+#[test]
+fn nothing_is_written_over_an_input_that_is_ignored() {
+    // One other op has still to read a when the last but one would write over it: a count of 1 is not its own.
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make(&[x], 10);
+    let op = Op::new([a, b], [tensor(10)]).ignoring(0);
+    let c = graph.op_of(op.in_place(OVER).in_place(SAME));
+    let d = graph.make(&[a, c], 10);
+    let graph = graph.wanted(&[d]);
+    assert_eq!(plan(&graph).in_place(c), None);
+}
+
+#[test]
+fn the_largest_output_is_asked_for_first() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make(&[a], 1);
+    // a's 40 bytes are free.
+    let op = Op::new([b], [tensor(9), tensor(10), Tensor::new(18, F16)]);
+    let c = graph.op_of(op);
+    let [d, e] = [1, 2].map(|output| Entry { output, ..c });
+    let graph = graph.wanted(&[c, d, e]);
+    // The largest takes them; of those with equal bytes, not elements, the first comes first.
+    assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
+}
+
+#[test]
+fn what_nothing_reads_is_released_at_once() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make(&[x], 10);
+    assert_eq!(homes(&plan(&graph), &[a, b]), [0, 0].map(Home::Storage));
+}
+
+#[test]
+fn what_others_find_room_for_takes_none() {
+    let (mut graph, x) = with_x();
+    let y = graph.variable("y", tensor(10).placed(Place::External)).unwrap();
+    let a = graph.op_of(Op::new([x, y], [tensor(10).placed(Place::External)]));
+    let b = graph.op_of(Op::new([a], [tensor(10).placed(Place::Dynamic)]).in_place(OVER));
+    let c = graph.make_over(&[b], OVER);
+    let graph = graph.wanted(&[c]);
+    let memory = plan(&graph);
+    assert_eq!(homes(&memory, &[a, b]), [Home::External, Home::Dynamic]);
+    let storages = StoragePlan::new(memory);
+    assert_eq!(storages.home(y), Some(Home::External));
+    let pool = SharedPool::new(&[storages], 4).unwrap();
+    // x; c is dynamic as what it is made like.
+    assert_eq!(pool.bytes(), 40);
+    assert_eq!([y, a, b, c].map(|entry| pool.view(0, entry)), [None; 4]);
+}
+
+#[test]
+fn devices_share_nothing() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.op_of(Op::new([x], [tensor(10).on(1)]));
+    let graph = graph.wanted(&[]);
+    let memory = plan(&graph);
+    assert_eq!(homes(&memory, &[a, b]), [0, 1].map(Home::Storage));
+    let pool = SharedPool::new(&[StoragePlan::new(memory)], 4).unwrap();
+    assert_eq!((pool.bytes_on(0), pool.bytes_on(1), pool.bytes_on(2)), (80, 40, 0));
+    assert_eq!(pool.view(0, b), Some(View { device: 1, offset: 0, bytes: 40 }));
+}
+
+#[test]
+fn auto_keeps_the_smallest_plan() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 100);
+    let b = graph.make(&[a], 10);
+    let c = graph.make(&[b], 10);
+    let d = graph.make(&[c], 100);
+    let graph = graph.wanted(&[c, d]);
+    // With 16, c takes a's 400 bytes, and b's 40 grow for d; with 1, c has its own and d takes a's.
+    assert_eq!(plan(&graph).bytes(), 800);
+    let auto = MemoryPlan::new(&graph, MatchRange::Auto);
+    assert_eq!((auto.bytes(), auto.range()), (480, 1));
+    let none = MemoryPlan::new(&graph, MatchRange::Times(0));
+    assert_eq!(none.bytes(), 880);
+}
+
+/// Two branches of unlike length from x, the second written first, and one op on both.
+fn branches() -> (Graph, Vec<Entry>) {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let b = graph.make(&[a], 1);
+    let c = graph.make(&[x], 10);
+    let d = graph.make(&[c], 1);
+    let e = graph.make(&[d], 10);
+    let f = graph.make(&[b, e], 1);
+    (graph.wanted(&[f]), vec![a, b, c, d, e, f])
+}
+
+#[test]
+fn colours_are_those_of_longest_paths() {
+    let (mut graph, all) = branches();
+    let colours = |graph: &Graph| -> Vec<u32> {
+        all.iter().map(|entry| graph.nodes()[entry.node].colour()).collect()
+    };
+    graph.colour(1);
+    assert_eq!(colours(&graph), [0; 6]);
+    graph.colour(2);
+    assert_eq!(colours(&graph), [1, 1, 0, 0, 0, 0]);
+    // More than there are paths changes no more than the number.
+    graph.colour(u32::MAX);
+    assert_eq!(colours(&graph), [1, 1, 0, 0, 0, 0]);
+    graph.colour(0);
+    assert_eq!(colours(&graph), [0; 6]);
+}
+
+#[test]
+fn colours_keep_storages_apart() {
+    let (mut graph, all) = branches();
+    let [a, c] = [all[0], all[2]];
+    assert_eq!(plan(&graph).home(a), plan(&graph).home(c));
+    // a, b, d; c and e have a's, f has d's.
+    assert_eq!(plan(&graph).bytes(), 40 + 4 + 4);
+    graph.colour(2);
+    let plan = plan(&graph);
+    assert_ne!(plan.home(a), plan.home(c));
+    // a, b, c, d; e has c's; f, whose colour is that of c to e, has d's.
+    assert_eq!(plan.bytes(), 40 + 4 + 40 + 4);
+}
+
+/// w and what is assigned to it, made from x by an op of that pattern.
+fn assigned(pattern: Pattern) -> (Graph, [Entry; 4]) {
+    let (mut graph, x) = with_x();
+    let w = graph.variable("w", tensor(10)).unwrap();
+    let value = graph.op_of(Op::new([x], [tensor(10)]).of(pattern));
+    let new = graph.assign(w, value).unwrap();
+    (graph, [x, w, value, new])
+}
+
+#[test]
+fn assignments_of_what_is_made_for_them_do_nothing() {
+    for pattern in [Pattern::Elementwise, Pattern::Broadcast] {
+        let (graph, [x, w, value, new]) = assigned(pattern);
+        assert_eq!(graph.assigns(), [Assign::No, Assign::No, Assign::No, Assign::Nothing]);
+        let memory = plan(&graph);
+        assert_eq!(memory.bytes(), 80);
+        let plan = StoragePlan::new(memory);
+        let home = plan.home(w).unwrap();
+        assert_eq!([value, new].map(|entry| plan.home(entry)), [Some(home); 2]);
+        assert_ne!(plan.home(x), Some(home));
+        assert_eq!(plan.in_place(new), Some(0));
+        // x and w. Nothing is left in what the value and the assignment had.
+        assert_eq!(plan.bytes(), 80);
+        let pool = SharedPool::new(&[plan], 4).unwrap();
+        assert_eq!(pool.bytes(), 80);
+        assert_eq!(pool.view(0, value), pool.view(0, w));
+    }
+}
+
+#[test]
+fn other_assignments_copy() {
+    for pattern in [Pattern::Injective, Pattern::Reduce, Pattern::Opaque] {
+        let (graph, [_, w, value, new]) = assigned(pattern);
+        assert_eq!(graph.assigns()[new.node], Assign::Copy);
+        let plan = StoragePlan::new(plan(&graph));
+        assert_eq!(plan.home(new), plan.home(w));
+        assert_ne!(plan.home(value), plan.home(w));
+        assert_eq!(plan.bytes(), 120);
+    }
+}
+
+#[test]
+fn what_is_read_by_others_or_is_a_variable_is_copied() {
+    let (graph, [_, _, value, new]) = assigned(Pattern::Elementwise);
+    let graph = graph.wanted(&[value]);
+    assert_eq!(graph.assigns()[new.node], Assign::Copy);
+
+    let (mut graph, [x, w, _, new]) = assigned(Pattern::Elementwise);
+    let other = graph.assign(w, x).unwrap();
+    let again = graph.assign(x, new).unwrap();
+    assert_eq!(graph.assigns()[other.node], Assign::Copy);
+    assert_eq!(graph.assigns()[again.node], Assign::Copy);
+}
+
+#[test]
+fn a_variable_that_is_still_to_be_read_is_not_written_early() {
+    let (mut graph, x) = with_x();
+    let w = graph.variable("w", tensor(10)).unwrap();
+    let value = |graph: &mut Graph, from| {
+        graph.op_of(Op::new([from], [tensor(10)]).of(Pattern::Elementwise))
+    };
+    // Made from the variable itself: element by element that is no harm.
+    let first = value(&mut graph, w);
+    let new = graph.assign(w, first).unwrap();
+    let second = value(&mut graph, x);
+    let old = graph.make(&[new], 10);
+    let third = graph.assign(w, second).unwrap();
+    let graph = graph.wanted(&[old]);
+    assert_eq!(graph.assigns()[new.node], Assign::Nothing);
+    assert_eq!(graph.assigns()[third.node], Assign::Copy);
+}
+
+#[test]
+fn what_is_written_over_a_value_that_moves_is_in_place_no_longer() {
+    let (mut graph, x) = with_x();
+    let w = graph.variable("w", tensor(10)).unwrap();
+    let a = graph.make(&[x], 10);
+    let op = Op::new([a], [tensor(10)]).of(Pattern::Elementwise).in_place(OVER);
+    let value = graph.op_of(op);
+    let new = graph.assign(w, value).unwrap();
+    let last = graph.make_over(&[new], OVER);
+    let graph = graph.wanted(&[last]);
+    let memory = plan(&graph);
+    assert_eq!([value, last].map(|entry| memory.in_place(entry)), [Some(0); 2]);
+    let plan = StoragePlan::new(memory);
+    assert_eq!([value, last].map(|entry| plan.in_place(entry)), [None; 2]);
+    assert_ne!(plan.home(last), plan.home(w));
+}
+
+#[test]
+fn training_and_evaluation_share_a_pool() {
+    // Both have x, of its own size each, and w.
+    let graph = |elements, temps: &[u64]| {
+        let mut graph = Graph::default();
+        let x = graph.variable("x", tensor(elements)).unwrap();
+        let w = graph.variable("w", tensor(5)).unwrap();
+        let mut made: Vec<_> = temps.iter().map(|&size| graph.make(&[x, w], size)).collect();
+        made.extend([x, w]);
+        graph.wanted(&made)
+    };
+    let train = graph(10, &[100, 1]);
+    let evaluate = graph(12, &[60, 60]);
+    let plans = [&train, &evaluate].map(|graph| StoragePlan::new(plan(graph)));
+    let alone = plans.clone().map(|plan| SharedPool::new(&[plan], 4).unwrap().bytes());
+    assert_eq!(alone, [4 * (10 + 5 + 101), 4 * (12 + 5 + 120)]);
+    let pool = SharedPool::new(&plans, 64).unwrap();
+    // By name: w, then x, at the next multiple of 64, then the rest: 240 bytes twice are more than 400 and 4.
+    assert_eq!(pool.bytes(), 128 + 256 + 240);
+    let offset = |plan, node| pool.view(plan, entry(node)).unwrap().offset;
+    assert_eq!([offset(0, 0), offset(1, 0), offset(0, 1), offset(1, 1)], [64, 64, 0, 0]);
+    assert_eq!([offset(0, 2), offset(0, 3)], [128, 128 + 448]);
+    assert_eq!([offset(1, 2), offset(1, 3)], [128, 128 + 256]);
+    assert_eq!(pool.view(0, entry(0)).unwrap().bytes, 40);
+    assert_eq!(pool.view(2, entry(0)), None);
+}
+
+#[test]
+fn pools_that_cannot_be_are_refused() {
+    let mut graphs = [Graph::default(), Graph::default()];
+    for (device, graph) in (0..).zip(&mut graphs) {
+        graph.variable("w", tensor(1).on(device)).unwrap();
+    }
+    let plans = [0, 1].map(|i| StoragePlan::new(plan(&graphs[i])));
+    let differ = PoolError::Devices { name: "w".to_owned(), devices: [0, 1] };
+    assert_eq!(SharedPool::new(&plans, 4).err(), Some(differ));
+    assert_eq!(SharedPool::new(&plans[..1], 6).err(), Some(PoolError::Alignment(6)));
+    assert_eq!(SharedPool::new(&[], 4).unwrap().bytes(), 0);
+    let mut graph = Graph::default();
+    for (name, elements) in [("a", 1), ("b", u64::MAX / 4 - 1)] {
+        graph.variable(name, tensor(elements)).unwrap();
+    }
+    let plans = [StoragePlan::new(plan(&graph))];
+    assert!(SharedPool::new(&plans, 4).is_ok());
+    assert_eq!(SharedPool::new(&plans, 64).err(), Some(PoolError::TooLarge));
+}
+
+#[test]
+fn what_cannot_be_in_a_graph_is_refused_and_leaves_it_as_it_was() {
+    let (mut graph, x) = with_x();
+    let missing = entry(1);
+    assert_eq!(graph.op(Op::new([missing], [])), Err(GraphError::Missing(missing)));
+    assert_eq!(graph.output(missing), Err(GraphError::Missing(missing)));
+    assert_eq!(graph.assign(x, missing), Err(GraphError::Missing(missing)));
+    let op = Op::new([x], [tensor(1)]);
+    for pair in [InPlace { input: 1, ..OVER }, InPlace { output: 1, ..OVER }] {
+        assert_eq!(graph.op(op.clone().in_place(pair)), Err(GraphError::Pair(pair)));
+    }
+    assert_eq!(graph.variable("x", tensor(1)), Err(GraphError::Name("x".to_owned())));
+    assert_eq!(graph.variable("y", tensor(u64::MAX / 2)), Err(GraphError::TooLarge));
+    assert_eq!(graph.variable("y", tensor(u64::MAX / 4)), Err(GraphError::TooLarge));
+    assert_eq!(graph.len(), 1);
+    let y = graph.make(&[x], 1);
+    let z = graph.op_of(Op::new([x], [Tensor::new(10, I32)]));
+    for (variable, value) in [(x, y), (x, z), (y, y)] {
+        assert_eq!(graph.assign(variable, value), Err(GraphError::Assign { variable, value }));
+    }
+    assert_eq!(graph.len(), 3);
+    assert!(graph.assign(x, x).is_ok());
+}
+
+#[test]
+fn elements_take_whole_bytes() {
+    let bytes = |bits, lanes| Dtype { code: Code::Uint, bits, lanes }.bytes();
+    assert_eq!([bytes(1, 1), bytes(4, 4), bytes(32, 4), bytes(12, 1)], [1, 2, 16, 2]);
+}
