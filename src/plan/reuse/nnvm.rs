@@ -117,7 +117,8 @@ impl fmt::Display for MatchRange {
 /// one.
 ///
 /// Takes n log n time for n buffers, five times as much for [`MatchRange::Auto`], and has no limit in size. It is weak where
-/// sizes differ much: a storage holds one buffer at a time, however small.
+/// sizes differ much: a storage holds one buffer at a time, however small. On steps of three networks it took 1.03 to 1.70
+/// times the load (with auto 1.02 to 1.67), on MiniMalloc's six hard instances 1.28 to 2.71 (1.28 to 2.50).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nnvm {
     /// Which storages are used again.

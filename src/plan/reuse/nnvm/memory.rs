@@ -9,9 +9,8 @@ use super::{Home, MatchRange};
 /// Which storage each entry of a graph is in, variables left out: the first of three stages, with
 /// [`StoragePlan`](super::StoragePlan) and [`SharedPool`](super::SharedPool).
 ///
-/// Blocks are only ever used as a whole, and grow where they lie: nothing is placed inside another's bytes. That is the
-/// weak point of this planner, which on captured steps costs up to a tenth of the load and with lives all unlike each
-/// other more than half.
+/// Storages are only ever used as a whole, and grow where they lie: nothing is placed inside another's bytes. That is the
+/// weak point of this planner; [`Nnvm`](super::Nnvm) has figures.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan<'g> {
     pub(super) graph: &'g Graph,

@@ -151,6 +151,17 @@ fn each_input_is_written_over_once_and_pairs_are_tried_in_order() {
 }
 
 #[test]
+fn of_two_outputs_that_are_both_the_input_one_shares_with_it() {
+    let (mut graph, x) = with_x();
+    let a = graph.make(&[x], 10);
+    let op = Op::new([a], [tensor(10), tensor(10)]).in_place(SAME);
+    let b = graph.op_of(op.in_place(InPlace { output: 1, ..SAME }));
+    let c = Entry { output: 1, ..b };
+    let graph = graph.wanted(&[b, c]);
+    assert_eq!([b, c].map(|entry| plan(&graph).in_place(entry)), [Some(0), None]);
+}
+
+#[test]
 fn inputs_that_are_ignored_hold_nothing() {
     let sizes = |ignoring| {
         let (mut graph, x) = with_x();
