@@ -35,6 +35,21 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
     }
 }
 
+/// What is learned of a step helps with the next one like it, so where each has a tree of its own, nothing is.
+#[test]
+fn learning_is_the_default_where_steps_repeat() {
+    let policy = |more: &[&str]| {
+        let report = train(&[&["--steps", "2", "--no-test", "--batch", "8"], more].concat());
+        (report["policy"].as_str().unwrap().to_owned(), report["least_recompute_ratio"].clone())
+    };
+    assert_eq!(policy(&["mlp"]).0, "learned:portfolio");
+    let (ancestors, bound) = policy(&["treelstm", "--budget", "60%"]);
+    assert_eq!(ancestors, "ancestors");
+    assert!(bound.is_null(), "the bound of one tree is none of another");
+    assert_eq!(policy(&["treelstm", "--learn", "ahead"]).0, "learned");
+    assert_eq!(policy(&["treelstm", "--policy", "dtr"]).0, "dtr");
+}
+
 #[test]
 fn a_cache_keeps_what_was_found_out() {
     let folder = folder("learn-cache");

@@ -3,7 +3,7 @@ use super::evaluate::EvaluateArgs;
 use super::generate::GenerateArgs;
 use super::journal;
 use super::lab_args::{BoundArgs, HistoryArgs, SimulateArgs, SweepArgs};
-use super::model::{ImageModel, Model, usual_data, with_text};
+use super::model::{ImageModel, Model, usual_data, usual_policy, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
@@ -182,8 +182,8 @@ pub struct MemoryArgs {
 
     /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)'
     ///
-    /// `remat sweep --help` explains formulas.
-    #[arg(long, value_name = "NAME", default_value = "learned:portfolio", value_parser = policy())]
+    /// `remat sweep --help` explains formulas. For treelstm, in which no two steps are alike, ancestors is the default.
+    #[arg(long, value_name = "NAME", default_value = "learned:portfolio", default_value_ifs = usual_policy(), value_parser = policy())]
     pub policy: PolicyKind,
 
     /// How much is found out about a step before it is run [default: as --policy says]

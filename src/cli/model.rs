@@ -1,6 +1,6 @@
 use super::sizes::SizeArgs;
 use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{ArgPredicate, PossibleValue};
 use remat::nn::{Module, ResNet, densenet121, gpt, inceptionv4, lstm, mlp, resnet, vit};
 use remat::{DType, Error, Runtime};
 use std::fmt;
@@ -134,6 +134,15 @@ pub fn with_text(
 pub fn usual_data() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let own = [("model", "treelstm", "trees"), ("model", "unrolled-gan", "ring")];
     with_text("moby-dick").chain(own)
+}
+
+/// The policy where the default is of no use: what is learned of a step helps with the next one like it. Whoever asks for
+/// learning gets it.
+pub fn usual_policy() -> [(&'static str, ArgPredicate, &'static str); 2] {
+    [
+        ("learn", ArgPredicate::IsPresent, "learned:portfolio"),
+        ("model", "treelstm".into(), "ancestors"),
+    ]
 }
 
 impl Model {

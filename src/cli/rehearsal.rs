@@ -95,7 +95,7 @@ impl<'a> Rehearsal<'a> {
             tests.push(setup.task.blank(rest)?);
         }
         let mut rehearsal = Self { sim, setup, memory, seed, steps, batch, known: None, tests };
-        if memory.policy().looks_ahead() {
+        if memory.policy().looks_ahead() && rehearsal.repeats() {
             rehearsal.known = rehearsal.recognize()?;
         }
         Ok(rehearsal)
@@ -167,14 +167,15 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// How a step is best run under a budget, found out by as many simulated runs as take a few seconds, or known from an
-    /// earlier run. Nothing, if the policy wants no more than to look ahead, or no run passes by what was found.
+    /// earlier run. Nothing, if the policy wants no more than to look ahead, if no two steps are alike, or if no run passes
+    /// by what was found.
     pub fn learn(
         &self,
         budget: u64,
         threshold: Option<u64>,
         known: &[Forecast],
     ) -> Result<Vec<Forecast>, Failure> {
-        if !self.memory.policy().searches() {
+        if !self.memory.policy().searches() || !self.repeats() {
             return Ok(Vec::new());
         }
         let builder = self.builder(budget, threshold).forecasts(known.iter().cloned());
@@ -192,6 +193,11 @@ impl<'a> Rehearsal<'a> {
         let builder = self.builder(budget, threshold).forecasts(found.iter().cloned());
         let passes = found.is_empty() || self.rehearse(builder, self.short(), false)?.is_ok();
         Ok(if passes { found } else { Vec::new() })
+    }
+
+    /// Whether the steps of the run are like those of the rehearsal: with a tree of its own for each, none is.
+    fn repeats(&self) -> bool {
+        self.batch.tree.is_none()
     }
 
     /// Steps of a rehearsal.
