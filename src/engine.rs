@@ -16,6 +16,7 @@ mod failures;
 mod get;
 mod in_place;
 mod late;
+mod planned;
 mod put;
 mod regenerate;
 mod replace;
@@ -28,6 +29,7 @@ mod tell;
 mod thrash;
 mod update_all;
 
+pub(crate) use planned::{PlannedRun, Totals};
 pub use settings::{Dead, RecomputeLimit, Settings};
 pub use stats::Stats;
 pub use tell::Listener;

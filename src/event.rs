@@ -108,6 +108,13 @@ pub enum Event {
         /// Bytes in use.
         used: u64,
     },
+    /// A step ran by plan ([`Plan`](crate::program::Plan)). Of its ops, none was told by itself.
+    DidReplay {
+        /// Ops that ran, uploads and updates included; views not.
+        ops: u64,
+        /// What they cost when the step was planned.
+        cost: f64,
+    },
     /// A regeneration repeats itself, or memory is too short for it, and it goes on by a schedule.
     DidSchedule {
         /// Runs in the schedule.

@@ -262,7 +262,9 @@ impl<D: Device> Interpreter<D> {
             Question::Stats { reply } => {
                 let stats = engine.stats();
                 let learning_bytes = self.driver.learning_bytes();
-                drop(reply.send(Ok(Stats { learning_bytes, ..stats })));
+                let (left_plans, plan_bytes) = self.driver.planning_stats();
+                let stats = Stats { learning_bytes, left_plans, plan_bytes, ..stats };
+                drop(reply.send(Ok(stats)));
             }
             Question::Change { change, reply } => drop(reply.send(self.change(change))),
             Question::Snapshot { reply } => drop(reply.send(Ok(engine.snapshot()))),
@@ -288,6 +290,7 @@ impl<D: Device> Interpreter<D> {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Error> {
+        self.driver.leave_plan();
         let engine = self.driver.engine_mut();
         match change {
             Change::Budget(bytes) => engine.set_budget(bytes),

@@ -93,6 +93,7 @@ pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};
 pub use layout::{DType, Dims, Layout, MAX_RANK, ParseDTypeError, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
+pub use program::Plan;
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
 /// What programs begin with: `use remat::prelude::*`.

@@ -8,16 +8,20 @@ mod launch;
 mod names;
 mod place;
 mod residence;
+mod script;
+mod tape;
 
 pub(crate) use body::{Body, Work};
 pub(crate) use launch::Launch;
 pub(crate) use place::Owner;
+pub(crate) use script::Script;
+pub(crate) use tape::{Action, Operand, Spot, Tape};
 
 use crate::device::{Device, Memory, Place};
 use crate::evict::{Candidates, View};
 use crate::graph::{Graph, PathKey, Residence};
 use crate::layout::Layout;
-use crate::memory::Space;
+use crate::memory::{Held, Space};
 use slotmap::SecondaryMap;
 
 /// See the [module](self) documentation.
@@ -34,6 +38,12 @@ pub(crate) struct Store<D: Device> {
     pub makes_anew: bool,
     /// Bytes of host memory held by uploads.
     pub host_bytes: u64,
+    /// What is done is written down here.
+    pub tape: Option<Box<Tape>>,
+    /// If the device has done already what is to be done.
+    pub script: Option<Box<Script>>,
+    /// A block that somebody outside uses as they like.
+    pub lent: Option<Held>,
     /// The op of the path whose body is away, since it runs again; empty between such runs.
     running: String,
     /// Of the operands of a run, kept to reuse its memory.
@@ -56,6 +66,9 @@ impl<D: Device> Store<D> {
             bodies: SecondaryMap::new(),
             now: 0.0,
             host_bytes: 0,
+            tape: None,
+            script: None,
+            lent: None,
             running: String::new(),
             places: Vec::new(),
             spare: Vec::new(),
@@ -110,7 +123,8 @@ impl<D: Device> Store<D> {
                 evictable += held.bytes;
             }
         }
-        assert_eq!(resident, self.space.used(), "resident bytes and used bytes agree");
+        let used = self.space.used() - self.lent.map_or(0, |held| held.bytes);
+        assert_eq!(resident, used, "resident bytes and used bytes agree");
         assert_eq!(evictable, self.evictable_bytes(), "evictable bytes");
         assert_eq!(self.bodies.len(), self.graph.paths.len(), "each path has a body");
     }

@@ -3,6 +3,7 @@
 use super::{Engine, Error, TensorKey};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::guard::guarded;
+use crate::store::Action;
 
 impl<D: Device> Engine<D> {
     /// The value of a tensor: regenerated if it was evicted, pinned while it is copied.
@@ -57,6 +58,10 @@ impl<D: Device> Engine<D> {
         }
         self.ensure(&[tensor.storage])?;
         let block = self.store.graph.held(tensor.storage).expect("just made resident");
+        if let Some(tape) = &mut self.store.tape {
+            let from = tape.operand(block, tensor.layout);
+            tape.actions.push(Action::Read { from });
+        }
         let place = Place { storage: self.store.space.offset(block), layout: tensor.layout };
         let read = guarded("get", || read(&mut self.store.device, place));
         self.release_pins(&[tensor.storage]);

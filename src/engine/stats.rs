@@ -62,6 +62,12 @@ pub struct Stats {
     pub paths: usize,
     /// Step marks so far.
     pub steps: u64,
+    /// Steps that ran by plan, from the first command to the last.
+    pub planned_steps: u64,
+    /// Steps that began by plan and went on without, as they were not what was planned.
+    pub left_plans: u64,
+    /// Bytes of the block in which the last planned step ran, beside what was there before.
+    pub plan_bytes: u64,
     /// Bytes of host memory for what is known of the steps of the program; see the policy `learned`.
     pub learning_bytes: u64,
 }
@@ -98,6 +104,11 @@ impl Stats {
             }
             Event::DidSetBudget { bytes } => self.budget_bytes = bytes,
             Event::Thrash { .. } => self.thrashed_steps += 1,
+            Event::DidReplay { ops, cost } => {
+                self.ops += ops;
+                self.base_cost += cost;
+                self.planned_steps += 1;
+            }
             Event::DidStep { step, .. } => self.steps = step,
             _ => {}
         }

@@ -157,6 +157,7 @@ impl<D: Device> Engine<D> {
             // What never was there did not go.
             Event::DidEvict { .. }
             | Event::DidRun { .. }
+            | Event::DidReplay { .. }
             | Event::DidChangeCost { .. }
             | Event::DidUse { .. }
             | Event::DidCommit { .. }

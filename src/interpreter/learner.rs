@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::evict::Learn;
-use crate::program::{Driver, Knowledge};
+use crate::program::{Driver, Knowledge, Plan};
 
 /// What a runtime is told about that.
 #[derive(Debug, Default)]
@@ -12,14 +12,17 @@ pub(crate) struct Learning {
     /// What is known from earlier runs.
     pub known: Knowledge,
     pub seed: u64,
+    /// Whether steps run by plan.
+    pub plan: Plan,
 }
 
 impl Learning {
     /// From now on the steps of a driver are recognized, if its evictor wants that and memory is short, and learned about.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) {
-        let Self { learn, known, seed } = self;
+        let Self { learn, known, seed, plan } = self;
         driver.know(known);
         set(driver, learn, seed);
+        driver.plan_steps(plan);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::interpreter::Learning;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
-    Ahead, Apply, Command, Driver, Knowledge, RecordedCosts, RecordedOp, RecordedProgram,
+    Ahead, Apply, Command, Driver, Knowledge, Plan, RecordedCosts, RecordedOp, RecordedProgram,
     RecordedValue, TensorId, Waiting, Window,
 };
 use std::sync::Arc;
@@ -282,7 +282,7 @@ impl<'a> Machine<'a> {
                 _ => Learn::Ahead,
             };
             let (known, seed) = (known.clone(), replay.seed);
-            Learning { learn, known, seed }.begin(&mut driver);
+            Learning { learn, known, seed, plan: Plan::Off }.begin(&mut driver);
         }
         let foresight = match &replay.foresight {
             None if replay.as_run.is_some() => None,

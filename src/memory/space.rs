@@ -19,7 +19,7 @@ use self::placed::Placed;
 use super::{Arena, Block, Holder, Move, RegionSource, Snapshot, SplitRule};
 
 /// Memory that is held, from the allocation until it is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
     /// Bytes it takes up.
     pub bytes: u64,
@@ -67,6 +67,14 @@ impl Space {
         match self {
             Self::Placed(placed) => placed.alloc(bytes, owner),
             Self::Counted(counted) => counted.alloc(bytes),
+        }
+    }
+
+    /// Takes memory from this first byte on; `None` if not all of it is free, or bytes are only counted.
+    pub fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Held> {
+        match self {
+            Self::Placed(placed) => placed.alloc_at(offset, bytes, owner),
+            Self::Counted(_) => None,
         }
     }
 

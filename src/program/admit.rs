@@ -18,6 +18,12 @@ pub(super) struct Admitted {
     ended: FxHashSet<TensorId>,
 }
 
+impl Admitted {
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+}
+
 /// What one of them will do.
 #[derive(Debug, Default)]
 struct Planned {

@@ -5,6 +5,7 @@ use super::learning::Learning;
 use super::numbers::Numbers;
 use super::recognize::Recognizer;
 use super::recording::Recording;
+use super::replay::Planning;
 use super::turn::Writing;
 use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
 use crate::device::{Device, DeviceError, Place, Reading};
@@ -35,6 +36,8 @@ pub struct Driver<D: Device> {
     pub(super) learning: Learning,
     /// What the command at hand cost, in the units of the cost model, with all that it reads there.
     pub(super) last_cost: f64,
+    /// If steps that repeat run by plan.
+    pub(super) planning: Option<Box<Planning<D>>>,
     /// What the recorder panicked with.
     pub(super) recording_lost: Option<Error>,
 }
@@ -56,6 +59,7 @@ impl<D: Device> Driver<D> {
             recognizes_once_short: false,
             learning: Learning::default(),
             last_cost: 0.0,
+            planning: None,
             recording_lost: None,
         }
     }
@@ -94,6 +98,7 @@ impl<D: Device> Driver<D> {
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
+        let Some(command) = self.unless_by_plan(command) else { return };
         let recognized = self.recognize(&command);
         let made = self.to_bind(&command);
         self.begin(command.is_position());
@@ -151,9 +156,21 @@ impl<D: Device> Driver<D> {
         self.end_admitted();
     }
 
+    /// A command, unless it is done by plan.
+    #[inline(always)]
+    fn unless_by_plan(
+        &mut self,
+        command: Command<D::Op, D::Host>,
+    ) -> Option<Command<D::Op, D::Host>> {
+        if self.planning.is_none() { Some(command) } else { self.follow(command) }
+    }
+
     /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
     #[inline]
     pub fn del(&mut self, tensor: TensorId) {
+        if self.planning.is_some() && self.follow(Command::Del(tensor)).is_none() {
+            return;
+        }
         self.begin(false);
         self.forget(tensor);
         self.end_admitted();
@@ -167,6 +184,7 @@ impl<D: Device> Driver<D> {
     {
         match command {
             Command::Del(tensor) => self.del(*tensor),
+            _ if self.planning.is_some() => self.execute(command.clone()),
             Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
                 let recognized = self.recognize(command);
                 let to_bind = self.to_bind(command);
@@ -202,6 +220,13 @@ impl<D: Device> Driver<D> {
     /// # Errors
     /// As there.
     pub fn get(&mut self, tensor: TensorId) -> Result<Reading<D::Host>, Error> {
+        if self.planning.is_some()
+            && let Some(place) = self.follow_read(tensor)
+        {
+            let read = self.engine.ask_device("get", |device| device.read_later(place));
+            self.did_follow_read(tensor);
+            return read;
+        }
         let recognized = self.recognize(&Command::Get(tensor));
         self.begin(true);
         let read = self.about(tensor, Command::Get(tensor), Engine::get_later);
@@ -219,6 +244,13 @@ impl<D: Device> Driver<D> {
         tensor: TensorId,
         visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
+        if self.planning.is_some()
+            && let Some(place) = self.follow_read(tensor)
+        {
+            let read = self.engine.ask_device("get", |device| visit(device, place));
+            self.did_follow_read(tensor);
+            return read;
+        }
         let recognized = self.recognize(&Command::Get(tensor));
         self.begin(true);
         let visited =

@@ -12,7 +12,7 @@ use crate::guard::caught;
 use crate::interpreter::{Control, Interpreter, Learning};
 use crate::memory::SplitRule;
 use crate::ops::Home;
-use crate::program::{Knowledge, KnownSteps, Recorder, Window};
+use crate::program::{Knowledge, KnownSteps, Plan, Recorder, Window};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -112,6 +112,7 @@ pub struct Builder {
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
     known: Knowledge,
+    plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
     wrong: Option<String>,
 }
@@ -129,6 +130,7 @@ impl Default for Builder {
             recorder: None,
             window: Window::default(),
             known: Knowledge::default(),
+            plan: Plan::default(),
             listeners: Vec::new(),
             wrong: None,
         }
@@ -259,6 +261,33 @@ impl Builder {
     #[must_use]
     pub const fn look_ahead(mut self, commands: usize) -> Self {
         self.window = Window::of(commands);
+        self
+    }
+
+    /// Whether steps run by plan. With [`Plan::Auto`], a step that is marked ([`Runtime::step`]) and repeats while memory is
+    /// plentiful is done again without keeping books: the places of all that it makes are settled once, in one block. At the
+    /// first command that is not as before, the runtime goes on as if there had been no plan: same bits, same budget.
+    /// Not beside [`Builder::record`] and [`Builder::look_ahead`]. Default: [`Plan::Off`].
+    ///
+    /// ```
+    /// use remat::prelude::*;
+    /// use remat::Plan;
+    ///
+    /// let runtime = Runtime::builder().budget("1MiB").plan(Plan::Auto).cpu()?;
+    /// let mut weights = runtime.ones(&[64])?;
+    /// for _ in 0..20 {
+    ///     let gradient = weights.sin()?.mul(&weights)?;
+    ///     weights = weights.sub(&gradient)?;
+    ///     runtime.commit(&weights)?;
+    ///     drop(gradient);
+    ///     runtime.step()?;
+    /// }
+    /// assert!(runtime.stats()?.planned_steps > 10);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub const fn plan(mut self, plan: Plan) -> Self {
+        self.plan = plan;
         self
     }
 
@@ -407,6 +436,8 @@ impl Builder {
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
             let learn = self.policy.learn();
+            // Who looks ahead wants to know of commands before they run.
+            let plan = if self.window.commands > 0 { Plan::Off } else { self.plan };
             let evictor = self.policy.evictor(seed, sqrt_sampling);
             let costs = self.cost_model.build();
             let opened = caught(
@@ -423,7 +454,7 @@ impl Builder {
                         Arc::clone(&control),
                         emptied,
                         self.recorder,
-                        Learning { learn, known: self.known, seed },
+                        Learning { learn, known: self.known, seed, plan },
                     );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));

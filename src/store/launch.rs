@@ -1,11 +1,12 @@
 //! One run of a kernel on placed operands.
 
-use super::{Store, Work};
+use super::{Action, Store, Work};
 use crate::cost::Run;
 use crate::device::{Call, Device, Place, Took};
 use crate::error::Error;
 use crate::graph::StorageKey;
 use crate::guard::guarded;
+use crate::layout::Layout;
 use crate::memory::Held;
 
 /// One run.
@@ -28,6 +29,12 @@ impl<D: Device> Store<D> {
     /// Runs a kernel.
     #[inline(always)]
     pub fn launch(&mut self, launch: &Launch<'_, D>) -> Result<Took, Error> {
+        if self.tape.is_some() {
+            self.write_down(launch);
+        }
+        if self.is_done()? {
+            return Ok(Took::Unknown);
+        }
         let &Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         let Self { device, space, graph, places, .. } = self;
         // Offsets are read only now: making room may have moved blocks.
@@ -53,5 +60,28 @@ impl<D: Device> Store<D> {
             }),
             Work::Upload(host) => guarded(run.op, || device.write(host, outputs[0])),
         }
+    }
+
+    #[cold]
+    fn write_down(&mut self, launch: &Launch<'_, D>) {
+        let &Launch { work, run, sources, copies, blocks, scratch, .. } = launch;
+        let Some(tape) = &mut self.tape else { return };
+        let mut operands = Vec::with_capacity(sources.len() + blocks.len());
+        for (input, (&source, &layout)) in sources.iter().zip(run.inputs).enumerate() {
+            let copy = copies.iter().find(|(copied, _)| *copied == input).map(|(_, held)| *held);
+            let held = copy.or_else(|| self.graph.held(source)).expect("inputs are resident");
+            operands.push(tape.operand(held, layout));
+        }
+        for (&block, &layout) in blocks.iter().zip(run.outputs) {
+            operands.push(tape.operand(block, layout));
+        }
+        let workspace =
+            scratch.map(|(bytes, held)| (tape.operand(held, Layout::raw(0)).spot, bytes));
+        tape.actions.push(match work {
+            Work::Op(_) => {
+                Action::Run { operands, inputs: sources.len(), workspace, flops: run.flops }
+            }
+            Work::Upload(_) => Action::Upload { to: operands[0] },
+        });
     }
 }

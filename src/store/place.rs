@@ -1,6 +1,6 @@
 //! Places for bytes: taken, given back, moved.
 
-use super::Store;
+use super::{Action, Store};
 use crate::device::{Device, Place};
 use crate::error::Error;
 use crate::graph::StorageKey;
@@ -59,7 +59,14 @@ impl<D: Device> Store<D> {
     /// A place for `bytes` bytes, if there is one as things are.
     #[inline]
     pub fn place(&mut self, bytes: u64, owner: Owner) -> Option<Held> {
-        self.space.alloc(bytes, owner.number())
+        if self.script.is_some() {
+            return self.place_by_script(bytes, owner.number());
+        }
+        let held = self.space.alloc(bytes, owner.number())?;
+        if let Some(tape) = &mut self.tape {
+            tape.take(held);
+        }
+        Some(held)
     }
 
     /// Takes memory from the device, where it is taken as needed, so that a block of `bytes` may fit that does not fit
@@ -72,6 +79,9 @@ impl<D: Device> Store<D> {
     /// The one door by which bytes go.
     #[inline]
     pub fn free(&mut self, held: Held) {
+        if let Some(tape) = &mut self.tape {
+            tape.give(held);
+        }
         if self.space.arena().is_none() {
             self.device.release(self.space.offset(held));
         }
@@ -114,6 +124,13 @@ impl<D: Device> Store<D> {
         packed: Layout,
     ) -> Result<(), Error> {
         let held = self.graph.held(from).expect("what is copied is resident");
+        if let Some(tape) = &mut self.tape {
+            let (from, to) = (tape.operand(held, look), tape.operand(to, packed));
+            tape.actions.push(Action::Copy { from, to });
+        }
+        if self.is_done()? {
+            return Ok(());
+        }
         let from = Place { storage: self.space.offset(held), layout: look };
         let to = Place { storage: self.space.offset(to), layout: packed };
         guarded("copying the old value of an update", || self.device.duplicate(from, to))

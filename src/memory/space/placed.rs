@@ -39,6 +39,11 @@ impl Placed {
         Some(Held { bytes: self.arena.size(block), block })
     }
 
+    pub(super) fn alloc_at(&mut self, offset: u64, bytes: u64, owner: u64) -> Option<Held> {
+        let block = self.arena.alloc_at(offset, bytes, owner)?;
+        Some(Held { bytes: self.arena.size(block), block })
+    }
+
     /// Bytes that may be in use, taken from the device or not.
     pub(super) const fn capacity(&self) -> u64 {
         let bytes = if self.limit < self.ceiling { self.limit } else { self.ceiling };

@@ -1,0 +1,205 @@
+//! Commands that are as planned: kernels on known places, and nothing else.
+
+use super::{Placed, Planning, Replay, StepPlan};
+use crate::device::{Device, Place};
+use crate::engine::{Engine, PlannedRun};
+use crate::error::Error;
+use crate::program::{Command, Driver, TensorId};
+use crate::store::Action;
+use std::ops::Range;
+
+impl<D: Device> Driver<D> {
+    /// A command comes. Returned if it is not done by plan: then it is to be executed.
+    #[inline(never)]
+    pub(in crate::program) fn follow(
+        &mut self,
+        command: Command<D::Op, D::Host>,
+    ) -> Option<Command<D::Op, D::Host>> {
+        if !self.is_by_plan(&command) {
+            self.watch(&command);
+            return Some(command);
+        }
+        let mut planning = self.planning.take()?;
+        match planning.follow(&mut self.engine, &command) {
+            Ok(true) => {
+                self.did_follow(planning, command);
+                None
+            }
+            Ok(false) => {
+                self.leave(planning, None);
+                // Perhaps it is the first of a turn.
+                self.follow(command)
+            }
+            Err((done, failure)) => {
+                planning.numbers.make(&command);
+                planning.is_same = false;
+                if let Some(replay) = &mut planning.replay {
+                    replay.taken.push(command);
+                }
+                self.leave(planning, Some((done, failure)));
+                None
+            }
+        }
+    }
+
+    /// The host reads a value: where that is, if it is as planned. Then [`Driver::did_follow_read`] comes next.
+    pub(in crate::program) fn follow_read(&mut self, tensor: TensorId) -> Option<Place> {
+        let command = Command::Get(tensor);
+        if !self.is_by_plan(&command) {
+            self.watch(&command);
+            return None;
+        }
+        let mut planning = self.planning.take()?;
+        let place = planning.place_of_read(&command);
+        if place.is_some() {
+            self.planning = Some(planning);
+            return place;
+        }
+        self.leave(planning, None);
+        self.follow_read(tensor)
+    }
+
+    /// It was read, or could not be: it is still there.
+    pub(in crate::program) fn did_follow_read(&mut self, tensor: TensorId) {
+        if let Some(planning) = self.planning.take() {
+            self.did_follow(planning, Command::Get(tensor));
+        }
+    }
+
+    /// Whether turns run by plan, the one that may begin with this command included.
+    fn is_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
+        let Some(planning) = &self.planning else { return false };
+        if planning.replay.is_some() {
+            return true;
+        }
+        planning.is_marked && !matches!(command, Command::Del(_)) && self.begins_by_plan()
+    }
+
+    /// A command was done by plan.
+    fn did_follow(&mut self, mut planning: Box<Planning<D>>, command: Command<D::Op, D::Host>) {
+        let (Some(replay), Some(plan)) = (&mut planning.replay, &planning.plan) else { return };
+        planning.numbers.make(&command);
+        if matches!(command, Command::Step) {
+            self.engine.step();
+            replay.marks += 1;
+        }
+        replay.taken.push(command);
+        planning.at += 1;
+        if planning.at < plan.commands.len() {
+            self.planning = Some(planning);
+            return;
+        }
+        let returned = replay.returns.iter().try_for_each(|&(from, to, bytes)| {
+            self.engine.ask_device("a step", |device| device.copy(from, to, bytes))
+        });
+        if returned.is_err() {
+            // All of it is there still, where the plan has it.
+            return self.leave(planning, None);
+        }
+        for (relative, ..) in &plan.boundary.tensors {
+            if let Some((before, after)) = planning.numbers.successor(*relative)
+                && let Some(key) = self.tensors.remove(before)
+            {
+                self.tensors.insert(after, key);
+            }
+        }
+        self.engine.did_replay(plan.ops, plan.cost);
+        replay.taken.clear();
+        replay.marks = 0;
+        planning.at = 0;
+        planning.patience = 1;
+        planning.numbers.turn();
+        self.planning = Some(planning);
+    }
+}
+
+impl<D: Device> Planning<D> {
+    /// The actions of the next command, if this is it.
+    #[inline]
+    fn actions(&mut self, command: &Command<D::Op, D::Host>) -> Option<Range<usize>> {
+        let plan = self.plan.as_ref()?;
+        let expected = plan.commands.get(self.at)?;
+        let is_expected = self.numbers.is::<D>(expected, command);
+        is_expected.then(|| plan.actions_of(self.at))
+    }
+
+    fn place_of_read(&mut self, command: &Command<D::Op, D::Host>) -> Option<Place> {
+        let read = self.actions(command)?.start;
+        let replay = self.replay.as_ref()?;
+        Some(replay.places[replay.actions[read].operands.start])
+    }
+
+    /// Does the next command, if this is it.
+    ///
+    /// # Errors
+    /// If it failed after so many of its actions.
+    #[inline]
+    fn follow(
+        &mut self,
+        engine: &mut Engine<D>,
+        command: &Command<D::Op, D::Host>,
+    ) -> Result<bool, (usize, Error)> {
+        let Some(actions) = self.actions(command) else { return Ok(false) };
+        let (Some(plan), Some(replay)) = (&self.plan, &self.replay) else { return Ok(false) };
+        let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
+        // All of them before the first is run: what was done in place cannot be done twice.
+        let mut ops = calls();
+        for action in actions.clone() {
+            if let Some(run) = replay.run(plan, action)
+                && !ops.next().is_some_and(|call| engine.goes_with(&call.op, &run))
+            {
+                return Ok(false);
+            }
+        }
+        let mut ops = calls();
+        for action in actions.clone() {
+            let places = replay.places_of(action);
+            let done = match (&plan.actions[action], command) {
+                (Action::Run { .. }, _) => match (replay.run(plan, action), ops.next()) {
+                    (Some(run), Some(call)) => engine.run_planned(&call.op, &run),
+                    _ => Ok(()),
+                },
+                (Action::Upload { .. }, Command::Put { host, .. }) => {
+                    engine.ask_device("put", |device| device.write(host, places[0])).map(drop)
+                }
+                (Action::Copy { .. }, _) => engine
+                    .ask_device("copying the old value of an update", |device| {
+                        device.duplicate(places[0], places[1])
+                    }),
+                // It was prepared for commands that do what they are to do.
+                (Action::Upload { .. } | Action::Read { .. }, _) => Ok(()),
+            };
+            done.map_err(|error| (action - actions.start, error))?;
+        }
+        Ok(true)
+    }
+}
+
+impl StepPlan {
+    /// The actions of a command.
+    #[inline]
+    pub(super) fn actions_of(&self, command: usize) -> Range<usize> {
+        command.checked_sub(1).map_or(0, |last| self.ends[last])..self.ends[command]
+    }
+}
+
+impl<D: Device> Replay<D> {
+    #[inline]
+    fn places_of(&self, action: usize) -> &[Place] {
+        &self.places[self.actions[action].operands.clone()]
+    }
+
+    /// An action as a run, if it is one.
+    #[inline]
+    fn run<'a>(&'a self, plan: &StepPlan, action: usize) -> Option<PlannedRun<'a>> {
+        let Action::Run { flops, .. } = plan.actions[action] else { return None };
+        let Placed { operands, inputs, workspace } = &self.actions[action];
+        Some(PlannedRun {
+            places: &self.places[operands.clone()],
+            layouts: &self.layouts[operands.clone()],
+            inputs: *inputs,
+            workspace,
+            flops,
+        })
+    }
+}

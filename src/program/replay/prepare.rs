@@ -1,0 +1,111 @@
+//! From what a turn did to a plan: an address for each block that it took.
+
+use super::boundary::Boundary;
+use super::{Planning, StepPlan};
+use crate::device::Device;
+use crate::engine::Totals;
+use crate::plan::nnvm::Nnvm;
+use crate::plan::{Buffer, Lifetimes, Limits, PlanError, Planner};
+use crate::program::{Command, Driver};
+use crate::store::{Action, Spot, Tape};
+
+impl<D: Device> Driver<D> {
+    /// The turn that was written down is over. If it can be done again, it is from now on: then the next one runs by plan.
+    pub(super) fn prepare_plan(
+        &mut self,
+        planning: &mut Planning<D>,
+        before: Boundary,
+        began: Totals,
+    ) -> bool {
+        let tape = self.engine.take_tape();
+        let now = self.engine.totals();
+        let after = Boundary::of(self, &planning.numbers);
+        let plan = tape
+            .filter(|tape| !tape.is_spoiled && now.shortages == began.shortages)
+            .and_then(|tape| {
+                let granule = self.engine.granularity()?;
+                let returns = returns(&tape, &before, &after?)?;
+                are_as_commands(&planning.commands, &planning.ends, &tape.actions).then_some(())?;
+                let (offsets, bytes) = addresses(&tape, granule).ok()?;
+                Some(StepPlan {
+                    commands: std::mem::take(&mut planning.commands),
+                    ends: std::mem::take(&mut planning.ends),
+                    actions: tape.actions,
+                    boundary: before,
+                    offsets,
+                    bytes,
+                    returns,
+                    ops: now.ops - began.ops,
+                    cost: now.cost - began.cost,
+                })
+            });
+        match plan {
+            Some(plan) => {
+                planning.plan = Some(plan);
+                planning.misses = 0;
+                self.seek_plan(planning, true)
+            }
+            None => {
+                planning.give_up();
+                false
+            }
+        }
+    }
+}
+
+/// What takes the place of something that was there before: blocks that are left when the turn ends, and the storages whose
+/// they are then. `None` if the tensors after the turn are not those before it.
+fn returns(tape: &Tape, before: &Boundary, after: &Boundary) -> Option<Vec<(u32, u32)>> {
+    if !before.is_like(after) {
+        return None;
+    }
+    let mut returns = Vec::new();
+    for (number, &held) in after.held.iter().enumerate() {
+        let storage = number as u32;
+        match tape.spot(held)? {
+            Spot::Before(other) if other == storage => {}
+            Spot::Taken(block) if tape.went[number] && held.bytes == before.held[number].bytes => {
+                returns.push((block, storage));
+            }
+            _ => return None,
+        }
+    }
+    let left = tape.lives.iter().filter(|life| life.upper.is_none()).count();
+    let kept = tape.went.iter().filter(|went| **went).count();
+    (left == returns.len() && kept == returns.len()).then_some(returns)
+}
+
+/// Whether each command did what is done for it again: a kernel for each call that has one, an upload for each value from
+/// the host, a read for each that the host gets.
+fn are_as_commands(commands: &[super::Planned], ends: &[usize], actions: &[Action]) -> bool {
+    let mut begin = 0;
+    commands.len() == ends.len()
+        && commands.iter().zip(ends).all(|(command, &end)| {
+            let done = &actions[begin..end];
+            begin = end;
+            let count = |of: fn(&Action) -> bool| done.iter().filter(|action| of(action)).count();
+            let runs = count(|action| matches!(action, Action::Run { .. }));
+            let uploads = count(|action| matches!(action, Action::Upload { .. }));
+            let reads = count(|action| matches!(action, Action::Read { .. }));
+            let kernels =
+                command.calls().iter().filter(|call| call.outputs.written().is_some()).count();
+            (runs, uploads, reads)
+                == (
+                    kernels,
+                    usize::from(matches!(command, Command::Put { .. })),
+                    usize::from(matches!(command, Command::Get(_))),
+                )
+        })
+        && begin == actions.len()
+}
+
+/// An address for each block taken, and the bytes of them all.
+fn addresses(tape: &Tape, granule: u64) -> Result<(Vec<u64>, u64), PlanError> {
+    let end = tape.actions.len() + 1;
+    let lifetimes = Lifetimes::new(tape.lives.iter().map(|life| {
+        let upper = life.upper.unwrap_or(end).max(life.lower + 1);
+        Buffer::new(life.lower as u64, upper as u64, life.bytes).aligned(granule)
+    }))?;
+    let planned = Nnvm::default().plan(&lifetimes, &Limits::none())?;
+    Ok((planned.placement.offsets().to_vec(), planned.placement.bytes()))
+}

@@ -1,0 +1,205 @@
+//! Steps that run by plan give the same bits as without, whatever comes instead of what was expected.
+
+use remat::ops::{Accumulate, SgdMomentum};
+use remat::prelude::*;
+use remat::{Plan, Stats};
+
+const STEPS: usize = 12;
+const WIDTH: usize = 32;
+
+/// What one step does otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Twist {
+    None,
+    /// Another op in place of the one.
+    OtherOp,
+    /// One op more.
+    MoreOps,
+    /// Values are read that are not else.
+    MoreGets,
+    /// A handle is kept, to be read in the next step.
+    Kept,
+    /// A handle is kept until the step after the next, and made something of then.
+    KeptLonger,
+    /// The step ends here.
+    Exit,
+    /// An op fails.
+    Error,
+    /// A wish to evict.
+    Drop,
+    /// It becomes a leaf.
+    Commit,
+}
+
+const TWISTS: [Twist; 9] = [
+    Twist::OtherOp,
+    Twist::MoreOps,
+    Twist::MoreGets,
+    Twist::Kept,
+    Twist::KeptLonger,
+    Twist::Exit,
+    Twist::Error,
+    Twist::Drop,
+    Twist::Commit,
+];
+
+struct Loop {
+    runtime: Runtime,
+    weights: Vec<Tensor>,
+    momenta: Vec<Tensor>,
+    statistics: Tensor,
+    sum: Tensor,
+    tenth: Tensor,
+    kept: Vec<(usize, Tensor)>,
+    read: Vec<f32>,
+}
+
+impl Loop {
+    fn new(plan: Plan, budget: u64, layers: usize) -> Result<Self, Error> {
+        let runtime = Runtime::builder().budget(budget).threads(1).plan(plan).cpu()?;
+        let weights = (0..layers)
+            .map(|_| runtime.normal(&[WIDTH, WIDTH], 0.0, 0.2))
+            .collect::<Result<Vec<_>, _>>()?;
+        let momenta =
+            (0..layers).map(|_| runtime.zeros(&[WIDTH, WIDTH])).collect::<Result<Vec<_>, _>>()?;
+        let statistics = runtime.zeros(&[WIDTH])?;
+        let sum = runtime.zeros(&[WIDTH])?;
+        let tenth = runtime.full(&[1], 0.1)?;
+        runtime.commit(&tenth)?;
+        for tensor in weights.iter().chain(&momenta).chain([&statistics, &sum]) {
+            runtime.commit(tensor)?;
+        }
+        Ok(Self { runtime, weights, momenta, statistics, sum, tenth, kept: vec![], read: vec![] })
+    }
+
+    /// The same as a network does: forward, backward, updates in place. At op number `at` of it comes the twist.
+    fn step(&mut self, number: usize, twist: Twist, at: usize, shape: usize) -> Result<(), Error> {
+        let data = (0..shape * WIDTH).map(|i| ((i * 7 + number * 13) % 11) as f32 / 11.0 - 0.4);
+        let mut ops = 0;
+        let mut passed = vec![self.runtime.tensor(&[shape, WIDTH], data.collect())?];
+        self.kept.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
+        for (_, tensor) in self.kept.extract_if(.., |(left, _)| *left == 0) {
+            self.read.extend(tensor.mean()?.to_vec::<f32>()?);
+        }
+        macro_rules! op {
+            ($made:expr) => {{
+                let mut made = $made;
+                ops += 1;
+                if ops == at {
+                    match twist {
+                        Twist::None => {}
+                        Twist::OtherOp => made = made.tanh()?,
+                        Twist::MoreOps => drop(made.sin()?),
+                        Twist::MoreGets => self.read.push(made.to_vec::<f32>()?[0]),
+                        Twist::Kept => self.kept.push((1, made.clone())),
+                        Twist::KeptLonger => self.kept.push((2, made.clone())),
+                        Twist::Exit => return self.runtime.step(),
+                        Twist::Error => {
+                            assert!(made.matmul(&self.statistics).is_err());
+                        }
+                        Twist::Drop => self.runtime.drop_now(&made)?,
+                        Twist::Commit => self.runtime.commit(&made)?,
+                    }
+                }
+                made
+            }};
+        }
+        for weight in &self.weights {
+            let product = op!(passed[passed.len() - 1].matmul(weight)?);
+            passed.push(op!(product.tanh()?));
+        }
+        let mut gradient = op!(passed[passed.len() - 1].mul(&self.tenth)?);
+        for layer in (0..self.weights.len()).rev() {
+            let squashed = op!(passed[layer + 1].square()?);
+            let slope = op!(gradient.mul(&squashed)?);
+            gradient = op!(gradient.sub(&slope)?);
+            let transposed = op!(passed[layer].transpose()?);
+            let of_weight = op!(transposed.matmul(&gradient)?);
+            gradient = op!(gradient.matmul(&self.weights[layer].transpose()?)?);
+            let scaled = op!(of_weight.mul(&self.tenth)?);
+            let sgd = SgdMomentum { lr: 0.1, momentum: 0.9, weight_decay: 0.0, nesterov: false };
+            let (weight, momentum) = (&mut self.weights[layer], &mut self.momenta[layer]);
+            self.runtime.update(sgd, &mut [weight, momentum], &[&scaled])?;
+        }
+        let mean = op!(gradient.mean_along(&[0], false)?);
+        let statistics = op!(self.statistics.add(&mean)?);
+        self.statistics.replace(&statistics)?;
+        self.runtime.update(Accumulate, &mut [&mut self.sum], &[&mean])?;
+        self.read.push(gradient.abs()?.mean()?.to_vec::<f32>()?[0]);
+        self.runtime.step()
+    }
+
+    fn end(self) -> Result<(Vec<u32>, Stats), Error> {
+        let mut bits: Vec<u32> = self.read.iter().map(|number| number.to_bits()).collect();
+        for tensor in self.weights.iter().chain(&self.momenta).chain([&self.statistics, &self.sum])
+        {
+            bits.extend(tensor.to_vec::<f32>()?.iter().map(|number| number.to_bits()));
+        }
+        let stats = self.runtime.stats()?;
+        Ok((bits, stats))
+    }
+}
+
+/// With and without plans.
+fn both(
+    budget: u64,
+    run: impl Fn(&mut Loop) -> Result<(), Error>,
+) -> Result<[(Vec<u32>, Stats); 2], Error> {
+    let mut ran = Vec::new();
+    for plan in [Plan::Off, Plan::Auto] {
+        let mut program = Loop::new(plan, budget, 3)?;
+        run(&mut program)?;
+        ran.push(program.end()?);
+    }
+    Ok(ran.try_into().expect("there are two"))
+}
+
+#[test]
+fn a_step_that_repeats_runs_by_plan() -> Result<(), Error> {
+    let [(off, _), (auto, stats)] = both(1 << 20, |program| {
+        (0..STEPS).try_for_each(|number| program.step(number, Twist::None, 0, 8))
+    })?;
+    assert!(stats.planned_steps >= STEPS as u64 - 6, "{stats:?}");
+    assert_eq!((stats.left_plans, stats.evictions, stats.compactions), (0, 0, 0), "{stats:?}");
+    assert!(off == auto);
+    Ok(())
+}
+
+/// Before a step runs by plan, in the first that does, and in one of many; at each of its ops.
+#[test]
+fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
+    const OPS: usize = 35;
+    let mut left = 0;
+    for twist in TWISTS {
+        for at in 1..=OPS {
+            let twisted = [4, 6, 7, 10];
+            let [(off, plain), (auto, stats)] = both(1 << 20, |program| {
+                (0..STEPS).try_for_each(|number| {
+                    let twist = if twisted.contains(&number) { twist } else { Twist::None };
+                    program.step(number, twist, at, 8)
+                })
+            })?;
+            assert!(off == auto, "{twist:?} at {at}: {stats:?}");
+            assert!(stats.planned_steps > 0, "{twist:?} at {at}: {stats:?}");
+            assert_eq!(stats.ops, plain.ops, "{twist:?} at {at}");
+            assert!(stats.peak_bytes <= 1 << 20);
+            left += stats.left_plans;
+        }
+    }
+    assert!(left > 200, "{left}");
+    Ok(())
+}
+
+#[test]
+fn other_shapes_and_no_marks_run_without() -> Result<(), Error> {
+    for shapes in [[8, 8, 8, 8, 9], [8, 9, 8, 9, 8], [8, 8, 8, 8, 8]] {
+        let [(off, _), (auto, stats)] = both(1 << 20, |program| {
+            (0..4 * STEPS).try_for_each(|number| {
+                program.step(number, Twist::None, 0, shapes[number % shapes.len()])
+            })
+        })?;
+        assert!(off == auto, "{shapes:?}: {stats:?}");
+        println!("{shapes:?}: {} by plan, {} left", stats.planned_steps, stats.left_plans);
+    }
+    Ok(())
+}
