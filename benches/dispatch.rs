@@ -10,7 +10,7 @@
 //! baseline is the same with a policy that never evicts, and beside it the bare channel with messages
 //! of about the same size. Rounds of all rows alternate, and each row's best round counts.
 
-use remat::{HostTensor, PolicyKind, Runtime};
+use remat::{HostTensor, Plan, PolicyKind, Runtime};
 use std::time::Instant;
 
 const OPS: u32 = 200_000;
@@ -45,6 +45,27 @@ fn chain(policy: PolicyKind) -> impl FnMut() -> f64 {
     }
 }
 
+/// Steps of 2,000 ops on 64 numbers, on the CPU, which repeat and end with a mark.
+fn steps(plan: Plan) -> impl FnMut() -> f64 {
+    let builder = Runtime::builder().budget("64MiB").threads(1).plan(plan);
+    let runtime = builder.cpu().expect("a CPU starts");
+    let x = runtime.ones(&[64]).expect("a fill takes anything");
+    runtime.commit(&x).expect("it was just started");
+    move || {
+        let start = Instant::now();
+        for _ in 0..OPS / 2000 {
+            let mut y = x.relu().expect("relu takes anything");
+            for _ in 1..2000 {
+                y = y.relu().expect("relu takes anything");
+            }
+            drop(y);
+            runtime.step().expect("the runtime is there");
+        }
+        runtime.sync().expect("nothing can fail");
+        start.elapsed().as_secs_f64()
+    }
+}
+
 fn bare_channel() -> impl FnMut() -> f64 {
     || {
         let (sender, receiver) = crossbeam_channel::bounded::<[u64; 56]>(1024);
@@ -70,6 +91,8 @@ fn main() {
         ("fan, dtr", Box::new(runtime(PolicyKind::Dtr))),
         ("chain of 100, none (baseline)", Box::new(chain(PolicyKind::None))),
         ("chain of 100, dtr-eq", Box::new(chain(PolicyKind::DtrEq))),
+        ("steps of 2,000 (baseline)", Box::new(steps(Plan::Off))),
+        ("steps of 2,000, by plan", Box::new(steps(Plan::Auto))),
         ("bare channel, 448 B messages", Box::new(bare_channel())),
     ];
     let mut best = vec![f64::INFINITY; rows.len()];

@@ -290,7 +290,7 @@ impl<D: Device> Interpreter<D> {
     }
 
     fn change(&mut self, change: Change) -> Result<(), Error> {
-        self.driver.leave_plan();
+        self.driver.forget_plan();
         let engine = self.driver.engine_mut();
         match change {
             Change::Budget(bytes) => engine.set_budget(bytes),

@@ -15,7 +15,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use remat::engine::Dead;
 use remat::evict::{Exponents, Learn};
-use remat::{Builder, ByteSize, CostModelKind, DType, PolicyKind, Runtime};
+use remat::{Builder, ByteSize, CostModelKind, DType, Plan, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Train neural networks under a hard memory budget, with bit-identical results
@@ -196,6 +196,10 @@ pub struct MemoryArgs {
     /// remat is refused.
     #[arg(long, value_name = "FILE")]
     pub learn_cache: Option<PathBuf>,
+
+    /// Whether steps that repeat run by plan, while nothing is evicted
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub plan: PlanArg,
 
     /// How the cost of recomputing is estimated
     #[arg(long, value_name = "NAME", default_value_t, value_parser = cost_model())]
@@ -383,6 +387,24 @@ impl From<DeadArg> for Dead {
             DeadArg::Linger => Self::Linger,
             DeadArg::Keep => Self::Keep,
             DeadArg::Drop => Self::Drop,
+        }
+    }
+}
+
+/// Whether steps run by plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlanArg {
+    /// Never
+    Off,
+    /// Once a step has repeated: the places of all that it makes are settled once, and no books are kept; not beside --record
+    Auto,
+}
+
+impl From<PlanArg> for Plan {
+    fn from(plan: PlanArg) -> Self {
+        match plan {
+            PlanArg::Off => Self::Off,
+            PlanArg::Auto => Self::Auto,
         }
     }
 }

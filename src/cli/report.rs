@@ -94,6 +94,8 @@ pub struct Counters {
     pub moved_bytes: u64,
     pub fragmentation: f64,
     pub max_regeneration_depth: usize,
+    pub planned_steps: u64,
+    pub plan_bytes: u64,
 }
 
 /// 0.1, not 0.09999999999999999.
@@ -115,6 +117,8 @@ impl From<&Stats> for Counters {
             moved_bytes: stats.moved_bytes,
             fragmentation: stats.fragmentation,
             max_regeneration_depth: stats.max_regeneration_depth,
+            planned_steps: stats.planned_steps,
+            plan_bytes: stats.plan_bytes,
         }
     }
 }
@@ -168,6 +172,14 @@ impl fmt::Display for Report {
             HumanCount(counters.ops),
             of_time(counters.recompute_seconds),
         )?;
+        if counters.planned_steps > 0 {
+            writeln!(
+                f,
+                "  planned     {} ran by plan, in one block of {}",
+                Counted(counters.planned_steps, "step"),
+                ByteSize(counters.plan_bytes),
+            )?;
+        }
         if let (Some(seconds), Some(ratio)) = (self.learn_seconds, self.predicted_recompute_ratio) {
             writeln!(
                 f,

@@ -99,7 +99,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         // To recognize steps would cost a little.
         false => memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed),
     };
-    builder = builder.forecasts(learned.forecasts.iter().cloned());
+    builder = builder.forecasts(learned.forecasts.iter().cloned()).plan(memory.plan.into());
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }

@@ -41,7 +41,9 @@ impl<D: Device> Engine<D> {
             return;
         }
         self.lost_last_handle(key);
-        if self.store.graph.is_evictable(key) && !self.keeps_unheld {
+        // By a script its bytes are something else's by now.
+        let keeps = self.keeps_unheld && self.store.script.is_none();
+        if self.store.graph.is_evictable(key) && !keeps {
             self.evict(key, Cause::Unheld);
         }
     }

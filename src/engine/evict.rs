@@ -15,8 +15,9 @@ impl<D: Device> Engine<D> {
     #[inline(always)]
     pub(super) fn meet_threshold(&mut self) -> Result<(), Error> {
         match self.settings.eviction_threshold {
-            Some(threshold) => self.evict_to(threshold),
-            None => Ok(()),
+            // By a script nothing is evicted: nothing was.
+            Some(threshold) if self.store.script.is_none() => self.evict_to(threshold),
+            _ => Ok(()),
         }
     }
 

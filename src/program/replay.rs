@@ -109,14 +109,18 @@ pub(super) struct Planning<D: Device> {
     /// How many actions there were after each command.
     ends: Vec<usize>,
     plan: Option<StepPlan>,
-    /// Turns in a row that were not the plan's.
+    /// Turns in a row that were not the plan's, or not as the one before.
     misses: u32,
     replay: Option<Replay<D>>,
     left: u64,
 }
 
-/// So many turns are rested at most after plans came to nothing.
+/// So many turns are rested after a plan first came to nothing, and so many at most, after it did again and again.
+const FIRST_REST: u32 = 4;
 const MOST_REST: u32 = 256;
+
+/// After so many turns in a row that differ, nobody looks for a while.
+const MOST_STRANGE: u32 = 5;
 
 /// After so many other turns in a row, a plan is given up for another.
 const MOST_MISSES: u32 = 16;
@@ -129,6 +133,17 @@ impl<D: Device> Driver<D> {
             Plan::Off => None,
             Plan::Auto => Some(Box::new(Planning::new())),
         };
+    }
+
+    /// What was planned is planned anew: limits are others now.
+    pub(crate) fn forget_plan(&mut self) {
+        self.leave_plan();
+        if let Some(planning) = &mut self.planning
+            && planning.plan.take().is_some()
+        {
+            planning.commands.clear();
+            (planning.at, planning.is_same) = (0, false);
+        }
     }
 
     /// Steps that were left, and the bytes of the plan.
@@ -148,7 +163,7 @@ impl<D: Device> Planning<D> {
             is_same: true,
             is_marked: false,
             rest: 0,
-            patience: 1,
+            patience: FIRST_REST,
             taping: None,
             ends: Vec::new(),
             plan: None,
@@ -160,6 +175,7 @@ impl<D: Device> Planning<D> {
 
     /// What was tried came to nothing: turns are not looked at for a while, each time for longer.
     fn give_up(&mut self) {
+        self.misses = 0;
         self.rest = self.patience;
         self.patience = (self.patience * 2).min(MOST_REST);
     }

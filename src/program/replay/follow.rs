@@ -1,6 +1,6 @@
 //! Commands that are as planned: kernels on known places, and nothing else.
 
-use super::{Placed, Planning, Replay, StepPlan};
+use super::{FIRST_REST, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::engine::{Engine, PlannedRun};
 use crate::error::Error;
@@ -107,7 +107,7 @@ impl<D: Device> Driver<D> {
         replay.taken.clear();
         replay.marks = 0;
         planning.at = 0;
-        planning.patience = 1;
+        planning.patience = FIRST_REST;
         planning.numbers.turn();
         self.planning = Some(planning);
     }

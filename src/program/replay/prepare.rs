@@ -4,8 +4,7 @@ use super::boundary::Boundary;
 use super::{Planning, StepPlan};
 use crate::device::Device;
 use crate::engine::Totals;
-use crate::plan::nnvm::Nnvm;
-use crate::plan::{Buffer, Lifetimes, Limits, PlanError, Planner};
+use crate::plan::{BestFit, Buffer, Gaps, Lifetimes, Limits, PlanError, Planner, Pushdown};
 use crate::program::{Command, Driver};
 use crate::store::{Action, Spot, Tape};
 
@@ -99,6 +98,9 @@ fn are_as_commands(commands: &[super::Planned], ends: &[usize], actions: &[Actio
         && begin == actions.len()
 }
 
+/// With more blocks, planners that take the square of it would hold up the step.
+const MOST_IN_GAPS: usize = 4096;
+
 /// An address for each block taken, and the bytes of them all.
 fn addresses(tape: &Tape, granule: u64) -> Result<(Vec<u64>, u64), PlanError> {
     let end = tape.actions.len() + 1;
@@ -106,6 +108,19 @@ fn addresses(tape: &Tape, granule: u64) -> Result<(Vec<u64>, u64), PlanError> {
         let upper = life.upper.unwrap_or(end).max(life.lower + 1);
         Buffer::new(life.lower as u64, upper as u64, life.bytes).aligned(granule)
     }))?;
-    let planned = Nnvm::default().plan(&lifetimes, &Limits::none())?;
-    Ok((planned.placement.offsets().to_vec(), planned.placement.bytes()))
+    let mut best = Pushdown.plan(&lifetimes, &Limits::none())?;
+    let mut others: Vec<Box<dyn Planner>> = vec![Box::new(BestFit)];
+    if lifetimes.len() <= MOST_IN_GAPS {
+        others.extend(Gaps::ALL.map(|gaps| Box::new(gaps) as Box<dyn Planner>));
+    }
+    for planner in others {
+        if best.proven {
+            break;
+        }
+        let other = planner.plan(&lifetimes, &Limits::none())?;
+        if other.placement.bytes() < best.placement.bytes() {
+            best = other;
+        }
+    }
+    Ok((best.placement.offsets().to_vec(), best.placement.bytes()))
 }

@@ -4,14 +4,27 @@ use super::Planned;
 use crate::device::Device;
 use crate::op::Operation;
 use crate::program::{Apply, Command, TensorId};
+use rustc_hash::FxHasher;
 use std::convert::Infallible;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 /// What is expected of an op. Its attributes are its own business: they may change from turn to turn, as a learning rate
 /// does. What it reads, makes and needs beside may not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
-    name: Box<str>,
+    /// Of its name.
+    hash: u64,
+    rematerializable: bool,
+}
+
+impl Expected {
+    #[inline]
+    fn of(op: &impl Operation) -> Self {
+        let mut hasher = FxHasher::default();
+        op.name().hash(&mut hasher);
+        Self { hash: hasher.finish(), rematerializable: op.rematerializable() }
+    }
 }
 
 /// The tensors of a turn by the order in which it makes them, which is the same in each turn. (Their numbers are not: other
@@ -22,10 +35,18 @@ pub(super) struct Expected {
 /// tensor made in the turn before   the same, marked
 /// older tensor                     its number, marked otherwise
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
     before: Vec<TensorId>,
+    /// Whether both are in rising order, as they are unless several threads send commands.
+    rises: bool,
+}
+
+impl Default for Numbering {
+    fn default() -> Self {
+        Self { this: Vec::new(), before: Vec::new(), rises: true }
+    }
 }
 
 const BEFORE: u64 = 1 << 62;
@@ -34,10 +55,9 @@ const OLDER: u64 = 1 << 63;
 impl Numbering {
     /// A tensor by the order in which it was made.
     pub fn relative(&self, tensor: TensorId) -> TensorId {
-        let find = |made: &[TensorId]| {
-            // Rising, unless several threads send commands.
-            let found = made.binary_search(&tensor).ok();
-            found.or_else(|| made.iter().position(|other| *other == tensor))
+        let find = |made: &[TensorId]| match self.rises {
+            true => made.binary_search(&tensor).ok(),
+            false => made.iter().position(|other| *other == tensor),
         };
         TensorId(match (find(&self.this), find(&self.before)) {
             (Some(at), _) => at as u64,
@@ -60,7 +80,10 @@ impl Numbering {
     /// The command at hand makes what it does.
     #[inline]
     pub fn make<O, H>(&mut self, command: &Command<O, H>) {
-        command.makes(|tensor| self.this.push(tensor));
+        command.makes(|tensor| {
+            self.rises &= self.this.last().is_none_or(|last| *last < tensor);
+            self.this.push(tensor);
+        });
     }
 
     /// The turn is over.
@@ -85,7 +108,7 @@ impl Numbering {
             return Command::Put { tensor, host: Arc::new(D::layout_of(host)), leaf: *leaf };
         }
         let named = command.try_map::<_, _, Infallible>(
-            |op, _| Ok(Expected { name: op.name().into() }),
+            |op, _| Ok(Expected::of(op)),
             |_, _| unreachable!("a put was made above"),
         );
         let named = named.unwrap_or_else(|never| match never {});
@@ -133,7 +156,7 @@ impl Numbering {
                 .iter()
                 .zip(&call.inputs)
                 .all(|(one, input)| self.is_for(*one, *input))
-            && *expected.op.name == *call.op.name()
+            && expected.op == Expected::of(&call.op)
             && expected.outputs == call.outputs
             && expected.consumed == call.consumed
     }

@@ -1,7 +1,7 @@
 //! Comparing each turn with the one before, and what follows from that.
 
 use super::boundary::Boundary;
-use super::{MOST_MISSES, Planning};
+use super::{MOST_MISSES, MOST_STRANGE, Planning};
 use crate::device::Device;
 use crate::program::{Command, Driver};
 
@@ -36,6 +36,13 @@ impl<D: Device> Driver<D> {
                 planning.give_up();
                 false
             }
+            (Some(false), None) => {
+                planning.misses += 1;
+                if planning.misses >= MOST_STRANGE {
+                    planning.give_up();
+                }
+                false
+            }
             _ => false,
         };
         (planning.at, planning.is_same) = (0, true);
@@ -47,6 +54,7 @@ impl<D: Device> Driver<D> {
     fn begin_tape(&mut self, planning: &mut Planning<D>) {
         match self.boundary(planning) {
             Some(boundary) => {
+                planning.misses = 0;
                 self.engine.begin_tape(&boundary.storages);
                 planning.taping = Some((boundary, self.engine.totals()));
                 planning.ends.clear();
