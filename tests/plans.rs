@@ -1,8 +1,12 @@
 //! Steps that run by plan give the same bits as without, whatever comes instead of what was expected.
 
+use remat::event::Event;
+use remat::evict::View;
 use remat::ops::{Accumulate, SgdMomentum};
 use remat::prelude::*;
-use remat::{Plan, Stats};
+use remat::{Listener, Plan, Stats};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const STEPS: usize = 32;
 const WIDTH: usize = 32;
@@ -152,6 +156,40 @@ fn both(
         ran.push(program.end()?);
     }
     Ok(ran.try_into().expect("there are two"))
+}
+
+/// Counts steps and ops that ran by plan.
+#[derive(Debug, Default)]
+struct Heard(Arc<[AtomicU64; 2]>);
+
+impl Listener for Heard {
+    fn on(&mut self, event: &Event, _view: View<'_>) {
+        if let &Event::DidReplay { ops, cost } = event {
+            assert!(cost > 0.0);
+            self.0[0].fetch_add(1, Ordering::SeqCst);
+            self.0[1].fetch_add(ops, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn steps_by_plan_are_told_as_a_whole() -> Result<(), Error> {
+    let heard = Heard::default();
+    let counts = Arc::clone(&heard.0);
+    let runtime =
+        Runtime::builder().budget("1MiB").threads(1).plan(Plan::Auto).listen(heard).cpu()?;
+    let x = runtime.ones(&[64])?;
+    runtime.commit(&x)?;
+    for _ in 0..20 {
+        drop(x.sin()?.relu()?.cos()?);
+        runtime.step()?;
+    }
+    let stats = runtime.stats()?;
+    let [steps, ops] = [0, 1].map(|i| counts[i].load(Ordering::SeqCst));
+    assert_eq!((steps, ops), (stats.planned_steps, 3 * stats.planned_steps));
+    assert!(steps > 10, "{stats:?}");
+    assert_eq!((stats.ops, stats.steps), (1 + 20 * 3, 20));
+    Ok(())
 }
 
 #[test]
