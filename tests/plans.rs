@@ -229,7 +229,7 @@ fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
 }
 
 #[test]
-fn other_shapes_and_no_marks_run_without() -> Result<(), Error> {
+fn other_shapes_change_nothing_else() -> Result<(), Error> {
     for shapes in [[8, 8, 8, 8, 9], [8, 9, 8, 9, 8], [8, 8, 8, 8, 8]] {
         let [(off, _), (auto, stats)] = both(1 << 20, |program| {
             (0..4 * STEPS).try_for_each(|number| {

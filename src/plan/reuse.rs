@@ -13,24 +13,19 @@ pub use pushdown::Pushdown;
 
 use super::{Lifetimes, PlanError, Planner};
 
-/// Sizes rounded up to the largest alignment, at whose multiples all buffers lie then.
-fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
-    let align = lifetimes.buffers().iter().map(|buffer| buffer.align).max().unwrap_or(1);
+/// What planners begin with that know no colours: sizes rounded up to the largest alignment, at whose multiples all buffers
+/// lie then. Fails if there is more than one colour.
+fn rounded(planner: &impl Planner, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
+    let buffers = lifetimes.buffers();
+    if buffers.iter().any(|buffer| buffer.colour != buffers[0].colour) {
+        return Err(PlanError::Unknown { planner: planner.name(), what: "colours" });
+    }
+    let align = buffers.iter().map(|buffer| buffer.align).max().unwrap_or(1);
     let mut total = 0_u64;
-    let sizes = lifetimes.buffers().iter().map(|buffer| {
+    let sizes = buffers.iter().map(|buffer| {
         let size = buffer.size.checked_next_multiple_of(align).ok_or(PlanError::TooLarge)?;
         total = total.checked_add(size).ok_or(PlanError::TooLarge)?;
         Ok(size)
     });
     sizes.collect()
-}
-
-/// Fails if there is more than one colour.
-fn one_colour(planner: &impl Planner, lifetimes: &Lifetimes) -> Result<(), PlanError> {
-    let mut colours = lifetimes.buffers().iter().map(|buffer| buffer.colour);
-    let first = colours.next();
-    match colours.all(|colour| Some(colour) == first) {
-        true => Ok(()),
-        false => Err(PlanError::Unknown { planner: planner.name(), what: "colours" }),
-    }
 }

@@ -28,7 +28,7 @@ mod watch;
 use super::{Command, Driver};
 use crate::device::{Device, Place};
 use crate::layout::Layout;
-use crate::store::{Action, Spot};
+use crate::store::Action;
 use boundary::Boundary;
 use std::ops::Range;
 use turns::{Expected, Numbering};
@@ -178,13 +178,5 @@ impl<D: Device> Planning<D> {
         self.misses = 0;
         self.rest = self.patience;
         self.patience = (self.patience * 2).min(MOST_REST);
-    }
-}
-
-/// Where a spot is, if blocks of before and blocks taken begin there.
-fn offset(spot: Spot, before: &[u64], taken: impl Fn(u32) -> u64) -> u64 {
-    match spot {
-        Spot::Before(number) => before[number as usize],
-        Spot::Taken(number) => taken(number),
     }
 }

@@ -436,8 +436,9 @@ impl Builder {
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
             let learn = self.policy.learn();
-            // Who looks ahead wants to know of commands before they run.
-            let plan = if self.window.commands > 0 { Plan::Off } else { self.plan };
+            // Who looks ahead wants to know of commands before they run, and who records of all that each does.
+            let is_heard = self.window.commands > 0 || self.recorder.is_some();
+            let plan = if is_heard { Plan::Off } else { self.plan };
             let evictor = self.policy.evictor(seed, sqrt_sampling);
             let costs = self.cost_model.build();
             let opened = caught(

@@ -59,7 +59,7 @@ pub(crate) struct Tape {
     /// Of each block that was there before: whether it went.
     pub went: Vec<bool>,
     spots: FxHashMap<Held, Spot>,
-    /// Something was done that cannot be planned: a block is in use that nobody knows of, or bytes went and came back.
+    /// Something was done that cannot be planned: with a block that nobody knows of.
     pub is_spoiled: bool,
 }
 

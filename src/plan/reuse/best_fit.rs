@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
-use super::{one_colour, rounded};
+use super::rounded;
 
 /// `best-fit`: what an allocator does that gives each buffer, as it comes, the smallest hole that is large enough (the
 /// lowest of several), and else extends the top.
@@ -19,8 +19,7 @@ impl Planner for BestFit {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, _limits: &Limits) -> Result<Planned, PlanError> {
-        one_colour(self, lifetimes)?;
-        let sizes = rounded(lifetimes)?;
+        let sizes = rounded(self, lifetimes)?;
         let mut offsets = vec![0; sizes.len()];
         let mut holes = Holes::default();
         for change in lifetimes.changes() {

@@ -1,7 +1,7 @@
 //! Buffers one by one in some order, whatever their time, each in a gap between those that are placed.
 
 use super::super::{Buffer, Lifetimes, Limits, PlanError, Planned, Planner};
-use super::{one_colour, rounded};
+use super::rounded;
 use std::cmp::Reverse;
 
 /// Who is placed first. Of equals, who begins earlier, and then who has the lower number.
@@ -60,13 +60,12 @@ impl Planner for Gaps {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, _limits: &Limits) -> Result<Planned, PlanError> {
-        one_colour(self, lifetimes)?;
         let buffers = lifetimes.buffers();
         if buffers.len() > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
             return Err(PlanError::TooMany { planner, limit, buffers: buffers.len() });
         }
-        let sizes = rounded(lifetimes)?;
+        let sizes = rounded(self, lifetimes)?;
         let rank = |buffer: &Buffer| match self.first {
             First::Size => u128::from(buffer.size),
             First::Area => buffer.area(),

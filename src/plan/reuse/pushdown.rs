@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
-use super::{one_colour, rounded};
+use super::rounded;
 
 /// `pushdown`: buffers, as they come, take the smallest block that is free and large enough in a row of blocks without
 /// addresses; if none is, the largest free one grows, and only where none is free at all the row gets longer. So
@@ -20,8 +20,7 @@ impl Planner for Pushdown {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, _limits: &Limits) -> Result<Planned, PlanError> {
-        one_colour(self, lifetimes)?;
-        let sizes = rounded(lifetimes)?;
+        let sizes = rounded(self, lifetimes)?;
         let mut row = Row::default();
         let mut blocks = vec![NONE; sizes.len()];
         // Pairs of buffers: the first lies below the second.

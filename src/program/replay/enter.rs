@@ -1,10 +1,10 @@
 //! The beginning of turns by plan: its block is taken, and all operands get their places.
 
 use super::boundary::Boundary;
-use super::{Placed, Planning, Replay, StepPlan, offset};
+use super::{Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::program::Driver;
-use crate::store::{Action, Operand};
+use crate::store::{Action, Operand, Spot};
 
 impl<D: Device> Driver<D> {
     /// Whether the plan runs from now on: there is room for its block.
@@ -62,5 +62,13 @@ impl<D: Device> Replay<D> {
         });
         let returns = returns.collect();
         Self { start, places, layouts, actions, returns, taken: Vec::new(), marks: 0 }
+    }
+}
+
+/// Where a spot is, if blocks of before and blocks taken begin there.
+fn offset(spot: Spot, before: &[u64], taken: impl Fn(u32) -> u64) -> u64 {
+    match spot {
+        Spot::Before(number) => before[number as usize],
+        Spot::Taken(number) => taken(number),
     }
 }

@@ -23,7 +23,7 @@ impl<D: Device> Driver<D> {
             .filter(|tape| !tape.is_spoiled && now.shortages == began.shortages)
             .and_then(|tape| {
                 let granule = self.engine.granularity()?;
-                let returns = returns(&tape, &before, &after?)?;
+                let returns = returns(&tape, &before, after.as_ref()?)?;
                 are_as_commands(&planning.commands, &planning.ends, &tape.actions).then_some(())?;
                 let (offsets, bytes) = addresses(&tape, granule).ok()?;
                 Some(StepPlan {
@@ -38,13 +38,12 @@ impl<D: Device> Driver<D> {
                     cost: now.cost - began.cost,
                 })
             });
-        match plan {
-            Some(plan) => {
+        match (plan, after) {
+            (Some(plan), Some(after)) => {
                 planning.plan = Some(plan);
-                planning.misses = 0;
-                self.seek_plan(planning, true)
+                self.enter(planning, &after)
             }
-            None => {
+            _ => {
                 planning.give_up();
                 false
             }

@@ -1,7 +1,7 @@
 //! Comparing each turn with the one before, and what follows from that.
 
 use super::boundary::Boundary;
-use super::{MOST_MISSES, MOST_STRANGE, Planning};
+use super::{MOST_MISSES, MOST_STRANGE, Planned, Planning};
 use crate::device::Device;
 use crate::program::{Command, Driver};
 
@@ -70,7 +70,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// The plan runs, if the turn before was of its kind, so that what is there goes by the same numbers.
-    pub(super) fn seek_plan(&mut self, planning: &mut Planning<D>, is_expected: bool) -> bool {
+    fn seek_plan(&mut self, planning: &mut Planning<D>, is_expected: bool) -> bool {
         let boundary = is_expected.then(|| self.boundary(planning)).flatten();
         let like = |boundary: &Boundary| {
             planning.plan.as_ref().is_some_and(|plan| plan.boundary.is_like(boundary))
@@ -106,23 +106,13 @@ impl<D: Device> Planning<D> {
         {
             self.ends.push(actions);
         }
-        if let Some(plan) = &self.plan {
-            self.is_same &= plan
-                .commands
-                .get(self.at)
-                .is_some_and(|expected| self.numbers.is::<D>(expected, command));
+        let expected = self.expected().get(self.at);
+        self.is_same &= expected.is_some_and(|expected| self.numbers.is::<D>(expected, command));
+        if self.is_same || self.plan.is_some() {
             self.numbers.make(command);
         } else {
-            let expected = self.commands.get(self.at);
-            let same = self.is_same
-                && expected.is_some_and(|expected| self.numbers.is::<D>(expected, command));
-            if same {
-                self.numbers.make(command);
-            } else {
-                self.commands.truncate(self.at);
-                self.commands.push(self.numbers.planned::<D>(command));
-                self.is_same = false;
-            }
+            self.commands.truncate(self.at);
+            self.commands.push(self.numbers.planned::<D>(command));
         }
         self.at += 1;
     }
@@ -138,7 +128,11 @@ impl<D: Device> Planning<D> {
             }
             return None;
         }
-        let expected = self.plan.as_ref().map_or(self.commands.len(), |plan| plan.commands.len());
-        Some(self.is_same && self.at == expected)
+        Some(self.is_same && self.at == self.expected().len())
+    }
+
+    /// What comes in a turn, if it is like the plan's or the last one.
+    fn expected(&self) -> &[Planned] {
+        self.plan.as_ref().map_or(&self.commands, |plan| &plan.commands)
     }
 }
