@@ -75,9 +75,22 @@ impl<D: Device> Engine<D> {
         self.store.space.offset(held)
     }
 
+    /// Bytes that are free.
+    pub(crate) fn room(&self) -> u64 {
+        self.store.space.free_bytes()
+    }
+
+    /// Bytes moved so far to make room.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.stats.moved_bytes
+    }
+
     /// Lends so many bytes in one piece, and returns the first of them. Moves blocks for it where that is needed. `None` if
     /// there is no room.
     pub(crate) fn lend(&mut self, bytes: u64) -> Result<Option<u64>, Error> {
+        if bytes > self.room() {
+            return Ok(None);
+        }
         let held = self.allocate(bytes, Owner::Scratch)?;
         self.store.lent = held;
         Ok(held.map(|held| self.store.space.offset(held)))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A command, over ops `O` and values from the host `H`.
 ///
 /// What a number means ends with [`Command::Del`], or with the update or replacement that consumes it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.

@@ -1,9 +1,10 @@
 //! Steps that run by plan: what repeats is done again without choosing, searching or keeping books.
 //!
 //! ```text
-//! watch    a turn is compared with the one before, command by command        (watch.rs, turns.rs)
-//! capture  once two are equal, the store writes down what the next one does  (engine/planned.rs, store/tape.rs)
-//! prepare  each block that it took gets an address in one block, by planners (prepare.rs)
+//! watch    a turn is compared with those before, command by command           (watch.rs, turns.rs)
+//! foretell which kind of turn comes next                                      (kinds.rs)
+//! capture  if it came twice, the store writes down what the next one does     (engine/planned.rs, store/tape.rs)
+//! prepare  each block that it took gets an address in one block, by planners  (prepare.rs)
 //! enter    at the boundary of a turn that block is taken                      (enter.rs)
 //! follow   as long as commands are as expected: kernels on known places       (follow.rs)
 //! leave    at the first that is not, the engine goes through the commands so far in its books, each place where the
@@ -14,12 +15,16 @@
 //! What a turn makes in place of something that was there before (the new statistics of a batch norm) is copied to where
 //! that is when it ends, and takes over its number.
 //!
+//! Turns of several kinds (training, evaluation) have their plans side by side, and run in one block, as large as the largest
+//! of them needs.
+//!
 //! Only steps that are marked are planned, at whose boundaries nothing is left but values without a history, while memory
 //! is plentiful: a turn that evicts or recomputes is no plan.
 
 mod boundary;
 mod enter;
 mod follow;
+mod kinds;
 mod leave;
 mod prepare;
 mod turns;
@@ -30,8 +35,10 @@ use crate::device::{Device, Place};
 use crate::layout::Layout;
 use crate::store::Action;
 use boundary::Boundary;
+use kinds::Kinds;
 use std::ops::Range;
 use turns::{Expected, Numbering};
+use watch::Turn;
 
 /// Whether steps run by plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,13 +51,12 @@ pub enum Plan {
     Auto,
 }
 
-/// A command as it comes in each turn: numbers are relative ([`Numbering`]), values are what they look like.
+/// A command as it comes in each turn: tensors are called as [`Numbering`] says, values are what they look like.
 type Planned = Command<Expected, Layout>;
 
 /// A turn as it is done again.
 #[derive(Debug)]
 struct StepPlan {
-    commands: Vec<Planned>,
     /// How many actions there are up to and with each command.
     ends: Vec<usize>,
     actions: Vec<Action>,
@@ -62,24 +68,38 @@ struct StepPlan {
     bytes: u64,
     /// What takes the place of something when it ends: the block taken, and the storage at the boundary.
     returns: Vec<(u32, u32)>,
+    /// Which tensors that it makes are in which slots then.
+    heirs: Vec<(u32, u32)>,
     ops: u64,
     cost: f64,
 }
 
-/// A turn that runs by plan.
+/// Turns that run by plan.
 struct Replay<D: Device> {
-    /// First byte of the plan's block.
+    /// First byte of the block, and its size.
     start: u64,
+    bytes: u64,
+    /// What is there between turns, and where.
+    boundary: Boundary,
+    before: Vec<u64>,
+    /// The kind of the turn at hand.
+    kind: usize,
+    /// Of each kind that has come: its plan in the block.
+    laid: Vec<Option<Laid>>,
+    /// The commands of this turn so far.
+    taken: Vec<Command<D::Op, D::Host>>,
+    /// Marks of a step among them.
+    marks: u64,
+}
+
+/// A plan whose operands have places.
+struct Laid {
     /// Of all operands, action by action.
     places: Vec<Place>,
     layouts: Vec<Layout>,
     actions: Vec<Placed>,
     /// From, to, bytes.
     returns: Vec<(u64, u64, u64)>,
-    /// The commands of this turn so far.
-    taken: Vec<Command<D::Op, D::Host>>,
-    /// Marks of a step among them.
-    marks: u64,
 }
 
 /// An action whose operands have places: these of them all.
@@ -92,38 +112,30 @@ struct Placed {
 /// What a driver knows of turns.
 pub(super) struct Planning<D: Device> {
     numbers: Numbering,
-    /// The commands that are expected: those of the last turn, or of the plan. What comes instead takes their place, if
-    /// there is no plan.
-    commands: Vec<Planned>,
-    /// How many of them have come in this turn.
-    at: usize,
-    /// Whether this turn is as expected so far.
-    is_same: bool,
+    kinds: Kinds,
+    /// The turn at hand, if it does not run by plan.
+    turn: Turn,
     /// A mark came: the next command that is no deletion begins a turn.
     is_marked: bool,
     /// Turns to come that nobody looks at, and how many that will be the next time.
     rest: u32,
     patience: u32,
+    /// Turns in a row that were of no known kind.
+    strange: u32,
     /// The boundary at which the tape began, and what was counted then.
     taping: Option<(Boundary, crate::engine::Totals)>,
-    /// How many actions there were after each command.
-    ends: Vec<usize>,
-    plan: Option<StepPlan>,
-    /// Turns in a row that were not the plan's, or not as the one before.
-    misses: u32,
     replay: Option<Replay<D>>,
+    balance: Balance,
     left: u64,
 }
 
-/// So many turns are rested after a plan first came to nothing, and so many at most, after it did again and again.
+/// What plans have saved of late, less what they took: about a third of what one command costs without a plan is 1.
+#[derive(Debug, Default)]
+struct Balance(i64);
+
+/// So many turns are rested after plans first came to nothing, and so many at most, after they did again and again.
 const FIRST_REST: u32 = 4;
 const MOST_REST: u32 = 256;
-
-/// After so many turns in a row that differ, nobody looks for a while.
-const MOST_STRANGE: u32 = 5;
-
-/// After so many other turns in a row, a plan is given up for another.
-const MOST_MISSES: u32 = 16;
 
 impl<D: Device> Driver<D> {
     /// From now on steps that repeat run by plan.
@@ -138,19 +150,16 @@ impl<D: Device> Driver<D> {
     /// What was planned is planned anew: limits are others now.
     pub(crate) fn forget_plan(&mut self) {
         self.leave_plan();
-        if let Some(planning) = &mut self.planning
-            && planning.plan.take().is_some()
-        {
-            planning.commands.clear();
-            (planning.at, planning.is_same) = (0, false);
+        if let Some(planning) = &mut self.planning {
+            planning.kinds.clear();
+            planning.turn = Turn::default();
         }
     }
 
-    /// Steps that were left, and the bytes of the plan.
+    /// Steps that were left, and the bytes of the largest plan.
     pub(crate) fn planning_stats(&self) -> (u64, u64) {
-        self.planning.as_ref().map_or((0, 0), |planning| {
-            (planning.left, planning.plan.as_ref().map_or(0, |plan| plan.bytes))
-        })
+        let of = |planning: &Planning<D>| (planning.left, planning.kinds.plan_bytes());
+        self.planning.as_deref().map_or((0, 0), of)
     }
 }
 
@@ -158,25 +167,60 @@ impl<D: Device> Planning<D> {
     fn new() -> Self {
         Self {
             numbers: Numbering::default(),
-            commands: Vec::new(),
-            at: 0,
-            is_same: true,
+            kinds: Kinds::default(),
+            turn: Turn::default(),
             is_marked: false,
             rest: 0,
             patience: FIRST_REST,
+            strange: 0,
             taping: None,
-            ends: Vec::new(),
-            plan: None,
-            misses: 0,
             replay: None,
+            balance: Balance::default(),
             left: 0,
         }
     }
 
     /// What was tried came to nothing: turns are not looked at for a while, each time for longer.
     fn give_up(&mut self) {
-        self.misses = 0;
+        (self.strange, self.balance) = (0, Balance::default());
+        self.numbers.restart();
         self.rest = self.patience;
         self.patience = (self.patience * 2).min(MOST_REST);
+    }
+
+    /// Turns of this kind could not be planned. If none can be, nobody looks at any for a while.
+    fn refuse(&mut self, kind: usize) {
+        self.kinds.get_mut(kind).refuse();
+        if self.kinds.all().iter().all(kinds::Kind::is_refused) {
+            self.give_up();
+        }
+    }
+}
+
+impl Balance {
+    /// No more than that is remembered, so that what is in vain now is soon seen.
+    const MOST: i64 = 1 << 16;
+
+    /// How many bytes may be moved in the time of 1.
+    const MOVED: u64 = 1 << 10;
+
+    /// A turn of so many commands ran by plan.
+    fn ran(&mut self, commands: usize) {
+        self.0 = (self.0 + 2 * commands as i64).min(Self::MOST);
+    }
+
+    /// A plan was left after so many commands.
+    fn left(&mut self, commands: usize) {
+        self.0 -= commands as i64;
+    }
+
+    /// So many bytes were moved to make room for plans.
+    fn moved(&mut self, bytes: u64) {
+        self.0 -= (bytes / Self::MOVED) as i64;
+    }
+
+    /// Whether plans are in vain: they took more than they saved, and more than a turn of so many commands takes.
+    fn is_spent(&self, commands: usize) -> bool {
+        self.0 < -(commands as i64)
     }
 }

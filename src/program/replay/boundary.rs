@@ -5,14 +5,14 @@ use crate::device::Device;
 use crate::graph::{StorageKey, TensorKey};
 use crate::layout::Layout;
 use crate::memory::Held;
-use crate::program::{Driver, TensorId};
+use crate::program::Driver;
 use rustc_hash::FxHashMap;
 
 /// The tensors between two turns, all of them resident values without a history.
 #[derive(Clone, Debug)]
 pub(super) struct Boundary {
-    /// By relative number, rising: how each looks, and at which of the storages.
-    pub tensors: Vec<(TensorId, Layout, u32)>,
+    /// By slot, rising: how each looks, and at which of the storages.
+    pub tensors: Vec<(u32, Layout, u32)>,
     /// Their sizes, in the order in which tensors speak of them.
     pub bytes: Vec<u64>,
     pub storages: Vec<StorageKey>,
@@ -29,12 +29,13 @@ impl Boundary {
         if !engine.is_settled() || paths > 0 {
             return None;
         }
-        let mut all: Vec<(TensorId, TensorKey)> =
-            driver.tensors.iter().map(|(id, key)| (numbers.relative(id), key)).collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
+        let slot = |(tensor, key)| Some((numbers.slot(tensor)?, key));
+        let mut all: Vec<(u32, TensorKey)> =
+            driver.tensors.iter().map(slot).collect::<Option<_>>()?;
+        all.sort_unstable_by_key(|(slot, _)| *slot);
         let mut boundary = Self { tensors: vec![], bytes: vec![], storages: vec![], held: vec![] };
         let mut known: FxHashMap<StorageKey, u32> = FxHashMap::default();
-        for (id, key) in all {
+        for (slot, key) in all {
             let tensor = graph.tensor(key)?;
             let number = match known.get(&tensor.storage) {
                 Some(&number) => number,
@@ -47,7 +48,7 @@ impl Boundary {
                     number
                 }
             };
-            boundary.tensors.push((id, tensor.layout, number));
+            boundary.tensors.push((slot, tensor.layout, number));
         }
         let complete = boundary.tensors.len() == tensors && boundary.storages.len() == storages;
         complete.then_some(boundary)

@@ -1,36 +1,80 @@
 //! The beginning of turns by plan: its block is taken, and all operands get their places.
 
 use super::boundary::Boundary;
-use super::{Placed, Planning, Replay, StepPlan};
+use super::kinds::Kinds;
+use super::{Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::program::Driver;
 use crate::store::{Action, Operand, Spot};
 
 impl<D: Device> Driver<D> {
-    /// Whether the plan runs from now on: there is room for its block.
-    pub(super) fn enter(&mut self, planning: &mut Planning<D>, boundary: &Boundary) -> bool {
-        let Some(plan) = &planning.plan else { return false };
-        let lent = match self.engine.lend(plan.bytes) {
+    /// Whether turns run by plan from now on, the first of them of this kind: there is room for their block.
+    pub(super) fn enter(
+        &mut self,
+        planning: &mut Planning<D>,
+        kind: usize,
+        boundary: Boundary,
+    ) -> bool {
+        let like = |plan: &StepPlan| plan.boundary.is_like(&boundary);
+        if !planning.kinds.get(kind).plan.as_ref().is_some_and(like) {
+            return false;
+        }
+        let moved = self.engine.moved_bytes();
+        // One block for the plans of all kinds, if there is room for that.
+        let own = planning.kinds.get(kind).plan.as_ref().map_or(0, |plan| plan.bytes);
+        let room = self.engine.room();
+        let all = planning.kinds.plan_bytes();
+        let bytes = if all <= room { all } else { own };
+        let lent = self.engine.lend(bytes);
+        planning.balance.moved(self.engine.moved_bytes() - moved);
+        let start = match lent {
             Ok(Some(start)) => start,
             Ok(None) => {
-                planning.give_up();
+                planning.refuse(kind);
                 return false;
             }
             Err(error) => {
-                planning.give_up();
+                planning.refuse(kind);
                 self.engine.fail(error);
                 return false;
             }
         };
         // Only now, for blocks may have been moved to make room.
         let before: Vec<u64> = boundary.held.iter().map(|&held| self.engine.offset(held)).collect();
-        planning.misses = 0;
-        planning.replay = Some(Replay::new(plan, boundary, lent, &before));
-        true
+        let laid = Vec::new();
+        let mut replay =
+            Replay { start, bytes, boundary, before, kind, laid, taken: Vec::new(), marks: 0 };
+        let entered = replay.choose(&planning.kinds, kind);
+        planning.replay = Some(replay);
+        entered
     }
 }
 
 impl<D: Device> Replay<D> {
+    /// The turn that begins is of this kind. Whether there is a plan for that, which goes with what is there.
+    pub(super) fn choose(&mut self, kinds: &Kinds, kind: usize) -> bool {
+        let Some(plan) = &kinds.get(kind).plan else { return false };
+        if self.laid.len() <= kind {
+            self.laid.resize_with(kind + 1, || None);
+        }
+        if self.laid[kind].is_none() {
+            if plan.bytes > self.bytes || !plan.boundary.is_like(&self.boundary) {
+                return false;
+            }
+            self.laid[kind] = Some(Laid::new(plan, &self.boundary, self.start, &self.before));
+        }
+        self.kind = kind;
+        true
+    }
+
+    /// The plan of the turn at hand, in the block.
+    #[inline]
+    pub(super) fn laid(&self) -> Option<&Laid> {
+        self.laid.get(self.kind)?.as_ref()
+    }
+}
+
+impl Laid {
     fn new(plan: &StepPlan, boundary: &Boundary, start: u64, before: &[u64]) -> Self {
         let taken = |number: u32| start + plan.offsets[number as usize];
         let (mut places, mut layouts) = (Vec::new(), Vec::new());
@@ -61,7 +105,7 @@ impl<D: Device> Replay<D> {
             (taken(block), before[storage], boundary.held[storage].bytes)
         });
         let returns = returns.collect();
-        Self { start, places, layouts, actions, returns, taken: Vec::new(), marks: 0 }
+        Self { places, layouts, actions, returns }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Commands that are as planned: kernels on known places, and nothing else.
 
-use super::{FIRST_REST, Placed, Planning, Replay, StepPlan};
+use super::{FIRST_REST, Laid, Placed, Planning, StepPlan};
 use crate::device::{Device, Place};
 use crate::engine::{Engine, PlannedRun};
 use crate::error::Error;
@@ -31,8 +31,6 @@ impl<D: Device> Driver<D> {
                 self.follow(command)
             }
             Err((done, failure)) => {
-                planning.numbers.make(&command);
-                planning.is_same = false;
                 if let Some(replay) = &mut planning.replay {
                     replay.taken.push(command);
                 }
@@ -67,66 +65,114 @@ impl<D: Device> Driver<D> {
     }
 
     /// Whether turns run by plan, the one that may begin with this command included.
+    #[inline]
     fn is_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
         let Some(planning) = &self.planning else { return false };
-        if planning.replay.is_some() {
+        match &planning.replay {
+            Some(replay) if !replay.taken.is_empty() => true,
+            Some(_) => self.goes_on_by_plan(command),
+            None => {
+                planning.is_marked
+                    && !matches!(command, Command::Del(_))
+                    && self.begins_by_plan()
+                    && self.goes_on_by_plan(command)
+            }
+        }
+    }
+
+    /// A turn begins with this command, in memory that is laid out for plans. Whether it runs by one.
+    fn goes_on_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
+        let Some(mut planning) = self.planning.take() else { return false };
+        if planning.choose(command) {
+            self.planning = Some(planning);
             return true;
         }
-        planning.is_marked && !matches!(command, Command::Del(_)) && self.begins_by_plan()
+        self.leave(planning, None);
+        if !matches!(command, Command::Del(_))
+            && let Some(mut planning) = self.planning.take()
+        {
+            planning.is_marked = false;
+            self.watch_turn(&mut planning);
+            self.planning = Some(planning);
+        }
+        false
     }
 
     /// A command was done by plan.
     fn did_follow(&mut self, mut planning: Box<Planning<D>>, command: Command<D::Op, D::Host>) {
-        let (Some(replay), Some(plan)) = (&mut planning.replay, &planning.plan) else { return };
-        planning.numbers.make(&command);
+        let Planning { replay: Some(replay), kinds, numbers, balance, patience, .. } =
+            &mut *planning
+        else {
+            return;
+        };
+        let kind = kinds.get(replay.kind);
+        numbers.make(&command);
         if matches!(command, Command::Step) {
             self.engine.step();
             replay.marks += 1;
         }
         replay.taken.push(command);
-        planning.at += 1;
-        if planning.at < plan.commands.len() {
+        if replay.taken.len() < kind.commands.len() {
             self.planning = Some(planning);
             return;
         }
-        let returned = replay.returns.iter().try_for_each(|&(from, to, bytes)| {
+        let (Some(plan), Some(laid)) = (&kind.plan, replay.laid()) else { return };
+        let returned = laid.returns.iter().try_for_each(|&(from, to, bytes)| {
             self.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
         if returned.is_err() {
             // All of it is there still, where the plan has it.
             return self.leave(planning, None);
         }
-        for (relative, ..) in &plan.boundary.tensors {
-            if let Some((before, after)) = planning.numbers.successor(*relative)
-                && let Some(key) = self.tensors.remove(before)
-            {
-                self.tensors.insert(after, key);
+        let tensors = &mut self.tensors;
+        numbers.turn_as_planned(&plan.heirs, |before, after| {
+            if let Some(key) = tensors.remove(before) {
+                tensors.insert(after, key);
             }
-        }
+        });
         self.engine.did_replay(plan.ops, plan.cost);
+        balance.ran(replay.taken.len());
+        *patience = FIRST_REST;
         replay.taken.clear();
         replay.marks = 0;
-        planning.at = 0;
-        planning.patience = FIRST_REST;
-        planning.numbers.turn();
+        let kind = replay.kind;
+        kinds.came(kind);
         self.planning = Some(planning);
     }
 }
 
 impl<D: Device> Planning<D> {
+    /// Chooses the plan for a turn that begins with this command: of the kind that is expected, or of another that begins
+    /// so. Not if a turn without a plan is expected.
+    fn choose(&mut self, command: &Command<D::Op, D::Host>) -> bool {
+        let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
+        let expected = kinds.next().unwrap_or(replay.kind);
+        if kinds.get(expected).plan.is_none() {
+            return false;
+        }
+        let begins = |kind: usize| {
+            let first = kinds.get(kind).commands.first();
+            first.is_some_and(|first| numbers.is::<D>(first, command))
+        };
+        let others = (0..kinds.all().len()).filter(|&kind| kind != expected);
+        let mut kinds_by_hope = std::iter::once(expected).chain(others);
+        kinds_by_hope.any(|kind| begins(kind) && replay.choose(kinds, kind))
+    }
+
     /// The actions of the next command, if this is it.
     #[inline]
-    fn actions(&mut self, command: &Command<D::Op, D::Host>) -> Option<Range<usize>> {
-        let plan = self.plan.as_ref()?;
-        let expected = plan.commands.get(self.at)?;
-        let is_expected = self.numbers.is::<D>(expected, command);
-        is_expected.then(|| plan.actions_of(self.at))
+    fn actions(&self, command: &Command<D::Op, D::Host>) -> Option<Range<usize>> {
+        let replay = self.replay.as_ref()?;
+        let kind = self.kinds.get(replay.kind);
+        let at = replay.taken.len();
+        let is_expected = self.numbers.is::<D>(kind.commands.get(at)?, command);
+        is_expected.then(|| Some(kind.plan.as_ref()?.actions_of(at))).flatten()
     }
 
     fn place_of_read(&mut self, command: &Command<D::Op, D::Host>) -> Option<Place> {
         let read = self.actions(command)?.start;
-        let replay = self.replay.as_ref()?;
-        Some(replay.places[replay.actions[read].operands.start])
+        let laid = self.replay.as_ref()?.laid()?;
+        Some(laid.places[laid.actions[read].operands.start])
     }
 
     /// Does the next command, if this is it.
@@ -140,12 +186,15 @@ impl<D: Device> Planning<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Result<bool, (usize, Error)> {
         let Some(actions) = self.actions(command) else { return Ok(false) };
-        let (Some(plan), Some(replay)) = (&self.plan, &self.replay) else { return Ok(false) };
+        let Some(replay) = &self.replay else { return Ok(false) };
+        let (Some(plan), Some(laid)) = (&self.kinds.get(replay.kind).plan, replay.laid()) else {
+            return Ok(false);
+        };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
         // All of them before the first is run: what was done in place cannot be done twice.
         let mut ops = calls();
         for action in actions.clone() {
-            if let Some(run) = replay.run(plan, action)
+            if let Some(run) = laid.run(plan, action)
                 && !ops.next().is_some_and(|call| engine.goes_with(&call.op, &run))
             {
                 return Ok(false);
@@ -153,9 +202,9 @@ impl<D: Device> Planning<D> {
         }
         let mut ops = calls();
         for action in actions.clone() {
-            let places = replay.places_of(action);
+            let places = laid.places_of(action);
             let done = match (&plan.actions[action], command) {
-                (Action::Run { .. }, _) => match (replay.run(plan, action), ops.next()) {
+                (Action::Run { .. }, _) => match (laid.run(plan, action), ops.next()) {
                     (Some(run), Some(call)) => engine.run_planned(&call.op, &run),
                     _ => Ok(()),
                 },
@@ -183,7 +232,7 @@ impl StepPlan {
     }
 }
 
-impl<D: Device> Replay<D> {
+impl Laid {
     #[inline]
     fn places_of(&self, action: usize) -> &[Place] {
         &self.places[self.actions[action].operands.clone()]

@@ -9,45 +9,38 @@ use crate::program::{Command, Driver};
 use crate::store::{Action, Spot, Tape};
 
 impl<D: Device> Driver<D> {
-    /// The turn that was written down is over. If it can be done again, it is from now on: then the next one runs by plan.
+    /// A turn of this kind is over that was written down. How it can be done again, if it can.
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn prepare_plan(
         &mut self,
-        planning: &mut Planning<D>,
+        planning: &Planning<D>,
+        kind: usize,
+        tape: Tape,
+        ends: Vec<usize>,
         before: Boundary,
         began: Totals,
-    ) -> bool {
-        let tape = self.engine.take_tape();
+        heirs: Vec<(u32, u32)>,
+    ) -> Option<StepPlan> {
         let now = self.engine.totals();
-        let after = Boundary::of(self, &planning.numbers);
-        let plan = tape
-            .filter(|tape| !tape.is_spoiled && now.shortages == began.shortages)
-            .and_then(|tape| {
-                let granule = self.engine.granularity()?;
-                let returns = returns(&tape, &before, after.as_ref()?)?;
-                are_as_commands(&planning.commands, &planning.ends, &tape.actions).then_some(())?;
-                let (offsets, bytes) = addresses(&tape, granule).ok()?;
-                Some(StepPlan {
-                    commands: std::mem::take(&mut planning.commands),
-                    ends: std::mem::take(&mut planning.ends),
-                    actions: tape.actions,
-                    boundary: before,
-                    offsets,
-                    bytes,
-                    returns,
-                    ops: now.ops - began.ops,
-                    cost: now.cost - began.cost,
-                })
-            });
-        match (plan, after) {
-            (Some(plan), Some(after)) => {
-                planning.plan = Some(plan);
-                self.enter(planning, &after)
-            }
-            _ => {
-                planning.give_up();
-                false
-            }
+        let after = Boundary::of(self, &planning.numbers)?;
+        if tape.is_spoiled || now.shortages != began.shortages {
+            return None;
         }
+        let granule = self.engine.granularity()?;
+        let returns = returns(&tape, &before, &after)?;
+        are_as_commands(&planning.kinds.get(kind).commands, &ends, &tape.actions).then_some(())?;
+        let (offsets, bytes) = addresses(&tape, granule).ok()?;
+        Some(StepPlan {
+            ends,
+            actions: tape.actions,
+            boundary: before,
+            offsets,
+            bytes,
+            returns,
+            heirs,
+            ops: now.ops - began.ops,
+            cost: now.cost - began.cost,
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use super::Planned;
 use crate::device::Device;
 use crate::op::Operation;
 use crate::program::{Apply, Command, TensorId};
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::convert::Infallible;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -27,53 +27,63 @@ impl Expected {
     }
 }
 
-/// The tensors of a turn by the order in which it makes them, which is the same in each turn. (Their numbers are not: other
-/// runtimes of the program count on meanwhile.)
+/// What tensors are called in a turn, which is the same in each turn of a kind. (Their numbers are not.)
 ///
 /// ```text
-/// tensor made in this turn         how many it made before
-/// tensor made in the turn before   the same, marked
-/// older tensor                     its number, marked otherwise
+/// tensor made in this turn     how many it made before
+/// older tensor                 its slot, marked
 /// ```
-#[derive(Clone, Debug)]
+///
+/// Between two turns, each tensor that is there has a slot. What updates or replaces a tensor takes over its slot; what else a
+/// turn leaves gets the lowest that are free, in the order in which it was made. So what a loop carries from turn to turn is
+/// in the same slot at each boundary, whatever turns come in between.
+#[derive(Debug, Default)]
 pub(super) struct Numbering {
     this: Vec<TensorId>,
-    before: Vec<TensorId>,
-    /// Whether both are in rising order, as they are unless several threads send commands.
-    rises: bool,
+    /// Of each tensor of this turn: the slot that it takes over; `NONE` if it is new.
+    heirs: Vec<u32>,
+    /// Whether `this` is not in rising order, since several threads send commands.
+    is_mixed: bool,
+    /// What is in each slot.
+    slots: Vec<Option<TensorId>>,
+    slot_of: FxHashMap<TensorId, u32>,
 }
 
-impl Default for Numbering {
-    fn default() -> Self {
-        Self { this: Vec::new(), before: Vec::new(), rises: true }
-    }
-}
+const NONE: u32 = u32::MAX;
 
-const BEFORE: u64 = 1 << 62;
-const OLDER: u64 = 1 << 63;
+/// Marks a slot.
+const SLOT: u64 = 1 << 62;
+
+/// What means nothing: a handle that was given away before, and is dropped now.
+const NOTHING: TensorId = TensorId(1 << 63);
 
 impl Numbering {
-    /// A tensor by the order in which it was made.
+    /// What a tensor is called.
     pub fn relative(&self, tensor: TensorId) -> TensorId {
-        let find = |made: &[TensorId]| match self.rises {
-            true => made.binary_search(&tensor).ok(),
-            false => made.iter().position(|other| *other == tensor),
-        };
-        TensorId(match (find(&self.this), find(&self.before)) {
-            (Some(at), _) => at as u64,
-            (None, Some(at)) => BEFORE | at as u64,
-            (None, None) => OLDER | tensor.0,
-        })
+        match (self.made_as(tensor), self.slot_of.get(&tensor)) {
+            (Some(at), _) => TensorId(at as u64),
+            (None, Some(&slot)) => TensorId(SLOT | u64::from(slot)),
+            (None, None) => NOTHING,
+        }
     }
 
-    /// Whether that is this tensor.
+    /// As which tensor of this turn it was made.
+    fn made_as(&self, tensor: TensorId) -> Option<usize> {
+        match self.is_mixed {
+            false => self.this.binary_search(&tensor).ok(),
+            true => self.this.iter().position(|other| *other == tensor),
+        }
+    }
+
+    /// Whether that is what this tensor is called.
     #[inline(always)]
     fn is_for(&self, relative: TensorId, tensor: TensorId) -> bool {
-        let at = (relative.0 & !(BEFORE | OLDER)) as usize;
-        match relative.0 & (BEFORE | OLDER) {
-            0 => self.this.get(at) == Some(&tensor),
-            BEFORE => self.before.get(at) == Some(&tensor),
-            _ => relative.0 == OLDER | tensor.0,
+        if relative.0 < SLOT {
+            self.this.get(relative.0 as usize) == Some(&tensor)
+        } else if relative == NOTHING {
+            self.relative(tensor) == NOTHING
+        } else {
+            self.slots.get((relative.0 ^ SLOT) as usize) == Some(&Some(tensor))
         }
     }
 
@@ -81,28 +91,108 @@ impl Numbering {
     #[inline]
     pub fn make<O, H>(&mut self, command: &Command<O, H>) {
         command.makes(|tensor| {
-            self.rises &= self.this.last().is_none_or(|last| *last < tensor);
+            self.is_mixed |= self.this.last().is_some_and(|last| *last >= tensor);
             self.this.push(tensor);
         });
     }
 
-    /// The turn is over.
-    pub fn turn(&mut self) {
-        std::mem::swap(&mut self.this, &mut self.before);
-        self.this.clear();
-    }
-
-    /// For a tensor that is there when a turn begins and that the turn before made: its number then, and that of what
-    /// takes its place at the end of this turn.
-    pub fn successor(&self, relative: TensorId) -> Option<(TensorId, TensorId)> {
-        let at = (relative.0 ^ BEFORE) as usize;
-        let is_of_before = relative.0 & (BEFORE | OLDER) == BEFORE;
-        is_of_before.then(|| Some((*self.before.get(at)?, *self.this.get(at)?))).flatten()
-    }
-
-    /// A command, for the turns to come. It makes what it does.
-    pub fn planned<D: Device>(&mut self, command: &Command<D::Op, D::Host>) -> Planned {
+    /// The same, and what updates or replaces something takes over its slot.
+    pub fn make_heirs<O, H>(&mut self, command: &Command<O, H>) {
+        let first = self.this.len();
         self.make(command);
+        self.heirs.resize(self.this.len(), NONE);
+        let mut at = first;
+        for call in command.calls() {
+            for (made, target) in call.inputs.iter().take(call.outputs.targets()).enumerate() {
+                self.heirs[at + made] = self.slot_to_inherit(*target);
+            }
+            at += call.outputs.len();
+        }
+        if let Command::Replace { target, .. } = command {
+            self.heirs[first] = self.slot_to_inherit(*target);
+        }
+    }
+
+    fn slot_to_inherit(&self, tensor: TensorId) -> u32 {
+        match self.made_as(tensor) {
+            Some(at) => self.heirs.get(at).copied().unwrap_or(NONE),
+            None => self.slot_of.get(&tensor).copied().unwrap_or(NONE),
+        }
+    }
+
+    /// The turn is over, and these tensors are there. Returns which of those it made are in which slots now.
+    pub fn turn(&mut self, there: impl Iterator<Item = TensorId>) -> Vec<(u32, u32)> {
+        let mut there: FxHashSet<TensorId> = there.collect();
+        for slot in &mut self.slots {
+            slot.take_if(|tensor| !there.remove(tensor));
+        }
+        self.heirs.resize(self.this.len(), NONE);
+        let mut placed = Vec::new();
+        // Heirs first, for their slots are theirs. Of several, as a value and its copy, the first.
+        let mut rest = Vec::new();
+        for (made, (&tensor, &heir)) in (0..).zip(self.this.iter().zip(&self.heirs)) {
+            if there.remove(&tensor) {
+                match self.slots.get_mut(heir as usize) {
+                    Some(slot @ None) => {
+                        *slot = Some(tensor);
+                        placed.push((made, heir));
+                    }
+                    _ => rest.push((tensor, Some(made))),
+                }
+            }
+        }
+        // What came while nobody looked.
+        let mut older: Vec<_> = there.into_iter().map(|tensor| (tensor, None)).collect();
+        older.sort_unstable();
+        let mut free = 0;
+        for (tensor, made) in older.into_iter().chain(rest) {
+            while self.slots.get(free).is_some_and(Option::is_some) {
+                free += 1;
+            }
+            if free == self.slots.len() {
+                self.slots.push(None);
+            }
+            self.slots[free] = Some(tensor);
+            placed.extend(made.map(|made| (made, free as u32)));
+        }
+        self.slot_of.clear();
+        self.slot_of.extend((0..).zip(&self.slots).filter_map(|(at, slot)| Some(((*slot)?, at))));
+        self.restart();
+        placed
+    }
+
+    /// Nothing was made in this turn.
+    pub fn restart(&mut self) {
+        self.this.clear();
+        self.heirs.clear();
+        self.is_mixed = false;
+    }
+
+    /// The turn is over, and was as planned: the tensor made as number so and so is in this slot now. Calls `with` for the
+    /// tensor that was there and the one that is.
+    pub fn turn_as_planned(
+        &mut self,
+        heirs: &[(u32, u32)],
+        mut with: impl FnMut(TensorId, TensorId),
+    ) {
+        for &(made, slot) in heirs {
+            let tensor = self.this[made as usize];
+            if let Some(before) = self.slots[slot as usize].replace(tensor) {
+                self.slot_of.remove(&before);
+                with(before, tensor);
+            }
+            self.slot_of.insert(tensor, slot);
+        }
+        self.restart();
+    }
+
+    /// The slot of a tensor that is there between two turns.
+    pub fn slot(&self, tensor: TensorId) -> Option<u32> {
+        self.slot_of.get(&tensor).copied()
+    }
+
+    /// A command that has been [made](Self::make_heirs), for the turns to come.
+    pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> Planned {
         if let Command::Put { tensor, host, leaf } = command {
             let tensor = self.relative(*tensor);
             return Command::Put { tensor, host: Arc::new(D::layout_of(host)), leaf: *leaf };

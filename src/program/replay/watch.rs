@@ -1,9 +1,27 @@
-//! Comparing each turn with the one before, and what follows from that.
+//! Comparing each turn with those that came before, and what follows from that.
 
 use super::boundary::Boundary;
-use super::{MOST_MISSES, MOST_STRANGE, Planned, Planning};
+use super::{Planned, Planning};
 use crate::device::Device;
 use crate::program::{Command, Driver};
+
+/// The turn at hand, as far as it came.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// How many of its commands came.
+    at: usize,
+    /// The kinds that it may be one of.
+    may_be: Vec<usize>,
+    /// Its commands, if it is of none.
+    new: Option<Vec<Planned>>,
+    /// How many actions there were on the tape after each command, if that runs.
+    ends: Vec<usize>,
+    /// None has begun since the last one that ran by plan: what comes are deletions.
+    is_between: bool,
+}
+
+/// After so many turns in a row that were of no known kind, nobody looks for a while.
+const MOST_STRANGE: u32 = 5;
 
 impl<D: Device> Driver<D> {
     /// A command comes, that no plan takes: it is executed after this.
@@ -16,50 +34,77 @@ impl<D: Device> Driver<D> {
     /// Between two turns: the next command begins one. Whether that runs by plan.
     pub(super) fn begins_by_plan(&mut self) -> bool {
         let Some(mut planning) = self.planning.take() else { return false };
-        let is_expected = planning.turn_ends();
-        let planned = match (is_expected, planning.taping.take()) {
-            (Some(is_expected), None) if planning.plan.is_some() => {
-                self.seek_plan(&mut planning, is_expected)
-            }
-            (Some(true), Some((before, totals))) => {
-                if let Some(actions) = self.engine.tape().map(|tape| tape.actions.len()) {
-                    planning.ends.push(actions);
-                }
-                self.prepare_plan(&mut planning, before, totals)
-            }
-            (Some(true), None) => {
-                self.begin_tape(&mut planning);
-                false
-            }
-            (_, Some(_)) => {
-                self.engine.take_tape();
-                planning.give_up();
-                false
-            }
-            (Some(false), None) => {
-                planning.misses += 1;
-                if planning.misses >= MOST_STRANGE {
-                    planning.give_up();
-                }
-                false
-            }
-            _ => false,
-        };
-        (planning.at, planning.is_same) = (0, true);
+        planning.is_marked = false;
+        if planning.rest > 1 {
+            planning.rest -= 1;
+        } else if planning.rest == 1 || planning.turn.is_between {
+            planning.rest = 0;
+            planning.numbers.turn(self.tensors.iter().map(|(tensor, _)| tensor));
+        } else {
+            self.turn_ends(&mut planning);
+        }
+        let begins = planning.rest == 0 && self.enter_or_watch(&mut planning);
         self.planning = Some(planning);
-        planned
+        begins
     }
 
-    /// Writes down what the next turn does.
-    fn begin_tape(&mut self, planning: &mut Planning<D>) {
+    /// A turn is over that did not run by plan.
+    fn turn_ends(&mut self, planning: &mut Planning<D>) {
+        let heirs = planning.numbers.turn(self.tensors.iter().map(|(tensor, _)| tensor));
+        let taping = planning.taping.take();
+        let tape = self.engine.take_tape();
+        let Some((kind, is_new)) = planning.kind_of_turn() else {
+            return planning.give_up();
+        };
+        planning.kinds.came(kind);
+        planning.strange = if is_new { planning.strange + 1 } else { 0 };
+        if planning.strange >= MOST_STRANGE {
+            return planning.give_up();
+        }
+        let (Some((before, began)), Some(tape)) = (taping, tape) else { return };
+        if !planning.kinds.get(kind).may_be_planned() {
+            return;
+        }
+        let mut ends = std::mem::take(&mut planning.turn.ends);
+        ends.push(tape.actions.len());
+        match self.prepare_plan(planning, kind, *tape, ends, before, began, heirs) {
+            Some(plan) => planning.kinds.get_mut(kind).plan = Some(plan),
+            None => planning.refuse(kind),
+        }
+    }
+
+    /// A turn begins. Whether by plan, if there is one of the kind that is expected.
+    fn enter_or_watch(&mut self, planning: &mut Planning<D>) -> bool {
+        let Some(kind) = planning.kinds.next() else {
+            self.watch_turn(planning);
+            return false;
+        };
+        if planning.kinds.get(kind).plan.is_none() {
+            self.watch_turn(planning);
+            return false;
+        }
+        let boundary = self.boundary(planning);
+        let enters = boundary.is_some_and(|boundary| self.enter(planning, kind, boundary));
+        planning.kinds.get_mut(kind).entered(enters);
+        if !enters {
+            planning.turn = Turn::of_any(planning.kinds.all().len());
+        }
+        enters
+    }
+
+    /// A turn begins that does not run by plan. If one is to be made of the kind that is expected, it is written down.
+    pub(super) fn watch_turn(&mut self, planning: &mut Planning<D>) {
+        planning.turn = Turn::of_any(planning.kinds.all().len());
+        let next = planning.kinds.next();
+        let Some(kind) = next.filter(|&kind| planning.kinds.get(kind).may_be_planned()) else {
+            return;
+        };
         match self.boundary(planning) {
             Some(boundary) => {
-                planning.misses = 0;
                 self.engine.begin_tape(&boundary.storages);
                 planning.taping = Some((boundary, self.engine.totals()));
-                planning.ends.clear();
             }
-            None => planning.give_up(),
+            None => planning.refuse(kind),
         }
     }
 
@@ -68,71 +113,74 @@ impl<D: Device> Driver<D> {
         let is_heard = self.is_written() || !self.admitted.is_empty();
         if is_heard { None } else { Boundary::of(self, &planning.numbers) }
     }
-
-    /// The plan runs, if the turn before was of its kind, so that what is there goes by the same numbers.
-    fn seek_plan(&mut self, planning: &mut Planning<D>, is_expected: bool) -> bool {
-        let boundary = is_expected.then(|| self.boundary(planning)).flatten();
-        let like = |boundary: &Boundary| {
-            planning.plan.as_ref().is_some_and(|plan| plan.boundary.is_like(boundary))
-        };
-        match boundary.filter(like) {
-            Some(boundary) => self.enter(planning, &boundary),
-            None => {
-                planning.misses += 1;
-                if planning.misses > MOST_MISSES {
-                    planning.plan = None;
-                    planning.misses = 0;
-                    planning.commands.clear();
-                    planning.give_up();
-                }
-                false
-            }
-        }
-    }
 }
 
 impl<D: Device> Planning<D> {
     /// A command comes, after so many actions on the tape, if that runs.
     fn hear(&mut self, command: &Command<D::Op, D::Host>, actions: Option<usize>) {
-        if matches!(command, Command::Step) {
-            self.is_marked = true;
-        }
-        if self.rest > 0 {
-            self.numbers.make(command);
+        self.is_marked |= matches!(command, Command::Step);
+        if self.rest > 0 || self.turn.is_between {
             return;
         }
         if let Some(actions) = actions
-            && self.at > 0
+            && self.turn.at > 0
         {
-            self.ends.push(actions);
+            self.turn.ends.push(actions);
         }
-        let expected = self.expected().get(self.at);
-        self.is_same &= expected.is_some_and(|expected| self.numbers.is::<D>(expected, command));
-        if self.is_same || self.plan.is_some() {
-            self.numbers.make(command);
-        } else {
-            self.commands.truncate(self.at);
-            self.commands.push(self.numbers.planned::<D>(command));
-        }
-        self.at += 1;
-    }
-
-    /// A turn is over. Whether it was as expected; `None` if nobody looked.
-    fn turn_ends(&mut self) -> Option<bool> {
-        self.is_marked = false;
-        self.numbers.turn();
-        if self.rest > 0 {
-            self.rest -= 1;
-            if self.rest == 0 {
-                self.commands.clear();
+        let Self { turn, kinds, numbers, .. } = self;
+        if turn.new.is_none() {
+            let was = turn.may_be.first().copied();
+            turn.may_be.retain(|&kind| {
+                let expected = kinds.get(kind).commands.get(turn.at);
+                expected.is_some_and(|expected| numbers.is::<D>(expected, command))
+            });
+            if turn.may_be.is_empty() {
+                let like = was.map_or(&[][..], |kind| &kinds.get(kind).commands);
+                turn.new = Some(like[..turn.at].to_vec());
             }
-            return None;
         }
-        Some(self.is_same && self.at == self.expected().len())
+        numbers.make_heirs(command);
+        if let Some(new) = &mut turn.new {
+            new.push(numbers.planned::<D>(command));
+        }
+        turn.at += 1;
     }
 
-    /// What comes in a turn, if it is like the plan's or the last one.
-    fn expected(&self) -> &[Planned] {
-        self.plan.as_ref().map_or(&self.commands, |plan| &plan.commands)
+    /// The turn at hand is left by its plan, after so many of its commands.
+    pub(super) fn hear_left(&mut self, kind: usize, taken: &[Command<D::Op, D::Host>]) {
+        self.numbers.restart();
+        taken.iter().for_each(|command| self.numbers.make_heirs(command));
+        self.turn = Turn { at: taken.len(), may_be: vec![kind], ..Turn::default() };
+        self.is_marked = taken.iter().any(|command| matches!(command, Command::Step));
+    }
+
+    /// Plans are left where a turn would begin.
+    pub(super) fn stay_between_turns(&mut self) {
+        self.turn = Turn { is_between: true, ..Turn::default() };
+        self.is_marked = true;
+    }
+
+    /// Of which kind the turn is that is over, and whether that is new. `None` if it is too long to be known.
+    fn kind_of_turn(&mut self) -> Option<(usize, bool)> {
+        let Turn { at, may_be, new, .. } = &mut self.turn;
+        let is_whole = |kind: &usize| self.kinds.get(*kind).commands.len() == *at;
+        if let (None, Some(&kind)) = (&new, may_be.iter().find(|kind| is_whole(kind))) {
+            return Some((kind, false));
+        }
+        let like = may_be.first().map_or(&[][..], |&kind| &self.kinds.get(kind).commands);
+        let commands = new.take().unwrap_or_else(|| like[..*at].to_vec());
+        // It may have been looked for among others, since it began by the plan of one of them.
+        let known = self.kinds.all().iter().position(|kind| kind.commands == commands);
+        match known {
+            Some(kind) => Some((kind, false)),
+            None => Some((self.kinds.add(commands)?, true)),
+        }
+    }
+}
+
+impl Turn {
+    /// One that may be of any of so many kinds.
+    fn of_any(kinds: usize) -> Self {
+        Self { may_be: (0..kinds).collect(), ..Self::default() }
     }
 }
