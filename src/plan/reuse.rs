@@ -1,15 +1,23 @@
 //! Planners that let buffers share memory, one file each, faithful to their sources.
 
 mod best_fit;
+mod binary_block;
+mod blocks;
 mod gaps;
+mod max_block;
 pub mod nnvm;
 mod pushdown;
 #[cfg(test)]
 mod tests;
+mod two_level;
 
 pub use best_fit::BestFit;
+pub use binary_block::BinaryBlock;
+pub use blocks::Take;
 pub use gaps::{First, Gaps};
+pub use max_block::MaxBlock;
 pub use pushdown::Pushdown;
+pub use two_level::TwoLevel;
 
 use super::{Lifetimes, PlanError, Planner};
 

@@ -1,0 +1,123 @@
+//! What CANN's planners have in common: blocks that buffers use one after another.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use super::super::{Change, Lifetimes, PlanError, Planner};
+use super::rounded;
+
+/// To what CANN and GE round blocks up, in bytes.
+pub(super) const ROUND: u64 = 512;
+
+/// Which of several free blocks is used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Take {
+    /// The one released last, as in open-source GE. Of those released at one instant, the one made last: GE releases in
+    /// the order in which blocks were made, and looks for one from the end.
+    #[default]
+    Newest,
+    /// The one made first, whenever it was released, as in the article.
+    Oldest,
+}
+
+impl Take {
+    /// How it is asked for: nothing or `oldest`.
+    pub(super) fn named(option: &str) -> Option<Self> {
+        match option {
+            "" => Some(Self::Newest),
+            "oldest" => Some(Self::Oldest),
+            _ => None,
+        }
+    }
+
+    /// The planner's name with it.
+    pub(super) fn name(self, planner: &str) -> String {
+        match self {
+            Self::Newest => planner.to_owned(),
+            Self::Oldest => format!("{planner}:oldest"),
+        }
+    }
+}
+
+/// Sizes of buffers as GE has them: rounded up to multiples of `round` and then of the largest alignment. Fails if there is
+/// more than one colour, or if they add up to 2^64 bytes or more.
+pub(super) fn rounded_to(
+    round: u64,
+    planner: &impl Planner,
+    lifetimes: &Lifetimes,
+) -> Result<Vec<u64>, PlanError> {
+    let mut sizes = rounded(planner, lifetimes)?;
+    let align = lifetimes.buffers().iter().map(|buffer| buffer.align).max().unwrap_or(1);
+    let mut total = 0_u64;
+    for size in &mut sizes {
+        let up = size.checked_next_multiple_of(round.max(1));
+        *size = up.and_then(|up| up.checked_next_multiple_of(align)).ok_or(PlanError::TooLarge)?;
+        total = total.checked_add(*size).ok_or(PlanError::TooLarge)?;
+    }
+    Ok(sizes)
+}
+
+/// Bytes that buffers use one after another.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    /// Of the largest buffer in it: GE's resize.
+    pub size: u64,
+    /// In order of time.
+    pub buffers: Vec<usize>,
+}
+
+/// Puts buffers, as they come, into free blocks of their class, or else into new ones. Those of no bytes need none.
+pub(super) fn chain<C: Eq + Hash>(
+    lifetimes: &Lifetimes,
+    sizes: &[u64],
+    class: impl Fn(u64) -> C,
+    take: Take,
+) -> Vec<Block> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut homes = vec![0; sizes.len()];
+    // By class: when each was released, and the block. When does not matter to who takes the oldest.
+    let mut free: FxHashMap<C, BTreeSet<(u64, usize)>> = FxHashMap::default();
+    for change in lifetimes.changes() {
+        match change {
+            Change::Alloc(i) if sizes[i] > 0 => {
+                let free = free.entry(class(sizes[i])).or_default();
+                let found = match take {
+                    Take::Newest => free.pop_last(),
+                    Take::Oldest => free.pop_first(),
+                };
+                homes[i] = found.map_or(blocks.len(), |(_, block)| block);
+                if found.is_none() {
+                    blocks.push(Block::default());
+                }
+                let block = &mut blocks[homes[i]];
+                block.size = block.size.max(sizes[i]);
+                block.buffers.push(i);
+            }
+            Change::Free(i) if sizes[i] > 0 => {
+                let when = match take {
+                    Take::Newest => lifetimes.buffers()[i].upper,
+                    Take::Oldest => 0,
+                };
+                free.entry(class(sizes[i])).or_default().insert((when, homes[i]));
+            }
+            _ => {}
+        }
+    }
+    blocks
+}
+
+/// Offsets of the buffers where blocks lie one behind another.
+pub(super) fn in_a_row(blocks: &[Block], buffers: usize) -> Vec<u64> {
+    let mut offsets = vec![0; buffers];
+    // No overflow: no block has more than its largest buffer, and all buffers together have less than 2^64 bytes.
+    let mut top = 0;
+    for block in blocks {
+        for &i in &block.buffers {
+            offsets[i] = top;
+        }
+        top += block.size;
+    }
+    offsets
+}
