@@ -15,12 +15,17 @@
 //! # Ok::<(), remat::plan::PlanError>(())
 //! ```
 
+mod csv;
 mod lifetimes;
 mod placement;
 mod planner;
+pub mod random;
+mod registry;
 mod reuse;
 
+pub use csv::{CsvError, Instance, Lives};
 pub use lifetimes::{Buffer, Change, Lifetimes};
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
+pub use registry::{UnknownPlanner, all, named};
 pub use reuse::{BestFit, BinaryBlock, First, Gaps, MaxBlock, Pushdown, Take, TwoLevel, nnvm};

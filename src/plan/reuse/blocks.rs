@@ -24,7 +24,7 @@ pub enum Take {
 
 impl Take {
     /// How it is asked for: nothing or `oldest`.
-    pub(super) fn named(option: &str) -> Option<Self> {
+    pub(in super::super) fn named(option: &str) -> Option<Self> {
         match option {
             "" => Some(Self::Newest),
             "oldest" => Some(Self::Oldest),
