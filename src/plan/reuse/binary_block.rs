@@ -1,7 +1,8 @@
 //! CANN's reuse among buffers of about one size: classes by powers of two.
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
-use super::blocks::{ROUND, Take, chain, in_a_row, rounded_to};
+use super::blocks::{ROUND, Take, chain, in_a_row};
+use super::rounded_to;
 
 /// A class whose largest member is of 8 MiB or more stays, however few there are, if there are two.
 const LARGE: u64 = 8 << 20;

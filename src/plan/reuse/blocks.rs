@@ -5,8 +5,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use super::super::{Change, Lifetimes, PlanError, Planner};
-use super::rounded;
+use super::super::{Change, Lifetimes};
 
 /// To what CANN and GE round blocks up, in bytes.
 pub(super) const ROUND: u64 = 512;
@@ -39,24 +38,6 @@ impl Take {
             Self::Oldest => format!("{planner}:oldest"),
         }
     }
-}
-
-/// Sizes of buffers as GE has them: rounded up to multiples of `round` and then of the largest alignment. Fails if there is
-/// more than one colour, or if they add up to 2^64 bytes or more.
-pub(super) fn rounded_to(
-    round: u64,
-    planner: &impl Planner,
-    lifetimes: &Lifetimes,
-) -> Result<Vec<u64>, PlanError> {
-    let mut sizes = rounded(planner, lifetimes)?;
-    let align = lifetimes.buffers().iter().map(|buffer| buffer.align).max().unwrap_or(1);
-    let mut total = 0_u64;
-    for size in &mut sizes {
-        let up = size.checked_next_multiple_of(round.max(1));
-        *size = up.and_then(|up| up.checked_next_multiple_of(align)).ok_or(PlanError::TooLarge)?;
-        total = total.checked_add(*size).ok_or(PlanError::TooLarge)?;
-    }
-    Ok(sizes)
 }
 
 /// Bytes that buffers use one after another.
@@ -121,3 +102,6 @@ pub(super) fn in_a_row(blocks: &[Block], buffers: usize) -> Vec<u64> {
     }
     offsets
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! CANN's simplest reuse: all blocks are as large as the largest buffer, until the end.
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
-use super::blocks::{ROUND, Take, chain, in_a_row, rounded_to};
+use super::blocks::{ROUND, Take, chain, in_a_row};
+use super::rounded_to;
 
 /// `max-block`, `max-block:oldest`: every buffer may use any free block, since all are as large as the largest buffer.
 /// When all have one, each block shrinks to the largest that is in it.

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
-use super::blocks::{Block, ROUND, Take, chain, in_a_row, rounded_to};
+use super::blocks::{Block, ROUND, Take, chain, in_a_row};
+use super::rounded_to;
 
 /// `two-level`, `two-level:1`, `two-level:3` and so on: on the first level, buffers of the same size use blocks one after
 /// another. On the second, blocks lie inside larger ones that are not in use at the same times; on further levels, inside
