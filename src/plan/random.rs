@@ -43,3 +43,35 @@ pub fn step(seed: u64, buffers: usize) -> Lifetimes {
     });
     Lifetimes::new(made).expect("lives are not empty, and sizes add up to less than 2^64")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_as_told() {
+        for count in [0, 1, 9, 10, 11, 1000, 1234] {
+            let lifetimes = step(count as u64, count);
+            let buffers = lifetimes.buffers();
+            assert_eq!(buffers.len(), count);
+            assert!(buffers.iter().all(|it| (256..64 << 20).contains(&it.size)));
+            let activations: Vec<_> = buffers.iter().step_by(PER_OP).collect();
+            let inside =
+                |pair: &[&Buffer]| pair[0].lower < pair[1].lower && pair[1].upper < pair[0].upper;
+            assert!(activations.windows(2).all(inside));
+            let (whole, others) = (buffers.len() - activations.len(), buffers.iter());
+            let short = others.filter(|it| it.upper - it.lower <= 4).count();
+            assert!(short >= whole);
+        }
+    }
+
+    #[test]
+    fn all_powers_of_two_are_alike() {
+        let lifetimes = step(3, 18_000);
+        let mut counts = [0; 18];
+        for buffer in lifetimes.buffers() {
+            counts[buffer.size.ilog2() as usize - 8] += 1;
+        }
+        assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
+    }
+}

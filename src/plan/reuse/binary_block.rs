@@ -39,13 +39,12 @@ impl BinaryBlock {
     /// rounded down, is joined to the next, unless it is the last or has two members or more, of which the largest has
     /// 8 MiB or more. (GE looks at the smallest there. That comes to 1.103 instead of 1.114 times the load on ResNet-50 and
     /// to the same on the other two; the figures that are known are those of the largest.)
-    #[must_use]
-    pub fn sizes(&self, lifetimes: &Lifetimes) -> Vec<u64> {
-        let sizes = lifetimes.buffers().iter().map(|buffer| {
-            // What can be rounded no more fails when it is planned.
-            buffer.size.checked_next_multiple_of(self.round.max(1)).unwrap_or(u64::MAX)
-        });
-        classes(sizes.collect())
+    ///
+    /// # Errors
+    ///
+    /// More than one colour, or sizes that add up to 2^64 bytes or more when they are rounded up.
+    pub fn sizes(&self, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
+        Ok(classes(rounded_to(self.round, self, lifetimes)?))
     }
 }
 

@@ -255,8 +255,8 @@ fn hard_instances_are_placed() {
 }
 
 #[test]
-fn a_large_step_is_placed_in_good_order() {
-    let lifetimes = random::step(1, 10_000);
+fn a_large_step_is_placed() {
+    let lifetimes = random::step(1, 5000);
     for planner in all() {
         if let Some(planned) = plan(&*planner, &lifetimes) {
             assert!(planned.placement.bytes() < lifetimes.total(), "{}", planner.name());

@@ -20,13 +20,13 @@ use super::rounded_to;
 /// that it goes on like this, and no more.) Buffers of more than one colour are refused; all blocks are aligned to the
 /// largest alignment.
 ///
-/// The first level takes n log n time for n buffers and has no limit; the others n^2 for n blocks, of which there may be
-/// [`TwoLevel::LIMIT`]. In steps of training there are far fewer blocks than buffers. Weak where few sizes are equal, and
+/// The first level takes n log n time for n buffers and has no limit; the second n^2 for n blocks, of which there may be
+/// [`TwoLevel::LIMIT`], and further levels some more. In steps of training there are far fewer blocks than buffers. Weak where few sizes are equal, and
 /// where a block is in use for a short time again and again: it is moved as one. On steps of three networks two levels took
 /// 1.002 to 1.037 times the load, the first alone 1.18 to 2.25 times; more than two made no difference to speak of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TwoLevel {
-    /// How many: 1 for equal sizes alone, 2 for blocks inside blocks, more for blocks inside those.
+    /// How many: 1 (or 0) for equal sizes alone, 2 for blocks inside blocks, more for blocks inside those.
     pub levels: u32,
     /// Blocks are multiples of this, in bytes: 512 as in CANN, 1 to waste nothing. It is no part of the name.
     pub round: u64,

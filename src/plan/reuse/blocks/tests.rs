@@ -31,7 +31,7 @@ fn the_articles_example_comes_out() {
 
     for take in [Take::Newest, Take::Oldest] {
         let binary = BinaryBlock { take, ..BinaryBlock::default() };
-        assert_eq!(binary.sizes(&lifetimes), [1024, 2048, 4096]);
+        assert_eq!(binary.sizes(&lifetimes).unwrap(), [1024, 2048, 4096]);
         let planned = plan(&binary, &lifetimes);
         assert_eq!(planned.placement.offsets(), [0, 1024, 0, 3072, 3584]);
         assert_eq!(planned.placement.bytes(), 7680);
@@ -72,7 +72,7 @@ fn sizes_are_classed_by_powers_of_two() {
     let sizes = |sizes: &[u64]| {
         let buffers = sizes.iter().map(|&size| Buffer::new(0, 1, size));
         let lifetimes = Lifetimes::new(buffers).unwrap();
-        BinaryBlock { round: 1, ..BinaryBlock::default() }.sizes(&lifetimes)
+        BinaryBlock { round: 1, ..BinaryBlock::default() }.sizes(&lifetimes).unwrap()
     };
     assert_eq!(sizes(&[]), []);
     assert_eq!(sizes(&[0, 0]), []);
@@ -198,7 +198,7 @@ fn random_lives_follow_the_rules() {
         for take in [Take::Newest, Take::Oldest] {
             check(&MaxBlock { take, round: 1 }, row(naive_chain(&buffers, |_| 0, take)));
             let binary = BinaryBlock { take, round: 1 };
-            let classes = binary.sizes(&lifetimes);
+            let classes = binary.sizes(&lifetimes).unwrap();
             let class =
                 |size: u64| classes.iter().filter(|&&largest| largest < size).count() as u64;
             check(&binary, row(naive_chain(&buffers, class, take)));
