@@ -1,9 +1,9 @@
 //! Memory known ahead: which buffers there will be and when, and where each is best placed.
 //!
 //! A step that repeats can be planned. [`Lifetimes`] says which buffers are alive when; a [`Planner`] gives each an
-//! address; a [`Placement`] is what it answers, checked anew each time. [`named`] finds planners by name, and an
-//! [`Instance`] is read from a file. Nothing here needs a runtime: a compiler that
-//! knows its buffers can use this module alone.
+//! address; a [`Placement`] is what it answers, checked anew each time. [`named`] finds a planner by name, and an
+//! [`Instance`] is read from a file. Nothing here needs a runtime: a compiler that knows its buffers can use this module
+//! alone.
 //!
 //! ```
 //! use remat::plan::{Buffer, Lifetimes, Placement};

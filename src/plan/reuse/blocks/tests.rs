@@ -210,6 +210,25 @@ fn random_lives_follow_the_rules() {
 }
 
 #[test]
+fn further_levels_take_the_innermost_that_has_room() {
+    // In the first lie B and C side by side, then D and E, then F, each at another time.
+    let lives = [(0, 100), (1, 40), (1, 30), (2, 20), (2, 10), (3, 5)];
+    let buffers = lives.map(|(lower, size)| Buffer::new(lower, lower + 1, size));
+    let lifetimes = Lifetimes::new(buffers).unwrap();
+    for (levels, offsets) in [
+        (2, [0, 0, 40, 0, 20, 0]),
+        // D and E go into C, the smaller one. F could go into any, and goes into C as well.
+        (3, [0, 0, 40, 40, 60, 40]),
+        // Into E, the smallest in C.
+        (4, [0, 0, 40, 40, 60, 60]),
+        (u32::MAX, [0, 0, 40, 40, 60, 60]),
+    ] {
+        let planned = plan(&TwoLevel { levels, round: 1 }, &lifetimes);
+        assert_eq!(planned.placement.offsets(), offsets, "{levels}");
+    }
+}
+
+#[test]
 fn too_many_blocks_are_refused() {
     let count = TwoLevel::LIMIT + 1;
     let lives = |size: fn(u64) -> u64| {
