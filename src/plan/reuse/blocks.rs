@@ -13,8 +13,8 @@ pub(super) const ROUND: u64 = 512;
 /// Which of several free blocks is used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Take {
-    /// The one released last, as in open-source GE. Of those released at one instant, the one made last: GE releases in
-    /// the order in which blocks were made, and looks for one from the end.
+    /// The one released last, as in open-source GE, which looks for one from the end of its list. Of those released at one
+    /// instant, whose order lifetimes do not tell, the one made last: with this the figures come out that are known.
     #[default]
     Newest,
     /// The one made first, whenever it was released, as in the article.
