@@ -1,8 +1,9 @@
 //! Memory known ahead: which buffers there will be and when, and where each is best placed.
 //!
 //! A step that repeats can be planned. [`Lifetimes`] says which buffers are alive when; a [`Planner`] gives each an
-//! address; a [`Placement`] is what it answers, checked anew each time. Nothing here needs a runtime: a compiler that
-//! knows its buffers can use this module alone.
+//! address; a [`Placement`] is what it answers, checked anew each time. [`named`] finds a planner by name, and an
+//! [`Instance`] is read from a file. Nothing here needs a runtime: a compiler that knows its buffers can use this module
+//! alone.
 //!
 //! ```
 //! use remat::plan::{Buffer, Lifetimes, Placement};
@@ -15,12 +16,17 @@
 //! # Ok::<(), remat::plan::PlanError>(())
 //! ```
 
+mod csv;
 mod lifetimes;
 mod placement;
 mod planner;
+pub mod random;
+mod registry;
 mod reuse;
 
+pub use csv::{CsvError, Instance, Lives};
 pub use lifetimes::{Buffer, Change, Lifetimes};
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
-pub use reuse::{BestFit, First, Gaps, Pushdown, nnvm};
+pub use registry::{UnknownPlanner, all, named};
+pub use reuse::{BestFit, BinaryBlock, First, Gaps, MaxBlock, Pushdown, Take, TwoLevel, nnvm};

@@ -75,22 +75,31 @@ impl Planner for Gaps {
         let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| sizes[i] > 0).collect();
         order.sort_by_key(|&i| (Reverse(rank(&buffers[i])), buffers[i].lower, i));
         let mut offsets = vec![0_u64; buffers.len()];
-        // By address, rising.
-        let mut placed: Vec<usize> = Vec::with_capacity(order.len());
+        let mut placed: Vec<Placed> = Vec::with_capacity(order.len());
         for i in order {
+            let (Buffer { lower, upper, .. }, size) = (buffers[i], sizes[i]);
             let mut top = 0_u64;
             let mut smallest: Option<(u64, u64)> = None;
-            for &other in placed.iter().filter(|&&other| buffers[i].meets(&buffers[other])) {
-                let gap = offsets[other].saturating_sub(top);
-                if gap >= sizes[i] && smallest.is_none_or(|(least, _)| gap < least) {
+            for other in placed.iter().filter(|other| lower < other.upper && other.lower < upper) {
+                let gap = other.begin.saturating_sub(top);
+                if gap >= size && smallest.is_none_or(|(least, _)| gap < least) {
                     smallest = Some((gap, top));
                 }
-                top = top.max(offsets[other] + sizes[other]);
+                top = top.max(other.end);
             }
             offsets[i] = smallest.map_or(top, |(_, at)| at);
-            let at = placed.partition_point(|&other| offsets[other] <= offsets[i]);
-            placed.insert(at, i);
+            let place = Placed { lower, upper, begin: offsets[i], end: offsets[i] + size };
+            let at = placed.partition_point(|other| other.begin <= place.begin);
+            placed.insert(at, place);
         }
         Planned::new(lifetimes, offsets)
     }
+}
+
+/// A buffer that has an address. They are kept by address, rising.
+struct Placed {
+    lower: u64,
+    upper: u64,
+    begin: u64,
+    end: u64,
 }

@@ -1,92 +1,265 @@
 //! What planners have in common: placements are valid, and how good they are.
 
-use super::super::{Buffer, Lifetimes, Limits, Planner};
-use super::{BestFit, Gaps, Pushdown};
+use std::path::{Path, PathBuf};
+
+use super::super::{
+    Buffer, Instance, Lifetimes, Limits, Lives, PlanError, Planned, Planner, all, random,
+};
 use crate::rng::SplitMix64;
 
-fn planners() -> Vec<Box<dyn Planner>> {
-    let mut planners: Vec<Box<dyn Planner>> = vec![Box::new(BestFit), Box::new(Pushdown)];
-    planners.extend(Gaps::ALL.map(|gaps| Box::new(gaps) as Box<dyn Planner>));
-    planners
+/// Checks a plan by nothing but the definition: buffers are aligned, and no two that are alive at once share a byte.
+fn check(planner: &dyn Planner, lifetimes: &Lifetimes, planned: &Planned) {
+    let name = planner.name();
+    let offsets = planned.placement.offsets();
+    let buffers = lifetimes.buffers();
+    assert_eq!(offsets.len(), buffers.len());
+    // Each is compared to all that begin while it is alive.
+    let mut order: Vec<usize> = (0..buffers.len()).collect();
+    order.sort_by_key(|&i| buffers[i].lower);
+    let mut high = 0;
+    for (begun, &i) in order.iter().enumerate() {
+        let (a, at) = (buffers[i], offsets[i]);
+        assert_eq!(at % a.align, 0, "{name}: buffer {i}");
+        high = high.max(at.checked_add(a.size).unwrap());
+        let later = order[begun + 1..].iter().take_while(|&&j| buffers[j].lower < a.upper);
+        for &j in later {
+            let apart = at + a.size <= offsets[j] || offsets[j] + buffers[j].size <= at;
+            assert!(apart, "{name}: buffers {i} and {j}");
+        }
+    }
+    assert_eq!(planned.placement.bytes(), high, "{name}");
+    assert!(high >= lifetimes.load(), "{name}");
+    assert!(planned.proven || high > lifetimes.load(), "{name}");
 }
 
+/// A plan if the planner takes as many buffers, checked.
+fn plan(planner: &dyn Planner, lifetimes: &Lifetimes) -> Option<Planned> {
+    match planner.plan(lifetimes, &Limits::none()) {
+        Ok(planned) => {
+            check(planner, lifetimes, &planned);
+            Some(planned)
+        }
+        Err(PlanError::TooMany { planner: name, limit, buffers }) => {
+            assert_eq!(name, planner.name());
+            assert!(limit < buffers && buffers <= lifetimes.len(), "{name}");
+            None
+        }
+        Err(error) => panic!("{}: {error}", planner.name()),
+    }
+}
+
+/// The most bytes alive at an instant, counted at each that there is.
+fn naive_load(buffers: &[Buffer]) -> u64 {
+    let alive = |now: u64| {
+        let alive = buffers.iter().filter(|buffer| buffer.lower <= now && now < buffer.upper);
+        alive.map(|buffer| buffer.size).sum()
+    };
+    buffers.iter().map(|buffer| alive(buffer.lower)).max().unwrap_or(0)
+}
+
+/// Kinds of instances. Of each there are some with wishes for addresses.
+const KINDS: [fn(&mut SplitMix64, usize) -> Vec<Buffer>; 8] =
+    [anything, nested, all_at_once, in_turn, of_few_sizes, empty, huge, of_a_step];
+
 /// Random lives of random sizes, some of them empty or for ever.
-fn random(seed: u64, count: usize) -> Lifetimes {
-    let mut rng = SplitMix64::new(seed);
+fn anything(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
     let mut below = |end: u64| rng.next() % end;
-    let buffers: Vec<_> = (0..count)
-        .map(|_| {
-            let lower = below(100);
-            let (most, longest) = (1 << below(12), 1 + below(100));
-            let size = below(most) * below(4).min(1);
-            Buffer::new(lower, lower + 1 + below(longest), size).aligned(1 << below(7))
-        })
-        .collect();
-    Lifetimes::new(buffers).unwrap()
+    let buffer = |_| {
+        let lower = below(100);
+        let (most, longest) = (1 << below(12), 1 + below(100));
+        Buffer::new(lower, lower + 1 + below(longest), below(most) * below(4).min(1))
+    };
+    (0..count).map(buffer).collect()
+}
+
+/// Each begins after the one before and ends before it.
+fn nested(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    let n = count as u64;
+    (0..n).map(|i| Buffer::new(i, 2 * n - i, rng.next() % 1000)).collect()
+}
+
+/// All with the same life.
+fn all_at_once(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    (0..count).map(|_| Buffer::new(3, 4, rng.next() % 1000)).collect()
+}
+
+/// One ends where the next begins, or a little later, at the end of time.
+fn in_turn(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    let first = u64::MAX - 10 * (count as u64 + 1);
+    let buffer = |i| {
+        let lower = first + 10 * i;
+        Buffer::new(lower, lower + 10 + rng.next() % 2, 1 + rng.next() % 1000)
+    };
+    (0..count as u64).map(buffer).collect()
+}
+
+/// Many of the same size.
+fn of_few_sizes(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    let mut buffers = anything(rng, count);
+    for buffer in &mut buffers {
+        buffer.size = 512 << rng.below(3);
+    }
+    buffers
+}
+
+/// Without any bytes, all but a few.
+fn empty(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    let mut buffers = anything(rng, count);
+    for buffer in &mut buffers {
+        buffer.size *= u64::from(rng.below(8) == 0);
+    }
+    buffers
+}
+
+/// As large as three can be.
+fn huge(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    let mut buffers = anything(rng, count.min(3));
+    for buffer in &mut buffers {
+        buffer.size = (1 << 62) + rng.next() % (1 << 60);
+    }
+    buffers
+}
+
+fn of_a_step(rng: &mut SplitMix64, count: usize) -> Vec<Buffer> {
+    random::step(rng.next(), count).buffers().to_vec()
+}
+
+fn instances() -> impl Iterator<Item = Lifetimes> {
+    let mut rng = SplitMix64::new(1);
+    (0..320).map(move |round| {
+        // Those of no and of one buffer come of each kind.
+        let count = round / KINDS.len() * (round % 5).max(1);
+        let mut buffers = KINDS[round % KINDS.len()](&mut rng, count);
+        if round % 3 == 0 {
+            for buffer in &mut buffers {
+                *buffer = buffer.aligned(1 << rng.below(7));
+            }
+        }
+        Lifetimes::new(buffers).unwrap()
+    })
 }
 
 #[test]
 fn random_lives_are_placed() {
-    for seed in 0..200 {
-        let lifetimes = random(seed, 1 + seed as usize);
-        for planner in planners() {
-            let planned = planner.plan(&lifetimes, &Limits::none()).unwrap();
-            // Nothing but the definition: no two that are alive at once share a byte.
-            let offsets = planned.placement.offsets();
-            let buffers = lifetimes.buffers();
-            let mut high = 0;
-            for (i, (a, &at)) in buffers.iter().zip(offsets).enumerate() {
-                assert_eq!(at % a.align, 0);
-                high = high.max(at + a.size);
-                for (b, &other) in buffers.iter().zip(offsets).take(i) {
-                    assert!(!a.meets(b) || at + a.size <= other || other + b.size <= at);
-                }
-            }
-            assert_eq!(planned.placement.bytes(), high, "{}", planner.name());
-            assert!(high >= lifetimes.load());
-            assert_eq!(planned.proven, high == lifetimes.load());
+    for lifetimes in instances() {
+        assert_eq!(lifetimes.load(), naive_load(lifetimes.buffers()));
+        for planner in all() {
+            let planned = plan(&*planner, &lifetimes);
+            // And again, from a planner that has done nothing before.
+            let again = super::super::named(&planner.name()).unwrap();
+            let again = again.plan(&lifetimes, &Limits::none());
+            assert_eq!(
+                planned.map(|it| it.placement),
+                again.ok().map(|it| it.placement),
+                "{}",
+                planner.name()
+            );
         }
     }
 }
 
 #[test]
-fn colours_are_refused() {
-    let lifetimes = Lifetimes::new([
-        Buffer { colour: 1, ..Buffer::new(0, 1, 1) },
-        Buffer { colour: 2, ..Buffer::new(1, 2, 1) },
-    ])
-    .unwrap();
-    for planner in planners() {
-        let error = planner.plan(&lifetimes, &Limits::none()).unwrap_err();
-        assert_eq!(error.to_string(), format!("{} does not know colours", planner.name()));
+fn colours_are_refused_or_kept_apart() {
+    let mut rng = SplitMix64::new(2);
+    for round in 0..40 {
+        let mut buffers = anything(&mut rng, 2 + round);
+        for buffer in &mut buffers {
+            buffer.colour = rng.below(2) as u32;
+        }
+        (buffers[0].colour, buffers[1].colour) = (0, 1);
+        let lifetimes = Lifetimes::new(buffers.clone()).unwrap();
+        for planner in all() {
+            let name = planner.name();
+            let planned = match planner.plan(&lifetimes, &Limits::none()) {
+                Ok(planned) => planned,
+                Err(error) => {
+                    assert_eq!(error.to_string(), format!("{name} does not know colours"));
+                    continue;
+                }
+            };
+            check(&*planner, &lifetimes, &planned);
+            let offsets = planned.placement.offsets();
+            for (a, at) in buffers.iter().zip(offsets) {
+                for (b, other) in buffers.iter().zip(offsets) {
+                    let share =
+                        a.size.min(b.size) > 0 && at < &(other + b.size) && other < &(at + a.size);
+                    assert!(a.colour == b.colour || !share, "{name}");
+                }
+            }
+        }
     }
 }
 
-/// Of the instances in `../shared/data`, what our own scripts found: within 0.01.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data")).join(folder);
+    let Ok(files) = std::fs::read_dir(&folder) else {
+        println!("skipped: there is no {}", folder.display());
+        return Vec::new();
+    };
+    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
+    paths.sort();
+    paths
+}
+
+/// Bytes over load on the networks in `../shared/data/planning`, G_1, S_1 and resnet50, as our own scripts found them. Those
+/// had other rules for ties, so that what is below is fine.
+const MOST: [(&str, [f64; 3]); 5] = [
+    ("best-fit", [1.0060, 1.0836, 1.0065]),
+    ("pushdown", [1.0018, 1.0045, 1.0019]),
+    ("gaps-size", [1.0028, 1.0352, 1.0101]),
+    ("gaps-area", [1.0028, 1.399, 1.0038]),
+    ("gaps-birth", [1.0112, 1.263, 1.0030]),
+];
+
+/// Likewise, of CANN's planners, whose rules for ties are known.
+const VERY: [(&str, [f64; 3]); 3] = [
+    ("max-block", [1.81, 5.60, 1.82]),
+    ("binary-block", [1.311, 2.08, 1.114]),
+    ("two-level", [1.002, 1.037, 1.009]),
+];
+
 #[test]
-fn ratios_are_those_of_the_sources() {
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data/planning");
-    // Best fit, pushdown; gaps by size, area, life (not measured there) and birth.
-    for (name, ratios) in [
-        ("resnet50", [1.0065, 1.0019, 1.0101, 1.0038, 9.0, 1.0030]),
-        ("G_1", [1.0060, 1.0018, 1.0028, 1.0028, 9.0, 1.0112]),
-        ("S_1", [1.0836, 1.0045, 1.0352, 1.399, 9.0, 1.263]),
-    ] {
-        let Ok(text) = std::fs::read_to_string(format!("{shared}/{name}.csv")) else {
-            println!("skipped: there is no {shared}/{name}.csv");
-            continue;
-        };
-        let buffers = text.lines().skip(1).map(|line| {
-            let mut numbers = line.split(',').skip(1).map(|number| number.parse().unwrap());
-            let mut next = || numbers.next().unwrap();
-            Buffer::new(next(), next(), next())
-        });
-        let lifetimes = Lifetimes::new(buffers).unwrap();
-        for (planner, ratio) in planners().iter().zip(ratios) {
-            let planned = planner.plan(&lifetimes, &Limits::none()).unwrap();
+fn networks_are_placed_as_well_as_known() {
+    for (file, path) in files("planning").iter().enumerate() {
+        let text = std::fs::read(path).unwrap();
+        let instance = Instance::read(&text[..], Lives::HalfOpen).unwrap();
+        let lifetimes = instance.lifetimes();
+        for planner in all() {
+            let Some(planned) = plan(&*planner, lifetimes) else { continue };
+            let (name, path) = (planner.name(), path.display());
             let found = planned.placement.bytes() as f64 / lifetimes.load() as f64;
-            println!("{name} {}: {found:.4}", planner.name());
-            assert!(found <= ratio + 0.01, "{name} {}: {found:.4}", planner.name());
+            println!("{path} {name}: {found:.4}");
+            let known = |ratios: &[(&str, [f64; 3])]| {
+                ratios.iter().find(|(it, _)| *it == name).map(|(_, ratios)| ratios[file])
+            };
+            if let Some(most) = known(&MOST) {
+                assert!(found <= most + 0.01, "{path} {name}: {found:.4}");
+            }
+            if let Some(very) = known(&VERY) {
+                assert!((found - very).abs() <= 0.01, "{path} {name}: {found:.4}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hard_instances_are_placed() {
+    for path in files("minimalloc") {
+        let text = std::fs::read(path).unwrap();
+        let instance = Instance::read(&text[..], Lives::HalfOpen).unwrap();
+        for planner in all() {
+            assert!(plan(&*planner, instance.lifetimes()).is_some(), "{}", planner.name());
+        }
+    }
+}
+
+#[test]
+fn a_large_step_is_placed() {
+    let lifetimes = random::step(1, 5000);
+    for planner in all() {
+        if let Some(planned) = plan(&*planner, &lifetimes) {
+            assert!(planned.placement.bytes() < lifetimes.total(), "{}", planner.name());
         }
     }
 }

@@ -1,0 +1,191 @@
+//! All planners, by name.
+
+use super::Planner;
+use super::reuse::nnvm::Nnvm;
+use super::reuse::{BestFit, BinaryBlock, First, Gaps, MaxBlock, Pushdown, Take, TwoLevel};
+
+/// Planners of one name, which differ in what stands behind a colon.
+struct Family {
+    name: &'static str,
+    /// What is listed of it, by what stands behind the colon; "" is the name alone.
+    listed: &'static [&'static str],
+    /// The planner with this behind the colon, if there is such a one.
+    make: fn(option: &str) -> Option<Box<dyn Planner>>,
+}
+
+// A planner more is a line more.
+static FAMILIES: [Family; 10] = [
+    family("best-fit", &[""], |option| plain(option, BestFit)),
+    family("pushdown", &[""], |option| plain(option, Pushdown)),
+    family("gaps-size", &[""], |option| plain(option, Gaps::by(First::Size))),
+    family("gaps-area", &[""], |option| plain(option, Gaps::by(First::Area))),
+    family("gaps-life", &[""], |option| plain(option, Gaps::by(First::Life))),
+    family("gaps-birth", &[""], |option| plain(option, Gaps::by(First::Birth))),
+    family("nnvm", &["16", "auto"], nnvm),
+    family("max-block", &["", "oldest"], |option| {
+        boxed(Take::named(option).map(|take| MaxBlock { take, ..MaxBlock::default() }))
+    }),
+    family("binary-block", &["", "oldest"], |option| {
+        boxed(Take::named(option).map(|take| BinaryBlock { take, ..BinaryBlock::default() }))
+    }),
+    family("two-level", &["1", "", "3"], two_level),
+];
+
+const fn family(
+    name: &'static str,
+    listed: &'static [&'static str],
+    make: fn(&str) -> Option<Box<dyn Planner>>,
+) -> Family {
+    Family { name, listed, make }
+}
+
+fn boxed(planner: Option<impl Planner + 'static>) -> Option<Box<dyn Planner>> {
+    planner.map(|planner| Box::new(planner) as Box<dyn Planner>)
+}
+
+/// One that has no options.
+fn plain(option: &str, planner: impl Planner + 'static) -> Option<Box<dyn Planner>> {
+    boxed(option.is_empty().then_some(planner))
+}
+
+fn nnvm(option: &str) -> Option<Box<dyn Planner>> {
+    match option {
+        "" => boxed(Some(Nnvm::default())),
+        option => boxed(format!("nnvm:{option}").parse::<Nnvm>().ok()),
+    }
+}
+
+fn two_level(option: &str) -> Option<Box<dyn Planner>> {
+    match option {
+        "" => boxed(Some(TwoLevel::default())),
+        option => boxed(option.parse().ok().filter(|&levels| levels > 0).map(TwoLevel::of)),
+    }
+}
+
+/// One of each planner, some with several options, in an order that does not change: those that [`UnknownPlanner`] lists.
+#[must_use]
+pub fn all() -> Vec<Box<dyn Planner>> {
+    let options = |family: &'static Family| family.listed.iter().map(move |it| (family, it));
+    FAMILIES.iter().flat_map(options).filter_map(|(family, option)| (family.make)(option)).collect()
+}
+
+/// The planner of that name: what [`Planner::name`] says, such as `pushdown`, `max-block:oldest`, `nnvm:8` or `two-level:4`.
+///
+/// # Errors
+///
+/// There is none of that name. The error says which there are.
+pub fn named(name: &str) -> Result<Box<dyn Planner>, UnknownPlanner> {
+    let (family, option) = match name.split_once(':') {
+        // A colon with nothing behind it is a slip.
+        Some((_, "")) => return Err(UnknownPlanner::new(name)),
+        Some((family, option)) => (family, option),
+        None => (name, ""),
+    };
+    let planner = FAMILIES.iter().find(|it| it.name == family).and_then(|it| (it.make)(option));
+    planner.ok_or_else(|| UnknownPlanner::new(name))
+}
+
+/// No planner has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no planner is called {name:?}{}: there are {}",
+    .near.as_ref().map(|near| format!(" (did you mean {near}?)")).unwrap_or_default(),
+    .known.join(", ")
+)]
+pub struct UnknownPlanner {
+    /// What was asked for.
+    pub name: String,
+    /// The name of a planner that is written much like it.
+    pub near: Option<String>,
+    /// The names of all planners. Of `nnvm` and `two-level` there are more, with other numbers.
+    pub known: Vec<String>,
+}
+
+impl UnknownPlanner {
+    fn new(name: &str) -> Self {
+        let known: Vec<_> = all().iter().map(|planner| planner.name()).collect();
+        let near = known.iter().min_by_key(|known| edits(name, known));
+        // Half of it may be wrong, but not more.
+        let near = near.filter(|near| edits(name, near) * 2 <= near.len()).cloned();
+        Self { name: name.to_owned(), near, known }
+    }
+}
+
+/// How many letters have to be inserted, removed or replaced to make one text the other (Levenshtein's distance).
+fn edits(from: &str, to: &str) -> usize {
+    // From each start of `to`, to what has been seen of `from`.
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (seen, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = seen + 1;
+        for (at, b) in to.chars().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[to.chars().count()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let known: Vec<_> = all().iter().map(|planner| planner.name()).collect();
+        let families = FAMILIES.iter().map(|family| family.listed.len());
+        assert_eq!(known.len(), families.sum::<usize>());
+        let others = ["nnvm:0", "nnvm:3", "two-level:4", "two-level:4294967295"];
+        for name in known.iter().map(String::as_str).chain(others) {
+            assert_eq!(named(name).unwrap().name(), name);
+        }
+        for (short, long) in [("nnvm", "nnvm:16"), ("two-level:2", "two-level")] {
+            assert_eq!(named(short).unwrap().name(), long);
+        }
+        for (i, name) in known.iter().enumerate() {
+            assert!(!known[..i].contains(name), "{name} is there twice");
+        }
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        let wrong = ["", ":", "best-fit:", "best-fit:oldest", "max-block:newest", "two-level:0"];
+        let more = ["two-level:x", "two-level:4294967296", "nnvm:-1", "Pushdown", "pushdown "];
+        for name in wrong.into_iter().chain(more) {
+            let Err(error) = named(name) else { panic!("{name:?} was taken") };
+            assert_eq!(error.known.len(), all().len());
+            let text = error.to_string();
+            assert!(text.contains(&format!("{name:?}")) && text.contains("two-level:3"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_suggested() {
+        for (name, near) in [
+            ("two-levels", Some("two-level")),
+            ("bestfit", Some("best-fit")),
+            ("max-block:newest", Some("max-block:oldest")),
+            ("gap-size", Some("gaps-size")),
+            ("two-level:x", Some("two-level:1")),
+            ("simulated-annealing", None),
+            ("", None),
+        ] {
+            let error = named(name).err();
+            assert_eq!(error.and_then(|error| error.near).as_deref(), near, "{name}");
+        }
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        for (from, to, count) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("abc", "acb", 2),
+            ("ä", "a", 1),
+        ] {
+            assert_eq!((edits(from, to), edits(to, from)), (count, count), "{from} {to}");
+        }
+    }
+}
