@@ -10,7 +10,14 @@
 //! baseline is the same with a policy that never evicts, and beside it the bare channel with messages
 //! of about the same size. Rounds of all rows alternate, and each row's best round counts.
 
-use remat::{HostTensor, Plan, PolicyKind, Runtime};
+use remat::device::sim::Sim;
+use remat::op::Outputs;
+use remat::ops::Unary;
+use remat::program::{Apply, Command, Driver, TensorId};
+use remat::{
+    CostModelKind, DType, Engine, HostTensor, Layout, Op, Plan, PolicyKind, Runtime, Settings,
+};
+use std::sync::Arc;
 use std::time::Instant;
 
 const OPS: u32 = 200_000;
@@ -66,6 +73,37 @@ fn steps(plan: Plan) -> impl FnMut() -> f64 {
     }
 }
 
+/// What of that is the worker's: the same steps, given to a driver, on the sim device.
+fn worker(plan: Plan) -> impl FnMut() -> f64 {
+    let device = Sim::<Op, HostTensor>::cpu(64 << 20);
+    let costs = CostModelKind::Flops.build();
+    let engine = Engine::new(device, Settings::default(), PolicyKind::DtrEq.build(0), costs);
+    let mut driver = Driver::new(engine.expect("a sim starts"));
+    driver.plan_steps(plan);
+    let (x, layout) = (TensorId(0), Layout::contiguous(DType::F32, [64]));
+    let host = Arc::new(HostTensor::zeros(DType::F32, [64]).expect("64 numbers are not too many"));
+    driver.execute(Command::Put { tensor: x, host, leaf: true });
+    driver.execute(Command::Step);
+    let mut next = 1;
+    move || {
+        let mut commands = Vec::new();
+        for _ in 0..OPS / 2000 {
+            let mut input = x;
+            for _ in 0..2000 {
+                let (made, outputs) = (TensorId(next), Outputs::fresh([layout]));
+                let relu = Apply::new(Unary::Relu.into(), &[input][..], outputs, made);
+                commands.push(Command::Apply(relu));
+                commands.extend((input != x).then_some(Command::Del(input)));
+                (input, next) = (made, next + 1);
+            }
+            commands.extend([Command::Del(input), Command::Step]);
+        }
+        let start = Instant::now();
+        commands.into_iter().for_each(|command| driver.execute(command));
+        start.elapsed().as_secs_f64()
+    }
+}
+
 fn bare_channel() -> impl FnMut() -> f64 {
     || {
         let (sender, receiver) = crossbeam_channel::bounded::<[u64; 56]>(1024);
@@ -93,6 +131,8 @@ fn main() {
         ("chain of 100, dtr-eq", Box::new(chain(PolicyKind::DtrEq))),
         ("steps of 2,000 (baseline)", Box::new(steps(Plan::Off))),
         ("steps of 2,000, by plan", Box::new(steps(Plan::Auto))),
+        ("the worker's part (baseline)", Box::new(worker(Plan::Off))),
+        ("the worker's part, by plan", Box::new(worker(Plan::Auto))),
         ("bare channel, 448 B messages", Box::new(bare_channel())),
     ];
     let mut best = vec![f64::INFINITY; rows.len()];

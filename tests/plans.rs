@@ -306,3 +306,67 @@ fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
     assert!(planned > 500 && left > 50, "{planned} by plan, {left} left");
     Ok(())
 }
+
+/// Where a budget is no larger than a plan and what is kept, a step by plan has nothing evicted and nothing moved. Steps without
+/// one evict there, or move, since their memory has holes.
+#[test]
+fn a_plan_needs_no_more_than_its_bytes() -> Result<(), Error> {
+    let mut short = 0;
+    for layers in 2..7 {
+        let mut program = Loop::new(Plan::Auto, 1 << 20, layers)?;
+        (0..8).try_for_each(|number| program.step(number, Twist::None, 0, 8))?;
+        let stats = program.runtime.stats()?;
+        assert!(stats.plan_bytes > 0, "{stats:?}");
+        // The block is lent out.
+        let budget = stats.used_bytes;
+        let mut plain = Loop::new(Plan::Off, budget, layers)?;
+        (0..24).try_for_each(|number| plain.step(number, Twist::None, 0, 8))?;
+        let mut program = Loop::new(Plan::Auto, budget, layers)?;
+        (0..12).try_for_each(|number| program.step(number, Twist::None, 0, 8))?;
+        let before = program.runtime.stats()?;
+        (12..24).try_for_each(|number| program.step(number, Twist::None, 0, 8))?;
+        let after = program.runtime.stats()?;
+        assert_eq!(after.planned_steps, before.planned_steps + 12, "{layers}: {after:?}");
+        assert_eq!(after.evictions, before.evictions, "{layers}: {after:?}");
+        assert_eq!(after.compactions, before.compactions, "{layers}: {after:?}");
+        assert!(after.peak_bytes <= budget);
+        let (off, without) = plain.end()?;
+        assert!(off == program.end()?.0, "{layers}");
+        short += usize::from(without.evictions + without.compactions > 0);
+    }
+    assert!(short > 0);
+    Ok(())
+}
+
+/// Down to budgets in which no plan has room, and below.
+#[test]
+fn short_memory_changes_no_bits() -> Result<(), Error> {
+    let kinds = |program: &mut Loop| {
+        (0..40).try_for_each(|number| turn(program, number, [0, 0, 2, 0, 3][number % 5]))
+    };
+    let [(expected, plenty), _] = both(1 << 20, kinds)?;
+    let (mut planned, mut failed) = ([0, 0], 0);
+    for budget in (34 << 10..64 << 10).step_by(512) {
+        let run = |plan| {
+            let mut program = Loop::new(plan, budget, 3)?;
+            kinds(&mut program)?;
+            program.end()
+        };
+        match (run(Plan::Off), run(Plan::Auto)) {
+            (Ok((off, _)), Ok((auto, stats))) => {
+                assert!(off == expected && auto == expected, "{budget}: {stats:?}");
+                assert!(stats.peak_bytes <= budget, "{budget}: {stats:?}");
+                planned[usize::from(stats.evictions > plenty.evictions)] += stats.planned_steps;
+            }
+            (Err(_), Err(_)) => failed += 1,
+            (off, auto) => {
+                panic!("{budget}: {:?} and {:?}", off.map(|it| it.1), auto.map(|it| it.1))
+            }
+        }
+    }
+    println!(
+        "{planned:?} by plan without evictions, and with some; {failed} budgets are too small"
+    );
+    assert!(planned.iter().all(|&steps| steps > 0) && failed > 0, "{planned:?}, {failed}");
+    Ok(())
+}

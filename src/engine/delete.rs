@@ -41,9 +41,13 @@ impl<D: Device> Engine<D> {
             return;
         }
         self.lost_last_handle(key);
+        let goes = self.store.graph.is_evictable(key);
+        if goes || !self.store.graph.is_resident(key) {
+            self.write_down_unheld(key);
+        }
         // By a script its bytes are something else's by now.
         let keeps = self.keeps_unheld && self.store.script.is_none();
-        if self.store.graph.is_evictable(key) && !keeps {
+        if goes && !keeps {
             self.evict(key, Cause::Unheld);
         }
     }
@@ -75,6 +79,7 @@ impl<D: Device> Engine<D> {
                 continue;
             }
             self.tell_forgotten(key);
+            self.write_down_unheld(key);
             let last_output_of = self.store.remove_storage(key);
             self.reasons.remove(key);
             self.tell(Event::DidDelete { storage: key });

@@ -119,6 +119,9 @@ impl<D: Device> Engine<D> {
     }
 
     fn let_go(&mut self, storage: StorageKey, cause: Cause) {
+        if self.store.tape.is_some() {
+            self.write_down_eviction(storage, cause);
+        }
         self.store.set_absent(storage, Residence::Evicted);
         let bytes = self.store.graph.storage(storage).bytes;
         self.tell(Event::DidEvict { storage, bytes, cause });

@@ -5,7 +5,8 @@ use super::{Engine, Error, StorageKey};
 use crate::cost::Run;
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::error::RuntimeError;
-use crate::event::Event;
+use crate::event::{Cause, Event};
+use crate::graph::Residence;
 use crate::guard::guarded;
 use crate::layout::Layout;
 use crate::memory::Held;
@@ -16,8 +17,6 @@ use std::ops::Range;
 /// Counters that tell what a step took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Totals {
-    /// Evictions and repetitions: where there are any, memory is short.
-    pub shortages: u64,
     pub ops: u64,
     pub cost: f64,
 }
@@ -47,8 +46,7 @@ impl<D: Device> Engine<D> {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        let shortages = self.stats.evictions + self.stats.recomputed_ops;
-        Totals { shortages, ops: self.stats.ops, cost: self.stats.base_cost }
+        Totals { ops: self.stats.ops, cost: self.stats.base_cost }
     }
 
     /// Writes down what is done from now on. `before` are the storages that there are, all resident.
@@ -63,6 +61,28 @@ impl<D: Device> Engine<D> {
 
     pub(crate) fn take_tape(&mut self) -> Option<Box<Tape>> {
         self.store.tape.take()
+    }
+
+    /// For the tape: a storage is evicted.
+    #[cold]
+    pub(super) fn write_down_eviction(&mut self, key: StorageKey, cause: Cause) {
+        let Some(tape) = &mut self.store.tape else { return };
+        let storage = self.store.graph.storage(key);
+        let Residence::Resident(held) = storage.residence else { return };
+        match cause {
+            // It may be needed to bring others back, which is not to be seen.
+            _ if storage.handles == 0 => {}
+            Cause::Room => tape.evict(held, Owner::Storage(key).number()),
+            _ => tape.is_spoiled = true,
+        }
+    }
+
+    /// For the tape: nobody holds a storage any more.
+    #[inline]
+    pub(super) fn write_down_unheld(&mut self, key: StorageKey) {
+        if let Some(tape) = &mut self.store.tape {
+            tape.forget(self.store.graph.held(key), Owner::Storage(key).number());
+        }
     }
 
     /// The granule of addresses; `None` where there are none.

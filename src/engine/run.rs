@@ -186,6 +186,9 @@ impl<D: Device> Engine<D> {
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
         let timed = wants_time || (order.again && self.is_sample());
         let mut blocks = Blocks::new();
+        if let Some(tape) = &mut self.store.tape {
+            tape.is_again = order.again;
+        }
         match self.place_and_launch(order, run, timed, &mut blocks) {
             Ok((bytes, took)) => Ok(Made { blocks, cost: self.account(order, run, bytes, took) }),
             Err(failed) => {

@@ -65,7 +65,7 @@ impl<D: Device> Store<D> {
     #[cold]
     fn write_down(&mut self, launch: &Launch<'_, D>) {
         let &Launch { work, run, sources, copies, blocks, scratch, .. } = launch;
-        let Some(tape) = &mut self.tape else { return };
+        let Some(tape) = self.tape.as_mut().filter(|tape| !tape.is_again) else { return };
         let mut operands = Vec::with_capacity(sources.len() + blocks.len());
         for (input, (&source, &layout)) in sources.iter().zip(run.inputs).enumerate() {
             let copy = copies.iter().find(|(copied, _)| *copied == input).map(|(_, held)| *held);

@@ -17,7 +17,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    fn number(self) -> u64 {
+    pub fn number(self) -> u64 {
         match self {
             Self::Storage(key) => key.data().as_ffi(),
             Self::Scratch => StorageKey::null().data().as_ffi(),
@@ -64,7 +64,7 @@ impl<D: Device> Store<D> {
         }
         let held = self.space.alloc(bytes, owner.number())?;
         if let Some(tape) = &mut self.tape {
-            tape.take(held);
+            tape.take(held, owner.number());
         }
         Some(held)
     }

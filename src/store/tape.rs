@@ -51,6 +51,10 @@ pub(crate) struct Life {
 }
 
 /// See the [module](self) documentation.
+///
+/// What is done because memory is short is left out: bytes that were evicted for room and brought back are taken to have been
+/// there all the time, and what ran again to bring them back did not run. So the tape is what would have been done in a
+/// larger memory, or in one without holes.
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
     pub actions: Vec<Action>,
@@ -58,7 +62,12 @@ pub(crate) struct Tape {
     pub lives: Vec<Life>,
     /// Of each block that was there before: whether it went.
     pub went: Vec<bool>,
-    spots: FxHashMap<Held, Spot>,
+    /// Where blocks are; `None` for those that are only there because memory is short.
+    spots: FxHashMap<Held, Option<Spot>>,
+    /// Where evicted bytes would be, by their owner.
+    away: FxHashMap<u64, Spot>,
+    /// What is run now ran before.
+    pub is_again: bool,
     /// Something was done that cannot be planned: with a block that nobody knows of.
     pub is_spoiled: bool,
 }
@@ -68,30 +77,62 @@ impl Tape {
     pub fn new(before: impl IntoIterator<Item = Held>) -> Self {
         let mut tape = Self::default();
         for (number, held) in before.into_iter().enumerate() {
-            tape.spots.insert(held, Spot::Before(number as u32));
+            tape.spots.insert(held, Some(Spot::Before(number as u32)));
             tape.went.push(false);
         }
         tape
     }
 
-    pub fn take(&mut self, held: Held) {
-        self.spots.insert(held, Spot::Taken(self.lives.len() as u32));
-        self.lives.push(Life { bytes: held.bytes, lower: self.actions.len(), upper: None });
+    /// A block is taken for an owner.
+    pub fn take(&mut self, held: Held, owner: u64) {
+        let spot = match self.away.remove(&owner) {
+            None if self.is_again => None,
+            None => {
+                let (bytes, lower) = (held.bytes, self.actions.len());
+                self.lives.push(Life { bytes, lower, upper: None });
+                Some(Spot::Taken(self.lives.len() as u32 - 1))
+            }
+            back => back,
+        };
+        self.spots.insert(held, spot);
     }
 
+    /// A block goes.
     pub fn give(&mut self, held: Held) {
         match self.spots.remove(&held) {
-            Some(Spot::Before(number)) => self.went[number as usize] = true,
-            Some(Spot::Taken(number)) => {
-                self.lives[number as usize].upper = Some(self.actions.len());
-            }
+            Some(Some(spot)) => self.end(spot),
+            Some(None) => {}
             None => self.is_spoiled = true,
         }
     }
 
-    /// Where a block is; `None` if it is not known.
+    /// The block of an owner goes for want of room, and its bytes will be wanted again.
+    pub fn evict(&mut self, held: Held, owner: u64) {
+        match self.spots.insert(held, None) {
+            Some(Some(spot)) => drop(self.away.insert(owner, spot)),
+            Some(None) => {}
+            None => self.is_spoiled = true,
+        }
+    }
+
+    /// Nobody holds an owner's bytes any more: in a larger memory, they would go now. `held` is where they are.
+    pub fn forget(&mut self, held: Option<Held>, owner: u64) {
+        let known = held.and_then(|held| self.spots.get_mut(&held)).and_then(Option::take);
+        if let Some(spot) = known.or_else(|| self.away.remove(&owner)) {
+            self.end(spot);
+        }
+    }
+
+    fn end(&mut self, spot: Spot) {
+        match spot {
+            Spot::Before(number) => self.went[number as usize] = true,
+            Spot::Taken(number) => self.lives[number as usize].upper = Some(self.actions.len()),
+        }
+    }
+
+    /// Where a block is; `None` if it is not known, or would not be there in a larger memory.
     pub fn spot(&self, held: Held) -> Option<Spot> {
-        self.spots.get(&held).copied()
+        self.spots.get(&held).copied().flatten()
     }
 
     pub fn operand(&mut self, held: Held, layout: Layout) -> Operand {
