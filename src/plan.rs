@@ -15,11 +15,14 @@
 //! # Ok::<(), remat::plan::PlanError>(())
 //! ```
 
+mod capture;
 mod lifetimes;
+pub mod order;
 mod placement;
 mod planner;
 mod reuse;
 
+pub use capture::{Capture, CaptureError, CapturedBuffer, CapturedOp, Class, Decoder, Difference};
 pub use lifetimes::{Buffer, Change, Lifetimes};
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
