@@ -40,11 +40,13 @@ pub fn score<'a>(
     planner: &dyn Planner,
     limits: &Limits,
 ) -> Vec<Result<Scored<'a>, OrderError>> {
-    let one = |scheduler: &Box<dyn Scheduler>| {
-        let order = scheduler.order(capture, reach, limits)?;
-        Ok(Scored::new(scheduler.name(), order, planner, limits)?)
-    };
-    schedulers.iter().map(one).collect()
+    let mut scored = Vec::with_capacity(schedulers.len());
+    for scheduler in schedulers {
+        let order = scheduler.order(capture, reach, limits);
+        let one = |order| Ok(Scored::new(scheduler.name(), order, planner, limits)?);
+        scored.push(order.and_then(one));
+    }
+    scored
 }
 
 /// The order of the smallest placement, then of the least load, then the first. The program's own unless another is better

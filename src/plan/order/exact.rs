@@ -4,7 +4,7 @@ use super::super::capture::Usage;
 use super::super::{Capture, Limits};
 use super::{
     BreadthFirst, DepthFirst, Issue, LeastPeak, Order, OrderError, Reach, ReverseDepthFirst,
-    Scheduler, Sink,
+    Scheduler, Sink, floor,
 };
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 ///
 /// Dynamic programming over the sets of ops that may have run (Ahn et al., Serenity, MLSys 2020): what is in use after a set
 /// depends on the set alone, so of all ways to it one with the least peak is enough. Three rules keep the sets few. Where
-/// the best of all other schedulers takes no more than some op by itself, nothing is looked at. A way whose peak is no
+/// the best of all other schedulers takes no more than the [`floor`], nothing is looked at. A way whose peak is no
 /// less than that is of no use. And an op that can run below the peak so far and leaves no more in use than before runs at
 /// once: whatever comes after takes no more for it.
 ///
@@ -65,7 +65,7 @@ impl Scheduler for Exact {
             known = if order.load() < known.load() { order } else { known };
         }
         let bound = known.load();
-        if bound <= floor(capture) {
+        if bound == floor(capture) {
             return Ok(known);
         }
         let count = capture.ops().len();
@@ -127,19 +127,6 @@ fn ops_of(ways: &[Way], mut at: usize) -> Vec<usize> {
     }
     ops.reverse();
     ops
-}
-
-/// What no order takes less than: what is always there, and what some op needs beside.
-fn floor(capture: &Capture) -> u64 {
-    let is_kept =
-        |number: usize| capture.buffers()[number].before && capture.buffers()[number].after;
-    let bytes = |number: usize| capture.buffers()[number].bytes;
-    let beside = capture.ops().iter().map(|op| {
-        let all = op.uses().chain(op.makes.iter().copied());
-        all.filter(|&number| !is_kept(number)).map(bytes).sum::<u64>() + op.workspace
-    });
-    let kept = (0..capture.buffers().len()).filter(|&number| is_kept(number)).map(bytes);
-    kept.sum::<u64>() + beside.max().unwrap_or(0)
 }
 
 /// The ops that may run next, of which one leads to the best order below the bound, if any does.

@@ -144,16 +144,18 @@ fn least_load(capture: &Capture, reach: Reach) -> u64 {
 
 #[test]
 fn the_exact_order_is_the_best_of_all() {
-    let mut better = 0;
+    let (mut better, mut tight) = (0, 0);
     for seed in 0..150 {
         let capture = random(1000 + seed, seed as usize % 7);
         for reach in REACHES {
             let exact = Exact::default().order(&capture, reach, &Limits::none()).unwrap();
             assert_eq!(exact.load(), least_load(&capture, reach), "{seed} {reach:?}");
+            assert!(floor(&capture) <= exact.load(), "{seed}");
+            tight += usize::from(floor(&capture) == exact.load());
             better += usize::from(exact.load() < capture.program().load());
         }
     }
-    assert!(better > 20, "{better}");
+    assert!(better > 20 && tight < 5 * 150, "{better} {tight}");
 }
 
 #[test]
@@ -262,13 +264,8 @@ fn casts_put_first_sink() {
         let late =
             most(|(rows, cast, _), [all, square, row]| 2 * (2 * all + cast * square + rows * row));
         assert_eq!((own.load(), sink.load()), (first, late));
-        let exact = Exact::default().order(&capture, Reach::Offline, &Limits::none()).unwrap();
-        println!(
-            "{decoder:?}: program {}, sink {}, exact {}",
-            own.load(),
-            sink.load(),
-            exact.load()
-        );
-        assert!(exact.load() <= sink.load());
+        // And nothing is better.
+        assert_eq!(floor(&capture), sink.load());
+        println!("{decoder:?}: program {}, sink {}", own.load(), sink.load());
     }
 }
