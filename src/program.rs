@@ -32,6 +32,7 @@
 //! ```
 
 mod admit;
+mod capture;
 mod command;
 mod drift;
 mod driver;
