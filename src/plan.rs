@@ -21,9 +21,11 @@ pub mod order;
 mod placement;
 mod planner;
 mod reuse;
+pub mod schedule;
 
 pub use capture::{Capture, CaptureError, CapturedBuffer, CapturedOp, Class, Decoder, Difference};
 pub use lifetimes::{Buffer, Change, Lifetimes};
+pub use order::Order;
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
 pub use reuse::{BestFit, First, Gaps, Pushdown, nnvm};

@@ -24,15 +24,16 @@ fn training() -> RecordedProgram {
         let x = program.put(RecordedValue::new(60, f64::from(step))).unwrap();
         let outputs = Outputs::fresh([bytes(80), bytes(30)]);
         let y = program.apply(op("f", "{}"), &[w, x], outputs).unwrap();
-        let view = program.apply(RecordedOp::new("look", 0.0), &[y], Outputs::view(0, bytes(40)));
+        let looks = Outputs::view(0, bytes(40));
+        let view = program.apply(RecordedOp::new("look", 0.0), &[y], looks).unwrap();
         program.push(Command::Del(y)).unwrap();
-        program.push(Command::Get(view.unwrap())).unwrap();
+        program.push(Command::Get(view)).unwrap();
         let lr = format!(r#"{{"lr":0.{step},"momentum":0.9}}"#);
-        w = program.update(op("sgd", &lr), &[w, view.unwrap()], Outputs::updates(1)).unwrap();
+        w = program.update(op("sgd", &lr), &[w, view], Outputs::updates(1)).unwrap();
         let (value, made) = (y.plus(1), program.next());
         program.push(Command::Replace { target: mean, consumed: true, value, made }).unwrap();
         mean = made;
-        for gone in [x, view.unwrap(), value] {
+        for gone in [x, view, value] {
             program.push(Command::Del(gone)).unwrap();
         }
         program.push(Command::Step).unwrap();
