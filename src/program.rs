@@ -51,6 +51,7 @@ mod turn;
 mod window;
 
 pub use crate::id::{Ids, TensorId};
+pub use capture::CapturedProgram;
 pub use command::{Apply, Command, Consumed};
 pub use driver::Driver;
 pub use entry::{Entry, Recorder, VERSION};

@@ -1,8 +1,11 @@
 //! Small recordings as steps.
 
+use super::reader::lasting;
 use super::*;
+use crate::layout::Layout;
+use crate::op::Outputs;
 use crate::plan::Class;
-use crate::program::RecordedValue;
+use crate::program::{Apply, RecordedOp, RecordedValue};
 
 fn bytes(bytes: usize) -> Layout {
     Layout::raw(bytes)
@@ -50,7 +53,7 @@ fn a_step_is_what_its_commands_do() {
     let capture = program.capture(steps[1].clone(), 16).unwrap();
     let names: Vec<&str> = capture.ops().iter().map(|op| &*op.name).collect();
     assert_eq!(names, ["put", "f", "get", "sgd"]);
-    // As named: x; w, y, the new mean; then the old mean and what nobody uses.
+    // As named: x; w, y, the new mean; then what nobody uses, the old mean first, which goes.
     let all = capture.buffers().iter().enumerate();
     let all: Vec<(u64, Class)> =
         all.map(|(number, buffer)| (buffer.bytes, capture.class(number))).collect();
