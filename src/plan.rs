@@ -1,5 +1,8 @@
 //! Memory known ahead: which buffers there will be and when, and where each is best placed.
 //!
+//! A [`Capture`] is a step as a value; an [`Order`] its ops one after the other ([`order`] finds better ones than the
+//! program's); a [`Schedule`](schedule::Schedule) runs some of them again to take less memory.
+//!
 //! A step that repeats can be planned. [`Lifetimes`] says which buffers are alive when; a [`Planner`] gives each an
 //! address; a [`Placement`] is what it answers, checked anew each time. Nothing here needs a runtime: a compiler that
 //! knows its buffers can use this module alone.

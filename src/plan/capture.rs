@@ -1,150 +1,22 @@
 //! One step as a value: its ops, and the buffers that they read, make and update.
 
+mod buffer;
 mod decoder;
 mod difference;
 mod error;
+mod op;
 #[cfg(test)]
 pub(in crate::plan) mod tests;
 mod usage;
 
+pub use buffer::{CapturedBuffer, Class};
 pub use decoder::Decoder;
 pub use difference::Difference;
 pub use error::CaptureError;
+pub use op::CapturedOp;
 pub(in crate::plan) use usage::Usage;
 
 use std::sync::Arc;
-
-/// What an op of a step does, to be captured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CapturedOp {
-    /// Its name.
-    pub name: Arc<str>,
-    /// All that is the same each time the step comes back, in the op's own words. Not what changes by design, such as
-    /// counters of random numbers and learning rates.
-    pub attributes: Arc<str>,
-    /// Buffers that it reads, each once.
-    pub reads: Vec<usize>,
-    /// Buffers that it makes.
-    pub makes: Vec<usize>,
-    /// Buffers that it reads and writes over in place.
-    pub updates: Vec<usize>,
-    /// Bytes that it needs beside while it runs.
-    pub workspace: u64,
-    /// What a run costs, in any unit.
-    pub cost: f64,
-    /// Whether it may run again and gives the same then.
-    pub rematerializable: bool,
-    /// Whether the host waits for it, as for a value that it reads: what comes after it in the program is not known before
-    /// it is done.
-    pub waits: bool,
-}
-
-impl CapturedOp {
-    /// An op without workspace and of no cost, which may run again.
-    #[must_use]
-    pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self {
-            name: name.into(),
-            attributes: Arc::from(""),
-            reads: Vec::new(),
-            makes: Vec::new(),
-            updates: Vec::new(),
-            workspace: 0,
-            cost: 0.0,
-            rematerializable: true,
-            waits: false,
-        }
-    }
-
-    /// Reads these.
-    #[must_use]
-    pub fn reads(self, reads: impl Into<Vec<usize>>) -> Self {
-        Self { reads: reads.into(), ..self }
-    }
-
-    /// Makes these.
-    #[must_use]
-    pub fn makes(self, makes: impl Into<Vec<usize>>) -> Self {
-        Self { makes: makes.into(), ..self }
-    }
-
-    /// Updates these in place.
-    #[must_use]
-    pub fn updates(self, updates: impl Into<Vec<usize>>) -> Self {
-        Self { updates: updates.into(), ..self }
-    }
-
-    /// Costs so much.
-    #[must_use]
-    pub fn costs(self, cost: f64) -> Self {
-        Self { cost, ..self }
-    }
-
-    /// The buffers that must be there for it: what it reads, then what it updates.
-    pub fn uses(&self) -> impl Iterator<Item = usize> {
-        self.reads.iter().chain(&self.updates).copied()
-    }
-}
-
-/// Bytes that a step uses. Views are no buffers: who reads a view reads the buffer that it looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CapturedBuffer {
-    /// Its size.
-    pub bytes: u64,
-    /// Its address must be a multiple of this, a power of two.
-    pub align: u64,
-    /// Whether it is there before the step.
-    pub before: bool,
-    /// Whether it is there after the step.
-    pub after: bool,
-}
-
-impl CapturedBuffer {
-    /// Made by the step, and gone when the step is over.
-    #[must_use]
-    pub const fn transient(bytes: u64) -> Self {
-        Self { bytes, align: 1, before: false, after: false }
-    }
-
-    /// There before the step and after it.
-    #[must_use]
-    pub const fn kept(bytes: u64) -> Self {
-        Self { bytes, align: 1, before: true, after: true }
-    }
-
-    /// There before the step, for this step only.
-    #[must_use]
-    pub const fn input(bytes: u64) -> Self {
-        Self { bytes, align: 1, before: true, after: false }
-    }
-
-    /// Made by the step for who comes after it.
-    #[must_use]
-    pub const fn result(bytes: u64) -> Self {
-        Self { bytes, align: 1, before: false, after: true }
-    }
-
-    /// Its address is to be a multiple of `align`, a power of two.
-    #[must_use]
-    pub const fn aligned(self, align: u64) -> Self {
-        Self { align, ..self }
-    }
-}
-
-/// What a buffer is to its step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// There before and after, and never written: a parameter that is only used, a constant.
-    Kept,
-    /// There before and after, and written over in place: a parameter that is trained, the state of an optimizer.
-    Updated,
-    /// There before, or uploaded, and gone after: the images of a batch, the old value of what a step makes anew.
-    Input,
-    /// Made and gone: an activation, a gradient.
-    Transient,
-    /// Made and there after: a loss, the new value of what a step makes anew.
-    Result,
-}
 
 /// One step of a program as a value.
 ///

@@ -24,12 +24,14 @@
 mod builder;
 mod error;
 mod facts;
+mod rematerializer;
 mod sqrt;
 mod static_dtr;
 #[cfg(test)]
 mod tests;
 
 pub use error::ScheduleError;
+pub use rematerializer::{Rematerializer, UnknownRematerializer, all, named};
 pub use sqrt::Sqrt;
 pub use static_dtr::StaticDtr;
 
@@ -44,19 +46,6 @@ pub enum Action {
     Run(usize),
     /// A buffer's bytes are given up. It is made again before it is read again.
     Drop(usize),
-}
-
-/// A way to find what is dropped and made again.
-pub trait Rematerializer {
-    /// By which it is asked for, such as `static-dtr`.
-    fn name(&self) -> &'static str;
-
-    /// A schedule with the ops in this order, whose load is within the budget. The same each time.
-    ///
-    /// # Errors
-    ///
-    /// It finds none: the error says what the best that it found takes.
-    fn schedule<'a>(&self, order: &Order<'a>, budget: u64) -> Result<Schedule<'a>, ScheduleError>;
 }
 
 /// What runs when, and what is dropped when.

@@ -76,7 +76,7 @@ fn figures() {
             };
             let of = |schedule: &Schedule<'_>| (schedule.slowdown(), schedule.load().unwrap());
             let replayed = replay.schedule(program, &captured);
-            tell("learned", replayed.map(|one| of(&one)).map_err(|_| "fails".to_owned()));
+            tell("learned", replayed.map(|one| of(&one)).map_err(|error| error.to_string()));
             let ahead: [Box<dyn Rematerializer>; 2] =
                 [Box::new(StaticDtr::default()), Box::new(Sqrt)];
             for one in ahead {

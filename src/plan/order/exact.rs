@@ -16,8 +16,9 @@ use rustc_hash::FxHashMap;
 /// less than that is of no use. And an op that can run below the peak so far and leaves no more in use than before runs at
 /// once: whatever comes after takes no more for it.
 ///
-/// The sets can be exponentially many in how many ops are ready at once; it refuses above `sets`. Each takes some 100
-/// bytes and an eighth of a byte for each op. Weak therefore on wide graphs: there it answers only if one of its rules does.
+/// The sets can be exponentially many in how many ops are ready at once; it refuses above `sets`, or when the sets that it
+/// went on from had 512 times as many ops in all, which bounds the time. Each takes some 100 bytes and an eighth of a byte
+/// for each op. Weak therefore on wide graphs: there it answers only if one of its rules does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
     /// How many sets it looks at, at most.
@@ -46,6 +47,9 @@ struct Way {
 
 const START: usize = usize::MAX;
 
+/// So many ops are gone through for each set, at most, to find what is in use after it.
+const RUNS: usize = 512;
+
 impl Scheduler for Exact {
     fn name(&self) -> &'static str {
         "exact"
@@ -70,6 +74,8 @@ impl Scheduler for Exact {
         }
         let count = capture.ops().len();
         let mut ways: Vec<Way> = Vec::new();
+        let too_many = OrderError::TooMany { scheduler: self.name(), limit: self.sets };
+        let mut runs = self.sets.saturating_mul(RUNS);
         let mut sets = vec![Set { ran: vec![0; count.div_ceil(64)].into(), peak: 0, way: START }];
         // All sets of as many ops at a time.
         for _ in 0..count {
@@ -80,7 +86,9 @@ impl Scheduler for Exact {
                     return Err(OrderError::TooLong { scheduler: self.name() });
                 }
                 let (mut issue, mut usage) = (Issue::new(capture, reach), Usage::new(capture));
-                for op in ops_of(&ways, set.way) {
+                let ran = ops_of(&ways, set.way);
+                runs = runs.checked_sub(ran.len()).ok_or(too_many.clone())?;
+                for op in ran {
                     issue.run(op);
                     usage.run(op);
                 }
@@ -93,10 +101,7 @@ impl Scheduler for Exact {
                         continue;
                     }
                     if ways.len() == self.sets {
-                        return Err(OrderError::TooMany {
-                            scheduler: self.name(),
-                            limit: self.sets,
-                        });
+                        return Err(too_many);
                     }
                     let way = ways.len();
                     ways.push(Way { op, before: set.way });

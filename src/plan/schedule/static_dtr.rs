@@ -15,9 +15,9 @@ use super::{Builder, Rematerializer, Schedule, ScheduleError};
 /// before its next use. What is never used again goes first.
 ///
 /// As MegEngine has it for traced graphs (`DTRConfig`, with its two factors), with these differences: times are the captured
-/// costs instead of bytes over 1e8; distances are counted in ops; what has not been made yet does not count as missing; and what an update in place is
-/// going to change is made again before, or not dropped at all. O(operands) for each drop. Weak near the least memory
-/// that is possible: a chain that is dropped whole has to come back whole.
+/// costs instead of bytes over 1e8; distances are counted in ops; what has not been made yet does not count as missing; and
+/// what could not be made again as it was, because an update in place comes first, is not dropped. O(operands) for each
+/// drop. Weak near the least memory that is possible: a chain that is dropped whole has to come back whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaticDtr {
     /// How much it counts what it costs to make something again.

@@ -7,9 +7,10 @@ use super::super::{CapturedBuffer, CapturedOp, Limits, Planner};
 use super::*;
 use crate::rng::mix;
 
-fn all() -> Vec<Box<dyn Rematerializer>> {
-    let by_time = StaticDtr { time_factor: 1.0, memory_factor: 0.0 };
-    vec![Box::new(Sqrt), Box::new(StaticDtr::default()), Box::new(by_time)]
+fn with_factors() -> Vec<Box<dyn Rematerializer>> {
+    let mut with_factors = all();
+    with_factors.push(Box::new(StaticDtr { time_factor: 1.0, memory_factor: 0.0 }));
+    with_factors
 }
 
 /// Forward and backward of so many layers: `y = f(x, w)`, then `dx = b(dy, x, w)` and `w -= dw`, from the last to the first.
@@ -115,7 +116,7 @@ fn schedules_compute_what_the_step_does() {
             let once = Schedule::once(&order);
             let expected = computed(&once);
             assert_eq!(once.load().unwrap(), order.load());
-            for (one, reruns) in all().iter().zip(&mut reruns) {
+            for (one, reruns) in with_factors().iter().zip(&mut reruns) {
                 for share in [100, 90, 80, 70, 60, 40, 20] {
                     let budget = order.load() * share / 100;
                     let what = format!("{number} {} {share}", one.name());
@@ -222,4 +223,15 @@ fn what_is_no_schedule_is_an_error() {
     let actions = vec![f, g, Drop(2), g, Drop(1), h, f, k, sgd];
     let schedule = Schedule::new(&capture, actions).unwrap();
     assert_eq!((schedule.reruns(), schedule.lives().len()), (2, 6));
+}
+
+#[test]
+fn rematerializers_have_names() {
+    for one in all() {
+        assert_eq!(named(one.name()).unwrap().name(), one.name());
+    }
+    assert_eq!(
+        named("none").err().unwrap().to_string(),
+        "nothing that finds schedules is called `none`; there are sqrt, static-dtr",
+    );
 }
