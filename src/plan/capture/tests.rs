@@ -56,15 +56,16 @@ pub(in crate::plan) fn conflicts(first: &CapturedOp, second: &CapturedOp) -> boo
 
 /// Pairs of which the first must run before the second, those that follow from others included.
 fn closure(count: usize, edge: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
-    let mut before = vec![vec![false; count]; count];
+    let mut pairs = std::collections::BTreeSet::new();
     for last in 0..count {
         for first in (0..last).rev() {
-            let through = |middle: usize| edge(first, middle) && before[middle][last];
-            before[first][last] = edge(first, last) || (first + 1..last).any(through);
+            let through = |middle: usize| edge(first, middle) && pairs.contains(&(middle, last));
+            if edge(first, last) || (first + 1..last).any(through) {
+                pairs.insert((first, last));
+            }
         }
     }
-    let pairs = (0..count).flat_map(|first| (0..count).map(move |last| (first, last)));
-    pairs.filter(|&(first, last)| before[first][last]).collect()
+    pairs.into_iter().collect()
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use super::super::Order;
 use super::{Builder, Rematerializer, Schedule, ScheduleError};
 
-/// `sqrt`: the step is cut into segments that each make so many bytes. What a segment makes and others use later is dropped
-/// for the longest time between two of its uses from the end of the segment on, and made again for the next one, with the
-/// rest of its segment that is missing. The last values of each segment stay.
+/// `sqrt`: the step is cut into segments, each ending where so many bytes that it made are still wanted. What a segment
+/// makes and others use later is dropped for the longest time between two of its uses from the end of the segment on, and
+/// made again for the next one, with the rest of its segment that is missing. The last values of each segment stay.
 ///
-/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it, but for the genetic
-/// search of cuts after this one: bytes of a segment are tried from half the load on downwards by halves, evenly, and
-/// around the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak
-/// where costs differ much: it knows bytes only; and where the budget lies between what two cuts take.
+/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it, but for two things:
+/// it has a genetic search of cuts after this one, and it does not drop what another segment needs to run again, where here
+/// that runs again as well. Bytes of a segment are tried from half the load on downwards by halves, evenly, and around
+/// the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak where costs
+/// differ much: it knows bytes only; and where the budget lies between what two cuts take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sqrt;
 
@@ -94,12 +95,21 @@ fn drops(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<Vec<usize>
     let size = |buffer: &usize| builder.capture.buffers()[*buffer].bytes;
     // Position -> the first after its segment.
     let mut ends = vec![ops.len(); ops.len()];
-    let (mut begin, mut sum) = (0, 0);
-    for at in 0..ops.len() {
-        sum += made(at).iter().map(size).sum::<u64>();
-        if sum >= bytes {
+    // Bytes that the segment so far made and that are still wanted, and of each buffer the segment that made it.
+    let (mut begin, mut alive) = (0, 0);
+    let mut made_in = vec![None; builder.facts.uses.len()];
+    for (at, &op) in ops.iter().enumerate() {
+        for &made in made(at).iter().filter(|&&made| !builder.facts.uses[made].is_empty()) {
+            made_in[made] = Some(begin);
+            alive += size(&made);
+        }
+        for used in builder.capture.ops()[op].uses() {
+            let is_last = builder.facts.uses[used].last() == Some(&at);
+            alive -= if is_last && made_in[used] == Some(begin) { size(&used) } else { 0 };
+        }
+        if alive >= bytes {
             ends[begin..=at].fill(at + 1);
-            (begin, sum) = (at + 1, 0);
+            (begin, alive) = (at + 1, 0);
         }
     }
     let mut drops = vec![Vec::new(); ops.len()];

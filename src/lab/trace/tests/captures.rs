@@ -1,9 +1,17 @@
 //! Recorded steps, and the paper's, as values: that they repeat, and what orders make of them.
 
 use super::*;
+use crate::autograd::Tape;
+use crate::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
+use crate::optim::Optimizer;
 use crate::plan::order::{self, Reach};
-use crate::plan::{BestFit, Capture, Limits};
+use crate::plan::{BestFit, Capture, CapturedOp, Limits};
+use crate::sync::{Mutex, lock};
+use crate::trace::JsonLines;
+use crate::{DType, Dims, HostTensor, Runtime};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 fn in_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -96,6 +104,75 @@ fn figures() {
                     Err(error) => println!("  {reach:?}: {error}"),
                 }
             }
+        }
+    }
+}
+
+/// Bytes that are written on another thread.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A recording of a few steps of training, with random numbers and a learning rate that falls.
+fn training(
+    network: impl FnOnce(&Runtime) -> Sequential,
+    optimizer: fn(f32) -> Optimizer,
+) -> Trace {
+    let text = Shared::default();
+    let runtime = Runtime::builder().record(JsonLines::to(text.clone())).sim().unwrap();
+    let mut network = network(&runtime);
+    let mut optimizer = optimizer(0.1);
+    for _ in 0..5 {
+        let zeros = |dtype, shape: &[usize]| HostTensor::zeros(dtype, Dims::new(shape)).unwrap();
+        let images = runtime.put(zeros(DType::F32, &[2, 3, 16, 16])).unwrap();
+        let labels = runtime.put(zeros(DType::I32, &[2])).unwrap();
+        let tape = Tape::new(&runtime);
+        tape.watch(&mut network);
+        let logits = network.forward(&images, Mode::Train).unwrap().dropout(0.5).unwrap();
+        let loss = logits.cross_entropy(&labels).unwrap();
+        drop((images, labels, logits));
+        optimizer.minimize(tape, &loss, &mut network).unwrap();
+        optimizer.lr *= 0.7;
+        runtime.get(&loss).unwrap();
+        drop(loss);
+        runtime.step().unwrap();
+    }
+    runtime.finish_recording().unwrap();
+    let text = lock(&text.0);
+    Trace::read(&text[..], "training").unwrap()
+}
+
+#[test]
+fn steps_of_training_repeat() {
+    type Network = fn(&Runtime) -> Sequential;
+    let networks: [Network; 2] = [
+        |runtime| mlp(runtime, 3 * 16 * 16, &[20, 10], 10).unwrap(),
+        |runtime| resnet(runtime, ResNet::Cifar { n: 1 }, 3, [16, 16], 10).unwrap(),
+    ];
+    let optimizers: [fn(f32) -> Optimizer; 2] =
+        [|lr| Optimizer::sgd(lr, 0.9, 5e-4), |lr| Optimizer::adamw(lr, 0.01)];
+    for network in networks {
+        for optimizer in optimizers {
+            let trace = training(network, optimizer);
+            let steps = trace.program().steps();
+            assert_eq!(steps.len(), 5);
+            let capture = |step: Range<usize>| trace.program().capture(step, 256).unwrap();
+            let steps: Vec<Capture> = steps.into_iter().map(capture).collect();
+            for later in &steps[2..] {
+                assert_eq!(later.difference(&steps[1]).map(|one| one.to_string()), None);
+            }
+            // Something of it did change, and is updated in place.
+            let updates = |op: &&CapturedOp| !op.updates.is_empty();
+            assert!(steps[1].ops().iter().filter(updates).count() > 0);
         }
     }
 }
