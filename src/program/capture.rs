@@ -37,12 +37,12 @@ impl RecordedProgram {
     ///
     /// Ops are ops, uploads (`put`) and reads by the host (`get`, for which it waits). Several updates at once are one op
     /// (`update_all`). A value that was there before the recording began is there before the step. Views are no ops, unless
-    /// they cost something, as in the logs of the paper: then they read what they look at, and make nothing. An update is in
-    /// place where the engine would have it so: nobody else holds the old value, which is all of its storage; otherwise it
-    /// makes another buffer.
+    /// they cost something, as in the logs of the paper: then they are ops that read and make nothing, for what is looked at
+    /// need not be there. An update is in place where the engine would have it so: nobody else holds the old value, which is
+    /// all of its storage; otherwise it makes another buffer.
     ///
-    /// Buffers are numbered as the ops name them; then come those that no op names, those that go first, by size. So two steps that repeat
-    /// have no [difference](Capture::difference).
+    /// Buffers are numbered as the ops name them; then come those that no op names, by what becomes of them and by size. So
+    /// two steps that repeat have no [difference](Capture::difference).
     ///
     /// O(commands up to the end of the step).
     ///

@@ -123,13 +123,13 @@ impl Reader {
         match &call.outputs {
             Outputs::Updates { .. } => self.update(std::slice::from_ref(call)),
             Outputs::Views(looks) => {
-                let reads = looks.iter().map(|look| self.storage(call.inputs[look.input]));
-                let reads = distinct(reads);
                 for look in looks {
                     self.look(call.inputs[look.input], look.layout);
                 }
+                // Nothing is read, so what is looked at need not be there.
                 if call.op.cost > 0.0 {
-                    self.op(op(reads, vec![], self.attributes(call)));
+                    let passes = op(vec![], vec![], self.attributes(call));
+                    self.op(CapturedOp { rematerializable: false, ..passes });
                 }
             }
             Outputs::Fresh(layouts) => {
@@ -238,9 +238,9 @@ impl Reader {
         self.tensors[tensor.index()].0
     }
 
-    const fn round(&self, bytes: u64) -> u64 {
-        // Sizes of a program are far below 2^64.
-        bytes.next_multiple_of(self.granule)
+    /// What bytes take. More than there are addresses is refused at the end.
+    fn round(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.granule).unwrap_or(u64::MAX)
     }
 }
 

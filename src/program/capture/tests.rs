@@ -129,3 +129,33 @@ fn attributes_last_but_for_those_that_change() {
         assert_eq!(lasting(given), lasts);
     }
 }
+
+#[test]
+fn several_updates_at_once_are_one_op() {
+    let mut program = RecordedProgram::default();
+    let weights = [40, 50].map(|size| program.put(RecordedValue::constant(size)).unwrap());
+    let gradients = [40, 50].map(|size| program.put(RecordedValue::new(size, 1.0)).unwrap());
+    // One more looks at the second: that is copied.
+    let looks = Outputs::view(0, bytes(50));
+    program.apply(RecordedOp::new("look", 0.0), &[weights[1]], looks).unwrap();
+    let begin = program.commands().len();
+    let made = program.next();
+    let calls = (0..2).map(|at| {
+        let inputs = [weights[at], gradients[at]];
+        let workspace = 3 + at as u64;
+        let op = RecordedOp { workspace, ..RecordedOp::new("sgd", 2.0) };
+        let call = Apply::new(op, &inputs[..], Outputs::updates(1), made.plus(at));
+        Apply { consumed: (0..1).collect(), ..call }
+    });
+    program.push(Command::UpdateAll(calls.collect())).unwrap();
+    let capture = program.capture(begin..begin + 1, 1).unwrap();
+    let [op] = capture.ops() else { panic!("{capture:?}") };
+    assert_eq!((&*op.name, op.workspace, op.cost), ("update_all", 4, 4.0));
+    // Buffers by mention: both gradients and the second parameter, then the first, then the copy.
+    let bytes = |list: &[usize]| -> Vec<u64> {
+        list.iter().map(|&buffer| capture.buffers()[buffer].bytes).collect()
+    };
+    assert_eq!(bytes(&op.reads), [40, 50, 50]);
+    assert_eq!((bytes(&op.updates), bytes(&op.makes)), (vec![40], vec![50]));
+    assert_eq!(capture.program().load(), 40 + 50 + 40 + 50 + 50 + 4);
+}
