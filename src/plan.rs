@@ -1,5 +1,8 @@
 //! Memory known ahead: which buffers there will be and when, and where each is best placed.
 //!
+//! A [`Capture`] is a step as a value; an [`Order`] its ops one after the other ([`order`] finds better ones than the
+//! program's); a [`Schedule`](schedule::Schedule) runs some of them again to take less memory.
+//!
 //! A step that repeats can be planned. [`Lifetimes`] says which buffers are alive when; a [`Planner`] gives each an
 //! address; a [`Placement`] is what it answers, checked anew each time. [`named`] finds a planner by name, and an
 //! [`Instance`] is read from a file. Nothing here needs a runtime: a compiler that knows its buffers can use this module
@@ -16,16 +19,21 @@
 //! # Ok::<(), remat::plan::PlanError>(())
 //! ```
 
+mod capture;
 mod csv;
 mod lifetimes;
+pub mod order;
 mod placement;
 mod planner;
 pub mod random;
 mod registry;
 mod reuse;
+pub mod schedule;
 
+pub use capture::{Capture, CaptureError, CapturedBuffer, CapturedOp, Class, Decoder, Difference};
 pub use csv::{CsvError, Instance, Lives};
 pub use lifetimes::{Buffer, Change, Lifetimes};
+pub use order::Order;
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
 pub use registry::{UnknownPlanner, all, named};

@@ -32,6 +32,7 @@
 //! ```
 
 mod admit;
+mod capture;
 mod command;
 mod drift;
 mod driver;
@@ -50,6 +51,7 @@ mod turn;
 mod window;
 
 pub use crate::id::{Ids, TensorId};
+pub use capture::CapturedProgram;
 pub use command::{Apply, Command, Consumed};
 pub use driver::Driver;
 pub use entry::{Entry, Recorder, VERSION};

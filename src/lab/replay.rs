@@ -9,6 +9,7 @@ use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
 use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
+use crate::graph::StorageKey;
 use crate::interpreter::Learning;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
@@ -190,7 +191,7 @@ impl Replay {
     }
 
     /// With what a search finds out, if the policy wants one: the simulated runs are not counted in the time of an outcome.
-    fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
+    pub(super) fn learned(&self, program: &RecordedProgram) -> Result<Option<Self>, Error> {
         let learn = match self.policy {
             PolicyKind::Learned(learn) if self.foresight.is_none() && self.as_run.is_none() => {
                 learn
@@ -314,6 +315,12 @@ impl<'a> Machine<'a> {
         self.outcome(Instant::now(), |_, _, _| {})
     }
 
+    /// Where a tensor is that is there.
+    pub(super) fn storage(&self, tensor: TensorId) -> Option<StorageKey> {
+        let key = self.driver.key(tensor).ok()?;
+        Some(self.driver.engine().graph().tensor(key)?.storage)
+    }
+
     pub(super) fn stats(&self) -> Stats {
         let mut stats = self.driver.engine().stats();
         stats.ops -= self.waits;
@@ -431,7 +438,6 @@ mod tests {
     use crate::engine::Dead;
     use crate::event::Event;
     use crate::evict::{ByScore, Policy, View};
-    use crate::graph::StorageKey;
     use crate::lab::Trace;
 
     /// The same scores, without promises about them, so that all are computed at each choice.

@@ -10,7 +10,8 @@ use crate::op::{Look, Outputs};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// One turn of a loop, from the beginning of a known step to its end.
+/// One turn of a loop, from the beginning of a known step to its end. What comes from `begin` on can be
+/// [captured](RecordedProgram::capture): so a step of a running program becomes one that can be planned.
 #[derive(Clone, Debug)]
 pub struct Turn {
     /// First what was there before, as values that nothing can bring back; then the step.

@@ -1,5 +1,6 @@
 //! Traces read and repeated: small ones kept here, and the paper's where `../shared` is.
 
+mod captures;
 mod paper_logs;
 mod wrong;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Bytes in use at most when nothing is evicted.
-fn peak(program: &RecordedProgram) -> u64 {
+pub(super) fn peak(program: &RecordedProgram) -> u64 {
     let mut storages: Vec<(u64, u32)> = vec![];
     let mut storage_of: Vec<usize> = vec![];
     let (mut live, mut peak) = (0, 0);

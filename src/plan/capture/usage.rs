@@ -1,0 +1,72 @@
+//! Bytes in use while the ops of a step run one after the other.
+
+use super::Capture;
+
+/// The memory of a step that is going on: what is there is what an op still to come uses, and what stays after.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct Usage<'a> {
+    capture: &'a Capture,
+    /// Buffer -> ops still to come that use it.
+    left: Vec<usize>,
+    alive: u64,
+    /// Bytes from before the step that no op uses and nobody keeps: they go with the first op.
+    idle: u64,
+    peak: u64,
+}
+
+impl<'a> Usage<'a> {
+    /// Before the first op.
+    pub fn new(capture: &'a Capture) -> Self {
+        let left: Vec<usize> = capture.users.iter().map(Vec::len).collect();
+        let mut usage = Self { capture, left, alive: 0, idle: 0, peak: 0 };
+        for (number, buffer) in capture.buffers.iter().enumerate() {
+            if buffer.before {
+                usage.alive += buffer.bytes;
+                usage.idle += if usage.goes(number, 0) { buffer.bytes } else { 0 };
+            }
+        }
+        usage.peak = usage.alive;
+        usage
+    }
+
+    /// Whether nobody needs a buffer once so many of its uses are left.
+    fn goes(&self, buffer: usize, left: usize) -> bool {
+        !self.capture.buffers[buffer].after && self.left[buffer] == left
+    }
+
+    /// Most bytes in use so far.
+    pub const fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// Bytes in use between two ops.
+    pub const fn alive(&self) -> u64 {
+        self.alive
+    }
+
+    /// Bytes that would be in use while an op runs next.
+    pub fn during(&self, op: usize) -> u64 {
+        let op = &self.capture.ops[op];
+        let makes: u64 = op.makes.iter().map(|&made| self.capture.buffers[made].bytes).sum();
+        self.alive + makes + op.workspace
+    }
+
+    /// Bytes that would be in use once it is done.
+    pub fn after(&self, op: usize) -> u64 {
+        let ran = &self.capture.ops[op];
+        let used = ran.uses().filter(|&buffer| self.goes(buffer, 1));
+        let unused = ran.makes.iter().copied().filter(|&buffer| self.goes(buffer, 0));
+        let freed: u64 = used.chain(unused).map(|gone| self.capture.buffers[gone].bytes).sum();
+        self.during(op) - ran.workspace - freed - self.idle
+    }
+
+    /// An op runs. All that must run before it has.
+    pub fn run(&mut self, op: usize) {
+        self.peak = self.peak.max(self.during(op));
+        self.alive = self.after(op);
+        self.idle = 0;
+        for buffer in self.capture.ops[op].uses() {
+            self.left[buffer] -= 1;
+        }
+    }
+}

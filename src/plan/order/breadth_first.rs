@@ -1,0 +1,40 @@
+//! Kahn's order: first come, first served.
+
+use super::super::{Capture, Limits};
+use super::{Order, OrderError, Reach, Scheduler};
+use std::collections::VecDeque;
+
+/// `bfs`: ops run in the order in which they become ready, those that an op makes ready in the order of the program.
+///
+/// Kahn's algorithm (1962), as CANN has it among its plain orders. O(operands). Weak on anything deep: all branches go on at
+/// once, and what begins them is all there at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BreadthFirst;
+
+impl Scheduler for BreadthFirst {
+    fn name(&self) -> &'static str {
+        "bfs"
+    }
+
+    fn order<'a>(
+        &self,
+        capture: &'a Capture,
+        reach: Reach,
+        _limits: &Limits,
+    ) -> Result<Order<'a>, OrderError> {
+        let count = capture.ops().len();
+        let mut missing: Vec<usize> = (0..count).map(|op| capture.predecessors(op).len()).collect();
+        let mut queue: VecDeque<usize> = (0..count).filter(|&op| missing[op] == 0).collect();
+        let mut ops = Vec::with_capacity(count);
+        while let Some(op) = queue.pop_front() {
+            ops.push(op);
+            for &after in capture.successors(op) {
+                missing[after] -= 1;
+                if missing[after] == 0 {
+                    queue.push_back(after);
+                }
+            }
+        }
+        Ok(Order::new(capture, ops)?.within(reach))
+    }
+}

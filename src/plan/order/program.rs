@@ -1,0 +1,23 @@
+//! The program's own order.
+
+use super::super::{Capture, Limits};
+use super::{Order, OrderError, Reach, Scheduler};
+
+/// `program`: as written. What all others are measured against.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Program;
+
+impl Scheduler for Program {
+    fn name(&self) -> &'static str {
+        "program"
+    }
+
+    fn order<'a>(
+        &self,
+        capture: &'a Capture,
+        _reach: Reach,
+        _limits: &Limits,
+    ) -> Result<Order<'a>, OrderError> {
+        Ok(capture.program())
+    }
+}

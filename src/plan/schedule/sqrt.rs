@@ -1,0 +1,139 @@
+//! Chen's checkpoints, as MegEngine sets them.
+
+use super::super::Order;
+use super::{Builder, Rematerializer, Schedule, ScheduleError};
+
+/// `sqrt`: the step is cut into segments, each ending where so many bytes that it made are still wanted. What a segment
+/// makes and others use later is dropped for the longest time between two of its uses from the end of the segment on, and
+/// made again for the next one, with the rest of its segment that is missing. The last values of each segment stay.
+///
+/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it, but for two things:
+/// it has a genetic search of cuts after this one, and it does not drop what another segment needs to run again, where here
+/// that runs again as well. Bytes of a segment are tried from half the load on downwards by halves, evenly, and around
+/// the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak where costs
+/// differ much: it knows bytes only; and where the budget lies between what two cuts take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sqrt;
+
+/// Even steps, of which there are as many around the best.
+const STEPS: u64 = 20;
+
+/// No segment is smaller.
+const LEAST_BYTES: u64 = 1024;
+
+impl Rematerializer for Sqrt {
+    fn name(&self) -> &'static str {
+        "sqrt"
+    }
+
+    fn schedule<'a>(&self, order: &Order<'a>, budget: u64) -> Result<Schedule<'a>, ScheduleError> {
+        let load = order.load();
+        if load <= budget {
+            return Ok(Schedule::once(order));
+        }
+        let mut best = Best { budget, found: None, least: load, at: load };
+        let halves = (1..64).map(|half| load >> half).take_while(|&bytes| bytes >= LEAST_BYTES);
+        let even = (1..=STEPS).map(|step| load / (STEPS + 1) * step);
+        for bytes in halves.chain(even) {
+            best.see(bytes, segments(order, bytes)?)?;
+        }
+        let (from, by) = (best.at / 2, best.at / STEPS * 3 / 2);
+        for bytes in (0..STEPS).map(|step| from + step * by) {
+            best.see(bytes, segments(order, bytes)?)?;
+        }
+        let least = best.least;
+        best.found.map(|(_, schedule)| schedule).ok_or(ScheduleError::Budget {
+            name: self.name(),
+            budget,
+            least,
+        })
+    }
+}
+
+struct Best<'a> {
+    budget: u64,
+    /// The one that costs least of those that fit, and what it costs.
+    found: Option<(f64, Schedule<'a>)>,
+    /// The least load of all, and at how many bytes a segment.
+    least: u64,
+    at: u64,
+}
+
+impl<'a> Best<'a> {
+    fn see(&mut self, bytes: u64, schedule: Schedule<'a>) -> Result<(), ScheduleError> {
+        let (load, cost) = (schedule.load()?, schedule.cost());
+        if load < self.least {
+            (self.least, self.at) = (load, bytes);
+        }
+        if load <= self.budget && self.found.as_ref().is_none_or(|(least, _)| cost < *least) {
+            self.found = Some((cost, schedule));
+        }
+        Ok(())
+    }
+}
+
+/// With segments that make so many bytes.
+fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<Schedule<'a>, ScheduleError> {
+    let mut builder = Builder::new(order);
+    let drops = drops(order, bytes, &builder);
+    for (&op, drops) in order.ops().iter().zip(&drops) {
+        builder.run(op, |_, _| {});
+        for &buffer in drops {
+            // Perhaps it is used here and was made again for it.
+            if builder.there[buffer] {
+                builder.drop(buffer);
+            }
+        }
+    }
+    builder.finish()
+}
+
+/// Position -> what is dropped after it.
+fn drops(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<Vec<usize>> {
+    let ops = order.ops();
+    let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
+    let size = |buffer: &usize| builder.capture.buffers()[*buffer].bytes;
+    // Position -> the first after its segment.
+    let mut ends = vec![ops.len(); ops.len()];
+    // Bytes that the segment so far made and that are still wanted, and of each buffer the segment that made it.
+    let (mut begin, mut alive) = (0, 0);
+    let mut made_in = vec![None; builder.facts.uses.len()];
+    for (at, &op) in ops.iter().enumerate() {
+        for &made in made(at).iter().filter(|&&made| !builder.facts.uses[made].is_empty()) {
+            made_in[made] = Some(begin);
+            alive += size(&made);
+        }
+        for used in builder.capture.ops()[op].uses() {
+            let is_last = builder.facts.uses[used].last() == Some(&at);
+            alive -= if is_last && made_in[used] == Some(begin) { size(&used) } else { 0 };
+        }
+        if alive >= bytes {
+            ends[begin..=at].fill(at + 1);
+            (begin, alive) = (at + 1, 0);
+        }
+    }
+    let mut drops = vec![Vec::new(); ops.len()];
+    for at in 0..ops.len() {
+        let end = ends[at];
+        // The last of a segment stay.
+        if end == at + 1 {
+            continue;
+        }
+        let next_end = ends.get(end).copied().unwrap_or(end);
+        for &buffer in made(at).iter().filter(|&&buffer| builder.facts.may_go[buffer]) {
+            let uses = &builder.facts.uses[buffer];
+            let first = uses.partition_point(|&used| used < end);
+            // From its last use in the segment on; what nobody has used yet stays.
+            let used = &uses[first.saturating_sub(1)..];
+            let gaps = used.windows(2).map(|gap| (gap[0], gap[1]));
+            let longest = gaps.max_by_key(|&(from, to)| (to - from, usize::MAX - from));
+            // What the next segment wants again is not worth it.
+            if let Some((from, to)) = longest
+                && to >= next_end
+            {
+                drops[from].push(buffer);
+            }
+        }
+    }
+    drops
+}

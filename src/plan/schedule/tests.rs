@@ -1,0 +1,237 @@
+//! Schedules compute what the step computes, take what a naive count says, and keep their budgets.
+
+use super::super::capture::tests::random;
+use super::super::order::{self, Reach};
+use super::super::reuse::BestFit;
+use super::super::{CapturedBuffer, CapturedOp, Limits, Planner};
+use super::*;
+use crate::rng::mix;
+
+fn with_factors() -> Vec<Box<dyn Rematerializer>> {
+    let mut with_factors = all();
+    with_factors.push(Box::new(StaticDtr { time_factor: 1.0, memory_factor: 0.0 }));
+    with_factors
+}
+
+/// Forward and backward of so many layers: `y = f(x, w)`, then `dx = b(dy, x, w)` and `w -= dw`, from the last to the first.
+fn network(layers: usize, bytes: u64) -> Capture {
+    let mut buffers = vec![CapturedBuffer::kept(3); layers];
+    let mut ops = Vec::new();
+    let make = |buffers: &mut Vec<CapturedBuffer>, bytes| {
+        buffers.push(CapturedBuffer::transient(bytes));
+        buffers.len() - 1
+    };
+    let mut values = vec![make(&mut buffers, bytes)];
+    ops.push(CapturedOp::new("put").makes([values[0]]));
+    for weight in 0..layers {
+        let made = make(&mut buffers, bytes);
+        ops.push(CapturedOp::new("f").reads([values[weight], weight]).makes([made]).costs(2.0));
+        values.push(made);
+    }
+    let mut gradient = values[layers];
+    for weight in (0..layers).rev() {
+        let (dx, dw) = (make(&mut buffers, bytes), make(&mut buffers, 3));
+        let reads = [gradient, values[weight], weight];
+        ops.push(CapturedOp::new("b").reads(reads).makes([dx, dw]).costs(4.0));
+        ops.push(CapturedOp::new("sgd").reads([dw]).updates([weight]).costs(1.0));
+        gradient = dx;
+    }
+    Capture::new(buffers, ops).unwrap()
+}
+
+/// What all ops find at their first runs, and what is there at the end, as numbers.
+fn computed(schedule: &Schedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
+    let capture = schedule.capture();
+    let there = |(number, buffer): (usize, &CapturedBuffer)| buffer.before.then_some(number as u64);
+    let mut values: Vec<Option<u64>> = capture.buffers().iter().enumerate().map(there).collect();
+    let mut found = vec![Vec::new(); capture.ops().len()];
+    for &action in schedule.actions() {
+        match action {
+            Action::Drop(buffer) => values[buffer] = None,
+            Action::Run(op) => {
+                let this = &capture.ops()[op];
+                let inputs: Vec<u64> =
+                    this.uses().map(|buffer| values[buffer].expect("it is there")).collect();
+                let result = inputs.iter().fold(mix(7, op as u64), |hash, &input| mix(hash, input));
+                for (output, &buffer) in this.updates.iter().chain(&this.makes).enumerate() {
+                    values[buffer] = Some(mix(result, output as u64));
+                }
+                if found[op].is_empty() {
+                    found[op] = inputs;
+                }
+            }
+        }
+    }
+    let kept = |(value, buffer): (Option<u64>, &CapturedBuffer)| value.filter(|_| buffer.after);
+    (found, values.into_iter().zip(capture.buffers()).map(kept).collect())
+}
+
+/// Nothing but the definition: a buffer is alive at a run that makes or uses it, and from there up to the next use, unless it
+/// is dropped or made in between.
+fn naive_load(schedule: &Schedule<'_>) -> u64 {
+    let capture = schedule.capture();
+    let runs: Vec<usize> = schedule.runs().collect();
+    let mut load = vec![0; runs.len()];
+    for (number, buffer) in capture.buffers().iter().enumerate() {
+        let mut alive = vec![false; runs.len()];
+        // From where it is there, as long as it is not dropped.
+        let mut since = buffer.before.then_some(0);
+        let mut at = 0;
+        for &action in schedule.actions() {
+            match action {
+                Action::Drop(dropped) if dropped == number => since = None,
+                Action::Drop(_) => {}
+                Action::Run(op) => {
+                    let op = &capture.ops()[op];
+                    if op.makes.contains(&number) {
+                        since = Some(at);
+                        alive[at] = true;
+                    }
+                    if op.uses().any(|used| used == number) {
+                        alive[since.expect("it is there")..=at].fill(true);
+                    }
+                    at += 1;
+                }
+            }
+        }
+        match since {
+            Some(since) if buffer.after => alive[since..].fill(true),
+            Some(0) if buffer.before && !alive.is_empty() => alive[0] = true,
+            _ => {}
+        }
+        load.iter_mut().zip(alive).filter(|one| one.1).for_each(|(load, _)| *load += buffer.bytes);
+    }
+    let with_workspace = |(load, &op): (&u64, &usize)| load + capture.ops()[op].workspace;
+    load.iter().zip(&runs).map(with_workspace).max().unwrap_or(0)
+}
+
+#[test]
+fn schedules_compute_what_the_step_does() {
+    let mut reruns = [0; 3];
+    let networks = (1..12).map(|layers| network(layers, 10));
+    for (number, capture) in (0..60).map(|seed| random(seed, 18)).chain(networks).enumerate() {
+        for reach in [Reach::Held(0), Reach::Offline] {
+            let scheduler = order::named("reverse-dfs").unwrap();
+            let order = scheduler.order(&capture, reach, &Limits::none()).unwrap();
+            let once = Schedule::once(&order);
+            let expected = computed(&once);
+            assert_eq!(once.load().unwrap(), order.load());
+            for (one, reruns) in with_factors().iter().zip(&mut reruns) {
+                for share in [100, 90, 80, 70, 60, 40, 20] {
+                    let budget = order.load() * share / 100;
+                    let what = format!("{number} {} {share}", one.name());
+                    let schedule = match one.schedule(&order, budget) {
+                        Ok(schedule) => schedule,
+                        Err(ScheduleError::Budget { least, .. }) => {
+                            assert!(least > budget, "{what}");
+                            continue;
+                        }
+                        Err(error) => panic!("{what}: {error}"),
+                    };
+                    let load = schedule.load().unwrap();
+                    assert!(load <= budget, "{what}");
+                    assert_eq!(load, naive_load(&schedule), "{what}");
+                    assert_eq!(computed(&schedule), expected, "{what}");
+                    assert!(schedule.slowdown() >= 1.0);
+                    assert_eq!(order.load() <= budget, schedule.reruns() == 0, "{what}");
+                    let lifetimes = schedule.lifetimes().unwrap();
+                    let planned = BestFit.plan(&lifetimes, &Limits::none()).unwrap();
+                    assert!(planned.placement.bytes() >= load);
+                    *reruns += schedule.reruns();
+                    let again = one.schedule(&order, budget).unwrap();
+                    assert_eq!(again.actions(), schedule.actions(), "{what}");
+                }
+            }
+        }
+    }
+    assert!(reruns.iter().all(|&reruns| reruns > 100), "{reruns:?}");
+}
+
+#[test]
+fn segments_take_memory_by_the_root_of_the_layers() {
+    for layers in [16, 64, 256] {
+        let capture = network(layers, 100);
+        let order = capture.program();
+        let error = Sqrt.schedule(&order, 0).unwrap_err();
+        let ScheduleError::Budget { least, .. } = error else { panic!("{error}") };
+        let weights = 3 * layers as u64;
+        let rows = (least - weights) as f64 / 100.0;
+        let root = (layers as f64).sqrt();
+        assert!(rows > root && rows < 2.0 * root + 6.0, "{layers}: {rows}");
+        let schedule = Sqrt.schedule(&order, least).unwrap();
+        // Each layer runs forward once more at most.
+        assert!(schedule.slowdown() > 1.1 && schedule.slowdown() <= 9.0 / 7.0);
+    }
+}
+
+#[test]
+fn dtr_ahead_of_time_costs_little_where_little_is_missing() {
+    let capture = network(64, 100);
+    let order = capture.program();
+    let mut last = 1.0;
+    for share in [100, 90, 80, 60, 40, 30] {
+        let budget = order.load() * share / 100;
+        let slowdown = StaticDtr::default().schedule(&order, budget).unwrap().slowdown();
+        println!("{share} %: {slowdown:.3}");
+        assert!(slowdown >= last && slowdown < 1.6, "{share}: {slowdown}");
+        last = slowdown;
+    }
+}
+
+#[test]
+fn what_is_no_schedule_is_an_error() {
+    use Action::{Drop, Run};
+    // x -> y; y -> z; z updated in place; w is kept; at last y and z are read, once.
+    let capture = Capture::new(
+        vec![
+            CapturedBuffer::kept(1),
+            CapturedBuffer::transient(1),
+            CapturedBuffer::transient(1),
+            CapturedBuffer::result(1),
+        ],
+        vec![
+            CapturedOp::new("f").reads([0]).makes([1]),
+            CapturedOp::new("g").reads([1]).makes([2]),
+            CapturedOp::new("h").updates([2]),
+            CapturedOp { rematerializable: false, ..CapturedOp::new("k") }.reads([1, 2]).makes([3]),
+            CapturedOp::new("sgd").updates([0]),
+        ],
+    )
+    .unwrap();
+    let [f, g, h, k, sgd] = [0, 1, 2, 3, 4].map(Run);
+    for (actions, expected) in [
+        (vec![f, g, h, k], "op 4 never runs"),
+        (vec![g], "buffer 1 is not there at action 0: run the op again that makes it"),
+        (vec![f, sgd, g, h, k, Run(9)], "action 5 runs op 9, and the step has no such op"),
+        (vec![sgd, f], "action 0 runs op 4, before op 0 has run"),
+        (vec![f, Drop(1), g], "buffer 1 is not there at action 2"),
+        (vec![f, Drop(1), Drop(1)], "buffer 1 is not there at action 2"),
+        (vec![f, Drop(7)], "buffer 7 is not there at action 1"),
+        (vec![f, Drop(0)], "action 1 drops buffer 0, which nothing makes again as it is"),
+        (vec![f, g, h, Drop(2)], "action 3 drops buffer 2, which nothing makes again as it is"),
+        (vec![f, g, h, h], "action 3 runs op 2 again, which may run once only"),
+        (vec![f, g, h, k, k], "action 4 runs op 3 again, which may run once only"),
+        (vec![f, g, h, g], "action 3 runs op 1 again, and what it reads or makes was updated"),
+        (vec![f, g, h, sgd, f], "action 4 runs op 0 again, and what it reads or makes was updated"),
+        (vec![f, g, h, k, Drop(3)], "action 4 drops buffer 3"),
+    ] {
+        let error = Schedule::new(&capture, actions).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let actions = vec![f, g, Drop(1), h, f, Drop(2), g];
+    assert!(Schedule::new(&capture, actions).unwrap_err().to_string().contains("drops buffer 2"));
+    let actions = vec![f, g, Drop(2), g, Drop(1), h, f, k, sgd];
+    let schedule = Schedule::new(&capture, actions).unwrap();
+    assert_eq!((schedule.reruns(), schedule.lives().len()), (2, 6));
+}
+
+#[test]
+fn rematerializers_have_names() {
+    for one in all() {
+        assert_eq!(named(one.name()).unwrap().name(), one.name());
+    }
+    assert_eq!(
+        named("none").err().unwrap().to_string(),
+        "nothing that finds schedules is called `none`; there are sqrt, static-dtr",
+    );
+}
