@@ -73,6 +73,31 @@ fn steps(plan: Plan) -> impl FnMut() -> f64 {
     }
 }
 
+/// The same, in which every second step differs in one op: always in the same one, or in any.
+fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
+    let builder = Runtime::builder().budget("64MiB").threads(1).plan(plan);
+    let runtime = builder.cpu().expect("a CPU starts");
+    let x = runtime.ones(&[64]).expect("a fill takes anything");
+    runtime.commit(&x).expect("it was just started");
+    let mut seed = 1_u64;
+    move || {
+        let start = Instant::now();
+        for step in 0..OPS / 2000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let other = if at_random { 1 + (seed >> 33) % 1999 } else { 1000 };
+            let mut y = x.relu().expect("relu takes anything");
+            for op in 1..2000 {
+                let differs = step % 2 == 1 && op == other;
+                y = if differs { y.abs() } else { y.relu() }.expect("both take anything");
+            }
+            drop(y);
+            runtime.step().expect("the runtime is there");
+        }
+        runtime.sync().expect("nothing can fail");
+        start.elapsed().as_secs_f64()
+    }
+}
+
 /// What of that is the worker's: the same steps, given to a driver, on the sim device.
 fn worker(plan: Plan) -> impl FnMut() -> f64 {
     let device = Sim::<Op, HostTensor>::cpu(64 << 20);
@@ -131,6 +156,10 @@ fn main() {
         ("chain of 100, dtr-eq", Box::new(chain(PolicyKind::DtrEq))),
         ("steps of 2,000 (baseline)", Box::new(steps(Plan::Off))),
         ("steps of 2,000, by plan", Box::new(steps(Plan::Auto))),
+        ("steps of two kinds (baseline)", Box::new(alternating(Plan::Off, false))),
+        ("steps of two kinds, by plan", Box::new(alternating(Plan::Auto, false))),
+        ("every second differs (baseline)", Box::new(alternating(Plan::Off, true))),
+        ("every second differs, by plan", Box::new(alternating(Plan::Auto, true))),
         ("the worker's part (baseline)", Box::new(worker(Plan::Off))),
         ("the worker's part, by plan", Box::new(worker(Plan::Auto))),
         ("bare channel, 448 B messages", Box::new(bare_channel())),

@@ -29,7 +29,7 @@ impl<D: Device> Driver<D> {
         let granule = self.engine.granularity()?;
         let returns = returns(&tape, &before, &after)?;
         are_as_commands(&planning.kinds.get(kind).commands, &ends, &tape.actions).then_some(())?;
-        let (offsets, bytes) = addresses(&tape, granule).ok()?;
+        let (offsets, bytes) = addresses(&tape, granule, self.engine.room()).ok()??;
         Some(StepPlan {
             ends,
             actions: tape.actions,
@@ -93,13 +93,16 @@ fn are_as_commands(commands: &[super::Planned], ends: &[usize], actions: &[Actio
 /// With more blocks, planners that take the square of it would hold up the step.
 const MOST_IN_GAPS: usize = 4096;
 
-/// An address for each block taken, and the bytes of them all.
-fn addresses(tape: &Tape, granule: u64) -> Result<(Vec<u64>, u64), PlanError> {
+/// An address for each block taken, and the bytes of them all. `None` if there is no room for them, wherever they are.
+fn addresses(tape: &Tape, granule: u64, room: u64) -> Result<Option<(Vec<u64>, u64)>, PlanError> {
     let end = tape.actions.len() + 1;
     let lifetimes = Lifetimes::new(tape.lives.iter().map(|life| {
         let upper = life.upper.unwrap_or(end).max(life.lower + 1);
         Buffer::new(life.lower as u64, upper as u64, life.bytes).aligned(granule)
     }))?;
+    if lifetimes.load() > room {
+        return Ok(None);
+    }
     let mut best = Pushdown.plan(&lifetimes, &Limits::none())?;
     let mut others: Vec<Box<dyn Planner>> = vec![Box::new(BestFit)];
     if lifetimes.len() <= MOST_IN_GAPS {
@@ -114,5 +117,5 @@ fn addresses(tape: &Tape, granule: u64) -> Result<(Vec<u64>, u64), PlanError> {
             best = other;
         }
     }
-    Ok((best.placement.offsets().to_vec(), best.placement.bytes()))
+    Ok(Some((best.placement.offsets().to_vec(), best.placement.bytes())))
 }
