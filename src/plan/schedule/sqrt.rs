@@ -137,7 +137,14 @@ fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<us
     let ops = order.ops();
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let mut drops = vec![Vec::new(); ops.len()];
-    for at in 0..ops.len() {
+    for (at, &op) in ops.iter().enumerate() {
+        // What is used for the last time goes: if something is made of it again, it is made again for that.
+        let op = &builder.capture.ops()[op];
+        let is_last = |&used: &usize| {
+            let is_last = builder.facts.uses[used].last() == Some(&at);
+            is_last && builder.facts.may_go[used] && !builder.capture.buffers()[used].after
+        };
+        drops[at].extend(op.uses().filter(is_last));
         let end = ends[at];
         // The last of a segment stay.
         if end == at + 1 {
