@@ -77,19 +77,21 @@ fn figures() {
             let of = |schedule: &Schedule<'_>| (schedule.slowdown(), schedule.load().unwrap());
             let replayed = replay.schedule(program, &captured);
             tell("learned", replayed.map(|one| of(&one)).map_err(|error| error.to_string()));
-            let ahead: [Box<dyn Rematerializer>; 2] =
-                [Box::new(StaticDtr::default()), Box::new(Sqrt)];
-            for one in ahead {
+            let by_time = StaticDtr { memory_factor: 0.0, ..StaticDtr::default() };
+            let ahead: [(&str, &dyn Rematerializer); 3] = [
+                ("static-dtr", &StaticDtr::default()),
+                ("static-dtr, memory factor 0,", &by_time),
+                ("sqrt", &Sqrt),
+            ];
+            for (name, one) in ahead {
                 let found = one.schedule(&order, budget).map(|found| of(&found));
-                tell(
-                    one.name(),
-                    found.map_err(|error| match error {
-                        ScheduleError::Budget { least, .. } => {
-                            format!("least {:.1} %", 100.0 * least as f64 / full as f64)
-                        }
-                        error => error.to_string(),
-                    }),
-                );
+                let found = found.map_err(|error| match error {
+                    ScheduleError::Budget { least, .. } => {
+                        format!("least {:.1} %", 100.0 * least as f64 / full as f64)
+                    }
+                    error => error.to_string(),
+                });
+                tell(name, found);
             }
             let bound = demand.bound_by(budget, Effort::default());
             tell(

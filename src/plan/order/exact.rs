@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 /// once: whatever comes after takes no more for it.
 ///
 /// The sets can be exponentially many in how many ops are ready at once; it refuses above `sets`, or when the sets that it
-/// went on from had 512 times as many ops in all, which bounds the time. Each takes some 100 bytes and an eighth of a byte
+/// went on from had 128 times as many ops in all, which bounds the time. Each takes some 100 bytes and an eighth of a byte
 /// for each op. Weak therefore on wide graphs: there it answers only if one of its rules does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
@@ -48,7 +48,7 @@ struct Way {
 const START: usize = usize::MAX;
 
 /// So many ops are gone through for each set, at most, to find what is in use after it.
-const RUNS: usize = 512;
+const RUNS: usize = 128;
 
 impl Scheduler for Exact {
     fn name(&self) -> &'static str {

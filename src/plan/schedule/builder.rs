@@ -11,6 +11,8 @@ pub(super) struct Builder<'a> {
     pub there: Vec<bool>,
     /// Buffer -> how many runs to come at once need it: it must not be dropped.
     pub pins: Vec<u32>,
+    /// What was missing for a run that is not the first of its op, and that op.
+    pub missed: Vec<(usize, usize)>,
     actions: Vec<Action>,
 }
 
@@ -22,6 +24,7 @@ impl<'a> Builder<'a> {
             facts: Facts::new(order),
             there: capture.buffers().iter().map(|buffer| buffer.before).collect(),
             pins: vec![0; capture.buffers().len()],
+            missed: Vec::new(),
             actions: Vec::with_capacity(capture.ops().len()),
         }
     }
@@ -34,7 +37,12 @@ impl<'a> Builder<'a> {
             let this = &self.capture.ops()[op];
             let missing = this.uses().find(|&buffer| !self.there[buffer]);
             // What is not there was made before.
-            if let Some(maker) = missing.and_then(|missing| self.capture.maker(missing)) {
+            if let Some(missing) = missing
+                && let Some(maker) = self.capture.maker(missing)
+            {
+                if stack.len() > 1 {
+                    self.missed.push((missing, op));
+                }
                 self.pin(maker, 1);
                 stack.push(maker);
                 continue;

@@ -7,9 +7,8 @@ use super::{Builder, Rematerializer, Schedule, ScheduleError};
 /// makes and others use later is dropped for the longest time between two of its uses from the end of the segment on, and
 /// made again for the next one, with the rest of its segment that is missing. The last values of each segment stay.
 ///
-/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it, but for two things:
-/// it has a genetic search of cuts after this one, and it does not drop what another segment needs to run again, where here
-/// that runs again as well. Bytes of a segment are tried from half the load on downwards by halves, evenly, and around
+/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it, but for the
+/// genetic search of cuts that it has after this one. What another segment needs to run again stays. Bytes of a segment are tried from half the load on downwards by halves, evenly, and around
 /// the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak where costs
 /// differ much: it knows bytes only; and where the budget lies between what two cuts take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,28 +71,46 @@ impl<'a> Best<'a> {
     }
 }
 
-/// With segments that make so many bytes.
+/// With segments that leave so many bytes alive.
 fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<Schedule<'a>, ScheduleError> {
-    let mut builder = Builder::new(order);
-    let drops = drops(order, bytes, &builder);
-    for (&op, drops) in order.ops().iter().zip(&drops) {
-        builder.run(op, |_, _| {});
-        for &buffer in drops {
-            // Perhaps it is used here and was made again for it.
-            if builder.there[buffer] {
-                builder.drop(buffer);
+    let capture = order.capture();
+    let mut positions = vec![0; capture.ops().len()];
+    order.ops().iter().enumerate().for_each(|(at, &op)| positions[op] = at);
+    // What another segment needs to run again.
+    let mut stays = vec![false; capture.buffers().len()];
+    // Ends, for each time one more stays.
+    loop {
+        let mut builder = Builder::new(order);
+        let ends = ends(order, bytes, &builder);
+        let drops = drops(order, &ends, &builder);
+        for (&op, drops) in order.ops().iter().zip(&drops) {
+            builder.run(op, |_, _| {});
+            for &buffer in drops {
+                // Perhaps it is dropped already.
+                if builder.there[buffer] && !stays[buffer] {
+                    builder.drop(buffer);
+                }
             }
         }
+        let segment = |op: usize| ends[positions[op]];
+        let is_of_another = |&&(missed, op): &&(usize, usize)| {
+            capture.maker(missed).is_some_and(|maker| segment(maker) != segment(op))
+        };
+        let mut is_done = true;
+        for &(missed, _) in builder.missed.iter().filter(is_of_another) {
+            (stays[missed], is_done) = (true, false);
+        }
+        if is_done {
+            return builder.finish();
+        }
     }
-    builder.finish()
 }
 
-/// Position -> what is dropped after it.
-fn drops(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<Vec<usize>> {
+/// Position -> the first after its segment.
+fn ends(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<usize> {
     let ops = order.ops();
     let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let size = |buffer: &usize| builder.capture.buffers()[*buffer].bytes;
-    // Position -> the first after its segment.
     let mut ends = vec![ops.len(); ops.len()];
     // Bytes that the segment so far made and that are still wanted, and of each buffer the segment that made it.
     let (mut begin, mut alive) = (0, 0);
@@ -112,8 +129,22 @@ fn drops(order: &Order<'_>, bytes: u64, builder: &Builder<'_>) -> Vec<Vec<usize>
             (begin, alive) = (at + 1, 0);
         }
     }
+    ends
+}
+
+/// Position -> what is dropped after it.
+fn drops(order: &Order<'_>, ends: &[usize], builder: &Builder<'_>) -> Vec<Vec<usize>> {
+    let ops = order.ops();
+    let made = |at: usize| &builder.capture.ops()[ops[at]].makes;
     let mut drops = vec![Vec::new(); ops.len()];
-    for at in 0..ops.len() {
+    for (at, &op) in ops.iter().enumerate() {
+        // What is used for the last time goes: if something is made of it again, it is made again for that.
+        let op = &builder.capture.ops()[op];
+        let is_last = |&used: &usize| {
+            let is_last = builder.facts.uses[used].last() == Some(&at);
+            is_last && builder.facts.may_go[used] && !builder.capture.buffers()[used].after
+        };
+        drops[at].extend(op.uses().filter(is_last));
         let end = ends[at];
         // The last of a segment stay.
         if end == at + 1 {

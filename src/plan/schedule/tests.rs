@@ -235,3 +235,34 @@ fn rematerializers_have_names() {
         "nothing that finds schedules is called `none`; there are sqrt, static-dtr",
     );
 }
+
+/// As of a convolution with a bias: what is between two ops is used up at once, and made again with what is made of it.
+#[test]
+fn what_a_segment_used_up_is_made_again() {
+    let layers = 64;
+    let mut buffers = vec![CapturedBuffer::kept(0)];
+    buffers.resize(1 + 3 * layers, CapturedBuffer::transient(100));
+    let op =
+        |reads: &[usize], made: usize| CapturedOp::new("f").reads(reads).makes([made]).costs(1.0);
+    let (between, value, gradient) = (1, 1 + layers, 1 + 2 * layers);
+    let mut ops = Vec::new();
+    for layer in 0..layers {
+        let before = if layer == 0 { 0 } else { value + layer - 1 };
+        ops.push(op(&[before], between + layer));
+        ops.push(op(&[between + layer], value + layer));
+    }
+    for layer in (0..layers).rev() {
+        let after = if layer + 1 == layers { 0 } else { gradient + layer + 1 };
+        ops.push(op(&[value + layer, after], gradient + layer));
+    }
+    let capture = Capture::new(buffers, ops).unwrap();
+    let order = capture.program();
+    let schedule = Sqrt.schedule(&order, order.load() / 3).unwrap();
+    assert!(schedule.slowdown() <= 5.0 / 3.0);
+    // In between hardly anything waits for that: but where a segment ends, each is there for two ops at a time.
+    let is_between = |life: &&Life| (between..value).contains(&life.buffer);
+    let lives = schedule.lives();
+    let waits = lives.iter().filter(is_between).filter(|life| life.end - life.begin > 2);
+    let waits = waits.count();
+    assert!(waits < layers / 4, "{waits}");
+}
