@@ -1,6 +1,7 @@
 //! Planners that let buffers share memory, one file each, faithful to their sources.
 
 mod best_fit;
+mod exact;
 mod gaps;
 pub mod nnvm;
 mod pushdown;

@@ -1,0 +1,6 @@
+mod memory;
+mod preorder;
+mod search;
+mod sections;
+#[cfg(test)]
+mod tests;

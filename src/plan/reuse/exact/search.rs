@@ -1,0 +1,375 @@
+//! Whether buffers fit below a capacity: a depth-first search through canonical placements.
+
+use super::super::super::Limits;
+use super::memory::Memory;
+use super::sections::Part;
+
+/// Which rules a search may use. All are on but in tests, where each is shown to change no answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Nothing is put so high that another buffer would fit below it.
+    pub dominance: bool,
+    /// Who was passed over must be lifted by somebody.
+    pub lifting: bool,
+    /// Of equal lives that lie on each other the larger is below, of equal buffers the first.
+    pub symmetry: bool,
+    /// What is cut off from the rest is placed by itself.
+    pub splitting: bool,
+    /// What failed once is not tried again.
+    pub memory: bool,
+}
+
+impl Rules {
+    pub const ALL: Self =
+        Self { dominance: true, lifting: true, symmetry: true, splitting: true, memory: true };
+}
+
+/// What a search came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All is placed.
+    Placed,
+    /// There is no way.
+    Never,
+    /// Not known after so many nodes, or at the time to answer.
+    Unknown,
+}
+
+const NONE: u32 = u32::MAX;
+/// In the trail: not lifted, but placed.
+const PLACED: u32 = u32::MAX - 1;
+
+/// The search for one part in one order. Buffers are numbered by rank, the place in that order.
+///
+/// Buffers are placed one by one, each on top of those that it meets and that are placed already, never below the one
+/// before; at one address those of lower rank come first. Each placement that cannot be pushed down is found in exactly
+/// one way.
+#[derive(Debug)]
+pub(super) struct Search {
+    // By rank.
+    items: Vec<usize>,
+    size: Vec<u64>,
+    align: Vec<u64>,
+    lower: Vec<u32>,
+    upper: Vec<u32>,
+    /// The one before it of the same sections and size; `NONE` if it is the first.
+    twin: Vec<u32>,
+    /// The lowest address at which it can be: the highest end of those placed that it meets. Its address once placed.
+    least: Vec<u64>,
+    /// The buffer with that end.
+    under: Vec<u32>,
+    /// `least`, and higher if it is known that it will not be there; scratch of one node.
+    lifted: Vec<u64>,
+    /// Whether it may not be put at `least` any more; scratch of one node.
+    passed: Vec<bool>,
+    placed: Vec<bool>,
+    /// What it adds to a key of the memory.
+    word: Vec<u128>,
+
+    /// By section: of buffers not placed, the sum of sizes.
+    total: Vec<u64>,
+    /// By section: of buffers not placed, the lowest address; scratch of one node.
+    floor: Vec<u64>,
+    /// By section: the end of the longest that begins there; scratch of one node.
+    reach: Vec<u32>,
+
+    /// Ranks not placed, a list for each node on the path to this one.
+    rest: Vec<u32>,
+    /// Ranks to try, a list for each node on the path.
+    tries: Vec<u32>,
+    /// What `least` and `under` were before the placements on the path.
+    trail: Vec<(u32, u32, u64)>,
+    memory: Memory,
+    rules: Rules,
+    capacity: u64,
+    nodes: u64,
+    limits: Limits,
+}
+
+/// The last placement: those that follow are not before it.
+type Last = (u64, u32);
+
+impl Search {
+    /// Of a part, with ranks in this order.
+    pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
+        let count = order.len();
+        let item = |&i: &usize| &part.items[i];
+        let lower: Vec<u32> = order.iter().map(|i| item(i).sections.start as u32).collect();
+        let upper: Vec<u32> = order.iter().map(|i| item(i).sections.end as u32).collect();
+        let size: Vec<u64> = order.iter().map(|i| item(i).size).collect();
+        let align: Vec<u64> = order.iter().map(|i| item(i).align).collect();
+        let mut last = rustc_hash::FxHashMap::default();
+        let twin = (0..count).map(|rank| {
+            let kind = (lower[rank], upper[rank], size[rank], align[rank]);
+            last.insert(kind, rank as u32).unwrap_or(NONE)
+        });
+        Self {
+            twin: twin.collect(),
+            size,
+            align,
+            lower,
+            upper,
+            least: vec![0; count],
+            under: vec![NONE; count],
+            lifted: vec![0; count],
+            passed: vec![false; count],
+            placed: vec![false; count],
+            word: (0..count as u32).map(|rank| Memory::word(rank, 0)).collect(),
+            total: part.totals(),
+            floor: vec![0; part.sections],
+            reach: vec![0; part.sections],
+            rest: Vec::new(),
+            tries: Vec::new(),
+            trail: Vec::new(),
+            memory: Memory::default(),
+            rules,
+            capacity: 0,
+            nodes: 0,
+            limits: Limits::none(),
+            items: order,
+        }
+    }
+
+    /// Whether all fits into `capacity` units, found out in no more than `nodes` steps, which are counted down.
+    pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
+        if capacity != self.capacity {
+            self.memory.clear();
+        }
+        self.undo(0);
+        (self.capacity, self.nodes, self.limits) = (capacity, *nodes, *limits);
+        self.rest.clear();
+        self.rest.extend(0..self.items.len() as u32);
+        self.tries.clear();
+        let answer = self.node(0, (0, 0));
+        *nodes = self.nodes;
+        answer
+    }
+
+    /// The address of each item, after [`Answer::Placed`].
+    pub fn offsets(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.items.iter().copied().zip(self.least.iter().copied())
+    }
+
+    /// Places `self.rest[first..]`. If that fails, all is as before.
+    fn node(&mut self, first: usize, last: Last) -> Answer {
+        if first == self.rest.len() {
+            return Answer::Placed;
+        }
+        if self.nodes == 0 || (self.nodes.is_multiple_of(1024) && self.limits.over()) {
+            return Answer::Unknown;
+        }
+        self.nodes -= 1;
+        let Some(key) = self.look(first, last) else { return Answer::Never };
+        if self.rules.memory && self.memory.has(key) {
+            return Answer::Never;
+        }
+        let answer = match self.split(first) {
+            true => self.each(first, last),
+            false => self.branch(first, last),
+        };
+        if answer == Answer::Never && self.rules.memory {
+            self.memory.insert(key);
+        }
+        answer
+    }
+
+    /// Whether what is left may still fit, and by what that is told from others.
+    fn look(&mut self, first: usize, last: Last) -> Option<u128> {
+        let rest = &self.rest[first..];
+        let mut low = u32::MAX;
+        let mut high = 0;
+        let mut key = 0_u128;
+        for &rank in rest {
+            let r = rank as usize;
+            (low, high) = (low.min(self.lower[r]), high.max(self.upper[r]));
+            let mut lifted = self.least[r].max(last.0);
+            let passed = (self.least[r], rank) < last || self.waits(r);
+            self.passed[r] = passed;
+            key = key.wrapping_add(self.word[r].rotate_left(u32::from(passed)));
+            if passed && self.rules.lifting {
+                let mut least = u64::MAX;
+                for &other in rest {
+                    let o = other as usize;
+                    if self.lower[o] < self.upper[r]
+                        && self.lower[r] < self.upper[o]
+                        && other != rank
+                    {
+                        least = least.min(self.least[o].max(last.0) + self.size[o]);
+                    }
+                }
+                if least == u64::MAX {
+                    return None;
+                }
+                lifted = least.next_multiple_of(self.align[r]);
+            }
+            self.lifted[r] = lifted;
+        }
+        let sections = low as usize..high as usize;
+        self.floor[sections.clone()].fill(u64::MAX);
+        for &rank in rest {
+            let r = rank as usize;
+            let lifted = self.lifted[r];
+            for floor in &mut self.floor[self.lower[r] as usize..self.upper[r] as usize] {
+                *floor = (*floor).min(lifted);
+            }
+        }
+        let mut sums = self.floor[sections.clone()].iter().zip(&self.total[sections]);
+        let fits = sums.all(|(&floor, &total)| floor == u64::MAX || floor + total <= self.capacity);
+        fits.then_some(key)
+    }
+
+    /// Brings `self.rest[first..]` into the order of the parts that are cut off from each other; whether there are
+    /// several.
+    fn split(&mut self, first: usize) -> bool {
+        if !self.rules.splitting {
+            return false;
+        }
+        let mut low = usize::MAX;
+        let mut high = 0;
+        for &rank in &self.rest[first..] {
+            let (lower, upper) = (self.lower[rank as usize], self.upper[rank as usize]);
+            (low, high) = (low.min(lower as usize), high.max(upper as usize));
+            let reach = &mut self.reach[lower as usize];
+            *reach = (*reach).max(upper);
+        }
+        let mut end = low;
+        let mut cuts = false;
+        for section in low..high {
+            cuts |= section >= end && section > low;
+            end = end.max(self.reach[section] as usize);
+            self.reach[section] = 0;
+        }
+        cuts
+    }
+
+    /// Places each of several parts by itself.
+    fn each(&mut self, first: usize, last: Last) -> Answer {
+        let mut ranks = self.rest[first..].to_vec();
+        ranks.sort_unstable_by_key(|&rank| (self.lower[rank as usize], rank));
+        let mut parts: Vec<(usize, usize)> = Vec::new();
+        let mut end = 0;
+        for (i, &rank) in ranks.iter().enumerate() {
+            if self.lower[rank as usize] >= end {
+                parts.push((i, i));
+            }
+            end = end.max(self.upper[rank as usize]);
+            if let Some(part) = parts.last_mut() {
+                part.1 = i + 1;
+            }
+        }
+        // Small ones fail soonest.
+        parts.sort_by_key(|part| part.1 - part.0);
+        let trail = self.trail.len();
+        let kept = self.rest.len();
+        for (from, to) in parts {
+            let part = &mut ranks[from..to];
+            part.sort_unstable();
+            self.rest.extend_from_slice(part);
+            let answer = self.node(kept, last);
+            self.rest.truncate(kept);
+            if answer != Answer::Placed {
+                self.undo(trail);
+                return answer;
+            }
+        }
+        Answer::Placed
+    }
+
+    /// Tries who could be next.
+    fn branch(&mut self, first: usize, last: Last) -> Answer {
+        let kept = self.rest.len();
+        let begin = self.tries.len();
+        let mut lowest = u64::MAX;
+        for &rank in &self.rest[first..] {
+            lowest = lowest.min(self.least[rank as usize] + self.size[rank as usize]);
+        }
+        for &rank in &self.rest[first..] {
+            let r = rank as usize;
+            let dominated = self.rules.dominance && self.least[r] >= lowest;
+            let first_twin = self.twin[r] == NONE || self.placed[self.twin[r] as usize];
+            if !self.passed[r] && !dominated && (first_twin || !self.rules.symmetry) {
+                self.tries.push(rank);
+            }
+        }
+        self.tries[begin..].sort_unstable_by_key(|&rank| (self.least[rank as usize], rank));
+        let mut answer = Answer::Never;
+        for at in begin..self.tries.len() {
+            let rank = self.tries[at];
+            let trail = self.trail.len();
+            for i in first..kept {
+                if self.rest[i] != rank {
+                    self.rest.push(self.rest[i]);
+                }
+            }
+            self.place(rank, kept);
+            answer = self.node(kept, (self.least[rank as usize], rank));
+            self.rest.truncate(kept);
+            if answer == Answer::Placed {
+                break;
+            }
+            self.undo(trail);
+            if answer == Answer::Unknown {
+                break;
+            }
+        }
+        self.tries.truncate(begin);
+        answer
+    }
+
+    /// Whether by symmetry it may not be put where it could be.
+    fn waits(&self, r: usize) -> bool {
+        if !self.rules.symmetry {
+            return false;
+        }
+        // Its twin was passed over, and is to be below it.
+        let twin = self.twin[r];
+        if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
+            return true;
+        }
+        // It may change places with the smaller one below it.
+        let under = self.under[r];
+        if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
+            return false;
+        }
+        let u = under as usize;
+        (self.lower[r], self.upper[r]) == (self.lower[u], self.upper[u])
+            && self.size[r] > self.size[u]
+    }
+
+    /// Puts a buffer at its lowest address, and lifts those of `self.rest[first..]` that meet it.
+    fn place(&mut self, rank: u32, first: usize) {
+        let r = rank as usize;
+        let end = self.least[r] + self.size[r];
+        let (lower, upper) = (self.lower[r], self.upper[r]);
+        for total in &mut self.total[lower as usize..upper as usize] {
+            *total -= self.size[r];
+        }
+        self.placed[r] = true;
+        self.trail.push((rank, PLACED, 0));
+        for &other in &self.rest[first..] {
+            let o = other as usize;
+            if self.lower[o] < upper && lower < self.upper[o] && self.least[o] < end {
+                self.trail.push((other, self.under[o], self.least[o]));
+                self.least[o] = end.next_multiple_of(self.align[o]);
+                self.under[o] = rank;
+                self.word[o] = Memory::word(other, self.least[o]);
+            }
+        }
+    }
+
+    fn undo(&mut self, trail: usize) {
+        while self.trail.len() > trail {
+            let Some((rank, under, least)) = self.trail.pop() else { break };
+            let r = rank as usize;
+            if under == PLACED {
+                self.placed[r] = false;
+                for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
+                    *total += self.size[r];
+                }
+            } else {
+                (self.least[r], self.under[r]) = (least, under);
+                self.word[r] = Memory::word(rank, least);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+use super::super::super::{Buffer, Lifetimes, Limits};
+use super::preorder::Preorder;
+use super::search::{Answer, Rules, Search};
+use super::sections::Sections;
+
+pub fn read(name: &str) -> Option<Lifetimes> {
+    let path = format!("/work/shared/data/{name}.csv");
+    let text = std::fs::read_to_string(path).ok()?;
+    let buffers = text.lines().skip(1).map(|line| {
+        let mut numbers = line.split(',').skip(1).map(|number| number.parse().unwrap());
+        let mut next = || numbers.next().unwrap();
+        Buffer::new(next(), next(), next())
+    });
+    Some(Lifetimes::new(buffers).unwrap())
+}
+
+#[test]
+#[ignore]
+fn speed() {
+    for name in ["A", "B", "C", "D", "E", "F"] {
+        let l = read(&format!("minimalloc/{name}.1048576")).unwrap();
+        let s = Sections::new(&l);
+        let cap = if name == "C" { 1039360 } else { 1048576 } / s.unit;
+        print!("{name} n={} unit={} parts={:?} load {}: ", l.len(), s.unit, s.parts.iter().map(|p| (p.items.len(), p.sections)).collect::<Vec<_>>(), l.load());
+        let part = &s.parts[0];
+        for lifting in [false, true] { for memory in [false, true] {
+        let rules = Rules { lifting, memory, ..Rules::ALL };
+        let start = std::time::Instant::now();
+        let mut searches: Vec<_> = Preorder::ALL.iter().map(|p| Search::new(part, p.sort(part), rules)).collect();
+        let mut budget = 2 * l.len() as u64;
+        let mut spent = 0;
+        'o: loop {
+            for (i, s) in searches.iter_mut().enumerate() {
+                let mut nodes = budget;
+                let a = s.fits(cap, &mut nodes, &Limits::none());
+                spent += budget - nodes;
+                if a != Answer::Unknown {
+                    print!(" | {lifting} {memory}: {a:?} order {i} nodes {spent} {:.3}s", start.elapsed().as_secs_f64());
+                    break 'o;
+                }
+            }
+            budget *= 2;
+            if spent > 20_000_000 { print!(" | {lifting} {memory}: unknown {:.2}s", start.elapsed().as_secs_f64()); break; }
+        }
+        } }
+        println!();
+    }
+}
