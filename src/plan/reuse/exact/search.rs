@@ -333,7 +333,7 @@ impl Search {
         }
         let u = under as usize;
         (self.lower[r], self.upper[r]) == (self.lower[u], self.upper[u])
-            && self.size[r] > self.size[u]
+            && r < u
     }
 
     /// Puts a buffer at its lowest address, and lifts those of `self.rest[first..]` that meet it.
