@@ -9,6 +9,7 @@ mod pushdown;
 mod tests;
 
 pub use best_fit::BestFit;
+pub use exact::Exact;
 pub use gaps::{First, Gaps};
 pub use pushdown::Pushdown;
 

@@ -1,6 +1,121 @@
+//! A search that finds the least memory, and knows it.
+
+mod capacity;
 mod memory;
 mod preorder;
 mod search;
 mod sections;
 #[cfg(test)]
 mod tests;
+
+use self::capacity::Descent;
+use self::search::Rules;
+use self::sections::Sections;
+use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
+use super::{Gaps, Pushdown, rounded};
+
+/// `exact`: the least placement, found by trying all that cannot be pushed down, in an order that finds good ones soon.
+///
+/// The search is that of MiniMalloc (Moffitt, ASPLOS 2023): buffers are placed upwards, each on top of those placed that
+/// it meets; of every set of buffers alive at once the lowest free address and the bytes that are left must stay below
+/// the capacity; nothing is put above where another would fit; what is cut off in time is placed apart; three orders
+/// take turns with ever more steps. Beside that, who was passed over must be lifted by somebody, which raises the bound;
+/// equal lives are tried in one order; and what failed is remembered. Capacities are tried from the load up, and the
+/// answer is proven if it takes no more than the load or all else has failed.
+///
+/// Alignments are kept exactly; colours are refused, and so are more than [`Exact::LIMIT`] buffers linked in time. The
+/// time for a proof is exponential at worst: instances of 200 buffers take from milliseconds to ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// How many placements of a buffer are tried at most where there is no time limit.
+    pub nodes: u64,
+}
+
+impl Default for Exact {
+    fn default() -> Self {
+        Self { nodes: 2_000_000 }
+    }
+}
+
+impl Exact {
+    /// More buffers are refused, if at no time between them nothing is alive.
+    pub const LIMIT: usize = 2_000;
+
+    /// The best placement that is no worse than `best`, which is one of the same lifetimes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Planner::plan`].
+    pub fn improve(
+        &self,
+        lifetimes: &Lifetimes,
+        best: Planned,
+        limits: &Limits,
+    ) -> Result<Planned, PlanError> {
+        self.search(lifetimes, best, limits, Rules::ALL)
+    }
+
+    fn search(
+        &self,
+        lifetimes: &Lifetimes,
+        best: Planned,
+        limits: &Limits,
+        rules: Rules,
+    ) -> Result<Planned, PlanError> {
+        rounded(self, lifetimes)?;
+        let Sections { unit, parts } = Sections::new(lifetimes);
+        let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
+        if largest > Self::LIMIT {
+            let (planner, limit) = (self.name(), Self::LIMIT);
+            return Err(PlanError::TooMany { planner, limit, buffers: largest });
+        }
+        if best.proven {
+            return Ok(best);
+        }
+        let mut offsets = best.placement.offsets().to_vec();
+        let mut descents: Vec<Descent> = parts
+            .iter()
+            .map(|part| {
+                let top = |i: usize| offsets[i] + lifetimes.buffers()[i].size;
+                let high = part.items.iter().map(|item| top(item.buffer)).max().unwrap_or(0);
+                Descent::new(part, high.div_ceil(unit), rules)
+            })
+            .collect();
+        let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
+        // Only what is highest counts.
+        let proven = loop {
+            let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
+            let Some(highest) = descents.iter_mut().max_by_key(|descent| descent.height) else {
+                break true;
+            };
+            if highest.height <= floor {
+                break true;
+            }
+            if nodes == 0 || limits.over() {
+                break false;
+            }
+            highest.step(floor, &mut nodes, limits);
+        };
+        for (part, descent) in parts.iter().zip(&descents) {
+            for (item, offset) in part.items.iter().zip(&descent.offsets) {
+                offsets[item.buffer] = offset * unit;
+            }
+        }
+        Ok(Planned { proven, ..Planned::new(lifetimes, offsets)? })
+    }
+}
+
+impl Planner for Exact {
+    fn name(&self) -> String {
+        "exact".to_owned()
+    }
+
+    fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError> {
+        let pushed = Pushdown.plan(lifetimes, limits)?;
+        let best = match Gaps::default().plan(lifetimes, limits) {
+            Ok(greedy) if greedy.placement.bytes() < pushed.placement.bytes() => greedy,
+            _ => pushed,
+        };
+        self.improve(lifetimes, best, limits)
+    }
+}

@@ -145,9 +145,15 @@ impl Search {
         answer
     }
 
-    /// The address of each item, after [`Answer::Placed`].
-    pub fn offsets(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.items.iter().copied().zip(self.least.iter().copied())
+    /// The address of each item and the highest end, after [`Answer::Placed`].
+    pub fn placement(&self) -> (Vec<u64>, u64) {
+        let mut offsets = vec![0; self.items.len()];
+        let mut height = 0;
+        for (rank, &item) in self.items.iter().enumerate() {
+            offsets[item] = self.least[rank];
+            height = height.max(self.least[rank] + self.size[rank]);
+        }
+        (offsets, height)
     }
 
     /// Places `self.rest[first..]`. If that fails, all is as before.
@@ -165,7 +171,7 @@ impl Search {
         }
         let answer = match self.split(first) {
             true => self.each(first, last),
-            false => self.branch(first, last),
+            false => self.branch(first),
         };
         if answer == Answer::Never && self.rules.memory {
             self.memory.insert(key);
@@ -214,7 +220,7 @@ impl Search {
             }
         }
         let mut sums = self.floor[sections.clone()].iter().zip(&self.total[sections]);
-        let fits = sums.all(|(&floor, &total)| floor == u64::MAX || floor + total <= self.capacity);
+        let fits = sums.all(|(&floor, &total)| floor == u64::MAX || floor.saturating_add(total) <= self.capacity);
         fits.then_some(key)
     }
 
@@ -276,7 +282,7 @@ impl Search {
     }
 
     /// Tries who could be next.
-    fn branch(&mut self, first: usize, last: Last) -> Answer {
+    fn branch(&mut self, first: usize) -> Answer {
         let kept = self.rest.len();
         let begin = self.tries.len();
         let mut lowest = u64::MAX;

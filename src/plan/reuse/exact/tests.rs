@@ -46,3 +46,50 @@ fn speed() {
         println!();
     }
 }
+
+#[test]
+#[ignore]
+fn ladder() {
+    let name = std::env::var("NAME").unwrap();
+    let l = read(&name).unwrap();
+    let s = Sections::new(&l);
+    let most: u64 = std::env::var("NODES").unwrap().parse().unwrap();
+    println!("{name} n={} unit={} parts={:?} load {}", l.len(), s.unit, s.parts.iter().map(|p| (p.items.len(), p.sections, p.load())).collect::<Vec<_>>(), l.load() / s.unit);
+    for cap in std::env::var("CAPS").unwrap().split(',') {
+        let cap: u64 = cap.parse().unwrap();
+        for part in &s.parts {
+        if part.items.len() < 5 { continue; }
+        let start = std::time::Instant::now();
+        let mut searches: Vec<_> = Preorder::ALL.iter().map(|p| Search::new(part, p.sort(part), Rules::ALL)).collect();
+        let mut budget = 2 * l.len() as u64;
+        let mut spent = 0;
+        'o: loop {
+            for (i, s) in searches.iter_mut().enumerate() {
+                let mut nodes = budget;
+                let a = s.fits(cap, &mut nodes, &Limits::none());
+                spent += budget - nodes;
+                if a != Answer::Unknown {
+                    println!("{cap} ({:.4}): {a:?} order {i} nodes {spent} {:.3}s", cap as f64 * s_unit(&l) / l.load() as f64, start.elapsed().as_secs_f64());
+                    break 'o;
+                }
+            }
+            budget *= 2;
+            if spent > most { println!("{cap}: unknown {:.2}s", start.elapsed().as_secs_f64()); break; }
+        }
+        }
+    }
+}
+fn s_unit(l: &Lifetimes) -> f64 { Sections::new(l).unit as f64 }
+
+#[test]
+#[ignore]
+fn planner() {
+    use super::super::super::Planner;
+    let seconds = std::env::var("SECONDS").unwrap().parse().unwrap();
+    for name in std::env::var("NAME").unwrap().split(',') {
+        let l = read(name).unwrap();
+        let start = std::time::Instant::now();
+        let p = super::Exact::default().plan(&l, &Limits::within(std::time::Duration::from_secs(seconds))).unwrap();
+        println!("{name} {} {:.4} proven {} {:.3}s", p.placement.bytes(), p.placement.bytes() as f64 / l.load() as f64, p.proven, start.elapsed().as_secs_f64());
+    }
+}
