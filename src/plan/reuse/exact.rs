@@ -3,6 +3,7 @@
 mod capacity;
 mod memory;
 mod preorder;
+mod restarts;
 mod search;
 mod sections;
 #[cfg(test)]
@@ -85,16 +86,17 @@ impl Exact {
         // Only what is highest counts.
         let proven = loop {
             let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
-            let Some(highest) = descents.iter_mut().max_by_key(|descent| descent.height) else {
+            let pairs = descents.iter_mut().zip(&parts);
+            let Some((descent, part)) = pairs.max_by_key(|(descent, _)| descent.height) else {
                 break true;
             };
-            if highest.height <= floor {
+            if descent.height <= floor {
                 break true;
             }
             if nodes == 0 || limits.over() {
                 break false;
             }
-            highest.step(floor, &mut nodes, limits);
+            descent.step(part, floor, &mut nodes, limits);
         };
         for (part, descent) in parts.iter().zip(&descents) {
             for (item, offset) in part.items.iter().zip(&descent.offsets) {
@@ -118,4 +120,12 @@ impl Planner for Exact {
         };
         self.improve(lifetimes, best, limits)
     }
+}
+
+/// A number that looks random: a step of `SplitMix64` (Steele, Lea and Flood, OOPSLA 2014).
+fn scatter(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

@@ -2,6 +2,7 @@
 
 use super::super::super::Limits;
 use super::preorder::Preorder;
+use super::restarts::Restarts;
 use super::search::{Answer, Rules, Search};
 use super::sections::Part;
 
@@ -14,7 +15,11 @@ pub(super) struct Descent {
     pub height: u64,
     /// The address of each item, with this height; empty as long as only the caller knows it.
     pub offsets: Vec<u64>,
-    searches: Vec<Search>,
+    /// In each order, at the least capacity: it is asked for again and again, and what failed is remembered.
+    lowest: Vec<Search>,
+    /// In each order, at others.
+    higher: Vec<Search>,
+    restarts: Restarts,
     /// How many nodes a search may take at its next trial.
     effort: u64,
 }
@@ -27,36 +32,43 @@ impl Descent {
             floor: part.load(),
             height,
             offsets: Vec::new(),
-            searches: Preorder::ALL.iter().map(search).collect(),
+            lowest: Preorder::ALL.iter().map(search).collect(),
+            higher: Preorder::ALL.iter().map(search).collect(),
+            restarts: Restarts::new(part, rules),
             effort: 2 * part.items.len() as u64,
         }
     }
 
-    /// Tries capacities from `goal` up until the height is known to be least, is no more than `goal`, or each has had
-    /// its effort, which then doubles. Counts `nodes` down, and stops at 0.
-    pub fn step(&mut self, goal: u64, nodes: &mut u64, limits: &Limits) {
+    /// Lowers the height until it is known to be least, is no more than `goal`, or all ways have had their effort,
+    /// which then doubles. Counts `nodes` down, and stops at 0.
+    pub fn step(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
         let mut capacity = self.floor.max(goal);
         // Lower ones had their effort.
-        let mut lowest = capacity;
-        while lowest < self.height {
-            match self.fits(capacity, nodes, limits) {
+        let mut least = capacity;
+        while least < self.height {
+            match self.fits(capacity, least == self.floor.max(goal), nodes, limits) {
                 Answer::Placed => {}
                 Answer::Never => {
                     self.floor = capacity + 1;
-                    lowest = lowest.max(self.floor);
+                    least = least.max(self.floor);
                 }
                 Answer::Unknown if *nodes == 0 || limits.over() => return,
-                Answer::Unknown => lowest = capacity + 1,
+                Answer::Unknown => {
+                    self.restart(part, goal, nodes, limits);
+                    least = capacity + 1;
+                }
             }
-            capacity = lowest.midpoint(self.height.saturating_sub(1));
+            capacity = least.midpoint(self.height.saturating_sub(1));
         }
         self.effort = self.effort.saturating_mul(2);
     }
 
     /// Whether it fits, asked in each order.
-    fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
-        for search in &mut self.searches {
-            let given = self.effort.min(*nodes);
+    fn fits(&mut self, capacity: u64, lowest: bool, nodes: &mut u64, limits: &Limits) -> Answer {
+        let searches = if lowest { &mut self.lowest } else { &mut self.higher };
+        for search in searches {
+            // The least is what is reached most often.
+            let given = (self.effort * if lowest { 4 } else { 1 }).min(*nodes);
             let mut left = given;
             let answer = search.fits(capacity, &mut left, limits);
             *nodes -= given - left;
@@ -68,5 +80,17 @@ impl Descent {
             }
         }
         Answer::Unknown
+    }
+
+    /// As much effort for short searches as for one capacity.
+    fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
+        let given = self.effort.saturating_mul(3).min(*nodes);
+        let mut left = given;
+        let least = self.floor.max(goal);
+        let found = self.restarts.lower(part, least, &mut self.height, &mut left, limits);
+        if let Some(offsets) = found {
+            self.offsets = offsets;
+        }
+        *nodes -= given - left;
     }
 }

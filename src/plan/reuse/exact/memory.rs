@@ -1,5 +1,7 @@
 //! What a search found not to fit, so as not to try it again.
 
+use super::scatter;
+
 /// Keys of states from which nothing was found. Old ones are forgotten for new ones.
 ///
 /// A key stands for the buffers that are left and all that was decided about them. It has 128 bits: that two states of
@@ -12,8 +14,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// At most: 32 MiB.
-    const MOST: usize = 1 << 21;
+    /// At most: 16 MiB.
+    const MOST: usize = 1 << 20;
 
     /// What one buffer adds to a key.
     pub fn word(rank: u32, least: u64) -> u128 {
@@ -45,12 +47,4 @@ impl Memory {
         self.filled += usize::from(self.keys[at] == 0);
         self.keys[at] = key;
     }
-}
-
-/// The last steps of `SplitMix64`.
-fn scatter(seed: u64) -> u64 {
-    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

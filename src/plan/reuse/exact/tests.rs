@@ -16,39 +16,6 @@ pub fn read(name: &str) -> Option<Lifetimes> {
 
 #[test]
 #[ignore]
-fn speed() {
-    for name in ["A","B","C","D","E", "F"] {
-        let l = read(&format!("minimalloc/{name}.1048576")).unwrap();
-        let s = Sections::new(&l);
-        let cap = if name == "C" { 1039360 } else { 1048576 } / s.unit;
-        print!("{name} n={} unit={} parts={:?} load {}: ", l.len(), s.unit, s.parts.iter().map(|p| (p.items.len(), p.sections)).collect::<Vec<_>>(), l.load());
-        let part = s.parts.iter().max_by_key(|p| p.items.len()).unwrap();
-        for lifting in [true] { for (dominance, symmetry, splitting) in [(true,false,true),(true,true,true)] { let memory=true;
-        let rules = Rules { lifting, memory, symmetry, dominance, splitting };
-        let start = std::time::Instant::now();
-        let mut searches: Vec<_> = Preorder::ALL.iter().map(|p| Search::new(part, p.sort(part), rules)).collect();
-        let mut budget = 2 * l.len() as u64;
-        let mut spent = 0;
-        'o: loop {
-            for (i, s) in searches.iter_mut().enumerate() {
-                let mut nodes = budget;
-                let a = s.fits(cap, &mut nodes, &Limits::none());
-                spent += budget - nodes;
-                if a != Answer::Unknown {
-                    print!(" | {dominance} {symmetry} {splitting}: {a:?} order {i} nodes {spent} {:.3}s", start.elapsed().as_secs_f64());
-                    break 'o;
-                }
-            }
-            budget *= 2;
-            if spent > 1_000_000 { print!(" | {dominance} {symmetry} {splitting}: unknown {:.2}s", start.elapsed().as_secs_f64()); break; }
-        }
-        } }
-        println!();
-    }
-}
-
-#[test]
-#[ignore]
 fn ladder() {
     let name = std::env::var("NAME").unwrap();
     let l = read(&name).unwrap();
@@ -91,5 +58,35 @@ fn planner() {
         let start = std::time::Instant::now();
         let p = super::Exact::default().plan(&l, &Limits::within(std::time::Duration::from_secs(seconds))).unwrap();
         println!("{name} {} {:.4} proven {} {:.3}s", p.placement.bytes(), p.placement.bytes() as f64 / l.load() as f64, p.proven, start.elapsed().as_secs_f64());
+    }
+}
+
+#[test]
+#[ignore]
+fn noise() {
+    use crate::rng::SplitMix64;
+    let l = read(&std::env::var("NAME").unwrap()).unwrap();
+    let s = Sections::new(&l);
+    let get = |n: &str| std::env::var(n).unwrap().parse::<u64>().unwrap();
+    let part = s.parts.iter().max_by_key(|p| p.items.len()).unwrap();
+    let mut rng = SplitMix64::new(1);
+    let spread = get("SPREAD") as f64;
+    for cap in std::env::var("CAPS").unwrap().split(',') {
+        let cap = cap.parse().unwrap();
+        for p in Preorder::ALL {
+            let start = std::time::Instant::now();
+            let mut found = 0; let mut spent = 0; let mut each = vec![];
+            for _ in 0..get("TRIES") {
+                let order = p.sort(part);
+                let mut keyed: Vec<(f64, usize)> = order.iter().enumerate().map(|(i, &o)| (i as f64 + spread * (rng.next() >> 11) as f64 / (1u64 << 53) as f64, o)).collect();
+                keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let mut search = Search::new(part, keyed.into_iter().map(|k| k.1).collect(), Rules::ALL);
+                let mut nodes = get("NODES");
+                let a = search.fits(cap, &mut nodes, &Limits::none());
+                spent += get("NODES") - nodes;
+                if a == Answer::Placed { found += 1; each.push(get("NODES") - nodes); }
+            }
+            println!("{cap} {p:?}: {found} of {} with {spent} nodes {:?}, {:.2}s", get("TRIES"), each, start.elapsed().as_secs_f64());
+        }
     }
 }
