@@ -3,6 +3,7 @@
 mod best_fit;
 mod exact;
 mod gaps;
+mod interval_move;
 pub mod nnvm;
 mod pushdown;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod tests;
 pub use best_fit::BestFit;
 pub use exact::Exact;
 pub use gaps::{First, Gaps};
+pub use interval_move::IntervalMove;
 pub use pushdown::Pushdown;
 
 use super::{Lifetimes, PlanError, Planner};

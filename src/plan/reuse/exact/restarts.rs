@@ -44,7 +44,7 @@ impl Restarts {
         limits: &Limits,
     ) -> Option<Vec<u64>> {
         let mut found = None;
-        let short = 6 * part.items.len() as u64;
+        let short = 4 * part.items.len() as u64;
         while *height > least && *nodes > 0 && !limits.over() {
             self.stride = self.stride.clamp(1, (*height - least).div_ceil(2));
             let order = self.vary();
