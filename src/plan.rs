@@ -23,4 +23,4 @@ mod reuse;
 pub use lifetimes::{Buffer, Change, Lifetimes};
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
-pub use reuse::{BestFit, Exact, First, Gaps, IntervalMove, Pushdown, nnvm};
+pub use reuse::{Answer, BestFit, Exact, First, Gaps, IntervalMove, Portfolio, Pushdown, nnvm};

@@ -4,6 +4,7 @@ mod best_fit;
 mod exact;
 mod gaps;
 mod interval_move;
+mod portfolio;
 pub mod nnvm;
 mod pushdown;
 #[cfg(test)]
@@ -13,6 +14,7 @@ pub use best_fit::BestFit;
 pub use exact::Exact;
 pub use gaps::{First, Gaps};
 pub use interval_move::IntervalMove;
+pub use portfolio::{Answer, Portfolio};
 pub use pushdown::Pushdown;
 
 use super::{Lifetimes, PlanError, Planner};

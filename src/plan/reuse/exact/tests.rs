@@ -90,3 +90,25 @@ fn noise() {
         }
     }
 }
+
+#[test]
+#[ignore]
+fn portfolio() {
+    let seconds = std::env::var("SECONDS").unwrap().parse().unwrap();
+    let limits = Limits::within(std::time::Duration::from_secs(seconds));
+    for name in std::env::var("NAME").unwrap().split(',') {
+        let start = std::time::Instant::now();
+        let l = if let Some(l) = read(name) { l } else {
+            let mut rng = crate::rng::SplitMix64::new(1);
+            Lifetimes::new((0..name.parse().unwrap()).map(|i| { let lower = i as u64; Buffer::new(lower, lower + 1 + rng.below(200) as u64 * rng.below(20) as u64, 1 + rng.below(1 << 20) as u64) })).unwrap()
+        };
+        println!("{name}: {} load {} {:?}", l.len(), l.load(), start.elapsed());
+        let s = Sections::new(&l);
+        println!("largest part {:?} of {} unit {}", s.parts.iter().map(|p| p.items.len()).max(), s.parts.len(), s.unit);
+        let start = std::time::Instant::now();
+        for a in super::super::Portfolio::default().answers(&l, &limits).unwrap() {
+            println!("{name} {}: {:?} {:?}", a.planner, a.time, a.planned.map(|p| p.placement.bytes() as f64 / l.load() as f64));
+        }
+        println!("{name} {:?}", start.elapsed());
+    }
+}
