@@ -10,7 +10,7 @@ mod sections;
 mod tests;
 
 use self::capacity::Descent;
-use self::search::Rules;
+use self::search::{Rules, Search};
 use self::sections::Sections;
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Gaps, Pushdown, rounded};
@@ -69,6 +69,11 @@ impl Exact {
         if largest > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
             return Err(PlanError::TooMany { planner, limit, buffers: largest });
+        }
+        let units = lifetimes.buffers().iter().map(|buffer| buffer.size + buffer.align - 1);
+        if units.sum::<u64>() / unit >= Search::MOST {
+            let what = "2^53 bytes or more";
+            return Err(PlanError::Unknown { planner: self.name(), what });
         }
         if best.proven {
             return Ok(best);

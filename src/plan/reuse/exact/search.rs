@@ -63,13 +63,18 @@ pub(super) struct Search {
     /// Whether it may not be put at `least` any more; scratch of one node.
     passed: Vec<bool>,
     placed: Vec<bool>,
+    /// Those not placed, a bit for each.
+    free: Vec<u64>,
+    /// Those that each meets, `free.len()` words for each.
+    meets: Vec<u64>,
     /// What it adds to a key of the memory.
     word: Vec<u128>,
 
     /// By section: of buffers not placed, the sum of sizes.
     total: Vec<u64>,
-    /// By section: of buffers not placed, the lowest address; scratch of one node.
-    floor: Vec<u64>,
+    /// By section: of buffers not placed, the lowest address; scratch of one node. As floats, which hold what is below
+    /// [`Search::MOST`] exactly, since only of those processors have a quick minimum everywhere.
+    floor: Vec<f64>,
     /// By section: the end of the longest that begins there; scratch of one node.
     reach: Vec<u32>,
 
@@ -90,6 +95,9 @@ pub(super) struct Search {
 type Last = (u64, u32);
 
 impl Search {
+    /// All units together must be less.
+    pub const MOST: u64 = 1 << 53;
+
     /// Of a part, with ranks in this order.
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         let count = order.len();
@@ -105,6 +113,7 @@ impl Search {
         });
         Self {
             twin: twin.collect(),
+            meets: meetings(&lower, &upper),
             size,
             align,
             lower,
@@ -114,9 +123,10 @@ impl Search {
             lifted: vec![0; count],
             passed: vec![false; count],
             placed: vec![false; count],
+            free: vec![0; count.div_ceil(64)],
             word: (0..count as u32).map(|rank| Memory::word(rank, 0)).collect(),
             total: part.totals(),
-            floor: vec![0; part.sections],
+            floor: vec![0.0; part.sections],
             reach: vec![0; part.sections],
             rest: Vec::new(),
             tries: Vec::new(),
@@ -140,6 +150,8 @@ impl Search {
         self.rest.clear();
         self.rest.extend(0..self.items.len() as u32);
         self.tries.clear();
+        self.free.fill(0);
+        (0..self.items.len()).for_each(|r| self.free[r / 64] |= 1 << (r % 64));
         let answer = self.node(0, (0, 0));
         *nodes = self.nodes;
         answer
@@ -194,14 +206,8 @@ impl Search {
             key = key.wrapping_add(self.word[r].rotate_left(u32::from(passed)));
             if passed && self.rules.lifting {
                 let mut least = u64::MAX;
-                for &other in rest {
-                    let o = other as usize;
-                    if self.lower[o] < self.upper[r]
-                        && self.lower[r] < self.upper[o]
-                        && other != rank
-                    {
-                        least = least.min(self.least[o].max(last.0) + self.size[o]);
-                    }
+                for o in self.met(r) {
+                    least = least.min(self.least[o].max(last.0) + self.size[o]);
                 }
                 if least == u64::MAX {
                     return None;
@@ -211,16 +217,17 @@ impl Search {
             self.lifted[r] = lifted;
         }
         let sections = low as usize..high as usize;
-        self.floor[sections.clone()].fill(u64::MAX);
+        self.floor[sections.clone()].fill(f64::INFINITY);
         for &rank in rest {
             let r = rank as usize;
-            let lifted = self.lifted[r];
+            let lifted = self.lifted[r] as f64;
             for floor in &mut self.floor[self.lower[r] as usize..self.upper[r] as usize] {
-                *floor = (*floor).min(lifted);
+                *floor = if lifted < *floor { lifted } else { *floor };
             }
         }
         let mut sums = self.floor[sections.clone()].iter().zip(&self.total[sections]);
-        let fits = sums.all(|(&floor, &total)| floor == u64::MAX || floor.saturating_add(total) <= self.capacity);
+        let capacity = self.capacity as f64;
+        let fits = sums.all(|(&floor, &total)| total == 0 || floor + total as f64 <= capacity);
         fits.then_some(key)
     }
 
@@ -307,7 +314,7 @@ impl Search {
                     self.rest.push(self.rest[i]);
                 }
             }
-            self.place(rank, kept);
+            self.place(rank);
             answer = self.node(kept, (self.least[rank as usize], rank));
             self.rest.truncate(kept);
             if answer == Answer::Placed {
@@ -342,8 +349,22 @@ impl Search {
             && r < u
     }
 
-    /// Puts a buffer at its lowest address, and lifts those of `self.rest[first..]` that meet it.
-    fn place(&mut self, rank: u32, first: usize) {
+    /// Those not placed that this one meets.
+    fn met(&self, r: usize) -> impl Iterator<Item = usize> {
+        let words = self.free.len();
+        let meets = &self.meets[r * words..(r + 1) * words];
+        meets.iter().zip(&self.free).enumerate().flat_map(|(word, (&meets, &free))| {
+            let mut bits = meets & free;
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(word * 64 + bit)
+            })
+        })
+    }
+
+    /// Puts a buffer at its lowest address, and lifts those that meet it.
+    fn place(&mut self, rank: u32) {
         let r = rank as usize;
         let end = self.least[r] + self.size[r];
         let (lower, upper) = (self.lower[r], self.upper[r]);
@@ -351,14 +372,19 @@ impl Search {
             *total -= self.size[r];
         }
         self.placed[r] = true;
+        self.free[r / 64] ^= 1 << (r % 64);
         self.trail.push((rank, PLACED, 0));
-        for &other in &self.rest[first..] {
-            let o = other as usize;
-            if self.lower[o] < upper && lower < self.upper[o] && self.least[o] < end {
-                self.trail.push((other, self.under[o], self.least[o]));
-                self.least[o] = end.next_multiple_of(self.align[o]);
-                self.under[o] = rank;
-                self.word[o] = Memory::word(other, self.least[o]);
+        for word in 0..self.free.len() {
+            let mut bits = self.free[word] & self.meets[r * self.free.len() + word];
+            while bits != 0 {
+                let o = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if self.least[o] < end {
+                    self.trail.push((o as u32, self.under[o], self.least[o]));
+                    self.least[o] = end.next_multiple_of(self.align[o]);
+                    self.under[o] = rank;
+                    self.word[o] = Memory::word(o as u32, self.least[o]);
+                }
             }
         }
     }
@@ -369,6 +395,7 @@ impl Search {
             let r = rank as usize;
             if under == PLACED {
                 self.placed[r] = false;
+                self.free[r / 64] ^= 1 << (r % 64);
                 for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
                     *total += self.size[r];
                 }
@@ -378,4 +405,19 @@ impl Search {
             }
         }
     }
+}
+
+/// Whom each meets but itself, as bits.
+fn meetings(lower: &[u32], upper: &[u32]) -> Vec<u64> {
+    let words = lower.len().div_ceil(64);
+    let mut meets = vec![0; lower.len() * words];
+    for i in 0..lower.len() {
+        for j in 0..i {
+            if lower[i] < upper[j] && lower[j] < upper[i] {
+                meets[i * words + j / 64] |= 1 << (j % 64);
+                meets[j * words + i / 64] |= 1 << (i % 64);
+            }
+        }
+    }
+    meets
 }
