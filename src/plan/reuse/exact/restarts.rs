@@ -12,8 +12,10 @@ use super::sections::Part;
 /// (Gomes, Selman and Kautz, AAAI 1998).
 #[derive(Debug)]
 pub(super) struct Restarts {
-    /// What is varied: the preorders, and the order of the last success.
-    bases: Vec<Vec<usize>>,
+    /// What is varied at first.
+    preorders: [Vec<usize>; 3],
+    /// What did well, and by how many buffers were placed then.
+    elites: Vec<(usize, Vec<usize>)>,
     /// Searches so far.
     count: u64,
     /// By how much the next capacity is less than the height.
@@ -24,14 +26,14 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    /// By how many places a buffer may move in an order.
-    const SPREADS: [u64; 4] = [4, 8, 16, 32];
+    /// How many orders are kept.
+    const ELITES: usize = 8;
     /// How many searches may fail before capacity is lowered by less.
     const PATIENCE: u32 = 24;
 
     pub fn new(part: &Part, rules: Rules) -> Self {
-        let bases = Preorder::ALL.iter().map(|order| order.sort(part)).collect();
-        Self { bases, count: 0, stride: u64::MAX, failed: 0, rules }
+        let preorders = Preorder::ALL.map(|order| order.sort(part));
+        Self { preorders, elites: Vec::new(), count: 0, stride: u64::MAX, failed: 0, rules }
     }
 
     /// Lowers `height`, to `least` at best, with `nodes` steps, which are counted down. The addresses found if any were.
@@ -54,12 +56,13 @@ impl Restarts {
             let answer = search.fits(*height - self.stride, &mut left, limits);
             *nodes -= given - left;
             if answer == Answer::Placed {
+                if *height < 1060 { println!("at {} nodes {}: {} - {}", self.count, given - left, *height, self.stride); }
                 let (offsets, lower) = search.placement();
                 (found, *height, self.failed) = (Some(offsets), lower, 0);
                 self.stride = self.stride.saturating_mul(2);
-                self.bases.truncate(Preorder::ALL.len());
-                self.bases.push(order);
+                self.keep(part.items.len(), order);
             } else {
+                self.keep(search.deepest(), order);
                 self.failed += 1;
                 if self.failed == Self::PATIENCE {
                     (self.failed, self.stride) = (0, self.stride / 2);
@@ -69,11 +72,26 @@ impl Restarts {
         found
     }
 
+    fn keep(&mut self, deepest: usize, order: Vec<usize>) {
+        if self.elites.len() < Self::ELITES {
+            self.elites.push((deepest, order));
+        } else if let Some(worst) = self.elites.iter_mut().min_by_key(|elite| elite.0)
+            && deepest >= worst.0
+        {
+            *worst = (deepest, order);
+        }
+    }
+
     /// The next order.
     fn vary(&mut self) -> Vec<usize> {
-        let bases = self.bases.len() as u64;
-        let base = &self.bases[(self.count % bases) as usize];
-        let spread = Self::SPREADS[(self.count / bases % Self::SPREADS.len() as u64) as usize];
+        let draw = scatter(self.count) as usize;
+        let fresh = self.elites.len() < Self::ELITES || draw % 4 == 0;
+        let (base, spreads) = if fresh {
+            (&self.preorders[(draw >> 4) % 3], [4, 8, 16, 32])
+        } else {
+            (&self.elites[(draw >> 4) % Self::ELITES].1, [2, 3, 5, 8])
+        };
+        let spread = spreads[(draw >> 40) % 4];
         let mut keyed: Vec<(u64, usize)> = base
             .iter()
             .enumerate()

@@ -86,6 +86,8 @@ pub(super) struct Search {
     trail: Vec<(u32, u32, u64)>,
     memory: Memory,
     rules: Rules,
+    /// How many are placed now, and at most so far.
+    depth: (usize, usize),
     capacity: u64,
     nodes: u64,
     limits: Limits,
@@ -133,6 +135,7 @@ impl Search {
             trail: Vec::new(),
             memory: Memory::default(),
             rules,
+            depth: (0, 0),
             capacity: 0,
             nodes: 0,
             limits: Limits::none(),
@@ -146,6 +149,7 @@ impl Search {
             self.memory.clear();
         }
         self.undo(0);
+        self.depth = (0, 0);
         (self.capacity, self.nodes, self.limits) = (capacity, *nodes, *limits);
         self.rest.clear();
         self.rest.extend(0..self.items.len() as u32);
@@ -155,6 +159,11 @@ impl Search {
         let answer = self.node(0, (0, 0));
         *nodes = self.nodes;
         answer
+    }
+
+    /// How many buffers were placed at once, at most.
+    pub fn deepest(&self) -> usize {
+        self.depth.1
     }
 
     /// The address of each item and the highest end, after [`Answer::Placed`].
@@ -372,6 +381,7 @@ impl Search {
             *total -= self.size[r];
         }
         self.placed[r] = true;
+        self.depth = (self.depth.0 + 1, self.depth.1.max(self.depth.0 + 1));
         self.free[r / 64] ^= 1 << (r % 64);
         self.trail.push((rank, PLACED, 0));
         for word in 0..self.free.len() {
@@ -395,6 +405,7 @@ impl Search {
             let r = rank as usize;
             if under == PLACED {
                 self.placed[r] = false;
+                self.depth.0 -= 1;
                 self.free[r / 64] ^= 1 << (r % 64);
                 for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
                     *total += self.size[r];
