@@ -4,8 +4,8 @@ mod best_fit;
 mod exact;
 mod gaps;
 mod interval_move;
-mod portfolio;
 pub mod nnvm;
+mod portfolio;
 mod pushdown;
 #[cfg(test)]
 mod tests;

@@ -254,7 +254,10 @@ mod tests {
         let many = |count| Lifetimes::new(vec![Buffer::new(0, 1, 1); count]).unwrap();
         assert!(IntervalMove.plan(&many(600), &Limits::none()).unwrap().proven);
         let error = IntervalMove.plan(&many(601), &Limits::none()).unwrap_err();
-        assert_eq!(error.to_string(), "interval-move places 600 buffers at most, and there are 601");
+        assert_eq!(
+            error.to_string(),
+            "interval-move places 600 buffers at most, and there are 601"
+        );
     }
 
     /// As measured by our own scripts: on A to F of MiniMalloc, within 0.01.

@@ -36,7 +36,11 @@ impl Portfolio {
     /// # Errors
     ///
     /// More than one colour, or sizes that are too large when they are rounded up to the largest alignment.
-    pub fn answers(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Vec<Answer>, PlanError> {
+    pub fn answers(
+        &self,
+        lifetimes: &Lifetimes,
+        limits: &Limits,
+    ) -> Result<Vec<Answer>, PlanError> {
         rounded(self, lifetimes)?;
         let mut answers: Vec<Answer> = Vec::new();
         let gaps = Gaps::ALL.each_ref().map(|gaps| gaps as &dyn Planner);

@@ -84,7 +84,7 @@ impl Descent {
 
     /// Short searches, with more effort than one capacity has had.
     fn restart(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
-        let given = self.effort.saturating_mul(12).min(*nodes);
+        let given = self.effort.saturating_mul(24).min(*nodes);
         let mut left = given;
         let least = self.floor.max(goal);
         let found = self.restarts.lower(part, least, &mut self.height, &mut left, limits);

@@ -2,8 +2,8 @@
 
 use super::super::super::Limits;
 use super::preorder::Preorder;
-use super::search::{Answer, Rules, Search};
 use super::scatter;
+use super::search::{Answer, Rules, Search};
 use super::sections::Part;
 
 /// Orders near those that did well.
@@ -56,7 +56,6 @@ impl Restarts {
             let answer = search.fits(*height - self.stride, &mut left, limits);
             *nodes -= given - left;
             if answer == Answer::Placed {
-                if *height < 1060 { println!("at {} nodes {}: {} - {}", self.count, given - left, *height, self.stride); }
                 let (offsets, lower) = search.placement();
                 (found, *height, self.failed) = (Some(offsets), lower, 0);
                 self.stride = self.stride.saturating_mul(2);
@@ -85,7 +84,7 @@ impl Restarts {
     /// The next order.
     fn vary(&mut self) -> Vec<usize> {
         let draw = scatter(self.count) as usize;
-        let fresh = self.elites.len() < Self::ELITES || draw % 4 == 0;
+        let fresh = self.elites.len() < Self::ELITES || draw % 8 == 0;
         let (base, spreads) = if fresh {
             (&self.preorders[(draw >> 4) % 3], [4, 8, 16, 32])
         } else {

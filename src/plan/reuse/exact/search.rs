@@ -354,8 +354,7 @@ impl Search {
             return false;
         }
         let u = under as usize;
-        (self.lower[r], self.upper[r]) == (self.lower[u], self.upper[u])
-            && r < u
+        (self.lower[r], self.upper[r]) == (self.lower[u], self.upper[u]) && r < u
     }
 
     /// Those not placed that this one meets.
