@@ -68,7 +68,7 @@ impl Descent {
         let searches = if lowest { &mut self.lowest } else { &mut self.higher };
         for search in searches {
             // The least is what is reached most often.
-            let given = (self.effort * if lowest { 4 } else { 1 }).min(*nodes);
+            let given = (self.effort * if lowest { 16 } else { 1 }).min(*nodes);
             let mut left = given;
             let answer = search.fits(capacity, &mut left, limits);
             *nodes -= given - left;
