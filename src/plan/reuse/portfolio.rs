@@ -92,3 +92,117 @@ fn best(answers: &[Answer]) -> Option<&Planned> {
     let planned = answers.iter().flat_map(|answer| &answer.planned);
     planned.min_by_key(|planned| (planned.placement.bytes(), !planned.proven))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Buffer;
+    use super::*;
+    use crate::rng::SplitMix64;
+
+    fn random(seed: u64, count: usize, life: u64) -> Lifetimes {
+        let mut rng = SplitMix64::new(seed);
+        let mut below = |end: u64| rng.next() % end;
+        let buffers = (0..count as u64).map(|i| {
+            let (lower, size) = (i / 2, below(1 << 12));
+            Buffer::new(lower, lower + 1 + below(life), size).aligned(1 << below(7))
+        });
+        Lifetimes::new(buffers.collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn nothing_that_was_found_is_better() {
+        let portfolio = Portfolio { exact: Exact { nodes: 3_000 } };
+        let mut by_search = 0;
+        for seed in 0..40 {
+            let lifetimes = random(seed, 2 + 3 * seed as usize, 40);
+            let planned = portfolio.plan(&lifetimes, &Limits::none()).unwrap();
+            let answers = portfolio.answers(&lifetimes, &Limits::none()).unwrap();
+            let bytes = |planned: &Planned| planned.placement.bytes();
+            let least = answers.iter().flat_map(|answer| &answer.planned).map(bytes).min();
+            assert_eq!(Some(bytes(&planned)), least);
+            // Proven once, no more is asked; the search tells what it began with and was not improved.
+            let proofs: Vec<bool> =
+                answers.iter().map(|answer| answer.planned.as_ref().unwrap().proven).collect();
+            assert!(proofs[..proofs.len() - 1].iter().all(|proven| !proven));
+            assert_eq!(planned.proven, proofs[proofs.len() - 1]);
+            let names: Vec<&str> = answers.iter().map(|answer| &*answer.planner).collect();
+            let all = ["pushdown", "best-fit", "interval-move", "gaps-size"];
+            let all = [&all[..], &["gaps-area", "gaps-life", "gaps-birth", "exact"]].concat();
+            assert_eq!(names, all[..names.len()]);
+            if let [.., before, search] = &answers[..]
+                && search.planner == "exact"
+            {
+                let before = bytes(before.planned.as_ref().unwrap());
+                by_search += u32::from(bytes(search.planned.as_ref().unwrap()) < before);
+            }
+            let again = portfolio.plan(&lifetimes, &Limits::none()).unwrap();
+            assert_eq!(again.placement, planned.placement);
+        }
+        assert!(by_search > 0);
+    }
+
+    #[test]
+    fn colours_are_refused() {
+        let two = [Buffer { colour: 1, ..Buffer::new(0, 1, 1) }, Buffer::new(1, 2, 1)];
+        let lifetimes = Lifetimes::new(two).unwrap();
+        let error = Portfolio::default().plan(&lifetimes, &Limits::none()).unwrap_err();
+        assert_eq!(error.to_string(), "portfolio does not know colours");
+    }
+
+    #[test]
+    fn out_of_time_the_first_answers() {
+        let lifetimes = random(1, 300, 40);
+        let answers = Portfolio::default().answers(&lifetimes, &Limits::within(Duration::ZERO));
+        let names: Vec<_> = answers.unwrap().into_iter().map(|answer| answer.planner).collect();
+        assert_eq!(names, ["pushdown"]);
+    }
+
+    #[test]
+    fn where_nothing_is_to_be_placed_that_is_proven() {
+        for buffers in [vec![], vec![Buffer::new(0, 1, 0)]] {
+            let lifetimes = Lifetimes::new(buffers).unwrap();
+            let planned = Portfolio::default().plan(&lifetimes, &Limits::none()).unwrap();
+            assert_eq!((planned.placement.bytes(), planned.proven), (0, true));
+        }
+    }
+
+    #[test]
+    fn many_are_left_to_those_that_are_quick() {
+        let lifetimes = random(2, 40_000, 100);
+        let answers = Portfolio::default().answers(&lifetimes, &Limits::none()).unwrap();
+        for answer in answers {
+            let quick = ["pushdown", "best-fit"].contains(&&*answer.planner);
+            assert_eq!(answer.planned.is_ok(), quick, "{}", answer.planner);
+        }
+    }
+
+    #[test]
+    #[ignore = "takes seconds"]
+    fn a_million_are_placed() {
+        let lifetimes = random(3, 1_000_000, 1_000);
+        let planned = Portfolio::default().plan(&lifetimes, &Limits::none()).unwrap();
+        assert!(planned.placement.bytes() < lifetimes.load() * 11 / 10);
+    }
+
+    /// Instances in `../shared/data`, if they are there.
+    #[test]
+    #[ignore = "takes seconds"]
+    fn training_steps_are_placed() {
+        for (name, ratio) in [("resnet50", 1.0), ("G_1", 1.0), ("S_1", 1.005)] {
+            let path = format!("{}/../shared/data/planning/{name}.csv", env!("CARGO_MANIFEST_DIR"));
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                println!("skipped: there is no {path}");
+                continue;
+            };
+            let buffers = text.lines().skip(1).map(|line| {
+                let mut numbers = line.split(',').skip(1).map(|number| number.parse().unwrap());
+                let mut next = || numbers.next().unwrap();
+                Buffer::new(next(), next(), next())
+            });
+            let lifetimes = Lifetimes::new(buffers).unwrap();
+            let planned = Portfolio::default().plan(&lifetimes, &Limits::none()).unwrap();
+            let found = planned.placement.bytes() as f64 / lifetimes.load() as f64;
+            assert!(found <= ratio, "{name}: {found}");
+        }
+    }
+}

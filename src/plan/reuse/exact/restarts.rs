@@ -84,7 +84,7 @@ impl Restarts {
     /// The next order.
     fn vary(&mut self) -> Vec<usize> {
         let draw = scatter(self.count) as usize;
-        let fresh = self.elites.len() < Self::ELITES || draw % 8 == 0;
+        let fresh = self.elites.len() < Self::ELITES || draw.is_multiple_of(8);
         let (base, spreads) = if fresh {
             (&self.preorders[(draw >> 4) % 3], [4, 8, 16, 32])
         } else {
