@@ -82,6 +82,7 @@ pub(super) struct Search {
     rest: Vec<u32>,
     /// Ranks to try, a list for each node on the path.
     tries: Vec<u32>,
+    frames: Vec<Frame>,
     /// What `least` and `under` were before the placements on the path.
     trail: Vec<(u32, u32, u64)>,
     memory: Memory,
@@ -95,6 +96,32 @@ pub(super) struct Search {
 
 /// The last placement: those that follow are not before it.
 type Last = (u64, u32);
+
+/// A node on the path: `rest[first..kept]` is to be placed.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// Whether `tries` has the bounds in `rest` of parts that are all to be placed, not ranks of which one is next.
+    each: bool,
+    first: usize,
+    kept: usize,
+    /// Where its list of `tries` begins.
+    tries: usize,
+    /// The next of that list.
+    next: usize,
+    /// How long the trail was.
+    trail: usize,
+    key: u128,
+    last: Last,
+}
+
+/// What a node does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Has `rest` placed from here.
+    Ask(usize, Last),
+    /// Is done.
+    Tell(Answer),
+}
 
 impl Search {
     /// All units together must be less.
@@ -132,6 +159,7 @@ impl Search {
             reach: vec![0; part.sections],
             rest: Vec::new(),
             tries: Vec::new(),
+            frames: Vec::new(),
             trail: Vec::new(),
             memory: Memory::default(),
             rules,
@@ -156,7 +184,7 @@ impl Search {
         self.tries.clear();
         self.free.fill(0);
         (0..self.items.len()).for_each(|r| self.free[r / 64] |= 1 << (r % 64));
-        let answer = self.node(0, (0, 0));
+        let answer = self.run();
         *nodes = self.nodes;
         answer
     }
@@ -177,27 +205,60 @@ impl Search {
         (offsets, height)
     }
 
-    /// Places `self.rest[first..]`. If that fails, all is as before.
-    fn node(&mut self, first: usize, last: Last) -> Answer {
+    /// Places all. The frames stand for calls: a path may be as long as there are buffers, and threads have small stacks.
+    fn run(&mut self) -> Answer {
+        let mut answer = self.enter(0, (0, 0));
+        loop {
+            let step = match (self.frames.last().copied(), answer) {
+                (None, answer) => return answer.unwrap_or(Answer::Unknown),
+                (Some(Frame { each: true, .. }), answer) => self.each(answer),
+                (Some(_), answer) => self.branch(answer),
+            };
+            answer = match step {
+                Step::Ask(first, last) => self.enter(first, last),
+                Step::Tell(answer) => {
+                    self.leave(answer);
+                    Some(answer)
+                }
+            };
+        }
+    }
+
+    /// Begins to place `self.rest[first..]`. The answer if it is known at once; else a frame is there for it.
+    fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
         if first == self.rest.len() {
-            return Answer::Placed;
+            return Some(Answer::Placed);
         }
         if self.nodes == 0 || (self.nodes.is_multiple_of(1024) && self.limits.over()) {
-            return Answer::Unknown;
+            return Some(Answer::Unknown);
         }
         self.nodes -= 1;
-        let Some(key) = self.look(first, last) else { return Answer::Never };
+        let Some(key) = self.look(first, last) else { return Some(Answer::Never) };
         if self.rules.memory && self.memory.has(key) {
-            return Answer::Never;
+            return Some(Answer::Never);
         }
-        let answer = match self.split(first) {
-            true => self.each(first, last),
-            false => self.branch(first),
-        };
+        let (kept, tries, trail) = (self.rest.len(), self.tries.len(), self.trail.len());
+        let each = self.splits(first);
+        self.frames.push(Frame { each, first, kept, tries, next: tries, trail, key, last });
+        if each {
+            self.list_parts(first);
+        } else {
+            self.list_tries(first);
+        }
+        None
+    }
+
+    /// Ends what the last frame is about.
+    fn leave(&mut self, answer: Answer) {
+        let Some(frame) = self.frames.pop() else { return };
+        if answer != Answer::Placed {
+            self.undo(frame.trail);
+        }
         if answer == Answer::Never && self.rules.memory {
-            self.memory.insert(key);
+            self.memory.insert(frame.key);
         }
-        answer
+        self.rest.truncate(frame.kept);
+        self.tries.truncate(frame.tries);
     }
 
     /// Whether what is left may still fit, and by what that is told from others.
@@ -240,9 +301,8 @@ impl Search {
         fits.then_some(key)
     }
 
-    /// Brings `self.rest[first..]` into the order of the parts that are cut off from each other; whether there are
-    /// several.
-    fn split(&mut self, first: usize) -> bool {
+    /// Whether parts of `self.rest[first..]` are cut off from each other.
+    fn splits(&mut self, first: usize) -> bool {
         if !self.rules.splitting {
             return false;
         }
@@ -264,42 +324,53 @@ impl Search {
         cuts
     }
 
-    /// Places each of several parts by itself.
-    fn each(&mut self, first: usize, last: Last) -> Answer {
-        let mut ranks = self.rest[first..].to_vec();
-        ranks.sort_unstable_by_key(|&rank| (self.lower[rank as usize], rank));
-        let mut parts: Vec<(usize, usize)> = Vec::new();
+    /// Lists in `tries` where the parts of `self.rest[first..]` begin and end, a copy of which in their order is added to
+    /// `rest`.
+    fn list_parts(&mut self, first: usize) {
+        let begin = self.rest.len();
+        self.rest.extend_from_within(first..);
+        let Self { rest, tries, lower, upper, .. } = self;
+        rest[begin..].sort_unstable_by_key(|&rank| (lower[rank as usize], rank));
+        let mut bounds: Vec<(u32, u32)> = Vec::new();
         let mut end = 0;
-        for (i, &rank) in ranks.iter().enumerate() {
-            if self.lower[rank as usize] >= end {
-                parts.push((i, i));
+        for (at, &rank) in rest.iter().enumerate().skip(begin) {
+            if lower[rank as usize] >= end {
+                bounds.push((at as u32, at as u32));
             }
-            end = end.max(self.upper[rank as usize]);
-            if let Some(part) = parts.last_mut() {
-                part.1 = i + 1;
+            end = end.max(upper[rank as usize]);
+            if let Some(bound) = bounds.last_mut() {
+                bound.1 = at as u32 + 1;
             }
         }
         // Small ones fail soonest.
-        parts.sort_by_key(|part| part.1 - part.0);
-        let trail = self.trail.len();
-        let kept = self.rest.len();
-        for (from, to) in parts {
-            let part = &mut ranks[from..to];
-            part.sort_unstable();
-            self.rest.extend_from_slice(part);
-            let answer = self.node(kept, last);
-            self.rest.truncate(kept);
-            if answer != Answer::Placed {
-                self.undo(trail);
-                return answer;
-            }
+        bounds.sort_by_key(|bound| bound.1 - bound.0);
+        for (from, to) in bounds {
+            rest[from as usize..to as usize].sort_unstable();
+            tries.extend([from, to]);
         }
-        Answer::Placed
     }
 
-    /// Tries who could be next.
-    fn branch(&mut self, first: usize) -> Answer {
-        let kept = self.rest.len();
+    /// Has each of several parts placed by itself.
+    fn each(&mut self, answer: Option<Answer>) -> Step {
+        let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
+        if let Some(answer) = answer.filter(|&answer| answer != Answer::Placed) {
+            return Step::Tell(answer);
+        }
+        let Some(&[from, to]) =
+            self.tries.get(frame.next..frame.next + 2).and_then(|bound| bound.as_array())
+        else {
+            return Step::Tell(Answer::Placed);
+        };
+        frame.next += 2;
+        // Of the part before, nothing is left in the list.
+        let begin = frame.kept + (frame.kept - frame.first);
+        self.rest.truncate(begin);
+        self.rest.extend_from_within(from as usize..to as usize);
+        Step::Ask(begin, frame.last)
+    }
+
+    /// Lists in `tries` who of `self.rest[first..]` could be next.
+    fn list_tries(&mut self, first: usize) {
         let begin = self.tries.len();
         let mut lowest = u64::MAX;
         for &rank in &self.rest[first..] {
@@ -314,28 +385,26 @@ impl Search {
             }
         }
         self.tries[begin..].sort_unstable_by_key(|&rank| (self.least[rank as usize], rank));
-        let mut answer = Answer::Never;
-        for at in begin..self.tries.len() {
-            let rank = self.tries[at];
-            let trail = self.trail.len();
-            for i in first..kept {
-                if self.rest[i] != rank {
-                    self.rest.push(self.rest[i]);
-                }
-            }
-            self.place(rank);
-            answer = self.node(kept, (self.least[rank as usize], rank));
-            self.rest.truncate(kept);
-            if answer == Answer::Placed {
-                break;
-            }
-            self.undo(trail);
-            if answer == Answer::Unknown {
-                break;
+    }
+
+    /// Tries the next one, if the one before it failed.
+    fn branch(&mut self, answer: Option<Answer>) -> Step {
+        let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
+        if let Some(answer) = answer.filter(|&answer| answer != Answer::Never) {
+            return Step::Tell(answer);
+        }
+        let Some(&rank) = self.tries.get(frame.next) else { return Step::Tell(Answer::Never) };
+        frame.next += 1;
+        let Frame { first, kept, trail, .. } = *frame;
+        self.undo(trail);
+        self.rest.truncate(kept);
+        for i in first..kept {
+            if self.rest[i] != rank {
+                self.rest.push(self.rest[i]);
             }
         }
-        self.tries.truncate(begin);
-        answer
+        self.place(rank);
+        Step::Ask(kept, (self.least[rank as usize], rank))
     }
 
     /// Whether by symmetry it may not be put where it could be.
