@@ -6,12 +6,13 @@ mod preorder;
 mod restarts;
 mod search;
 mod sections;
+mod state;
 #[cfg(test)]
 mod tests;
 
 use self::capacity::Descent;
-use self::search::{Rules, Search};
 use self::sections::Sections;
+use self::state::{Rules, State};
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::{Gaps, Pushdown, rounded};
 
@@ -71,7 +72,7 @@ impl Exact {
             return Err(PlanError::TooMany { planner, limit, buffers: largest });
         }
         let units = lifetimes.buffers().iter().map(|buffer| buffer.size + buffer.align - 1);
-        if units.sum::<u64>() / unit >= Search::MOST {
+        if units.sum::<u64>() / unit >= State::MOST {
             let what = "2^53 bytes or more";
             return Err(PlanError::Unknown { planner: self.name(), what });
         }

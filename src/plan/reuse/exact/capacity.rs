@@ -3,8 +3,9 @@
 use super::super::super::Limits;
 use super::preorder::Preorder;
 use super::restarts::Restarts;
-use super::search::{Answer, Rules, Search};
+use super::search::{Answer, Search};
 use super::sections::Part;
+use super::state::Rules;
 
 /// How far the search for the least capacity of one part has come.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Descent {
             let answer = search.fits(capacity, &mut left, limits);
             *nodes -= given - left;
             if answer == Answer::Placed {
-                (self.offsets, self.height) = search.placement();
+                (self.offsets, self.height) = search.state.placement();
             }
             if answer != Answer::Unknown {
                 return answer;

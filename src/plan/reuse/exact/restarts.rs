@@ -3,8 +3,9 @@
 use super::super::super::Limits;
 use super::preorder::Preorder;
 use super::scatter;
-use super::search::{Answer, Rules, Search};
+use super::search::{Answer, Search};
 use super::sections::Part;
+use super::state::Rules;
 
 /// Orders near those that did well.
 ///
@@ -56,12 +57,12 @@ impl Restarts {
             let answer = search.fits(*height - self.stride, &mut left, limits);
             *nodes -= given - left;
             if answer == Answer::Placed {
-                let (offsets, lower) = search.placement();
+                let (offsets, lower) = search.state.placement();
                 (found, *height, self.failed) = (Some(offsets), lower, 0);
                 self.stride = self.stride.saturating_mul(2);
                 self.keep(part.items.len(), order);
             } else {
-                self.keep(search.deepest(), order);
+                self.keep(search.state.deepest, order);
                 self.failed += 1;
                 if self.failed == Self::PATIENCE {
                     (self.failed, self.stride) = (0, self.stride / 2);

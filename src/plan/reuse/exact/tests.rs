@@ -4,8 +4,9 @@ use super::super::super::{Buffer, Lifetimes, Limits, Planned, Planner};
 use super::super::Pushdown;
 use super::Exact;
 use super::preorder::Preorder;
-use super::search::{Answer, Rules, Search};
+use super::search::{Answer, Search};
 use super::sections::Sections;
+use super::state::Rules;
 use crate::rng::SplitMix64;
 
 /// A few random lives of random sizes, aligned to at most 2^`align`.
@@ -119,7 +120,7 @@ fn each_order_and_rule_tells_what_fits() {
                     let fits = if capacity < least { Answer::Never } else { Answer::Placed };
                     assert_eq!(answer, fits, "seed {seed}, {rules:?}, {order:?}, {capacity}");
                     if fits == Answer::Placed {
-                        assert!(search.placement().1 <= capacity);
+                        assert!(search.state.placement().1 <= capacity);
                     }
                 }
             }
