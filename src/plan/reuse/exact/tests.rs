@@ -128,6 +128,51 @@ fn each_order_and_rule_tells_what_fits() {
     }
 }
 
+/// A rectangle of time and bytes cut into pieces, one in so many of which is left out: the rest is known to fit.
+fn cut(seed: u64, pieces: usize, hole: usize) -> (Lifetimes, u64) {
+    let mut rng = SplitMix64::new(seed);
+    let mut whole = vec![(0, 4 + rng.below(20) as u64, 4 + rng.below(60) as u64)];
+    let capacity = whole[0].2;
+    for _ in 0..pieces {
+        let at = rng.below(whole.len());
+        let (lower, upper, size) = whole[at];
+        if rng.below(2) == 0 && size > 1 {
+            let low = 1 + rng.below(size as usize - 1) as u64;
+            whole[at].2 = low;
+            whole.push((lower, upper, size - low));
+        } else if upper - lower > 1 {
+            let middle = lower + 1 + rng.below((upper - lower) as usize - 1) as u64;
+            whole[at].1 = middle;
+            whole.push((middle, upper, size));
+        }
+    }
+    whole.retain(|_| rng.below(hole) > 0);
+    let buffers = whole.into_iter().map(|(lower, upper, size)| Buffer::new(lower, upper, size));
+    (Lifetimes::new(buffers).unwrap(), capacity)
+}
+
+#[test]
+fn what_fits_is_never_said_not_to() {
+    let mut placed = 0;
+    for seed in 0..1_500 {
+        let pieces = 6 + seed as usize % 20;
+        let (lifetimes, capacity) = cut(seed, pieces, [4, 8, 1_000][seed as usize % 3]);
+        let Sections { unit, parts } = Sections::new(&lifetimes);
+        for part in &parts {
+            for order in Preorder::ALL {
+                let mut search = Search::new(part, order.sort(part), Rules::ALL);
+                // Again, with what it remembers.
+                for mut nodes in [100, 2_000] {
+                    let answer = search.fits(capacity / unit, &mut nodes, &Limits::none());
+                    assert_ne!(answer, Answer::Never, "seed {seed}, {order:?}");
+                    placed += u32::from(answer == Answer::Placed);
+                }
+            }
+        }
+    }
+    assert!(placed > 3_000, "{placed}");
+}
+
 #[test]
 fn rules_agree_where_trying_everything_takes_too_long() {
     for seed in 0..60 {
@@ -191,6 +236,26 @@ fn what_is_linked_is_counted() {
     let apart = (0..3 * most).map(|i| Buffer::new(i, i + 1, 1));
     let apart = Lifetimes::new(apart).unwrap();
     assert!(Exact::default().plan(&apart, &Limits::none()).unwrap().proven);
+}
+
+#[test]
+fn a_path_of_as_many_as_there_may_be_needs_no_deep_stack() {
+    let mut rng = SplitMix64::new(5);
+    let buffers = (0..Exact::LIMIT as u64).map(|i| {
+        let (life, size) = (1 + rng.below(300) as u64, 1 + rng.below(1000) as u64);
+        Buffer::new(i / 2, i / 2 + 1 + life, size)
+    });
+    let lifetimes = Lifetimes::new(buffers).unwrap();
+    let [part] = &Sections::new(&lifetimes).parts[..] else { panic!("it is linked") };
+    let mut search = Search::new(part, Preorder::Wat.sort(part), Rules::ALL);
+    let small = std::thread::Builder::new().stack_size(128 << 10);
+    std::thread::scope(|scope| {
+        let search = &mut search;
+        let run = move || search.fits(2 * part.load(), &mut 10_000, &Limits::none());
+        let thread = small.spawn_scoped(scope, run).unwrap();
+        assert_eq!(thread.join().unwrap(), Answer::Placed);
+    });
+    assert_eq!(search.state.deepest, Exact::LIMIT);
 }
 
 /// One of the instances in `../shared/data`, if they are there.
