@@ -22,8 +22,9 @@ use super::{Gaps, Pushdown, rounded};
 /// it meets; of every set of buffers alive at once the lowest free address and the bytes that are left must stay below
 /// the capacity; nothing is put above where another would fit; what is cut off in time is placed apart; three orders
 /// take turns with ever more steps. Beside that, who was passed over must be lifted by somebody, which raises the bound;
-/// equal lives are tried in one order; and what failed is remembered. Capacities are tried from the load up, and the
-/// answer is proven if it takes no more than the load or all else has failed.
+/// equal lives are tried in one order; and what failed is remembered. Capacities are tried from the load up, and between
+/// them short searches in orders that are varied at random (always the same) lower the best; the answer is proven if it
+/// takes no more than the load or all else has failed.
 ///
 /// Alignments are kept exactly; colours are refused, and so are more than [`Exact::LIMIT`] buffers linked in time. The
 /// time for a proof is exponential at worst: instances of 200 buffers take from milliseconds to ever.
