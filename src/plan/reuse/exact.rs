@@ -44,12 +44,8 @@ impl Exact {
     /// More buffers are refused, if at no time between them nothing is alive.
     pub const LIMIT: usize = 2_000;
 
-    /// The best placement that is no worse than `best`, which is one of the same lifetimes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Planner::plan`].
-    pub fn improve(
+    /// The best placement that is no worse than `best`, which must be one of the same lifetimes.
+    pub(super) fn improve(
         &self,
         lifetimes: &Lifetimes,
         best: Planned,
@@ -91,19 +87,21 @@ impl Exact {
             .collect();
         let mut nodes = if limits.until.is_some() { u64::MAX } else { self.nodes };
         // Only what is highest counts.
+        let mut last = 0;
         let proven = loop {
             let floor = descents.iter().map(|descent| descent.floor).max().unwrap_or(0);
-            let pairs = descents.iter_mut().zip(&parts);
-            let Some((descent, part)) = pairs.max_by_key(|(descent, _)| descent.height) else {
+            let highest = (0..parts.len()).max_by_key(|&part| descents[part].height);
+            let Some(part) = highest.filter(|&part| descents[part].height > floor) else {
                 break true;
             };
-            if descent.height <= floor {
-                break true;
-            }
             if nodes == 0 || limits.over() {
                 break false;
             }
-            descent.step(part, floor, &mut nodes, limits);
+            if part != last {
+                descents[last].pause();
+                last = part;
+            }
+            descents[part].step(&parts[part], floor, &mut nodes, limits);
         };
         for (part, descent) in parts.iter().zip(&descents) {
             for (item, offset) in part.items.iter().zip(&descent.offsets) {

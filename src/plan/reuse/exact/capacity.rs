@@ -16,11 +16,13 @@ pub(super) struct Descent {
     pub height: u64,
     /// The address of each item, with this height; empty as long as only the caller knows it.
     pub offsets: Vec<u64>,
-    /// In each order, at the least capacity: it is asked for again and again, and what failed is remembered.
+    /// In each order, at the least capacity: it is asked for again and again, and what failed is remembered. Empty
+    /// while the part rests: there may be many parts, and a search takes room.
     lowest: Vec<Search>,
-    /// In each order, at others.
+    /// In each order, at others; empty likewise.
     higher: Vec<Search>,
-    restarts: Restarts,
+    restarts: Option<Restarts>,
+    rules: Rules,
     /// How many nodes a search may take at its next trial.
     effort: u64,
 }
@@ -28,21 +30,31 @@ pub(super) struct Descent {
 impl Descent {
     /// Of a part that is known to fit into `height`.
     pub fn new(part: &Part, height: u64, rules: Rules) -> Self {
-        let search = |order: &Preorder| Search::new(part, order.sort(part), rules);
         Self {
             floor: part.load(),
             height,
             offsets: Vec::new(),
-            lowest: Preorder::ALL.iter().map(search).collect(),
-            higher: Preorder::ALL.iter().map(search).collect(),
-            restarts: Restarts::new(part, rules),
+            lowest: Vec::new(),
+            higher: Vec::new(),
+            restarts: None,
+            rules,
             effort: 2 * part.items.len() as u64,
         }
+    }
+
+    /// Frees what is only needed to go on.
+    pub fn pause(&mut self) {
+        (self.lowest, self.higher) = (Vec::new(), Vec::new());
     }
 
     /// Lowers the height until it is known to be least, is no more than `goal`, or all ways have had their effort,
     /// which then doubles. Counts `nodes` down, and stops at 0.
     pub fn step(&mut self, part: &Part, goal: u64, nodes: &mut u64, limits: &Limits) {
+        if self.lowest.is_empty() {
+            let search = |order: &Preorder| Search::new(part, order.sort(part), self.rules);
+            self.lowest = Preorder::ALL.iter().map(search).collect();
+            self.higher = Preorder::ALL.iter().map(search).collect();
+        }
         let mut capacity = self.floor.max(goal);
         // Lower ones had their effort.
         let mut least = capacity;
@@ -88,7 +100,8 @@ impl Descent {
         let given = self.effort.saturating_mul(24).min(*nodes);
         let mut left = given;
         let least = self.floor.max(goal);
-        let found = self.restarts.lower(part, least, &mut self.height, &mut left, limits);
+        let restarts = self.restarts.get_or_insert_with(|| Restarts::new(part, self.rules));
+        let found = restarts.lower(part, least, &mut self.height, &mut left, limits);
         if let Some(offsets) = found {
             self.offsets = offsets;
         }

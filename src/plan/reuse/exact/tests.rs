@@ -308,6 +308,23 @@ fn a_path_of_as_many_as_there_may_be_needs_no_deep_stack() {
     assert_eq!(search.state.deepest, Exact::LIMIT);
 }
 
+#[test]
+fn each_of_many_parts_is_lowered() {
+    // The same parts again and again: all have to come down.
+    for seed in 0..40 {
+        let one = tiny(seed, 8, 0);
+        let least = least(&one);
+        let many = (0..30).flat_map(|k| {
+            let shift = move |b: &Buffer| Buffer::new(b.lower + 100 * k, b.upper + 100 * k, b.size);
+            one.buffers().iter().map(shift)
+        });
+        let many = Lifetimes::new(many.collect::<Vec<_>>()).unwrap();
+        let planned = Exact::default().plan(&many, &Limits::none()).unwrap();
+        assert!(planned.proven);
+        assert_eq!(planned.placement.bytes(), if least == u64::MAX { 0 } else { least });
+    }
+}
+
 /// One of the instances in `../shared/data`, if they are there.
 fn read(name: &str) -> Option<Lifetimes> {
     let path = format!("{}/../shared/data/{name}.csv", env!("CARGO_MANIFEST_DIR"));
