@@ -37,4 +37,7 @@ pub use order::Order;
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};
 pub use registry::{UnknownPlanner, all, named};
-pub use reuse::{BestFit, BinaryBlock, First, Gaps, MaxBlock, Pushdown, Take, TwoLevel, nnvm};
+pub use reuse::{
+    Answer, BestFit, BinaryBlock, Exact, First, Gaps, IntervalMove, MaxBlock, Portfolio, Pushdown,
+    Take, TwoLevel, nnvm,
+};

@@ -2,7 +2,10 @@
 
 use super::Planner;
 use super::reuse::nnvm::Nnvm;
-use super::reuse::{BestFit, BinaryBlock, First, Gaps, MaxBlock, Pushdown, Take, TwoLevel};
+use super::reuse::{
+    BestFit, BinaryBlock, Exact, First, Gaps, IntervalMove, MaxBlock, Portfolio, Pushdown, Take,
+    TwoLevel,
+};
 
 /// Planners of one name, which differ in what stands behind a colon.
 struct Family {
@@ -14,7 +17,7 @@ struct Family {
 }
 
 // A planner more is a line more.
-static FAMILIES: [Family; 10] = [
+static FAMILIES: [Family; 13] = [
     family("best-fit", &[""], |option| plain(option, BestFit)),
     family("pushdown", &[""], |option| plain(option, Pushdown)),
     family("gaps-size", &[""], |option| plain(option, Gaps::by(First::Size))),
@@ -29,6 +32,9 @@ static FAMILIES: [Family; 10] = [
         boxed(Take::named(option).map(|take| BinaryBlock { take, ..BinaryBlock::default() }))
     }),
     family("two-level", &["1", "", "3"], two_level),
+    family("interval-move", &[""], |option| plain(option, IntervalMove)),
+    family("exact", &[""], |option| boxed(exact(option))),
+    family("portfolio", &[""], |option| boxed(exact(option).map(|exact| Portfolio { exact }))),
 ];
 
 const fn family(
@@ -52,6 +58,14 @@ fn nnvm(option: &str) -> Option<Box<dyn Planner>> {
     match option {
         "" => boxed(Some(Nnvm::default())),
         option => boxed(format!("nnvm:{option}").parse::<Nnvm>().ok()),
+    }
+}
+
+/// With so many nodes.
+fn exact(option: &str) -> Option<Exact> {
+    match option {
+        "" => Some(Exact::default()),
+        nodes => nodes.parse().ok().map(|nodes| Exact { nodes }),
     }
 }
 
@@ -97,7 +111,8 @@ pub struct UnknownPlanner {
     pub name: String,
     /// The name of a planner that is written much like it.
     pub near: Option<String>,
-    /// The names of all planners. Of `nnvm` and `two-level` there are more, with other numbers.
+    /// The names of all planners. Of `nnvm`, `two-level`, `exact` and `portfolio` there are more, with
+    /// other numbers.
     pub known: Vec<String>,
 }
 

@@ -3,9 +3,12 @@
 mod best_fit;
 mod binary_block;
 mod blocks;
+mod exact;
 mod gaps;
+mod interval_move;
 mod max_block;
 pub mod nnvm;
+mod portfolio;
 mod pushdown;
 #[cfg(test)]
 mod tests;
@@ -14,8 +17,11 @@ mod two_level;
 pub use best_fit::BestFit;
 pub use binary_block::BinaryBlock;
 pub use blocks::Take;
+pub use exact::Exact;
 pub use gaps::{First, Gaps};
+pub use interval_move::IntervalMove;
 pub use max_block::MaxBlock;
+pub use portfolio::{Answer, Portfolio};
 pub use pushdown::Pushdown;
 pub use two_level::TwoLevel;
 

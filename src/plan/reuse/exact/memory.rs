@@ -1,0 +1,50 @@
+//! What a search found not to fit, so as not to try it again.
+
+use super::scatter;
+
+/// Keys of states from which nothing was found. Old ones are forgotten for new ones.
+///
+/// A key stands for the buffers that are left and all that was decided about them. It has 128 bits: that two states of
+/// one search share one is less likely than a fault of the machine.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// By the lowest bits of keys; 0 is none.
+    keys: Vec<u128>,
+    filled: usize,
+}
+
+impl Memory {
+    /// At most: 16 MiB.
+    const MOST: usize = 1 << 20;
+
+    /// What one buffer adds to a key.
+    pub fn word(rank: u32, least: u64) -> u128 {
+        let seed = (u64::from(rank) << 40 ^ u64::from(rank)).wrapping_add(least);
+        u128::from(scatter(seed)) << 64 | u128::from(scatter(seed ^ 0x5851_f42d_4c95_7f2d))
+    }
+
+    pub fn has(&self, key: u128) -> bool {
+        !self.keys.is_empty() && self.keys[key as usize & (self.keys.len() - 1)] == key
+    }
+
+    pub fn insert(&mut self, key: u128) {
+        if self.filled * 2 >= self.keys.len() && self.keys.len() < Self::MOST {
+            let keys = std::mem::take(&mut self.keys);
+            self.keys = vec![0; (keys.len() * 4).clamp(1 << 10, Self::MOST)];
+            self.filled = 0;
+            keys.into_iter().filter(|&key| key != 0).for_each(|key| self.set(key));
+        }
+        self.set(key);
+    }
+
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.filled = 0;
+    }
+
+    fn set(&mut self, key: u128) {
+        let at = key as usize & (self.keys.len() - 1);
+        self.filled += usize::from(self.keys[at] == 0);
+        self.keys[at] = key;
+    }
+}

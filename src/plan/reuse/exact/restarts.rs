@@ -1,0 +1,107 @@
+//! Short searches in many orders: luck in one of them finds what long ones do not.
+
+use super::super::super::Limits;
+use super::preorder::Preorder;
+use super::scatter;
+use super::search::{Answer, Search};
+use super::sections::Part;
+use super::state::Rules;
+
+/// Orders near those that did well.
+///
+/// How long a search takes varies without bound with its order, so many short ones are better than one that is long
+/// (Gomes, Selman and Kautz, AAAI 1998).
+#[derive(Debug)]
+pub(super) struct Restarts {
+    /// What is varied at first.
+    preorders: [Vec<usize>; 3],
+    /// What did well, and by how many buffers were placed then.
+    elites: Vec<(usize, Vec<usize>)>,
+    /// Searches so far.
+    count: u64,
+    /// By how much the next capacity is less than the height.
+    stride: u64,
+    /// Searches that failed since the last success or change of the stride.
+    failed: u32,
+    rules: Rules,
+}
+
+impl Restarts {
+    /// How many orders are kept.
+    const ELITES: usize = 8;
+    /// How many searches may fail before capacity is lowered by less.
+    const PATIENCE: u32 = 24;
+
+    pub fn new(part: &Part, rules: Rules) -> Self {
+        let preorders = Preorder::ALL.map(|order| order.sort(part));
+        Self { preorders, elites: Vec::new(), count: 0, stride: u64::MAX, failed: 0, rules }
+    }
+
+    /// Lowers `height`, to `least` at best, with `nodes` steps, which are counted down. The addresses found if any were.
+    pub fn lower(
+        &mut self,
+        part: &Part,
+        least: u64,
+        height: &mut u64,
+        nodes: &mut u64,
+        limits: &Limits,
+    ) -> Option<Vec<u64>> {
+        let mut found = None;
+        let short = 4 * part.items.len() as u64;
+        while *height > least && *nodes > 0 && !limits.over() {
+            self.stride = self.stride.clamp(1, (*height - least).div_ceil(2));
+            let order = self.vary();
+            let mut search = Search::new(part, order.clone(), self.rules);
+            let given = short.min(*nodes);
+            let mut left = given;
+            let answer = search.fits(*height - self.stride, &mut left, limits);
+            *nodes -= given - left;
+            if answer == Answer::Placed {
+                let (offsets, lower) = search.state.placement();
+                (found, *height, self.failed) = (Some(offsets), lower, 0);
+                self.stride = self.stride.saturating_mul(2);
+                self.keep(part.items.len(), order);
+            } else {
+                self.keep(search.state.deepest, order);
+                self.failed += 1;
+                if self.failed == Self::PATIENCE {
+                    (self.failed, self.stride) = (0, self.stride / 2);
+                }
+            }
+        }
+        found
+    }
+
+    fn keep(&mut self, deepest: usize, order: Vec<usize>) {
+        if self.elites.len() < Self::ELITES {
+            self.elites.push((deepest, order));
+        } else if let Some(worst) = self.elites.iter_mut().min_by_key(|elite| elite.0)
+            && deepest >= worst.0
+        {
+            *worst = (deepest, order);
+        }
+    }
+
+    /// The next order.
+    fn vary(&mut self) -> Vec<usize> {
+        let draw = scatter(self.count) as usize;
+        let fresh = self.elites.len() < Self::ELITES || draw.is_multiple_of(8);
+        let (base, spreads) = if fresh {
+            (&self.preorders[(draw >> 4) % 3], [4, 8, 16, 32])
+        } else {
+            (&self.elites[(draw >> 4) % Self::ELITES].1, [2, 3, 5, 8])
+        };
+        let spread = spreads[(draw >> 40) % 4];
+        let mut keyed: Vec<(u64, usize)> = base
+            .iter()
+            .enumerate()
+            .map(|(rank, &item)| {
+                let draw = scatter(self.count << 32 | rank as u64) >> 32;
+                (((rank as u64) << 32) + draw * spread, item)
+            })
+            .collect();
+        keyed.sort_unstable();
+        self.count += 1;
+        keyed.into_iter().map(|(_, item)| item).collect()
+    }
+}

@@ -1,0 +1,242 @@
+//! Whether buffers fit below a capacity: a depth-first search through canonical placements.
+
+use super::super::super::Limits;
+use super::memory::Memory;
+use super::sections::Part;
+use super::state::{Last, Rules, State};
+
+/// What a search came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All is placed.
+    Placed,
+    /// There is no way.
+    Never,
+    /// Not known after so many nodes, or at the time to answer.
+    Unknown,
+}
+
+/// The search for one part in one order.
+///
+/// Buffers are placed one by one, each on top of those that it meets and that are placed already, never below the one
+/// before; at one address those of lower rank come first. Each placement that cannot be pushed down is found in exactly
+/// one way.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub state: State,
+    /// Ranks not placed, a list for each node on the path to this one.
+    rest: Vec<u32>,
+    /// What is to be tried, a list for each node on the path.
+    tries: Vec<u32>,
+    frames: Vec<Frame>,
+    /// By section: the end of the longest that begins there; 0 but within one node.
+    reach: Vec<u32>,
+    memory: Memory,
+    nodes: u64,
+    limits: Limits,
+}
+
+/// A node on the path: `rest[first..kept]` is to be placed.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    /// Whether `tries` has the bounds in `rest` of parts that are all to be placed, not ranks of which one is next.
+    each: bool,
+    first: usize,
+    kept: usize,
+    /// Where its list of `tries` begins.
+    tries: usize,
+    /// The next of that list.
+    next: usize,
+    /// How long the trail was.
+    trail: usize,
+    key: u128,
+    last: Last,
+}
+
+/// What a node does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Has `rest` placed from here.
+    Ask(usize, Last),
+    /// Is done.
+    Tell(Answer),
+}
+
+impl Search {
+    /// Of a part, with ranks in this order.
+    pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
+        Self {
+            state: State::new(part, order, rules),
+            rest: Vec::new(),
+            tries: Vec::new(),
+            frames: Vec::new(),
+            reach: vec![0; part.sections],
+            memory: Memory::default(),
+            nodes: 0,
+            limits: Limits::none(),
+        }
+    }
+
+    /// Whether all fits into `capacity` units, found out in no more than `nodes` steps, which are counted down.
+    pub fn fits(&mut self, capacity: u64, nodes: &mut u64, limits: &Limits) -> Answer {
+        // What did not fit into less may fit now.
+        if capacity > self.state.capacity {
+            self.memory.clear();
+        }
+        self.state.undo(0);
+        self.state.capacity = capacity;
+        (self.nodes, self.limits) = (*nodes, *limits);
+        self.rest.clear();
+        self.rest.extend(0..self.state.len() as u32);
+        self.tries.clear();
+        let answer = self.run();
+        *nodes = self.nodes;
+        answer
+    }
+
+    /// Places all. The frames stand for calls: a path may be as long as there are buffers, and threads have small stacks.
+    fn run(&mut self) -> Answer {
+        let mut answer = self.enter(0, (0, 0));
+        loop {
+            let step = match (self.frames.last().copied(), answer) {
+                (None, answer) => return answer.unwrap_or(Answer::Unknown),
+                (Some(Frame { each: true, .. }), answer) => self.each(answer),
+                (Some(_), answer) => self.branch(answer),
+            };
+            answer = match step {
+                Step::Ask(first, last) => self.enter(first, last),
+                Step::Tell(answer) => {
+                    self.leave(answer);
+                    Some(answer)
+                }
+            };
+        }
+    }
+
+    /// Begins to place `self.rest[first..]`. The answer if it is known at once; else a frame is there for it.
+    fn enter(&mut self, first: usize, last: Last) -> Option<Answer> {
+        if first == self.rest.len() {
+            return Some(Answer::Placed);
+        }
+        if self.nodes == 0 || (self.nodes.is_multiple_of(1024) && self.limits.over()) {
+            return Some(Answer::Unknown);
+        }
+        self.nodes -= 1;
+        let Some(key) = self.state.look(&self.rest[first..], last) else {
+            return Some(Answer::Never);
+        };
+        if self.state.rules.memory && self.memory.has(key) {
+            return Some(Answer::Never);
+        }
+        let (kept, tries, trail) = (self.rest.len(), self.tries.len(), self.state.mark());
+        let each = self.splits(first);
+        self.frames.push(Frame { each, first, kept, tries, next: tries, trail, key, last });
+        if each {
+            self.list_parts(first);
+        } else {
+            self.state.candidates(&self.rest[first..], &mut self.tries);
+        }
+        None
+    }
+
+    /// Ends what the last frame is about.
+    fn leave(&mut self, answer: Answer) {
+        let Some(frame) = self.frames.pop() else { return };
+        if answer != Answer::Placed {
+            self.state.undo(frame.trail);
+        }
+        if answer == Answer::Never && self.state.rules.memory {
+            self.memory.insert(frame.key);
+        }
+        self.rest.truncate(frame.kept);
+        self.tries.truncate(frame.tries);
+    }
+
+    /// Whether parts of `self.rest[first..]` are cut off from each other.
+    fn splits(&mut self, first: usize) -> bool {
+        if !self.state.rules.splitting {
+            return false;
+        }
+        let mut low = usize::MAX;
+        let mut high = 0;
+        for &rank in &self.rest[first..] {
+            let (lower, upper) = (self.state.lower[rank as usize], self.state.upper[rank as usize]);
+            (low, high) = (low.min(lower as usize), high.max(upper as usize));
+            let reach = &mut self.reach[lower as usize];
+            *reach = (*reach).max(upper);
+        }
+        let mut end = low;
+        let mut cuts = false;
+        for section in low..high {
+            cuts |= section >= end && section > low;
+            end = end.max(self.reach[section] as usize);
+            self.reach[section] = 0;
+        }
+        cuts
+    }
+
+    /// Lists in `tries` where the parts of `self.rest[first..]` begin and end, a copy of which in their order is added to
+    /// `rest`.
+    fn list_parts(&mut self, first: usize) {
+        let begin = self.rest.len();
+        self.rest.extend_from_within(first..);
+        let Self { rest, tries, state: State { lower, upper, .. }, .. } = self;
+        rest[begin..].sort_unstable_by_key(|&rank| (lower[rank as usize], rank));
+        let mut bounds: Vec<(u32, u32)> = Vec::new();
+        let mut end = 0;
+        for (at, &rank) in rest.iter().enumerate().skip(begin) {
+            if lower[rank as usize] >= end {
+                bounds.push((at as u32, at as u32));
+            }
+            end = end.max(upper[rank as usize]);
+            if let Some(bound) = bounds.last_mut() {
+                bound.1 = at as u32 + 1;
+            }
+        }
+        // Small ones fail soonest.
+        bounds.sort_by_key(|bound| bound.1 - bound.0);
+        for (from, to) in bounds {
+            rest[from as usize..to as usize].sort_unstable();
+            tries.extend([from, to]);
+        }
+    }
+
+    /// Has each of several parts placed by itself.
+    fn each(&mut self, answer: Option<Answer>) -> Step {
+        let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
+        if let Some(answer) = answer.filter(|&answer| answer != Answer::Placed) {
+            return Step::Tell(answer);
+        }
+        let Some(&[from, to]) =
+            self.tries.get(frame.next..frame.next + 2).and_then(|bound| bound.as_array())
+        else {
+            return Step::Tell(Answer::Placed);
+        };
+        frame.next += 2;
+        // Of the part before, nothing is left in the list.
+        let begin = frame.kept + (frame.kept - frame.first);
+        self.rest.truncate(begin);
+        self.rest.extend_from_within(from as usize..to as usize);
+        Step::Ask(begin, frame.last)
+    }
+
+    /// Tries the next one, if the one before it failed.
+    fn branch(&mut self, answer: Option<Answer>) -> Step {
+        let Some(frame) = self.frames.last_mut() else { return Step::Tell(Answer::Unknown) };
+        if let Some(answer) = answer.filter(|&answer| answer != Answer::Never) {
+            return Step::Tell(answer);
+        }
+        let Some(&rank) = self.tries.get(frame.next) else { return Step::Tell(Answer::Never) };
+        frame.next += 1;
+        let Frame { first, kept, trail, .. } = *frame;
+        self.state.undo(trail);
+        self.rest.truncate(kept);
+        for i in first..kept {
+            if self.rest[i] != rank {
+                self.rest.push(self.rest[i]);
+            }
+        }
+        self.state.place(rank);
+        Step::Ask(kept, (self.state.least[rank as usize], rank))
+    }
+}

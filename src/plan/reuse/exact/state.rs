@@ -1,0 +1,294 @@
+//! What a search has placed, what that means for the rest, and whether the rest may fit.
+
+use super::memory::Memory;
+use super::sections::Part;
+
+/// Which rules a search may use. All are on but in tests, where each is shown to change no answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Nothing is put so high that another buffer would fit below it.
+    pub dominance: bool,
+    /// Who was passed over must be lifted by somebody.
+    pub lifting: bool,
+    /// Of equal lives that lie on each other the one of lower rank is below, and so of equal buffers that do not.
+    pub symmetry: bool,
+    /// What is cut off from the rest is placed by itself.
+    pub splitting: bool,
+    /// What failed once is not tried again.
+    pub memory: bool,
+}
+
+impl Rules {
+    pub const ALL: Self =
+        Self { dominance: true, lifting: true, symmetry: true, splitting: true, memory: true };
+}
+
+/// A placement, by address and rank: those that follow are not before it.
+pub(super) type Last = (u64, u32);
+
+const NONE: u32 = u32::MAX;
+/// In the trail: not lifted, but placed.
+const PLACED: u32 = u32::MAX - 1;
+
+/// Buffers of one part, numbered by rank: the place in some order.
+#[derive(Debug)]
+pub(super) struct State {
+    pub rules: Rules,
+    /// In units.
+    pub capacity: u64,
+
+    // By rank.
+    items: Vec<usize>,
+    size: Vec<u64>,
+    align: Vec<u64>,
+    /// The first section.
+    pub lower: Vec<u32>,
+    /// The section after the last.
+    pub upper: Vec<u32>,
+    /// The one before it of the same sections and size; `NONE` if it is the first.
+    twin: Vec<u32>,
+    /// The lowest address at which it can be: the highest end of those placed that it meets. Its address once placed.
+    pub least: Vec<u64>,
+    /// The buffer with that end; `NONE` if there is none.
+    under: Vec<u32>,
+    /// `least`, and higher if it is known that it will not be there; scratch of one look.
+    lifted: Vec<u64>,
+    /// Whether it may not be put at `least` any more; scratch of one look.
+    passed: Vec<bool>,
+    placed: Vec<bool>,
+    /// What it adds to a key of the memory.
+    word: Vec<u128>,
+    /// A bit for each rank: it is not placed.
+    free: Vec<u64>,
+    /// For each rank `free.len()` words: a bit for each other that it meets.
+    meets: Vec<u64>,
+
+    // By section, of buffers not placed. As floats, which hold what is below `MOST` exactly, since only of those all
+    // processors have a quick minimum.
+    /// The sum of sizes.
+    total: Vec<f64>,
+    /// The lowest address; scratch of one look.
+    floor: Vec<f64>,
+
+    /// What `least` and `under` were before they were changed, and who was placed.
+    trail: Vec<(u32, u32, u64)>,
+    /// How many are placed.
+    depth: usize,
+    /// How many were placed at once, at most.
+    pub deepest: usize,
+}
+
+impl State {
+    /// All units together must be less.
+    pub const MOST: u64 = 1 << 53;
+
+    /// Of a part, with ranks in this order.
+    pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
+        let count = order.len();
+        let item = |&i: &usize| &part.items[i];
+        let lower: Vec<u32> = order.iter().map(|i| item(i).sections.start as u32).collect();
+        let upper: Vec<u32> = order.iter().map(|i| item(i).sections.end as u32).collect();
+        let size: Vec<u64> = order.iter().map(|i| item(i).size).collect();
+        let align: Vec<u64> = order.iter().map(|i| item(i).align).collect();
+        let mut last = rustc_hash::FxHashMap::default();
+        let twin = (0..count).map(|rank| {
+            let kind = (lower[rank], upper[rank], size[rank], align[rank]);
+            last.insert(kind, rank as u32).unwrap_or(NONE)
+        });
+        let mut free = vec![0; count.div_ceil(64)];
+        (0..count).for_each(|rank| free[rank / 64] |= 1 << (rank % 64));
+        Self {
+            twin: twin.collect(),
+            meets: meetings(&lower, &upper),
+            size,
+            align,
+            lower,
+            upper,
+            least: vec![0; count],
+            under: vec![NONE; count],
+            lifted: vec![0; count],
+            passed: vec![false; count],
+            placed: vec![false; count],
+            free,
+            word: (0..count as u32).map(|rank| Memory::word(rank, 0)).collect(),
+            total: part.totals().into_iter().map(|total| total as f64).collect(),
+            floor: vec![0.0; part.sections],
+            trail: Vec::new(),
+            rules,
+            depth: 0,
+            deepest: 0,
+            capacity: 0,
+            items: order,
+        }
+    }
+
+    /// The address of each item and the highest end, once all are placed.
+    pub fn placement(&self) -> (Vec<u64>, u64) {
+        let mut offsets = vec![0; self.items.len()];
+        let mut height = 0;
+        for (rank, &item) in self.items.iter().enumerate() {
+            offsets[item] = self.least[rank];
+            height = height.max(self.least[rank] + self.size[rank]);
+        }
+        (offsets, height)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// How long the trail is.
+    pub fn mark(&self) -> usize {
+        self.trail.len()
+    }
+
+    /// By what this state is told from others: those in `rest` to be placed, none before `last`. None if they cannot fit.
+    pub fn look(&mut self, rest: &[u32], last: Last) -> Option<u128> {
+        let mut low = u32::MAX;
+        let mut high = 0;
+        let mut key = 0_u128;
+        for &rank in rest {
+            let r = rank as usize;
+            (low, high) = (low.min(self.lower[r]), high.max(self.upper[r]));
+            let mut lifted = self.least[r].max(last.0);
+            let passed = (self.least[r], rank) < last || self.waits(r);
+            self.passed[r] = passed;
+            key = key.wrapping_add(self.word[r].rotate_left(u32::from(passed)));
+            if passed && self.rules.lifting {
+                let mut least = u64::MAX;
+                for o in self.met(r) {
+                    least = least.min(self.least[o].max(last.0) + self.size[o]);
+                }
+                if least == u64::MAX {
+                    return None;
+                }
+                lifted = least.next_multiple_of(self.align[r]);
+            }
+            self.lifted[r] = lifted;
+        }
+        let sections = low as usize..high as usize;
+        self.floor[sections.clone()].fill(f64::INFINITY);
+        for &rank in rest {
+            let r = rank as usize;
+            let lifted = self.lifted[r] as f64;
+            for floor in &mut self.floor[self.lower[r] as usize..self.upper[r] as usize] {
+                *floor = if lifted < *floor { lifted } else { *floor };
+            }
+        }
+        let mut sums = self.floor[sections.clone()].iter().zip(&self.total[sections]);
+        let capacity = self.capacity as f64;
+        let fits = sums.all(|(&floor, &total)| total == 0.0 || floor + total <= capacity);
+        fits.then_some(key)
+    }
+
+    /// Who of `rest` could be next, by address and rank, after a look that found nothing against it.
+    pub fn candidates(&self, rest: &[u32], tries: &mut Vec<u32>) {
+        let begin = tries.len();
+        let end = |&rank: &u32| self.least[rank as usize] + self.size[rank as usize];
+        let lowest = rest.iter().map(end).min().unwrap_or(0);
+        tries.extend(rest.iter().filter(|&&rank| {
+            let r = rank as usize;
+            let dominated = self.rules.dominance && self.least[r] >= lowest;
+            let first_twin = self.twin[r] == NONE || self.placed[self.twin[r] as usize];
+            !self.passed[r] && !dominated && (first_twin || !self.rules.symmetry)
+        }));
+        tries[begin..].sort_unstable_by_key(|&rank| (self.least[rank as usize], rank));
+    }
+
+    /// Whether by symmetry it may not be put where it could be.
+    fn waits(&self, r: usize) -> bool {
+        if !self.rules.symmetry {
+            return false;
+        }
+        // Its twin was passed over, and is to be below it.
+        let twin = self.twin[r];
+        if twin != NONE && !self.placed[twin as usize] && self.passed[twin as usize] {
+            return true;
+        }
+        // It could change places with the one below it, and be found in that order.
+        let under = self.under[r];
+        if under == NONE || self.align[r] > 1 || self.align[under as usize] > 1 {
+            return false;
+        }
+        let u = under as usize;
+        (self.lower[r], self.upper[r]) == (self.lower[u], self.upper[u]) && r < u
+    }
+
+    /// Those not placed that this one meets.
+    fn met(&self, r: usize) -> impl Iterator<Item = usize> {
+        let words = self.free.len();
+        let meets = &self.meets[r * words..(r + 1) * words];
+        meets.iter().zip(&self.free).enumerate().flat_map(|(word, (&meets, &free))| {
+            let mut bits = meets & free;
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                bits &= bits - 1;
+                Some(word * 64 + bit)
+            })
+        })
+    }
+
+    /// Puts a buffer at its lowest address, and lifts those that meet it.
+    pub fn place(&mut self, rank: u32) {
+        let r = rank as usize;
+        let end = self.least[r] + self.size[r];
+        let size = self.size[r] as f64;
+        for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
+            *total -= size;
+        }
+        self.placed[r] = true;
+        self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        self.free[r / 64] ^= 1 << (r % 64);
+        self.trail.push((rank, PLACED, 0));
+        for word in 0..self.free.len() {
+            let mut bits = self.free[word] & self.meets[r * self.free.len() + word];
+            while bits != 0 {
+                let o = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if self.least[o] < end {
+                    self.trail.push((o as u32, self.under[o], self.least[o]));
+                    self.least[o] = end.next_multiple_of(self.align[o]);
+                    self.under[o] = rank;
+                    self.word[o] = Memory::word(o as u32, self.least[o]);
+                }
+            }
+        }
+    }
+
+    /// Takes back all that was done since the trail was this long.
+    pub fn undo(&mut self, trail: usize) {
+        while self.trail.len() > trail {
+            let Some((rank, under, least)) = self.trail.pop() else { break };
+            let r = rank as usize;
+            if under == PLACED {
+                self.placed[r] = false;
+                self.depth -= 1;
+                self.free[r / 64] ^= 1 << (r % 64);
+                let size = self.size[r] as f64;
+                for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
+                    *total += size;
+                }
+            } else {
+                (self.least[r], self.under[r]) = (least, under);
+                self.word[r] = Memory::word(rank, least);
+            }
+        }
+    }
+}
+
+/// Whom each meets but itself, as bits.
+fn meetings(lower: &[u32], upper: &[u32]) -> Vec<u64> {
+    let words = lower.len().div_ceil(64);
+    let mut meets = vec![0; lower.len() * words];
+    for i in 0..lower.len() {
+        for j in 0..i {
+            if lower[i] < upper[j] && lower[j] < upper[i] {
+                meets[i * words + j / 64] |= 1 << (j % 64);
+                meets[j * words + i / 64] |= 1 << (i % 64);
+            }
+        }
+    }
+    meets
+}
