@@ -6,6 +6,7 @@ use crate::runtime::Runtime;
 use crate::sync::{Mutex, MutexGuard, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Records the ops that depend on watched tensors, for backward passes.
@@ -47,8 +48,9 @@ impl Watch for Tensor {
 }
 
 /// Gradients of the watched tensors.
+// In the order of these, so that they are let go in the same order in each step, whatever their numbers are.
 #[derive(Debug, Default)]
-pub struct Gradients(FxHashMap<TensorId, Tensor>);
+pub struct Gradients(BTreeMap<TensorId, Tensor>);
 
 impl Gradients {
     /// The gradient of a watched tensor, if the result depends on it.
@@ -149,7 +151,7 @@ impl Tape {
     /// # Errors
     /// As for [`Tape::backward`], and if an op that computes a gradient has no gradient itself.
     pub fn backward_with_graph(&self, result: &Tensor) -> Result<Gradients, Error> {
-        let mut gradients = FxHashMap::default();
+        let mut gradients = BTreeMap::default();
         self.play(result, Graph::Kept, None, |id, gradient| {
             gradients.insert(id, gradient);
             Ok(())
@@ -178,7 +180,7 @@ impl Tape {
     /// # Errors
     /// As for [`Tape::backward_with_graph`].
     pub fn gradients_of(&self, result: &Tensor, of: &[&Tensor]) -> Result<Gradients, Error> {
-        let mut gradients = FxHashMap::default();
+        let mut gradients = BTreeMap::default();
         let wanted = of.iter().map(|tensor| tensor.id()).collect();
         self.play(result, Graph::Kept, Some(&wanted), |id, gradient| {
             gradients.insert(id, gradient);
@@ -254,7 +256,7 @@ impl Tape {
             self.log.end();
             self.runtime.commit(result)?;
         }
-        let mut gradients: FxHashMap<TensorId, Tensor> = FxHashMap::default();
+        let mut gradients: BTreeMap<TensorId, Tensor> = BTreeMap::default();
         gradients.insert(result.id(), self.runtime.full(result.shape(), 1.0)?);
         // Watched tensor, or one of those that are wanted -> number of ops that have yet to contribute to its gradient.
         let mut uses: FxHashMap<TensorId, usize> = match wanted {
