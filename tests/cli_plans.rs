@@ -7,7 +7,7 @@ use command::train;
 
 #[test]
 fn models_train_to_the_same_bits_with_plans_and_without() {
-    let cases: [(&[&str], bool); 9] = [
+    let cases: [(&[&str], bool); 11] = [
         (&["mlp"], true),
         (&["resnet20", "--batch", "16"], true),
         (&["resnet20", "--batch", "16", "--threads", "1", "--optimizer", "adamw"], true),
@@ -16,6 +16,8 @@ fn models_train_to_the_same_bits_with_plans_and_without() {
         (&["gpt", "--layers", "2", "--width", "32", "--heads", "2", "--dropout", "0.1"], true),
         (&["lstm", "--width", "32", "--batch", "4"], true),
         (&["treelstm", "--batch", "8"], false),
+        (&["unrolled-gan"], true),
+        (&["mlp", "--eval-every", "3"], true),
         (&["resnet20", "--batch", "16", "--accumulate", "2", "--eval-every", "7"], true),
     ];
     for (args, plans) in cases {

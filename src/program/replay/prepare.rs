@@ -4,7 +4,10 @@ use super::boundary::Boundary;
 use super::{Planning, StepPlan};
 use crate::device::Device;
 use crate::engine::Totals;
-use crate::plan::{BestFit, Buffer, Gaps, Lifetimes, Limits, PlanError, Planner, Pushdown};
+use crate::plan::{
+    BestFit, Buffer, Exact, Gaps, Lifetimes, Limits, PlanError, Planned, Planner, Portfolio,
+    Pushdown,
+};
 use crate::program::{Command, Driver};
 use crate::store::{Action, Spot, Tape};
 
@@ -93,6 +96,9 @@ fn are_as_commands(commands: &[super::Planned], ends: &[usize], actions: &[Actio
 /// With more blocks, planners that take the square of it would hold up the step.
 const MOST_IN_GAPS: usize = 4096;
 
+/// What is tried where the planners that are quick find no place, in placements of a block.
+const SEARCH: Exact = Exact { nodes: 50_000 };
+
 /// An address for each block taken, and the bytes of them all. `None` if there is no room for them, wherever they are.
 fn addresses(tape: &Tape, granule: u64, room: u64) -> Result<Option<(Vec<u64>, u64)>, PlanError> {
     let end = tape.actions.len() + 1;
@@ -103,19 +109,30 @@ fn addresses(tape: &Tape, granule: u64, room: u64) -> Result<Option<(Vec<u64>, u
     if lifetimes.load() > room {
         return Ok(None);
     }
-    let mut best = Pushdown.plan(&lifetimes, &Limits::none())?;
-    let mut others: Vec<Box<dyn Planner>> = vec![Box::new(BestFit)];
-    if lifetimes.len() <= MOST_IN_GAPS {
-        others.extend(Gaps::ALL.map(|gaps| Box::new(gaps) as Box<dyn Planner>));
+    let mut quick: Vec<&dyn Planner> = vec![&Pushdown, &BestFit];
+    let is_small = lifetimes.len() <= MOST_IN_GAPS;
+    if is_small {
+        quick.extend(Gaps::ALL.each_ref().map(|gaps| gaps as &dyn Planner));
     }
-    for planner in others {
-        if best.proven {
-            break;
-        }
-        let other = planner.plan(&lifetimes, &Limits::none())?;
-        if other.placement.bytes() < best.placement.bytes() {
-            best = other;
+    let mut best: Option<Planned> = None;
+    for planner in quick {
+        if best.as_ref().is_none_or(|best| !best.proven) {
+            best = Some(better(best, planner.plan(&lifetimes, &Limits::none())?));
         }
     }
-    Ok(Some((best.placement.offsets().to_vec(), best.placement.bytes())))
+    let fits = |planned: &Planned| planned.placement.bytes() <= room;
+    if is_small && !best.as_ref().is_some_and(fits) {
+        let search = Portfolio { exact: SEARCH };
+        best = Some(better(best, search.plan(&lifetimes, &Limits::none())?));
+    }
+    let placement = best.filter(fits).map(|planned| planned.placement);
+    Ok(placement.map(|placement| (placement.offsets().to_vec(), placement.bytes())))
+}
+
+/// What takes less; of two that take as much, the first.
+fn better(first: Option<Planned>, second: Planned) -> Planned {
+    match first {
+        Some(first) if first.placement.bytes() <= second.placement.bytes() => first,
+        _ => second,
+    }
 }
