@@ -1,5 +1,6 @@
 //! What planners are given: buffers, of a file or of an order of a step, with or without recomputing.
 
+use super::super::words::Counted;
 use super::row::percent_of;
 use remat::ByteSize;
 use remat::lab::plot::Kind;
@@ -98,7 +99,9 @@ impl Case {
         let mut text = self.title();
         match order.held {
             Some(0) => {}
-            Some(held) => _ = write!(text, ", with up to {held} ops held back"),
+            Some(held) => {
+                let _ = write!(text, ", with up to {} held back", Counted(held as u64, "op"));
+            }
             None => text += ", offline only",
         }
         let slowdown = self.recomputed.as_ref().and_then(|one| one.slowdown);

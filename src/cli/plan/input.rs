@@ -4,7 +4,7 @@ use super::super::failure::Failure;
 use super::super::output::is_standard;
 use super::PlanArgs;
 use flate2::bufread::MultiGzDecoder;
-use remat::lab::{CostUnit, Trace};
+use remat::lab::Trace;
 use remat::memory::ALIGNMENT;
 use remat::plan::{Capture, Instance, Lives};
 use std::fs::File;
@@ -17,7 +17,7 @@ const GZIP: u8 = 0x1f;
 /// What is planned.
 pub enum Input {
     /// Ops and buffers: they can be ordered, and recomputed.
-    Step { name: String, which: String, capture: Capture, unit: CostUnit },
+    Step { name: String, which: String, capture: Capture },
     /// Buffers alone.
     Buffers { name: String, instance: Instance },
 }
@@ -74,8 +74,7 @@ impl Input {
         let capture = program.capture(range, granule);
         let capture =
             capture.map_err(|e| Failure::new(format!("{}: {e}", args.input.display())))?;
-        let unit = trace.unit().clone();
-        Ok(Self::Step { name: trace.name().to_owned(), which, capture, unit })
+        Ok(Self::Step { name: trace.name().to_owned(), which, capture })
     }
 
     fn of_buffers(text: impl BufRead, args: &PlanArgs) -> Result<Self, Failure> {

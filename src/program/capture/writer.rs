@@ -12,7 +12,7 @@ use std::sync::Arc;
 impl RecordedProgram {
     /// A step as a program that does it in this order: the other way round from
     /// [`capture_whole`](Self::capture_whole). What was there before comes first, as values that nothing can bring back.
-    /// Each value is let go after its last use. A replay of it tells what a policy makes of the step alone.
+    /// Each value is let go after its last use; what is to be there after the step is made sure of in the end. A replay of it tells what a policy makes of the step alone.
     ///
     /// A buffer is a tensor of bytes, and has no alignment. An op that makes nothing and for which the host waits is a read
     /// by the host.
@@ -32,6 +32,14 @@ impl RecordedProgram {
         }
         for &op in order.ops() {
             writer.op(&capture.ops()[op])?;
+        }
+        for (buffer, captured) in capture.buffers().iter().enumerate() {
+            let may_be_evicted = capture.maker(buffer).is_some();
+            if let (true, true, Some(tensor)) =
+                (captured.after, may_be_evicted, writer.tensors[buffer])
+            {
+                writer.program.push(Command::Commit(tensor))?;
+            }
         }
         Ok(writer.program)
     }
