@@ -1,8 +1,9 @@
 //! `remat plan`, as a user runs it.
 
-mod common;
+#[path = "common/command.rs"]
+mod command;
 
-use common::command::{folder, names, run, stderr};
+use command::{folder, names, run, stderr};
 use remat::lab::{Replay, Trace};
 use remat::memory::ALIGNMENT;
 use remat::plan::order::{self, Reach};
@@ -89,7 +90,6 @@ fn rows_are_what_the_library_finds() {
         assert!((row["ratio"].as_f64().unwrap() - ratio).abs() < 1e-6 && ratio >= 1.0, "{row}");
         assert!(row["seconds"].as_f64().unwrap() >= 0.0 && row.get("refusal").is_none());
     }
-    assert!(rows.iter().any(|row| row["held"].is_null()), "some orders are offline only");
 }
 
 #[test]
@@ -102,10 +102,6 @@ fn the_table_has_a_line_a_row() {
         |name: &str| text.lines().filter(|line| line.trim_start().starts_with(name)).count();
     assert_eq!((lines("pushdown "), lines("nnvm:16 ")), (2, 2), "{text}");
     assert_eq!((lines("program: load "), lines("dfs, ")), (1, 1), "{text}");
-    let held = captured(&path);
-    let held = order::named("dfs").unwrap().order(&held, Reach::Offline, &Limits::none()).unwrap();
-    let is_offline = held.held().is_none();
-    assert_eq!(text.contains("offline only"), is_offline, "{text}");
     // Without options: the program's order, and planners that are of use.
     let text = stdout(&["plan", &path]);
     assert!(text.contains("\n  pushdown ") && !text.contains("nnvm"), "{text}");
@@ -289,16 +285,18 @@ fn files_are_written_whole_or_not_at_all() {
 #[test]
 fn a_planner_that_refuses_is_a_row() {
     let folder = folder("plan-refusal");
-    // Bytes of all buffers in blocks of a power of two do not fit 64 bits.
-    let large = folder.join("large.csv");
-    fs::write(&large, format!("id,lower,upper,size\na,0,1,{}\n", (1_u64 << 63) + 1)).unwrap();
-    let rows = rows(&[large.to_str().unwrap(), "--reuse", "all"]);
-    let refused: Vec<_> = rows.iter().filter(|row| row["refusal"].is_string()).collect();
-    assert!(!refused.is_empty() && refused.len() < rows.len(), "{rows:?}");
-    assert!(refused.iter().all(|row| row["bytes"].is_null() && row["proven"] == false));
-    let text = stdout(&["plan", large.to_str().unwrap(), "--reuse", "all"]);
-    let reason = refused[0]["refusal"].as_str().unwrap();
-    assert!(text.contains(reason), "{text}");
+    let many = plan::Gaps::LIMIT as u64 + 1;
+    let lines: String = (0..many).map(|i| format!("{i},{i},{},100\n", i + 2)).collect();
+    let path = folder.join("many.csv");
+    fs::write(&path, format!("id,lower,upper,size\n{lines}")).unwrap();
+    let args = [path.to_str().unwrap(), "--reuse", "gaps-size,pushdown"];
+    let rows = rows(&args);
+    let refusal = rows[0]["refusal"].as_str().unwrap();
+    assert!(refusal.contains("30001"), "{refusal}");
+    assert!(rows[0]["bytes"].is_null() && rows[0]["proven"] == false);
+    assert_eq!((&rows[1]["bytes"], &rows[1]["proven"]), (&200.into(), &true.into()));
+    let text = stdout(&[&["plan"], &args[..]].concat());
+    assert!(text.contains(refusal), "{text}");
 }
 
 #[test]

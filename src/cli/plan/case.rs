@@ -129,3 +129,29 @@ fn kinds(
     kinds.resize(count, Some(Kind::Workspace));
     kinds
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remat::plan::{CapturedBuffer, CapturedOp};
+
+    #[test]
+    fn a_heading_tells_of_whom_an_order_can_be_had() {
+        let waits = CapturedOp { waits: true, ..CapturedOp::new("get").reads([0]) };
+        let ops = vec![CapturedOp::new("f").makes([1]), waits, CapturedOp::new("g").makes([2])];
+        let buffers = vec![
+            CapturedBuffer::kept(100),
+            CapturedBuffer::transient(50),
+            CapturedBuffer::transient(30),
+        ];
+        let capture = Capture::new(buffers, ops).unwrap();
+        let heading = |ops: [usize; 3]| {
+            let order = Order::new(&capture, ops.to_vec()).unwrap();
+            Case::of_order("mine", &order, 200).unwrap().heading()
+        };
+        let load = "load 150 B, 75.00 % of the program's";
+        assert_eq!(heading([0, 1, 2]), format!("mine: {load}"));
+        assert_eq!(heading([1, 0, 2]), format!("mine, with up to 1 op held back: {load}"));
+        assert_eq!(heading([2, 0, 1]), format!("mine, offline only: {load}"));
+    }
+}
