@@ -275,8 +275,9 @@ fn files_are_written_whole_or_not_at_all() {
     // Nothing to draw.
     let nothing = folder.join("nothing.csv");
     fs::write(&nothing, "id,lower,upper,size\n").unwrap();
-    let (code, message) = fails(&["plan", nothing.to_str().unwrap(), "--plot", svg]);
-    assert!(code == 1 && message.contains("nothing to plot"), "{message}");
+    let output = run(&["plan", nothing.to_str().unwrap(), "--plot", svg]);
+    let message = stderr(&output);
+    assert!(!output.status.success() && message.contains("nothing to plot"), "{message}");
     assert!(!outputs[2].exists());
     stdout(&[&["plan", &path], &files[..]].concat());
     assert!(outputs.iter().all(|path| path.exists()));

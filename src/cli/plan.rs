@@ -21,7 +21,7 @@ use super::words::Counted;
 use remat::ByteSize;
 use remat::lab::plot;
 use remat::plan::order::{self, OrderError, Reach};
-use remat::plan::{self, Capture, Limits, Lives, Order, Planner};
+use remat::plan::{self, Capture, Instance, Limits, Lives, Order, Planner};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::slice;
@@ -39,41 +39,34 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
     let input = Input::read(args)?;
-    let task = Task { args, name: input.name(), waiting: Waiting::new(Shows::now(false)) };
-    let done = match &input {
-        Input::Buffers { instance, .. } => {
-            let mut done = Done::default();
-            done.text =
-                format!("{}: {}", input.name(), Counted(instance.ids().len() as u64, "buffer"));
-            task.plan(Case::of_buffers(instance.clone()), &mut done);
-            done
-        }
-        Input::Step { capture, which, .. } => task.step(capture, which)?,
+    let name = input.name().to_owned();
+    let task = Task { args, name: &name, waiting: Waiting::new(Shows::now(false)) };
+    let done = match input {
+        Input::Buffers { instance, .. } => task.buffers(instance),
+        Input::Step { capture, which, .. } => task.step(&capture, &which)?,
     };
-    let Task { waiting, .. } = task;
-    drop(waiting);
-
+    drop(task);
     if let Some(json) = json {
         json.deliver(&row::lines(&done.rows)?)?;
     }
-    let nothing =
-        |option| Failure::new(format!("nothing was placed, so there is nothing for {option}"));
-    if let Some(csv) = csv {
-        let best = done.best.as_ref().ok_or_else(|| nothing("--csv"))?;
-        let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
-        csv.deliver(&best.csv(lives)?)?;
-    }
-    if let Some(drawing) = drawing {
-        let best = done.best.as_ref().ok_or_else(|| nothing("--plot"))?;
-        let svg = plot::placement(&best.blocks(input.name()));
-        drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
-    }
     if to_stdout {
         say(done.text);
-        Ok(())
     } else {
-        print_report(&done.text)
+        print_report(&done.text)?;
     }
+    let best = |option| {
+        let nothing = || format!("nothing was placed, so there is nothing for {option}");
+        done.best.as_ref().ok_or_else(|| Failure::new(nothing()))
+    };
+    if let Some(csv) = csv {
+        let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
+        csv.deliver(&best("--csv")?.csv(lives)?)?;
+    }
+    if let Some(drawing) = drawing {
+        let svg = plot::placement(&best("--plot")?.blocks(&name));
+        drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
+    }
+    Ok(())
 }
 
 /// What came of it.
@@ -97,13 +90,19 @@ impl Task<'_> {
         Duration::try_from_secs_f64(self.args.time).map_or(Limits::none(), Limits::within)
     }
 
+    fn buffers(&self, instance: Instance) -> Done {
+        let count = Counted(instance.ids().len() as u64, "buffer");
+        let mut done = Done { text: format!("{}: {count}", self.name), ..Done::default() };
+        self.plan(Case::of_buffers(instance), &mut done);
+        done
+    }
+
     /// In each order, as it is or within the budget.
     fn step(&self, capture: &Capture, which: &str) -> Result<Done, Failure> {
         let own = capture.program();
         let load = own.load();
-        let mut done = Done::default();
         let total: u64 = capture.buffers().iter().map(|buffer| buffer.bytes).sum();
-        done.text = format!(
+        let text = format!(
             "{}, {which}: {}, {}, {} in all; load {} in the program's order",
             self.name,
             Counted(capture.ops().len() as u64, "op"),
@@ -111,6 +110,7 @@ impl Task<'_> {
             ByteSize(total),
             ByteSize(load),
         );
+        let mut done = Done { text, ..Done::default() };
         let names = self.args.order.clone().unwrap_or_else(|| vec!["program".to_owned()]);
         let mut orders = Vec::new();
         for name in names {
@@ -166,7 +166,8 @@ impl Task<'_> {
 
     /// One that no planner is given.
     fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
-        let _ = write!(done.text, "\n{}: {why}", case.title());
+        // What is behind the first line is in the JSON.
+        let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());
         done.rows.push(Row::refused(self.name, case, why));
     }
 

@@ -9,7 +9,7 @@ use super::{Done, Task};
 use remat::lab::Replay;
 use remat::memory::ALIGNMENT;
 use remat::plan::Order;
-use remat::plan::schedule::{self, Schedule};
+use remat::plan::schedule::{self, Schedule, ScheduleError};
 use remat::program::RecordedProgram;
 use remat::{ByteSize, PolicyKind};
 use std::fmt::Write as _;
@@ -77,7 +77,12 @@ impl Task<'_> {
         };
         for one in schedule::all() {
             self.waiting.at(format!("{}: recomputing by {}", self.name, one.name()));
-            let found = one.schedule(order, budget).map_err(|e| e.to_string());
+            let found = one.schedule(order, budget).map_err(|error| match error {
+                ScheduleError::Budget { least, .. } => {
+                    format!("does not fit; the best takes {}", ByteSize(least))
+                }
+                error => error.to_string(),
+            });
             self.scheduled(of_order, with(one.name()), found, done);
         }
         let written = program.capture_whole(self.granule(order));

@@ -74,8 +74,8 @@ fn sizes_are_classed_by_powers_of_two() {
         let lifetimes = Lifetimes::new(buffers).unwrap();
         BinaryBlock { round: 1, ..BinaryBlock::default() }.sizes(&lifetimes).unwrap()
     };
-    assert_eq!(sizes(&[]), []);
-    assert_eq!(sizes(&[0, 0]), []);
+    assert!(sizes(&[]).is_empty());
+    assert!(sizes(&[0, 0]).is_empty());
     assert_eq!(sizes(&[7]), [7]);
     // Up to 512 bytes the smallest is the measure: classes to 20, 40, 80, 160.
     assert_eq!(sizes(&[10, 20, 21, 40, 80, 160, 0]), [20, 40, 80, 160]);
