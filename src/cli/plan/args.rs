@@ -65,7 +65,8 @@ pub struct PlanArgs {
 
     /// Write the best placement as id,lower,upper,size,offset; - is stdout, names in .gz are compressed
     ///
-    /// The smallest; with --budget, that which recomputes least of those that fit.
+    /// The smallest; with --budget, that which recomputes least of those that fit. Buffers of a step have numbers for ids, and
+    /// workspaces of its ops come last.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 

@@ -35,13 +35,13 @@ const LOAD_DASH: &str = "8 5";
 /// What blocks may be, in the order of the legend, with their names and shades. They differ in lightness, too.
 const LOOKS: [(Option<Kind>, &str, [&str; SHADES]); 7] = [
     (None, "buffer", ["#56A0D3", "#8CC0E4", "#C0DDF1", "#72B0DC"]),
-    (Some(Kind::Class(Class::Kept)), "kept", ["#33333A", "#45454D", "#575761", "#3C3C44"]),
+    (Some(Kind::Class(Class::Kept)), "kept", ["#28282E", "#34343B", "#42424A", "#2E2E34"]),
     (
         Some(Kind::Class(Class::Updated)),
         "kept, updated in place",
-        ["#1B5E94", "#2F71A8", "#4484BA", "#26689E"],
+        ["#174F7D", "#215D8F", "#2E6DA2", "#1C5686"],
     ),
-    (Some(Kind::Class(Class::Result)), "result", ["#C4581A", "#D46C30", "#E08148", "#CC6225"]),
+    (Some(Kind::Class(Class::Result)), "result", ["#DA7637", "#E38A50", "#EC9E69", "#DF8044"]),
     (
         Some(Kind::Class(Class::Transient)),
         "transient",
