@@ -28,6 +28,7 @@ mod model;
 mod named;
 mod optimizer;
 mod output;
+mod plan;
 mod progress;
 mod recording;
 mod rehearsal;
@@ -82,6 +83,7 @@ pub fn run() -> ExitCode {
         Command::Simulate(args) => interrupt::quit_at_once().and_then(|()| simulate::run(&args)),
         Command::Sweep(args) => interrupt::quit_at_once().and_then(|()| sweep::run(&args)),
         Command::Bound(args) => interrupt::quit_at_once().and_then(|()| bound::run(&args)),
+        Command::Plan(args) => interrupt::quit_at_once().and_then(|()| plan::run(&args)),
         Command::History(args) => interrupt::quit_at_once().and_then(|()| history::run(&args)),
         Command::Completions(args) => completions::run(&args),
     };

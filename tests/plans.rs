@@ -288,7 +288,7 @@ fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let draw = (seed >> 33) as usize;
-            if draw % 4 == 0 {
+            if draw.is_multiple_of(4) {
                 kind = draw / 4 % 4;
             }
             kinds.push(kind);

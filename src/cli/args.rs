@@ -7,6 +7,7 @@ use super::model::{ImageModel, Model, usual_data, usual_policy, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
+use super::plan::PlanArgs;
 use super::sizes::SizeArgs;
 use super::source::Source;
 use super::target::DeviceName;
@@ -37,6 +38,7 @@ Examples:
   remat train --record run.jsonl       Record a run ..
   remat simulate run.jsonl             .. replay it under another budget or policy
   remat sweep run.jsonl                .. or under many budgets and policies
+  remat plan run.jsonl                 .. or place all of a step's memory ahead of time
   remat history run.jsonl              See what was evicted and recomputed in the run itself
 
 RUST_LOG=remat=debug logs evictions and recomputations to stderr."
@@ -74,6 +76,7 @@ pub enum Command {
     Simulate(SimulateArgs),
     Sweep(SweepArgs),
     Bound(BoundArgs),
+    Plan(PlanArgs),
     History(HistoryArgs),
     Completions(CompletionsArgs),
 }

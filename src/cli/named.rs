@@ -1,17 +1,19 @@
 //! Values that go by name: `--help` lists the names, with a line about each.
 
+use super::sweep::distinct;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};
+use remat::plan::{self, order};
 use remat::{CostModelKind, PolicyKind};
 use std::ffi::OsStr;
 use std::str::FromStr;
 
-/// Parses what `T` parses, and lists its names in `--help`.
+/// Parses by a function, and lists names in `--help`.
 #[derive(Clone)]
-struct Named<T> {
+struct Named<F> {
     names: Vec<(&'static str, &'static str)>,
-    parse: fn(&str) -> Result<T, String>,
+    parse: F,
 }
 
 /// A policy's name, or a formula.
@@ -37,6 +39,43 @@ pub fn cost_model() -> impl TypedValueParser<Value = CostModelKind> {
     Named { names: names.to_vec(), parse: parse::<CostModelKind> }
 }
 
+/// Names of planners separated by commas, or `all`.
+pub fn planners() -> impl TypedValueParser<Value = Vec<String>> {
+    let all = || plan::all().iter().map(|planner| planner.name()).collect::<Vec<_>>();
+    // By its own name: `nnvm` is `nnvm:16`.
+    let known = |name: &str| plan::named(name).map(|one| one.name()).map_err(|e| e.to_string());
+    Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
+}
+
+/// Names of orders separated by commas, or `all`.
+pub fn orders() -> impl TypedValueParser<Value = Vec<String>> {
+    let all = || order::all().iter().map(|one| one.name().to_owned()).collect::<Vec<_>>();
+    let known =
+        |name: &str| order::named(name).map(|one| one.name().to_owned()).map_err(|e| e.to_string());
+    Named { names: listed(all()), parse: move |text: &str| names_of(text, all, known) }
+}
+
+/// For `--help`, which wants names that last as long as the program.
+fn listed(names: Vec<String>) -> Vec<(&'static str, &'static str)> {
+    names.into_iter().chain(["all".to_owned()]).map(|name| (&*name.leak(), "")).collect()
+}
+
+/// Each once, in the order they were first named.
+fn names_of(
+    text: &str,
+    all: impl Fn() -> Vec<String>,
+    known: impl Fn(&str) -> Result<String, String>,
+) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        match part {
+            "all" => names.extend(all()),
+            part => names.push(known(part)?),
+        }
+    }
+    Ok(distinct(names.into_iter()))
+}
+
 fn policy_names() -> Vec<(&'static str, &'static str)> {
     let about = |name: &str| name.parse().map_or("", PolicyKind::about);
     PolicyKind::NAMES.map(|name| (name, about(name))).to_vec()
@@ -55,17 +94,14 @@ fn parse_policies(text: &str) -> Result<Vec<PolicyKind>, String> {
             part => policies.push(parse(part)?),
         }
     }
-    // In the order they were first named.
-    let mut distinct = Vec::new();
-    for policy in policies {
-        if !distinct.contains(&policy) {
-            distinct.push(policy);
-        }
-    }
-    Ok(distinct)
+    Ok(distinct(policies.into_iter()))
 }
 
-impl<T: Clone + Send + Sync + 'static> TypedValueParser for Named<T> {
+impl<T, F> TypedValueParser for Named<F>
+where
+    T: Clone + Send + Sync + 'static,
+    F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
+{
     type Value = T;
 
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
@@ -78,14 +114,31 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Named<T> {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let values = self.names.iter().map(|(name, about)| PossibleValue::new(name).help(about));
-        Some(Box::new(values))
+        let value = |&(name, about)| match about {
+            "" => PossibleValue::new(name),
+            about => PossibleValue::new(name).help(about),
+        };
+        Some(Box::new(self.names.iter().map(value)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_planners_expand_and_repeat_nothing() {
+        let parse = |text: &str| planners().parse_ref(&Command::new("x"), None, text.as_ref());
+        let all = parse("all").unwrap();
+        assert_eq!(all.len(), plan::all().len());
+        assert_eq!(parse("pushdown, all,pushdown").unwrap().len(), all.len());
+        assert_eq!(parse("nnvm,two-level").unwrap(), ["nnvm:16", "two-level"]);
+        assert!(parse("two-levels").unwrap_err().to_string().contains("did you mean two-level"));
+        let parse = |text: &str| orders().parse_ref(&Command::new("x"), None, text.as_ref());
+        assert_eq!(parse("sink,program").unwrap(), ["sink", "program"]);
+        assert_eq!(parse("all").unwrap().len(), order::all().len());
+        assert!(parse("best").unwrap_err().to_string().contains("least-peak"));
+    }
 
     #[test]
     fn lists_of_policies_expand_and_repeat_nothing() {

@@ -1,4 +1,5 @@
-//! Pictures of what the lab found and of training, as SVG text: slowdown over budget, memory over time, loss over steps.
+//! Pictures of what the lab found and of training, as SVG text: slowdown over budget, memory over time, loss over steps,
+//! blocks over time and address.
 //!
 //! They are made for print, in black and white, too: lines differ by dash and marker as well as by
 //! color, areas by lightness. A picture is 960 px wide; across a page (17 cm) its text is 7 to 8 points.
@@ -6,7 +7,9 @@
 mod draw;
 mod frame;
 mod legend;
+mod limits;
 mod memory;
+mod placement;
 mod reduce;
 mod slowdown;
 mod style;
@@ -111,6 +114,47 @@ pub struct TrainingStep {
     pub recomputed: f64,
 }
 
+/// Buffers and where they are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Blocks {
+    /// What was placed, and by whom.
+    pub title: String,
+    /// What the instants of time are.
+    pub time: String,
+    /// Bytes that they take.
+    pub size: u64,
+    /// Most bytes alive at once.
+    pub load: u64,
+    /// Bytes that there are, if that is a question.
+    pub budget: Option<u64>,
+    /// In any order.
+    pub blocks: Vec<Block>,
+}
+
+/// A buffer and where it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Block {
+    /// Its name, which is drawn where there are few of them.
+    pub name: String,
+    /// What it is to the step; `None` where that is not known.
+    pub kind: Option<Kind>,
+    /// When it is alive, by the instants.
+    pub time: std::ops::Range<u64>,
+    /// Its address.
+    pub offset: u64,
+    /// In bytes.
+    pub size: u64,
+}
+
+/// What a block is to its step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes of a buffer.
+    Class(crate::plan::Class),
+    /// What an op needs beside while it runs.
+    Workspace,
+}
+
 /// Why there is no picture.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -192,4 +236,29 @@ pub fn memory(timeline: &Timeline) -> Result<String, PlotError> {
 /// ```
 pub fn training(training: &Training) -> Result<String, PlotError> {
     training::plot(training)
+}
+
+/// Blocks over time and address: what is where when, the bytes that are taken, and the load.
+///
+/// Blocks beside or above each other differ in shade; what they are to their step, in color and lightness. Any number of them
+/// makes a picture of a few MB at most: what is thinner than a pixel is drawn as the pixels that it is in.
+///
+/// # Errors
+///
+/// [`PlotError::Nothing`] if no block has any bytes.
+///
+/// ```
+/// use remat::lab::plot::{Block, Blocks, placement};
+/// let block = |i: u64| Block {
+///     name: format!("b{i}"),
+///     kind: None,
+///     time: i..i + 2,
+///     offset: i % 2 * 100,
+///     size: 100,
+/// };
+/// let blocks = Blocks { size: 200, load: 200, blocks: (0..9).map(block).collect(), ..Blocks::default() };
+/// assert!(placement(&blocks).unwrap().contains("b8"));
+/// ```
+pub fn placement(blocks: &Blocks) -> Result<String, PlotError> {
+    placement::plot(blocks)
 }

@@ -3,6 +3,7 @@
 mod reader;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use self::reader::Reader;
 use super::{Command, RecordedProgram};

@@ -6,17 +6,15 @@ use super::draw::{
 };
 use super::frame::{Axis, Frame};
 use super::legend::{Entry, KEY, Legend};
+use super::limits::{self, Limit, RIGHT};
 use super::reduce::{extremes, upper_edge};
-use super::style::{EVICTED_FILL, EVICTED_LINE, INK, NOTE, REGENERATED, USED_FILL, USED_LINE};
+use super::style::{EVICTED_FILL, EVICTED_LINE, INK, REGENERATED, USED_FILL, USED_LINE};
 use super::{PlotError, Sample, Timeline, ticks};
-use crate::ByteSize;
 use std::cmp::Reverse;
 use svg::Node;
 use svg::node::element::{Group, Path};
 
 const LEFT: f64 = 84.0;
-/// Right of the plot are the names of the budget and the threshold.
-const RIGHT: f64 = 112.0;
 const TITLE: f64 = 32.0;
 const PLOT: f64 = 280.0;
 const GAP: f64 = 28.0;
@@ -26,8 +24,6 @@ const NUMBERS: f64 = 56.0;
 const BAR: f64 = 2.0;
 /// Of the line that stands for 100 %.
 const FULL_DASH: &str = "2 4";
-/// A budget this many times the highest bytes would press them to the ground; it is only named.
-const FAR: f64 = 3.0;
 
 pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     let mut samples: Vec<Sample> = timeline.samples.iter().filter(|s| usable(s)).copied().collect();
@@ -44,9 +40,10 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     let (time_scale, time_name) = timeline.unit.axis(from.abs().max(to.abs()));
 
     let held = samples.iter().map(|s| total(s).max(s.used)).max().unwrap_or(0);
-    let budget = Limit::new("budget", timeline.budget, held);
-    let threshold = timeline.threshold.and_then(|bytes| Limit::new("threshold", bytes, held));
-    let full = timeline.full_budget.and_then(|bytes| Limit::new("100 %", bytes, held));
+    let budget = Limit::new("budget", "none", timeline.budget, held);
+    let threshold =
+        timeline.threshold.and_then(|bytes| Limit::new("threshold", "8 5", bytes, held));
+    let full = timeline.full_budget.and_then(|bytes| Limit::new("100 %", FULL_DASH, bytes, held));
     let full_is_drawn = full.as_ref().is_some_and(|limit| !limit.far);
     let mut limits: Vec<_> = [budget, full, threshold].into_iter().flatten().collect();
     limits.sort_by_key(|limit| Reverse(limit.bytes));
@@ -101,7 +98,7 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
         &mut plot,
         text_upwards(&format!("memory ({byte_unit})"), 20.0, bottom - PLOT / 2.0, MEDIUM),
     );
-    draw_limits(&mut plot, &upper, &limits, byte_scale);
+    limits::draw(&mut plot, &upper, &limits, byte_scale);
     if let (Some(at), Some(failure)) = (failed_at, &timeline.failure) {
         let used = last.used as f64 / byte_scale;
         draw_failure(&mut plot, &upper, (at / time_scale, used), failure);
@@ -202,51 +199,6 @@ impl Series {
             pen = Some((x, y));
         }
         data + &format!("H{}", self.end)
-    }
-}
-
-/// A limit on bytes in use.
-struct Limit {
-    name: &'static str,
-    bytes: u64,
-    /// Too far above everything to be drawn in its place.
-    far: bool,
-}
-
-impl Limit {
-    /// None where there is no limit at all.
-    fn new(name: &'static str, bytes: u64, held: u64) -> Option<Self> {
-        let far = held > 0 && bytes as f64 > FAR * held as f64;
-        (bytes < u64::MAX).then_some(Self { name, bytes, far })
-    }
-}
-
-/// Lines across the plot with their names at the right, where no data is. The highest limit is first.
-fn draw_limits(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f64) {
-    let mut lowest_name = f64::NEG_INFINITY;
-    for limit in limits {
-        let y = frame.y.at(limit.bytes as f64 / bytes);
-        if !limit.far {
-            let data = format!("M{} {y:.1}H{}", px(frame.x.start), px(frame.x.end + 8.0));
-            let dash = match limit.name {
-                "budget" => "none",
-                "threshold" => "8 5",
-                _ => FULL_DASH,
-            };
-            // White around it, so that it is seen on the edge of a dark area as well.
-            add(group, stroke(data.clone(), "#FFFFFF", 4.0).set("opacity", 0.7));
-            add(group, stroke(data, INK, 2.0).set("stroke-dasharray", dash));
-        }
-        // Two lines of text each; where limits are close, the second name moves down.
-        let middle = y.max(frame.y.end + 6.0).max(lowest_name + 38.0);
-        lowest_name = middle;
-        let x = frame.x.end + 12.0;
-        let name =
-            if limit.far { format!("{} \u{2191}", limit.name) } else { limit.name.to_owned() };
-        add(group, text(&name, x, middle - 2.0, SMALL, Anchor::Start));
-        let size = ByteSize(limit.bytes).to_string().replace(".00 ", " ");
-        let size = fit(&size, SMALL, RIGHT - 12.0);
-        add(group, text(&size, x, middle + 15.0, SMALL, Anchor::Start).set("fill", NOTE));
     }
 }
 

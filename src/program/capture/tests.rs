@@ -159,3 +159,36 @@ fn several_updates_at_once_are_one_op() {
     assert_eq!((bytes(&op.updates), bytes(&op.makes)), (vec![40], vec![50]));
     assert_eq!(capture.program().load(), 40 + 50 + 40 + 50 + 50 + 4);
 }
+
+#[test]
+fn a_step_becomes_a_program_that_is_the_same_step() {
+    let program = training();
+    for range in program.steps() {
+        let capture = program.capture(range, 1).unwrap();
+        let order = capture.program();
+        let written = RecordedProgram::of_order(&order).unwrap();
+        let again = written.capture_whole(1).unwrap().capture;
+        assert_eq!((again.cost(), again.program().load()), (capture.cost(), order.load()));
+        // Layouts are not the same, nor are attributes, which tell of them.
+        let what = |capture: &Capture| -> Vec<_> {
+            let ops = capture.ops().iter();
+            ops.map(|op| {
+                let lists = (op.reads.clone(), op.makes.clone(), op.updates.clone());
+                (op.name.to_string(), lists, op.workspace, op.rematerializable, op.waits)
+            })
+            .collect()
+        };
+        assert_eq!(what(&again), what(&capture));
+        let classes = |capture: &Capture| -> Vec<_> {
+            let bytes = capture.buffers().iter().map(|buffer| buffer.bytes);
+            bytes.enumerate().map(|(buffer, bytes)| (bytes, capture.class(buffer))).collect()
+        };
+        // Those that no op names are numbered by size.
+        let sorted = |capture: &Capture| {
+            let mut classes = classes(capture);
+            classes.sort_unstable();
+            classes
+        };
+        assert_eq!(sorted(&again), sorted(&capture));
+    }
+}

@@ -1,0 +1,188 @@
+//! `remat plan`
+
+mod args;
+mod best;
+mod budget;
+mod case;
+mod input;
+mod row;
+
+pub use args::PlanArgs;
+
+use self::best::Best;
+use self::case::Case;
+use self::input::Input;
+use self::row::Row;
+use super::failure::Failure;
+use super::output::{Output, check_distinct};
+use super::terminal::{Shows, print_report, say};
+use super::waiting::Waiting;
+use super::words::Counted;
+use remat::ByteSize;
+use remat::lab::plot;
+use remat::plan::order::{self, OrderError, Reach};
+use remat::plan::{self, Capture, Instance, Limits, Lives, Order, Planner};
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::slice;
+use std::time::{Duration, Instant};
+
+/// Planners that `--reuse` has to name: they are there to be compared with, and others are never much worse.
+const LEFT_OUT: [&str; 6] =
+    ["gaps-life", "gaps-birth", "nnvm", "max-block", "binary-block", "two-level:1"];
+
+/// Plans, and writes the outputs.
+pub fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let PlanArgs { json, csv, plot: drawing, .. } = args;
+    let outputs = [("--json", json), ("--csv", csv), ("--plot", drawing)];
+    check_distinct(&outputs, slice::from_ref(&args.input))?;
+    let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
+    let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
+    let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
+    let input = Input::read(args)?;
+    let name = input.name().to_owned();
+    let task = Task { args, name: &name, waiting: Waiting::new(Shows::now(false)) };
+    let done = match input {
+        Input::Buffers { instance, .. } => task.buffers(instance),
+        Input::Step { capture, which, .. } => task.step(&capture, &which)?,
+    };
+    drop(task);
+    if let Some(json) = json {
+        json.deliver(&row::lines(&done.rows)?)?;
+    }
+    if to_stdout {
+        say(done.text);
+    } else {
+        print_report(&done.text)?;
+    }
+    let best = |option| {
+        let nothing = || format!("nothing was placed, so there is nothing for {option}");
+        done.best.as_ref().ok_or_else(|| Failure::new(nothing()))
+    };
+    if let Some(csv) = csv {
+        let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
+        csv.deliver(&best("--csv")?.csv(lives)?)?;
+    }
+    if let Some(drawing) = drawing {
+        let svg = plot::placement(&best("--plot")?.blocks(&name));
+        drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
+    }
+    Ok(())
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Done {
+    text: String,
+    rows: Vec<Row>,
+    best: Option<Best>,
+}
+
+/// What is to be done.
+struct Task<'a> {
+    args: &'a PlanArgs,
+    name: &'a str,
+    waiting: Waiting,
+}
+
+impl Task<'_> {
+    fn limits(&self) -> Limits {
+        // Longer than there is time is no limit.
+        Duration::try_from_secs_f64(self.args.time).map_or(Limits::none(), Limits::within)
+    }
+
+    fn buffers(&self, instance: Instance) -> Done {
+        let count = Counted(instance.ids().len() as u64, "buffer");
+        let mut done = Done { text: format!("{}: {count}", self.name), ..Done::default() };
+        self.plan(Case::of_buffers(instance), &mut done);
+        done
+    }
+
+    /// In each order, as it is or within the budget.
+    fn step(&self, capture: &Capture, which: &str) -> Result<Done, Failure> {
+        let own = capture.program();
+        let load = own.load();
+        let total: u64 = capture.buffers().iter().map(|buffer| buffer.bytes).sum();
+        let text = format!(
+            "{}, {which}: {}, {}, {} in all; load {} in the program's order",
+            self.name,
+            Counted(capture.ops().len() as u64, "op"),
+            Counted(capture.buffers().len() as u64, "buffer"),
+            ByteSize(total),
+            ByteSize(load),
+        );
+        let mut done = Done { text, ..Done::default() };
+        let names = self.args.order.clone().unwrap_or_else(|| vec!["program".to_owned()]);
+        let mut orders = Vec::new();
+        for name in names {
+            self.waiting.at(format!("{}: looking for the order {name}", self.name));
+            match self.order(capture, &name) {
+                Ok(order) => orders.push((name, order)),
+                Err(e) => self.refuse(&Case::refused(&name, load), &e.to_string(), &mut done),
+            }
+        }
+        match self.args.budget {
+            None => {
+                for (name, order) in &orders {
+                    match Case::of_order(name, order, load) {
+                        Ok(case) => self.plan(case, &mut done),
+                        Err(e) => {
+                            self.refuse(&Case::refused(name, load), &e.to_string(), &mut done)
+                        }
+                    }
+                }
+            }
+            Some(share) => self.within(share, &orders, load, &mut done)?,
+        }
+        Ok(done)
+    }
+
+    fn order<'a>(&self, capture: &'a Capture, name: &str) -> Result<Order<'a>, OrderError> {
+        let scheduler = order::named(name).expect("the arguments have been checked");
+        scheduler.order(capture, Reach::Offline, &self.limits())
+    }
+
+    /// By each of the planners.
+    fn plan(&self, case: Case, done: &mut Done) {
+        let case = Rc::new(case);
+        let _ = write!(done.text, "\n{}", case.heading());
+        let mut rows = Vec::new();
+        for planner in self.planners() {
+            let name = planner.name();
+            self.waiting.at(format!("{}: planning by {name}", self.name));
+            let start = Instant::now();
+            let planned = planner.plan(case.lifetimes(), &self.limits());
+            let seconds = start.elapsed().as_secs_f64();
+            rows.push(Row::new(self.name, &case, &name, seconds, &planned));
+            if let Ok(planned) = planned {
+                Best::see(&mut done.best, &case, &name, planned.placement);
+            }
+        }
+        let width = rows.iter().map(Row::name_width).max().unwrap_or(0);
+        for row in &rows {
+            let _ = write!(done.text, "\n  {}", row.line(width));
+        }
+        done.rows.append(&mut rows);
+    }
+
+    /// One that no planner is given.
+    fn refuse(&self, case: &Case, why: &str, done: &mut Done) {
+        // What is behind the first line is in the JSON.
+        let _ = write!(done.text, "\n{}: {}", case.title(), why.lines().next().unwrap_or_default());
+        done.rows.push(Row::refused(self.name, case, why));
+    }
+
+    fn planners(&self) -> Vec<Box<dyn Planner>> {
+        let Some(names) = &self.args.reuse else {
+            let mut planners = plan::all();
+            planners.retain(|planner| {
+                let name = planner.name();
+                let family = name.split(':').next().unwrap_or_default();
+                !LEFT_OUT.contains(&&*name) && !LEFT_OUT.contains(&family)
+            });
+            return planners;
+        };
+        let named = |name: &String| plan::named(name).expect("the arguments have been checked");
+        names.iter().map(named).collect()
+    }
+}

@@ -1,0 +1,70 @@
+//! The best placement, to be written and drawn.
+
+use super::super::failure::Failure;
+use super::case::Case;
+use remat::lab::plot::{Block, Blocks};
+use remat::plan::{Lives, Placement};
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+/// A placement, and what it is of.
+pub struct Best {
+    case: Rc<Case>,
+    planner: String,
+    placement: Placement,
+}
+
+impl Best {
+    /// Keeps what is better: of those that fit the budget that which recomputes least, then the smallest, then the first.
+    pub fn see(best: &mut Option<Self>, case: &Rc<Case>, planner: &str, placement: Placement) {
+        let is_better = best.as_ref().is_none_or(|best| {
+            compared((case, &placement), (&best.case, &best.placement)) == Ordering::Less
+        });
+        if is_better {
+            *best = Some(Self { case: Rc::clone(case), planner: planner.to_owned(), placement });
+        }
+    }
+
+    /// As lines `id,lower,upper,size,offset`.
+    pub fn csv(&self, lives: Lives) -> Result<String, Failure> {
+        let broken = |error: &dyn std::fmt::Display| Failure::new(format!("--csv: {error}"));
+        let mut text = Vec::new();
+        let written = self.case.instance.write_placement(&self.placement, &mut text, lives);
+        written.map_err(|e| broken(&e))?;
+        String::from_utf8(text).map_err(|e| broken(&e))
+    }
+
+    /// To be drawn.
+    pub fn blocks(&self, name: &str) -> Blocks {
+        let case = &self.case;
+        let buffers = case.lifetimes().buffers();
+        let block = |(number, id): (usize, &String)| Block {
+            name: id.clone(),
+            kind: case.kinds[number],
+            time: buffers[number].lower..buffers[number].upper,
+            offset: self.placement.offsets()[number],
+            size: buffers[number].size,
+        };
+        let title = [name, &case.title(), &self.planner];
+        let title: Vec<&str> = title.into_iter().filter(|part| !part.is_empty()).collect();
+        Blocks {
+            title: title.join(", "),
+            time: if case.order.is_some() { "time (ops)" } else { "time" }.to_owned(),
+            size: self.placement.bytes(),
+            load: case.load,
+            budget: case.recomputed.as_ref().map(|one| one.budget),
+            blocks: case.instance.ids().iter().enumerate().map(block).collect(),
+        }
+    }
+}
+
+fn compared(one: (&Case, &Placement), other: (&Case, &Placement)) -> Ordering {
+    let rank = |(case, placement): (&Case, &Placement)| {
+        let recomputed = case.recomputed.as_ref();
+        let over = recomputed.is_some_and(|it| placement.bytes() > it.budget);
+        let slowdown = recomputed.and_then(|it| it.slowdown).unwrap_or(1.0);
+        (over, slowdown, placement.bytes())
+    };
+    let (one, other) = (rank(one), rank(other));
+    one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)).then(one.2.cmp(&other.2))
+}

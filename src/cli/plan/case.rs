@@ -1,0 +1,157 @@
+//! What planners are given: buffers, of a file or of an order of a step, with or without recomputing.
+
+use super::super::words::Counted;
+use super::row::percent_of;
+use remat::ByteSize;
+use remat::lab::plot::Kind;
+use remat::plan::schedule::Schedule;
+use remat::plan::{Capture, Instance, Lifetimes, Order, PlanError};
+use std::fmt::Write as _;
+
+/// Buffers to be placed.
+#[derive(Clone, Debug, Default)]
+pub struct Case {
+    /// Of the ops; `None` of a file of buffers.
+    pub order: Option<Ordered>,
+    /// What is recomputed; `None`: nothing, and there is no budget.
+    pub recomputed: Option<Recomputed>,
+    pub instance: Instance,
+    pub load: u64,
+    /// Of each buffer; `None` of one of a file.
+    pub kinds: Vec<Option<Kind>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Ordered {
+    pub name: String,
+    /// How many ops wait; `None`: only who runs the step as a whole can have it.
+    pub held: Option<usize>,
+    /// Of the program's own order.
+    pub program_load: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Recomputed {
+    pub budget: u64,
+    /// By what; `None`: by anything.
+    pub schedule: Option<String>,
+    pub slowdown: Option<f64>,
+    /// Of all that recomputes in this order; `None`: nothing fits.
+    pub least_slowdown: Option<f64>,
+}
+
+impl Case {
+    pub fn of_buffers(instance: Instance) -> Self {
+        let load = instance.lifetimes().load();
+        Self { load, kinds: vec![None; instance.ids().len()], instance, ..Self::default() }
+    }
+
+    /// Without buffers: there are none.
+    pub fn refused(order: &str, program_load: u64) -> Self {
+        let order = Ordered { name: order.to_owned(), held: None, program_load };
+        Self { order: Some(order), ..Self::default() }
+    }
+
+    pub fn of_order(name: &str, order: &Order<'_>, program_load: u64) -> Result<Self, PlanError> {
+        let lifetimes = order.lifetimes()?;
+        let buffers = 0..order.capture().buffers().len();
+        Ok(Self {
+            order: Some(Ordered { name: name.to_owned(), held: order.held(), program_load }),
+            load: lifetimes.load(),
+            kinds: kinds(order.capture(), buffers, lifetimes.len()),
+            instance: Instance::numbered(lifetimes),
+            recomputed: None,
+        })
+    }
+
+    pub fn of_schedule(
+        order: &Ordered,
+        recomputed: Recomputed,
+        schedule: &Schedule<'_>,
+    ) -> Result<Self, PlanError> {
+        let lifetimes = schedule.lifetimes()?;
+        let buffers = schedule.lives().into_iter().map(|life| life.buffer);
+        Ok(Self {
+            order: Some(order.clone()),
+            load: lifetimes.load(),
+            kinds: kinds(schedule.capture(), buffers, lifetimes.len()),
+            instance: Instance::numbered(lifetimes),
+            recomputed: Some(recomputed),
+        })
+    }
+
+    pub fn lifetimes(&self) -> &Lifetimes {
+        self.instance.lifetimes()
+    }
+
+    /// Which it is: an order, and what recomputes.
+    pub fn title(&self) -> String {
+        let order = self.order.as_ref().map(|order| order.name.as_str());
+        let schedule = self.recomputed.as_ref().and_then(|one| one.schedule.as_deref());
+        order.into_iter().chain(schedule).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn heading(&self) -> String {
+        let Some(order) = &self.order else {
+            let [load, total] = [self.load, self.lifetimes().total()].map(ByteSize);
+            return format!("load {load}, of {total} in all");
+        };
+        let mut text = self.title();
+        match order.held {
+            Some(0) => {}
+            Some(held) => {
+                let _ = write!(text, ", with up to {} held back", Counted(held as u64, "op"));
+            }
+            None => text += ", offline only",
+        }
+        let slowdown = self.recomputed.as_ref().and_then(|one| one.slowdown);
+        if let Some(slowdown) = slowdown {
+            let _ = write!(text, ": slowdown {slowdown:.4}, load {}", ByteSize(self.load));
+        } else {
+            let _ = write!(text, ": load {}", ByteSize(self.load));
+        }
+        if self.load != order.program_load {
+            let share = percent_of(self.load, order.program_load);
+            let _ = write!(text, ", {share} of the program's");
+        }
+        text
+    }
+}
+
+/// First of these buffers, then of workspaces.
+fn kinds(
+    capture: &Capture,
+    buffers: impl Iterator<Item = usize>,
+    count: usize,
+) -> Vec<Option<Kind>> {
+    let mut kinds: Vec<_> =
+        buffers.map(|number| Some(Kind::Class(capture.class(number)))).collect();
+    kinds.resize(count, Some(Kind::Workspace));
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use remat::plan::{CapturedBuffer, CapturedOp};
+
+    #[test]
+    fn a_heading_tells_of_whom_an_order_can_be_had() {
+        let waits = CapturedOp { waits: true, ..CapturedOp::new("get").reads([0]) };
+        let ops = vec![CapturedOp::new("f").makes([1]), waits, CapturedOp::new("g").makes([2])];
+        let buffers = vec![
+            CapturedBuffer::kept(100),
+            CapturedBuffer::transient(50),
+            CapturedBuffer::transient(30),
+        ];
+        let capture = Capture::new(buffers, ops).unwrap();
+        let heading = |ops: [usize; 3]| {
+            let order = Order::new(&capture, ops.to_vec()).unwrap();
+            Case::of_order("mine", &order, 200).unwrap().heading()
+        };
+        let load = "load 150 B, 75.00 % of the program's";
+        assert_eq!(heading([0, 1, 2]), format!("mine: {load}"));
+        assert_eq!(heading([1, 0, 2]), format!("mine, with up to 1 op held back: {load}"));
+        assert_eq!(heading([2, 0, 1]), format!("mine, offline only: {load}"));
+    }
+}

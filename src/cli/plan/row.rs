@@ -1,0 +1,148 @@
+//! A row of the table, for people and as JSON.
+
+use super::super::failure::Failure;
+use super::super::words::Seconds;
+use super::case::Case;
+use remat::ByteSize;
+use remat::plan::{PlanError, Planned};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// What a planner made of a case, or why there is nothing.
+#[derive(Serialize)]
+pub struct Row {
+    name: String,
+    /// Of the ops; none of a file of buffers.
+    order: Option<String>,
+    /// How many ops wait at once, at most; none: offline only.
+    held: Option<usize>,
+    budget_bytes: Option<u64>,
+    /// What recomputes; none: nothing.
+    schedule: Option<String>,
+    slowdown: Option<f64>,
+    least_slowdown: Option<f64>,
+    buffers: usize,
+    /// Of the program's own order.
+    program_load: Option<u64>,
+    /// Most bytes alive at once.
+    load: Option<u64>,
+    /// The planner.
+    reuse: Option<String>,
+    bytes: Option<u64>,
+    /// Bytes over the load.
+    ratio: Option<f64>,
+    /// How long the planner took.
+    seconds: Option<f64>,
+    /// Whether no placement is smaller.
+    proven: bool,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<String>,
+}
+
+impl Row {
+    pub fn new(
+        name: &str,
+        case: &Case,
+        reuse: &str,
+        seconds: f64,
+        planned: &Result<Planned, PlanError>,
+    ) -> Self {
+        let bytes = planned.as_ref().ok().map(|planned| planned.placement.bytes());
+        Self {
+            load: Some(case.load),
+            reuse: Some(reuse.to_owned()),
+            bytes,
+            ratio: bytes.map(|bytes| rounded(ratio(bytes, case.load))),
+            seconds: Some(rounded(seconds)),
+            proven: planned.as_ref().is_ok_and(|planned| planned.proven),
+            refusal: planned.as_ref().err().map(ToString::to_string),
+            ..Self::of_case(name, case)
+        }
+    }
+
+    /// Of one that no planner was given.
+    pub fn refused(name: &str, case: &Case, why: &str) -> Self {
+        Self { refusal: Some(why.to_owned()), ..Self::of_case(name, case) }
+    }
+
+    fn of_case(name: &str, case: &Case) -> Self {
+        let (order, recomputed) = (case.order.as_ref(), case.recomputed.as_ref());
+        Self {
+            name: name.to_owned(),
+            order: order.map(|order| order.name.clone()),
+            held: order.and_then(|order| order.held),
+            budget_bytes: recomputed.map(|one| one.budget),
+            schedule: recomputed.and_then(|one| one.schedule.clone()),
+            slowdown: recomputed.and_then(|one| one.slowdown).map(rounded),
+            // Rounded down, as it is a bound.
+            least_slowdown: recomputed
+                .and_then(|one| one.least_slowdown)
+                .map(|least| super::super::bound::rounded_down(least, 6)),
+            buffers: case.lifetimes().len(),
+            program_load: order.map(|order| order.program_load),
+            load: None,
+            reuse: None,
+            bytes: None,
+            ratio: None,
+            seconds: None,
+            proven: false,
+            refusal: None,
+        }
+    }
+
+    /// Characters of its first column.
+    pub fn name_width(&self) -> usize {
+        self.reuse.as_ref().map_or(0, |name| name.chars().count())
+    }
+
+    /// Its line in a table whose first column is so wide.
+    pub fn line(&self, width: usize) -> String {
+        let mut line = format!("{:width$}", self.reuse.as_deref().unwrap_or_default());
+        if let Some(refusal) = &self.refusal {
+            let _ = write!(line, "  {refusal}");
+            return line;
+        }
+        let bytes = self.bytes.unwrap_or(0);
+        let _ = write!(
+            line,
+            "  {:>10}  {:.4}  {:>9}",
+            ByteSize(bytes).to_string(),
+            self.ratio.unwrap_or(1.0),
+            Seconds(self.seconds.unwrap_or(0.0)).to_string(),
+        );
+        if self.proven {
+            line += "  proven";
+        }
+        if self.budget_bytes.is_some_and(|budget| bytes > budget) {
+            line += "  over the budget";
+        }
+        line
+    }
+}
+
+/// JSON, an object a line.
+pub fn lines(rows: &[Row]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for row in rows {
+        let object = serde_json::to_string(row);
+        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        let _ = writeln!(text, "{object}");
+    }
+    Ok(text)
+}
+
+/// 1 where there is nothing to place.
+fn ratio(bytes: u64, load: u64) -> f64 {
+    if load == 0 { 1.0 } else { bytes as f64 / load as f64 }
+}
+
+/// A part of a whole: `97.62 %`.
+pub fn percent_of(part: u64, whole: u64) -> String {
+    format!("{:.2} %", 100.0 * ratio(part, whole))
+}
+
+/// To a millionth.
+fn rounded(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}
