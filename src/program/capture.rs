@@ -16,9 +16,9 @@ pub struct CapturedProgram {
     /// The step.
     pub capture: Capture,
     /// Command -> its op; `None` for one that does nothing on a device.
-    pub(crate) ops: Vec<Option<usize>>,
+    pub ops: Vec<Option<usize>>,
     /// Tensor -> its buffer.
-    pub(crate) buffers: Vec<usize>,
+    pub buffers: Vec<usize>,
 }
 
 impl RecordedProgram {
