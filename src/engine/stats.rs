@@ -66,7 +66,7 @@ pub struct Stats {
     pub planned_steps: u64,
     /// Steps that began by plan and went on without, as they were not what was planned.
     pub left_plans: u64,
-    /// Bytes of the block in which the last planned step ran, beside what was there before.
+    /// Bytes of the largest plan of a step: of the block in which steps run, beside what is there between them.
     pub plan_bytes: u64,
     /// Bytes of host memory for what is known of the steps of the program; see the policy `learned`.
     pub learning_bytes: u64,
