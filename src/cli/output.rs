@@ -4,8 +4,20 @@ use super::failure::Failure;
 use super::terminal::print_result;
 use super::wrap::Stream;
 use remat::trace::WholeFile;
+use serde::Serialize;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+/// JSON, an object a line.
+pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
+    let mut text = String::new();
+    for row in rows {
+        let object = serde_json::to_string(row);
+        text += &object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
+        text.push('\n');
+    }
+    Ok(text)
+}
 
 /// A result that will be written in one piece.
 pub enum Output {

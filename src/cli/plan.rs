@@ -14,7 +14,7 @@ use self::case::Case;
 use self::input::Input;
 use self::row::Row;
 use super::failure::Failure;
-use super::output::{Output, check_distinct};
+use super::output::{Output, check_distinct, json_lines};
 use super::terminal::{Shows, print_report, say};
 use super::waiting::Waiting;
 use super::words::Counted;
@@ -58,7 +58,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     };
     drop(task);
     if let Some(json) = json {
-        json.deliver(&row::lines(&done.rows)?)?;
+        json.deliver(&json_lines(&done.rows)?)?;
     }
     if to_stdout {
         say(done.text);

@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use super::lab_args::SweepArgs;
 use super::matrix::Matrix;
-use super::output::{Output, check_distinct, table_width};
+use super::output::{Output, check_distinct, json_lines, table_width};
 use super::terminal::{BARS, Shows, muted, print_report, say, warn};
 use super::values::{Share, shares};
 use super::words::Counted;
@@ -59,7 +59,7 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let found = args.feasibility.then(|| feasibility(&rows));
 
     if let Some(json) = json {
-        json.deliver(&lines(&rows)?)?;
+        json.deliver(&json_lines(&rows)?)?;
     }
     if let Some(csv) = csv {
         csv.deliver(&commas(&rows)?)?;
@@ -184,16 +184,6 @@ fn replay_all(jobs: &[Job<'_>], args: &SweepArgs) -> Result<Vec<Row>, Failure> {
         bar.finish_and_clear();
     }
     Ok(rows?)
-}
-
-fn lines(rows: &[Row]) -> Result<String, Failure> {
-    let mut text = String::new();
-    for row in rows {
-        let object = serde_json::to_string(row);
-        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
-        let _ = writeln!(text, "{object}");
-    }
-    Ok(text)
 }
 
 fn commas(rows: &[Row]) -> Result<String, Failure> {

@@ -1,6 +1,5 @@
 //! A row of the table, for people and as JSON.
 
-use super::super::failure::Failure;
 use super::super::words::Seconds;
 use super::case::Case;
 use remat::ByteSize;
@@ -119,17 +118,6 @@ impl Row {
         }
         line
     }
-}
-
-/// JSON, an object a line.
-pub fn lines(rows: &[Row]) -> Result<String, Failure> {
-    let mut text = String::new();
-    for row in rows {
-        let object = serde_json::to_string(row);
-        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
-        let _ = writeln!(text, "{object}");
-    }
-    Ok(text)
 }
 
 /// 1 where there is nothing to place.

@@ -15,16 +15,12 @@ impl<D: Device> Driver<D> {
         kind: usize,
         boundary: Boundary,
     ) -> bool {
-        let like = |plan: &StepPlan| plan.boundary.is_like(&boundary);
-        if !planning.kinds.get(kind).plan.as_ref().is_some_and(like) {
-            return false;
-        }
+        let like = |plan: &&StepPlan| plan.boundary.is_like(&boundary);
+        let Some(plan) = planning.kinds.get(kind).plan.as_ref().filter(like) else { return false };
         let moved = self.engine.moved_bytes();
         // One block for the plans of all kinds, if there is room for that.
-        let own = planning.kinds.get(kind).plan.as_ref().map_or(0, |plan| plan.bytes);
-        let room = self.engine.room();
         let all = planning.kinds.plan_bytes();
-        let bytes = if all <= room { all } else { own };
+        let bytes = if all <= self.engine.room() { all } else { plan.bytes };
         let lent = self.engine.lend(bytes);
         planning.balance.moved(self.engine.moved_bytes() - moved);
         let start = match lent {

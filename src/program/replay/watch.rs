@@ -75,14 +75,11 @@ impl<D: Device> Driver<D> {
 
     /// A turn begins. Whether by plan, if there is one of the kind that is expected.
     fn enter_or_watch(&mut self, planning: &mut Planning<D>) -> bool {
-        let Some(kind) = planning.kinds.next() else {
+        let planned = |&kind: &usize| planning.kinds.get(kind).plan.is_some();
+        let Some(kind) = planning.kinds.next().filter(planned) else {
             self.watch_turn(planning);
             return false;
         };
-        if planning.kinds.get(kind).plan.is_none() {
-            self.watch_turn(planning);
-            return false;
-        }
         let boundary = self.boundary(planning);
         let enters = boundary.is_some_and(|boundary| self.enter(planning, kind, boundary));
         planning.kinds.get_mut(kind).entered(enters);
