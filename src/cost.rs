@@ -36,11 +36,9 @@ impl Run<'_> {
     /// Bytes read and written.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let mut bytes = 0u64;
-        for layouts in [self.inputs, self.outputs] {
-            layouts.iter().for_each(|layout| bytes = bytes.saturating_add(layout.bytes()));
-        }
-        bytes
+        let of =
+            |layouts: &[Layout]| layouts.iter().map(Layout::bytes).fold(0, u64::saturating_add);
+        of(self.inputs).saturating_add(of(self.outputs))
     }
 }
 

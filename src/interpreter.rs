@@ -13,7 +13,7 @@ use crate::engine::{Engine, Stats};
 use crate::error::Error;
 use crate::guard::words;
 use crate::ops::Home;
-use crate::program::{Ahead, Command, Driver, Ids, Recorder, Waiting, Window};
+use crate::program::{Ahead, Command, Driver, Ids, Recorder, TensorId, Waiting, Window};
 use crate::sync::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -195,12 +195,12 @@ impl<D: Device> Interpreter<D> {
     fn delete_dropped(&mut self) {
         let done = self.control.at();
         while let Some((_, ids)) = self.dropped.pop_front_if(|(sent, _)| *sent <= done) {
-            self.delete(ids);
+            self.delete(&ids);
         }
     }
 
-    fn delete(&mut self, dropped: Ids) {
-        for tensor in dropped {
+    fn delete(&mut self, dropped: &[TensorId]) {
+        for &tensor in dropped {
             let _span = span(|| ("del", None));
             self.driver.del(tensor);
         }
@@ -224,21 +224,19 @@ impl<D: Device> Interpreter<D> {
         }
         self.control.next_command();
         *at_hand = message.what.words()[1];
-        self.delete(message.deleted);
+        self.delete(&message.deleted);
         let what = &message.what;
         let _span = span(|| (what.words()[0], what.op()));
+        let landed = match what {
+            What::Do(Command::Put { host, .. }) => Some(D::layout_of(host).bytes()),
+            _ => None,
+        };
         match message.what {
-            What::Do(command) => {
-                let landed = match &command {
-                    Command::Put { host, .. } => Some(D::layout_of(host).bytes()),
-                    _ => None,
-                };
-                self.driver.execute(command);
-                if let Some(bytes) = landed {
-                    self.control.land(bytes);
-                }
-            }
+            What::Do(command) => self.driver.execute(command),
             What::Ask(question) => self.answer(question),
+        }
+        if let Some(bytes) = landed {
+            self.control.land(bytes);
         }
     }
 

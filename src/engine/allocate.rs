@@ -21,10 +21,17 @@ impl<D: Device> Engine<D> {
     ///
     /// `None` if even evicting everything would not be enough; nothing is evicted then, so that a
     /// hopeless request does not empty the cache on its way to the error.
+    #[inline(always)]
     pub(super) fn allocate(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
-        if let Some(held) = self.store.place(bytes, owner) {
-            return Ok(Some(held));
+        match self.store.place(bytes, owner) {
+            Some(held) => Ok(Some(held)),
+            None => self.make_room(bytes, owner),
         }
+    }
+
+    /// The same where there is none as things are.
+    #[inline(never)]
+    fn make_room(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         let size = self.store.space.round(bytes);
         if !self.may_have(size) {
             return Ok(None);

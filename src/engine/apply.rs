@@ -1,6 +1,6 @@
 //! Running an op for the first time.
 
-use super::run::Order;
+use super::run::{Blocks, Order};
 use super::{Engine, Error, Keys, LastRun, TensorKey};
 use crate::device::Device;
 use crate::error::HandleError;
@@ -143,7 +143,7 @@ impl<D: Device> Engine<D> {
         let work = Work::Op(op);
         let result = self.ensure(storages).and_then(|()| {
             // Without the threshold met before: that makes way for outputs.
-            let made = self.scratch_bytes(&work, layouts, &[]).and_then(|scratch| {
+            let cost = self.scratch_bytes(&work, layouts, &[]).and_then(|scratch| {
                 let order = Order {
                     work: &work,
                     path: None,
@@ -155,10 +155,10 @@ impl<D: Device> Engine<D> {
                     scratch,
                     again: false,
                 };
-                self.run(&order).map_err(|failed| failed.error)
+                self.run(&order, &mut Blocks::new()).map_err(|failed| failed.error)
             });
             self.release_pins(storages);
-            made?.cost.map(drop)
+            cost?.map(drop)
         });
         result.inspect_err(|error| self.fail(error.clone()))
     }

@@ -7,7 +7,7 @@
 //! written over before it failed is lost.
 
 use super::apply::Inputs;
-use super::run::{Failed, Order, Target, Targets};
+use super::run::{Blocks, Failed, Order, Target, Targets};
 use super::{Engine, Error, Keys, Layouts, StorageKey, TensorKey};
 use crate::device::Device;
 use crate::graph::StorageKeys;
@@ -124,8 +124,9 @@ impl<D: Device> Engine<D> {
                 inputs[input] = *layout;
             }
         }
+        let mut blocks = Blocks::new();
         let run = scratch.map_err(Failed::from).and_then(|scratch| {
-            self.run(&Order {
+            let order = Order {
                 work: &work,
                 path: None,
                 sources: &read.storages,
@@ -135,13 +136,14 @@ impl<D: Device> Engine<D> {
                 outputs: &outs,
                 scratch,
                 again: false,
-            })
+            };
+            self.run(&order, &mut blocks)
         });
         match run {
-            Ok(made) => {
-                self.keep_made(&targets, &made, false);
+            Ok(cost) => {
+                self.keep_made(&targets, &blocks, *cost.as_ref().unwrap_or(&0.0), false);
                 // It was made, whatever it cost.
-                if let Err(error) = made.cost {
+                if let Err(error) = cost {
                     self.failures.keep(error);
                 }
             }

@@ -118,6 +118,12 @@ impl<D: Device> Engine<D> {
             }
             return Ok(());
         }
+        self.bring_back(wanted)
+    }
+
+    /// The same where some of them are not there.
+    #[inline(never)]
+    fn bring_back(&mut self, wanted: &[StorageKey]) -> Result<(), Error> {
         let span = tracing::debug_span!(
             target: "remat", "regenerate", wanted = %self.missing(wanted), runs = field::Empty
         );
@@ -373,6 +379,7 @@ impl<D: Device> Engine<D> {
     /// A run that reads these is the next thing to do. That is when they count as used: not only when all
     /// of them are there at last, for then what took longest to bring back would also look freshest.
     /// (Measured on the DTR paper's traces, the other way costs up to half as much recomputing again.)
+    #[inline]
     pub(super) fn touch(&mut self, inputs: &[StorageKey]) {
         for &key in inputs {
             self.store.touch(key);

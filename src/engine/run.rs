@@ -16,7 +16,8 @@ use crate::op::Operation as _;
 use crate::store::{Body, Launch, Owner, Work};
 use smallvec::SmallVec;
 
-type Blocks = SmallVec<[Held; 2]>;
+/// A block for each output.
+pub(super) type Blocks = SmallVec<[Held; 2]>;
 
 /// Inputs that are read from a copy: position, and where that is.
 type Copies = SmallVec<[(usize, Held); 1]>;
@@ -65,12 +66,8 @@ pub(super) struct Order<'a, D: Device> {
     pub again: bool,
 }
 
-/// A run that was made. What it wrote is to be settled, or its blocks given back.
-pub(super) struct Made {
-    blocks: Blocks,
-    /// Its cost, if the cost model had one.
-    pub cost: Result<f64, Error>,
-}
+/// What a run cost, if the cost model had a cost.
+type Cost = Result<f64, Error>;
 
 /// A run that was not made.
 pub(super) struct Failed {
@@ -120,14 +117,17 @@ impl<D: Device> Engine<D> {
                 None => Target::Nowhere,
             });
         }
-        let result =
-            self.meet_threshold().and_then(|()| self.run_body(path, body, sources, &targets));
+        let result = match self.meet_threshold() {
+            Ok(()) => self.run_body(path, body, sources, &targets),
+            Err(error) => Err(error),
+        };
         for storage in targets.iter().filter_map(|target| target.storage()) {
             self.store.unpin(storage);
         }
         result
     }
 
+    #[inline(always)]
     fn run_body(
         &mut self,
         path: PathKey,
@@ -150,8 +150,9 @@ impl<D: Device> Engine<D> {
             scratch,
             again,
         };
-        let made = match self.run(&order) {
-            Ok(made) => made,
+        let mut blocks = Blocks::new();
+        let cost = match self.run(&order, &mut blocks) {
+            Ok(cost) => cost,
             Err(Failed { error, launched }) => {
                 if launched {
                     self.give_up(targets);
@@ -159,15 +160,15 @@ impl<D: Device> Engine<D> {
                 return Err(error);
             }
         };
-        let cost = match made.cost {
+        let cost = match cost {
             Ok(cost) => cost,
             Err(error) => {
-                self.free_taken(targets, &made.blocks);
+                self.free_taken(targets, &blocks);
                 self.give_up(targets);
                 return Err(error);
             }
         };
-        self.keep_made(targets, &made, again);
+        self.keep_made(targets, &blocks, cost, again);
         // Only now, for what the evictor knows of the storages brought back has the old cost in it.
         let done = &mut self.store.graph.paths[path];
         done.ran = true;
@@ -177,22 +178,27 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Places outputs and runs the kernel. Should that fail, no place is taken.
-    pub(super) fn run(&mut self, order: &Order<'_, D>) -> Result<Made, Failed> {
+    /// Places outputs and runs the kernel. What it wrote to `blocks`, which are none at first, is to be settled, or they are
+    /// to be given back. Should it fail, no place is taken.
+    #[inline(always)] // Else what it takes and returns is written down and read again, for each op.
+    pub(super) fn run(
+        &mut self,
+        order: &Order<'_, D>,
+        blocks: &mut Blocks,
+    ) -> Result<Cost, Failed> {
         let &Order { work, inputs, outputs, .. } = order;
         // First all that may fail of itself: there is nothing to be cleared away yet.
         let flops = self.flops_of(work, inputs, outputs)?;
         let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
         let timed = wants_time || (order.again && self.is_sample());
-        let mut blocks = Blocks::new();
         if let Some(tape) = &mut self.store.tape {
             tape.is_again = order.again;
         }
-        match self.place_and_launch(order, run, timed, &mut blocks) {
-            Ok((bytes, took)) => Ok(Made { blocks, cost: self.account(order, run, bytes, took) }),
+        match self.place_and_launch(order, run, timed, blocks) {
+            Ok((bytes, took)) => Ok(self.account(order, run, bytes, took)),
             Err(failed) => {
-                self.free_taken(order.targets, &blocks);
+                self.free_taken(order.targets, blocks);
                 Err(failed)
             }
         }
@@ -208,15 +214,29 @@ impl<D: Device> Engine<D> {
         blocks: &mut Blocks,
     ) -> Result<(u64, Took), Failed> {
         let bytes = self.place_outputs(order, blocks)?;
-        let copies = self.copy_old_values(order, blocks)?;
-        let launch = |engine: &mut Self| engine.launch(order, run, timed, blocks, &copies);
-        Ok((bytes, self.with_room(order, blocks, launch)?))
+        let mut copies = Copies::new();
+        // Only an update has any.
+        if order.path.is_none() {
+            self.copy_old_values(order, blocks, &mut copies)?;
+        }
+        loop {
+            match self.launch(order, run, timed, blocks, &copies) {
+                Ok(took) => return Ok((bytes, took)),
+                Err(failed) => self.make_way(order, blocks, failed)?,
+            }
+        }
     }
 
     /// What a run made is resident now, or thrown away.
     #[inline(always)]
-    pub(super) fn keep_made(&mut self, targets: &[Target], made: &Made, again: bool) {
-        for (target, &block) in targets.iter().zip(&made.blocks) {
+    pub(super) fn keep_made(
+        &mut self,
+        targets: &[Target],
+        blocks: &[Held],
+        cost: f64,
+        again: bool,
+    ) {
+        for (target, &block) in targets.iter().zip(blocks) {
             let Some(storage) = target.storage() else {
                 self.store.free(block);
                 continue;
@@ -240,7 +260,6 @@ impl<D: Device> Engine<D> {
             }
             if was_evicted {
                 let bytes = self.store.graph.storage(storage).bytes;
-                let cost = *made.cost.as_ref().unwrap_or(&0.0);
                 self.tell(Event::DidRegenerate { storage, bytes, cost });
             }
         }
@@ -279,20 +298,25 @@ impl<D: Device> Engine<D> {
         Ok(all)
     }
 
-    /// Copies what updates are to find in their outputs. Returns which inputs are to be read there.
-    #[inline(always)]
-    fn copy_old_values(&mut self, order: &Order<'_, D>, blocks: &[Held]) -> Result<Copies, Failed> {
-        let mut copies = Copies::new();
+    /// Copies what updates are to find in their outputs. Adds to `copies` which inputs are to be read there.
+    fn copy_old_values(
+        &mut self,
+        order: &Order<'_, D>,
+        blocks: &[Held],
+        copies: &mut Copies,
+    ) -> Result<(), Failed> {
         for (i, target) in order.targets.iter().enumerate() {
             if let Target::CopyOf { input, .. } = *target {
                 let (source, look) = (order.sources[input], order.looks[input]);
-                self.with_room(order, blocks, |engine| {
-                    Ok(engine.store.duplicate(source, look, blocks[i], order.outputs[i])?)
-                })?;
+                while let Err(error) =
+                    self.store.duplicate(source, look, blocks[i], order.outputs[i])
+                {
+                    self.make_way(order, blocks, error.into())?;
+                }
                 copies.push((input, blocks[i]));
             }
         }
-        Ok(copies)
+        Ok(())
     }
 
     /// Where a target is that is written over.
@@ -370,25 +394,24 @@ impl<D: Device> Engine<D> {
             .ok_or_else(|| self.out_of_memory(work.name(), inputs, self.store.space.round(bytes)))
     }
 
-    /// Has the device do something for a run. Where it runs out of memory of its own, evicts and tries again.
-    #[inline(always)]
-    fn with_room<T>(
+    /// The device could not do something for a run. If it ran out of memory of its own, evicts, so that it may try again.
+    #[cold]
+    fn make_way(
         &mut self,
         order: &Order<'_, D>,
         blocks: &[Held],
-        attempt: impl Fn(&mut Self) -> Result<T, Failed>,
-    ) -> Result<T, Failed> {
-        loop {
-            let fault = match attempt(self) {
-                Err(Failed { error: Error::Device(fault), .. }) if fault.out_of_memory => fault,
-                done => return done,
-            };
-            let bytes = blocks.iter().map(|block| block.bytes).fold(0, u64::saturating_add);
-            if !self.evict_one(Want { need: Need::Must, bytes }, Cause::Room)? {
-                let error = self.out_of_memory(order.work.name(), order.inputs, bytes);
-                return Err(with_word_of(error, fault.message.clone()).into());
-            }
+        failed: Failed,
+    ) -> Result<(), Failed> {
+        let fault = match &failed.error {
+            Error::Device(fault) if fault.out_of_memory => fault,
+            _ => return Err(failed),
+        };
+        let bytes = blocks.iter().map(|block| block.bytes).fold(0, u64::saturating_add);
+        if self.evict_one(Want { need: Need::Must, bytes }, Cause::Room)? {
+            return Ok(());
         }
+        let error = self.out_of_memory(order.work.name(), order.inputs, bytes);
+        Err(with_word_of(error, fault.message.clone()).into())
     }
 
     /// Runs the kernel on placed outputs.
@@ -407,7 +430,7 @@ impl<D: Device> Engine<D> {
             bytes => Some((bytes, self.take(work, run.inputs, bytes, Owner::Scratch)?)),
         };
         let launch = Launch { work, run, sources, copies, blocks, scratch, timed };
-        let result = self.store.launch(&launch);
+        let result = self.store.launch(launch);
         if let Some((_, block)) = scratch {
             self.store.free(block);
         }
@@ -416,13 +439,7 @@ impl<D: Device> Engine<D> {
 
     /// Takes note of a run that was made. Returns its cost, if the cost model had one, and moves the clock on by it.
     #[inline(always)]
-    fn account(
-        &mut self,
-        order: &Order<'_, D>,
-        mut run: Run<'_>,
-        bytes: u64,
-        took: Took,
-    ) -> Result<f64, Error> {
+    fn account(&mut self, order: &Order<'_, D>, mut run: Run<'_>, bytes: u64, took: Took) -> Cost {
         let &Order { work, path, scratch: workspace, again, .. } = order;
         if let Took::Seconds(seconds) = took {
             run.seconds = Some(seconds);
@@ -463,7 +480,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// What the cost model says of a run, if that is a cost.
-    pub(super) fn cost_of(&mut self, run: Run<'_>) -> Result<f64, Error> {
+    #[inline]
+    pub(super) fn cost_of(&mut self, run: Run<'_>) -> Cost {
         let cost = caught(COST_MODEL, || self.costs.cost(run))?;
         if cost.is_finite() && cost >= 0.0 {
             return Ok(cost);

@@ -65,6 +65,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// A run that reads these comes up. Told for each, if somebody wants to hear it: there is nothing more frequent.
+    #[inline]
     pub(super) fn tell_use(&mut self, storages: &[StorageKey]) {
         if self.hears.has(Hears::USES) || !self.listeners.is_empty() {
             for &storage in storages {

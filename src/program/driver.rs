@@ -85,6 +85,7 @@ impl<D: Device> Driver<D> {
     ///
     /// # Errors
     /// [`HandleError::Unknown`] if it means none.
+    #[inline]
     pub fn key(&self, tensor: TensorId) -> Result<TensorKey, Error> {
         self.tensors.get(tensor).ok_or_else(|| HandleError::Unknown.into())
     }
@@ -98,7 +99,11 @@ impl<D: Device> Driver<D> {
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
-        let Some(command) = self.unless_by_plan(command) else { return };
+        if self.planning.is_some()
+            && let Some(done) = self.follow(&command)
+        {
+            return self.did_follow(command, done);
+        }
         let recognized = self.recognize(&command);
         let made = self.to_bind(&command);
         self.begin(command.is_position());
@@ -120,7 +125,7 @@ impl<D: Device> Driver<D> {
             }
             Command::Confirm => {
                 self.engine.confirm();
-                self.record(Command::Confirm);
+                self.record(|| Command::Confirm);
             }
             Command::Get(tensor) => {
                 // Waited for: nobody would take it later.
@@ -143,12 +148,12 @@ impl<D: Device> Driver<D> {
             }
             Command::Step => {
                 self.engine.step();
-                self.record(Command::Step);
+                self.record(|| Command::Step);
             }
             Command::Sync => {
                 let done = self.engine.sync();
                 self.report(done);
-                self.record(Command::Sync);
+                self.record(|| Command::Sync);
             }
         }
         self.bind_made(&made);
@@ -156,20 +161,13 @@ impl<D: Device> Driver<D> {
         self.end_admitted();
     }
 
-    /// A command, unless it is done by plan.
-    #[inline(always)]
-    fn unless_by_plan(
-        &mut self,
-        command: Command<D::Op, D::Host>,
-    ) -> Option<Command<D::Op, D::Host>> {
-        if self.planning.is_none() { Some(command) } else { self.follow(command) }
-    }
-
     /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
     #[inline]
     pub fn del(&mut self, tensor: TensorId) {
-        if self.planning.is_some() && self.follow(Command::Del(tensor)).is_none() {
-            return;
+        if self.planning.is_some()
+            && let Some(done) = self.follow(&Command::Del(tensor))
+        {
+            return self.did_follow(Command::Del(tensor), done);
         }
         self.begin(false);
         self.forget(tensor);
@@ -224,7 +222,7 @@ impl<D: Device> Driver<D> {
             && let Some(place) = self.follow_read(tensor)
         {
             let read = self.engine.ask_device("get", |device| device.read_later(place));
-            self.did_follow_read(tensor);
+            self.did_follow(Command::Get(tensor), Ok(()));
             return read;
         }
         let recognized = self.recognize(&Command::Get(tensor));
@@ -248,7 +246,7 @@ impl<D: Device> Driver<D> {
             && let Some(place) = self.follow_read(tensor)
         {
             let read = self.engine.ask_device("get", |device| visit(device, place));
-            self.did_follow_read(tensor);
+            self.did_follow(Command::Get(tensor), Ok(()));
             return read;
         }
         let recognized = self.recognize(&Command::Get(tensor));
@@ -269,7 +267,7 @@ impl<D: Device> Driver<D> {
     ) -> Result<T, Error> {
         let key = self.key(tensor)?;
         let done = with(&mut self.engine, key);
-        self.record(command);
+        self.record(|| command);
         done
     }
 
@@ -278,7 +276,7 @@ impl<D: Device> Driver<D> {
         self.recognize_end(tensor);
         if let Some(key) = self.tensors.remove(tensor) {
             self.engine.del(key);
-            self.record(Command::Del(tensor));
+            self.record(|| Command::Del(tensor));
         }
     }
 
@@ -380,7 +378,7 @@ impl<D: Device> Driver<D> {
         // What cannot be replaced stays.
         self.tensors.insert(made, *key.as_ref().unwrap_or(&old));
         if key.as_ref().is_ok_and(|key| *key != old) {
-            self.record(Command::Replace { target, consumed, value, made });
+            self.record(|| Command::Replace { target, consumed, value, made });
         } else {
             self.record_no_replacement(target, consumed, made);
         }

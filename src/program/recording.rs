@@ -51,7 +51,7 @@ impl<D: Device> Driver<D> {
 
     /// The caller waits for an answer that is no command, and nobody saw beyond that: recorded as [`Command::Sync`].
     pub fn record_wait(&mut self) {
-        self.record(Command::Sync);
+        self.record(|| Command::Sync);
     }
 
     /// What a recording says of an op before it ran; `None` if nobody records.
@@ -132,11 +132,11 @@ impl<D: Device> Driver<D> {
         self.record_command(Command::Apply(Apply::new(op, old, Outputs::Views(looks), made)));
     }
 
-    /// Records a command that was executed.
+    /// Records a command that was executed. It is made only if somebody records: to drop one takes its time, too.
     #[inline]
-    pub(super) fn record(&mut self, command: RecordedCommand) {
+    pub(super) fn record(&mut self, command: impl FnOnce() -> RecordedCommand) {
         if self.is_written() {
-            self.record_command(command);
+            self.record_command(command());
         }
     }
 

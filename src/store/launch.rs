@@ -28,14 +28,15 @@ pub(crate) struct Launch<'a, D: Device> {
 impl<D: Device> Store<D> {
     /// Runs a kernel.
     #[inline(always)]
-    pub fn launch(&mut self, launch: &Launch<'_, D>) -> Result<Took, Error> {
+    pub fn launch(&mut self, launch: Launch<'_, D>) -> Result<Took, Error> {
+        let Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         if self.tape.is_some() {
-            self.write_down(launch);
+            // Put together anew: what others look at has to be in memory, for each run.
+            self.write_down(&Launch { work, run, sources, copies, blocks, scratch, timed });
         }
         if self.is_done()? {
             return Ok(Took::Unknown);
         }
-        let &Launch { work, run, sources, copies, blocks, scratch, timed } = launch;
         let Self { device, space, graph, places, .. } = self;
         // Offsets are read only now: making room may have moved blocks.
         places.clear();

@@ -57,7 +57,7 @@ impl<D: Device> RegionSource for Regions<'_, D> {
 
 impl<D: Device> Store<D> {
     /// A place for `bytes` bytes, if there is one as things are.
-    #[inline]
+    #[inline(always)]
     pub fn place(&mut self, bytes: u64, owner: Owner) -> Option<Held> {
         if self.script.is_some() {
             return self.place_by_script(bytes, owner.number());

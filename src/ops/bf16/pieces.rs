@@ -56,15 +56,25 @@ pub(super) struct Given {
 impl<'a> Pieces<'a> {
     /// How to run `op`; `None` if no operand is `bf16`, or the op takes any type as it is. `most`: bytes that the scratch
     /// of what is cut may take.
+    #[inline] // Asked of every op, and most have none.
     pub(in crate::ops) fn new(
         op: &'a dyn Definition,
         inputs: &'a [Layout],
         outputs: &'a [Layout],
         most: u64,
     ) -> Option<Self> {
-        if !inputs.iter().chain(outputs).any(is_narrow) {
-            return None;
-        }
+        let is_narrow = [inputs, outputs].iter().any(|layouts| layouts.iter().any(is_narrow));
+        if is_narrow { Self::of_narrow(op, inputs, outputs, most) } else { None }
+    }
+
+    /// The same where some operand is `bf16`.
+    #[inline(never)]
+    fn of_narrow(
+        op: &'a dyn Definition,
+        inputs: &'a [Layout],
+        outputs: &'a [Layout],
+        most: u64,
+    ) -> Option<Self> {
         let widened = [inputs, outputs].map(|all| all.iter().map(wide).collect::<Layouts>());
         let cuts = op.cuts(&widened[0], &widened[1])?;
         let kernel = op.kernel()?;

@@ -8,39 +8,37 @@ use crate::program::{Command, Driver, TensorId};
 use crate::store::Action;
 use std::ops::Range;
 
+/// How a command went by plan. If it failed: after so many of its actions, and why.
+pub(in crate::program) type Followed = Result<(), (usize, Error)>;
+
 impl<D: Device> Driver<D> {
-    /// A command comes. Returned if it is not done by plan: then it is to be executed.
+    /// A command comes. `None` if it is not done by plan: then it is to be executed. Otherwise [`Driver::did_follow`] comes
+    /// next.
     #[inline(never)]
     pub(in crate::program) fn follow(
         &mut self,
-        command: Command<D::Op, D::Host>,
-    ) -> Option<Command<D::Op, D::Host>> {
-        if !self.is_by_plan(&command) {
-            self.watch(&command);
-            return Some(command);
+        command: &Command<D::Op, D::Host>,
+    ) -> Option<Followed> {
+        if !self.is_by_plan(command) {
+            self.watch(command);
+            return None;
         }
         let mut planning = self.planning.take()?;
-        match planning.follow(&mut self.engine, &command) {
-            Ok(true) => {
-                self.did_follow(planning, command);
-                None
-            }
+        match planning.follow(&mut self.engine, command) {
             Ok(false) => {
                 self.leave(planning, None);
                 // Perhaps it is the first of a turn.
                 self.follow(command)
             }
-            Err((done, failure)) => {
-                if let Some(replay) = &mut planning.replay {
-                    replay.taken.push(command);
-                }
-                self.leave(planning, Some((done, failure)));
-                None
+            done => {
+                self.planning = Some(planning);
+                Some(done.map(|_| ()))
             }
         }
     }
 
-    /// The host reads a value: where that is, if it is as planned. Then [`Driver::did_follow_read`] comes next.
+    /// The host reads a value: where that is, if it is as planned. Then [`Driver::did_follow`] comes next, for it is still
+    /// there, whether or not it could be read.
     pub(in crate::program) fn follow_read(&mut self, tensor: TensorId) -> Option<Place> {
         let command = Command::Get(tensor);
         if !self.is_by_plan(&command) {
@@ -55,13 +53,6 @@ impl<D: Device> Driver<D> {
         }
         self.leave(planning, None);
         self.follow_read(tensor)
-    }
-
-    /// It was read, or could not be: it is still there.
-    pub(in crate::program) fn did_follow_read(&mut self, tensor: TensorId) {
-        if let Some(planning) = self.planning.take() {
-            self.did_follow(planning, Command::Get(tensor));
-        }
     }
 
     /// Whether turns run by plan, the one that may begin with this command included.
@@ -99,12 +90,22 @@ impl<D: Device> Driver<D> {
     }
 
     /// A command was done by plan.
-    fn did_follow(&mut self, mut planning: Box<Planning<D>>, command: Command<D::Op, D::Host>) {
+    #[inline(never)]
+    pub(in crate::program) fn did_follow(
+        &mut self,
+        command: Command<D::Op, D::Host>,
+        done: Followed,
+    ) {
+        let Some(mut planning) = self.planning.take() else { return };
         let Planning { replay: Some(replay), kinds, numbers, balance, patience, .. } =
             &mut *planning
         else {
             return;
         };
+        if done.is_err() {
+            replay.taken.push(command);
+            return self.leave(planning, done.err());
+        }
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
         if matches!(command, Command::Step) {
