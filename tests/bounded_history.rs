@@ -1,9 +1,7 @@
 //! History is bounded: after a step's handles are dropped, the slots it used are gone. Ten thousand
 //! steps hold no more slots than ten, however the loop updates its state.
 
-mod common;
-
-use common::toy::{Bytes, Toy, ToyEngine, engine, mix};
+use crate::common::toy::{Bytes, Toy, ToyEngine, engine, mix};
 use remat::graph::TensorKey;
 
 const SIZE: usize = 64;

@@ -1,9 +1,6 @@
 //! What `remat train` knows before the first step: which budget passes.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, mnist, names, run, stderr, train};
+use crate::common::command::{folder, mnist, names, run, stderr, train};
 
 /// The budget of `--budget N% (B MiB) passes`, as `N%`.
 fn passing(said: &str) -> String {

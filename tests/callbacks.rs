@@ -2,10 +2,8 @@
 //! who it was. What was only asked fails its command and the runtime goes on; what was told of a change and
 //! panicked ends the runtime, and every later error says so.
 
-mod common;
-
-use common::faulty::{Fault, Faults};
-use common::learner::faulty_cpu;
+use crate::common::faulty::{Fault, Faults};
+use crate::common::learner::faulty_cpu;
 use remat::device::DeviceError;
 use remat::device::sim::{Sim, Speed};
 use remat::event::Event;

@@ -1,11 +1,8 @@
 //! The program, as a user runs it.
 //!
-//! The last test is the long one: `cargo test --release --test cli -- --ignored`.
+//! The last test is the long one: `cargo test --release --test tests -- --ignored cli::`.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, names, remat, run, stderr, train};
+use crate::common::command::{folder, names, remat, run, stderr, train};
 use serde_json::Value;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
@@ -597,7 +594,7 @@ fn the_engine_tells_what_it_does_when_asked() {
 }
 
 #[test]
-#[ignore = "a minute in release: cargo test --release --test cli -- --ignored --nocapture"]
+#[ignore = "a minute in release: cargo test --release --test tests -- --ignored cli:: --nocapture"]
 fn all_budgets_and_policies_give_the_same_bits() {
     let digits = ["resnet20", "--steps", "30", "--seed", "1"];
     let large = ["--data", "synthetic:3x32x32", "--batch", "32", "--steps", "3", "--seed", "1"];

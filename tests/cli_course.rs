@@ -1,9 +1,6 @@
 //! What `remat train` tells of a run's course: tests on the way, a log, a plot; and images from a folder, changed at random.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, run, stderr, train};
+use crate::common::command::{folder, run, stderr, train};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,6 @@
 //! How much `remat train` finds out about its steps.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, run, stderr, train};
+use crate::common::command::{folder, run, stderr, train};
 
 /// Twelve steps of resnet20.
 fn args<'a>(batch: &'a str, budget: &'a str, more: &[&'a str]) -> Vec<&'a str> {

@@ -1,9 +1,6 @@
 //! `remat plan`, as a user runs it.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, names, run, stderr};
+use crate::common::command::{folder, names, run, stderr};
 use remat::lab::{Replay, Trace};
 use remat::memory::ALIGNMENT;
 use remat::plan::order::{self, Reach};

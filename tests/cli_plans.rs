@@ -1,9 +1,6 @@
 //! `remat train` with steps that run by plan gives the same bits as without.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::train;
+use crate::common::command::train;
 
 #[test]
 fn models_train_to_the_same_bits_with_plans_and_without() {

@@ -1,9 +1,6 @@
 //! `remat train` with transformers: texts, sizes, and what goes with what.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, run, stderr, train};
+use crate::common::command::{folder, run, stderr, train};
 
 const SMALL: [&str; 10] =
     ["--layers", "2", "--width", "32", "--heads", "2", "--context", "32", "--batch", "8"];

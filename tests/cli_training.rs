@@ -1,9 +1,6 @@
 //! How `remat train` learns: optimizers, schedules, gradients in parts, checkpoints.
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, names, remat, run, stderr, train};
+use crate::common::command::{folder, names, remat, run, stderr, train};
 use remat::checkpoint::Checkpoint;
 use serde_json::Value;
 use std::path::Path;

@@ -1,11 +1,9 @@
 //! What a runtime does beside its commands: it can be cancelled, it holds back a program that is far ahead, it
 //! notices what an idle program drops, and it says so when a wish makes no sense.
 
-mod common;
-
-use common::faulty::{Doing, Faults};
-use common::heard::{Heard, storage};
-use common::learner::faulty_cpu;
+use crate::common::faulty::{Doing, Faults};
+use crate::common::heard::{Heard, storage};
+use crate::common::learner::faulty_cpu;
 use remat::autograd::Tape;
 use remat::error::{RegenerationError, RuntimeError};
 use remat::event::Event;
@@ -341,7 +339,7 @@ fn learning_from_nothing_is_an_error() {
 
 #[test]
 fn what_cannot_be_done_is_said() {
-    use common::toy::{Bytes, engine_with, mix, settings};
+    use crate::common::toy::{Bytes, engine_with, mix, settings};
     let mut settings = settings();
     settings.eviction_threshold = Some(64);
     let mut engine = engine_with(256, settings, PolicyKind::default(), CostModelKind::Flops);
@@ -361,7 +359,7 @@ fn what_cannot_be_done_is_said() {
 /// It grew for ever in silence.
 #[test]
 fn a_loop_that_marks_no_steps_is_told_so() {
-    use common::toy::{Bytes, engine, mix};
+    use crate::common::toy::{Bytes, engine, mix};
     for marks in [false, true] {
         let mut engine = engine(1 << 20);
         let heard = Heard::of(&mut engine);
@@ -383,7 +381,7 @@ fn a_loop_that_marks_no_steps_is_told_so() {
 /// The warning blamed the budget when it was the threshold.
 #[test]
 fn thrashing_is_blamed_on_what_is_too_low() {
-    use common::toy::{Bytes, GRANULE, engine_with, mix, settings};
+    use crate::common::toy::{Bytes, GRANULE, engine_with, mix, settings};
     let few = 4 * GRANULE;
     for (budget, threshold, expected) in
         [(1 << 16, Some(few), "eviction threshold"), (few, None, "budget")]

@@ -1,10 +1,7 @@
 //! Ctrl-C ends `remat train` with what it has.
 #![cfg(unix)]
 
-#[path = "common/command.rs"]
-mod command;
-
-use command::{folder, mnist, names, remat};
+use crate::common::command::{folder, mnist, names, remat};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

@@ -1,9 +1,7 @@
 //! Ops of a user's own: on each device, on a tape, under budgets; and what is said where one is not as it should be.
 
-mod common;
-
-use common::custom::Clip;
-use common::device::{Target, targets};
+use crate::common::custom::Clip;
+use crate::common::device::{Target, targets};
 use remat::autograd::Tape;
 use remat::device::{DeviceError, cpu};
 use remat::ops::{CudaKernel, CustomOp};
@@ -158,7 +156,7 @@ fn what_it_says_of_its_outputs_is_checked_at_once() {
 #[cfg(feature = "cuda")]
 mod on_a_gpu {
     use super::*;
-    use common::device::gpu;
+    use crate::common::device::gpu;
 
     fn run(runtime: &Runtime, op: Own, x: &[f32]) -> Result<Vec<f32>, Error> {
         let x = runtime.tensor(&[x.len()], x.to_vec())?;

@@ -1,8 +1,6 @@
 //! Regeneration of any depth needs no call stack, and work that is linear in what must be run.
 
-mod common;
-
-use common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
+use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine_with, mix, settings};
 use remat::engine::Dead;
 use remat::graph::TensorKey;
 use remat::{CostModelKind, PolicyKind};

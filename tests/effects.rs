@@ -1,8 +1,8 @@
 //! Ops that make nothing are run once, for what they do elsewhere and what they cost.
 
-mod common;
-
-use common::toy::{Broken, Bytes, GRANULE, Toy, engine, engine_with, mix, runtime, settings};
+use crate::common::toy::{
+    Broken, Bytes, GRANULE, Toy, engine, engine_with, mix, runtime, settings,
+};
 use remat::graph::TensorKey;
 use remat::{CostModelKind, Error, PolicyKind};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! What an engine tells: every event, in an order that can be relied on, and in agreement with the counters.
 
-mod common;
-
-use common::heard::{Heard, storage};
-use common::rng::SplitMix64;
-use common::toy::{Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings, update};
+use crate::common::heard::{Heard, storage};
+use crate::common::rng::SplitMix64;
+use crate::common::toy::{
+    Broken, Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings, update,
+};
 use remat::engine::Engine;
 use remat::event::{Cause, Event, Hears};
 use remat::evict::{Evictor, Victim, View, Want};

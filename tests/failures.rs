@@ -1,9 +1,7 @@
 //! A failure loses the values that depend on it and no others, and is told with the op that failed
 //! first.
 
-mod common;
-
-use common::toy::{Broken, Bytes, Toy, engine, mix, update};
+use crate::common::toy::{Broken, Bytes, Toy, engine, mix, update};
 use remat::Error;
 
 /// A split into three that breaks on run number `run`.

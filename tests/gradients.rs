@@ -1,19 +1,14 @@
 //! The gradient of every op is what central differences say, and so is the gradient of that; and neither changes by a bit
 //! when memory is short. The walks go through the registry: a new op is in them by its samples.
 
-#[path = "common/device.rs"]
-mod device;
-#[path = "common/walk.rs"]
-mod walk;
-
-use device::{Target, targets};
+use crate::common::device::{Target, targets};
+use crate::common::walk::{Case, H, Pass, constant_inputs};
 use remat::autograd::Tape;
 use remat::op::Operation;
 use remat::ops::samples::each;
 use remat::ops::{Accumulate, BatchNormParameters, CrossEntropy, Distribution, Op, Random};
 use remat::{Error, HostTensor, PolicyKind, Runtime, Stats, Tensor};
 use std::collections::BTreeSet;
-use walk::{Case, H, Pass, constant_inputs};
 
 /// The ops without a gradient.
 const MISSING: [&str; 4] = ["accumulate", "adamw", "lion", "sgd_momentum"];

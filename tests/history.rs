@@ -1,8 +1,6 @@
 //! The memory of a run as its recording has it: what was in use after each command, what was evicted and brought back.
 
-mod common;
-
-use common::training::Shared;
+use crate::common::training::Shared;
 use remat::autograd::Tape;
 use remat::event::{Cause, Event};
 use remat::evict::View;

@@ -1,9 +1,7 @@
 //! An update in place never changes what anybody else sees: handles and views of the old value keep
 //! it, and what was made from the old value is never recomputed from the new one.
 
-mod common;
-
-use common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
+use crate::common::toy::{Bytes, GRANULE, Toy, ToyEngine, compute, engine, mix, update};
 use remat::Error;
 use remat::graph::TensorKey;
 

@@ -3,10 +3,8 @@
 //! `tests/data/small.log` is a log of our own, in the paper's format; what its simulator makes of it is in
 //! `small.jsonl`. The paper's own traces are looked for in `../shared`.
 
-mod common;
-
-use common::custom::Clip;
-use common::training::{Model, Shared, record};
+use crate::common::custom::Clip;
+use crate::common::training::{Model, Shared, record};
 use remat::autograd::Tape;
 use remat::engine::Dead;
 use remat::lab::{CostUnit, Costs, Grid, Job, Placement, Replay, Row, Trace, sweep};

@@ -1,9 +1,8 @@
 //! A runtime learns how the steps of its program are best run while it runs them, and nothing but evictions changes.
 
 use remat::evict::{Clock, Forecast, Setting, View};
-mod common;
 
-use common::rng::SplitMix64;
+use crate::common::rng::SplitMix64;
 use remat::autograd::Gradients;
 use remat::event::Event;
 use remat::nn::{Mode, Module, mlp};

@@ -1,9 +1,7 @@
 //! Handles and runtimes may go in any order, from any thread, also while a panic unwinds: nothing
 //! blocks, nothing is lost that was sent, and nothing stays that nobody holds.
 
-mod common;
-
-use common::toy::{Broken, Bytes, Toy, Watch, compute, mix, runtime, update};
+use crate::common::toy::{Broken, Bytes, Toy, Watch, compute, mix, runtime, update};
 use remat::error::HandleError;
 use remat::{Error, HostTensor, Runtime, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,9 +1,7 @@
 //! Commands are known before they run, and nothing else is different for it: policies that do not look ahead evict the
 //! same for any window, and what an evictor sees depends on the program alone.
 
-mod common;
-
-use common::rng::SplitMix64;
+use crate::common::rng::SplitMix64;
 use remat::device::sim::Sim;
 use remat::event::Event;
 use remat::evict::{Evictor, Victim, View, Want};
@@ -371,7 +369,7 @@ fn a_window_counts_commands_up_to_a_blocking_one() {
 #[cfg(feature = "lab")]
 #[test]
 fn a_replay_sees_what_the_run_saw() {
-    use common::training::Shared;
+    use crate::common::training::Shared;
     use remat::lab::{Placement, Replay, Trace};
     use remat::trace::JsonLines;
     for deep in [false, true] {

@@ -3,10 +3,8 @@
 //! Random programs run in an engine that asks both for each score. The transcription learns of the graph from the
 //! tables and of events from the engine, and keeps all it ever knew. Names are those of the code.
 
-mod common;
-
-use common::rng::SplitMix64;
-use common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
+use crate::common::rng::SplitMix64;
+use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
 use remat::engine::{Dead, Engine};
 use remat::event::{Cause, Event};
 use remat::evict::{ArticleConstants, ByScore, Exponents, MegEngineArticle, Policy, View};

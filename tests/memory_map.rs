@@ -1,8 +1,6 @@
 //! What is where in device memory, by name.
 
-mod common;
-
-use common::toy::{Bytes, GRANULE, Toy, engine, mix};
+use crate::common::toy::{Bytes, GRANULE, Toy, engine, mix};
 use remat::Error;
 
 const BLOCK: usize = GRANULE as usize;

@@ -1,11 +1,9 @@
 //! The engine says what it does: what it is about to evict or regenerate, and what it did. Listeners hear it as
 //! events, and `tracing` as lines of target `remat`, where a tensor goes by its label, or else by its number.
 
-mod common;
-
-use common::heard::{Heard, storage};
-use common::log::Log;
-use common::toy::{Broken, Bytes, Toy, engine, mix};
+use crate::common::heard::{Heard, storage};
+use crate::common::log::Log;
+use crate::common::toy::{Broken, Bytes, Toy, engine, mix};
 use remat::event::{Cause, Event};
 
 #[test]

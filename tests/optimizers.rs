@@ -1,10 +1,7 @@
 //! What optimizers do: as PyTorch's in float64, which `tests/fixtures/optimizers.py` wrote down; and the same bits however
 //! updates are grouped.
 
-#[path = "common/device.rs"]
-mod device;
-
-use device::targets;
+use crate::common::device::targets;
 use remat::autograd::Gradients;
 use remat::nn::{Mode, Module, ResNet, State, mlp, resnet, state};
 use remat::optim::{Group, Optimizer, Rule, Schedule, clip_grad_norm};

@@ -1,9 +1,7 @@
 //! A device that owns its memory: numbers in place of offsets, one door for all that goes, outputs made anew, and an
 //! out-of-memory of its own.
 
-mod common;
-
-use common::rng::SplitMix64;
+use crate::common::rng::SplitMix64;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use remat::graph::TensorKey;
 use remat::op::{OpError, Operation, Outputs};

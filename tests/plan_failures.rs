@@ -1,9 +1,8 @@
 //! A device that fails in the middle of a step that runs by plan: what is lost and what is told is as without a plan.
 
-mod common;
-
-use common::faulty::{Fault, Faults};
-use common::learner::{Learner, Net, batch, faulty_cpu};
+use crate::common::faulty::{Fault, Faults};
+use crate::common::learner::{Learner, Net, batch, faulty_cpu};
+use crate::common::say_nothing_of_what_is_on_purpose;
 use remat::{Plan, Runtime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -36,8 +35,7 @@ fn run(net: Net, plan: Plan, call: u64, fault: Fault) -> (Outcome, bool) {
 
 #[test]
 fn a_step_by_plan_fails_as_any_other() {
-    // What is lost is asked for, which panics in the test.
-    std::panic::set_hook(Box::new(|_| {}));
+    say_nothing_of_what_is_on_purpose();
     for net in [Net::Mlp, Net::Residual] {
         let mut failures = 0;
         for call in 0.. {
@@ -56,7 +54,6 @@ fn a_step_by_plan_fails_as_any_other() {
                 .as_ref()
                 .is_err_and(|error| error.contains("its workspace") || error.contains("TiB"));
             if off != auto && !asked {
-                let _ = std::panic::take_hook();
                 panic!("{net:?}, call {call}: {:?}\n{:?}", (&off.0, &off.1), (&auto.0, &auto.1));
             }
         }

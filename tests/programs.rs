@@ -1,9 +1,7 @@
 //! Steps as values: programs are valid by construction, and a recorded step is loaded and executed with the same bits.
 
-mod common;
-
-use common::custom::Clip;
-use common::training::Shared;
+use crate::common::custom::Clip;
+use crate::common::training::Shared;
 use remat::device::cpu::Cpu;
 use remat::lab::Trace;
 use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};

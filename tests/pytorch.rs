@@ -3,13 +3,8 @@
 //!
 //! A new op is a few lines there, and nothing here; a method that is made of ops is a line here, too.
 
-#[path = "common/device.rs"]
-mod device;
-#[path = "common/walk.rs"]
-#[allow(dead_code)]
-mod walk;
-
-use device::{Target, targets};
+use crate::common::device::{Target, targets};
+use crate::common::walk::{Case, Pass};
 use remat::nn::{
     Gru, GruCell, Lstm, LstmCell, LstmState, Mode, Module, TransformerBlock, parameters,
 };
@@ -21,7 +16,6 @@ use remat::{DType, Dims, Error, HostTensor, Runtime, Tensor, bf16};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use walk::{Case, Pass};
 
 /// Largest error, of the largest element, in f32 and of what is stored as `bf16`.
 const TOLERANCE: [f64; 2] = [1e-5, 1e-2];

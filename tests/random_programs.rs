@@ -4,12 +4,12 @@
 //!
 //! The programs are the same each time; with `REMAT_RANDOM_PROGRAMS=N` there are N others.
 
-mod common;
 #[path = "common/public/mod.rs"]
 mod public;
 
-use common::faulty::{Fault, Faults};
-use common::learner::faulty_cpu;
+use crate::common::faulty::{Fault, Faults};
+use crate::common::learner::faulty_cpu;
+use crate::common::say_nothing_of_what_is_on_purpose;
 use public::check::check;
 use public::draw::{deterministic, program, small};
 use public::figures::Figures;
@@ -113,14 +113,4 @@ fn any_call_to_the_device_may_fail() {
         sum.unread,
         sum.unknown
     );
-}
-
-/// Thousands of panics would hide all else that is printed.
-fn say_nothing_of_what_is_on_purpose() {
-    let others = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str() != Some("on purpose") {
-            others(panic);
-        }
-    }));
 }

@@ -1,9 +1,7 @@
 //! Recordings: those of earlier programs, of which some are in `tests/data`; those of this one, line by line; and that a
 //! replay does what the run did.
 
-mod common;
-
-use common::training::Shared;
+use crate::common::training::Shared;
 use remat::autograd::Tape;
 use remat::event::Cause;
 use remat::evict::Learn;

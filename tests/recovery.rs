@@ -1,9 +1,7 @@
 //! A failure loses as little as it can: catching an out-of-memory, taking a smaller batch and going on works.
 
-mod common;
-
-use common::faulty::{Fault, Faults};
-use common::learner::{Learner, Net, batch, faulty_cpu};
+use crate::common::faulty::{Fault, Faults};
+use crate::common::learner::{Learner, Net, batch, faulty_cpu};
 use remat::ops::Accumulate;
 use remat::{Error, HostTensor, Runtime};
 use std::sync::Arc;

@@ -1,9 +1,7 @@
 //! Bringing one value back takes a small multiple of the ops that it is made from, whatever the shape of its
 //! history, or ends with an error that says so.
 
-mod common;
-
-use common::history::{Evicted, History};
+use crate::common::history::{Evicted, History};
 
 use remat::engine::Dead;
 use remat::error::RegenerationError;

@@ -2,13 +2,11 @@
 //! budget, or its error was reported; memory in use stays within the budget; and the same program with
 //! the same settings does exactly the same again.
 
-mod common;
-
-use common::cases;
-use common::program::draw::{policy, recipe, setup};
-use common::program::play::play;
-use common::program::{Drawn, Recipe, Setup};
-use common::toy::Broken::Fails;
+use crate::common::cases;
+use crate::common::program::draw::{policy, recipe, setup};
+use crate::common::program::play::play;
+use crate::common::program::{Drawn, Recipe, Setup};
+use crate::common::toy::Broken::Fails;
 use proptest::prelude::*;
 use remat::evict::Exponents;
 use remat::{CostModelKind, PolicyKind};

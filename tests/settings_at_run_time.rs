@@ -1,10 +1,8 @@
 //! Settings that change while there are tensors: the budget, the threshold, the policy, and whether history is kept.
 //! Whatever changes when, the bits stay the same, and the budget holds at every instant.
 
-mod common;
-
-use common::rng::SplitMix64;
-use common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
+use crate::common::rng::SplitMix64;
+use crate::common::toy::{Bytes, GRANULE, ToyEngine, engine, mix};
 use remat::graph::TensorKey;
 use remat::memory::SplitRule;
 use remat::prelude::*;

@@ -1,9 +1,7 @@
 //! When memory is short: what fits by evicting or moving does, what cannot fit says why and costs
 //! nothing else, and what was asked for can be had later.
 
-mod common;
-
-use common::toy::{
+use crate::common::toy::{
     Bytes, GRANULE, Toy, ToyDevice, ToyEngine, engine, engine_by, engine_with, mix, settings,
 };
 use remat::error::{Failure, RegenerationError};

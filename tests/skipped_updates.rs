@@ -1,9 +1,7 @@
 //! What is left when an update could not be made: which value a handle names, and who hears why.
 
-mod common;
-
-use common::faulty::{Fault, Faults};
-use common::learner::faulty_cpu;
+use crate::common::faulty::{Fault, Faults};
+use crate::common::learner::faulty_cpu;
 use remat::event::Event;
 use remat::evict::{Policy, View};
 use remat::graph::StorageKey;

@@ -1,8 +1,6 @@
 //! Tensors as people write with them: methods, operators, values, and handles that outlive their runtime.
 
-mod common;
-
-use common::toy;
+use crate::common::toy;
 use remat::ops::{BatchNormParameters, MatMul};
 use remat::prelude::*;
 

@@ -1,11 +1,9 @@
 //! Random small nets trained under a budget end with the bits they end with without one: losses,
 //! parameters and running statistics.
 
-mod common;
-
-use common::cases;
-use common::device::{Target, gpu, targets};
-use common::program::draw::policy;
+use crate::common::cases;
+use crate::common::device::{Target, gpu, targets};
+use crate::common::program::draw::policy;
 use proptest::prelude::*;
 use remat::autograd::Tape;
 use remat::engine::Dead;

@@ -1,8 +1,6 @@
 //! Tensors of every type and of any rank: put, seen, copied, evicted and read; and what the crate's ops do not take.
 
-mod common;
-
-use common::device::targets;
+use crate::common::device::targets;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took, cpu};
 use remat::op::{OpError, Operation, Outputs};
 use remat::ops::samples::{Draw, Sizes, each};

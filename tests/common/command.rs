@@ -1,8 +1,5 @@
 //! The program as a user runs it, and what it is run on.
 
-// Each test file is a crate of its own and uses a part of this.
-#![allow(dead_code)]
-
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

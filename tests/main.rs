@@ -1,0 +1,86 @@
+//! Tests of the crate as others use it, and of the program.
+//!
+//! They are one crate: what they have in common is compiled and linked once, and any two of them run at the same time.
+//! Those that want a process of their own are crates of their own: they count what is on the heap or threads,
+//! or hear what is told in all of the process.
+
+mod common;
+
+#[cfg(feature = "lab")]
+mod bound;
+mod bounded_history;
+#[cfg(feature = "cli")]
+mod budgets;
+mod callbacks;
+#[cfg(feature = "lab")]
+mod captured_steps;
+#[cfg(feature = "serde")]
+mod checkpoint;
+#[cfg(feature = "cli")]
+mod cli;
+#[cfg(feature = "cli")]
+mod cli_course;
+#[cfg(feature = "cli")]
+mod cli_lab;
+#[cfg(feature = "cli")]
+mod cli_learn;
+#[cfg(feature = "cli")]
+mod cli_plan;
+#[cfg(feature = "cli")]
+mod cli_plans;
+#[cfg(feature = "cli")]
+mod cli_texts;
+#[cfg(feature = "cli")]
+mod cli_training;
+mod control;
+#[cfg(feature = "cli")]
+mod ctrl_c;
+mod custom_ops;
+mod deep_histories;
+#[cfg(feature = "cli")]
+mod devices;
+mod effects;
+mod events;
+mod failures;
+mod gradients;
+#[cfg(feature = "data")]
+mod half;
+#[cfg(feature = "lab")]
+mod history;
+mod in_place;
+#[cfg(feature = "lab")]
+mod lab;
+#[cfg(feature = "lab")]
+mod learned;
+#[cfg(feature = "lab")]
+mod learning;
+mod lifecycle;
+mod look_ahead;
+mod megengine_article;
+mod memory_map;
+#[cfg(feature = "data")]
+mod models;
+mod narration;
+#[cfg(feature = "serde")]
+mod optimizers;
+mod owned_memory;
+mod plan_failures;
+mod plans;
+#[cfg(feature = "lab")]
+mod programs;
+#[cfg(feature = "serde")]
+mod pytorch;
+mod random_programs;
+#[cfg(feature = "lab")]
+mod recordings;
+mod recovery;
+mod regeneration;
+mod resident;
+mod same_bits;
+mod settings_at_run_time;
+mod short_memory;
+mod skipped_updates;
+mod tensors;
+mod training;
+mod transformers;
+mod types;
