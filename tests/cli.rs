@@ -1,36 +1,9 @@
 //! The program, as a user runs it.
-//!
-//! The last test is the long one: `cargo test --release --test tests -- --ignored cli::`.
 
-use crate::common::command::{folder, names, remat, run, stderr, train};
+use crate::common::command::{folder, names, remat, run, same_bits, stderr, train};
 use serde_json::Value;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
-
-/// Runs all of `cases` after `base`, and holds them to what the first one came to. Says how it went.
-fn same_bits(base: &[&str], cases: &[&[&str]]) {
-    let mut expected = None;
-    for case in cases {
-        let report = train(&[base, case].concat());
-        let number = |field: &str| report[field].as_f64().unwrap_or_else(|| panic!("{field}"));
-        println!(
-            "{:44} peak {:>9} of {:>9}  {:6.2} s  {:5} evictions  {:5} recomputed",
-            case.join(" "),
-            report["peak_bytes"],
-            report["budget_bytes"],
-            number("train_seconds"),
-            report["evictions"],
-            report["recomputed_ops"],
-        );
-        assert!(number("peak_bytes") <= number("budget_bytes"), "{case:?}");
-        let tight = number("budget_bytes") <= 0.6 * number("full_budget_bytes");
-        assert!(!tight || number("evictions") > 0.0, "{case:?}");
-        assert!(!tight || number("recomputed_ops") > 0.0, "{case:?}");
-        let result = [&report["params_sha256"], &report["final_loss"], &report["test_accuracy"]];
-        let result = result.map(Value::to_string);
-        assert_eq!(*expected.get_or_insert_with(|| result.clone()), result, "{case:?}");
-    }
-}
 
 #[test]
 fn a_budget_changes_no_bit() {
@@ -591,24 +564,4 @@ fn the_engine_tells_what_it_does_when_asked() {
     let args = [&args[..], &["--quiet"]].concat();
     let output = remat(&args).env("RUST_LOG", "foo=bar=baz").output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
-}
-
-#[test]
-#[ignore = "a minute in release: cargo test --release --test tests -- --ignored cli:: --nocapture"]
-fn all_budgets_and_policies_give_the_same_bits() {
-    let digits = ["resnet20", "--steps", "30", "--seed", "1"];
-    let large = ["--data", "synthetic:3x32x32", "--batch", "32", "--steps", "3", "--seed", "1"];
-    let budget = |budget, policy| ["--budget", budget, "--policy", policy];
-    let cross = |budgets: &[&'static str], policies: &[&'static str]| -> Vec<[&str; 4]> {
-        let pairs = budgets.iter().flat_map(|b| policies.iter().map(move |p| (b, p)));
-        pairs.map(|(b, p)| budget(b, p)).collect()
-    };
-    let mut cases = cross(&["100%", "60%", "40%"], &["megengine", "dtr", "dtr-eq"]);
-    cases.push(budget("60%", "lru"));
-    cases.push(["--budget", "60%", "--eviction-threshold", "50%"]);
-    cases.push(["--budget", "60%", "--threads", "1"]);
-    cases.push(["--budget", "60%", "--threads", "2"]);
-    same_bits(&digits, &cases.iter().map(|case| &case[..]).collect::<Vec<_>>());
-    let cases = cross(&["100%", "60%", "40%", "30%", "25%"], &["dtr", "dtr-eq"]);
-    same_bits(&large, &cases.iter().map(|case| &case[..]).collect::<Vec<_>>());
 }

@@ -35,14 +35,10 @@ mod cli_training;
 mod control;
 #[cfg(feature = "cli")]
 mod ctrl_c;
-mod custom_ops;
 mod deep_histories;
-#[cfg(feature = "cli")]
-mod devices;
 mod effects;
 mod events;
 mod failures;
-mod gradients;
 #[cfg(feature = "data")]
 mod half;
 #[cfg(feature = "lab")]
@@ -68,8 +64,6 @@ mod plan_failures;
 mod plans;
 #[cfg(feature = "lab")]
 mod programs;
-#[cfg(feature = "serde")]
-mod pytorch;
 mod random_programs;
 #[cfg(feature = "lab")]
 mod recordings;
@@ -81,6 +75,5 @@ mod settings_at_run_time;
 mod short_memory;
 mod skipped_updates;
 mod tensors;
-mod training;
 mod transformers;
 mod types;

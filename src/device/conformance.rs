@@ -165,7 +165,8 @@ fn full_of(junk: f32, layout: Layout) -> HostTensor {
         _ => junk.to_bits().to_ne_bytes(),
     };
     let fill = |bytes: &mut [u8]| {
-        bytes.iter_mut().zip(bits.into_iter().cycle()).for_each(|(byte, bits)| *byte = bits);
+        // Byte by byte, this took half the time of a walk over all samples.
+        bytes.chunks_mut(4).for_each(|bytes| bytes.copy_from_slice(&bits[..bytes.len()]));
     };
     HostTensor::written(layout.dtype(), *layout.shape(), fill).unwrap()
 }

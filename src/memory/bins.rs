@@ -170,6 +170,10 @@ impl Bins {
         for (b, bin) in self.bins.iter().enumerate() {
             let bit = self.words[b / 64] >> (b % 64) & 1 == 1;
             assert_eq!(bit, !bin.is_empty(), "bit of bin {b}");
+            // Nearly all are, and going through them took half the time of training in debug builds.
+            if bin.is_empty() {
+                continue;
+            }
             assert!(bin.in_order(), "order of bin {b}");
             for hole in bin.iter(slab) {
                 assert_eq!(holes.get(&hole.slot), Some(&hole), "bin {b} holds a hole that is not");

@@ -27,6 +27,31 @@ pub fn train(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
 }
 
+/// Runs all of `cases` after `base`, and holds them to what the first one came to. Says how it went.
+pub fn same_bits(base: &[&str], cases: &[&[&str]]) {
+    let mut expected = None;
+    for case in cases {
+        let report = train(&[base, case].concat());
+        let number = |field: &str| report[field].as_f64().unwrap_or_else(|| panic!("{field}"));
+        println!(
+            "{:44} peak {:>9} of {:>9}  {:6.2} s  {:5} evictions  {:5} recomputed",
+            case.join(" "),
+            report["peak_bytes"],
+            report["budget_bytes"],
+            number("train_seconds"),
+            report["evictions"],
+            report["recomputed_ops"],
+        );
+        assert!(number("peak_bytes") <= number("budget_bytes"), "{case:?}");
+        let tight = number("budget_bytes") <= 0.6 * number("full_budget_bytes");
+        assert!(!tight || number("evictions") > 0.0, "{case:?}");
+        assert!(!tight || number("recomputed_ops") > 0.0, "{case:?}");
+        let result = [&report["params_sha256"], &report["final_loss"], &report["test_accuracy"]];
+        let result = result.map(Value::to_string);
+        assert_eq!(*expected.get_or_insert_with(|| result.clone()), result, "{case:?}");
+    }
+}
+
 /// An empty folder of a test's own.
 pub fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("remat-cli-{}-{name}", std::process::id()));
