@@ -1,8 +1,8 @@
 //! Tests of the crate as others use it, and of the program.
 //!
 //! They are one crate: what they have in common is compiled and linked once, and any two of them run at the same time.
-//! Those that want a process of their own are crates of their own: they count what is on the heap or threads,
-//! or hear what is told in all of the process.
+//! Those that want a process of their own are crates of their own: they count threads or what
+//! is in memory, or hear what is told in all of the process.
 
 mod common;
 
@@ -69,7 +69,6 @@ mod random_programs;
 mod recordings;
 mod recovery;
 mod regeneration;
-mod resident;
 mod same_bits;
 mod settings_at_run_time;
 mod short_memory;

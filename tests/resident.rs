@@ -2,7 +2,9 @@
 //! product packs in each thread, and a little for everything else.
 #![cfg(target_os = "linux")]
 
-use crate::common::device::Target;
+mod common;
+
+use common::device::Target;
 use remat::device::cpu::PACKING_BYTES;
 use remat::ops::{BatchNorm, BatchNormGrad, Conv2d, Conv2dGradInput, Conv2dGradWeight};
 use remat::{Error, Runtime, Tensor};
@@ -83,11 +85,8 @@ fn resident_memory_stays_within_the_budget() {
     // The figure never falls, so each part has a process of its own.
     for (part, ..) in PARTS {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args([
-            "--exact",
-            "resident::resident_memory_stays_within_the_budget",
-            "--nocapture",
-        ]);
+        let child =
+            child.args(["--exact", "resident_memory_stays_within_the_budget", "--nocapture"]);
         let output = child.env(PART, part).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         println!("{}", text(&output.stdout));
@@ -108,7 +107,7 @@ fn a_budget_that_is_lowered_gives_memory_back() {
     const LOWERED: &str = "REMAT_RESIDENT_LOWERED";
     if std::env::var(LOWERED).is_err() {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args(["--exact", "resident::a_budget_that_is_lowered_gives_memory_back"]);
+        let child = child.args(["--exact", "a_budget_that_is_lowered_gives_memory_back"]);
         let output = child.arg("--nocapture").env(LOWERED, "1").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         return;
