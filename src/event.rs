@@ -114,6 +114,8 @@ pub enum Event {
         ops: u64,
         /// What they cost when the step was planned.
         cost: f64,
+        /// What was recomputed beside, evicted and moved.
+        for_room: ForRoom,
     },
     /// A regeneration repeats itself, or memory is too short for it, and it goes on by a schedule.
     DidSchedule {
@@ -246,6 +248,26 @@ pub enum Cause {
     Before,
     /// It never was there: no room was found for its first run, which was put off.
     Postponed,
+}
+
+/// What a step that ran by plan did for want of room.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ForRoom {
+    /// Ops run again.
+    pub ops: u64,
+    /// Bytes that those made.
+    pub bytes: u64,
+    /// Their cost when the step was planned.
+    pub cost: f64,
+    /// Storages evicted.
+    pub evictions: u64,
+    /// Their bytes.
+    pub evicted_bytes: u64,
+    /// Times that blocks were moved to make a hole.
+    pub compactions: u64,
+    /// Bytes moved in doing so.
+    pub moved_bytes: u64,
 }
 
 impl Cause {

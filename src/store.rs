@@ -15,7 +15,7 @@ pub(crate) use body::{Body, Work};
 pub(crate) use launch::Launch;
 pub(crate) use place::Owner;
 pub(crate) use script::Script;
-pub(crate) use tape::{Action, Operand, Spot, Tape};
+pub(crate) use tape::{Action, Ends, Life, Operand, Record, Spot, Tape};
 
 use crate::device::{Device, Memory, Place};
 use crate::evict::{Candidates, View};
@@ -123,7 +123,9 @@ impl<D: Device> Store<D> {
                 evictable += held.bytes;
             }
         }
-        let used = self.space.used() - self.lent.map_or(0, |held| held.bytes);
+        let kept = self.tape.iter().flat_map(|tape| &tape.kept);
+        let lent = self.lent.iter().chain(kept).map(|held| held.bytes).sum::<u64>();
+        let used = self.space.used() - lent;
         assert_eq!(resident, used, "resident bytes and used bytes agree");
         assert_eq!(evictable, self.evictable_bytes(), "evictable bytes");
         assert_eq!(self.bodies.len(), self.graph.paths.len(), "each path has a body");

@@ -4,11 +4,16 @@ use crate::common::command::train;
 
 #[test]
 fn models_train_to_the_same_bits_with_plans_and_without() {
-    let cases: [(&[&str], bool); 11] = [
+    let cases: [(&[&str], bool); 16] = [
         (&["mlp"], true),
         (&["resnet20", "--batch", "16"], true),
         (&["resnet20", "--batch", "16", "--threads", "1", "--optimizer", "adamw"], true),
-        (&["resnet20", "--batch", "32", "--budget", "60%"], false),
+        (&["resnet20", "--batch", "32", "--budget", "60%"], true),
+        (&["resnet20", "--batch", "64", "--budget", "45%", "--threads", "1"], true),
+        (&["vit", "--batch", "8", "--budget", "65%"], true),
+        (&["gpt", "--layers", "2", "--width", "32", "--heads", "2", "--budget", "50%"], true),
+        (&["lstm", "--width", "32", "--batch", "8", "--budget", "70%"], true),
+        (&["unrolled-gan", "--budget", "60%"], true),
         (&["gpt", "--layers", "2", "--width", "32", "--heads", "2", "--batch", "4"], true),
         (&["gpt", "--layers", "2", "--width", "32", "--heads", "2", "--dropout", "0.1"], true),
         (&["lstm", "--width", "32", "--batch", "4"], true),

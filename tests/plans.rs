@@ -175,7 +175,7 @@ struct Heard(Arc<[AtomicU64; 2]>);
 
 impl Listener for Heard {
     fn on(&mut self, event: &Event, _view: View<'_>) {
-        if let &Event::DidReplay { ops, cost } = event {
+        if let &Event::DidReplay { ops, cost, .. } = event {
             assert!(cost > 0.0);
             self.0[0].fetch_add(1, Ordering::SeqCst);
             self.0[1].fetch_add(ops, Ordering::SeqCst);
@@ -236,6 +236,46 @@ fn a_step_that_differs_changes_nothing_else() -> Result<(), Error> {
         }
     }
     assert!(left > 200, "{left}");
+    Ok(())
+}
+
+/// The same in budgets in which each step evicts and recomputes.
+#[test]
+fn a_step_that_differs_in_short_memory_changes_nothing_else() -> Result<(), Error> {
+    const OPS: usize = 35;
+    let (mut evicting, mut left) = (0, 0);
+    for (number, kib) in [37, 38, 40, 43, 46].into_iter().enumerate() {
+        for twist in TWISTS {
+            for at in (1 + number..=OPS).step_by(5) {
+                let twisted = [9, 13, 14, 22];
+                let run = |plan| {
+                    let mut program = Loop::new(plan, kib << 10, 3)?;
+                    (0..STEPS).try_for_each(|number| {
+                        let twist = if twisted.contains(&number) { twist } else { Twist::None };
+                        program.step(number, twist, at, 8)
+                    })?;
+                    program.end()
+                };
+                match (run(Plan::Off), run(Plan::Auto)) {
+                    (Ok((off, plain)), Ok((auto, stats))) => {
+                        assert!(off == auto, "{twist:?} at {at} in {kib} KiB: {stats:?}");
+                        assert_eq!(stats.ops, plain.ops, "{twist:?} at {at} in {kib} KiB");
+                        assert!(stats.peak_bytes <= kib << 10);
+                        evicting += stats.planned_steps_evicting;
+                        left += stats.left_plans;
+                    }
+                    (Err(_), Err(_)) => {}
+                    (off, auto) => panic!(
+                        "{twist:?} at {at} in {kib} KiB: {:?} and {:?}",
+                        off.map(|it| it.1),
+                        auto.map(|it| it.1)
+                    ),
+                }
+            }
+        }
+    }
+    println!("{evicting} by plan with evictions, {left} left");
+    assert!(evicting > 1000 && left > 200, "{evicting}, {left}");
     Ok(())
 }
 
@@ -345,7 +385,7 @@ fn short_memory_changes_no_bits() -> Result<(), Error> {
         (0..40).try_for_each(|number| turn(program, number, [0, 0, 2, 0, 3][number % 5]))
     };
     let [(expected, plenty), _] = both(1 << 20, kinds)?;
-    let (mut planned, mut failed) = ([0, 0], 0);
+    let (mut planned, mut evicting, mut failed) = ([0, 0], 0, 0);
     for budget in (34 << 10..64 << 10).step_by(512) {
         let run = |plan| {
             let mut program = Loop::new(plan, budget, 3)?;
@@ -357,6 +397,7 @@ fn short_memory_changes_no_bits() -> Result<(), Error> {
                 assert!(off == expected && auto == expected, "{budget}: {stats:?}");
                 assert!(stats.peak_bytes <= budget, "{budget}: {stats:?}");
                 planned[usize::from(stats.evictions > plenty.evictions)] += stats.planned_steps;
+                evicting += stats.planned_steps_evicting;
             }
             (Err(_), Err(_)) => failed += 1,
             (off, auto) => {
@@ -365,8 +406,10 @@ fn short_memory_changes_no_bits() -> Result<(), Error> {
         }
     }
     println!(
-        "{planned:?} by plan without evictions, and with some; {failed} budgets are too small"
+        "{planned:?} by plan without evictions, and with some, {evicting} of these in the plan; \
+         {failed} budgets are too small"
     );
+    assert!(evicting > 100, "{evicting}");
     assert!(planned.iter().all(|&steps| steps > 0) && failed > 0, "{planned:?}, {failed}");
     Ok(())
 }

@@ -200,7 +200,7 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "FILE")]
     pub learn_cache: Option<PathBuf>,
 
-    /// Whether steps that repeat run by plan, while nothing is evicted
+    /// Whether steps that repeat run by plan
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub plan: PlanArg,
 

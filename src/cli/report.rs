@@ -95,6 +95,7 @@ pub struct Counters {
     pub fragmentation: f64,
     pub max_regeneration_depth: usize,
     pub planned_steps: u64,
+    pub planned_steps_evicting: u64,
     pub plan_bytes: u64,
 }
 
@@ -118,6 +119,7 @@ impl From<&Stats> for Counters {
             fragmentation: stats.fragmentation,
             max_regeneration_depth: stats.max_regeneration_depth,
             planned_steps: stats.planned_steps,
+            planned_steps_evicting: stats.planned_steps_evicting,
             plan_bytes: stats.plan_bytes,
         }
     }
@@ -175,9 +177,10 @@ impl fmt::Display for Report {
         if counters.planned_steps > 0 {
             writeln!(
                 f,
-                "  planned     {} ran by plan, in one block of {}",
+                "  planned     {} ran by plan in a block of {}{}",
                 Counted(counters.planned_steps, "step"),
                 ByteSize(counters.plan_bytes),
+                if counters.planned_steps_evicting > 0 { ", with evictions" } else { "" },
             )?;
         }
         if let (Some(seconds), Some(ratio)) = (self.learn_seconds, self.predicted_recompute_ratio) {

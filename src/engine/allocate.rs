@@ -32,6 +32,14 @@ impl<D: Device> Engine<D> {
     /// The same where there is none as things are.
     #[inline(never)]
     fn make_room(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
+        let held = self.evict_or_move(bytes, owner)?;
+        if held.is_none() && self.take_back_kept() {
+            return self.allocate(bytes, owner);
+        }
+        Ok(held)
+    }
+
+    fn evict_or_move(&mut self, bytes: u64, owner: Owner) -> Result<Option<Held>, Error> {
         let size = self.store.space.round(bytes);
         if !self.may_have(size) {
             return Ok(None);
@@ -56,7 +64,7 @@ impl<D: Device> Engine<D> {
             } else {
                 // Pinned blocks may move as well: offsets are looked up when an op is launched, and the
                 // device works in order. So there is a plan whenever free bytes suffice.
-                let moves = self.store.space.plan_compaction(bytes).expect("all blocks may move");
+                let moves = self.store.plan_compaction(bytes);
                 let moved: u64 = moves.iter().map(|m| m.bytes).sum();
                 let want = Want { need: Need::Wish, bytes: size };
                 if moved <= WORTH_MOVING * size || !self.evict_one(want, Cause::Room)? {

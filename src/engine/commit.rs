@@ -24,7 +24,12 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether the budget would hold all these storages as leaves, beside what cannot be evicted now.
-    pub(super) fn fit_as_leaves(&self, storages: &[StorageKey]) -> bool {
+    pub(super) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
+        self.would_fit_as_leaves(storages)
+            || self.take_back_kept() && self.would_fit_as_leaves(storages)
+    }
+
+    fn would_fit_as_leaves(&self, storages: &[StorageKey]) -> bool {
         let evictable = |key: &StorageKey| {
             let storage = self.store.graph.storage(*key);
             storage.producer.is_some() && (storage.pins == 0 || !self.store.graph.is_resident(*key))

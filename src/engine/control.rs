@@ -124,7 +124,13 @@ impl<D: Device> Engine<D> {
             evictor.keeps_unheld()
         });
         match told {
-            Ok(keeps) => self.keeps_unheld = keeps,
+            Ok(keeps) => {
+                if let Some(tape) = &mut self.store.tape {
+                    let changed = keeps != self.keeps_unheld;
+                    tape.short.spoil_if(changed, "what comes next was recognized in the middle");
+                }
+                self.keeps_unheld = keeps;
+            }
             Err(error) => return Err(self.broken.insert(error).clone()),
         }
         Ok(())

@@ -46,7 +46,8 @@ impl<D: Device> Engine<D> {
             self.write_down_unheld(key);
         }
         // By a script its bytes are something else's by now.
-        let keeps = self.keeps_unheld && self.store.script.is_none();
+        let keeps =
+            self.store.script.as_ref().map_or(self.keeps_unheld, |script| script.keeps_unheld);
         if goes && !keeps {
             self.evict(key, Cause::Unheld);
         }

@@ -59,8 +59,7 @@ impl<D: Device> Engine<D> {
         self.ensure(&[tensor.storage])?;
         let block = self.store.graph.held(tensor.storage).expect("just made resident");
         if let Some(tape) = &mut self.store.tape {
-            let from = tape.operand(block, tensor.layout);
-            tape.actions.push(Action::Read { from });
+            tape.push(|record, _| Action::Read { from: record.operand(block, tensor.layout) });
         }
         let place = Place { storage: self.store.space.offset(block), layout: tensor.layout };
         let read = guarded("get", || read(&mut self.store.device, place));

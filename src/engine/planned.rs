@@ -1,24 +1,56 @@
 //! What an engine does for a step that is known ahead: it writes down what one took, lends memory for all of it, and keeps
 //! out of the way while others run by plan.
 
-use super::{Engine, Error, StorageKey};
+use super::{Engine, Error, PathKey, Stats, StorageKey};
 use crate::cost::Run;
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::error::RuntimeError;
-use crate::event::{Cause, Event};
+use crate::event::{Cause, Event, ForRoom};
 use crate::graph::Residence;
 use crate::guard::guarded;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
-use crate::store::{Owner, Script, Tape};
+use crate::store::{Action, Ends, Owner, Script, Tape};
 use std::ops::Range;
 
 /// Counters that tell what a step took.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
     pub ops: u64,
     pub cost: f64,
+    pub for_room: ForRoom,
+}
+
+impl Totals {
+    /// The same, had nothing been recomputed.
+    pub(crate) fn in_a_larger_memory(self) -> Self {
+        Self { for_room: ForRoom::default(), ..self }
+    }
+
+    /// The same, had nothing been moved.
+    pub(crate) fn without_moves(mut self) -> Self {
+        (self.for_room.compactions, self.for_room.moved_bytes) = (0, 0);
+        self
+    }
+
+    /// What was counted since.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let (now, then) = (&self.for_room, &before.for_room);
+        Self {
+            ops: self.ops - before.ops,
+            cost: self.cost - before.cost,
+            for_room: ForRoom {
+                ops: now.ops - then.ops,
+                bytes: now.bytes - then.bytes,
+                cost: now.cost - then.cost,
+                evictions: now.evictions - then.evictions,
+                evicted_bytes: now.evicted_bytes - then.evicted_bytes,
+                compactions: now.compactions - then.compactions,
+                moved_bytes: now.moved_bytes - then.moved_bytes,
+            },
+        }
+    }
 }
 
 /// A kernel on operands whose places are known.
@@ -46,21 +78,58 @@ impl<D: Device> Engine<D> {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        Totals { ops: self.stats.ops, cost: self.stats.base_cost }
+        let Stats { ops, base_cost: cost, recomputed_ops, recomputed_bytes, .. } = self.stats;
+        let Stats { recompute_cost, evictions, evicted_bytes, .. } = self.stats;
+        let Stats { compactions, moved_bytes, .. } = self.stats;
+        let for_room = ForRoom {
+            ops: recomputed_ops,
+            bytes: recomputed_bytes,
+            cost: recompute_cost,
+            evictions,
+            evicted_bytes,
+            compactions,
+            moved_bytes,
+        };
+        Totals { ops, cost, for_room }
     }
 
-    /// Writes down what is done from now on. `before` are the storages that there are, all resident.
-    pub(crate) fn begin_tape(&mut self, before: &[StorageKey]) {
-        let held = before.iter().filter_map(|&key| self.store.graph.held(key));
-        self.store.tape = Some(Box::new(Tape::new(held)));
+    /// Writes down what is done from now on. `before` are the storages that there are, all resident. If memory `is_short`, what
+    /// is free is made one piece before, so that they are not in the way.
+    pub(crate) fn begin_tape(&mut self, before: &[StorageKey], is_short: bool) {
+        let is_short = is_short && self.may_plan_recomputing();
+        if is_short {
+            let room = self.room();
+            let moves = self.store.space.plan_compaction(room, |_| true).unwrap_or_default();
+            let bytes = moves.iter().map(|step| step.bytes).sum();
+            // Otherwise it cannot be planned, and that is all.
+            _ = if moves.is_empty() { Ok(()) } else { self.compact(&moves, room, bytes) };
+        }
+        let store = &self.store;
+        let before = before.iter().filter_map(|&key| {
+            let held = store.graph.held(key)?;
+            Some((held, store.space.offset(held), Owner::Storage(key).number()))
+        });
+        let tape = Tape::new(before, is_short, self.keeps_unheld);
+        self.store.tape = Some(Box::new(tape));
     }
 
-    pub(crate) fn tape(&self) -> Option<&Tape> {
-        self.store.tape.as_deref()
+    /// A command comes. Returns how much is written down, if that is done.
+    pub(crate) fn next_on_tape(&mut self) -> Option<Ends> {
+        self.store.tape.as_mut().map(|tape| tape.next_command())
     }
 
     pub(crate) fn take_tape(&mut self) -> Option<Box<Tape>> {
-        self.store.tape.take()
+        let mut tape = self.store.tape.take()?;
+        tape.kept.drain(..).for_each(|held| self.store.give_back(held));
+        Some(tape)
+    }
+
+    /// For the tape: memory is short, and what was kept for plans is free now. Whether anything was.
+    #[cold]
+    pub(crate) fn take_back_kept(&mut self) -> bool {
+        let kept = self.store.tape.as_mut().map(|tape| tape.take_back()).unwrap_or_default();
+        kept.iter().for_each(|&held| self.store.give_back(held));
+        !kept.is_empty()
     }
 
     /// For the tape: a storage is evicted.
@@ -69,11 +138,17 @@ impl<D: Device> Engine<D> {
         let Some(tape) = &mut self.store.tape else { return };
         let storage = self.store.graph.storage(key);
         let Residence::Resident(held) = storage.residence else { return };
+        let is_held = storage.handles > 0;
         match cause {
-            // It may be needed to bring others back, which is not to be seen.
-            _ if storage.handles == 0 => {}
-            Cause::Room => tape.evict(held, Owner::Storage(key).number()),
-            _ => tape.is_spoiled = true,
+            // What commands lead to by themselves.
+            Cause::Unheld => {}
+            Cause::Wish => tape.plentiful.spoil_if(is_held, "something was evicted at a wish"),
+            Cause::Room | Cause::Threshold | Cause::Dead => {
+                let for_threshold = is_held && cause == Cause::Threshold;
+                tape.plentiful.spoil_if(for_threshold, "memory was above the eviction threshold");
+                tape.evict(held, Owner::Storage(key).number(), is_held);
+            }
+            _ => tape.spoil("a run failed, or was put off"),
         }
     }
 
@@ -95,9 +170,20 @@ impl<D: Device> Engine<D> {
         self.store.space.offset(held)
     }
 
+    /// Whether a step may run by plan that recomputes: nobody limits how much that is, and how much memory is in use counts
+    /// only at the limit.
+    pub(crate) fn may_plan_recomputing(&self) -> bool {
+        self.settings.recompute_limit.is_none() && self.settings.eviction_threshold.is_none()
+    }
+
     /// Bytes that are free.
     pub(crate) fn room(&self) -> u64 {
         self.store.space.free_bytes()
+    }
+
+    /// Storages evicted so far.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.stats.evictions
     }
 
     /// Bytes moved so far to make room.
@@ -160,9 +246,10 @@ impl<D: Device> Engine<D> {
     }
 
     /// A step ran by plan, which took so much.
-    pub(crate) fn did_replay(&mut self, ops: u64, cost: f64) {
-        self.store.now += cost;
-        self.tell(Event::DidReplay { ops, cost });
+    pub(crate) fn did_replay(&mut self, took: &Totals) {
+        let &Totals { ops, cost, for_room } = took;
+        self.store.now += cost + for_room.cost;
+        self.tell(Event::DidReplay { ops, cost, for_room });
     }
 
     /// What is executed from now on was done on the device already, as the script says. So many marks of a step come in it
@@ -172,14 +259,93 @@ impl<D: Device> Engine<D> {
         self.store.script = Some(Box::new(script));
     }
 
+    /// Before the next command of the script, this was done for want of room.
+    pub(crate) fn do_for_room(&mut self, action: &Action) {
+        let Some(script) = &self.store.script else { return };
+        let done = match (action, action.again()) {
+            (&Action::Evict { block }, _) => {
+                let key = script.owners.get(block as usize).copied().flatten();
+                let known = key.filter(|&key| self.store.graph.storages.contains_key(key));
+                known.is_some_and(|key| self.evict_again(key))
+            }
+            (&Action::Move { from, to, .. }, _) => self.move_again(from, to),
+            (_, Some(first)) => {
+                let path = script.firsts.get(first as usize).copied().flatten();
+                let known = path.filter(|&path| self.store.graph.paths.contains_key(path));
+                known.is_some_and(|path| self.run_again(path))
+            }
+            _ => false,
+        };
+        if let (false, Some(script)) = (done, &mut self.store.script) {
+            let what = match action {
+                Action::Evict { .. } => "what was evicted is not there",
+                Action::Move { .. } => "what was moved is not there",
+                _ => "what ran again cannot run",
+            };
+            script.lost.get_or_insert(what);
+        }
+    }
+
+    /// That was begun and failed: what it may have written over is brought back when it is needed.
+    pub(crate) fn give_up_for_room(&mut self, action: &Action) {
+        let (Some(script), Some(first)) = (&self.store.script, action.again()) else { return };
+        let Some(path) = script.firsts.get(first as usize).copied().flatten() else { return };
+        for key in self.store.graph.outputs_of(path) {
+            if self.store.graph.is_resident(key) {
+                self.evict_failed(key);
+            }
+        }
+    }
+
+    fn evict_again(&mut self, key: StorageKey) -> bool {
+        let may_go = self.store.graph.is_evictable(key);
+        if may_go {
+            self.evict(key, Cause::Room);
+        }
+        may_go
+    }
+
+    fn move_again(&mut self, from: u32, to: u32) -> bool {
+        let store = &mut self.store;
+        let Some(script) = &mut store.script else { return false };
+        let owner = script.owners.get(from as usize).copied().flatten();
+        let (Some(key), Some(offset)) = (owner, script.offset(to)) else { return false };
+        let Some(held) = store.graph.storages.get(key).and_then(|_| store.graph.held(key)) else {
+            return false;
+        };
+        script.owners[to as usize] = Some(key);
+        store.space.move_to(held, offset);
+        true
+    }
+
+    fn run_again(&mut self, path: PathKey) -> bool {
+        let inputs = self.store.graph.inputs_of(path);
+        self.touch(&inputs);
+        if !inputs.iter().all(|&key| self.store.graph.is_resident(key)) {
+            return false;
+        }
+        inputs.iter().for_each(|&key| self.store.pin(key));
+        let ran = self.run_path(path);
+        // What is dead went when the plan says so.
+        inputs.iter().for_each(|&key| _ = self.store.unpin(key));
+        ran.is_ok()
+    }
+
     /// All of that was executed.
     pub(crate) fn end_script(&mut self) {
-        let ended = self.store.script.take();
-        let agrees =
-            |script: Box<Script>| !script.is_lost && script.done == 0 && script.failure.is_none();
-        if !ended.is_none_or(agrees) {
-            let why = "a step that ran by plan was not as planned; please report this".into();
-            self.broken.get_or_insert(RuntimeError::Stopped { why }.into());
+        let Some(script) = self.store.script.take() else { return };
+        for key in script.owners.iter().copied().flatten() {
+            if self.store.graph.storages.contains_key(key) {
+                self.drop_if_dead(key);
+            }
         }
+        let lost = match *script {
+            Script { lost: Some(what), .. } => what,
+            Script { done: 1.., .. } => "something was done that is not known of",
+            Script { failure: Some(_), .. } => "something failed that was not tried",
+            _ => return,
+        };
+        let why = format!("a step that ran by plan was not as planned: {lost}; please report this");
+        self.broken.get_or_insert(RuntimeError::Stopped { why }.into());
     }
 }

@@ -124,6 +124,9 @@ impl<D: Device> Engine<D> {
         for storage in targets.iter().filter_map(|target| target.storage()) {
             self.store.unpin(storage);
         }
+        if let Some(tape) = &mut self.store.tape {
+            tape.end_run();
+        }
         result
     }
 
@@ -192,12 +195,17 @@ impl<D: Device> Engine<D> {
         let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
         let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
         let timed = wants_time || (order.again && self.is_sample());
-        if let Some(tape) = &mut self.store.tape {
-            tape.is_again = order.again;
+        if self.store.tape.is_some() || self.store.script.is_some() {
+            self.store.note_run(order.path, order.again);
         }
         match self.place_and_launch(order, run, timed, blocks) {
             Ok((bytes, took)) => Ok(self.account(order, run, bytes, took)),
             Err(failed) => {
+                if failed.launched
+                    && let Some(tape) = &mut self.store.tape
+                {
+                    tape.spoil("a run failed");
+                }
                 self.free_taken(order.targets, blocks);
                 Err(failed)
             }
@@ -343,7 +351,7 @@ impl<D: Device> Engine<D> {
     /// Fails if the outputs that are absent, of `wanted` bytes, and the scratch of a run cannot be had together, so
     /// that a hopeless run does not evict for some of it on its way to the error.
     fn check_room(
-        &self,
+        &mut self,
         work: &Work<D>,
         inputs: &[Layout],
         wanted: u64,
@@ -353,7 +361,7 @@ impl<D: Device> Engine<D> {
             0 => wanted,
             scratch => wanted.saturating_add(self.store.space.round(scratch)),
         };
-        if self.may_have(wanted) {
+        if self.may_have(wanted) || self.take_back_kept() && self.may_have(wanted) {
             Ok(())
         } else {
             Err(self.out_of_memory(work.name(), inputs, wanted))

@@ -64,6 +64,8 @@ pub struct Stats {
     pub steps: u64,
     /// Steps that ran by plan, from the first command to the last.
     pub planned_steps: u64,
+    /// Those of them that evicted something, as memory is too short for all they make.
+    pub planned_steps_evicting: u64,
     /// Steps that began by plan and went on without, as they were not what was planned.
     pub left_plans: u64,
     /// Bytes of the largest plan of a step: of the block in which steps run, beside what is there between them.
@@ -104,9 +106,17 @@ impl Stats {
             }
             Event::DidSetBudget { bytes } => self.budget_bytes = bytes,
             Event::Thrash { .. } => self.thrashed_steps += 1,
-            Event::DidReplay { ops, cost } => {
+            Event::DidReplay { ops, cost, for_room } => {
                 self.ops += ops;
                 self.base_cost += cost;
+                self.recomputed_ops += for_room.ops;
+                self.recomputed_bytes = self.recomputed_bytes.saturating_add(for_room.bytes);
+                self.recompute_cost += for_room.cost;
+                self.evictions += for_room.evictions;
+                self.evicted_bytes += for_room.evicted_bytes;
+                self.compactions += for_room.compactions;
+                self.moved_bytes += for_room.moved_bytes;
+                self.planned_steps_evicting += u64::from(for_room.evictions > 0);
                 self.planned_steps += 1;
             }
             Event::DidStep { step, .. } => self.steps = step,

@@ -27,6 +27,13 @@ pub struct Held {
     block: Block,
 }
 
+impl Held {
+    /// What an arena calls it.
+    pub const fn block(&self) -> Block {
+        self.block
+    }
+}
+
 /// Where storages are, or only how much they take. All sizes in bytes.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is one of it.
@@ -157,11 +164,11 @@ impl Space {
         }
     }
 
-    /// The moves that make a hole of `bytes` bytes; `None` if free bytes do not suffice, or memory is still to be
-    /// taken for them.
-    pub fn plan_compaction(&self, bytes: u64) -> Option<Vec<Move>> {
+    /// The moves that make a hole of `bytes` bytes, of blocks whose owner is `movable`; `None` if free bytes do not suffice,
+    /// or memory is still to be taken for them, or none were found.
+    pub fn plan_compaction(&self, bytes: u64, movable: impl Fn(u64) -> bool) -> Option<Vec<Move>> {
         match self {
-            Self::Placed(placed) => placed.arena.plan_compaction(bytes, |_| true),
+            Self::Placed(placed) => placed.arena.plan_compaction(bytes, movable),
             Self::Counted(_) => (self.free_bytes() >= bytes).then(Vec::new),
         }
     }
@@ -170,6 +177,14 @@ impl Space {
     pub fn apply_move(&mut self, step: &Move) {
         if let Self::Placed(placed) = self {
             placed.arena.apply_moves(std::slice::from_ref(step));
+        }
+    }
+
+    /// Moves a block in the books to where there is room for it.
+    pub fn move_to(&mut self, held: Held, to: u64) {
+        let step = Move { block: held.block, from: self.offset(held), to, bytes: held.bytes };
+        if step.from != to {
+            self.apply_move(&step);
         }
     }
 

@@ -113,6 +113,11 @@ pub(super) struct Going {
 }
 
 impl Learning {
+    /// Whether steps may be run better from turn to turn.
+    pub fn improves(&self) -> bool {
+        self.learner.as_ref().is_some_and(|learner| learner.improves())
+    }
+
     fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
         self.kinds.entry(key).or_default()
     }

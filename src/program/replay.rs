@@ -18,8 +18,11 @@
 //! Turns of several kinds (training, evaluation) have their plans side by side, and run in one block, as large as the largest
 //! of them needs.
 //!
-//! Only steps that are marked are planned, at whose boundaries nothing is left but values without a history, while memory
-//! is plentiful: a turn that evicts or recomputes is no plan.
+//! A turn that fits in memory when nothing is in the way is planned without evictions, whatever was evicted when it was written
+//! down. One that does not is done again as it was: what was evicted then is evicted, what was recomputed is recomputed, and
+//! what was moved is moved, unless there is an address that makes that needless.
+//!
+//! Only steps that are marked are planned, at whose boundaries nothing is left but values without a history.
 
 mod boundary;
 mod enter;
@@ -32,6 +35,7 @@ mod watch;
 
 use super::{Command, Driver};
 use crate::device::{Device, Place};
+use crate::engine::Totals;
 use crate::layout::Layout;
 use crate::store::Action;
 use boundary::Boundary;
@@ -62,16 +66,24 @@ struct StepPlan {
     actions: Vec<Action>,
     /// What is there when it begins, and when it ends.
     boundary: Boundary,
-    /// Of each block that it takes, in order: its first byte, from that of the plan's block on.
-    offsets: Vec<u64>,
+    /// Of each block that it takes, in order: its first byte, from that of the plan's block on. `None` if nothing is done
+    /// with it.
+    offsets: Vec<Option<u64>>,
+    /// Those of them that are not moved there, in order.
+    taken: Vec<u32>,
     /// Bytes of the plan's block.
     bytes: u64,
     /// What takes the place of something when it ends: the block taken, and the storage at the boundary.
     returns: Vec<(u32, u32)>,
     /// Which tensors that it makes are in which slots then.
     heirs: Vec<(u32, u32)>,
-    ops: u64,
-    cost: f64,
+    /// Of each run that was the first of its path: the command that it is of, and the call in that.
+    firsts: Vec<(u32, u32)>,
+    /// Whether nothing is evicted in it, and nothing recomputed.
+    is_plentiful: bool,
+    /// Whether what nobody holds stays, to be evicted like anything else.
+    keeps_unheld: bool,
+    took: Totals,
 }
 
 /// Turns that run by plan.
@@ -123,7 +135,7 @@ pub(super) struct Planning<D: Device> {
     /// Turns in a row that were of no known kind.
     strange: u32,
     /// The boundary at which the tape began, and what was counted then.
-    taping: Option<(Boundary, crate::engine::Totals)>,
+    taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
     balance: Balance,
     left: u64,

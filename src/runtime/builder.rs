@@ -264,8 +264,9 @@ impl Builder {
         self
     }
 
-    /// Whether steps run by plan. With [`Plan::Auto`], a step that is marked ([`Runtime::step`]), repeats and fits in the budget
-    /// is done again without keeping books: the places of all that it makes are settled once, in one block. Steps of several
+    /// Whether steps run by plan. With [`Plan::Auto`], a step that is marked ([`Runtime::step`]) and repeats is done again
+    /// without keeping books: the places of all that it makes are settled once, in one block. If it does not fit in the budget, so are
+    /// its evictions, and what it recomputes; but not with an eviction threshold or a recompute limit. Steps of several
     /// kinds have their plans side by side. At the first command that is not as before, the runtime goes on as if there
     /// had been no plan: same bits, same budget. Not beside [`Builder::record`] and [`Builder::look_ahead`]. Default: [`Plan::Off`].
     ///

@@ -66,23 +66,29 @@ impl<D: Device> Store<D> {
     #[cold]
     fn write_down(&mut self, launch: &Launch<'_, D>) {
         let &Launch { work, run, sources, copies, blocks, scratch, .. } = launch;
-        let Some(tape) = self.tape.as_mut().filter(|tape| !tape.is_again) else { return };
-        let mut operands = Vec::with_capacity(sources.len() + blocks.len());
-        for (input, (&source, &layout)) in sources.iter().zip(run.inputs).enumerate() {
-            let copy = copies.iter().find(|(copied, _)| *copied == input).map(|(_, held)| *held);
-            let held = copy.or_else(|| self.graph.held(source)).expect("inputs are resident");
-            operands.push(tape.operand(held, layout));
-        }
-        for (&block, &layout) in blocks.iter().zip(run.outputs) {
-            operands.push(tape.operand(block, layout));
-        }
-        let workspace =
-            scratch.map(|(bytes, held)| (tape.operand(held, Layout::raw(0)).spot, bytes));
-        tape.actions.push(match work {
-            Work::Op(_) => {
-                Action::Run { operands, inputs: sources.len(), workspace, flops: run.flops }
+        let (Some(tape), graph) = (&mut self.tape, &self.graph) else { return };
+        tape.push(|record, again| {
+            let mut operands = Vec::with_capacity(sources.len() + blocks.len());
+            for (input, (&source, &layout)) in sources.iter().zip(run.inputs).enumerate() {
+                let copy = copies.iter().find(|(copied, _)| *copied == input);
+                let held = copy.map(|(_, held)| *held).or_else(|| graph.held(source));
+                operands.push(record.operand(held.expect("inputs are resident"), layout));
             }
-            Work::Upload(_) => Action::Upload { to: operands[0] },
+            for (&block, &layout) in blocks.iter().zip(run.outputs) {
+                operands.push(record.operand(block, layout));
+            }
+            let workspace =
+                scratch.map(|(bytes, held)| (record.operand(held, Layout::raw(0)).spot, bytes));
+            match work {
+                Work::Op(_) => Action::Run {
+                    operands,
+                    inputs: sources.len(),
+                    workspace,
+                    flops: run.flops,
+                    again,
+                },
+                Work::Upload(_) => Action::Upload { to: operands[0], again },
+            }
         });
     }
 }

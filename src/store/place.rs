@@ -64,7 +64,7 @@ impl<D: Device> Store<D> {
         }
         let held = self.space.alloc(bytes, owner.number())?;
         if let Some(tape) = &mut self.tape {
-            tape.take(held, owner.number());
+            tape.take(held, self.space.offset(held), owner.number());
         }
         Some(held)
     }
@@ -79,9 +79,17 @@ impl<D: Device> Store<D> {
     /// The one door by which bytes go.
     #[inline]
     pub fn free(&mut self, held: Held) {
-        if let Some(tape) = &mut self.tape {
-            tape.give(held);
+        if let Some(tape) = &mut self.tape
+            && tape.give(held)
+        {
+            return;
         }
+        self.give_back(held);
+    }
+
+    /// The same, whatever is written down.
+    #[inline]
+    pub fn give_back(&mut self, held: Held) {
         if self.space.arena().is_none() {
             self.device.release(self.space.offset(held));
         }
@@ -107,9 +115,22 @@ impl<D: Device> Store<D> {
         Ok(())
     }
 
+    /// The moves that make a hole of so many bytes, of as many as are free. What a step finds is let be while the step is
+    /// written down, if it goes without.
+    pub fn plan_compaction(&self, bytes: u64) -> Vec<Move> {
+        let tape = self.tape.as_ref();
+        let moves = tape
+            .and_then(|tape| self.space.plan_compaction(bytes, |owner| !tape.is_of_before(owner)));
+        let moves = moves.or_else(|| self.space.plan_compaction(bytes, |_| true));
+        moves.expect("all blocks may move")
+    }
+
     /// Moves a block, on the device and in the books.
     pub fn relocate(&mut self, step: &Move) -> Result<(), Error> {
         guarded("moving a block", || self.device.copy(step.from, step.to, step.bytes))?;
+        if let Some(tape) = &mut self.tape {
+            tape.relocate(step);
+        }
         // At once, so that the books are right should the next one fail.
         self.space.apply_move(step);
         Ok(())
@@ -125,8 +146,10 @@ impl<D: Device> Store<D> {
     ) -> Result<(), Error> {
         let held = self.graph.held(from).expect("what is copied is resident");
         if let Some(tape) = &mut self.tape {
-            let (from, to) = (tape.operand(held, look), tape.operand(to, packed));
-            tape.actions.push(Action::Copy { from, to });
+            tape.push(|record, _| Action::Copy {
+                from: record.operand(held, look),
+                to: record.operand(to, packed),
+            });
         }
         if self.is_done()? {
             return Ok(());

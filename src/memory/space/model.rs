@@ -195,7 +195,7 @@ impl Model {
             Operation::Alloc { bytes, victim } => self.allocate(bytes, victim),
             Operation::Free { nth } => self.evict(nth),
             Operation::Compact { bytes } => {
-                if let Some(moves) = self.space.plan_compaction(bytes) {
+                if let Some(moves) = self.space.plan_compaction(bytes, |_| true) {
                     self.carry_out(&moves);
                     assert!(self.best_fit(bytes).is_some(), "no hole for {bytes}");
                 }
@@ -260,7 +260,8 @@ impl Model {
                 assert!(!self.blocks.is_empty(), "{size} bytes do not fit into nothing");
                 self.evict(victim);
             } else {
-                let moves = self.space.plan_compaction(bytes).expect("all blocks may move");
+                let moves =
+                    self.space.plan_compaction(bytes, |_| true).expect("all blocks may move");
                 self.carry_out(&moves);
             }
             if self.alloc(bytes) {

@@ -4,6 +4,7 @@ use super::boundary::Boundary;
 use super::kinds::Kinds;
 use super::{Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
+use crate::layout::Layout;
 use crate::program::Driver;
 use crate::store::{Action, Operand, Spot};
 
@@ -72,7 +73,8 @@ impl<D: Device> Replay<D> {
 
 impl Laid {
     fn new(plan: &StepPlan, boundary: &Boundary, start: u64, before: &[u64]) -> Self {
-        let taken = |number: u32| start + plan.offsets[number as usize];
+        // Of what is done nothing with, nobody asks.
+        let taken = |number: u32| start + plan.offsets[number as usize].unwrap_or_default();
         let (mut places, mut layouts) = (Vec::new(), Vec::new());
         let mut actions = Vec::with_capacity(plan.actions.len());
         for action in &plan.actions {
@@ -91,8 +93,16 @@ impl Laid {
                         workspace = first..first + bytes;
                     }
                 }
-                Action::Upload { to: one } | Action::Read { from: one } => place(one),
+                Action::Upload { to: one, .. } | Action::Read { from: one } => place(one),
                 Action::Copy { from, to } => [from, to].into_iter().for_each(place),
+                &Action::Move { from, to, .. }
+                    if plan.offsets[from as usize] != plan.offsets[to as usize] =>
+                {
+                    for block in [from, to] {
+                        place(&Operand { spot: Spot::Taken(block), layout: Layout::raw(0) });
+                    }
+                }
+                Action::Evict { .. } | Action::Move { .. } => {}
             }
             actions.push(Placed { operands: first..places.len(), inputs, workspace });
         }

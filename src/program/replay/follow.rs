@@ -1,6 +1,7 @@
 //! Commands that are as planned: kernels on known places, and nothing else.
 
-use super::{FIRST_REST, Laid, Placed, Planning, StepPlan};
+use super::leave::Left;
+use super::{FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::engine::{Engine, PlannedRun};
 use crate::error::Error;
@@ -26,13 +27,23 @@ impl<D: Device> Driver<D> {
         let mut planning = self.planning.take()?;
         match planning.follow(&mut self.engine, command) {
             Ok(false) => {
-                self.leave(planning, None);
+                self.leave(planning, Left::default());
                 // Perhaps it is the first of a turn.
                 self.follow(command)
             }
-            done => {
+            Err(Failed::ForRoom(for_room)) => {
+                // It is tried once more, as it would be done without a plan.
+                self.leave(planning, Left { for_room, failed: None, fails: true });
+                self.watch(command);
+                None
+            }
+            Err(Failed::Itself(done, failure)) => {
                 self.planning = Some(planning);
-                Some(done.map(|_| ()))
+                Some(Err((done, failure)))
+            }
+            Ok(true) => {
+                self.planning = Some(planning);
+                Some(Ok(()))
             }
         }
     }
@@ -46,13 +57,21 @@ impl<D: Device> Driver<D> {
             return None;
         }
         let mut planning = self.planning.take()?;
-        let place = planning.place_of_read(&command);
-        if place.is_some() {
-            self.planning = Some(planning);
-            return place;
+        match planning.place_of_read(&mut self.engine, &command) {
+            Ok(Some(place)) => {
+                self.planning = Some(planning);
+                Some(place)
+            }
+            Ok(None) => {
+                self.leave(planning, Left::default());
+                self.follow_read(tensor)
+            }
+            Err(for_room) => {
+                self.leave(planning, Left { for_room, failed: None, fails: true });
+                self.watch(&command);
+                None
+            }
         }
-        self.leave(planning, None);
-        self.follow_read(tensor)
     }
 
     /// Whether turns run by plan, the one that may begin with this command included.
@@ -78,7 +97,7 @@ impl<D: Device> Driver<D> {
             self.planning = Some(planning);
             return true;
         }
-        self.leave(planning, None);
+        self.leave(planning, Left::default());
         if !matches!(command, Command::Del(_))
             && let Some(mut planning) = self.planning.take()
         {
@@ -104,7 +123,7 @@ impl<D: Device> Driver<D> {
         };
         if done.is_err() {
             replay.taken.push(command);
-            return self.leave(planning, done.err());
+            return self.leave(planning, Left { failed: done.err(), ..Left::default() });
         }
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
@@ -123,7 +142,7 @@ impl<D: Device> Driver<D> {
         });
         if returned.is_err() {
             // All of it is there still, where the plan has it.
-            return self.leave(planning, None);
+            return self.leave(planning, Left::default());
         }
         let tensors = &mut self.tensors;
         numbers.turn_as_planned(&plan.heirs, |before, after| {
@@ -131,7 +150,7 @@ impl<D: Device> Driver<D> {
                 tensors.insert(after, key);
             }
         });
-        self.engine.did_replay(plan.ops, plan.cost);
+        self.engine.did_replay(&plan.took);
         balance.ran(replay.taken.len());
         *patience = FIRST_REST;
         replay.taken.clear();
@@ -170,22 +189,35 @@ impl<D: Device> Planning<D> {
         is_expected.then(|| Some(kind.plan.as_ref()?.actions_of(at))).flatten()
     }
 
-    fn place_of_read(&mut self, command: &Command<D::Op, D::Host>) -> Option<Place> {
-        let read = self.actions(command)?.start;
-        let laid = self.replay.as_ref()?.laid()?;
-        Some(laid.places[laid.actions[read].operands.start])
+    /// Where what is read is, if it is what is read next.
+    ///
+    /// # Errors
+    /// If what is to be done before failed.
+    fn place_of_read(
+        &mut self,
+        engine: &mut Engine<D>,
+        command: &Command<D::Op, D::Host>,
+    ) -> Result<Option<Place>, usize> {
+        let Some(actions) = self.actions(command) else { return Ok(None) };
+        let Some(replay) = &self.replay else { return Ok(None) };
+        let (Some(plan), Some(laid)) = (&self.kinds.get(replay.kind).plan, replay.laid()) else {
+            return Ok(None);
+        };
+        let own = plan.own(&actions);
+        replay.make_room(plan, laid, actions.start..own.start, engine)?;
+        Ok(Some(laid.places_of(own.start)[0]))
     }
 
     /// Does the next command, if this is it.
     ///
     /// # Errors
-    /// If it failed after so many of its actions.
+    /// If it failed.
     #[inline]
     fn follow(
         &mut self,
         engine: &mut Engine<D>,
         command: &Command<D::Op, D::Host>,
-    ) -> Result<bool, (usize, Error)> {
+    ) -> Result<bool, Failed> {
         let Some(actions) = self.actions(command) else { return Ok(false) };
         let Some(replay) = &self.replay else { return Ok(false) };
         let (Some(plan), Some(laid)) = (&self.kinds.get(replay.kind).plan, replay.laid()) else {
@@ -193,16 +225,21 @@ impl<D: Device> Planning<D> {
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
         // All of them before the first is run: what was done in place cannot be done twice.
+        let own = plan.own(&actions);
         let mut ops = calls();
-        for action in actions.clone() {
+        for action in own.clone() {
             if let Some(run) = laid.run(plan, action)
                 && !ops.next().is_some_and(|call| engine.goes_with(&call.op, &run))
             {
                 return Ok(false);
             }
         }
+        if own.start > actions.start {
+            let for_room = actions.start..own.start;
+            replay.make_room(plan, laid, for_room, engine).map_err(Failed::ForRoom)?;
+        }
         let mut ops = calls();
-        for action in actions.clone() {
+        for action in own {
             let places = laid.places_of(action);
             let done = match (&plan.actions[action], command) {
                 (Action::Run { .. }, _) => match (laid.run(plan, action), ops.next()) {
@@ -217,20 +254,94 @@ impl<D: Device> Planning<D> {
                         device.duplicate(places[0], places[1])
                     }),
                 // It was prepared for commands that do what they are to do.
-                (Action::Upload { .. } | Action::Read { .. }, _) => Ok(()),
+                _ => Ok(()),
             };
-            done.map_err(|error| (action - actions.start, error))?;
+            done.map_err(|error| Failed::Itself(action - actions.start, error))?;
         }
         Ok(true)
     }
 }
 
+impl<D: Device> Replay<D> {
+    /// Does what comes before a command for want of room.
+    ///
+    /// # Errors
+    /// If it failed after so much of it.
+    #[inline(never)]
+    fn make_room(
+        &self,
+        plan: &StepPlan,
+        laid: &Laid,
+        actions: Range<usize>,
+        engine: &mut Engine<D>,
+    ) -> Result<(), usize> {
+        for at in actions.clone() {
+            let action = &plan.actions[at];
+            if let (&Action::Move { bytes, .. }, &[from, to]) = (action, laid.places_of(at)) {
+                let moved = engine.ask_device("moving a block", |device| {
+                    device.copy(from.storage, to.storage, bytes)
+                });
+                moved.map_err(|_| at - actions.start)?;
+            }
+            let Some((command, call)) = plan.first_of(action) else { continue };
+            let done = match (&self.taken[command], laid.run(plan, at)) {
+                (Command::Put { host, .. }, _) => {
+                    let to = laid.places_of(at)[0];
+                    engine.ask_device("put", |device| device.write(host, to)).map(drop)
+                }
+                (command, Some(run)) => engine.run_planned(&command.calls()[call].op, &run),
+                _ => Ok(()),
+            };
+            done.map_err(|_| at - actions.start)?;
+        }
+        Ok(())
+    }
+}
+
 impl StepPlan {
+    /// The first action of a command.
+    #[inline]
+    pub(super) fn begin_of(&self, command: usize) -> usize {
+        command.checked_sub(1).map_or(0, |last| self.ends[last])
+    }
+
     /// The actions of a command.
     #[inline]
     pub(super) fn actions_of(&self, command: usize) -> Range<usize> {
-        command.checked_sub(1).map_or(0, |last| self.ends[last])..self.ends[command]
+        self.begin_of(command)..self.ends[command]
     }
+
+    /// Of these actions of a command, those that it is itself: what is done for want of room comes before.
+    #[inline]
+    fn own(&self, actions: &Range<usize>) -> Range<usize> {
+        let for_room = match self.is_plentiful {
+            true => 0,
+            false => {
+                let all = self.actions[actions.clone()].iter();
+                all.take_while(|action| action.is_for_room()).count()
+            }
+        };
+        actions.start + for_room..actions.end
+    }
+
+    /// What is done before a command for want of room.
+    pub(super) fn for_room(&self, command: usize) -> impl Iterator<Item = &Action> {
+        self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
+    }
+
+    /// The command, and the call in it, that an action does again.
+    fn first_of(&self, action: &Action) -> Option<(usize, usize)> {
+        let (command, call) = self.firsts[action.again()? as usize];
+        Some((command as usize, call as usize))
+    }
+}
+
+/// Why a command was not done.
+enum Failed {
+    /// What is to be done before, after so much of it.
+    ForRoom(usize),
+    /// The command itself, after so many of its actions.
+    Itself(usize, Error),
 }
 
 impl Laid {

@@ -15,6 +15,8 @@ pub(super) struct Kind {
     patience: u32,
     /// Times in a row that its plan could not begin.
     misses: u32,
+    /// Whether something was evicted when it last came without a plan.
+    pub evicted: bool,
 }
 
 /// See the [module](self) documentation.
@@ -38,6 +40,9 @@ const CONTEXT: usize = 16;
 /// A kind whose plan came to nothing is let be for so many of its turns at first, and for so many at most.
 const FIRST_REST: u32 = 4;
 const MOST_REST: u32 = 1 << 12;
+
+/// So often a kind has come that is frequent.
+const FREQUENT: u32 = 24;
 
 /// After so many misses, a plan is given up for another.
 const MOST_MISSES: u32 = 16;
@@ -63,6 +68,11 @@ impl Kind {
     /// Whether it came twice, so that it will again, and is not let be.
     pub fn may_be_planned(&self) -> bool {
         self.plan.is_none() && self.times >= 2 && self.rest == 0
+    }
+
+    /// Whether it came often enough for most of what can be learnt about it to be known.
+    pub fn is_frequent(&self) -> bool {
+        self.times >= FREQUENT
     }
 
     /// Whether it could not be planned of late.
@@ -103,8 +113,15 @@ impl Kinds {
         }
         let known: usize = self.all.iter().map(|kind| kind.commands.len()).sum();
         let is_full = self.all.len() == MOST_KINDS || known + commands.len() > MOST_COMMANDS;
-        let kind =
-            Kind { commands, plan: None, times: 0, rest: 0, patience: FIRST_REST, misses: 0 };
+        let kind = Kind {
+            commands,
+            plan: None,
+            times: 0,
+            rest: 0,
+            patience: FIRST_REST,
+            misses: 0,
+            evicted: false,
+        };
         if !is_full {
             self.all.push(kind);
             return Some(self.all.len() - 1);

@@ -5,93 +5,147 @@ use super::{Planning, StepPlan};
 use crate::device::Device;
 use crate::engine::Totals;
 use crate::plan::{
-    BestFit, Buffer, Exact, Gaps, Lifetimes, Limits, PlanError, Planned, Planner, Portfolio,
-    Pushdown,
+    BestFit, Buffer, Exact, Gaps, Lifetimes, Limits, Placement, PlanError, Planned, Planner,
+    Portfolio, Pushdown,
 };
 use crate::program::{Command, Driver};
-use crate::store::{Action, Spot, Tape};
+use crate::store::{Action, Ends, Life, Record, Spot, Tape};
+
+/// A turn that was written down, and is over.
+pub(super) struct Taken {
+    pub tape: Tape,
+    /// How much was written down up to and with each command.
+    pub ends: Vec<Ends>,
+    pub before: Boundary,
+    /// What was counted before.
+    pub began: Totals,
+    pub heirs: Vec<(u32, u32)>,
+}
 
 impl<D: Device> Driver<D> {
-    /// A turn of this kind is over that was written down. How it can be done again, if it can.
-    #[allow(clippy::too_many_arguments)]
+    /// How a turn of this kind can be done again, if it can: as in a larger memory, if there is an address for everything, or
+    /// as it was done.
     pub(super) fn prepare_plan(
         &mut self,
         planning: &Planning<D>,
         kind: usize,
-        tape: Tape,
-        ends: Vec<usize>,
-        before: Boundary,
-        began: Totals,
-        heirs: Vec<(u32, u32)>,
+        taken: Taken,
     ) -> Option<StepPlan> {
-        let now = self.engine.totals();
+        let Taken { tape, ends, before, began, heirs } = taken;
+        let start = tape.start();
+        let Tape { plentiful, short, keeps_unheld, .. } = tape;
         let after = Boundary::of(self, &planning.numbers)?;
-        if tape.is_spoiled {
-            return None;
+        let commands = &planning.kinds.get(kind).commands;
+        let (granule, room) = (self.engine.granularity()?, self.engine.room());
+        let took = self.engine.totals().since(&began);
+        let plan = |record: Record, ends: Vec<usize>, is_plentiful: bool| {
+            if let Some(why) = record.spoiled {
+                tracing::debug!(target: "remat", why, "a step cannot run by plan");
+                return None;
+            }
+            let returns = returns(&record, &before, &after)?;
+            let firsts = firsts(commands, &ends, &record.actions)?;
+            let (offsets, bytes, moves) = match addresses(&record, granule, room, is_plentiful) {
+                Ok(Some((offsets, bytes))) => (offsets, bytes, false),
+                Ok(None) if !is_plentiful => {
+                    let (offsets, bytes) = as_it_was(&record, start?, granule, room)?;
+                    (offsets, bytes, true)
+                }
+                _ => return None,
+            };
+            let taken = (0..).zip(&record.lives);
+            let taken = taken.filter(|(_, life)| life.is_used && life.moved_from.is_none());
+            let took = if is_plentiful { took.in_a_larger_memory() } else { took };
+            Some(StepPlan {
+                ends,
+                boundary: before.clone(),
+                offsets,
+                taken: taken.map(|(block, _)| block).collect(),
+                bytes,
+                returns,
+                heirs: heirs.clone(),
+                firsts,
+                is_plentiful,
+                keeps_unheld: keeps_unheld && !is_plentiful,
+                took: if moves { took } else { took.without_moves() },
+                actions: record.actions,
+            })
+        };
+        let planned = plan(plentiful, ends.iter().map(|ends| ends.plentiful).collect(), true);
+        let is_learnt = !self.learning.improves() || planning.kinds.get(kind).is_frequent();
+        if planned.is_some() || !is_learnt || !self.engine.may_plan_recomputing() {
+            return planned;
         }
-        let granule = self.engine.granularity()?;
-        let returns = returns(&tape, &before, &after)?;
-        are_as_commands(&planning.kinds.get(kind).commands, &ends, &tape.actions).then_some(())?;
-        let (offsets, bytes) = addresses(&tape, granule, self.engine.room()).ok()??;
-        Some(StepPlan {
-            ends,
-            actions: tape.actions,
-            boundary: before,
-            offsets,
-            bytes,
-            returns,
-            heirs,
-            ops: now.ops - began.ops,
-            cost: now.cost - began.cost,
-        })
+        plan(short, ends.iter().map(|ends| ends.short).collect(), false)
     }
 }
 
 /// What takes the place of something that was there before: blocks that are left when the turn ends, and the storages whose
 /// they are then. `None` if the tensors after the turn are not those before it.
-fn returns(tape: &Tape, before: &Boundary, after: &Boundary) -> Option<Vec<(u32, u32)>> {
+fn returns(record: &Record, before: &Boundary, after: &Boundary) -> Option<Vec<(u32, u32)>> {
     if !before.is_like(after) {
         return None;
     }
     let mut returns = Vec::new();
     for (number, &held) in after.held.iter().enumerate() {
         let storage = number as u32;
-        match tape.spot(held)? {
+        match record.spot(held)? {
             Spot::Before(other) if other == storage => {}
-            Spot::Taken(block) if tape.went[number] && held.bytes == before.held[number].bytes => {
+            Spot::Taken(block)
+                if record.went[number] && held.bytes == before.held[number].bytes =>
+            {
                 returns.push((block, storage));
             }
             _ => return None,
         }
     }
-    let left = tape.lives.iter().filter(|life| life.upper.is_none()).count();
-    let kept = tape.went.iter().filter(|went| **went).count();
+    let left = record.lives.iter().filter(|life| life.upper.is_none()).count();
+    let kept = record.went.iter().filter(|went| **went).count();
     (left == returns.len() && kept == returns.len()).then_some(returns)
 }
 
-/// Whether each command did what is done for it again: a kernel for each call that has one, an upload for each value from
-/// the host, a read for each that the host gets.
-fn are_as_commands(commands: &[super::Planned], ends: &[usize], actions: &[Action]) -> bool {
+/// Of each run that was the first of its path, and each upload: the command that it was done for, and the call in that. `None`
+/// if a command did not do what is done for it again: a kernel for each call that has one, an upload for each value from the
+/// host, a read for each that the host gets.
+fn firsts(
+    commands: &[super::Planned],
+    ends: &[usize],
+    actions: &[Action],
+) -> Option<Vec<(u32, u32)>> {
+    if commands.len() != ends.len() || ends.last() != Some(&actions.len()) {
+        return None;
+    }
     let mut begin = 0;
-    commands.len() == ends.len()
-        && commands.iter().zip(ends).all(|(command, &end)| {
-            let done = &actions[begin..end];
-            begin = end;
-            let count = |of: fn(&Action) -> bool| done.iter().filter(|action| of(action)).count();
-            let runs = count(|action| matches!(action, Action::Run { .. }));
-            let uploads = count(|action| matches!(action, Action::Upload { .. }));
-            let reads = count(|action| matches!(action, Action::Read { .. }));
-            let kernels =
-                command.calls().iter().filter(|call| call.outputs.written().is_some()).count();
-            (runs, uploads, reads)
-                == (
-                    kernels,
-                    usize::from(matches!(command, Command::Put { .. })),
-                    usize::from(matches!(command, Command::Get(_))),
-                )
-        })
-        && begin == actions.len()
+    let mut firsts = Vec::new();
+    for (number, (command, &end)) in (0..).zip(commands.iter().zip(ends)) {
+        let done = &actions[begin..end];
+        begin = end;
+        let own = || done.iter().filter(|action| !action.is_for_room());
+        let count = |of: fn(&Action) -> bool| own().filter(|action| of(action)).count();
+        let runs = count(|action| matches!(action, Action::Run { .. }));
+        let uploads = count(|action| matches!(action, Action::Upload { .. }));
+        let reads = count(|action| matches!(action, Action::Read { .. }));
+        let calls = (0..).zip(command.calls().iter());
+        let kernels = calls.filter(|(_, call)| call.outputs.written().is_some());
+        let before = firsts.len();
+        match command {
+            Command::Put { .. } => firsts.push((number, 0)),
+            _ => firsts.extend(kernels.map(|(call, _)| (number, call))),
+        }
+        let (is_put, is_get) =
+            (matches!(command, Command::Put { .. }), matches!(command, Command::Get(_)));
+        if uploads != usize::from(is_put)
+            || runs + uploads != firsts.len() - before
+            || reads != usize::from(is_get)
+        {
+            return None;
+        }
+    }
+    Some(firsts)
 }
+
+/// An address for each block, and the bytes of them all.
+type Addresses = (Vec<Option<u64>>, u64);
 
 /// With more blocks, planners that take the square of it would hold up the step.
 const MOST_IN_GAPS: usize = 4096;
@@ -99,13 +153,34 @@ const MOST_IN_GAPS: usize = 4096;
 /// What is tried where the planners that are quick find no place, in placements of a block.
 const SEARCH: Exact = Exact { nodes: 50_000 };
 
-/// An address for each block taken, and the bytes of them all. `None` if there is no room for them, wherever they are.
-fn addresses(tape: &Tape, granule: u64, room: u64) -> Result<Option<(Vec<u64>, u64)>, PlanError> {
-    let end = tape.actions.len() + 1;
-    let lifetimes = Lifetimes::new(tape.lives.iter().map(|life| {
-        let upper = life.upper.unwrap_or(end).max(life.lower + 1);
-        Buffer::new(life.lower as u64, upper as u64, life.bytes).aligned(granule)
-    }))?;
+/// An address for each block with which something was done, those that were moved where they were before, and the bytes of
+/// them all. `None` if no room was found for them, wherever they are.
+fn addresses(
+    record: &Record,
+    granule: u64,
+    room: u64,
+    searches: bool,
+) -> Result<Option<Addresses>, PlanError> {
+    // Of each block: the buffer that it is a part of.
+    let mut buffers: Vec<Buffer> = Vec::new();
+    let mut buffer_of = Vec::with_capacity(record.lives.len());
+    for life in &record.lives {
+        let (lower, upper) = record.span(life);
+        let before = life.moved_from.and_then(|block| buffer_of[block as usize]);
+        buffer_of.push(match before {
+            _ if !life.is_used => None,
+            Some(buffer) => {
+                let whole: &mut Buffer = &mut buffers[buffer];
+                *whole = Buffer::new(whole.lower, upper, life.bytes).aligned(granule);
+                before
+            }
+            None => {
+                buffers.push(Buffer::new(lower, upper, life.bytes).aligned(granule));
+                Some(buffers.len() - 1)
+            }
+        });
+    }
+    let lifetimes = Lifetimes::new(buffers)?;
     if lifetimes.load() > room {
         return Ok(None);
     }
@@ -121,12 +196,30 @@ fn addresses(tape: &Tape, granule: u64, room: u64) -> Result<Option<(Vec<u64>, u
         }
     }
     let fits = |planned: &Planned| planned.placement.bytes() <= room;
-    if is_small && !best.as_ref().is_some_and(fits) {
+    if searches && is_small && !best.as_ref().is_some_and(fits) {
         let search = Portfolio { exact: SEARCH };
         best = Some(better(best, search.plan(&lifetimes, &Limits::none())?));
     }
     let placement = best.filter(fits).map(|planned| planned.placement);
-    Ok(placement.map(|placement| (placement.offsets().to_vec(), placement.bytes())))
+    Ok(placement.map(|placement| {
+        let of = |buffer: Option<usize>| Some(placement.offsets()[buffer?]);
+        (buffer_of.into_iter().map(of).collect(), placement.bytes())
+    }))
+}
+
+/// The addresses that blocks had, if they were all within the room from `start` on.
+fn as_it_was(record: &Record, start: u64, granule: u64, room: u64) -> Option<Addresses> {
+    let used = || record.lives.iter().filter(|life| life.is_used);
+    let buffers = used().map(|life| {
+        let (lower, upper) = record.span(life);
+        Buffer::new(lower, upper, life.bytes).aligned(granule)
+    });
+    let lifetimes = Lifetimes::new(buffers).ok()?;
+    let offsets = used().map(|life| life.offset.checked_sub(start)).collect::<Option<Vec<_>>>()?;
+    let placement = Placement::new(&lifetimes, offsets).ok()?;
+    let bytes = placement.bytes();
+    let of = |life: &Life| life.is_used.then(|| life.offset - start);
+    (bytes <= room).then(|| (record.lives.iter().map(of).collect(), bytes))
 }
 
 /// What takes less; of two that take as much, the first.

@@ -1,9 +1,11 @@
 //! Comparing each turn with those that came before, and what follows from that.
 
 use super::boundary::Boundary;
+use super::prepare::Taken;
 use super::{Planned, Planning};
 use crate::device::Device;
 use crate::program::{Command, Driver};
+use crate::store::Ends;
 
 /// The turn at hand, as far as it came.
 #[derive(Debug, Default)]
@@ -14,8 +16,10 @@ pub(super) struct Turn {
     may_be: Vec<usize>,
     /// Its commands, if it is of none.
     new: Option<Vec<Planned>>,
+    /// Evictions before it.
+    evictions: u64,
     /// How many actions there were on the tape after each command, if that runs.
-    ends: Vec<usize>,
+    ends: Vec<Ends>,
     /// None has begun since the last one that ran by plan: what comes are deletions.
     is_between: bool,
 }
@@ -27,7 +31,7 @@ impl<D: Device> Driver<D> {
     /// A command comes, that no plan takes: it is executed after this.
     pub(super) fn watch(&mut self, command: &Command<D::Op, D::Host>) {
         let Some(mut planning) = self.planning.take() else { return };
-        planning.hear(command, self.engine.tape().map(|tape| tape.actions.len()));
+        planning.hear(command, self.engine.next_on_tape());
         self.planning = Some(planning);
     }
 
@@ -57,6 +61,7 @@ impl<D: Device> Driver<D> {
             return planning.give_up();
         };
         planning.kinds.came(kind);
+        planning.kinds.get_mut(kind).evicted = self.engine.evictions() > planning.turn.evictions;
         planning.strange = if is_new { planning.strange + 1 } else { 0 };
         if planning.strange >= MOST_STRANGE {
             return planning.give_up();
@@ -66,8 +71,9 @@ impl<D: Device> Driver<D> {
             return;
         }
         let mut ends = std::mem::take(&mut planning.turn.ends);
-        ends.push(tape.actions.len());
-        match self.prepare_plan(planning, kind, *tape, ends, before, began, heirs) {
+        ends.push(tape.ends());
+        let taken = Taken { tape: *tape, ends, before, began, heirs };
+        match self.prepare_plan(planning, kind, taken) {
             Some(plan) => planning.kinds.get_mut(kind).plan = Some(plan),
             None => planning.refuse(kind),
         }
@@ -92,13 +98,15 @@ impl<D: Device> Driver<D> {
     /// A turn begins that does not run by plan. If one is to be made of the kind that is expected, it is written down.
     pub(super) fn watch_turn(&mut self, planning: &mut Planning<D>) {
         planning.turn = Turn::of_any(planning.kinds.all().len());
+        planning.turn.evictions = self.engine.evictions();
         let next = planning.kinds.next();
         let Some(kind) = next.filter(|&kind| planning.kinds.get(kind).may_be_planned()) else {
             return;
         };
         match self.boundary(planning) {
             Some(boundary) => {
-                self.engine.begin_tape(&boundary.storages);
+                let is_short = planning.kinds.get(kind).evicted;
+                self.engine.begin_tape(&boundary.storages, is_short);
                 planning.taping = Some((boundary, self.engine.totals()));
             }
             None => planning.refuse(kind),
@@ -114,7 +122,7 @@ impl<D: Device> Driver<D> {
 
 impl<D: Device> Planning<D> {
     /// A command comes, after so many actions on the tape, if that runs.
-    fn hear(&mut self, command: &Command<D::Op, D::Host>, actions: Option<usize>) {
+    fn hear(&mut self, command: &Command<D::Op, D::Host>, actions: Option<Ends>) {
         self.is_marked |= matches!(command, Command::Step);
         if self.rest > 0 || self.turn.is_between {
             return;
