@@ -83,6 +83,11 @@ impl<D: Device> Engine<D> {
         self.store.space.free_bytes() + evictable >= bytes
     }
 
+    /// The same, if what is kept for plans is given up for it.
+    pub(super) fn may_get(&mut self, bytes: u64) -> bool {
+        self.may_have(bytes) || self.take_back_kept() && self.may_have(bytes)
+    }
+
     /// Moves blocks.
     pub(super) fn compact(&mut self, moves: &[Move], wanted: u64, bytes: u64) -> Result<(), Error> {
         moves.iter().try_for_each(|step| self.store.relocate(step))?;

@@ -106,7 +106,7 @@ impl<D: Device> Engine<D> {
     pub(super) fn give_up(&mut self, outputs: &[Target]) {
         for key in outputs.iter().filter_map(|target| target.storage()) {
             if self.store.graph.is_resident(key) {
-                self.evict_failed(key);
+                self.let_go(key, Cause::Failed);
             }
         }
     }
@@ -116,11 +116,6 @@ impl<D: Device> Engine<D> {
         for key in self.store.graph.outputs_of(path) {
             self.let_go(key, Cause::Postponed);
         }
-    }
-
-    /// The same for one that a failed run may have written over.
-    pub(super) fn evict_failed(&mut self, key: StorageKey) {
-        self.let_go(key, Cause::Failed);
     }
 
     fn let_go(&mut self, storage: StorageKey, cause: Cause) {

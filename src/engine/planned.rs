@@ -1,6 +1,7 @@
 //! What an engine does for a step that is known ahead: it writes down what one took, lends memory for all of it, and keeps
 //! out of the way while others run by plan.
 
+use super::run::{Target, Targets};
 use super::{Engine, Error, PathKey, Stats, StorageKey};
 use crate::cost::Run;
 use crate::device::{Call, Device, DeviceError, Place, Took};
@@ -290,11 +291,8 @@ impl<D: Device> Engine<D> {
     pub(crate) fn give_up_for_room(&mut self, action: &Action) {
         let (Some(script), Some(first)) = (&self.store.script, action.again()) else { return };
         let Some(path) = script.firsts.get(first as usize).copied().flatten() else { return };
-        for key in self.store.graph.outputs_of(path) {
-            if self.store.graph.is_resident(key) {
-                self.evict_failed(key);
-            }
-        }
+        let outputs = self.store.graph.outputs_of(path);
+        self.give_up(&outputs.into_iter().map(Target::Storage).collect::<Targets>());
     }
 
     fn evict_again(&mut self, key: StorageKey) -> bool {

@@ -361,7 +361,7 @@ impl<D: Device> Engine<D> {
             0 => wanted,
             scratch => wanted.saturating_add(self.store.space.round(scratch)),
         };
-        if self.may_have(wanted) || self.take_back_kept() && self.may_have(wanted) {
+        if self.may_get(wanted) {
             Ok(())
         } else {
             Err(self.out_of_memory(work.name(), inputs, wanted))

@@ -142,7 +142,7 @@ impl<D: Device> Engine<D> {
         };
         let wanted =
             copies.saturating_add(if bytes > 0 { self.store.space.at_most(bytes) } else { 0 });
-        if self.may_have(wanted) || self.take_back_kept() && self.may_have(wanted) {
+        if self.may_get(wanted) {
             Ok(scratch)
         } else {
             Err(self.out_of_memory(ops[largest].name(), &parts[largest].read.layouts, wanted))

@@ -1,6 +1,6 @@
 //! Commands that are as planned: kernels on known places, and nothing else.
 
-use super::leave::Left;
+use super::leave::Failed;
 use super::{FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::engine::{Engine, PlannedRun};
@@ -27,13 +27,13 @@ impl<D: Device> Driver<D> {
         let mut planning = self.planning.take()?;
         match planning.follow(&mut self.engine, command) {
             Ok(false) => {
-                self.leave(planning, Left::default());
+                self.leave(planning, None);
                 // Perhaps it is the first of a turn.
                 self.follow(command)
             }
-            Err(Failed::ForRoom(for_room)) => {
+            Err(failed @ Failed::ForRoom(_)) => {
                 // It is tried once more, as it would be done without a plan.
-                self.leave(planning, Left { for_room, failed: None, fails: true });
+                self.leave(planning, Some(failed));
                 self.watch(command);
                 None
             }
@@ -63,11 +63,11 @@ impl<D: Device> Driver<D> {
                 Some(place)
             }
             Ok(None) => {
-                self.leave(planning, Left::default());
+                self.leave(planning, None);
                 self.follow_read(tensor)
             }
-            Err(for_room) => {
-                self.leave(planning, Left { for_room, failed: None, fails: true });
+            Err(failed) => {
+                self.leave(planning, Some(failed));
                 self.watch(&command);
                 None
             }
@@ -97,7 +97,7 @@ impl<D: Device> Driver<D> {
             self.planning = Some(planning);
             return true;
         }
-        self.leave(planning, Left::default());
+        self.leave(planning, None);
         if !matches!(command, Command::Del(_))
             && let Some(mut planning) = self.planning.take()
         {
@@ -123,7 +123,8 @@ impl<D: Device> Driver<D> {
         };
         if done.is_err() {
             replay.taken.push(command);
-            return self.leave(planning, Left { failed: done.err(), ..Left::default() });
+            let failed = done.err().map(|(done, error)| Failed::Itself(done, error));
+            return self.leave(planning, failed);
         }
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
@@ -142,7 +143,7 @@ impl<D: Device> Driver<D> {
         });
         if returned.is_err() {
             // All of it is there still, where the plan has it.
-            return self.leave(planning, Left::default());
+            return self.leave(planning, None);
         }
         let tensors = &mut self.tensors;
         numbers.turn_as_planned(&plan.heirs, |before, after| {
@@ -179,14 +180,17 @@ impl<D: Device> Planning<D> {
         kinds_by_hope.any(|kind| begins(kind) && replay.choose(kinds, kind))
     }
 
-    /// The actions of the next command, if this is it.
+    /// The next command in what is replayed, by its plan as that is laid out, and its actions; if this is it.
     #[inline]
-    fn actions(&self, command: &Command<D::Op, D::Host>) -> Option<Range<usize>> {
+    fn next(&self, command: &Command<D::Op, D::Host>) -> Option<Next<'_, D>> {
         let replay = self.replay.as_ref()?;
         let kind = self.kinds.get(replay.kind);
         let at = replay.taken.len();
-        let is_expected = self.numbers.is::<D>(kind.commands.get(at)?, command);
-        is_expected.then(|| Some(kind.plan.as_ref()?.actions_of(at))).flatten()
+        if !self.numbers.is::<D>(kind.commands.get(at)?, command) {
+            return None;
+        }
+        let (plan, laid) = (kind.plan.as_ref()?, replay.laid()?);
+        Some(Next { replay, plan, laid, actions: plan.actions_of(at) })
     }
 
     /// Where what is read is, if it is what is read next.
@@ -197,10 +201,8 @@ impl<D: Device> Planning<D> {
         &mut self,
         engine: &mut Engine<D>,
         command: &Command<D::Op, D::Host>,
-    ) -> Result<Option<Place>, usize> {
-        let Some(actions) = self.actions(command) else { return Ok(None) };
-        let Some(replay) = &self.replay else { return Ok(None) };
-        let (Some(plan), Some(laid)) = (&self.kinds.get(replay.kind).plan, replay.laid()) else {
+    ) -> Result<Option<Place>, Failed> {
+        let Some(Next { replay, plan, laid, actions }) = self.next(command) else {
             return Ok(None);
         };
         let own = plan.own(&actions);
@@ -218,9 +220,7 @@ impl<D: Device> Planning<D> {
         engine: &mut Engine<D>,
         command: &Command<D::Op, D::Host>,
     ) -> Result<bool, Failed> {
-        let Some(actions) = self.actions(command) else { return Ok(false) };
-        let Some(replay) = &self.replay else { return Ok(false) };
-        let (Some(plan), Some(laid)) = (&self.kinds.get(replay.kind).plan, replay.laid()) else {
+        let Some(Next { replay, plan, laid, actions }) = self.next(command) else {
             return Ok(false);
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
@@ -235,8 +235,7 @@ impl<D: Device> Planning<D> {
             }
         }
         if own.start > actions.start {
-            let for_room = actions.start..own.start;
-            replay.make_room(plan, laid, for_room, engine).map_err(Failed::ForRoom)?;
+            replay.make_room(plan, laid, actions.start..own.start, engine)?;
         }
         let mut ops = calls();
         for action in own {
@@ -274,14 +273,14 @@ impl<D: Device> Replay<D> {
         laid: &Laid,
         actions: Range<usize>,
         engine: &mut Engine<D>,
-    ) -> Result<(), usize> {
+    ) -> Result<(), Failed> {
         for at in actions.clone() {
             let action = &plan.actions[at];
             if let (&Action::Move { bytes, .. }, &[from, to]) = (action, laid.places_of(at)) {
                 let moved = engine.ask_device("moving a block", |device| {
                     device.copy(from.storage, to.storage, bytes)
                 });
-                moved.map_err(|_| at - actions.start)?;
+                moved.map_err(|_| Failed::ForRoom(at - actions.start))?;
             }
             let Some((command, call)) = plan.first_of(action) else { continue };
             let done = match (&self.taken[command], laid.run(plan, at)) {
@@ -292,7 +291,7 @@ impl<D: Device> Replay<D> {
                 (command, Some(run)) => engine.run_planned(&command.calls()[call].op, &run),
                 _ => Ok(()),
             };
-            done.map_err(|_| at - actions.start)?;
+            done.map_err(|_| Failed::ForRoom(at - actions.start))?;
         }
         Ok(())
     }
@@ -336,12 +335,12 @@ impl StepPlan {
     }
 }
 
-/// Why a command was not done.
-enum Failed {
-    /// What is to be done before, after so much of it.
-    ForRoom(usize),
-    /// The command itself, after so many of its actions.
-    Itself(usize, Error),
+/// See [`Planning::next`].
+struct Next<'a, D: Device> {
+    replay: &'a Replay<D>,
+    plan: &'a StepPlan,
+    laid: &'a Laid,
+    actions: Range<usize>,
 }
 
 impl Laid {

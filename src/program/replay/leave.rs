@@ -6,15 +6,13 @@ use crate::error::Error;
 use crate::program::{Command, Driver};
 use crate::store::Script;
 
-/// Where in a turn its plan is left.
-#[derive(Debug, Default)]
-pub(super) struct Left {
-    /// So much of what makes room for the next command is done.
-    pub for_room: usize,
-    /// What comes next of that failed.
-    pub fails: bool,
-    /// The last command failed after so many of its actions.
-    pub failed: Option<(usize, Error)>,
+/// Why a command was not done by plan.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// What makes room for it, after so much of that.
+    ForRoom(usize),
+    /// The command itself, after so many of its actions. It counts as taken.
+    Itself(usize, Error),
 }
 
 impl<D: Device> Driver<D> {
@@ -22,7 +20,7 @@ impl<D: Device> Driver<D> {
     pub fn leave_plan(&mut self) {
         if let Some(planning) = self.planning.take() {
             if planning.replay.is_some() {
-                self.leave(planning, Left::default());
+                self.leave(planning, None);
             } else {
                 self.engine.take_back_kept();
                 self.planning = Some(planning);
@@ -31,10 +29,10 @@ impl<D: Device> Driver<D> {
     }
 
     /// Goes through the commands of this turn again, without the device, each block where the plan had it.
-    pub(super) fn leave(&mut self, mut planning: Box<Planning<D>>, left: Left) {
+    pub(super) fn leave(&mut self, mut planning: Box<Planning<D>>, failed: Option<Failed>) {
         let Some(replay) = planning.replay.take() else { return };
         self.engine.take_back_lent();
-        if replay.taken.is_empty() && left.for_room == 0 && !left.fails {
+        if replay.taken.is_empty() && failed.is_none() {
             planning.stay_between_turns();
         } else {
             let commands = replay.taken.len();
@@ -42,7 +40,7 @@ impl<D: Device> Driver<D> {
             planning.balance.left(commands);
             planning.left += 1;
             if let Some(plan) = &planning.kinds.get(replay.kind).plan {
-                self.redo_in_books(plan, replay, left);
+                self.redo_in_books(plan, replay, failed);
             }
             if planning.balance.is_spent(commands) {
                 planning.give_up();
@@ -51,11 +49,13 @@ impl<D: Device> Driver<D> {
         self.planning = Some(planning);
     }
 
-    fn redo_in_books(&mut self, plan: &StepPlan, replay: Replay<D>, left: Left) {
-        let Left { for_room, fails, failed } = left;
-        // The last one is done unless it failed.
-        let whole = replay.taken.len() - usize::from(failed.is_some());
-        let (more, failure) = failed.map_or((for_room, None), |(done, error)| (done, Some(error)));
+    fn redo_in_books(&mut self, plan: &StepPlan, replay: Replay<D>, failed: Option<Failed>) {
+        let taken = replay.taken.len();
+        let (whole, more, for_room, failure) = match failed {
+            None => (taken, 0, None, None),
+            Some(Failed::ForRoom(done)) => (taken, done, Some(done), None),
+            Some(Failed::Itself(done, error)) => (taken - 1, done, None, Some(error)),
+        };
         let end = plan.begin_of(whole) + more;
         let done = plan.actions[..end].iter().filter(|action| action.writes()).count();
         let offsets = plan.offsets.iter().map(|offset| Some(replay.start + (*offset)?));
@@ -78,8 +78,9 @@ impl<D: Device> Driver<D> {
                 other => self.execute(other),
             }
         }
-        plan.actions[end - for_room..end].iter().for_each(|action| self.engine.do_for_room(action));
-        if fails {
+        if let Some(done) = for_room {
+            let done = &plan.actions[end - done..end];
+            done.iter().for_each(|action| self.engine.do_for_room(action));
             self.engine.give_up_for_room(&plan.actions[end]);
         }
         self.engine.end_script();
