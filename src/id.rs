@@ -10,7 +10,7 @@ use std::fmt;
 pub struct TensorId(pub u64);
 
 /// Numbers of a few tensors. Made from a slice or a `Vec` by `into`, or by `collect`.
-pub type Ids = SmallVec<[TensorId; 4]>;
+pub type Ids = SmallVec<[TensorId; 3]>;
 
 impl TensorId {
     /// The number that comes so many later.

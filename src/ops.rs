@@ -91,8 +91,15 @@ use crate::device::{
 /// The dtype most ops compute in.
 pub(crate) const FLOAT: DType = DType::F32;
 
+/// How an op lies in [`Op`]: as it is, or in a box if it is large. An op goes with each command, and of most commands little
+/// else has to be copied.
+macro_rules! held {
+    ($op:ident) => { $op };
+    ($op:ident in Box) => { Box<$op> };
+}
+
 macro_rules! registry {
-    ($($family:ident: $($op:ident),*;)*) => {
+    ($($family:ident: $($op:ident $(in $boxed:ident)?),*;)*) => {
         $(pub use $family::{$($op),*};)*
 
         /// An op. Its type documents its inputs and outputs.
@@ -101,7 +108,7 @@ macro_rules! registry {
         pub enum Op {
             $($(
                 #[doc = concat!("See [`", stringify!($op), "`].")]
-                $op($op),
+                $op(held!($op $(in $boxed)?)),
             )*)*
             /// See [`CustomOp`].
             Custom(Custom),
@@ -109,7 +116,7 @@ macro_rules! registry {
 
         $($(impl From<$op> for Op {
             fn from(op: $op) -> Self {
-                Self::$op(op)
+                Self::$op(op.into())
             }
         })*)*
 
@@ -117,7 +124,7 @@ macro_rules! registry {
             /// The op's own module.
             fn definition(&self) -> &dyn Definition {
                 match self {
-                    $($(Self::$op(op) => op,)*)*
+                    $($(Self::$op(op) => op.definition(),)*)*
                     Self::Custom(op) => op,
                 }
             }
@@ -146,7 +153,7 @@ macro_rules! registry {
             /// One op of each name.
             fn each() -> Vec<Self> {
                 let mut all = Vec::new();
-                $($(all.extend(<$op as Registered>::each().into_iter().map(Self::$op));)*)*
+                $($(all.extend(<$op as Registered>::each().into_iter().map(Self::from));)*)*
                 all
             }
         }
@@ -169,19 +176,19 @@ registry! {
     matmul: MatMul;
     attention: Attention, AttentionGrad;
     lstm: LstmSteps, LstmStepsGrad;
-    conv2d: Conv2d, Conv2dGradInput, Conv2dGradWeight;
+    conv2d: Conv2d in Box, Conv2dGradInput in Box, Conv2dGradWeight in Box;
     batch_norm: BatchNorm, BatchNormGrad, BatchNormInfer;
     norm: LayerNorm, LayerNormGrad, RmsNorm, RmsNormGrad, GroupNorm, GroupNormGrad;
-    pool: MaxPool2d, MaxPool2dGrad, MaxPool2dPick, AvgPool2d, AvgPool2dGrad;
+    pool: MaxPool2d in Box, MaxPool2dGrad in Box, MaxPool2dPick in Box, AvgPool2d in Box, AvgPool2dGrad in Box;
     reduce: Reduce, ArgReduce;
     cumsum: CumSum;
     resize: Resize;
     softmax: Softmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad, CrossEntropy, CrossEntropyGrad;
-    copy: Contiguous, Pad, Concat, Flip, Fill;
+    copy: Contiguous, Pad, Concat, Flip, Fill in Box;
     bf16: Cast;
     views: Reshape, Permute, Slice, Split, Broadcast;
     index: Gather, ScatterAdd, OneHot;
-    random: Random;
+    random: Random in Box;
     update: SgdMomentum, AdamW, Lion;
 }
 

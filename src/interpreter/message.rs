@@ -14,6 +14,9 @@ pub(crate) struct Message<O, H> {
     pub what: What<O, H>,
 }
 
+// A message is moved six times on its way, and for more bytes than these memcpy takes twice the instructions.
+const _: () = assert!(size_of::<Message<crate::Op, crate::HostTensor>>() <= 256);
+
 #[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
 pub(crate) enum What<O, H> {
     Do(Command<O, H>),

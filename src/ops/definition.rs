@@ -19,6 +19,14 @@ pub(super) const TRANSCENDENTAL: f64 = 10.0;
 
 /// An op.
 pub(super) trait Definition: fmt::Debug {
+    /// Itself, whether it lies in a box or not.
+    fn definition(&self) -> &dyn Definition
+    where
+        Self: Sized,
+    {
+        self
+    }
+
     /// Unique among ops; for events, recordings, cost models and messages.
     fn name(&self) -> &str;
 

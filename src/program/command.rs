@@ -2,7 +2,6 @@
 
 use super::{Ids, TensorId};
 use crate::op::{Operation, Outputs};
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A command, over ops `O` and values from the host `H`.
@@ -83,32 +82,56 @@ pub struct Apply<O> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "Vec<usize>", try_from = "Vec<usize>"))]
-pub struct Consumed(SmallVec<[u64; 1]>);
+pub struct Consumed {
+    /// A bit for each of the first inputs: nearly always there are no others.
+    first: u64,
+    /// Words of bits for the inputs after those.
+    #[allow(clippy::box_collection)] // It is empty nearly always, and goes with each command.
+    others: Option<Box<Vec<u64>>>,
+}
 
 impl Consumed {
     /// More inputs than any op has.
     const MOST: usize = 1 << 20;
 
+    /// The word and the bit of an input.
+    const fn place(input: usize) -> (usize, u64) {
+        (input / u64::BITS as usize, 1 << (input % u64::BITS as usize))
+    }
+
     /// Adds input number `input`.
     pub fn insert(&mut self, input: usize) {
-        let word = input / u64::BITS as usize;
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
+        let (word, bit) = Self::place(input);
+        let Some(other) = word.checked_sub(1) else {
+            self.first |= bit;
+            return;
+        };
+        let others = self.others.get_or_insert_default();
+        if other >= others.len() {
+            others.resize(other + 1, 0);
         }
-        self.0[word] |= 1 << (input % u64::BITS as usize);
+        others[other] |= bit;
     }
 
     /// Whether input number `input` is among them.
     #[must_use]
     pub fn contains(&self, input: usize) -> bool {
-        let word = self.0.get(input / u64::BITS as usize);
-        word.is_some_and(|word| word >> (input % u64::BITS as usize) & 1 == 1)
+        let (word, bit) = Self::place(input);
+        let word = match word.checked_sub(1) {
+            None => self.first,
+            Some(other) => self.others().get(other).copied().unwrap_or(0),
+        };
+        word & bit != 0
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+        self.first == 0 && self.others().iter().all(|word| *word == 0)
+    }
+
+    fn others(&self) -> &[u64] {
+        self.others.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -122,7 +145,7 @@ impl FromIterator<usize> for Consumed {
 
 impl From<Consumed> for Vec<usize> {
     fn from(consumed: Consumed) -> Self {
-        let bits = consumed.0.len() * u64::BITS as usize;
+        let bits = (1 + consumed.others().len()) * u64::BITS as usize;
         (0..bits).filter(|&input| consumed.contains(input)).collect()
     }
 }
