@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A command, over ops `O` and values from the host `H`.
 ///
 /// What a number means ends with [`Command::Del`], or with the update or replacement that consumes it.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[allow(clippy::large_enum_variant)] // The large one is by far the most frequent; boxing it costs more.
@@ -61,7 +61,7 @@ pub enum Command<O, H> {
 }
 
 /// An op, and the tensors that it reads and makes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Apply<O> {
@@ -79,7 +79,7 @@ pub struct Apply<O> {
 }
 
 /// The inputs that may be updated in place, because their last handles were given away. The others keep their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(into = "Vec<usize>", try_from = "Vec<usize>"))]
 pub struct Consumed {

@@ -1,12 +1,14 @@
 //! The kinds of turn that there are, and which comes next.
 
 use super::{Planned, StepPlan};
+use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Turns that are equal, command by command.
 #[derive(Debug)]
 pub(super) struct Kind {
-    pub commands: Vec<Planned>,
+    pub commands: Vec<Arc<Planned>>,
     pub plan: Option<StepPlan>,
     /// How often it came.
     times: u32,
@@ -25,6 +27,10 @@ pub(super) struct Kinds {
     all: Vec<Kind>,
     /// Those of the last turns, the newest last. `None`: a turn that was like none before.
     past: VecDeque<Option<usize>>,
+    /// Each command of theirs once: equal ones are at one address. And perhaps some of kinds that are gone.
+    commands: FxHashSet<Arc<Planned>>,
+    /// How many there were of kinds that are there, when that was last asked.
+    needed: usize,
 }
 
 /// So many kinds are known at most: training, evaluation and what is between, over a few shapes.
@@ -107,7 +113,7 @@ impl Kinds {
     }
 
     /// A turn of these commands is over, which were not known. `None` if they are too many to be.
-    pub fn add(&mut self, commands: Vec<Planned>) -> Option<usize> {
+    pub fn add(&mut self, commands: Vec<Arc<Planned>>) -> Option<usize> {
         if commands.len() > MOST_COMMANDS {
             return None;
         }
@@ -133,7 +139,21 @@ impl Kinds {
             past.take_if(|kind| *kind == oldest);
         }
         self.all[oldest] = kind;
+        if self.commands.len() > 2 * self.needed + MOST_COMMANDS / 64 {
+            self.commands.retain(|command| Arc::strong_count(command) > 1);
+            self.needed = self.commands.len();
+        }
         Some(oldest)
+    }
+
+    /// The one that is equal to this.
+    pub fn intern(&mut self, command: Planned) -> Arc<Planned> {
+        if let Some(known) = self.commands.get(&command) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(command);
+        self.commands.insert(Arc::clone(&new));
+        new
     }
 
     /// The kind of which a turn most likely comes next: what came after the latest turns that were like the last ones, the
@@ -158,8 +178,7 @@ impl Kinds {
 
     /// Nothing is known of any.
     pub fn clear(&mut self) {
-        self.all.clear();
-        self.past.clear();
+        *self = Self::default();
     }
 
     /// Bytes of the largest plan.
@@ -171,7 +190,11 @@ impl Kinds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::Command;
+    use crate::program::{Command, TensorId};
+
+    fn steps(length: usize) -> Vec<Arc<Planned>> {
+        vec![Arc::new(Command::Step); length]
+    }
 
     #[test]
     fn what_comes_next_is_what_came_after_the_same() {
@@ -188,7 +211,7 @@ mod tests {
         ] {
             let mut kinds = Kinds::default();
             for _ in 0..6 {
-                kinds.add(vec![Command::Step]);
+                kinds.add(steps(1));
             }
             assert_eq!(kinds.next(), None);
             turns.iter().for_each(|&kind| kinds.came(kind));
@@ -200,20 +223,36 @@ mod tests {
     fn the_kind_that_did_not_come_for_longest_makes_room() {
         let mut kinds = Kinds::default();
         for length in 1..=MOST_KINDS {
-            let kind = kinds.add(vec![Command::Step; length]).unwrap();
+            let kind = kinds.add(steps(length)).unwrap();
             kinds.came(kind);
             kinds.came(kind);
         }
         kinds.came(0);
-        assert_eq!(kinds.add(vec![Command::Step; 100]), Some(1));
+        assert_eq!(kinds.add(steps(100)), Some(1));
         assert_eq!(kinds.all().len(), MOST_KINDS);
-        assert_eq!(kinds.add(vec![Command::Step; MOST_COMMANDS + 1]), None);
+        assert_eq!(kinds.add(steps(MOST_COMMANDS + 1)), None);
+    }
+
+    #[test]
+    fn commands_of_kinds_that_are_gone_are_forgotten() {
+        let mut kinds = Kinds::default();
+        for turn in 0..1000 {
+            let commands = (0..100).map(|i| Command::Del(TensorId(turn * 50 + i)));
+            let commands = commands.map(|command| kinds.intern(command)).collect();
+            kinds.add(commands);
+            assert!(kinds.commands.len() < 10_000, "{}", kinds.commands.len());
+        }
+        for kind in &kinds.all {
+            for command in &kind.commands {
+                assert!(Arc::ptr_eq(command, kinds.commands.get(command).unwrap()));
+            }
+        }
     }
 
     #[test]
     fn what_cannot_be_planned_is_let_be_for_longer_each_time() {
         let mut kinds = Kinds::default();
-        let kind = kinds.add(vec![Command::Step]).unwrap();
+        let kind = kinds.add(steps(1)).unwrap();
         kinds.came(kind);
         assert!(!kinds.get(kind).may_be_planned(), "it came once");
         for rest in [4, 8, 16] {

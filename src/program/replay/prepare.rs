@@ -10,6 +10,7 @@ use crate::plan::{
 };
 use crate::program::{Command, Driver};
 use crate::store::{Action, Ends, Life, Record, Spot, Tape};
+use std::sync::Arc;
 
 /// A turn that was written down, and is over.
 pub(super) struct Taken {
@@ -108,7 +109,7 @@ fn returns(record: &Record, before: &Boundary, after: &Boundary) -> Option<Vec<(
 /// if a command did not do what is done for it again: a kernel for each call that has one, an upload for each value from the
 /// host, a read for each that the host gets.
 fn firsts(
-    commands: &[super::Planned],
+    commands: &[Arc<super::Planned>],
     ends: &[usize],
     actions: &[Action],
 ) -> Option<Vec<(u32, u32)>> {
@@ -128,12 +129,12 @@ fn firsts(
         let calls = (0..).zip(command.calls().iter());
         let kernels = calls.filter(|(_, call)| call.outputs.written().is_some());
         let before = firsts.len();
-        match command {
+        match **command {
             Command::Put { .. } => firsts.push((number, 0)),
             _ => firsts.extend(kernels.map(|(call, _)| (number, call))),
         }
         let (is_put, is_get) =
-            (matches!(command, Command::Put { .. }), matches!(command, Command::Get(_)));
+            (matches!(**command, Command::Put { .. }), matches!(**command, Command::Get(_)));
         if uploads != usize::from(is_put)
             || runs + uploads != firsts.len() - before
             || reads != usize::from(is_get)

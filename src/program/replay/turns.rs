@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// What is expected of an op. Its attributes are its own business: they may change from turn to turn, as a learning rate
 /// does. What it reads, makes and needs beside may not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Expected {
     /// Of its name.
     hash: u64,
@@ -193,9 +193,16 @@ impl Numbering {
 
     /// A command that has been [made](Self::make_heirs), for the turns to come.
     pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> Planned {
-        if let Command::Put { tensor, host, leaf } = command {
-            let tensor = self.relative(*tensor);
-            return Command::Put { tensor, host: Arc::new(D::layout_of(host)), leaf: *leaf };
+        match command {
+            Command::Put { tensor, host, leaf } => {
+                let tensor = self.relative(*tensor);
+                return Command::Put { tensor, host: Arc::new(D::layout_of(host)), leaf: *leaf };
+            }
+            // What it is called may change from turn to turn.
+            Command::Label { tensor, .. } => {
+                return Command::Label { tensor: self.relative(*tensor), label: String::new() };
+            }
+            _ => {}
         }
         let named = command.try_map::<_, _, Infallible>(
             |op, _| Ok(Expected::of(op)),

@@ -1,11 +1,13 @@
 //! Comparing each turn with those that came before, and what follows from that.
 
 use super::boundary::Boundary;
+use super::kinds::Kinds;
 use super::prepare::Taken;
 use super::{Planned, Planning};
 use crate::device::Device;
 use crate::program::{Command, Driver};
 use crate::store::Ends;
+use std::sync::Arc;
 
 /// The turn at hand, as far as it came.
 #[derive(Debug, Default)]
@@ -14,8 +16,8 @@ pub(super) struct Turn {
     at: usize,
     /// The kinds that it may be one of.
     may_be: Vec<usize>,
-    /// Its commands, if it is of none.
-    new: Option<Vec<Planned>>,
+    /// Its commands, if it may be of none.
+    new: Option<Vec<Arc<Planned>>>,
     /// Evictions before it.
     evictions: u64,
     /// How many actions there were on the tape after each command, if that runs.
@@ -133,20 +135,13 @@ impl<D: Device> Planning<D> {
             self.turn.ends.push(actions);
         }
         let Self { turn, kinds, numbers, .. } = self;
-        if turn.new.is_none() {
-            let was = turn.may_be.first().copied();
-            turn.may_be.retain(|&kind| {
-                let expected = kinds.get(kind).commands.get(turn.at);
-                expected.is_some_and(|expected| numbers.is::<D>(expected, command))
-            });
-            if turn.may_be.is_empty() {
-                let like = was.map_or(&[][..], |kind| &kinds.get(kind).commands);
-                turn.new = Some(like[..turn.at].to_vec());
-            }
-        }
+        // Most often it is of the first, and the others are compared with that.
+        let expected = turn.may_be.first().and_then(|&kind| kinds.get(kind).commands.get(turn.at));
+        let known = expected.filter(|expected| numbers.is::<D>(expected, command)).map(Arc::clone);
         numbers.make_heirs(command);
-        if let Some(new) = &mut turn.new {
-            new.push(numbers.planned::<D>(command));
+        if known.is_none() || turn.may_be.len() > 1 {
+            let command = known.unwrap_or_else(|| kinds.intern(numbers.planned::<D>(command)));
+            turn.is(kinds, command);
         }
         turn.at += 1;
     }
@@ -187,5 +182,18 @@ impl Turn {
     /// One that may be of any of so many kinds.
     fn of_any(kinds: usize) -> Self {
         Self { may_be: (0..kinds).collect(), ..Self::default() }
+    }
+
+    /// Its next command is this one.
+    fn is(&mut self, kinds: &Kinds, command: Arc<Planned>) {
+        let like = self.may_be.first().copied();
+        let of = |kind: usize| &kinds.get(kind).commands;
+        self.may_be.retain(|&kind| {
+            of(kind).get(self.at).is_some_and(|expected| Arc::ptr_eq(expected, &command))
+        });
+        if self.may_be.is_empty() {
+            let so_far = || like.map_or_else(Vec::new, |kind| of(kind)[..self.at].to_vec());
+            self.new.get_or_insert_with(so_far).push(command);
+        }
     }
 }
