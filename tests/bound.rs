@@ -79,9 +79,12 @@ fn least_of_replays(program: &RecordedProgram, budget: u64) -> Option<f64> {
 fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
     let (mut points, mut cost, mut reached, mut refused) = (0, 0, 0, 0);
     let (mut share, mut over, mut replayed) = (0.0, 0.0, 0);
+    let mut updates_at_once = 0;
     for seed in 0..PROGRAMS {
         let program = program(seed, 4 + seed as usize % 8);
         let Some(exact) = Exact::new(&program) else { continue };
+        let several = program.commands().iter().filter(|command| command.calls().len() > 1);
+        updates_at_once += several.count();
         let demand = Replay::new(PolicyKind::None, 1).demand(&program);
         assert_eq!(demand.work(), program.base_cost());
         let (low, high) = (demand.least_bytes(), demand.peak_bytes());
@@ -121,6 +124,7 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
         share / f64::from(cost),
         over / f64::from(replayed)
     );
+    assert!(updates_at_once > 50, "{updates_at_once}");
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
 }
 
