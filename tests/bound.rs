@@ -11,7 +11,9 @@ use remat::PolicyKind;
 use remat::bound::Effort;
 use remat::engine::Dead;
 use remat::lab::{Replay, Status, Trace};
-use remat::program::RecordedProgram;
+use remat::program::{Knowledge, RecordedProgram, Window};
+use remat::trace::{Entry, JsonLines, Recorder as _, VERSION};
+use std::fmt::Write as _;
 use std::path::Path;
 
 /// As many take seconds; ten times as many were tried.
@@ -150,4 +152,45 @@ fn the_linear_program_for_other_solvers_is_not_below_the_bound() {
         }
     }
     assert!(points > 50 && shared > 5, "{points}, {shared}");
+}
+
+/// Programs for `tests/bound/intervals.py`: small ones, each with what this search finds, and larger ones.
+#[test]
+#[ignore = "writes files to target/tmp/bound, which tests/bound/intervals.py reads"]
+fn programs_for_cp_sat() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bound");
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, program: &RecordedProgram| {
+        let mut lines = JsonLines::create(folder.join(format!("{name}.jsonl"))).unwrap();
+        lines.record(&Entry::Begin {
+            version: VERSION,
+            cost_model: "flops".to_owned(),
+            budget: None,
+            eviction_threshold: None,
+            window: Window::default(),
+            known: Knowledge::default(),
+        });
+        for command in program.commands() {
+            lines.record(&Entry::Did { command: command.clone(), used: None, peak: None });
+        }
+        lines.finish().unwrap();
+    };
+    for seed in 0..40 {
+        let program = program(seed, 5 + seed as usize % 8);
+        let Some(exact) = Exact::new(&program) else { continue };
+        let demand = Replay::new(PolicyKind::None, 1).demand(&program);
+        let (low, high) = (demand.least_bytes(), demand.peak_bytes());
+        let budgets = [low, low + (high - low) / 3, low + (high - low) * 2 / 3];
+        let mut least = String::new();
+        for budget in budgets {
+            let cost = exact.least(budget).map_or_else(|| "none".to_owned(), |c| c.to_string());
+            let _ = writeln!(least, "{budget} {cost}");
+        }
+        write(&format!("small-{seed}"), &program);
+        std::fs::write(folder.join(format!("small-{seed}.least")), least).unwrap();
+    }
+    for seed in 0..60 {
+        let ops = 20 + seed as usize * 130 / 59;
+        write(&format!("random-{seed}-{ops}"), &program(seed, ops));
+    }
 }
