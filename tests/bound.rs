@@ -3,6 +3,7 @@
 mod exact;
 mod random;
 mod relaxed;
+mod working_set;
 
 use exact::Exact;
 use random::program;
@@ -10,9 +11,12 @@ use relaxed::Relaxed;
 use remat::PolicyKind;
 use remat::bound::Effort;
 use remat::engine::Dead;
-use remat::lab::{Replay, Status, Trace};
-use remat::program::RecordedProgram;
+use remat::lab::{Placement, Replay, Status, Trace};
+use remat::program::{Knowledge, RecordedProgram, Window};
+use remat::trace::{Entry, JsonLines, Recorder as _, VERSION};
+use std::fmt::Write as _;
 use std::path::Path;
+use working_set::working_sets;
 
 /// As many take seconds; ten times as many were tried.
 const PROGRAMS: u64 = 400;
@@ -79,9 +83,12 @@ fn least_of_replays(program: &RecordedProgram, budget: u64) -> Option<f64> {
 fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
     let (mut points, mut cost, mut reached, mut refused) = (0, 0, 0, 0);
     let (mut share, mut over, mut replayed) = (0.0, 0.0, 0);
+    let mut updates_at_once = 0;
     for seed in 0..PROGRAMS {
         let program = program(seed, 4 + seed as usize % 8);
         let Some(exact) = Exact::new(&program) else { continue };
+        let several = program.commands().iter().filter(|command| command.calls().len() > 1);
+        updates_at_once += several.count();
         let demand = Replay::new(PolicyKind::None, 1).demand(&program);
         assert_eq!(demand.work(), program.base_cost());
         let (low, high) = (demand.least_bytes(), demand.peak_bytes());
@@ -121,6 +128,7 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
         share / f64::from(cost),
         over / f64::from(replayed)
     );
+    assert!(updates_at_once > 50, "{updates_at_once}");
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
 }
 
@@ -146,4 +154,127 @@ fn the_linear_program_for_other_solvers_is_not_below_the_bound() {
         }
     }
     assert!(points > 50 && shared > 5, "{points}, {shared}");
+}
+
+/// Programs for `tests/bound/intervals.py`: small ones, each with what this search finds, and larger ones.
+#[test]
+#[ignore = "writes files to target/tmp/bound, which tests/bound/intervals.py reads"]
+fn programs_for_cp_sat() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bound");
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, program: &RecordedProgram| {
+        let mut lines = JsonLines::create(folder.join(format!("{name}.jsonl"))).unwrap();
+        lines.record(&Entry::Begin {
+            version: VERSION,
+            cost_model: "flops".to_owned(),
+            budget: None,
+            eviction_threshold: None,
+            window: Window::default(),
+            known: Knowledge::default(),
+        });
+        for command in program.commands() {
+            lines.record(&Entry::Did { command: command.clone(), used: None, peak: None });
+        }
+        lines.finish().unwrap();
+    };
+    for seed in 0..40 {
+        let program = program(seed, 5 + seed as usize % 8);
+        let Some(exact) = Exact::new(&program) else { continue };
+        let demand = Replay::new(PolicyKind::None, 1).demand(&program);
+        let (low, high) = (demand.least_bytes(), demand.peak_bytes());
+        let budgets = [low, low + (high - low) / 3, low + (high - low) * 2 / 3];
+        let mut least = String::new();
+        for budget in budgets {
+            let cost = exact.least(budget).map_or_else(|| "none".to_owned(), |c| c.to_string());
+            let _ = writeln!(least, "{budget} {cost}");
+        }
+        write(&format!("small-{seed}"), &program);
+        std::fs::write(folder.join(format!("small-{seed}.least")), least).unwrap();
+    }
+    for seed in 0..60 {
+        let ops = 20 + seed as usize * 130 / 59;
+        write(&format!("random-{seed}-{ops}"), &program(seed, ops));
+    }
+}
+
+/// Checks a demand against working sets that are computed by themselves. Returns the largest of them.
+fn check_refusals(program: &RecordedProgram, placement: Placement, granule: u64) -> u64 {
+    let sets = working_sets(program.commands(), granule);
+    let largest = sets.iter().copied().max().unwrap_or(0);
+    let replay = Replay { placement, ..Replay::new(PolicyKind::None, 1) };
+    let demand = replay.demand(program);
+    assert_eq!(demand.least_bytes(), largest);
+    assert!(demand.bound(largest.max(1)).is_ok());
+    for budget in [largest.saturating_sub(1), largest * 3 / 4, largest / 2] {
+        let Some(budget) = Some(budget).filter(|budget| (1..largest).contains(budget)) else {
+            continue;
+        };
+        let misfit = demand.bound(budget).unwrap_err();
+        // The one that is named needs that much, and it does not fit.
+        assert_eq!((misfit.budget, misfit.bytes), (budget, sets[misfit.position]), "{misfit}");
+        assert!(misfit.bytes > budget, "{misfit}");
+        let named = program.commands()[misfit.position].op().map(|op| format!("`{op}`"));
+        assert!(named.is_none_or(|op| op == misfit.what), "{misfit}");
+    }
+    largest
+}
+
+#[test]
+fn a_budget_is_refused_for_a_command_that_needs_more() {
+    let (mut refused, mut of_updates, mut of_others) = (0, 0, 0);
+    for seed in 0..PROGRAMS {
+        let program = program(seed, 4 + seed as usize % 60);
+        check_refusals(&program, Placement::Arena, 256);
+        let largest = check_refusals(&program, Placement::Counted, 1);
+        if largest < 2 {
+            continue;
+        }
+        let demand = Replay::new(PolicyKind::None, 1).demand(&program);
+        let misfit = demand.bound(largest - 1).unwrap_err();
+        let command = &program.commands()[misfit.position];
+        of_updates += usize::from(command.calls().len() > 1);
+        of_others += usize::from(command.calls().is_empty());
+        // Nor does the engine get past it, whatever it evicts.
+        for policy in [PolicyKind::None, PolicyKind::Dtr, PolicyKind::Lru] {
+            for dead in [Dead::Drop, Dead::Keep] {
+                let mut replay = Replay::new(policy, largest - 1);
+                replay.settings.dead = dead;
+                replay.settings.recompute_limit = None;
+                let outcome = replay.run(&program).unwrap();
+                let Status::Failed { at, .. } = outcome.status else {
+                    panic!("seed {seed} by {policy}: it runs, and {misfit}");
+                };
+                assert!(at <= misfit.position, "seed {seed} by {policy}: {at} is beyond {misfit}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(
+        refused > 2000 && of_updates > 5 && of_others > 5,
+        "{refused}, {of_updates}, {of_others}"
+    );
+}
+
+/// What `remat train` refuses without a rehearsal, too: less than the state that is held between steps.
+#[cfg(feature = "cli")]
+#[test]
+fn what_recorded_steps_need_is_found_again() {
+    use crate::common::command::{folder, train};
+    let folder = folder("working-sets");
+    for (model, more) in [
+        ("mlp", &["--batch", "8", "--accumulate", "2"][..]),
+        ("resnet20", &["--batch", "4", "--optimizer", "adamw", "--clip", "1"]),
+        ("lstm", &["--batch", "2", "--step-in-backward=no"]),
+        ("gpt", &["--batch", "1", "--layers", "2"]),
+    ] {
+        let path = folder.join(format!("{model}.jsonl"));
+        let args = [model, "--steps", "2", "--no-test", "--record", path.to_str().unwrap()];
+        let report = train(&[&args[..], more].concat());
+        let trace = Trace::open(&path).unwrap();
+        let largest = check_refusals(trace.program(), Placement::Arena, 256);
+        check_refusals(trace.program(), Placement::Counted, 1);
+        let of = |what: &str| report[what].as_u64().unwrap();
+        assert!(of("state_bytes") <= largest, "{model}: {} of {largest}", of("state_bytes"));
+        assert!(largest <= of("peak_bytes"), "{model}: {largest} of {}", of("peak_bytes"));
+    }
 }

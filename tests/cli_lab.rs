@@ -484,6 +484,39 @@ fn a_bound_is_told_everywhere_and_a_budget_is_refused_by_proof() {
     }
 }
 
+/// `--learn` says the same as the names of policies do, and once is enough.
+#[test]
+fn a_sweep_learns_as_training_does() {
+    let rows = |policy: &str, learn: &[&str]| {
+        let small = small();
+        let args = ["sweep", &small, "--budget", "50%,80%", "--json", "-", "--policy", policy];
+        let mut rows = objects(&stdout(&[&args[..], learn].concat()));
+        for row in &mut rows {
+            let row = row.as_object_mut().unwrap();
+            row.retain(|name, _| !name.ends_with("seconds"));
+        }
+        rows
+    };
+    let names = "dtr,ancestors,learned,learned:portfolio,learned:search,lru";
+    let named = rows(names, &[]);
+    let learned = |policy| rows(policy, &["--learn", "off,ahead,portfolio,search"]);
+    assert_eq!(learned("dtr,learned,lru"), named);
+    assert_eq!(learned("dtr,learned:search,learned,ancestors,lru"), named);
+    let policies: Vec<&str> = named.iter().filter_map(|row| row["policy"].as_str()).collect();
+    assert_eq!(policies.len(), 12, "{policies:?}");
+    let one = rows("learned", &["--learn", "portfolio"]);
+    assert_eq!(one.len(), 2);
+    assert!(one.iter().all(|row| row["policy"] == "learned:portfolio"), "{one:?}");
+    for (args, said) in [
+        (["--policy", "lru,dtr", "--learn", "ahead"], "--learn needs learned among --policy;"),
+        (["--policy", "learned", "--learn", "much"], "possible values: off, ahead, portfolio"),
+    ] {
+        let output = run(&[&["sweep", &small()][..], &args].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn traces_that_make_no_sense_leave_no_file() {
     let folder = folder("no-sense");

@@ -32,6 +32,25 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
     }
 }
 
+/// A step of several batches is one step: what one batch makes for the update is kept, or not, by when that will come.
+#[test]
+fn steps_of_several_batches_are_learned_as_well() {
+    for (parts, budget) in [("2", "65%"), ("3", "60%")] {
+        let reports = ["ahead", "portfolio"]
+            .map(|learn| train(&args("32", budget, &["--accumulate", parts, "--learn", learn])));
+        let [ahead, learned] = &reports;
+        assert_eq!(ahead["params_sha256"], learned["params_sha256"]);
+        let number = |field: &str| learned[field].as_f64().expect("it was simulated");
+        let (recomputed, predicted) =
+            (number("recompute_ratio"), number("predicted_recompute_ratio"));
+        let before = ahead["recompute_ratio"].as_f64().unwrap();
+        assert!(recomputed < before, "{parts}: {recomputed}, without a forecast {before}");
+        assert!(recomputed < 1.1 * predicted, "{parts}: {recomputed} of {predicted}");
+        let least = number("least_recompute_ratio");
+        assert!(0.0 < least && least <= predicted, "{parts}: {least} of {predicted}");
+    }
+}
+
 /// What is learned of a step helps with the next one like it, so where each has a tree of its own, nothing is.
 #[test]
 fn learning_is_the_default_where_steps_repeat() {

@@ -1,6 +1,7 @@
-use super::args::DeadArg;
+use super::args::{DeadArg, LearnArg};
 use super::named::{policies, policy};
 use super::output::svg;
+use super::sweep::distinct;
 use super::values::{self, Share};
 use clap::{Args, ValueEnum};
 use remat::evict::Exponents;
@@ -187,6 +188,7 @@ Examples:
   remat sweep run.jsonl
   remat sweep run.jsonl --policy dtr,dtr-eq,lru --budget 10%..100%:5% --plot curves.svg
   remat sweep run.jsonl --policy 'dtr,own/(size*stale^2)' --csv rows.csv
+  remat sweep run.jsonl --policy learned,dtr --learn ahead,search
   remat sweep run.jsonl --policy dtr-eq --feasibility
 
 A formula is a policy that evicts the tensor with the lowest value. Its numerator is 1, or a sum of \
@@ -201,6 +203,10 @@ pub struct SweepArgs {
     /// What to evict first: names and formulas, separated by commas
     #[arg(long, value_name = "LIST", default_value = "all", value_parser = policies())]
     pub policy: Policies,
+
+    /// How much is found out before a replay by --policy learned, separated by commas [default: as --policy says]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub learn: Vec<LearnArg>,
 
     /// Memory limits: percentages, sizes and ranges [default: 10%..100%:10%, with --feasibility
     /// 10%..100%:0.1%]
@@ -247,6 +253,27 @@ pub struct SweepArgs {
     /// Print results and errors only
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl SweepArgs {
+    /// Options that contradict each other, in words.
+    pub fn contradiction(&self) -> Option<&'static str> {
+        let learns = self.policy.iter().any(|policy| matches!(policy, PolicyKind::Learned(_)));
+        (!self.learn.is_empty() && !learns)
+            .then_some("--learn needs learned among --policy; add that, or drop --learn")
+    }
+
+    /// The policies with their options, each once.
+    pub fn policies(&self) -> Vec<PolicyKind> {
+        let learned = |policy| match policy {
+            PolicyKind::Learned(_) if !self.learn.is_empty() => {
+                self.learn.iter().map(|&learn| learn.into()).collect()
+            }
+            other => vec![other],
+        };
+        let policies = self.policy.iter().copied().flat_map(learned);
+        distinct(policies.map(|policy| self.replay.policy(policy)))
+    }
 }
 
 /// clap takes a plain `Vec` for an option that may be repeated.

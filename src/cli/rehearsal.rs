@@ -106,7 +106,7 @@ impl<'a> Rehearsal<'a> {
         let builder = Runtime::builder()
             .budget(1u64 << 60)
             .policy(PolicyKind::Learned(Learn::Ahead))
-            .known_steps(KnownSteps::default());
+            .known_steps(KnownSteps::marked());
         Ok(self.session(builder, |mut session| {
             for _ in 0..STEPS {
                 session.step(|_| self.batch.clone(), 0.0)?.wait()?;

@@ -26,6 +26,9 @@ pub const BOUND: &str = "bound";
 /// Replays all combinations and writes the outputs.
 pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     args.replay.check(&args.policy)?;
+    if let Some(problem) = args.contradiction() {
+        return Err(Failure::usage(problem));
+    }
     let SweepArgs { json, csv, plot: drawing, .. } = args;
     check_distinct(
         &[("--json", json), ("--csv", csv), ("--plot", drawing)],
@@ -141,7 +144,7 @@ fn jobs_of<'a>(
     let thresholds = args.eviction_threshold.as_deref();
     let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
     let grid = Grid {
-        policies: distinct(args.policy.iter().map(|&policy| args.replay.policy(policy))),
+        policies: args.policies(),
         budgets: in_bytes(&budgets, &mut given.budgets),
         thresholds: thresholds.map_or(vec![None], |shares| {
             in_bytes(shares, &mut given.thresholds).into_iter().map(Some).collect()

@@ -19,7 +19,7 @@ pub use kept::KnownSteps;
 
 use branch::Branch;
 use context::Context;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// More nodes than this are not kept. Some 20 MiB.
@@ -32,6 +32,9 @@ const DOUBT: usize = 8;
 const MOST_DOUBT: usize = 1 << 12;
 /// New commands are not compared with known ones farther back than this.
 const FAR: usize = 256;
+/// In parts of a marked step that are longer than this, commands may be those that have come in the same part: there
+/// may be any number of them.
+const MOST_APART: usize = 1 << 13;
 
 /// What a storage is in the steps that repeat: the same output of the same command in each of them. What updates a value
 /// in place, or replaces it, has its role from then on: so a parameter has the same role in all steps.
@@ -119,6 +122,15 @@ pub(super) struct Steps {
     doubt: usize,
     /// Numbers the courses, for [`Node::place`].
     courses: u32,
+    /// Whether the program marks the ends of steps.
+    is_marked: bool,
+    /// Numbers the parts of steps, for [`Node::part`]: a part is over when nothing that it made is held any more, and with
+    /// the step.
+    part: u32,
+    /// Commands of it so far.
+    since_part: usize,
+    /// What it made that is held.
+    held: FxHashSet<Role>,
 }
 
 #[derive(Clone, Debug)]
@@ -144,6 +156,9 @@ struct Node {
     /// Where on which course it is.
     #[cfg_attr(feature = "serde", serde(skip))]
     place: (u32, u32),
+    /// The part in which it came last; 0 if that is of no interest.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    part: u32,
 }
 
 /// The token of a command by which the program marks the end of a step.
@@ -157,13 +172,50 @@ impl Steps {
     pub fn hear(&mut self, mut heard: Heard) -> (NodeId, Role) {
         self.context.push(heard.token);
         self.resolve_all(&mut heard);
+        if self.held.is_empty() {
+            self.next_part();
+        }
         let node = match self.expected() {
-            Some(node) if self.nodes[node as usize].is(&heard) => node,
+            Some(node) if self.may_be(node, &heard) => node,
             _ => self.find_or_add(&mut heard),
         };
         self.nodes[node as usize].before = self.at;
         self.go_to(node);
+        self.note_part(node);
         (node, self.nodes[node as usize].first)
+    }
+
+    fn next_part(&mut self) {
+        self.held.clear();
+        self.part = self.part.checked_add(1).unwrap_or(1);
+        self.since_part = 0;
+    }
+
+    fn note_part(&mut self, node: NodeId) {
+        let of = &mut self.nodes[node as usize];
+        of.part = 0;
+        if of.token == MARK {
+            self.is_marked = true;
+            self.next_part();
+        } else if self.is_marked && self.since_part < MOST_APART {
+            of.part = self.part;
+            self.held.extend(of.roles());
+        }
+        self.since_part += 1;
+    }
+
+    /// Whether a node came before in this part of a step, so that what comes now is another command, though it is like that.
+    /// What both make is held at the same time, and used at different ones: so are the gradients of the batches that are
+    /// added up for one update.
+    fn is_past(&self, node: NodeId) -> bool {
+        self.is_marked
+            && self.since_part < MOST_APART
+            && self.nodes[node as usize].part == self.part
+    }
+
+    /// Whether a command may be that of a node.
+    fn may_be(&self, node: NodeId, heard: &Heard) -> bool {
+        self.nodes[node as usize].is(heard) && !self.is_past(node)
     }
 
     /// Whether there are too many nodes to go on: all should be forgotten, and learned anew.
@@ -199,7 +251,7 @@ impl Steps {
     /// it.
     fn find_near(&self, heard: &Heard) -> Option<NodeId> {
         let at = self.at?;
-        let is = |node: &NodeId| self.nodes[*node as usize].is(heard);
+        let is = |node: &NodeId| self.may_be(*node, heard);
         let others = self.nodes[at as usize].branch.iter().flat_map(|branch| branch.all());
         if let Some(node) = others.into_iter().find(is) {
             return Some(node);
@@ -219,12 +271,17 @@ impl Steps {
     fn find_by_context(&mut self, heard: &Heard) -> Option<NodeId> {
         let node = *self.index.get(&self.context.key()?)?;
         let of = |node: NodeId| &self.nodes[node as usize];
-        if !of(node).is_like_heard(heard) {
+        if !of(node).is_like_heard(heard) || self.is_past(node) {
             return None;
         }
         let mut pairs: SmallVec<[(NodeId, NodeId); 16]> = SmallVec::new();
         let (mut new, mut known) = (self.at?, of(node).before?);
-        while new != known && of(new).is_like(of(known)) && pairs.len() < FAR {
+        // Two of one part are two commands, however alike they are.
+        let are_apart = |new: NodeId, known: NodeId| {
+            self.is_past(known) || of(new).part != 0 && of(new).part == of(known).part
+        };
+        let may_be = |new, known| of(new).is_like(of(known)) && !are_apart(new, known);
+        while new != known && may_be(new, known) && pairs.len() < FAR {
             pairs.push((new, known));
             match (of(new).before, of(known).before) {
                 (Some(one), Some(other)) => (new, known) = (one, other),
@@ -260,6 +317,9 @@ impl Steps {
             }
             self.at = Some(at);
         }
+        for &(new, known) in &pairs {
+            self.nodes[known as usize].part = self.nodes[new as usize].part;
+        }
         self.same.extend(likeness.same);
         Some(node)
     }
@@ -273,6 +333,7 @@ impl Steps {
 
     /// Nobody holds what plays this role any more, after the last command, or with it.
     pub fn gone(&mut self, role: Role) {
+        self.held.remove(&role);
         if let (Some(role), Some(at)) = (self.roles.get_mut(role.index()), self.at) {
             role.1 = at;
         }
@@ -329,6 +390,7 @@ impl Steps {
             before: None,
             branch: None,
             place: (0, 0),
+            part: 0,
         });
         (self.nodes.len() - 1) as NodeId
     }
@@ -362,8 +424,11 @@ impl Steps {
             });
         }
         self.follow_course(node);
-        // Where nothing has changed for so long, the entry is there.
-        if let Some(key) = self.context.key() {
+        // Where nothing has changed for so long, the entry is there. Of several in one part of a step, the first is known by
+        // its context, and the others by what comes before them.
+        if let Some(key) = self.context.key()
+            && !self.index.get(&key).is_some_and(|&known| self.is_past(known))
+        {
             self.index.insert(key, node);
         }
         self.at = Some(node);

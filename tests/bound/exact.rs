@@ -30,19 +30,35 @@ struct Path {
 /// What a command asks for, in values.
 #[derive(Debug, Default)]
 struct Step {
-    /// In memory, all at once, with `scratch` bytes more.
+    /// In memory, all at once and all the time.
     reads: Set,
-    /// In memory then as well, and after it.
-    makes: Set,
-    scratch: u64,
-    /// Bytes of new values that do without the bytes of what they replace, if that goes.
-    taken_over: Vec<(Set, Set)>,
+    /// What it runs, one after the other.
+    runs: Vec<Run>,
+    /// Values that may take over the bytes of others, which go then.
+    taken_over: Vec<TakenOver>,
     /// What may not go from here on.
     stays: Set,
     /// What is let go that had to stay.
     goes: Set,
     /// The path that may run from here on.
     offers: Option<usize>,
+}
+
+/// An op, or one of several updates.
+#[derive(Debug, Default)]
+struct Run {
+    /// In memory from then on.
+    makes: Set,
+    /// Bytes beside, while it runs.
+    scratch: u64,
+}
+
+#[derive(Debug)]
+struct TakenOver {
+    /// By which of the runs.
+    run: usize,
+    old: Set,
+    new: Set,
 }
 
 /// A program in sets of values.
@@ -101,7 +117,7 @@ impl Exact {
                 match host.cost {
                     None => {
                         let value = self.value(bytes, None);
-                        step.makes = bit(value);
+                        step.runs = vec![Run { makes: bit(value), scratch: 0 }];
                         step.stays = bit(value);
                     }
                     Some(cost) => {
@@ -124,34 +140,29 @@ impl Exact {
                         self.tensors.push(value);
                     }
                 }
-                Outputs::Updates { .. } => self.update(call, &mut step),
+                Outputs::Updates { .. } => self.update(std::slice::from_ref(call), &mut step),
                 Outputs::Fresh(layouts) => {
                     step.reads =
                         call.inputs.iter().map(|input| bit(self.of(*input))).fold(0, |a, b| a | b);
-                    step.scratch = call.op.workspace;
+                    let scratch = call.op.workspace;
                     let path = call.op.rematerializable.then_some(self.paths.len());
                     let makes = layouts
                         .iter()
                         .map(|layout| bit(self.value(layout.bytes(), path)))
                         .fold(0, |a, b| a | b);
                     if path.is_some() && makes != 0 {
-                        let Step { reads, scratch, .. } = step;
-                        let cost = call.op.cost as u64;
+                        let (reads, cost) = (step.reads, call.op.cost as u64);
                         self.paths.push(Path { reads, makes, scratch, cost, ran: 0 });
                     }
                     if path.is_some() && step.reads == 0 {
-                        step.scratch = 0;
                         step.offers = path.filter(|_| makes != 0);
                     } else {
-                        step.makes = makes;
+                        step.runs = vec![Run { makes, scratch }];
                         step.stays = if path.is_none() { makes } else { 0 };
                     }
                 }
             },
-            Command::UpdateAll(calls) => {
-                let [call] = &calls[..] else { panic!("one at a time here") };
-                self.update(call, &mut step);
-            }
+            Command::UpdateAll(calls) => self.update(calls, &mut step),
             Command::Get(tensor) => step.reads = bit(self.of(*tensor)),
             Command::Commit(tensor) => {
                 step.reads = bit(self.of(*tensor));
@@ -181,34 +192,42 @@ impl Exact {
         }
     }
 
-    fn update(&mut self, call: &Apply<RecordedOp>, step: &mut Step) {
-        let read: Vec<usize> = call.inputs.iter().map(|input| self.of(*input)).collect();
+    fn update(&mut self, calls: &[Apply<RecordedOp>], step: &mut Step) {
+        let inputs = calls.iter().flat_map(|call| &call.inputs);
+        let read: Vec<usize> = inputs.map(|input| self.of(*input)).collect();
         step.reads = read.iter().fold(0, |set, value| set | bit(*value));
-        step.scratch = call.op.workspace;
-        for i in 0..call.outputs.len() {
-            let bytes = match call.outputs.written().unwrap() {
+        for (run, call) in calls.iter().enumerate() {
+            let mut makes = 0;
+            for i in 0..call.outputs.len() {
+                let target = call.inputs.get(i).filter(|_| i < call.outputs.targets());
+                let old = target.map(|target| self.of(*target));
                 // All look at the whole of their values here.
-                (targets, _) if i < targets => self.values[read[i]].bytes,
-                (targets, fresh) => fresh[i - targets].bytes(),
-            };
-            let old = read.get(i).copied().filter(|_| i < call.outputs.targets());
-            let new = self.value(bytes, None);
-            step.stays |= bit(new);
-            let last = old.filter(|&old| {
-                call.consumed.contains(i)
-                    && self.handles[old] == 1
-                    && read.iter().filter(|other| **other == old).count() == 1
-                    && self.values[old].bytes == bytes
-            });
-            match last {
-                Some(old) => step.taken_over.push((bit(old), bit(new))),
-                None => step.makes |= bit(new),
+                let bytes = match (old, call.outputs.written()) {
+                    (Some(old), _) => self.values[old].bytes,
+                    (None, written) => {
+                        let (targets, fresh) = written.unwrap();
+                        fresh[i - targets].bytes()
+                    }
+                };
+                let new = self.value(bytes, None);
+                step.stays |= bit(new);
+                let last = old.filter(|&old| {
+                    call.consumed.contains(i)
+                        && self.handles[old] == 1
+                        && read.iter().filter(|other| **other == old).count() == 1
+                });
+                match last {
+                    Some(old) => {
+                        let (old, new) = (bit(old), bit(new));
+                        step.taken_over.push(TakenOver { run, old, new });
+                    }
+                    None => makes |= bit(new),
+                }
             }
+            step.runs.push(Run { makes, scratch: call.op.workspace });
         }
-        for (i, target) in call.inputs.iter().take(call.outputs.targets()).enumerate() {
-            if call.consumed.contains(i) {
-                self.end(*target, step);
-            }
+        for target in calls.iter().flat_map(Apply::ended) {
+            self.end(target, step);
         }
     }
 
@@ -257,34 +276,18 @@ impl Exact {
             let stays_after = (staying | step.stays | (self.leaves & step.reads)) & !step.goes;
             let states_before = self.between(states, budget, staying, useful[at] | runs, &offered);
             states = HashMap::new();
-            let all = step.reads | step.makes;
-            let taken: Set = step.taken_over.iter().map(|(_, new)| new).fold(0, |a, b| a | b);
             for (state, cost) in states_before {
                 if state & step.reads != step.reads {
                     continue;
                 }
-                let mut add = |state: Set| {
-                    let kept = state & (useful[at + 1] | runs | stays_after);
+                for after in self.after(state, step, budget) {
+                    let kept = after & (useful[at + 1] | runs | stays_after);
                     let known = states.entry(kept).or_insert(u64::MAX);
                     *known = cost.min(*known);
-                };
-                if self.bytes(state | all) + step.scratch > budget {
-                    continue;
-                }
-                // Each that is updated makes room for the new one, or is copied.
-                let pairs = &step.taken_over;
-                for copies in 0..1u32 << pairs.len() {
-                    let mut after = state | all | taken;
-                    let mut during = state | all;
-                    for (i, (old, new)) in pairs.iter().enumerate() {
-                        if copies >> i & 1 == 1 { during |= new } else { after &= !old }
-                    }
-                    if self.bytes(during) + step.scratch <= budget {
-                        add(after);
-                    }
                 }
             }
-            made |= step.makes | taken;
+            made |= step.runs.iter().fold(0, |makes, run| makes | run.makes);
+            made |= step.taken_over.iter().fold(0, |news, taken| news | taken.new);
             if let Some(path) = step.offers {
                 offered[path] = true;
                 made |= self.paths[path].makes;
@@ -298,6 +301,36 @@ impl Exact {
             }
         }
         states.into_values().min()
+    }
+
+    /// What is in memory after a command: each value that is updated makes room for the new one, or is copied.
+    fn after(&self, before: Set, step: &Step, budget: u64) -> Vec<Set> {
+        let ways = 0..1u32 << step.taken_over.len();
+        let after = |copies: u32| {
+            let is_copied = |i: usize| copies >> i & 1 == 1;
+            let mut set = before;
+            if self.bytes(set) > budget {
+                return None;
+            }
+            for (number, run) in step.runs.iter().enumerate() {
+                set |= run.makes;
+                for (i, taken) in step.taken_over.iter().enumerate() {
+                    if taken.run == number && is_copied(i) {
+                        set |= taken.new;
+                    }
+                }
+                if self.bytes(set) + run.scratch > budget {
+                    return None;
+                }
+            }
+            for (i, taken) in step.taken_over.iter().enumerate() {
+                if !is_copied(i) {
+                    set = set & !taken.old | taken.new;
+                }
+            }
+            Some(set)
+        };
+        ways.filter_map(after).collect()
     }
 
     /// All that can be reached between two commands, and at which cost.

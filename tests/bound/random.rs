@@ -2,7 +2,9 @@
 
 use remat::Layout;
 use remat::op::{Look, Outputs};
-use remat::program::{Apply, Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
+use remat::program::{
+    Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
+};
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 struct Random(u64);
@@ -72,7 +74,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn push(&mut self, command: remat::program::RecordedCommand) {
+    fn push(&mut self, command: RecordedCommand) {
         self.program.push(command).expect("it makes sense");
     }
 
@@ -94,7 +96,6 @@ impl Maker {
         }
         op.rematerializable = !random.one_in(12);
         let made = self.program.next();
-        let size = |random: &mut Random| 1 + random.below(8);
         match random.below(16) {
             0 => {
                 let looks = (0..1 + random.below(2)).map(|_| {
@@ -109,28 +110,7 @@ impl Maker {
                 op.cost = 0.0;
                 self.push(Command::Apply(Apply::new(op, inputs, outputs, made)));
             }
-            1 | 2 => {
-                inputs.dedup();
-                let targets = 1 + random.below(inputs.len());
-                let fresh: Vec<usize> = (0..random.below(2)).map(|_| size(random)).collect();
-                let mut sizes: Vec<usize> =
-                    inputs[..targets].iter().map(|input| self.sizes[input.index()]).collect();
-                sizes.extend(&fresh);
-                let outputs = Outputs::Updates {
-                    targets,
-                    fresh: fresh.iter().map(|&bytes| Layout::raw(bytes)).collect(),
-                };
-                let mut call = Apply::new(op, inputs, outputs, made);
-                call.consumed = (0..targets).filter(|_| !random.one_in(3)).collect();
-                let command = match random.one_in(3) && fresh.is_empty() {
-                    true => Command::UpdateAll(vec![call]),
-                    false => Command::Apply(call),
-                };
-                // One tensor updated twice makes no sense.
-                if self.program.push(command).is_ok() {
-                    self.sizes.extend(sizes);
-                }
-            }
+            1 | 2 => self.update(random, op, inputs),
             3 => self.push(Command::Apply(Apply::new(op, inputs, Outputs::default(), made))),
             4 => {
                 inputs.clear();
@@ -138,6 +118,60 @@ impl Maker {
             }
             _ => self.fresh(random, op, inputs),
         }
+    }
+
+    /// An update, or several at once, where those make sense.
+    fn update(&mut self, random: &mut Random, op: RecordedOp, inputs: Vec<TensorId>) {
+        let made = self.program.next();
+        if random.one_in(2) {
+            let (call, sizes) = self.call(random, op, inputs, made, true);
+            return self.try_push(Command::Apply(call), sizes);
+        }
+        let (call, mut sizes) = self.call(random, op, inputs, made, false);
+        let mut calls = vec![call];
+        let alive: Vec<TensorId> = self.program.alive().collect();
+        for _ in 0..random.below(4) {
+            let count = 1 + random.below(2);
+            let inputs = (0..count).map(|_| alive[random.below(alive.len())]).collect();
+            let mut op = RecordedOp::new("op", (random.below(20) + 1) as f64);
+            op.workspace = random.below(6) as u64;
+            let (call, more) = self.call(random, op, inputs, made.plus(sizes.len()), false);
+            let is_given_away =
+                |input: &TensorId| calls.iter().flat_map(Apply::ended).any(|id| id == *input);
+            if !call.inputs.iter().any(is_given_away) {
+                calls.push(call);
+                sizes.extend(more);
+            }
+        }
+        self.try_push(Command::UpdateAll(calls), sizes);
+    }
+
+    /// One tensor updated twice makes no sense.
+    fn try_push(&mut self, command: RecordedCommand, sizes: Vec<usize>) {
+        if self.program.push(command).is_ok() {
+            self.sizes.extend(sizes);
+        }
+    }
+
+    /// One update, and the sizes of what it makes.
+    fn call(
+        &self,
+        random: &mut Random,
+        op: RecordedOp,
+        mut inputs: Vec<TensorId>,
+        made: TensorId,
+        makes_more: bool,
+    ) -> (Apply<RecordedOp>, Vec<usize>) {
+        inputs.dedup();
+        let targets = 1 + random.below(inputs.len());
+        let count = if makes_more { random.below(2) } else { 0 };
+        let fresh: Vec<usize> = (0..count).map(|_| 1 + random.below(8)).collect();
+        let old = inputs[..targets].iter().map(|input| self.sizes[input.index()]);
+        let sizes = old.chain(fresh.iter().copied()).collect();
+        let fresh = fresh.iter().map(|&bytes| Layout::raw(bytes)).collect();
+        let mut call = Apply::new(op, inputs, Outputs::Updates { targets, fresh }, made);
+        call.consumed = (0..targets).filter(|_| !random.one_in(3)).collect();
+        (call, sizes)
     }
 
     fn fresh(&mut self, random: &mut Random, op: RecordedOp, inputs: Vec<TensorId>) {

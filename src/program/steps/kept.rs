@@ -4,7 +4,7 @@
 mod read;
 
 use super::context::{Context, LENGTH};
-use super::{Node, NodeId, Role, Steps};
+use super::{MARK, Node, NodeId, Role, Steps};
 use smallvec::SmallVec;
 
 /// The steps of a program, as far as a run has seen them. Another run of the same program foresees its steps from the first
@@ -22,9 +22,19 @@ struct Kept {
     roles: Vec<(u64, NodeId)>,
     /// Sorted.
     same: Vec<(Role, Role)>,
+    /// Whether the ends of steps are marked, where no command says so.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+    marked: bool,
 }
 
 impl KnownSteps {
+    /// No commands yet, but that the program marks where its steps end. Commands that come several times in a step, as where
+    /// the gradients of several batches are added up, are then told apart from the first step on.
+    #[must_use]
+    pub fn marked() -> Self {
+        Self(Kept { marked: true, ..Kept::default() })
+    }
+
     /// Commands that are known.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -42,17 +52,18 @@ impl Steps {
     /// For another run.
     pub fn keep(&self) -> KnownSteps {
         let mut nodes = self.nodes.clone();
-        // Courses are numbered anew.
-        nodes.iter_mut().for_each(|node| node.place = (0, 0));
+        // Courses and parts are numbered anew.
+        nodes.iter_mut().for_each(|node| (node.place, node.part) = ((0, 0), 0));
         let mut same: Vec<_> = self.same.iter().map(|(&role, &now)| (role, now)).collect();
         same.sort_unstable();
-        KnownSteps(Kept { nodes, roles: self.roles.clone(), same })
+        KnownSteps(Kept { nodes, roles: self.roles.clone(), same, marked: false })
     }
 
     /// Before the first command of a run.
     pub fn of_another_run(known: KnownSteps) -> Self {
-        let KnownSteps(Kept { nodes, roles, same }) = known;
+        let KnownSteps(Kept { nodes, roles, same, marked }) = known;
         let mut steps = Self { nodes, roles, same: same.into_iter().collect(), ..Self::default() };
+        steps.is_marked = marked || steps.nodes.iter().any(|node| node.token == MARK);
         let branches = steps.nodes.iter_mut().filter_map(|node| node.branch.as_mut());
         branches.for_each(|branch| branch.begin_again());
         for node in 0..steps.nodes.len() as NodeId {

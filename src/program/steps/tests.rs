@@ -17,6 +17,10 @@ type Line = (u64, &'static [&'static str], &'static [&'static str]);
 impl Told {
     /// Whether it was expected.
     fn tell(&mut self, (token, inputs, outputs): Line) -> bool {
+        if token == GONE {
+            inputs.iter().for_each(|name| self.steps.gone(self.names[name]));
+            return true;
+        }
         if self.steps.is_full() {
             *self = Self::default();
         }
@@ -51,6 +55,9 @@ impl Told {
         lines.iter().filter(|line| !self.tell(**line)).count()
     }
 }
+
+/// No command: the last handles to what has these names go.
+const GONE: u64 = 0;
 
 /// Blocks of the same commands, as networks have them, on weights that are updated.
 const TRAIN: &[Line] = &[
@@ -119,6 +126,80 @@ fn a_step_that_came_twice_is_known_marked_or_not() {
         let nodes = told.steps.nodes.len();
         assert!(nodes <= 2 * step.len() + 1, "{nodes} nodes of {} commands", step.len());
     }
+}
+
+/// A batch goes through a network, and back.
+const PASS: &[Line] = &[
+    (10, &[], &["x"]),
+    (20, &["x", "w0"], &["h0"]),
+    (21, &["h0"], &["a0"]),
+    (GONE, &["h0"], &[]),
+    (20, &["a0", "w1"], &["h1"]),
+    (21, &["h1"], &["a1"]),
+    (GONE, &["h1"], &[]),
+    (41, &["a1", "a0"], &["d1"]),
+    (42, &["d1", "w1"], &["d0"]),
+    (GONE, &["a1", "d1", "a0"], &[]),
+    (43, &["d0", "x"], &["d"]),
+    (GONE, &["d0", "x"], &[]),
+];
+
+/// Gradients of several batches are added up, and the weights updated by the sum.
+fn accumulating(parts: usize) -> Vec<Line> {
+    const FIRST: &[Line] = &[(44, &["d"], &["g"]), (GONE, &["d"], &[])];
+    const LATER: &[Line] = &[(45, &["g", "d"], &["g"]), (GONE, &["d"], &[])];
+    const UPDATE: &[Line] = &[(50, &["w1", "g"], &["w1"]), (GONE, &["g"], &[]), END];
+    let part = |i| [PASS, if i == 0 { FIRST } else { LATER }].concat();
+    let mut step: Vec<Line> = (0..parts).flat_map(part).collect();
+    step.extend(UPDATE);
+    step
+}
+
+/// What one part makes for a later one is known to be used there: the course is all of the step.
+#[test]
+fn parts_of_a_marked_step_are_told_apart_while_one_holds_something_for_another() {
+    for parts in 1..6 {
+        let step = accumulating(parts);
+        let commands = step.iter().filter(|line| line.0 != GONE).count();
+        let known = [KnownSteps::default(), KnownSteps::marked()];
+        for (known, steps) in known.into_iter().zip([4, 2]) {
+            let mut told = Told { steps: Steps::of_another_run(known), ..Told::default() };
+            told.tell_all(WEIGHTS);
+            (0..steps).for_each(|_| _ = told.tell_all(&step));
+            assert_eq!(told.tell_all(&step) + told.tell_all(&step), 0, "{parts} parts");
+            assert!(told.steps.is_loop() && told.steps.course.len() == commands, "{parts} parts");
+            let nodes = told.steps.nodes.len();
+            (0..20).for_each(|_| assert_eq!(told.tell_all(&step), 0));
+            assert_eq!(told.steps.nodes.len(), nodes);
+            // The next run knows the first step; all of it if marks were known of.
+            let astray = usize::from(steps > 2);
+            let kept = told.steps.keep();
+            let mut again = Told { steps: Steps::of_another_run(kept), ..Told::default() };
+            again.tell_all(WEIGHTS);
+            assert!(again.tell_all(&step) <= astray * parts, "{parts} parts");
+            assert!(again.tell_all(&step) <= astray, "{parts} parts");
+        }
+    }
+}
+
+/// Those that hold nothing, as batches of an evaluation, are the same again and again, be they ever so many.
+#[test]
+fn parts_that_hold_nothing_are_the_same() {
+    let evaluate = [PASS, &[(60, &["d"], &[]), (GONE, &["d"], &[])]].concat();
+    let mut told = told(&[TRAIN, &[END], TRAIN, &[END]]);
+    let before = told.steps.nodes.len();
+    for _ in 0..50 {
+        told.tell_all(&evaluate);
+    }
+    let nodes = told.steps.nodes.len() - before;
+    assert!(nodes <= 2 * evaluate.len(), "{nodes}");
+    // Of those that hold something, no more are told apart than are kept.
+    let holds = [PASS, &[(60, &["d"], &[])]].concat();
+    for _ in 0..MOST_APART / 4 {
+        told.tell_all(&holds);
+    }
+    let nodes = told.steps.nodes.len() - before;
+    assert!(nodes > MOST_APART / 2 && nodes <= MOST_APART + 4 * holds.len(), "{nodes}");
 }
 
 /// A step that differs loses what is known until it is found again, at each position.

@@ -16,7 +16,7 @@ impl TryFrom<Kept> for KnownSteps {
     type Error = String;
 
     fn try_from(kept: Kept) -> Result<Self, String> {
-        let Kept { nodes, roles, same } = &kept;
+        let Kept { nodes, roles, same, .. } = &kept;
         if nodes.len() > MOST {
             return Err(format!(
                 "{} commands of steps are known, and {MOST} are the most",
