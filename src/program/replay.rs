@@ -84,6 +84,8 @@ struct StepPlan {
     /// Whether what nobody holds stays, to be evicted like anything else.
     keeps_unheld: bool,
     took: Totals,
+    /// Its operands in the block, where that last was.
+    laid: Option<Laid>,
 }
 
 /// Turns that run by plan.
@@ -96,8 +98,6 @@ struct Replay<D: Device> {
     before: Vec<u64>,
     /// The kind of the turn at hand.
     kind: usize,
-    /// Of each kind that has come: its plan in the block.
-    laid: Vec<Option<Laid>>,
     /// The commands of this turn so far.
     taken: Vec<Command<D::Op, D::Host>>,
     /// Marks of a step among them.
@@ -105,7 +105,11 @@ struct Replay<D: Device> {
 }
 
 /// A plan whose operands have places.
+#[derive(Debug)]
 struct Laid {
+    /// First byte of the block, and of each storage that is there between turns.
+    start: u64,
+    before: Vec<u64>,
     /// Of all operands, action by action.
     places: Vec<Place>,
     layouts: Vec<Layout>,
@@ -115,6 +119,7 @@ struct Laid {
 }
 
 /// An action whose operands have places: these of them all.
+#[derive(Debug)]
 struct Placed {
     operands: Range<usize>,
     inputs: usize,

@@ -38,10 +38,9 @@ impl<D: Device> Driver<D> {
         };
         // Only now, for blocks may have been moved to make room.
         let before: Vec<u64> = boundary.held.iter().map(|&held| self.engine.offset(held)).collect();
-        let laid = Vec::new();
-        let mut replay =
-            Replay { start, bytes, boundary, before, kind, laid, taken: Vec::new(), marks: 0 };
-        let entered = replay.choose(&planning.kinds, kind);
+        let taken = Vec::new();
+        let mut replay = Replay { start, bytes, boundary, before, kind, taken, marks: 0 };
+        let entered = replay.choose(&mut planning.kinds, kind);
         planning.replay = Some(replay);
         entered
     }
@@ -49,25 +48,17 @@ impl<D: Device> Driver<D> {
 
 impl<D: Device> Replay<D> {
     /// The turn that begins is of this kind. Whether there is a plan for that, which goes with what is there.
-    pub(super) fn choose(&mut self, kinds: &Kinds, kind: usize) -> bool {
-        let Some(plan) = &kinds.get(kind).plan else { return false };
-        if self.laid.len() <= kind {
-            self.laid.resize_with(kind + 1, || None);
+    pub(super) fn choose(&mut self, kinds: &mut Kinds, kind: usize) -> bool {
+        let Some(plan) = &mut kinds.get_mut(kind).plan else { return false };
+        if plan.bytes > self.bytes || !plan.boundary.is_like(&self.boundary) {
+            return false;
         }
-        if self.laid[kind].is_none() {
-            if plan.bytes > self.bytes || !plan.boundary.is_like(&self.boundary) {
-                return false;
-            }
-            self.laid[kind] = Some(Laid::new(plan, &self.boundary, self.start, &self.before));
+        let is_here = |laid: &Laid| laid.start == self.start && laid.before == self.before;
+        if !plan.laid.as_ref().is_some_and(is_here) {
+            plan.laid = Some(Laid::new(plan, &self.boundary, self.start, &self.before));
         }
         self.kind = kind;
         true
-    }
-
-    /// The plan of the turn at hand, in the block.
-    #[inline]
-    pub(super) fn laid(&self) -> Option<&Laid> {
-        self.laid.get(self.kind)?.as_ref()
     }
 }
 
@@ -111,7 +102,7 @@ impl Laid {
             (taken(block), before[storage], boundary.held[storage].bytes)
         });
         let returns = returns.collect();
-        Self { places, layouts, actions, returns }
+        Self { start, before: before.to_vec(), places, layouts, actions, returns }
     }
 }
 

@@ -116,7 +116,7 @@ impl<D: Device> Driver<D> {
         done: Followed,
     ) {
         let Some(mut planning) = self.planning.take() else { return };
-        let Planning { replay: Some(replay), kinds, numbers, balance, patience, .. } =
+        let Planning { replay: Some(replay), kinds, numbers, balance, patience, strange, .. } =
             &mut *planning
         else {
             return;
@@ -137,7 +137,7 @@ impl<D: Device> Driver<D> {
             self.planning = Some(planning);
             return;
         }
-        let (Some(plan), Some(laid)) = (&kind.plan, replay.laid()) else { return };
+        let Some(plan @ StepPlan { laid: Some(laid), .. }) = &kind.plan else { return };
         let returned = laid.returns.iter().try_for_each(|&(from, to, bytes)| {
             self.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
@@ -153,7 +153,7 @@ impl<D: Device> Driver<D> {
         });
         self.engine.did_replay(&plan.took);
         balance.ran(replay.taken.len());
-        *patience = FIRST_REST;
+        (*patience, *strange) = (FIRST_REST, 0);
         replay.taken.clear();
         replay.marks = 0;
         let kind = replay.kind;
@@ -164,20 +164,19 @@ impl<D: Device> Driver<D> {
 
 impl<D: Device> Planning<D> {
     /// Chooses the plan for a turn that begins with this command: of the kind that is expected, or of another that begins
-    /// so. Not if a turn without a plan is expected.
+    /// so. Not if a turn is expected that has no plan, or is like none before.
     fn choose(&mut self, command: &Command<D::Op, D::Host>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
-        let expected = kinds.next().unwrap_or(replay.kind);
-        if kinds.get(expected).plan.is_none() {
+        let Some(expected) = kinds.next().filter(|&kind| kinds.get(kind).plan.is_some()) else {
             return false;
-        }
-        let begins = |kind: usize| {
-            let first = kinds.get(kind).commands.first();
-            first.is_some_and(|first| numbers.is::<D>(first, command))
         };
         let others = (0..kinds.all().len()).filter(|&kind| kind != expected);
         let mut kinds_by_hope = std::iter::once(expected).chain(others);
-        kinds_by_hope.any(|kind| begins(kind) && replay.choose(kinds, kind))
+        kinds_by_hope.any(|kind| {
+            let first = kinds.get(kind).commands.first();
+            let begins = first.is_some_and(|first| numbers.is::<D>(first, command));
+            begins && replay.choose(kinds, kind)
+        })
     }
 
     /// The next command in what is replayed, by its plan as that is laid out, and its actions; if this is it.
@@ -189,7 +188,8 @@ impl<D: Device> Planning<D> {
         if !self.numbers.is::<D>(kind.commands.get(at)?, command) {
             return None;
         }
-        let (plan, laid) = (kind.plan.as_ref()?, replay.laid()?);
+        let plan = kind.plan.as_ref()?;
+        let laid = plan.laid.as_ref()?;
         Some(Next { replay, plan, laid, actions: plan.actions_of(at) })
     }
 

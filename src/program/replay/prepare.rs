@@ -69,6 +69,7 @@ impl<D: Device> Driver<D> {
                 is_plentiful,
                 keeps_unheld: keeps_unheld && !is_plentiful,
                 took: if moves { took } else { took.without_moves() },
+                laid: None,
                 actions: record.actions,
             })
         };

@@ -16,6 +16,8 @@ pub(super) struct Turn {
     at: usize,
     /// The kinds that it may be one of.
     may_be: Vec<usize>,
+    /// The first of them, or, if it may be of none, the last that it was like: mostly it differs from that in little.
+    like: Option<usize>,
     /// Its commands, if it may be of none.
     new: Option<Vec<Arc<Planned>>>,
     /// Evictions before it.
@@ -135,13 +137,17 @@ impl<D: Device> Planning<D> {
             self.turn.ends.push(actions);
         }
         let Self { turn, kinds, numbers, .. } = self;
-        // Most often it is of the first, and the others are compared with that.
-        let expected = turn.may_be.first().and_then(|&kind| kinds.get(kind).commands.get(turn.at));
-        let known = expected.filter(|expected| numbers.is::<D>(expected, command)).map(Arc::clone);
+        // Most often it is that of the first kind, and those of the others are compared with that.
+        let like = turn.may_be.first().copied().or(turn.like);
+        let expected = like.and_then(|kind| kinds.get(kind).commands.get(turn.at));
+        let known = expected.filter(|expected| numbers.is::<D>(expected, command));
         numbers.make_heirs(command);
-        if known.is_none() || turn.may_be.len() > 1 {
-            let command = known.unwrap_or_else(|| kinds.intern(numbers.planned::<D>(command)));
-            turn.is(kinds, command);
+        match known {
+            Some(known) => turn.goes_on_as(kinds, known),
+            None => {
+                let command = kinds.intern(numbers.planned::<D>(command));
+                turn.goes_on_as(kinds, &command);
+            }
         }
         turn.at += 1;
     }
@@ -184,16 +190,19 @@ impl Turn {
         Self { may_be: (0..kinds).collect(), ..Self::default() }
     }
 
-    /// Its next command is this one.
-    fn is(&mut self, kinds: &Kinds, command: Arc<Planned>) {
-        let like = self.may_be.first().copied();
+    /// Its next command is this one, of which there is no equal at another address.
+    #[inline]
+    fn goes_on_as(&mut self, kinds: &Kinds, command: &Arc<Planned>) {
         let of = |kind: usize| &kinds.get(kind).commands;
-        self.may_be.retain(|&kind| {
-            of(kind).get(self.at).is_some_and(|expected| Arc::ptr_eq(expected, &command))
-        });
+        if self.new.is_none() {
+            self.like = self.may_be.first().copied();
+            self.may_be.retain(|&kind| {
+                of(kind).get(self.at).is_some_and(|expected| Arc::ptr_eq(expected, command))
+            });
+        }
         if self.may_be.is_empty() {
-            let so_far = || like.map_or_else(Vec::new, |kind| of(kind)[..self.at].to_vec());
-            self.new.get_or_insert_with(so_far).push(command);
+            let so_far = || self.like.map_or_else(Vec::new, |kind| of(kind)[..self.at].to_vec());
+            self.new.get_or_insert_with(so_far).push(Arc::clone(command));
         }
     }
 }
