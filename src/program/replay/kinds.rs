@@ -193,7 +193,8 @@ mod tests {
     use crate::program::{Command, TensorId};
 
     fn steps(length: usize) -> Vec<Arc<Planned>> {
-        vec![Arc::new(Command::Step); length]
+        let step = Arc::new(Command::Step);
+        vec![step; length]
     }
 
     #[test]
