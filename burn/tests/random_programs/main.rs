@@ -296,7 +296,7 @@ fn any_program_reads_the_same_bits_under_any_budget() {
     let (first, count, usual) = seeds();
     let next = AtomicU64::new(0);
     let figures = Mutex::new(Figures::default());
-    let failed = Mutex::new(None::<u64>);
+    let failed = Mutex::new(None::<(u64, String)>);
     let work = || {
         let old = old();
         while failed.lock().unwrap().is_none() {
@@ -308,7 +308,7 @@ fn any_program_reads_the_same_bits_under_any_budget() {
             let program = Program { told: count == 1, ..Program::new(seed) };
             match outcome(&program, &Setup::new(seed), &old) {
                 Ok(one) => figures.lock().unwrap().add(one),
-                Err(_) => *failed.lock().unwrap() = Some(seed),
+                Err(why) => *failed.lock().unwrap() = Some((seed, why)),
             }
         }
     };
@@ -317,12 +317,12 @@ fn any_program_reads_the_same_bits_under_any_budget() {
             scope.spawn(work);
         });
     });
-    if let Some(seed) = *failed.lock().unwrap() {
+    if let Some((seed, first)) = failed.lock().unwrap().take() {
         let setup = Setup::new(seed);
         let fails = |program: &Program| outcome(program, &setup, &old()).err();
         let mut program = Program::new(seed).shrunk(|program| fails(program).is_some());
         program.told = true;
-        let why = fails(&program).unwrap_or_else(|| "not each time".into());
+        let why = fails(&program).unwrap_or_else(|| format!("not each time, but then: {first}"));
         panic!(
             "REMAT_SEED={seed} fails; {} steps are enough: {program:?}\n{why}",
             program.steps.len()
