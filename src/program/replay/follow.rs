@@ -167,9 +167,7 @@ impl<D: Device> Planning<D> {
     /// so. Not if a turn is expected that has no plan, or is like none before.
     fn choose(&mut self, command: &Command<D::Op, D::Host>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
-        let Some(expected) = kinds.next().filter(|&kind| kinds.get(kind).plan.is_some()) else {
-            return false;
-        };
+        let Some(expected) = kinds.next_planned() else { return false };
         let others = (0..kinds.all().len()).filter(|&kind| kind != expected);
         let mut kinds_by_hope = std::iter::once(expected).chain(others);
         kinds_by_hope.any(|kind| {

@@ -176,6 +176,11 @@ impl Kinds {
         next
     }
 
+    /// The same, if there is a plan for it.
+    pub fn next_planned(&self) -> Option<usize> {
+        self.next().filter(|&kind| self.get(kind).plan.is_some())
+    }
+
     /// Nothing is known of any.
     pub fn clear(&mut self) {
         *self = Self::default();

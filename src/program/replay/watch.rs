@@ -85,8 +85,7 @@ impl<D: Device> Driver<D> {
 
     /// A turn begins. Whether by plan, if there is one of the kind that is expected.
     fn enter_or_watch(&mut self, planning: &mut Planning<D>) -> bool {
-        let planned = |&kind: &usize| planning.kinds.get(kind).plan.is_some();
-        let Some(kind) = planning.kinds.next().filter(planned) else {
+        let Some(kind) = planning.kinds.next_planned() else {
             self.watch_turn(planning);
             return false;
         };
@@ -137,9 +136,8 @@ impl<D: Device> Planning<D> {
             self.turn.ends.push(actions);
         }
         let Self { turn, kinds, numbers, .. } = self;
-        // Most often it is that of the first kind, and those of the others are compared with that.
-        let like = turn.may_be.first().copied().or(turn.like);
-        let expected = like.and_then(|kind| kinds.get(kind).commands.get(turn.at));
+        // Most often it is as in this kind, and those of the others are compared with that.
+        let expected = turn.like.and_then(|kind| kinds.get(kind).commands.get(turn.at));
         let known = expected.filter(|expected| numbers.is::<D>(expected, command));
         numbers.make_heirs(command);
         match known {
@@ -156,7 +154,7 @@ impl<D: Device> Planning<D> {
     pub(super) fn hear_left(&mut self, kind: usize, taken: &[Command<D::Op, D::Host>]) {
         self.numbers.restart();
         taken.iter().for_each(|command| self.numbers.make_heirs(command));
-        self.turn = Turn { at: taken.len(), may_be: vec![kind], ..Turn::default() };
+        self.turn = Turn { at: taken.len(), ..Turn::of(vec![kind]) };
         self.is_marked = taken.iter().any(|command| matches!(command, Command::Step));
     }
 
@@ -168,13 +166,12 @@ impl<D: Device> Planning<D> {
 
     /// Of which kind the turn is that is over, and whether that is new. `None` if it is too long to be known.
     fn kind_of_turn(&mut self) -> Option<(usize, bool)> {
-        let Turn { at, may_be, new, .. } = &mut self.turn;
-        let is_whole = |kind: &usize| self.kinds.get(*kind).commands.len() == *at;
-        if let (None, Some(&kind)) = (&new, may_be.iter().find(|kind| is_whole(kind))) {
+        let Self { turn, kinds, .. } = self;
+        let is_whole = |kind: &&usize| kinds.get(**kind).commands.len() == turn.at;
+        if let (None, Some(&kind)) = (&turn.new, turn.may_be.iter().find(is_whole)) {
             return Some((kind, false));
         }
-        let like = may_be.first().map_or(&[][..], |&kind| &self.kinds.get(kind).commands);
-        let commands = new.take().unwrap_or_else(|| like[..*at].to_vec());
+        let commands = turn.new.take().unwrap_or_else(|| turn.so_far(kinds));
         // It may have been looked for among others, since it began by the plan of one of them.
         let known = self.kinds.all().iter().position(|kind| kind.commands == commands);
         match known {
@@ -187,22 +184,32 @@ impl<D: Device> Planning<D> {
 impl Turn {
     /// One that may be of any of so many kinds.
     fn of_any(kinds: usize) -> Self {
-        Self { may_be: (0..kinds).collect(), ..Self::default() }
+        Self::of((0..kinds).collect())
+    }
+
+    /// One that may be of these.
+    fn of(may_be: Vec<usize>) -> Self {
+        Self { like: may_be.first().copied(), may_be, ..Self::default() }
+    }
+
+    /// Its commands, if it does not differ yet from what it is like.
+    fn so_far(&self, kinds: &Kinds) -> Vec<Arc<Planned>> {
+        self.like.map_or_else(Vec::new, |kind| kinds.get(kind).commands[..self.at].to_vec())
     }
 
     /// Its next command is this one, of which there is no equal at another address.
     #[inline]
     fn goes_on_as(&mut self, kinds: &Kinds, command: &Arc<Planned>) {
-        let of = |kind: usize| &kinds.get(kind).commands;
-        if self.new.is_none() {
-            self.like = self.may_be.first().copied();
-            self.may_be.retain(|&kind| {
-                of(kind).get(self.at).is_some_and(|expected| Arc::ptr_eq(expected, command))
-            });
+        self.may_be.retain(|&kind| {
+            let expected = kinds.get(kind).commands.get(self.at);
+            expected.is_some_and(|expected| Arc::ptr_eq(expected, command))
+        });
+        if let Some(&first) = self.may_be.first() {
+            self.like = Some(first);
+            return;
         }
-        if self.may_be.is_empty() {
-            let so_far = || self.like.map_or_else(Vec::new, |kind| of(kind)[..self.at].to_vec());
-            self.new.get_or_insert_with(so_far).push(Arc::clone(command));
-        }
+        let mut commands = self.new.take().unwrap_or_else(|| self.so_far(kinds));
+        commands.push(Arc::clone(command));
+        self.new = Some(commands);
     }
 }
