@@ -14,9 +14,16 @@ pub(crate) fn guarded<T>(
     call: impl FnOnce() -> Result<T, DeviceError>,
 ) -> Result<T, Error> {
     // The device may be left with half an output; the engine gives that output up.
-    let result = catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|panic| Err(DeviceError::new(format!("panicked: {}", words(&*panic)))));
-    result.map_err(|error| DeviceFault::of(op, &error).into())
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(fault(op, &error)),
+        Err(panic) => Err(fault(op, &DeviceError::new(format!("panicked: {}", words(&*panic))))),
+    }
+}
+
+#[cold]
+fn fault(op: &str, error: &DeviceError) -> Error {
+    DeviceFault::of(op, error).into()
 }
 
 /// Calls what a user may have written, which changes nothing of the engine: `what` names it if it panics.
@@ -24,8 +31,20 @@ pub(crate) fn caught<T>(
     what: impl FnOnce() -> String,
     call: impl FnOnce() -> T,
 ) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(call))
-        .map_err(|panic| CallbackError::Panicked { what: what(), message: words(&*panic) }.into())
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| panicked(what(), &*panic))
+}
+
+#[cold]
+fn panicked(what: String, panic: &(dyn Any + Send)) -> Error {
+    CallbackError::Panicked { what, message: words(panic) }.into()
+}
+
+/// An error on a path that every op takes: what follows from it is laid out elsewhere, so that the rest of the path takes
+/// up less of the instruction cache.
+#[inline(always)]
+pub(crate) fn cold<E>(error: E) -> E {
+    std::hint::cold_path();
+    error
 }
 
 /// The outputs of `op`, by its own account.

@@ -320,6 +320,7 @@ fn waiting<D: Device>(what: &What<D::Op, D::Host>) -> Waiting {
 #[inline]
 fn span<'a>(of: impl FnOnce() -> (&'static str, Option<&'a str>)) -> Option<EnteredSpan> {
     enabled!(target: "remat", Level::TRACE).then(|| {
+        std::hint::cold_path();
         let (kind, op) = of();
         trace_span!(target: "remat", "command", kind, op).entered()
     })

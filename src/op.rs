@@ -3,6 +3,7 @@
 //! The engine is generic over its op type and never looks inside an op. It asks for the layouts of the outputs, for
 //! the work, and whether the op may run again.
 
+use crate::guard::cold;
 use crate::layout::Layout;
 use std::fmt;
 
@@ -195,7 +196,7 @@ pub(crate) fn check_outputs<'a>(
     inputs: impl Fn(usize) -> Option<&'a Layout>,
     outputs: &Outputs,
 ) -> Result<(), OpError> {
-    let fail = |message: &str| Err(OpError::new(op.name(), message));
+    let fail = |message: &str| cold(Err(OpError::new(op.name(), message)));
     if let Outputs::Views(looks) = outputs {
         for &Look { input, layout } in looks {
             let Some(old) = inputs(input) else {

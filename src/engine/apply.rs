@@ -5,7 +5,7 @@ use super::{Engine, Error, Keys, LastRun, TensorKey};
 use crate::device::Device;
 use crate::error::HandleError;
 use crate::graph::StorageKeys;
-use crate::guard::inferred;
+use crate::guard::{cold, inferred};
 use crate::layout::Layout;
 use crate::op::{Look, Operation as _, Outputs, check_outputs};
 use crate::store::{Body, Work};
@@ -69,8 +69,26 @@ impl<D: Device> Engine<D> {
         inputs: &[TensorKey],
         outputs: &Outputs,
     ) -> Result<Keys, Error> {
-        self.working()?;
-        let read = self.inputs(&op, inputs, outputs)?;
+        self.working().map_err(cold)?;
+        let read = self.inputs(&op, inputs, outputs).map_err(cold)?;
+        match outputs {
+            // By far the most frequent.
+            Outputs::Fresh(layouts) if !layouts.is_empty() => {
+                Ok(self.issue_pure(op, read, layouts).0)
+            }
+            _ => self.issue_other(op, inputs, read, outputs),
+        }
+    }
+
+    /// The same for an op that makes nothing new.
+    #[inline(never)]
+    fn issue_other(
+        &mut self,
+        op: D::Op,
+        inputs: &[TensorKey],
+        read: Inputs,
+        outputs: &Outputs,
+    ) -> Result<Keys, Error> {
         Ok(match outputs {
             Outputs::Views(looks) => {
                 let keys = match self.views_of_a_part(&op, &read)? {
@@ -87,13 +105,12 @@ impl<D: Device> Engine<D> {
                     self.stand_ins(inputs, outputs, &error)
                 }
             },
-            Outputs::Fresh(layouts) if layouts.is_empty() => {
+            Outputs::Fresh(_) => {
                 // Why not, if so, was kept.
                 let _ = self.run_for_effect(op, &read);
                 self.store.reuse(read.layouts);
                 Keys::new()
             }
-            Outputs::Fresh(layouts) => self.issue_pure(op, read, layouts).0,
         })
     }
 
@@ -108,12 +125,12 @@ impl<D: Device> Engine<D> {
         // With room for those of the outputs.
         inputs.layouts.reserve_exact(keys.len() + outputs.len());
         for &key in keys {
-            let tensor = self.store.graph.tensor(key).ok_or(HandleError::Unknown)?;
+            let tensor = self.store.graph.tensor(key).ok_or_else(|| cold(HandleError::Unknown))?;
             inputs.storages.push(tensor.storage);
             inputs.layouts.push(tensor.layout);
         }
         self.last_run = LastRun::default();
-        check_outputs(op, |input| inputs.layouts.get(input), outputs)?;
+        check_outputs(op, |input| inputs.layouts.get(input), outputs).map_err(cold)?;
         Ok(inputs)
     }
 
@@ -184,7 +201,7 @@ impl<D: Device> Engine<D> {
             keys.push(self.store.graph.add_tensor(storage, *layout));
         }
         if let Some(error) = self.reason_among(&sources) {
-            self.poison_quietly(&made, &error);
+            self.poison_quietly(&made, cold(&error));
             return (keys, Some(error));
         }
         let path = self.store.graph.add_path(sources.iter().copied(), made.iter().copied());
@@ -194,8 +211,8 @@ impl<D: Device> Engine<D> {
             result
         });
         self.store.bodies.insert(path, body);
-        match &result {
-            Ok(()) if once => made.iter().for_each(|&storage| self.make_leaf(storage)),
+        match result.as_ref().map_err(cold) {
+            Ok(()) if once => self.make_leaf_of_each(&made),
             Ok(()) => {}
             Err(Error::OutOfMemory(_)) if sources.is_empty() && !once => self.postpone(path),
             Err(error) => self.poison(&made, error),

@@ -42,6 +42,12 @@ impl<D: Device> Engine<D> {
         leaves.saturating_add(bytes.fold(0, u64::saturating_add)) <= self.store.space.capacity()
     }
 
+    /// Cuts resident storages from their producers.
+    #[inline(never)]
+    pub(super) fn make_leaf_of_each(&mut self, storages: &[StorageKey]) {
+        storages.iter().for_each(|&storage| self.make_leaf(storage));
+    }
+
     /// Cuts a resident storage from its producer.
     pub(super) fn make_leaf(&mut self, storage: StorageKey) {
         if self.store.graph.storage(storage).producer.is_some() {

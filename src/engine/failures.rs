@@ -113,6 +113,7 @@ impl<D: Device> Engine<D> {
         if self.reasons.is_empty() {
             return None;
         }
+        std::hint::cold_path();
         keys.iter().find_map(|&key| self.reasons.get(key).cloned())
     }
 

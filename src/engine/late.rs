@@ -58,6 +58,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// The last run's time will be told.
+    #[inline(never)]
     pub(super) fn await_time(&mut self, key: u64, again: Option<f64>) {
         self.late.push_back(Late { key, again });
         if self.late.len().is_multiple_of(MOST_AWAITED) {

@@ -157,6 +157,7 @@ impl<D: Device> Engine<D> {
     #[inline]
     pub(super) fn write_down_unheld(&mut self, key: StorageKey) {
         if let Some(tape) = &mut self.store.tape {
+            std::hint::cold_path();
             tape.forget(self.store.graph.held(key), Owner::Storage(key).number());
         }
     }

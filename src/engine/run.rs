@@ -9,7 +9,7 @@ use crate::device::{Device, Took};
 use crate::error::{CallbackError, OutOfMemory};
 use crate::event::{Cause, Event};
 use crate::evict::{Need, Want};
-use crate::guard::caught;
+use crate::guard::{caught, cold};
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
@@ -119,7 +119,7 @@ impl<D: Device> Engine<D> {
         }
         let result = match self.meet_threshold() {
             Ok(()) => self.run_body(path, body, sources, &targets),
-            Err(error) => Err(error),
+            Err(error) => Err(cold(error)),
         };
         for storage in targets.iter().filter_map(|target| target.storage()) {
             self.store.unpin(storage);
@@ -140,7 +140,7 @@ impl<D: Device> Engine<D> {
     ) -> Result<(), Error> {
         let again = self.store.graph.path(path).ran;
         let (work, inputs, outputs) = (&body.work, body.inputs(), body.outputs());
-        let scratch = self.scratch_bytes(work, inputs, outputs)?;
+        let scratch = self.scratch_bytes(work, inputs, outputs).map_err(cold)?;
         let path_run = Some(path);
         let order = Order {
             work,
@@ -156,7 +156,8 @@ impl<D: Device> Engine<D> {
         let mut blocks = Blocks::new();
         let cost = match self.run(&order, &mut blocks) {
             Ok(cost) => cost,
-            Err(Failed { error, launched }) => {
+            Err(failed) => {
+                let Failed { error, launched } = cold(failed);
                 if launched {
                     self.give_up(targets);
                 }
@@ -168,7 +169,7 @@ impl<D: Device> Engine<D> {
             Err(error) => {
                 self.free_taken(targets, &blocks);
                 self.give_up(targets);
-                return Err(error);
+                return Err(cold(error));
             }
         };
         self.keep_made(targets, &blocks, cost, again);
@@ -191,9 +192,9 @@ impl<D: Device> Engine<D> {
     ) -> Result<Cost, Failed> {
         let &Order { work, inputs, outputs, .. } = order;
         // First all that may fail of itself: there is nothing to be cleared away yet.
-        let flops = self.flops_of(work, inputs, outputs)?;
+        let flops = self.flops_of(work, inputs, outputs).map_err(cold)?;
         let run = Run { op: work.name(), inputs, outputs, flops, seconds: None };
-        let wants_time = caught(COST_MODEL, || self.costs.wants_time(run))?;
+        let wants_time = caught(COST_MODEL, || self.costs.wants_time(run)).map_err(cold)?;
         let timed = wants_time || (order.again && self.is_sample());
         if self.store.tape.is_some() || self.store.script.is_some() {
             self.store.note_run(order.path, order.again);
@@ -201,7 +202,7 @@ impl<D: Device> Engine<D> {
         match self.place_and_launch(order, run, timed, blocks) {
             Ok((bytes, took)) => Ok(self.account(order, run, bytes, took)),
             Err(failed) => {
-                if failed.launched
+                if cold(&failed).launched
                     && let Some(tape) = &mut self.store.tape
                 {
                     tape.spoil("a run failed");
@@ -221,16 +222,16 @@ impl<D: Device> Engine<D> {
         timed: bool,
         blocks: &mut Blocks,
     ) -> Result<(u64, Took), Failed> {
-        let bytes = self.place_outputs(order, blocks)?;
+        let bytes = self.place_outputs(order, blocks).map_err(cold)?;
         let mut copies = Copies::new();
         // Only an update has any.
         if order.path.is_none() {
-            self.copy_old_values(order, blocks, &mut copies)?;
+            self.copy_old_values(order, blocks, &mut copies).map_err(cold)?;
         }
         loop {
             match self.launch(order, run, timed, blocks, &copies) {
                 Ok(took) => return Ok((bytes, took)),
-                Err(failed) => self.make_way(order, blocks, failed)?,
+                Err(failed) => self.make_way(order, blocks, failed).map_err(cold)?,
             }
         }
     }
@@ -267,17 +268,22 @@ impl<D: Device> Engine<D> {
                 self.store.graph.storages[storage].recomputed += 1;
             }
             if was_evicted {
-                let bytes = self.store.graph.storage(storage).bytes;
-                self.tell(Event::DidRegenerate { storage, bytes, cost });
+                self.tell_regenerated(storage, cost);
             }
         }
+    }
+
+    #[inline(never)]
+    fn tell_regenerated(&mut self, storage: StorageKey, cost: f64) {
+        let bytes = self.store.graph.storage(storage).bytes;
+        self.tell(Event::DidRegenerate { storage, bytes, cost });
     }
 
     /// A block for each output: its own if it is resident, and one taken for this run otherwise. Should that fail,
     /// those before it have theirs. Returns the size of all outputs.
     #[inline(always)]
     fn place_outputs(&mut self, order: &Order<'_, D>, blocks: &mut Blocks) -> Result<u64, Error> {
-        let &Order { work, inputs, targets, outputs, scratch, .. } = order;
+        let &Order { work, inputs, targets, outputs, .. } = order;
         let (mut all, mut most) = (0u64, 0u64);
         for layout in outputs {
             let bytes = layout.bytes();
@@ -286,20 +292,14 @@ impl<D: Device> Engine<D> {
         }
         // With plenty of room nobody asks which of them are there already.
         if most > self.store.space.free_bytes() {
-            let absent =
-                targets.iter().zip(outputs).filter(|(t, _)| self.place_of(order, **t).is_none());
-            let absent = absent.map(|(_, layout)| self.store.space.round(layout.bytes()));
-            let wanted = absent.fold(0, u64::saturating_add);
-            if wanted > self.store.space.free_bytes() {
-                self.check_room(work, inputs, wanted, scratch)?;
-            }
+            self.check_room(order).map_err(cold)?;
         }
         for (target, layout) in targets.iter().zip(outputs) {
             blocks.push(match self.place_of(order, *target) {
                 Some(block) => block,
                 None => {
                     let owner = target.storage().map_or(Owner::Scratch, Owner::Storage);
-                    self.take(work, inputs, layout.bytes(), owner)?
+                    self.take(work, inputs, layout.bytes(), owner).map_err(cold)?
                 }
             });
         }
@@ -307,6 +307,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Copies what updates are to find in their outputs. Adds to `copies` which inputs are to be read there.
+    #[inline(never)]
     fn copy_old_values(
         &mut self,
         order: &Order<'_, D>,
@@ -348,15 +349,18 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Fails if the outputs that are absent, of `wanted` bytes, and the scratch of a run cannot be had together, so
-    /// that a hopeless run does not evict for some of it on its way to the error.
-    fn check_room(
-        &mut self,
-        work: &Work<D>,
-        inputs: &[Layout],
-        wanted: u64,
-        scratch: u64,
-    ) -> Result<(), Error> {
+    /// Fails if the outputs that are absent and the scratch of a run cannot be had together, so that a hopeless run does
+    /// not evict for some of it on its way to the error.
+    #[inline(never)]
+    fn check_room(&mut self, order: &Order<'_, D>) -> Result<(), Error> {
+        let &Order { work, inputs, targets, outputs, scratch, .. } = order;
+        let absent = targets.iter().zip(outputs);
+        let absent = absent.filter(|(target, _)| self.place_of(order, **target).is_none());
+        let absent = absent.map(|(_, layout)| self.store.space.round(layout.bytes()));
+        let wanted = absent.fold(0, u64::saturating_add);
+        if wanted <= self.store.space.free_bytes() {
+            return Ok(());
+        }
         let wanted = match scratch {
             0 => wanted,
             scratch => wanted.saturating_add(self.store.space.round(scratch)),
@@ -442,7 +446,7 @@ impl<D: Device> Engine<D> {
         if let Some((_, block)) = scratch {
             self.store.free(block);
         }
-        result.map_err(|error| Failed { error, launched: true })
+        result.map_err(|error| Failed { error: cold(error), launched: true })
     }
 
     /// Takes note of a run that was made. Returns its cost, if the cost model had one, and moves the clock on by it.
@@ -452,7 +456,7 @@ impl<D: Device> Engine<D> {
         if let Took::Seconds(seconds) = took {
             run.seconds = Some(seconds);
         }
-        let cost = self.cost_of(run)?;
+        let cost = self.cost_of(run).map_err(cold)?;
         self.store.now += cost;
         self.tell(Event::DidRun { path, again, bytes, cost });
         match path {

@@ -53,10 +53,15 @@ impl<D: Device> Engine<D> {
         }
         self.store.graph.storages[key].oldest = oldest;
         self.warn_of_missing_marks();
-        if oldest == self.step {
-            // So are all that are made from it.
-            return;
+        // If it is of this step, so are all that are made from it.
+        if oldest != self.step {
+            self.find_crossing(key, oldest);
         }
+    }
+
+    /// What is made from `key`, which goes back to step `oldest`.
+    #[inline(never)]
+    fn find_crossing(&mut self, key: StorageKey, oldest: u64) {
         let mut stack: SmallVec<[StorageKey; 8]> = SmallVec::new();
         let mut next = Some(key);
         while let Some(key) = next {
@@ -88,6 +93,7 @@ impl<D: Device> Engine<D> {
     fn warn_of_missing_marks(&mut self) {
         let (tensors, storages, _) = self.store.graph.counts();
         if self.step == 0 && storages > tensors + MANY_UNHELD && !self.warned_of_marks {
+            std::hint::cold_path();
             self.warned_of_marks = true;
             self.tell(Event::HistoryGrows { storages, tensors });
         }

@@ -55,12 +55,13 @@ impl<D: Device> Engine<D> {
     #[inline(always)] // Where the event is known, little of it is left.
     pub(super) fn tell(&mut self, event: Event) {
         self.stats.on(&event);
+        // Copies: what others look at may be anything afterwards, for all the compiler knows.
         if self.hears.has(event.kind()) {
-            self.tell_evictor(&event);
+            self.tell_evictor(event);
         }
         self.narrate(&event);
         if !self.listeners.is_empty() {
-            self.tell_listeners(&event);
+            self.tell_listeners(event);
         }
     }
 
@@ -74,19 +75,19 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    fn tell_evictor(&mut self, event: &Event) {
+    fn tell_evictor(&mut self, event: Event) {
         let (evictor, view) = (&mut self.evictor, self.store.view());
-        if let Err(error) = caught(EVICTOR, || evictor.on(event, view)) {
+        if let Err(error) = caught(EVICTOR, || evictor.on(&event, view)) {
             // What it knows does not agree with what is any more.
             self.broken.get_or_insert(error);
         }
     }
 
     #[cold]
-    fn tell_listeners(&mut self, event: &Event) {
+    fn tell_listeners(&mut self, event: Event) {
         for listener in &mut self.listeners {
             let view = self.store.view();
-            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(event, view)) {
+            if let Err(error) = caught(|| "a listener".to_owned(), || listener.on(&event, view)) {
                 self.failures.keep(error);
             }
         }

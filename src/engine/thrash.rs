@@ -57,6 +57,7 @@ impl StepWork {
 
 impl<D: Device> Engine<D> {
     /// A path ran again.
+    #[inline(never)]
     pub(super) fn account_recompute(&mut self, path: PathKey, cost: f64) {
         if self.work.did_run_again(cost) {
             let work = self.work.base.max(self.work.last_base);

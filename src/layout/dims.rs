@@ -25,7 +25,7 @@ pub struct Dims(List);
 
 #[derive(Clone, Copy)]
 enum List {
-    /// The first `len` values; the others are zero.
+    /// The first `len` values; the others are one.
     Inline { len: u8, values: [usize; INLINE] },
     /// More than [`INLINE`] values, from [`kept`].
     Kept(&'static [usize]),
@@ -48,7 +48,7 @@ impl Dims {
     pub const MAX_LEN: usize = 255;
 
     /// No dimensions: the shape of a scalar.
-    pub const SCALAR: Self = Self(List::Inline { len: 0, values: [0; INLINE] });
+    pub const SCALAR: Self = Self(List::Inline { len: 0, values: [1; INLINE] });
 
     /// Copies `values`.
     ///
@@ -66,13 +66,13 @@ impl Dims {
         (len <= Self::MAX_LEN).then(|| Self::filled(len, |all| all.copy_from_slice(values)))
     }
 
-    /// `len` entries, zero until `fill` sets them.
+    /// `len` entries, which `fill` sets.
     #[inline]
     pub(super) fn filled(len: usize, fill: impl FnOnce(&mut [usize])) -> Self {
         if len > INLINE {
             return Self::long(len, fill);
         }
-        let mut values = [0; INLINE];
+        let mut values = [1; INLINE];
         fill(&mut values[..len]);
         Self(List::Inline { len: len as u8, values })
     }
@@ -81,7 +81,7 @@ impl Dims {
     #[cold]
     fn long(len: usize, fill: impl FnOnce(&mut [usize])) -> Self {
         assert!(len <= Self::MAX_LEN, "rank {len} is above {}", Self::MAX_LEN);
-        let mut values = [0; Self::MAX_LEN];
+        let mut values = [1; Self::MAX_LEN];
         fill(&mut values[..len]);
         Self(List::Kept(kept(&values[..len])))
     }
@@ -104,7 +104,15 @@ impl Dims {
     #[must_use]
     #[inline]
     pub fn elements(&self) -> usize {
-        self.iter().fold(1, |n, &d| n.saturating_mul(d))
+        let product = |values: &[usize]| values.iter().fold(1, |n: usize, &d| n.saturating_mul(d));
+        match &self.0 {
+            // Always of so many: without a loop.
+            List::Inline { values, .. } => product(values),
+            List::Kept(values) => {
+                std::hint::cold_path();
+                product(values)
+            }
+        }
     }
 
     /// The same list with entry `axis` replaced.
@@ -128,7 +136,10 @@ impl std::ops::Deref for Dims {
     fn deref(&self) -> &[usize] {
         match &self.0 {
             List::Inline { len, values } => &values[..*len as usize],
-            List::Kept(values) => values,
+            List::Kept(values) => {
+                std::hint::cold_path();
+                values
+            }
         }
     }
 }

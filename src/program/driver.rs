@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceError, Place, Reading};
 use crate::engine::{Engine, Issue};
 use crate::error::{Error, HandleError};
 use crate::graph::TensorKey;
+use crate::guard::cold;
 use crate::op::Outputs;
 use smallvec::SmallVec;
 use std::fmt;
@@ -112,6 +113,21 @@ impl<D: Device> Driver<D> {
             Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
                 self.apply(op, inputs, consumed, outputs, made);
             }
+            Command::Del(tensor) => self.forget(tensor),
+            other => self.execute_other(other),
+        }
+        self.bind_made(&made);
+        self.recognized(recognized);
+        self.end_admitted();
+    }
+
+    /// Any command, without what goes before and after. Apart, so that the code of the frequent ones lies close together.
+    #[inline(never)]
+    fn execute_other(&mut self, command: Command<D::Op, D::Host>) {
+        match command {
+            Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
+                self.apply(op, inputs, consumed, outputs, made);
+            }
             Command::Put { tensor, host, leaf } => {
                 let layout = D::layout_of(&host);
                 let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
@@ -156,9 +172,6 @@ impl<D: Device> Driver<D> {
                 self.record(|| Command::Sync);
             }
         }
-        self.bind_made(&made);
-        self.recognized(recognized);
-        self.end_admitted();
     }
 
     /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
@@ -291,9 +304,10 @@ impl<D: Device> Driver<D> {
     ) {
         let keys = match self.give(inputs, consumed, outputs) {
             Ok(keys) => keys,
-            Err(error) => return self.engine.fail(error),
+            Err(error) => return self.engine.fail(cold(error)),
         };
         let spoken = self.speaks_of(&op).map(|op| {
+            std::hint::cold_path();
             let (inputs, consumed, outputs) = (inputs.into(), consumed.clone(), outputs.clone());
             Apply { op, inputs, consumed, outputs, made }
         });
@@ -304,11 +318,13 @@ impl<D: Device> Driver<D> {
                     self.tensors.insert(tensor, key);
                 }
                 if let Some(mut call) = spoken {
+                    std::hint::cold_path();
                     call.op = call.op.after(self.engine.last_run());
                     self.record_call(call, &keys, &new);
                 }
             }
             Err(error) => {
+                std::hint::cold_path();
                 self.take_back(&keys, outputs, made);
                 spoken.into_iter().for_each(|call| self.record_skipped(call));
                 self.engine.fail(error);
@@ -395,9 +411,10 @@ impl<D: Device> Driver<D> {
     ) -> Result<Given, Error> {
         let mut keys = Given::new();
         for &tensor in inputs {
-            keys.push(self.key(tensor)?);
+            keys.push(self.key(tensor).map_err(cold)?);
         }
         for input in 0..outputs.targets().min(inputs.len()) {
+            std::hint::cold_path();
             if consumed.contains(input) {
                 self.tensors.remove(inputs[input]);
             } else {

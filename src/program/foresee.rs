@@ -244,16 +244,22 @@ impl<D: Device> Driver<D> {
     /// What a command makes, if it is one of a known step.
     #[inline(always)]
     pub(super) fn to_bind(&self, command: &Command<D::Op, D::Host>) -> SmallVec<[TensorId; 2]> {
-        let mut made = SmallVec::new();
-        if self.engine.graph().future().foreseen().is_some() && command.is_position() {
-            command.makes(|tensor| made.push(tensor));
+        match self.engine.graph().future().foreseen() {
+            Some(_) => made_by(command),
+            None => SmallVec::new(),
         }
-        made
     }
 
     /// The command at hand ran and made these.
     #[inline(always)]
     pub(super) fn bind_made(&mut self, made: &[TensorId]) {
+        if !made.is_empty() {
+            self.bind_outputs(made);
+        }
+    }
+
+    #[inline(never)]
+    fn bind_outputs(&mut self, made: &[TensorId]) {
         for (output, &tensor) in made.iter().enumerate() {
             let ordinal = self.engine.graph().future().foreseen_outputs().get(output).copied();
             if let Some(ordinal) = ordinal {
@@ -262,4 +268,13 @@ impl<D: Device> Driver<D> {
             }
         }
     }
+}
+
+#[inline(never)]
+fn made_by<O, H>(command: &Command<O, H>) -> SmallVec<[TensorId; 2]> {
+    let mut made = SmallVec::new();
+    if command.is_position() {
+        command.makes(|tensor| made.push(tensor));
+    }
+    made
 }

@@ -75,6 +75,7 @@ impl<D: Device> Driver<D> {
     /// told what follows ([`Driver::foresee`]), until they do not. It costs a little at each command.
     ///
     /// A driver of a program that is known from elsewhere is told by [`Driver::foresee`] instead.
+    #[inline(never)]
     pub fn recognize_steps(&mut self) {
         self.recognize_known_steps(KnownSteps::default());
     }
@@ -112,7 +113,12 @@ impl<D: Device> Driver<D> {
     /// This command is next.
     #[inline(always)]
     pub(super) fn recognize(&mut self, command: &Command<D::Op, D::Host>) -> Option<Recognized> {
-        if !self.recognizes() || !command.is_position() {
+        if self.recognizes() { self.recognize_next(command) } else { None }
+    }
+
+    #[inline(never)]
+    fn recognize_next(&mut self, command: &Command<D::Op, D::Host>) -> Option<Recognized> {
+        if !command.is_position() {
             return None;
         }
         let mut recognizer = self.recognizer.take()?;
@@ -122,7 +128,6 @@ impl<D: Device> Driver<D> {
         Some(recognized)
     }
 
-    #[inline(never)]
     fn recognize_with(
         &mut self,
         recognizer: &mut Recognizer,
@@ -178,27 +183,37 @@ impl<D: Device> Driver<D> {
     /// The command ran.
     #[inline(always)]
     pub(super) fn recognized(&mut self, recognized: Option<Recognized>) {
-        if let Some(Recognized { node, makes }) = recognized
-            && let Some(mut recognizer) = self.recognizer.take()
-        {
-            recognizer.steps.ran(node, self.last_cost);
-            for (tensor, role) in makes {
-                // What could not be made has no storage.
-                if let Some(storage) = self.storage_of(tensor)
-                    && let Some(before) = recognizer.cast(storage, role)
-                {
-                    recognizer.steps.gone(before);
-                }
-            }
-            self.recognizer = Some(recognizer);
+        if let Some(recognized) = recognized {
+            self.did_recognize(recognized);
         }
+    }
+
+    #[inline(never)]
+    fn did_recognize(&mut self, Recognized { node, makes }: Recognized) {
+        let Some(mut recognizer) = self.recognizer.take() else { return };
+        recognizer.steps.ran(node, self.last_cost);
+        for (tensor, role) in makes {
+            // What could not be made has no storage.
+            if let Some(storage) = self.storage_of(tensor)
+                && let Some(before) = recognizer.cast(storage, role)
+            {
+                recognizer.steps.gone(before);
+            }
+        }
+        self.recognizer = Some(recognizer);
     }
 
     /// A tensor goes. Called before it does.
     #[inline(always)]
     pub(super) fn recognize_end(&mut self, tensor: TensorId) {
-        if self.recognizer.is_some()
-            && let Some(storage) = self.storage_of(tensor)
+        if self.recognizer.is_some() {
+            self.recognize_end_of(tensor);
+        }
+    }
+
+    #[inline(never)]
+    fn recognize_end_of(&mut self, tensor: TensorId) {
+        if let Some(storage) = self.storage_of(tensor)
             && self.engine.graph().storage(storage).handles == 1
             && let Some(recognizer) = &mut self.recognizer
             && let Some(&role) = recognizer.roles.get(storage)

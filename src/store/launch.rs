@@ -5,7 +5,7 @@ use crate::cost::Run;
 use crate::device::{Call, Device, Place, Took};
 use crate::error::Error;
 use crate::graph::StorageKey;
-use crate::guard::guarded;
+use crate::guard::{cold, guarded};
 use crate::layout::Layout;
 use crate::memory::Held;
 
@@ -34,7 +34,7 @@ impl<D: Device> Store<D> {
             // Put together anew: what others look at has to be in memory, for each run.
             self.write_down(&Launch { work, run, sources, copies, blocks, scratch, timed });
         }
-        if self.is_done()? {
+        if self.is_done().map_err(cold)? {
             return Ok(Took::Unknown);
         }
         let Self { device, space, graph, places, .. } = self;

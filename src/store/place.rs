@@ -64,6 +64,7 @@ impl<D: Device> Store<D> {
         }
         let held = self.space.alloc(bytes, owner.number())?;
         if let Some(tape) = &mut self.tape {
+            std::hint::cold_path();
             tape.take(held, self.space.offset(held), owner.number());
         }
         Some(held)
@@ -79,18 +80,16 @@ impl<D: Device> Store<D> {
     /// The one door by which bytes go.
     #[inline]
     pub fn free(&mut self, held: Held) {
-        if let Some(tape) = &mut self.tape
-            && tape.give(held)
-        {
-            return;
+        if self.tape.as_mut().is_none_or(|tape| !tape.give(held)) {
+            self.give_back(held);
         }
-        self.give_back(held);
     }
 
     /// The same, whatever is written down.
     #[inline]
     pub fn give_back(&mut self, held: Held) {
         if self.space.arena().is_none() {
+            std::hint::cold_path();
             self.device.release(self.space.offset(held));
         }
         self.space.free(held);
