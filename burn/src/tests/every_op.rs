@@ -3,7 +3,7 @@
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
-use crate::random::{alone, seed_of};
+use crate::random::{alone, random, seed_of};
 use crate::samples;
 use crate::samples::cases::{self, Case, Lie, SHAPES, Spec};
 use crate::session::Session;
@@ -18,6 +18,9 @@ use remat::program::{Driver, Window};
 use remat::{CostModelChoice, CostModelKind, Engine, PolicyChoice, PolicyKind, Settings};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::available_parallelism;
 
 const SEED: u64 = 7;
 
@@ -123,10 +126,12 @@ fn bare(case: &Case) -> Outcome {
         });
     }
     let ir = giving(case);
-    let _alone = alone();
+    let alone = random(&ir).map(|_| alone());
     let run = || {
-        // The first random operation of a session.
-        flex.seed(seed_of(SEED, 1));
+        if alone.is_some() {
+            // The first random operation of a session.
+            flex.seed(seed_of(SEED, 1));
+        }
         flex.register_op(ir);
         let read = |out| burn_std::future::block_on(flex.read_tensor_async(out)).unwrap();
         outputs(case).into_iter().map(read).collect()
@@ -230,72 +235,105 @@ fn same(a: &[TensorData], b: &[TensorData]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(is_one)
 }
 
-#[test]
-fn every_operation_gives_the_bits_of_flex() {
-    quiet();
-    let (mut samples, mut refused) = (0, BTreeMap::new());
-    let mut wrong = Vec::new();
-    let all = samples::all();
-    for ir in &all {
-        let mut of_this = 0;
-        let name = variant(ir);
+/// What came of the samples of some operations.
+#[derive(Debug, Default)]
+struct Found {
+    samples: usize,
+    /// What neither Flex nor we run, and why not.
+    refused: BTreeMap<String, String>,
+    wrong: Vec<String>,
+}
+
+impl Found {
+    fn add(&mut self, other: Self) {
+        self.samples += other.samples;
+        self.refused.extend(other.refused);
+        self.wrong.extend(other.wrong);
+    }
+
+    /// All samples of an operation.
+    fn of(ir: &OperationIr) -> Self {
+        let (name, mut found) = (variant(ir), Self::default());
         for dtype in cases::dtypes(ir) {
             for shape in SHAPES {
                 for lie in Lie::ALL {
                     let (mut way, mut ways) = (0, 1);
                     while way < ways {
-                        let spec = Spec { dtype, shape, lie, way };
-                        // Before the tensors, which are numbered within it.
-                        let sessions = WAYS.map(|_| session(1 << 40));
-                        let made = catch_unwind(|| cases::case(ir, spec));
-                        let (case, of) = made.unwrap_or_else(|panic| {
-                            let why = crate::device::words(&*panic);
-                            // Shapes of samples are what Burn infers, which refuses some.
-                            if !why.contains("Reflect padding must be less") {
-                                wrong.push(format!("{name} {spec:?}: {why}"));
-                            }
-                            (None, 1)
-                        });
-                        (way, ways) = (way + 1, of);
-                        let Some(case) = case else { continue };
-                        of_this += 1;
-                        let expected = catch_unwind(AssertUnwindSafe(|| bare(&case)))
-                            .unwrap_or_else(|panic| Err(crate::device::words(&*panic)));
-                        let what = || format!("{name} {spec:?}");
-                        for ((way, run), mut session) in WAYS.into_iter().zip(sessions) {
-                            session.checks = !LARGER.contains(&&*name);
-                            let ran = catch_unwind(AssertUnwindSafe(|| run(&mut session, &case)));
-                            match (&expected, ran) {
-                                (Ok(expected), Ok(Ok(ours))) => {
-                                    if !same(expected, &ours) {
-                                        wrong.push(format!("{}: other bits, {way}", what()));
-                                    }
-                                }
-                                (Err(why), Ok(Err(_))) => {
-                                    // Anything may refuse what is empty, and debug builds of Burn what overflows.
-                                    if !shape.contains(&0) && !why.contains("overflow") {
-                                        refused.insert(name.clone(), why.clone());
-                                    }
-                                }
-                                (Err(_), Ok(Ok(_))) if ONLY_OURS.contains(&&*name) => {}
-                                (expected, ran) => wrong.push(format!(
-                                    "{}, {way}: {expected:?}, but {:?}",
-                                    what(),
-                                    ran.map_err(|panic| crate::device::words(&*panic))
-                                )),
-                            }
-                        }
+                        ways = found.look_at(ir, &name, Spec { dtype, shape, lie, way });
+                        way += 1;
                     }
                 }
             }
         }
-        if of_this == 0 {
-            wrong.push(format!("{name}: no samples"));
+        if found.samples == 0 {
+            found.wrong.push(format!("{name}: no samples"));
         }
-        samples += of_this;
+        found
     }
+
+    /// One sample. Returns how many ways there are.
+    fn look_at(&mut self, ir: &OperationIr, name: &str, spec: Spec) -> usize {
+        // Before the tensors, which are numbered within it.
+        let sessions = WAYS.map(|_| session(1 << 40));
+        let made = catch_unwind(|| cases::case(ir, spec));
+        let (case, ways) = made.unwrap_or_else(|panic| {
+            let why = crate::device::words(&*panic);
+            // Shapes of samples are what Burn infers, which refuses some.
+            if !why.contains("Reflect padding must be less") {
+                self.wrong.push(format!("{name} {spec:?}: {why}"));
+            }
+            (None, 1)
+        });
+        let Some(case) = case else { return ways };
+        self.samples += 1;
+        let expected = catch_unwind(AssertUnwindSafe(|| bare(&case)))
+            .unwrap_or_else(|panic| Err(crate::device::words(&*panic)));
+        for ((way, run), mut session) in WAYS.into_iter().zip(sessions) {
+            session.checks = !LARGER.contains(&name);
+            let ran = catch_unwind(AssertUnwindSafe(|| run(&mut session, &case)));
+            match (&expected, ran) {
+                (Ok(expected), Ok(Ok(ours))) => {
+                    if !same(expected, &ours) {
+                        self.wrong.push(format!("{name} {spec:?}: other bits, {way}"));
+                    }
+                }
+                (Err(why), Ok(Err(_))) => {
+                    // Anything may refuse what is empty, and debug builds of Burn what overflows.
+                    if !spec.shape.contains(&0) && !why.contains("overflow") {
+                        self.refused.insert(name.to_owned(), why.clone());
+                    }
+                }
+                (Err(_), Ok(Ok(_))) if ONLY_OURS.contains(&name) => {}
+                (expected, ran) => self.wrong.push(format!(
+                    "{name} {spec:?}, {way}: {expected:?}, but {:?}",
+                    ran.map_err(|panic| crate::device::words(&*panic))
+                )),
+            }
+        }
+        ways
+    }
+}
+
+#[test]
+fn every_operation_gives_the_bits_of_flex() {
+    let all = samples::all();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        quiet();
+        let mut found = Found::default();
+        while let Some(ir) = all.get(next.fetch_add(1, Relaxed)) {
+            found.add(Found::of(ir));
+        }
+        found
+    };
+    let mut found = Found::default();
+    std::thread::scope(|scope| {
+        let threads = available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| found.add(worker.join().unwrap()));
+    });
+    let Found { samples, refused, wrong } = found;
     println!("{} variants, {samples} samples, {} wrong", all.len(), wrong.len());
-    // The hook is quiet on this thread.
     println!(
         "refused by Flex, and by us: {refused:#?}\n{}",
         wrong[..wrong.len().min(50)].join("\n")
