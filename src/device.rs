@@ -133,13 +133,13 @@ pub trait Device: 'static {
     /// change or go as soon as this returns.
     ///
     /// # Errors
-    /// If the copy failed.
+    /// If the copy failed. After [`DeviceError::out_of_memory`], something is evicted and the same is called again.
     fn write(&mut self, host: &Self::Host, to: Place) -> Result<Took, DeviceError>;
 
     /// Copies a tensor to the host, packed in row-major order whatever its strides.
     ///
     /// # Errors
-    /// If the copy failed.
+    /// If the copy failed. After [`DeviceError::out_of_memory`], something is evicted and the same is called again.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
 
     /// The same without waiting, where the device runs behind. The value is the one that is there now,
@@ -191,7 +191,7 @@ pub trait Device: 'static {
     /// Called for updates that keep the old value. Where the engine hands out offsets, this is a [`Device::copy`].
     ///
     /// # Errors
-    /// If the copy failed.
+    /// If the copy failed. After [`DeviceError::out_of_memory`], something is evicted and the same is called again.
     fn duplicate(&mut self, from: Place, to: Place) -> Result<(), DeviceError> {
         let skip = from.layout.offset() as u64 * from.layout.dtype().bytes() as u64;
         self.copy(from.storage + skip, to.storage, to.layout.bytes())

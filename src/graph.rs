@@ -16,10 +16,12 @@
 mod check;
 mod edges;
 mod future;
+mod owner;
 mod step_future;
 
 pub use future::Future;
 pub(crate) use future::Root;
+pub(crate) use owner::Owner;
 pub use step_future::{Foreseen, StepFuture};
 pub(crate) use step_future::{NEVER, StepFutureBuilder};
 

@@ -39,14 +39,6 @@ fn panicked(what: String, panic: &(dyn Any + Send)) -> Error {
     CallbackError::Panicked { what, message: words(panic) }.into()
 }
 
-/// An error on a path that every op takes: what follows from it is laid out elsewhere, so that the rest of the path takes
-/// up less of the instruction cache.
-#[inline(always)]
-pub(crate) fn cold<E>(error: E) -> E {
-    std::hint::cold_path();
-    error
-}
-
 /// The outputs of `op`, by its own account.
 pub(crate) fn inferred<O: Operation>(
     op: &O,

@@ -9,7 +9,7 @@ pub(crate) use learner::Learning;
 pub(crate) use message::{Change, Description, Message, Question, What};
 
 use crate::device::{Device, Reading};
-use crate::engine::{Engine, Stats};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::words;
 use crate::ops::Home;
@@ -258,11 +258,7 @@ impl<D: Device> Interpreter<D> {
                 let _ = reply.send(engine.take_failure().map_or(done, Err));
             }
             Question::Stats { reply } => {
-                let stats = engine.stats();
-                let learning_bytes = self.driver.learning_bytes();
-                let (left_plans, plan_bytes) = self.driver.planning_stats();
-                let stats = Stats { learning_bytes, left_plans, plan_bytes, ..stats };
-                drop(reply.send(Ok(stats)));
+                drop(reply.send(Ok(self.driver.stats())));
             }
             Question::Change { change, reply } => drop(reply.send(self.change(change))),
             Question::Snapshot { reply } => drop(reply.send(Ok(engine.snapshot()))),

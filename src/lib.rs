@@ -31,7 +31,7 @@
 //! | [`engine`] | the state machine: one thread, no clock; generic over the device and the ops |
 //! | [`graph`] | its tables: storages, compute paths, and the edges between them |
 //! | [`event`] | what happens in it, for every [`Listener`] |
-//! | [`evict`] | what to evict: `ancestors` (default), `learned`, `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
+//! | [`evict`] | what to evict: `learned` (the default of a runtime), `ancestors` (of an engine by itself), `dtr`, `dtr-eq`, `dtr-local`, `megengine`, `lru`, `largest`, `msps`, `megengine-article`, `random`, `none`, a formula, or your own |
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`program`] | the command language: what a runtime is sent, a recording has, and the lab replays |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
@@ -66,6 +66,7 @@ pub mod event;
 pub mod evict;
 pub mod graph;
 mod guard;
+mod hint;
 mod host;
 mod id;
 mod interpreter;

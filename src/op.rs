@@ -3,7 +3,7 @@
 //! The engine is generic over its op type and never looks inside an op. It asks for the layouts of the outputs, for
 //! the work, and whether the op may run again.
 
-use crate::guard::cold;
+use crate::hint::cold;
 use crate::layout::Layout;
 use std::fmt;
 

@@ -13,7 +13,6 @@ mod tape;
 
 pub(crate) use body::{Body, Work};
 pub(crate) use launch::Launch;
-pub(crate) use place::Owner;
 pub(crate) use script::Script;
 pub(crate) use tape::{Action, Ends, Life, Operand, Record, Spot, Tape};
 

@@ -101,7 +101,13 @@ impl Device for Owner {
     }
 
     fn read(&mut self, from: Place) -> Result<Vec<i64>, DeviceError> {
-        Ok(self.look(&from))
+        let values = self.look(&from);
+        // What is a part of a buffer is made packed first.
+        let packed = if from.layout.offset() > 0 { 8 * values.len() as u64 } else { 0 };
+        if self.bytes() + packed > self.available {
+            return Err(DeviceError::out_of_memory("no more to read"));
+        }
+        Ok(values)
     }
 
     fn copy(&mut self, _: u64, _: u64, _: u64) -> Result<(), DeviceError> {
@@ -252,4 +258,34 @@ fn a_device_without_room_is_an_error_that_says_what_it_said() {
     engine.check();
     engine.del(y);
     engine.apply(Fun::Pair, &[x, x]).unwrap();
+}
+
+#[test]
+fn a_read_that_takes_memory_of_the_device_evicts_for_it() {
+    for (tensors, fits) in [(4, true), (3, true), (2, false)] {
+        let mut engine = engine(100 * TENSOR, tensors * TENSOR);
+        let x = engine.put(Arc::new(vec![1; LENGTH]));
+        engine.commit(x).unwrap();
+        let y = engine.put(Arc::new(vec![2; LENGTH]));
+        let half = engine.apply(Fun::Half, &[x]).unwrap()[0];
+        let (before, z) = (engine.stats().evictions, engine.put(Arc::new(vec![3; LENGTH])));
+        if !fits {
+            engine.commit(y).unwrap();
+        }
+        for key in [half, y, z, half] {
+            match engine.get(key) {
+                Ok(value) => assert_eq!(value.len(), if key == half { LENGTH / 2 } else { LENGTH }),
+                Err(error) => {
+                    assert!(!fits && matches!(error, Error::OutOfMemory(_)), "{error}");
+                    if key == half {
+                        let text = error.to_string();
+                        assert!(text.contains("of its own (no more to read)"), "{text}");
+                    }
+                }
+            }
+            engine.check();
+        }
+        assert_eq!(engine.stats().evictions > before, tensors < 4);
+        assert!(engine.device().peak <= tensors * TENSOR);
+    }
 }

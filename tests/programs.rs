@@ -116,7 +116,11 @@ fn a_recorded_step_is_executed_with_the_same_bits() {
         assert_eq!(puts, recorded.values.len());
         let mut values = recorded.values.clone();
         let load = |_, _: &Layout| Ok(values.pop_front().expect("as many as were put"));
-        let program = Library::default().program(trace.program(), load).unwrap();
+        // A step is a value, which can be kept as text.
+        let text = serde_json::to_string(trace.program()).unwrap();
+        let kept: RecordedProgram = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&kept).unwrap(), text);
+        let program = Library::default().program(&kept, load).unwrap();
         assert_eq!(program.commands().len(), trace.program().commands().len());
         for share in shares {
             let found = execute(&program, share);
@@ -282,4 +286,18 @@ fn programs_count_what_is_there() {
     assert_eq!((made, alive), (TensorId(6), [4, 6, 7].map(TensorId).to_vec()));
     let host = RecordedValue { layout: Layout::contiguous(DType::F16, [3]), cost: None };
     assert_eq!(program.put(Arc::new(host)).unwrap(), TensorId(8));
+}
+
+#[test]
+fn a_program_that_makes_no_sense_as_text_is_refused_by_command() {
+    let mut program = RecordedProgram::default();
+    let x = program.put(RecordedValue { layout: Layout::contiguous(DType::F32, [4]), cost: None });
+    program.push(Command::Get(x.unwrap())).unwrap();
+    let commands = program.commands();
+    for (order, at) in [(vec![1, 0], 0), (vec![0, 1, 0], 2)] {
+        let order: Vec<_> = order.into_iter().map(|i: usize| &commands[i]).collect();
+        let text = serde_json::to_string(&order).unwrap();
+        let error = serde_json::from_str::<RecordedProgram>(&text).unwrap_err().to_string();
+        assert!(error.contains(&format!("command {at}: ")), "{error}");
+    }
 }

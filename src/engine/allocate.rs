@@ -5,10 +5,9 @@ use crate::device::Device;
 use crate::error::OutOfMemory;
 use crate::event::{Cause, Event};
 use crate::evict::{Need, Want};
-use crate::graph::Residence;
+use crate::graph::{Owner, Residence};
 use crate::layout::Layout;
 use crate::memory::{Held, Move, Snapshot};
-use crate::store::Owner;
 
 /// Moving this many times the bytes wanted is taken to be worth an eviction: each byte moved is read and
 /// written once, and bringing a storage back reads and writes several times its size.

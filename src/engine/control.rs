@@ -1,11 +1,11 @@
 //! Changing what was set, while there are tensors: the budget, the threshold, the evictor, and whether history is kept.
 
-use super::tell::{EVICTOR, heard_by};
+use super::tell::EVICTOR;
 use super::{Engine, Error, StorageKey};
 use crate::bytes::ByteSize;
 use crate::device::Device;
 use crate::error::RuntimeError;
-use crate::event::{Cause, Event, Hears};
+use crate::event::{Cause, Event};
 use crate::evict::{Evictor, Foresight, Need, Want};
 use crate::graph::Storage;
 use crate::guard::caught;
@@ -93,15 +93,7 @@ impl<D: Device> Engine<D> {
     /// If it panics. Then the old one goes on.
     pub fn set_evictor(&mut self, mut evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.working()?;
-        let hears = heard_by(&*evictor);
-        if hears.has(Hears::EVICTIONS) {
-            let view = self.store.view();
-            let evicted = view.graph.storages().filter(|(key, _)| view.graph.is_evicted(*key));
-            for (storage, &Storage { bytes, .. }) in evicted {
-                let event = Event::DidEvict { storage, bytes, cause: Cause::Before };
-                caught(EVICTOR, || evictor.on(&event, view))?;
-            }
-        }
+        let hears = self.tell_new_evictor(&mut *evictor)?;
         self.stats.score_evaluations += self.evictor.score_evaluations();
         self.hears = hears;
         self.evicts = evictor.evicts();

@@ -32,14 +32,15 @@ impl<D: Device> Engine<D> {
     }
 
     /// Has the device do something with a tensor, which is regenerated if it was evicted, and pinned meanwhile: for
-    /// devices whose tensors can be looked at without a copy to the host.
+    /// devices whose tensors can be looked at without a copy to the host. After [`DeviceError::out_of_memory`] something is
+    /// evicted, and `visit` is called again.
     ///
     /// # Errors
     /// As [`Engine::get`].
     pub fn visit<T>(
         &mut self,
         key: TensorKey,
-        visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
+        visit: impl FnMut(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
         self.read(key, visit)
     }
@@ -47,7 +48,7 @@ impl<D: Device> Engine<D> {
     fn read<T>(
         &mut self,
         key: TensorKey,
-        read: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
+        mut read: impl FnMut(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
         self.working()?;
         let tensor = self.tensor(key)?;
@@ -62,7 +63,17 @@ impl<D: Device> Engine<D> {
             tape.push(|record, _| Action::Read { from: record.operand(block, tensor.layout) });
         }
         let place = Place { storage: self.store.space.offset(block), layout: tensor.layout };
-        let read = guarded("get", || read(&mut self.store.device, place));
+        let read = loop {
+            let error = match guarded("get", || read(&mut self.store.device, place)) {
+                Ok(value) => break Ok(value),
+                Err(error) => error,
+            };
+            // It may need memory of its own for it: to make what is read packed, say.
+            let bytes = tensor.layout.bytes();
+            if let Err(error) = self.make_way_on_device("get", &[tensor.layout], bytes, error) {
+                break Err(error);
+            }
+        };
         self.release_pins(&[tensor.storage]);
         read
     }

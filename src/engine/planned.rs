@@ -7,12 +7,12 @@ use crate::cost::Run;
 use crate::device::{Call, Device, DeviceError, Place, Took};
 use crate::error::RuntimeError;
 use crate::event::{Cause, Event, ForRoom};
-use crate::graph::Residence;
+use crate::graph::{Owner, Residence};
 use crate::guard::guarded;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
-use crate::store::{Action, Ends, Owner, Script, Tape};
+use crate::store::{Action, Ends, Script, Tape};
 use std::ops::Range;
 
 /// Counters that tell what a step took.

@@ -9,11 +9,13 @@ use crate::device::{Device, Took};
 use crate::error::{CallbackError, OutOfMemory};
 use crate::event::{Cause, Event};
 use crate::evict::{Need, Want};
-use crate::guard::{caught, cold};
+use crate::graph::Owner;
+use crate::guard::caught;
+use crate::hint::cold;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
-use crate::store::{Body, Launch, Owner, Work};
+use crate::store::{Body, Launch, Work};
 use smallvec::SmallVec;
 
 /// A block for each output.
@@ -414,16 +416,34 @@ impl<D: Device> Engine<D> {
         blocks: &[Held],
         failed: Failed,
     ) -> Result<(), Failed> {
-        let fault = match &failed.error {
-            Error::Device(fault) if fault.out_of_memory => fault,
-            _ => return Err(failed),
-        };
+        if !is_out_of_memory(&failed.error) {
+            return Err(failed);
+        }
         let bytes = blocks.iter().map(|block| block.bytes).fold(0, u64::saturating_add);
+        Ok(self.make_way_on_device(order.work.name(), order.inputs, bytes, failed.error)?)
+    }
+
+    /// The device ran out of memory of its own, and said so by `error`, over what needs some `bytes` there. Evicts, so that
+    /// it may try again.
+    ///
+    /// # Errors
+    /// If there is nothing to evict; or `error`, if it is something else.
+    #[cold]
+    pub(super) fn make_way_on_device(
+        &mut self,
+        op: &str,
+        inputs: &[Layout],
+        bytes: u64,
+        error: Error,
+    ) -> Result<(), Error> {
+        let Error::Device(fault) = &error else { return Err(error) };
+        if !fault.out_of_memory {
+            return Err(error);
+        }
         if self.evict_one(Want { need: Need::Must, bytes }, Cause::Room)? {
             return Ok(());
         }
-        let error = self.out_of_memory(order.work.name(), order.inputs, bytes);
-        Err(with_word_of(error, fault.message.clone()).into())
+        Err(with_word_of(self.out_of_memory(op, inputs, bytes), fault.message.clone()))
     }
 
     /// Runs the kernel on placed outputs.
@@ -501,6 +521,11 @@ impl<D: Device> Engine<D> {
         let (model, op) = (self.costs.name().to_owned(), run.op.to_owned());
         Err(CallbackError::Cost { model, op, cost }.into())
     }
+}
+
+/// Whether the device ran out of memory of its own.
+fn is_out_of_memory(error: &Error) -> bool {
+    matches!(error, Error::Device(fault) if fault.out_of_memory)
 }
 
 /// An out-of-memory error, with what the device said.

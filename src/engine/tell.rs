@@ -5,15 +5,16 @@ use crate::device::Device;
 use crate::error::RegenerationError;
 use crate::event::{Cause, Event, Hears};
 use crate::evict::{Evictor, View};
-use crate::graph::StorageKey;
+use crate::graph::{Storage, StorageKey};
 use crate::guard::caught;
 use std::fmt;
 
 /// Who panicked.
 pub(super) const EVICTOR: fn() -> String = || "the policy".to_owned();
 
-/// Hears every event of an engine, on the thread that drives it. One that panics is an error of the command at hand;
-/// see [`Engine::take_failure`].
+/// Hears every event of an engine, on the thread that drives it. Of a step that runs by plan there is one,
+/// [`Event::DidReplay`], with all that was done. A listener that panics is an error of the command at hand; see
+/// [`Engine::take_failure`].
 ///
 /// ```
 /// use remat::event::Event;
@@ -81,6 +82,23 @@ impl<D: Device> Engine<D> {
             // What it knows does not agree with what is any more.
             self.broken.get_or_insert(error);
         }
+    }
+
+    /// Tells an evictor that is to decide from now on what went before. Returns what it hears.
+    ///
+    /// # Errors
+    /// If it panics.
+    pub(super) fn tell_new_evictor(&self, evictor: &mut dyn Evictor) -> Result<Hears, Error> {
+        let hears = heard_by(evictor);
+        if hears.has(Hears::EVICTIONS) {
+            let view = self.store.view();
+            let evicted = view.graph.storages().filter(|(key, _)| view.graph.is_evicted(*key));
+            for (storage, &Storage { bytes, .. }) in evicted {
+                let event = Event::DidEvict { storage, bytes, cause: Cause::Before };
+                caught(EVICTOR, || evictor.on(&event, view))?;
+            }
+        }
+        Ok(hears)
     }
 
     #[cold]

@@ -3,9 +3,8 @@
 use super::formula::Ranking;
 use super::{Around, Evictor, Exponents, Formula, Need, Policy, Tier, Victim, View, Want};
 use crate::event::{Event, Hears};
-use crate::graph::StorageKey;
+use crate::graph::{Owner, StorageKey};
 use crate::memory::Content;
-use crate::store::Owner;
 use std::collections::VecDeque;
 
 /// Evicts the cheapest storages that lie side by side and make room together (Coop: Zhang, Ma, Liu, Yuan, NeurIPS 2023,

@@ -9,10 +9,10 @@ use super::replay::Planning;
 use super::turn::Writing;
 use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
 use crate::device::{Device, DeviceError, Place, Reading};
-use crate::engine::{Engine, Issue};
+use crate::engine::{Engine, Issue, Stats};
 use crate::error::{Error, HandleError};
 use crate::graph::TensorKey;
-use crate::guard::cold;
+use crate::hint::cold;
 use crate::op::Outputs;
 use smallvec::SmallVec;
 use std::fmt;
@@ -80,6 +80,14 @@ impl<D: Device> Driver<D> {
     /// The engine, for what is no command: settings, failures, answers that come later.
     pub const fn engine_mut(&mut self) -> &mut Engine<D> {
         &mut self.engine
+    }
+
+    /// The engine's counters, with those of steps that are learned or run by plan.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (left_plans, plan_bytes) = self.planning_stats();
+        let learning_bytes = self.learning_bytes();
+        Stats { learning_bytes, left_plans, plan_bytes, ..self.engine.stats() }
     }
 
     /// The tensor that a number means.
@@ -253,7 +261,7 @@ impl<D: Device> Driver<D> {
     pub fn visit<T>(
         &mut self,
         tensor: TensorId,
-        visit: impl FnOnce(&mut D, Place) -> Result<T, DeviceError>,
+        mut visit: impl FnMut(&mut D, Place) -> Result<T, DeviceError>,
     ) -> Result<T, Error> {
         if self.planning.is_some()
             && let Some(place) = self.follow_read(tensor)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A step of a training loop, several, or a part of one, as a value.
 ///
 /// Valid by construction: every tensor that a command speaks of is there. Tensors are numbered from 0 without gaps in
-/// the order in which they are made.
+/// the order in which they are made. As text it is the list of its commands, which is checked when it is read.
 #[derive(Clone, Debug)]
 pub struct Program<O, H> {
     commands: Vec<Command<O, H>>,
@@ -76,6 +76,29 @@ impl ProgramError {
 impl<O, H> Default for Program<O, H> {
     fn default() -> Self {
         Self { commands: Vec::new(), alive: Vec::new(), cost: OnceLock::new() }
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<O: serde::Serialize, H: serde::Serialize> serde::Serialize for Program<O, H> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.commands.serialize(to)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de, O, H> serde::Deserialize<'de> for Program<O, H>
+where
+    O: serde::Deserialize<'de>,
+    H: serde::Deserialize<'de>,
+{
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut program = Self::default();
+        for (at, command) in Vec::deserialize(from)?.into_iter().enumerate() {
+            let wrong = |why| serde::de::Error::custom(format_args!("command {at}: {why}"));
+            program.push(command).map_err(wrong)?;
+        }
+        Ok(program)
     }
 }
 

@@ -174,7 +174,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// Steps that were left, and the bytes of the largest plan.
-    pub(crate) fn planning_stats(&self) -> (u64, u64) {
+    pub(super) fn planning_stats(&self) -> (u64, u64) {
         let of = |planning: &Planning<D>| (planning.left, planning.kinds.plan_bytes());
         self.planning.as_deref().map_or((0, 0), of)
     }

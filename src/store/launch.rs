@@ -5,7 +5,8 @@ use crate::cost::Run;
 use crate::device::{Call, Device, Place, Took};
 use crate::error::Error;
 use crate::graph::StorageKey;
-use crate::guard::{cold, guarded};
+use crate::guard::guarded;
+use crate::hint::cold;
 use crate::layout::Layout;
 use crate::memory::Held;
 

@@ -1,8 +1,8 @@
 //! What storages and blocks are called in reports and events.
 
-use super::{Owner, Store};
+use super::Store;
 use crate::device::Device;
-use crate::graph::{PathKey, Residence, StorageKey};
+use crate::graph::{Owner, PathKey, Residence, StorageKey};
 use crate::memory::Snapshot;
 use slotmap::Key as _;
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! Doing again in the books what was done on the device already.
 
-use super::{Owner, Store};
+use super::Store;
 use crate::device::Device;
 use crate::error::Error;
-use crate::graph::{PathKey, StorageKey};
+use crate::graph::{Owner, PathKey, StorageKey};
 use crate::memory::Held;
 use std::collections::VecDeque;
 
