@@ -4,6 +4,7 @@
 //! `small.jsonl`. The paper's own traces are looked for in `../shared`.
 
 use crate::common::custom::Clip;
+use crate::common::rng::SplitMix64;
 use crate::common::training::{Model, Shared, record};
 use remat::autograd::Tape;
 use remat::engine::Dead;
@@ -301,13 +302,8 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
 
 /// Random steps: values that were there before, uploads, ops, views, updates, wishes.
 fn random_program(seed: u64) -> RecordedProgram {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut below = move |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % n
-    };
+    let mut numbers = SplitMix64::new(seed);
+    let mut below = |n: u64| numbers.below(n as usize) as u64;
     let mut program = RecordedProgram::default();
     let (mut held, mut views): (Vec<TensorId>, Vec<TensorId>) = (Vec::new(), Vec::new());
     // Tensor -> bytes of its storage that it looks at.
