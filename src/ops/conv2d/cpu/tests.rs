@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::simd::Level;
 use super::*;
 use crate::rng::SplitMix64;
+use crate::sync::ThreadPoolBuilder;
 
 /// One of the three functions, so that each test covers all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,10 +299,8 @@ fn bits_do_not_depend_on_threads() {
         let o = operands(&s);
         for function in ALL {
             let runs = [1, 2, 3, 2].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .build()
-                    .expect("a thread pool");
+                let pool =
+                    ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
                 let out = pool.install(|| function.run(None, &s, &o));
                 out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             });
