@@ -10,6 +10,9 @@
 //! baseline is the same with a policy that never evicts, and beside it the bare channel with messages
 //! of about the same size. Rounds of all rows alternate, and each row's best round counts.
 
+#[path = "../src/rng.rs"]
+mod rng;
+
 use remat::device::sim::Sim;
 use remat::op::Outputs;
 use remat::ops::Unary;
@@ -17,6 +20,7 @@ use remat::program::{Apply, Command, Driver, TensorId};
 use remat::{
     CostModelKind, DType, Engine, HostTensor, Layout, Op, Plan, PolicyKind, Runtime, Settings,
 };
+use rng::SplitMix64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -79,12 +83,11 @@ fn alternating(plan: Plan, at_random: bool) -> impl FnMut() -> f64 {
     let runtime = builder.cpu().expect("a CPU starts");
     let x = runtime.ones(&[64]).expect("a fill takes anything");
     runtime.commit(&x).expect("it was just started");
-    let mut seed = 1_u64;
+    let mut numbers = SplitMix64::new(1);
     move || {
         let start = Instant::now();
         for step in 0..OPS / 2000 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let other = if at_random { 1 + (seed >> 33) % 1999 } else { 1000 };
+            let other = if at_random { 1 + numbers.below(1999) } else { 1000 };
             let mut y = x.relu().expect("relu takes anything");
             for op in 1..2000 {
                 let differs = step % 2 == 1 && op == other;

@@ -39,6 +39,7 @@ mod simulate;
 mod sizes;
 mod source;
 mod sweep;
+mod sync;
 mod target;
 mod task;
 mod terminal;

@@ -29,11 +29,18 @@ pub use text::{Text, Windows};
 pub use trees::{Tree, TreeBatch, Trees};
 
 use crate::host::HostTensor;
+use crate::rng::SplitMix64;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
 /// Pixels that one thread makes in about 100 us: fewer are not worth a second one.
 const PIECE: usize = 1 << 16;
+
+/// The numbers of a made-up batch. [`SplitMix64::of`] would do as well, but these are in recordings and reference values.
+const fn numbers(seed: u64, batch: u64) -> SplitMix64 {
+    let key = seed.wrapping_add(1).wrapping_mul(SplitMix64::STEP);
+    SplitMix64::new(key ^ batch.wrapping_mul(0xd134_2543_de82_ef95))
+}
 
 /// Labelled images for learning and for testing.
 #[derive(Debug)]

@@ -37,7 +37,7 @@ pub use megengine::MegEngine;
 pub use megengine_article::{ArticleConstants, MegEngineArticle};
 pub use none::NeverEvict;
 pub use policy::{Aging, Floors, Lowered, Policy};
-pub use random::Random;
+pub use random::EvictAtRandom;
 
 use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};

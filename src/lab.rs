@@ -22,7 +22,7 @@ mod writer;
 
 pub use feasibility::{Feasibility, feasibility};
 pub use history::{History, NoHistory, Tally};
-pub use replay::{Costs, Outcome, Placement, Replay, Status};
+pub use replay::{Costs, MemoryKind, Outcome, Replay, Status};
 pub use schedule::NoSchedule;
 pub(crate) use search::Background;
 pub use search::Search;

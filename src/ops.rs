@@ -73,7 +73,7 @@ pub use pool::Pool2d;
 pub use random::Distribution;
 pub(crate) use random::unit;
 pub use reduce::{Extreme, Reduction};
-pub use resize::Sampling;
+pub use resize::Interpolation;
 pub(crate) use tensor::{Home, Runs, dims};
 pub use tensor::{Tensor, Tensors};
 

@@ -1,7 +1,7 @@
 //! Memory known ahead: which buffers there will be and when, and where each is best placed.
 //!
 //! A [`Capture`] is a step as a value; an [`Order`] its ops one after the other ([`order`] finds better ones than the
-//! program's); a [`Schedule`](schedule::Schedule) runs some of them again to take less memory.
+//! program's); a [`RecomputeSchedule`](schedule::RecomputeSchedule) runs some of them again to take less memory.
 //!
 //! A step that repeats can be planned. [`Lifetimes`] says which buffers are alive when; a [`Planner`] gives each an
 //! address; a [`Placement`] is what it answers, checked anew each time. [`named`] finds a planner by name, and an

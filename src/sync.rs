@@ -1,6 +1,9 @@
-//! Locks, channels and threads: all that the crate uses of them has its name from here.
+//! Locks, channels, threads and pools of them: all that the library uses of them has its name from here. Only what is done
+//! side by side on a pool is said where it is done, by rayon's iterators.
 
 pub(crate) use crossbeam_channel as channel;
+pub(crate) use crossbeam_utils::CachePadded;
+pub(crate) use rayon::{ThreadPool, ThreadPoolBuilder, join};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic};
 pub(crate) use std::thread;
 

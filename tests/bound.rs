@@ -11,7 +11,7 @@ use relaxed::Relaxed;
 use remat::PolicyKind;
 use remat::bound::Effort;
 use remat::engine::Dead;
-use remat::lab::{Placement, Replay, Status, Trace};
+use remat::lab::{MemoryKind, Replay, Status, Trace};
 use remat::program::{Knowledge, RecordedProgram, Window};
 use remat::trace::{Entry, JsonLines, Recorder as _, VERSION};
 use std::fmt::Write as _;
@@ -198,10 +198,10 @@ fn programs_for_cp_sat() {
 }
 
 /// Checks a demand against working sets that are computed by themselves. Returns the largest of them.
-fn check_refusals(program: &RecordedProgram, placement: Placement, granule: u64) -> u64 {
+fn check_refusals(program: &RecordedProgram, memory: MemoryKind, granule: u64) -> u64 {
     let sets = working_sets(program.commands(), granule);
     let largest = sets.iter().copied().max().unwrap_or(0);
-    let replay = Replay { placement, ..Replay::new(PolicyKind::None, 1) };
+    let replay = Replay { memory, ..Replay::new(PolicyKind::None, 1) };
     let demand = replay.demand(program);
     assert_eq!(demand.least_bytes(), largest);
     assert!(demand.bound(largest.max(1)).is_ok());
@@ -224,8 +224,8 @@ fn a_budget_is_refused_for_a_command_that_needs_more() {
     let (mut refused, mut of_updates, mut of_others) = (0, 0, 0);
     for seed in 0..PROGRAMS {
         let program = program(seed, 4 + seed as usize % 60);
-        check_refusals(&program, Placement::Arena, 256);
-        let largest = check_refusals(&program, Placement::Counted, 1);
+        check_refusals(&program, MemoryKind::Arena, 256);
+        let largest = check_refusals(&program, MemoryKind::Counted, 1);
         if largest < 2 {
             continue;
         }
@@ -271,8 +271,8 @@ fn what_recorded_steps_need_is_found_again() {
         let args = [model, "--steps", "2", "--no-test", "--record", path.to_str().unwrap()];
         let report = train(&[&args[..], more].concat());
         let trace = Trace::open(&path).unwrap();
-        let largest = check_refusals(trace.program(), Placement::Arena, 256);
-        check_refusals(trace.program(), Placement::Counted, 1);
+        let largest = check_refusals(trace.program(), MemoryKind::Arena, 256);
+        check_refusals(trace.program(), MemoryKind::Counted, 1);
         let of = |what: &str| report[what].as_u64().unwrap();
         assert!(of("state_bytes") <= largest, "{model}: {} of {largest}", of("state_bytes"));
         assert!(largest <= of("peak_bytes"), "{model}: {largest} of {}", of("peak_bytes"));

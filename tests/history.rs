@@ -229,7 +229,7 @@ fn full_budget(work: impl FnOnce(&mut Watched) -> Result<(), Error>) -> u64 {
     let mut watched = Watched::new(Runtime::builder().budget("1GiB"), Builder::sim);
     work(&mut watched).unwrap();
     let mut replay = Replay::new(PolicyKind::None, 1);
-    replay.placement = remat::lab::Placement::Arena;
+    replay.memory = remat::lab::MemoryKind::Arena;
     let trace = watched.kept.trace();
     replay.unbudgeted(trace.program()).unwrap().full_budget
 }

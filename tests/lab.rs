@@ -4,10 +4,11 @@
 //! `small.jsonl`. The paper's own traces are looked for in `../shared`.
 
 use crate::common::custom::Clip;
+use crate::common::rng::SplitMix64;
 use crate::common::training::{Model, Shared, record};
 use remat::autograd::Tape;
 use remat::engine::Dead;
-use remat::lab::{CostUnit, Costs, Grid, Job, Placement, Replay, Row, Trace, sweep};
+use remat::lab::{CostUnit, Costs, Grid, Job, MemoryKind, Replay, Row, Trace, sweep};
 use remat::nn::ResNet;
 use remat::op::Outputs;
 use remat::program::{
@@ -192,7 +193,7 @@ fn in_an_arena_holes_count() {
     let trace = small();
     let mut like = replay(PolicyKind::DtrEq, 1);
     let counted = like.unbudgeted(trace.program()).unwrap().peak_bytes;
-    like.placement = Placement::Arena;
+    like.memory = MemoryKind::Arena;
     let placed = like.unbudgeted(trace.program()).unwrap().peak_bytes;
     assert!(placed > counted && placed < counted + 256 * 94, "rounded up to granules");
     like.budget = placed / 2;
@@ -228,7 +229,7 @@ fn traces() -> Vec<Trace> {
 
 fn arenas(replay: &Replay) -> [Replay; 2] {
     let mut placed = replay.clone();
-    placed.placement = Placement::Arena;
+    placed.memory = MemoryKind::Arena;
     [replay.clone(), placed]
 }
 
@@ -259,8 +260,8 @@ fn at_100_percent_nothing_is_evicted_whatever_the_policy() {
                 for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
                     replay.policy = policy;
                     replay.settings.dead = dead;
-                    let placement = replay.placement;
-                    let what = format!("{} by {policy}, {dead:?}, {placement:?}", trace.name());
+                    let memory = replay.memory;
+                    let what = format!("{} by {policy}, {dead:?}, {memory:?}", trace.name());
                     evicts_nothing(&replay, program, &what);
                 }
             }
@@ -289,7 +290,7 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
                 evicts_nothing(&replay, program, &what);
             }
             // With the dead kept the first eviction counts; it may be of what nobody needs any more.
-            let step = if replay.placement == Placement::Counted { 1 } else { full / 1000 + 256 };
+            let step = if replay.memory == MemoryKind::Counted { 1 } else { full / 1000 + 256 };
             replay.budget = full - step;
             let outcome = replay.run(program).unwrap();
             let short = outcome.stats.evictions > wishes(program) || outcome.slowdown().is_none();
@@ -301,13 +302,8 @@ fn just_above_100_percent_nothing_is_evicted_either_and_just_below_something_is(
 
 /// Random steps: values that were there before, uploads, ops, views, updates, wishes.
 fn random_program(seed: u64) -> RecordedProgram {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut below = move |n: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % n
-    };
+    let mut numbers = SplitMix64::new(seed);
+    let mut below = |n: u64| numbers.below(n as usize) as u64;
     let mut program = RecordedProgram::default();
     let (mut held, mut views): (Vec<TensorId>, Vec<TensorId>) = (Vec::new(), Vec::new());
     // Tensor -> bytes of its storage that it looks at.
@@ -624,7 +620,7 @@ fn a_recording_with_a_users_own_op_replays_in_simulation() {
         assert_eq!(runs, 16, "{name}");
     }
     let mut like = Replay::new(PolicyKind::DtrEq, 1);
-    like.placement = Placement::Arena;
+    like.memory = MemoryKind::Arena;
     let unbudgeted = like.unbudgeted(program).unwrap();
     assert_eq!(unbudgeted.peak_bytes, recorded.peak_bytes);
     let grid = Grid {

@@ -1,7 +1,7 @@
 //! Eviction by what is known to come, and the policies of others to compare it with.
 
 use remat::engine::Stats;
-use remat::lab::{Grid, Job, Placement, Replay, Status, Trace, Verdict, sweep};
+use remat::lab::{Grid, Job, MemoryKind, Replay, Status, Trace, Verdict, sweep};
 use remat::op::Outputs;
 use remat::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
 use remat::{Layout, PolicyKind};
@@ -88,7 +88,7 @@ fn coop_evicts_neighbours_so_that_nothing_is_moved() {
     op(&mut program, 1.0, source, 4096);
     let stats = |name| {
         let mut replay = Replay::new(policy(name), 9 * 1024);
-        replay.placement = Placement::Arena;
+        replay.memory = MemoryKind::Arena;
         run(&replay, &program)
     };
     let (coop, dtr) = (stats("coop"), stats("dtr-local"));

@@ -370,7 +370,7 @@ fn a_window_counts_commands_up_to_a_blocking_one() {
 #[test]
 fn a_replay_sees_what_the_run_saw() {
     use crate::common::training::Shared;
-    use remat::lab::{Placement, Replay, Trace};
+    use remat::lab::{MemoryKind, Replay, Trace};
     use remat::trace::JsonLines;
     for deep in [false, true] {
         let peak = trained(Runtime::builder().budget("1GiB"), deep, || {}).0.peak_bytes;
@@ -389,7 +389,7 @@ fn a_replay_sees_what_the_run_saw() {
             let trace = Trace::read(&**text.0.lock().unwrap(), "run").unwrap();
             assert_eq!(trace.window(), Window::of(window));
             let mut replay = Replay::new(PolicyKind::None, budget);
-            replay.placement = Placement::Arena;
+            replay.memory = MemoryKind::Arena;
             replay.settings = Settings::default();
             replay.window = trace.window();
             let outcome = replay.run_by(trace.program(), Box::new(evictor.clone())).unwrap();

@@ -1,5 +1,6 @@
 //! Steps that run by plan give the same bits as without, whatever comes instead of what was expected.
 
+use crate::common::rng::SplitMix64;
 use remat::event::Event;
 use remat::evict::View;
 use remat::ops::{Accumulate, SgdMomentum};
@@ -319,17 +320,13 @@ fn several_kinds_of_step_have_their_plans_side_by_side() -> Result<(), Error> {
 /// Kinds come at random, as they do for who evaluates when the loss is low, in budgets down to where nothing can be planned.
 #[test]
 fn kinds_that_come_at_random_change_nothing_else() -> Result<(), Error> {
-    let (mut planned, mut left, mut seed) = (0, 0, 0x9e37_79b9_u64);
+    let (mut planned, mut left, mut numbers) = (0, 0, SplitMix64::new(1));
     for round in 0..24 {
         let mut kinds = Vec::new();
         let mut kind = 0;
         for _ in 0..96 {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let draw = (seed >> 33) as usize;
-            if draw.is_multiple_of(4) {
-                kind = draw / 4 % 4;
+            if numbers.one_in(4) {
+                kind = numbers.below(4);
             }
             kinds.push(kind);
         }

@@ -5,7 +5,7 @@ use crate::common::training::Shared;
 use remat::autograd::Tape;
 use remat::event::Cause;
 use remat::evict::Learn;
-use remat::lab::{NoHistory, Placement, RepeatError, Replay, Status, Trace, TraceProblem};
+use remat::lab::{MemoryKind, NoHistory, RepeatError, Replay, Status, Trace, TraceProblem};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::op::Outputs;
 use remat::ops::Accumulate;
@@ -61,8 +61,8 @@ fn recordings_of_earlier_versions_replay_with_the_figures_they_had() {
         for row in rows.iter().filter(|row| row["trace"] == name) {
             let mut replay =
                 Replay::new(row["policy"].parse().unwrap(), row["budget_bytes"].parse().unwrap());
-            replay.placement =
-                if row["arena"] == "bfc" { Placement::Arena } else { Placement::Counted };
+            replay.memory =
+                if row["arena"] == "bfc" { MemoryKind::Arena } else { MemoryKind::Counted };
             assert_eq!(row["dead"], "drop");
             replay.settings.dead = Dead::Drop;
             let what = format!("version {version}: {row:?}");
@@ -291,7 +291,7 @@ fn each_line_of_a_recording_reads_back_as_it_was() {
         // Short of memory, so that there is something to tell of that.
         let (text, ..) = recorded(plenty(), |runtime| train(runtime, net, 2)).unwrap();
         let mut replay = Replay::new(PolicyKind::None, 1);
-        replay.placement = Placement::Arena;
+        replay.memory = MemoryKind::Arena;
         let budget = replay.unbudgeted(read(&text, "a").program()).unwrap().full_budget * 8 / 10;
         let short = Runtime::builder().budget(budget).look_ahead(ahead);
         let all = |runtime: &Runtime| {
@@ -388,9 +388,9 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
         let [a, b] = [repeated, real].map(|program| program.base_cost());
         assert!((a / b - 1.0).abs() < 1e-12, "{net:?}: {a} {b}");
         assert_eq!(repeated.alive().count(), real.alive().count(), "{net:?}");
-        for placement in [Placement::Counted, Placement::Arena] {
+        for memory in [MemoryKind::Counted, MemoryKind::Arena] {
             let mut replay = Replay::new(PolicyKind::DtrEq, 1);
-            replay.placement = placement;
+            replay.memory = memory;
             let [a, b] = [repeated, real].map(|program| replay.unbudgeted(program).unwrap());
             assert_eq!((a.peak_bytes, a.full_budget), (b.peak_bytes, b.full_budget), "{net:?}");
             for percent in [100, 80] {
@@ -400,7 +400,7 @@ fn a_recorded_step_is_repeated_with_what_replaced_its_values() {
                     let stats = &outcome.stats;
                     (stats.evictions, stats.recomputed_ops, stats.peak_bytes, stats.steps)
                 };
-                assert_eq!(of(&a), of(&b), "{net:?} at {percent} %, {placement:?}");
+                assert_eq!(of(&a), of(&b), "{net:?} at {percent} %, {memory:?}");
                 assert!(a.slowdown().is_some(), "{net:?} at {percent} %: {:?}", a.status);
             }
         }
@@ -436,7 +436,7 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
     for net in nets {
         let work = |runtime: &Runtime| train(runtime, net, 2);
         let mut replay = Replay::new(PolicyKind::None, 1);
-        replay.placement = Placement::Arena;
+        replay.memory = MemoryKind::Arena;
         let (plain, ..) = recorded(plenty(), work).unwrap();
         let full = replay.unbudgeted(read(&plain, "plain").program()).unwrap().full_budget;
         let foresees = plenty().policy(PolicyKind::Learned(Learn::Ahead));

@@ -3,6 +3,7 @@
 
 use crate::common::cases;
 use crate::common::device::{Target, gpu, targets};
+use crate::common::learner::values;
 use crate::common::program::draw::policy;
 use proptest::prelude::*;
 use remat::autograd::Tape;
@@ -101,11 +102,6 @@ fn setup() -> impl Strategy<Value = Setup> {
             sqrt_sampling,
             threads,
         })
-}
-
-fn values(n: usize, seed: u64) -> Vec<f32> {
-    let hash = |i: usize| (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..n).map(|i| (hash(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
 }
 
 fn put(runtime: &Runtime, shape: &[usize], seed: u64) -> Result<Tensor, Error> {

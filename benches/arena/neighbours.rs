@@ -8,7 +8,7 @@
 //! there are; what grows is the share of look-ups that miss the caches, so the same look-ups in a bare
 //! table as long as the arena's records, one at random and the two it names, stand beside it.
 
-use super::streams::SplitMix64;
+use super::rng::SplitMix64;
 use remat::memory::{Arena, Block};
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,12 +18,12 @@ const QUERIES: usize = 1 << 20;
 
 /// Blocks with holes among them, in random order.
 fn blocks(count: usize) -> (Arena, Vec<Block>) {
-    let mut random = SplitMix64(2);
+    let mut random = SplitMix64::new(2);
     let mut arena = Arena::new(1 << 50);
     let mut take = || arena.alloc(256 * (1 + random.next() % 64), 0).expect("it is large enough");
     let mut all: Vec<_> = (0..count + count / 2).map(|_| take()).collect();
     for i in (1..all.len()).rev() {
-        all.swap(i, (random.next() % (i as u64 + 1)) as usize);
+        all.swap(i, random.below(i + 1));
     }
     for block in all.drain(count..) {
         arena.free(block);
@@ -52,8 +52,8 @@ pub fn print() {
     for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
         let (arena, blocks) = blocks(count);
         let query = time(|i| arena.free_neighbors(blocks[i % count]).total());
-        let mut random = SplitMix64(3);
-        let mut any = || (random.next() % (count + count / 2) as u64) as u32;
+        let mut random = SplitMix64::new(3);
+        let mut any = || random.below(count + count / 2) as u32;
         let order: Vec<u32> = (0..count).map(|_| any()).collect();
         // Half a cache line each, as the arena's.
         let records: Vec<[u32; 8]> =

@@ -1,5 +1,6 @@
 //! Streams of allocations and frees, each ending with nothing live.
 
+use super::rng::SplitMix64;
 use std::path::Path;
 
 /// What sizes count as: what every allocator here rounds them up to.
@@ -79,38 +80,25 @@ fn recorded_stream(name: &'static str, repeats: usize) -> Option<Stream> {
 
 /// Sizes from 256 bytes to `largest`, each power of two as likely as the next.
 fn random(name: &'static str, count: usize, live_at_most: usize, largest: u64) -> Stream {
-    let mut random = SplitMix64(1);
+    let mut random = SplitMix64::new(1);
     let span = (largest as f64 / GRANULE as f64).ln();
     let mut ids: Vec<u32> = (0..live_at_most as u32).rev().collect();
     let mut live: Vec<(u32, u64)> = vec![];
     let mut ops = Vec::with_capacity(count + live_at_most);
     while ops.len() < count {
-        let wanted = random.next() % 100 < 55;
+        let wanted = random.below(100) < 55;
         if live.is_empty() || (wanted && live.len() < live_at_most) {
             let id = ids.pop().expect("fewer are live than there are ids");
-            let uniform = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-            let bytes = (GRANULE as f64 * (uniform * span).exp()) as u64;
+            let bytes = (GRANULE as f64 * (random.unit() * span).exp()) as u64;
             let bytes = bytes.next_multiple_of(GRANULE);
             live.push((id, bytes));
             ops.push(Op::Alloc { id, bytes });
         } else {
-            let (id, bytes) = live.swap_remove((random.next() % live.len() as u64) as usize);
+            let (id, bytes) = live.swap_remove(random.below(live.len()));
             ids.push(id);
             ops.push(Op::Free { id, bytes });
         }
     }
     ops.extend(live.into_iter().map(|(id, bytes)| Op::Free { id, bytes }));
     Stream::new(name, ops, live_at_most, 1)
-}
-
-/// Small, seeded, good enough for sizes.
-pub struct SplitMix64(pub u64);
-
-impl SplitMix64 {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }

@@ -12,6 +12,8 @@ mod guard;
 mod name;
 mod op;
 mod random;
+#[path = "../../src/rng.rs"]
+mod rng;
 mod router;
 #[cfg(test)]
 mod samples;

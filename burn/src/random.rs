@@ -1,5 +1,6 @@
 //! Random operations that make the same numbers each time they run.
 
+use crate::rng::{SplitMix64, spread};
 use burn_backend::{DType, Distribution, Shape, TensorData};
 use burn_ir::{FloatOperationIr as Float, NumericOperationIr as Numeric, OperationIr, RandomOpIr};
 use burn_std::rand::{SeedableRng, StdRng};
@@ -8,11 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What to seed the backend with before random operation number `counter` of a session.
 pub(crate) fn seed_of(seed: u64, counter: u64) -> u64 {
-    // SplitMix64 over both, so that neighbours share nothing.
-    let mixed = seed.wrapping_add(counter.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    // As SplitMix64 goes from number to number, so that neighbours share nothing.
+    spread(seed.wrapping_add(counter.wrapping_mul(SplitMix64::STEP)))
 }
 
 /// Nobody else of this crate seeds a backend while this is held: backends have one generator for the whole process.
@@ -48,5 +46,22 @@ pub(crate) fn draw(op: &RandomOpIr, seed: u64) -> TensorData {
         DType::U16 => TensorData::random::<u16, _, _>(shape, distribution, rng),
         DType::U8 => TensorData::random::<u8, _, _>(shape, distribution, rng),
         _ => TensorData::random::<f32, _, _>(shape, distribution, rng),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seed_of;
+
+    #[test]
+    fn seeds_are_those_of_every_version() {
+        let seeds = [(0, 1), (1, 2), (2, 1), (u64::MAX, 3)].map(|(seed, n)| seed_of(seed, n));
+        let expected = [
+            0xe220_a839_7b1d_cdaf,
+            0xbeeb_8da1_658e_ec67,
+            0x9758_35de_1c97_56ce,
+            0x382f_f84c_b272_81e9,
+        ];
+        assert_eq!(seeds, expected);
     }
 }

@@ -100,14 +100,12 @@ impl Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::SplitMix64;
 
     #[test]
     fn a_charge_is_the_least_of_all_ways() {
-        let mut random = 7u64;
-        let mut next = |below: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((random >> 33) % below) as f64
-        };
+        let mut random = SplitMix64::new(7);
+        let mut next = |below| random.below(below) as f64;
         for _ in 0..2000 {
             let mut lines = |count| -> Vec<Line> {
                 (0..count).map(|_| Line { held: next(9), cost: next(9) }).collect()

@@ -2,11 +2,11 @@
 //! once.
 
 use super::failure::Failure;
+use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use super::sync::{Mutex, lock};
 use super::terminal::say;
 use remat::Canceller;
 use remat::trace::WholeFile;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// What shells use for "interrupted by Ctrl-C".
 pub const EXIT_CODE: u8 = 130;
@@ -87,14 +87,14 @@ fn quit() -> ! {
 
 /// The second Ctrl-C is for this runtime.
 pub fn cancels(canceller: Canceller) {
-    *AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) = Some(canceller);
+    *lock(&AT_WORK) = Some(canceller);
     if is_abandoned() {
         cancel();
     }
 }
 
 fn cancel() {
-    if let Some(canceller) = &*AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(canceller) = &*lock(&AT_WORK) {
         canceller.cancel();
     }
 }

@@ -1,10 +1,10 @@
 use super::sizes::SizeArgs;
+use super::sync::LazyLock;
 use clap::ValueEnum;
 use clap::builder::{ArgPredicate, PossibleValue};
 use remat::nn::{Module, ResNet, densenet121, gpt, inceptionv4, lstm, mlp, resnet, vit};
 use remat::{DType, Error, Runtime};
 use std::fmt;
-use std::sync::LazyLock;
 
 /// The networks that can be trained by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

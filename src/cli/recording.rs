@@ -1,12 +1,12 @@
 //! `--record`: the trace of a run, in whole steps.
 
+use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use remat::program::Command;
 use remat::trace::{Entry, JsonLines, Recorder};
 use std::collections::VecDeque;
 use std::io::{self, Stdout, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Writes the steps of a run that were done, and nothing of a run that fails. Half a step, cut off where memory
 /// ran out or somebody pressed Ctrl-C, is not what someone who replays a file expects in it.

@@ -10,7 +10,7 @@ use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::lab::plot::Timeline;
-use remat::lab::{Costs, Job, Outcome, Placement, Replay, Row, Status, Trace, Unbudgeted, plot};
+use remat::lab::{Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
 use remat::{ByteSize, RecomputeLimit};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -207,7 +207,7 @@ impl TraceArgs {
         let mut replay = Replay::new(remat::PolicyKind::None, 1);
         let default = if trace.is_recording() { ArenaArg::Bfc } else { ArenaArg::Bytes };
         if self.arena.unwrap_or(default) == ArenaArg::Bfc {
-            replay.placement = Placement::Arena;
+            replay.memory = MemoryKind::Arena;
             replay.settings.min_evict_bytes = None;
         }
         replay.costs = costs;

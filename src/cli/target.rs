@@ -5,6 +5,7 @@ use super::failure::Failure;
 use super::gpu::Gpu;
 use super::machine::Machine;
 use super::rehearsal::SimOf;
+use super::sync::thread;
 use remat::device::sim::Sim;
 use remat::{Builder, Error, Runtime};
 use serde::Serialize;
@@ -127,7 +128,7 @@ impl Target {
 
 /// As many threads as there are cores for this program.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Stdout for results, stderr for everything else.
 
 use super::failure::Failure;
+use super::sync::LazyLock;
+use super::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::wrap::Stream;
 use anstream::{AutoStream, ColorChoice};
 use clap::builder::Styles;
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tracing::{Level, Metadata};
 use tracing_subscriber::filter::{
     FilterExt as _, LevelFilter, Targets, dynamic_filter_fn, filter_fn,

@@ -1,10 +1,10 @@
 //! Progress of work of unknown length.
 
 use super::progress::TURN;
+use super::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use super::sync::thread::{self, JoinHandle};
 use super::terminal::{BARS, Shows, say};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Shows what the program is doing, if it takes longer than a moment: on a terminal as a spinner, otherwise
@@ -31,7 +31,7 @@ impl Waiting {
         let (busy, done) = channel();
         let teller = (shows != Shows::Nothing).then(|| {
             let spinner = spinner.clone();
-            std::thread::spawn(move || tell(&spinner, shows, &done))
+            thread::spawn(move || tell(&spinner, shows, &done))
         });
         Self { spinner, busy: Some(busy), teller }
     }
@@ -102,7 +102,7 @@ mod tests {
         let spinner = ProgressBar::hidden();
         spinner.set_message("one");
         let shown = spinner.clone();
-        let teller = std::thread::spawn(move || {
+        let teller = thread::spawn(move || {
             let say = |line| lines.send(line).unwrap();
             tell_in_lines(&shown, Duration::from_millis(1), &done, say);
         });

@@ -1,7 +1,7 @@
 //! Points in a plane, made up.
 
+use super::numbers;
 use crate::host::HostTensor;
-use crate::rng::SplitMix64;
 
 /// Points around the corners of a regular polygon: a mixture of Gaussians on a ring, which a generative network must not
 /// leave out any of (Metz et al., ICLR 2017).
@@ -30,13 +30,12 @@ impl Ring {
     /// If there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch(&self, number: u64, n: usize) -> HostTensor {
-        let key = self.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut numbers = SplitMix64::new(key ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let mut numbers = numbers(self.seed, number);
         let mut points = Vec::with_capacity(2 * n);
         for _ in 0..n {
             let [x, y] = self.mean(numbers.below(self.modes));
             // Box and Muller, 1958.
-            let [a, b] = [(); 2].map(|()| (numbers.next() >> 11) as f64 / (1u64 << 53) as f64);
+            let [a, b] = [(); 2].map(|()| numbers.unit());
             let distance = f64::from(self.deviation) * (-2.0 * (1.0 - a).ln()).sqrt();
             let angle = std::f64::consts::TAU * b;
             points.push((x + distance * angle.cos()) as f32);

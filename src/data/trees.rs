@@ -1,5 +1,6 @@
 //! Trees of many shapes, made up: nested minima and maxima of digits.
 
+use super::numbers;
 use crate::host::HostTensor;
 use crate::rng::SplitMix64;
 use std::ops::RangeInclusive;
@@ -97,8 +98,7 @@ impl Trees {
     /// If there are more than `isize::MAX / 4` tokens.
     #[must_use]
     pub fn batch(&self, number: u64, n: usize) -> TreeBatch {
-        let key = self.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut numbers = SplitMix64::new(key ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+        let mut numbers = numbers(self.seed, number);
         let (least, most) = (*self.leaves.start().max(&1), *self.leaves.end());
         let leaves = least + numbers.below(most.saturating_sub(least) + 1);
         let tree = Tree::draw(leaves, &mut numbers);
@@ -197,6 +197,9 @@ mod tests {
         let [a, b, c] = [trees(1).batch(5, 4), trees(1).batch(5, 4), trees(2).batch(5, 4)];
         assert_eq!((&a.tree, &a.tokens, &a.labels), (&b.tree, &b.tokens, &b.labels));
         assert_ne!((a.tree, a.tokens), (c.tree, c.tokens));
+        // In every version of the crate.
+        let leaves = Trees::new(7, 1..=1).batch(2, 8);
+        assert_eq!(leaves.tokens.as_i32().unwrap(), [8, 4, 6, 1, 0, 9, 8, 9]);
         let largest = trees(1).largest(3);
         assert_eq!((largest.tree.nodes(), &**largest.tokens.shape()), (17, &[17, 3][..]));
         assert!((0..50).all(|i| trees(1).batch(i, 1).tree.nodes() <= 17));

@@ -1,8 +1,8 @@
 //! Policies by name.
 
 use super::{
-    Around, ArticleConstants, Belady, ByScore, Coop, Evictor, Exponents, Formula, Learn, Learned,
-    LockHubs, MegEngine, MegEngineArticle, NeverEvict, ParseFormulaError, Policy, Random,
+    Around, ArticleConstants, Belady, ByScore, Coop, EvictAtRandom, Evictor, Exponents, Formula,
+    Learn, Learned, LockHubs, MegEngine, MegEngineArticle, NeverEvict, ParseFormulaError, Policy,
 };
 use std::fmt;
 use std::str::FromStr;
@@ -43,7 +43,7 @@ pub enum PolicyKind {
     LockHubs,
     /// `belady`: see [`Belady`].
     Belady,
-    /// `random`: see [`Random`].
+    /// `random`: see [`EvictAtRandom`].
     Random,
     /// `none`: see [`NeverEvict`].
     None,
@@ -144,7 +144,7 @@ impl PolicyKind {
             Self::Coop => Box::new(Coop::SCORE.policy()),
             Self::LockHubs => Box::new(Formula::DTR_EQ.policy()),
             Self::Belady => Box::new(Belady),
-            Self::Random => Box::new(Random::new(seed)),
+            Self::Random => Box::new(EvictAtRandom::new(seed)),
             Self::None => return None,
             Self::Formula(formula) => Box::new(formula.policy()),
         })

@@ -5,11 +5,11 @@ use crate::rng::SplitMix64;
 
 /// Evicts anything: what the others must beat.
 #[derive(Debug)]
-pub struct Random {
+pub struct EvictAtRandom {
     numbers: SplitMix64,
 }
 
-impl Random {
+impl EvictAtRandom {
     /// The same seed gives the same choices.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-impl Policy for Random {
+impl Policy for EvictAtRandom {
     fn hears(&self) -> Hears {
         Hears::NOTHING
     }

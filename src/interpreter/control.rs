@@ -3,8 +3,7 @@
 use crate::error::{Error, RuntimeError};
 use crate::program::Window;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex, OnceLock, lock, wait};
-use crossbeam_utils::CachePadded;
+use crate::sync::{CachePadded, Condvar, Mutex, OnceLock, lock, wait};
 
 /// Most bytes of host values on their way to the worker. Whoever sends more waits, unless nothing else is on its way.
 /// A worker that looks ahead must not wait for more before it goes on.

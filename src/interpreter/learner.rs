@@ -41,13 +41,13 @@ fn in_the_background<D: Device>(
     learn: Learn,
     seed: u64,
 ) -> Option<Box<dyn crate::program::Learner>> {
-    use crate::lab::{Background, Placement};
+    use crate::lab::{Background, MemoryKind};
     let engine = driver.engine();
-    let placement = match engine.arena() {
-        Some(_) => Placement::Arena,
-        None => Placement::Counted,
+    let memory = match engine.arena() {
+        Some(_) => MemoryKind::Arena,
+        None => MemoryKind::Counted,
     };
-    match Background::new(learn, placement, engine.settings().clone(), seed) {
+    match Background::new(learn, memory, engine.settings().clone(), seed) {
         Ok(background) => Some(Box::new(background)),
         Err(error) => {
             tracing::warn!(target: "remat", %error, "no thread for the search of forecasts");

@@ -9,7 +9,7 @@ impl Replay {
     /// What a program needs of the memory of this replay, at its costs, whatever the policy and the budget are.
     #[must_use]
     pub fn demand(&self, program: &RecordedProgram) -> Demand {
-        Demand::new(program.commands(), self.placement.granule(), &mut *self.costs.model())
+        Demand::new(program.commands(), self.memory.granule(), &mut *self.costs.model())
     }
 }
 

@@ -44,7 +44,7 @@ impl Costs {
 
 /// Whether storages have places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
+pub enum MemoryKind {
     /// Bytes are only counted, as in the DTR paper's simulator.
     #[default]
     Counted,
@@ -52,8 +52,8 @@ pub enum Placement {
     Arena,
 }
 
-impl Placement {
-    const fn memory(self, bytes: u64) -> Memory {
+impl MemoryKind {
+    const fn of(self, bytes: u64) -> Memory {
         match self {
             Self::Counted => Memory::Counted { bytes },
             Self::Arena => Memory::arena(bytes),
@@ -75,7 +75,7 @@ pub struct Replay {
     /// Bytes of memory.
     pub budget: u64,
     /// Whether storages have places there.
-    pub placement: Placement,
+    pub memory: MemoryKind,
     /// Limits and options of the engine. A recompute limit that is a multiple is one of `work`, where that is known.
     pub settings: Settings,
     /// Cost of the whole program. `None`: with the costs of the trace it is their sum, and unknown otherwise.
@@ -134,7 +134,7 @@ impl Outcome {
 }
 
 impl Replay {
-    /// A replay in `budget` bytes that counts bytes as the DTR paper does: without placement, and with nothing too
+    /// A replay in `budget` bytes that counts bytes as the DTR paper does: without places, and with nothing too
     /// small to be evicted. It ends when recomputing costs more than the program itself.
     #[must_use]
     pub fn new(policy: PolicyKind, budget: u64) -> Self {
@@ -146,7 +146,7 @@ impl Replay {
         };
         Self {
             budget,
-            placement: Placement::default(),
+            memory: MemoryKind::default(),
             settings,
             work: None,
             policy,
@@ -274,7 +274,7 @@ impl<'a> Machine<'a> {
         if let Some((limit, work)) = limit {
             settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
-        let device = TraceDevice { memory: replay.placement.memory(replay.budget) };
+        let device = TraceDevice { memory: replay.memory.of(replay.budget) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         driver.reserve(program.tensors());
         if let Some(known) = &replay.as_run {

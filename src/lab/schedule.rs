@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::evict::View;
 use crate::graph::{PathKey, StorageKey};
-use crate::plan::schedule::{Action, Schedule, ScheduleError};
+use crate::plan::schedule::{Action, RecomputeSchedule, ScheduleError};
 use crate::program::{CapturedProgram, RecordedProgram};
 use crate::sync::{Mutex, lock};
 use rustc_hash::FxHashMap;
@@ -67,7 +67,7 @@ impl Replay {
         &self,
         program: &RecordedProgram,
         captured: &'a CapturedProgram,
-    ) -> Result<Schedule<'a>, NoSchedule> {
+    ) -> Result<RecomputeSchedule<'a>, NoSchedule> {
         let settings = |error| NoSchedule::Settings(Box::new(error));
         let learned = self.learned(program).map_err(settings)?;
         let mut machine =
@@ -106,7 +106,7 @@ impl Replay {
             // One of which no run is told, such as a read by the host.
             actions.extend(first.map(Action::Run));
         }
-        Ok(Schedule::new(&captured.capture, actions)?)
+        Ok(RecomputeSchedule::new(&captured.capture, actions)?)
     }
 }
 

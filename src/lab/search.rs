@@ -39,7 +39,7 @@ pub struct Search {
     /// Where in it the step begins, and what tensors hold of its values then.
     begin: usize,
     carried: Vec<(TensorId, u32)>,
-    /// Budget, placement and settings of the simulated runs.
+    /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
     /// Of the portfolio: what is still to be tried, and the best of what passed.

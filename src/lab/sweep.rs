@@ -6,6 +6,7 @@ use crate::engine::Dead;
 use crate::error::{Error, RegenerationError, RuntimeError};
 use crate::evict::{Learn, PolicyKind};
 use crate::program::RecordedProgram;
+use crate::sync::ThreadPoolBuilder;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 use serde::{Serialize, Serializer};
@@ -196,7 +197,7 @@ pub fn sweep(
     threads: usize,
     done: impl Fn(&Row) + Sync,
 ) -> Result<Vec<Row>, Error> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.map_err(|e| RuntimeError::Settings(format!("{threads} threads: {e}")))?;
     let rows = pool.install(|| {
         // One at a time: how long jobs take differs by orders of magnitude.

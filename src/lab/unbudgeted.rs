@@ -1,6 +1,6 @@
 //! Memory and cost of a program without evictions, and the budget that 100 % stands for.
 
-use super::replay::{Machine, Placement, Replay, Status};
+use super::replay::{Machine, MemoryKind, Replay, Status};
 use crate::error::Error;
 use crate::evict::PolicyKind;
 use crate::program::{Command, RecordedCommand, RecordedProgram};
@@ -43,10 +43,10 @@ impl Replay {
             true => everything.peak(program, true)?.0,
             false => peak_bytes,
         };
-        let full_budget = match everything.placement {
+        let full_budget = match everything.memory {
             // Free bytes are free bytes. A budget is at least one.
-            Placement::Counted => most_used.max(1),
-            Placement::Arena => everything.full_budget(program, most_used)?,
+            MemoryKind::Counted => most_used.max(1),
+            MemoryKind::Arena => everything.full_budget(program, most_used)?,
         };
         Ok(Unbudgeted { peak_bytes, full_budget, cost })
     }
@@ -78,7 +78,7 @@ impl Replay {
 
     /// The first of the budgets from `peak` up from which on none evicts.
     fn full_budget(&self, program: &RecordedProgram, peak: u64) -> Result<u64, Error> {
-        let granule = self.placement.granule();
+        let granule = self.memory.granule();
         let step = (peak / STEPS).next_multiple_of(granule).max(granule);
         let budget = |i: u64| peak.max(granule) + i * step;
         let (mut first, mut tried) = (0, 0);

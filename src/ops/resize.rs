@@ -21,7 +21,7 @@ use std::ops::Range;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
-pub enum Sampling {
+pub enum Interpolation {
     /// Entry `j` is number `floor(j n / size)`.
     Nearest,
     /// The two around `(j + 1/2) n / size - 1/2`, weighted by how near they are; at the ends there is one.
@@ -42,7 +42,7 @@ pub struct Resize {
     /// Its size in the result.
     pub size: usize,
     /// What entries are made of.
-    pub sampling: Sampling,
+    pub sampling: Interpolation,
     /// Whether it does the transposed instead, which is the gradient: each entry of `x` is added, with its weight, to those
     /// that an entry of the result of as many entries as `x` has would be made of.
     pub transposed: bool,
@@ -54,7 +54,7 @@ impl Tensor {
     /// # Errors
     /// If it does not hold floats, has fewer than four dimensions, or a side is 0.
     pub fn upsample_nearest(&self, size: [usize; 2]) -> Result<Self, Error> {
-        self.resize(size, Sampling::Nearest)
+        self.resize(size, Interpolation::Nearest)
     }
 
     /// Resamples images `[n, c, h, w]` to another height and width by linear interpolation on both. If `align_corners`,
@@ -63,7 +63,8 @@ impl Tensor {
     /// # Errors
     /// As for [`Tensor::upsample_nearest`].
     pub fn upsample_bilinear(&self, size: [usize; 2], align_corners: bool) -> Result<Self, Error> {
-        let sampling = if align_corners { Sampling::LinearAlignCorners } else { Sampling::Linear };
+        let sampling =
+            if align_corners { Interpolation::LinearAlignCorners } else { Interpolation::Linear };
         self.resize(size, sampling)
     }
 
@@ -72,10 +73,10 @@ impl Tensor {
     /// # Errors
     /// As for [`Tensor::upsample_nearest`].
     pub fn adaptive_avg_pool2d(&self, size: [usize; 2]) -> Result<Self, Error> {
-        self.resize(size, Sampling::Area)
+        self.resize(size, Interpolation::Area)
     }
 
-    fn resize(&self, size: [usize; 2], sampling: Sampling) -> Result<Self, Error> {
+    fn resize(&self, size: [usize; 2], sampling: Interpolation) -> Result<Self, Error> {
         let along = |x: &Self, axis: usize, size: usize| {
             Self::call1(Resize { axis, size, sampling, transposed: false }, &[x])
         };
@@ -88,7 +89,7 @@ impl Tensor {
 struct Taps {
     n: u64,
     size: u64,
-    sampling: Sampling,
+    sampling: Interpolation,
 }
 
 impl Taps {
@@ -103,10 +104,10 @@ impl Taps {
             (first as usize..end as usize, [of_first as f32, rest as f32])
         };
         match sampling {
-            Sampling::Nearest => between(j * n / size, 1),
-            Sampling::Linear => between(((2 * j + 1) * n).saturating_sub(size), 2 * size),
-            Sampling::LinearAlignCorners => between(j * (n - 1), (size - 1).max(1)),
-            Sampling::Area => {
+            Interpolation::Nearest => between(j * n / size, 1),
+            Interpolation::Linear => between(((2 * j + 1) * n).saturating_sub(size), 2 * size),
+            Interpolation::LinearAlignCorners => between(j * (n - 1), (size - 1).max(1)),
+            Interpolation::Area => {
                 let (start, end) = (j * n / size, ((j + 1) * n).div_ceil(size));
                 (start as usize..end as usize, [(1.0 / (end - start) as f64) as f32; 2])
             }
@@ -208,8 +209,12 @@ impl Definition for Resize {
 }
 
 /// All ways to resample.
-const EACH: [Sampling; 4] =
-    [Sampling::Nearest, Sampling::Linear, Sampling::LinearAlignCorners, Sampling::Area];
+const EACH: [Interpolation; 4] = [
+    Interpolation::Nearest,
+    Interpolation::Linear,
+    Interpolation::LinearAlignCorners,
+    Interpolation::Area,
+];
 
 impl Kernel for Resize {
     fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
@@ -236,7 +241,7 @@ impl Kernel for Resize {
 
 impl Registered for Resize {
     fn each() -> Vec<Self> {
-        vec![Self { axis: 0, size: 1, sampling: Sampling::Linear, transposed: false }]
+        vec![Self { axis: 0, size: 1, sampling: Interpolation::Linear, transposed: false }]
     }
 
     #[cfg(all(test, feature = "cuda"))]

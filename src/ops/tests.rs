@@ -338,7 +338,7 @@ fn errors_say_what_was_found_and_what_was_expected() {
             "group_norm: x f32[1, 3] has 3 channels, which 2 groups do not divide",
         ),
         (
-            Resize { axis: 0, size: 0, sampling: Sampling::Nearest, transposed: false }.into(),
+            Resize { axis: 0, size: 0, sampling: Interpolation::Nearest, transposed: false }.into(),
             vec![f(&[3])],
             "resize: x f32[3] is resized to 0 along axis 0, expected sizes from 1 to 2147483647",
         ),

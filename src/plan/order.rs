@@ -24,6 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod as_written;
 mod best;
 mod breadth_first;
 mod depth_first;
@@ -31,19 +32,18 @@ mod exact;
 mod floor;
 mod issue;
 mod least_peak;
-mod program;
 mod scheduler;
 mod sink;
 #[cfg(test)]
 mod tests;
 
+pub use as_written::AsWritten;
 pub use best::{Scored, best_of, score};
 pub use breadth_first::BreadthFirst;
 pub use depth_first::{DepthFirst, ReverseDepthFirst};
 pub use exact::Exact;
 pub use floor::floor;
 pub use least_peak::LeastPeak;
-pub use program::Program;
 pub use scheduler::{Reach, Scheduler, UnknownOrder, all, named};
 pub use sink::Sink;
 

@@ -1,6 +1,6 @@
 //! What runs again: a step in less memory than it needs, for more work.
 //!
-//! A [`Schedule`] says what runs when, some of it more than once, and what is dropped in between. It is checked when it is
+//! A [`RecomputeSchedule`] says what runs when, some of it more than once, and what is dropped in between. It is checked when it is
 //! made: each run finds what it reads, as it was when the op first ran. A [`Rematerializer`] finds one for a budget:
 //! [`Sqrt`] drops by segments of the step, [`StaticDtr`] whenever memory is short, knowing what comes.
 //!
@@ -52,7 +52,7 @@ pub enum Action {
 ///
 /// Valid by construction. A buffer that nobody reads any more goes by itself, without a [`Action::Drop`].
 #[derive(Clone, Debug)]
-pub struct Schedule<'a> {
+pub struct RecomputeSchedule<'a> {
     capture: &'a Capture,
     actions: Vec<Action>,
 }
@@ -68,7 +68,7 @@ pub struct Life {
     pub end: usize,
 }
 
-impl<'a> Schedule<'a> {
+impl<'a> RecomputeSchedule<'a> {
     /// These actions. O(operands).
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl<'a> Schedule<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`Schedule::lifetimes`].
+    /// As for [`RecomputeSchedule::lifetimes`].
     pub fn load(&self) -> Result<u64, PlanError> {
         Ok(self.lifetimes()?.load())
     }

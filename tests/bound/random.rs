@@ -1,31 +1,15 @@
 //! Small random programs, with all that a program may have.
 
+use crate::common::rng::SplitMix64;
 use remat::Layout;
 use remat::op::{Look, Outputs};
 use remat::program::{
     Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// A program of so many ops: siblings, views, updates in place, workspaces, uploads, values that stay, reads, deletes.
 pub fn program(seed: u64, ops: usize) -> RecordedProgram {
-    let mut random = Random(seed);
+    let mut random = SplitMix64::new(seed);
     let mut maker = Maker { program: RecordedProgram::default(), sizes: Vec::new() };
     for _ in 0..1 + random.below(3) {
         maker.put(&mut random);
@@ -78,7 +62,7 @@ impl Maker {
         self.program.push(command).expect("it makes sense");
     }
 
-    fn put(&mut self, random: &mut Random) {
+    fn put(&mut self, random: &mut SplitMix64) {
         let bytes = 1 + random.below(6);
         let (tensor, leaf) = (self.program.next(), random.one_in(4));
         let host = match random.one_in(3) {
@@ -89,7 +73,7 @@ impl Maker {
         self.push(Command::Put { tensor, host: host.into(), leaf });
     }
 
-    fn op(&mut self, random: &mut Random, mut inputs: Vec<TensorId>) {
+    fn op(&mut self, random: &mut SplitMix64, mut inputs: Vec<TensorId>) {
         let mut op = RecordedOp::new("op", (random.below(20) + 1) as f64);
         if random.one_in(3) {
             op.workspace = random.below(4) as u64;
@@ -121,7 +105,7 @@ impl Maker {
     }
 
     /// An update, or several at once, where those make sense.
-    fn update(&mut self, random: &mut Random, op: RecordedOp, inputs: Vec<TensorId>) {
+    fn update(&mut self, random: &mut SplitMix64, op: RecordedOp, inputs: Vec<TensorId>) {
         let made = self.program.next();
         if random.one_in(2) {
             let (call, sizes) = self.call(random, op, inputs, made, true);
@@ -156,7 +140,7 @@ impl Maker {
     /// One update, and the sizes of what it makes.
     fn call(
         &self,
-        random: &mut Random,
+        random: &mut SplitMix64,
         op: RecordedOp,
         mut inputs: Vec<TensorId>,
         made: TensorId,
@@ -174,7 +158,7 @@ impl Maker {
         (call, sizes)
     }
 
-    fn fresh(&mut self, random: &mut Random, op: RecordedOp, inputs: Vec<TensorId>) {
+    fn fresh(&mut self, random: &mut SplitMix64, op: RecordedOp, inputs: Vec<TensorId>) {
         let count = if random.one_in(4) { 2 + random.below(2) } else { 1 };
         let sizes: Vec<usize> = (0..count).map(|_| 1 + random.below(8)).collect();
         let outputs = Outputs::fresh(sizes.iter().map(|&bytes| Layout::raw(bytes)));
@@ -183,7 +167,7 @@ impl Maker {
         self.push(Command::Apply(Apply::new(op, inputs, outputs, made)));
     }
 
-    fn other(&mut self, random: &mut Random) {
+    fn other(&mut self, random: &mut SplitMix64) {
         let alive: Vec<TensorId> = self.program.alive().collect();
         if alive.len() < 2 {
             return;

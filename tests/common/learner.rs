@@ -1,6 +1,7 @@
 //! A small network that learns, through the public interface: what tests of training look at.
 
 use super::faulty::{Faults, Faulty};
+use super::rng::SplitMix64;
 use remat::autograd::Tape;
 use remat::device::cpu::Cpu;
 use remat::nn::{Mode, Module as _, ResNet, Sequential, State, mlp, resnet, state};
@@ -34,14 +35,16 @@ pub fn faulty_cpu(builder: Builder, faults: &Arc<Faults>) -> Result<Runtime, Err
     builder.device(|bytes| Faulty::new(faults, || Cpu::<Op>::new(bytes, Some(1))))
 }
 
+/// Numbers from -1 to 1. The first of more are those of fewer.
+pub fn values(n: usize, seed: u64) -> Vec<f32> {
+    let hash = |i: usize| (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(SplitMix64::STEP);
+    (0..n).map(|i| (hash(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect()
+}
+
 /// Images and labels that are the same for the same seed. The first of a larger batch are those of a smaller one.
 pub fn batch(size: usize, seed: u64) -> (HostTensor, HostTensor) {
-    let image = |i: usize| {
-        let x = (i as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (x >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
     let [c, h, w] = SHAPE;
-    let images = (0..size * c * h * w).map(image).collect();
+    let images = values(size * c * h * w, seed);
     let labels = (0..size).map(|i| ((i as u64 + seed) % CLASSES as u64) as i32).collect();
     (HostTensor::f32([size, c, h, w], images).unwrap(), HostTensor::i32([size], labels).unwrap())
 }

@@ -4,6 +4,7 @@
 //! recomputation anywhere shows in whatever is read later. The device checks for itself that what it
 //! is told to read is still as it was written.
 
+use super::rng::{SplitMix64, spread};
 use remat::device::{Call, Device, DeviceError, Memory, Place, Reading, Took};
 use remat::evict::Evictor;
 use remat::memory::ALIGNMENT;
@@ -172,25 +173,19 @@ pub fn compute(op: &Toy, inputs: &[Vec<u8>], before: u64) -> Vec<Vec<u8>> {
     }
 }
 
-fn mixed(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn hash(salt: u64, kind: u64, inputs: &[Vec<u8>]) -> u64 {
-    let mut h = mixed(salt.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mixed(kind.wrapping_add(77));
+    let mut h = spread(salt.wrapping_add(SplitMix64::STEP)) ^ spread(kind.wrapping_add(77));
     for input in inputs {
-        h = mixed(h ^ input.len() as u64);
+        h = spread(h ^ input.len() as u64);
         for &byte in input {
             h = (h ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
-    mixed(h)
+    spread(h)
 }
 
 fn expand(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| mixed(seed.wrapping_add(i)) as u8).collect()
+    (0..len as u64).map(|i| spread(seed.wrapping_add(i)) as u8).collect()
 }
 
 /// The elements of a layout, packed in row-major order. `storage` starts at the storage's front.
@@ -229,7 +224,7 @@ pub struct Watch {
 impl Watch {
     fn note(&self, what: u64, place: u64) {
         let before = self.history.load(Ordering::Relaxed);
-        self.history.store(mixed(before ^ mixed(what) ^ place), Ordering::Relaxed);
+        self.history.store(spread(before ^ spread(what) ^ place), Ordering::Relaxed);
     }
 
     /// Panics if the device was told to read what is not as it was written, or to write where it must

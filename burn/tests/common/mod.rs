@@ -1,6 +1,9 @@
 //! Small models, and training them to the bit.
 #![allow(dead_code)] // Each test takes what it needs.
 
+#[path = "../../../src/rng.rs"]
+mod rng;
+
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -14,6 +17,7 @@ use burn::nn::{
 };
 use burn::optim::{AdamConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use rng::SplitMix64;
 
 /// A model that can be trained on made-up data.
 pub trait Net: Module {
@@ -211,14 +215,8 @@ impl Net for Recurrent {
 
 /// Numbers that look random, from `-scale` to `scale`.
 pub fn numbers(seed: u64, count: usize, scale: f32) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 24) as f32 * 2.0 * scale - scale
-    };
-    (0..count).map(|_| next()).collect()
+    let mut numbers = SplitMix64::new(seed);
+    (0..count).map(|_| (numbers.unit() * 2.0 - 1.0) as f32 * scale).collect()
 }
 
 /// The same parameters on each device.

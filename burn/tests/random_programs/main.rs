@@ -8,6 +8,8 @@ mod any;
 mod ops;
 mod play;
 mod program;
+#[path = "../../../src/rng.rs"]
+mod rng;
 
 use burn::tensor::{DType, Device, TensorData, bf16, f16};
 use burn_flex::Flex;
@@ -78,7 +80,7 @@ struct Setup {
 
 impl Setup {
     fn new(seed: u64) -> Self {
-        let draw = &mut Draw(!seed);
+        let draw = &mut Draw::new(!seed);
         let policies: Vec<PolicyKind> = PolicyKind::all().collect();
         Self {
             // Most programs can do with the larger ones.

@@ -30,10 +30,10 @@ pub fn play(program: &Program, device: &Device, mut mark: impl FnMut()) -> Reads
     };
     // Something to begin with.
     for word in 0..3 {
-        state.make(&mut Draw(word));
+        state.make(&mut Draw::new(word));
     }
     for word in &program.steps {
-        let draw = &mut Draw(*word);
+        let draw = &mut Draw::new(*word);
         let name = if draw.percent(4) {
             state.detach();
             if program.marks {

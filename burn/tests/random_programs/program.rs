@@ -1,21 +1,24 @@
 //! A program as a list of words, each of which is a step: what it does depends on what is there when it runs. Any part of a
 //! program is one, so that a failing one is made shorter by leaving steps out.
 
+use super::rng::SplitMix64;
+
 /// Numbers that look random, from a word.
 #[derive(Clone, Debug)]
-pub struct Draw(pub u64);
+pub struct Draw(SplitMix64);
 
 impl Draw {
+    pub fn new(word: u64) -> Self {
+        Self(SplitMix64::new(word))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// From 0 up.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        self.0.below(end)
     }
 
     /// From `first` to `last`.
@@ -48,7 +51,7 @@ pub struct Program {
 
 impl Program {
     pub fn new(seed: u64) -> Self {
-        let mut draw = Draw(seed);
+        let mut draw = Draw::new(seed);
         let (autodiff, random) = (draw.percent(30), draw.percent(15));
         let marks = draw.percent(60);
         let length = draw.from(16, 64);

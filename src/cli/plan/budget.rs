@@ -9,7 +9,7 @@ use super::{Done, Task};
 use remat::lab::Replay;
 use remat::memory::ALIGNMENT;
 use remat::plan::Order;
-use remat::plan::schedule::{self, Schedule, ScheduleError};
+use remat::plan::schedule::{self, RecomputeSchedule, ScheduleError};
 use remat::program::RecordedProgram;
 use remat::{ByteSize, PolicyKind};
 use std::fmt::Write as _;
@@ -100,10 +100,10 @@ impl Task<'_> {
         &self,
         order: &Ordered,
         mut recomputed: Recomputed,
-        found: Result<Schedule<'_>, String>,
+        found: Result<RecomputeSchedule<'_>, String>,
         done: &mut Done,
     ) {
-        recomputed.slowdown = found.as_ref().ok().map(Schedule::slowdown);
+        recomputed.slowdown = found.as_ref().ok().map(RecomputeSchedule::slowdown);
         let case = found.and_then(|schedule| {
             let case = Case::of_schedule(order, recomputed.clone(), &schedule);
             case.map_err(|e| e.to_string())

@@ -4,7 +4,7 @@ use super::super::words::Counted;
 use super::row::percent_of;
 use remat::ByteSize;
 use remat::lab::plot::Kind;
-use remat::plan::schedule::Schedule;
+use remat::plan::schedule::RecomputeSchedule;
 use remat::plan::{Capture, Instance, Lifetimes, Order, PlanError};
 use std::fmt::Write as _;
 
@@ -67,7 +67,7 @@ impl Case {
     pub fn of_schedule(
         order: &Ordered,
         recomputed: Recomputed,
-        schedule: &Schedule<'_>,
+        schedule: &RecomputeSchedule<'_>,
     ) -> Result<Self, PlanError> {
         let lifetimes = schedule.lifetimes()?;
         let buffers = schedule.lives().into_iter().map(|life| life.buffer);

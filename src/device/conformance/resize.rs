@@ -2,10 +2,10 @@ use super::{Arg, Rig, Rng};
 use crate::device::Device;
 use crate::host::HostTensor;
 use crate::layout::Dims;
-use crate::ops::{Op, Resize, Sampling};
+use crate::ops::{Interpolation, Op, Resize};
 
 /// The matrix of a resampling, `[size, n]`, by its definition.
-fn matrix(sampling: Sampling, n: usize, size: usize) -> Vec<f64> {
+fn matrix(sampling: Interpolation, n: usize, size: usize) -> Vec<f64> {
     let mut all = vec![0.0; size * n];
     for (j, row) in all.chunks_exact_mut(n).enumerate() {
         let (wide, ratio) = (j as f64, n as f64 / size as f64);
@@ -18,12 +18,12 @@ fn matrix(sampling: Sampling, n: usize, size: usize) -> Vec<f64> {
             }
         };
         match sampling {
-            Sampling::Nearest => row[j * n / size] = 1.0,
-            Sampling::Linear => between((wide + 0.5) * ratio - 0.5),
-            Sampling::LinearAlignCorners => {
+            Interpolation::Nearest => row[j * n / size] = 1.0,
+            Interpolation::Linear => between((wide + 0.5) * ratio - 0.5),
+            Interpolation::LinearAlignCorners => {
                 between(wide * (n - 1) as f64 / (size.max(2) - 1) as f64);
             }
-            Sampling::Area => {
+            Interpolation::Area => {
                 let (start, end) = (j * n / size, ((j + 1) * n).div_ceil(size));
                 row[start..end].fill(1.0 / (end - start) as f64);
             }
@@ -34,7 +34,12 @@ fn matrix(sampling: Sampling, n: usize, size: usize) -> Vec<f64> {
 
 pub fn resampling_and_its_transpose<D: Device<Op = Op, Host = HostTensor>>(rig: &mut Rig<D>) {
     let mut rng = Rng::new(22);
-    let each = [Sampling::Nearest, Sampling::Linear, Sampling::LinearAlignCorners, Sampling::Area];
+    let each = [
+        Interpolation::Nearest,
+        Interpolation::Linear,
+        Interpolation::LinearAlignCorners,
+        Interpolation::Area,
+    ];
     let mut cases: Vec<[usize; 4]> =
         (0..60).map(|_| [0, 0, 0, 0].map(|_: usize| 1 + rng.below(7))).collect();
     cases.extend([[3, 20, 55, 30], [2, 300, 7, 1], [1, 5, 4001, 2], [4, 64, 128, 1]]);
@@ -61,6 +66,6 @@ pub fn resampling_and_its_transpose<D: Device<Op = Op, Host = HostTensor>>(rig: 
         }
     }
     let x = Arg::f32([4], vec![1.0, 2.0, 3.0, 4.0]);
-    let op = Resize { axis: 0, size: 2, sampling: Sampling::Linear, transposed: false };
+    let op = Resize { axis: 0, size: 2, sampling: Interpolation::Linear, transposed: false };
     rig.expect(&op.into(), &[x], &[2], &[1.5, 3.5], 0.0);
 }

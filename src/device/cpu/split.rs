@@ -1,5 +1,6 @@
 //! Sharing a loop among threads. How a loop is cut never depends on how many there are.
 
+use crate::sync::join;
 use rayon::prelude::*;
 
 /// Elements below which a loop stays on the calling thread: waking another one costs microseconds.
@@ -76,5 +77,5 @@ fn halves<const N: usize>(
         *all = left;
         right
     });
-    rayon::join(|| halves(first, out, len, body), || halves(first + at, right, len, body));
+    join(|| halves(first, out, len, body), || halves(first + at, right, len, body));
 }

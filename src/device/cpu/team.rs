@@ -3,7 +3,7 @@
 use super::MAX_THREADS;
 use crate::device::DeviceError;
 use crate::sync::thread::{self, JoinHandle};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use crate::sync::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 
 /// Threads that share the work of each op. Clones are the same team; its threads have ended once the last one is

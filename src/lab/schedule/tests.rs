@@ -74,7 +74,8 @@ fn figures() {
                 }
                 Err(error) => row += &format!(" {name} - ({error})"),
             };
-            let of = |schedule: &Schedule<'_>| (schedule.slowdown(), schedule.load().unwrap());
+            let of =
+                |schedule: &RecomputeSchedule<'_>| (schedule.slowdown(), schedule.load().unwrap());
             let replayed = replay.schedule(program, &captured);
             tell("learned", replayed.map(|one| of(&one)).map_err(|error| error.to_string()));
             let by_time = StaticDtr { memory_factor: 0.0, ..StaticDtr::default() };

@@ -3,7 +3,7 @@
 use super::Search;
 use crate::engine::Settings;
 use crate::evict::{Forecast, Learn, PolicyKind};
-use crate::lab::{Placement, Replay};
+use crate::lab::{MemoryKind, Replay};
 use crate::program::{Learner, Turn};
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use std::collections::BTreeMap;
@@ -79,12 +79,12 @@ impl Background {
     /// If there is no thread to be had.
     pub fn new(
         learn: Learn,
-        placement: Placement,
+        memory: MemoryKind,
         settings: Settings,
         seed: u64,
     ) -> std::io::Result<Self> {
         let policy = PolicyKind::Learned(Learn::Ahead);
-        let replay = Replay { placement, settings, seed, ..Replay::new(policy, 0) };
+        let replay = Replay { memory, settings, seed, ..Replay::new(policy, 0) };
         let (work, shared) = (Arc::new(Work { learn, replay }), Arc::<Shared>::default());
         let (of_thread, at) = (Arc::clone(&work), Arc::clone(&shared));
         let thread = thread::Builder::new()

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Sampling, Taps};
+use super::{Interpolation, Taps};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter};
 use crate::device::{DeviceError, Place};
 
@@ -31,10 +31,10 @@ pub(super) fn resize(
     transposed: bool,
 ) -> Result<(), DeviceError> {
     let sampling = match sampling {
-        Sampling::Nearest => 0,
-        Sampling::Linear => 1,
-        Sampling::LinearAlignCorners => 2,
-        Sampling::Area => 3,
+        Interpolation::Nearest => 0,
+        Interpolation::Linear => 1,
+        Interpolation::LinearAlignCorners => 2,
+        Interpolation::Area => 3,
     };
     let (of, count) = (Of { n, size, inner: inner as u64, sampling }, y.layout.elements() as u64);
     let (out, x) = (gpu.first(y), gpu.first(x));

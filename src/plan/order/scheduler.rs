@@ -2,7 +2,8 @@
 
 use super::super::{Capture, Limits};
 use super::{
-    BreadthFirst, DepthFirst, Exact, LeastPeak, Order, OrderError, Program, ReverseDepthFirst, Sink,
+    AsWritten, BreadthFirst, DepthFirst, Exact, LeastPeak, Order, OrderError, ReverseDepthFirst,
+    Sink,
 };
 
 /// Which orders may be taken: see the [module](super).
@@ -37,7 +38,7 @@ pub trait Scheduler {
 #[must_use]
 pub fn all() -> Vec<Box<dyn Scheduler>> {
     vec![
-        Box::new(Program),
+        Box::new(AsWritten),
         Box::new(BreadthFirst),
         Box::new(DepthFirst),
         Box::new(ReverseDepthFirst),

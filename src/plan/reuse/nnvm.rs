@@ -1,25 +1,25 @@
 //! The memory planner of NNVM, the compiler that TVM grew out of: whole blocks, used again by what is about as large.
 //!
 //! It works in three stages, as told in the article on memory allocation in NNVM and by the open source.
-//! [`MemoryPlan`] (`PlanMemory`) walks through a [`Graph`] with reference counts and gives what is computed *storages*,
+//! [`MemoryPlan`] (`PlanMemory`) walks through an [`NnvmGraph`] with reference counts and gives what is computed *storages*,
 //! by number. [`StoragePlan`] (`DecorateMemoryPlan`) adds the variables and moves there what is assigned to them.
 //! [`SharedPool`] (GraphRuntime's `SetupStorage`) puts bytes behind the storages, here also for several graphs that take
 //! turns. Who knows only lifetimes plans with [`Nnvm`], which has the first stage's rules for them.
 //!
 //! ```
 //! use remat::plan::nnvm::{
-//!     Dtype, Graph, InPlace, MatchRange, MemoryPlan, Op, SharedPool, StoragePlan, Tensor,
+//!     DataType, NnvmGraph, InPlace, MatchRange, MemoryPlan, OpNode, SharedPool, StoragePlan, TensorType,
 //! };
 //!
-//! let numbers = Tensor::new(256, Dtype::F32);
+//! let numbers = TensorType::new(256, DataType::F32);
 //! let over = InPlace { input: 0, output: 0, identity: false };
-//! let mut graph = Graph::default();
+//! let mut graph = NnvmGraph::default();
 //! let x = graph.variable("x", numbers)?;
 //! let mut last = x;
 //! for _ in 0..5 {
-//!     last.node = graph.op(Op::new([last], [numbers]))?;
+//!     last.node = graph.op(OpNode::new([last], [numbers]))?;
 //! }
-//! last.node = graph.op(Op::new([last], [numbers]).in_place(over))?;
+//! last.node = graph.op(OpNode::new([last], [numbers]).in_place(over))?;
 //! graph.output(last)?;
 //!
 //! // Two storages by turns, and nothing for the last op.
@@ -46,11 +46,14 @@ use std::str::FromStr;
 use self::allocator::Allocator;
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
 
-pub use self::allocator::Storage;
+pub use self::allocator::StorageEntry;
 pub use self::assign::{Assign, StoragePlan};
-pub use self::graph::{Code, Dtype, Entry, Graph, GraphError, InPlace, Op, Pattern, Place, Tensor};
+pub use self::graph::{
+    Code, DataType, GraphError, InPlace, NnvmGraph, NodeEntry, OpNode, Pattern, StorageKind,
+    TensorType,
+};
 pub use self::memory::MemoryPlan;
-pub use self::pool::{PoolError, SharedPool, View};
+pub use self::pool::{PoolError, PoolView, SharedPool};
 
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

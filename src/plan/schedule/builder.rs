@@ -1,7 +1,7 @@
 //! A schedule in the making: what is there, and how what is not comes back.
 
 use super::super::{Capture, Order};
-use super::{Action, Facts, Schedule, ScheduleError};
+use super::{Action, Facts, RecomputeSchedule, ScheduleError};
 
 /// Actions so far, and what is there after them.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<'a> Builder<'a> {
     /// # Errors
     ///
     /// An error in who built it.
-    pub fn finish(self) -> Result<Schedule<'a>, ScheduleError> {
-        Schedule::new(self.capture, self.actions)
+    pub fn finish(self) -> Result<RecomputeSchedule<'a>, ScheduleError> {
+        RecomputeSchedule::new(self.capture, self.actions)
     }
 }

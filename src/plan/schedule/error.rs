@@ -2,7 +2,7 @@
 
 use super::super::PlanError;
 
-/// What does not hold of actions that were to be a [`Schedule`](super::Schedule), or why none was found.
+/// What does not hold of actions that were to be a [`RecomputeSchedule`](super::RecomputeSchedule), or why none was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {

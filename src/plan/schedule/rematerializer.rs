@@ -1,7 +1,7 @@
 //! What ways to find a schedule have in common, and their names.
 
 use super::super::Order;
-use super::{Schedule, ScheduleError, Sqrt, StaticDtr};
+use super::{RecomputeSchedule, ScheduleError, Sqrt, StaticDtr};
 
 /// A way to find what is dropped and made again.
 pub trait Rematerializer {
@@ -13,7 +13,11 @@ pub trait Rematerializer {
     /// # Errors
     ///
     /// It finds none: the error says what the best that it found takes.
-    fn schedule<'a>(&self, order: &Order<'a>, budget: u64) -> Result<Schedule<'a>, ScheduleError>;
+    fn schedule<'a>(
+        &self,
+        order: &Order<'a>,
+        budget: u64,
+    ) -> Result<RecomputeSchedule<'a>, ScheduleError>;
 }
 
 /// All of them.

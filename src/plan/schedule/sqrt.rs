@@ -1,7 +1,7 @@
 //! Chen's checkpoints, as MegEngine sets them.
 
 use super::super::Order;
-use super::{Builder, Rematerializer, Schedule, ScheduleError};
+use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 
 /// `sqrt`: the step is cut into segments, each ending where so many bytes that it made are still wanted. What a segment
 /// makes and others use later is dropped for the longest time between two of its uses from the end of the segment on, and
@@ -25,10 +25,14 @@ impl Rematerializer for Sqrt {
         "sqrt"
     }
 
-    fn schedule<'a>(&self, order: &Order<'a>, budget: u64) -> Result<Schedule<'a>, ScheduleError> {
+    fn schedule<'a>(
+        &self,
+        order: &Order<'a>,
+        budget: u64,
+    ) -> Result<RecomputeSchedule<'a>, ScheduleError> {
         let load = order.load();
         if load <= budget {
-            return Ok(Schedule::once(order));
+            return Ok(RecomputeSchedule::once(order));
         }
         let mut best = Best { budget, found: None, least: load, at: load };
         let halves = (1..64).map(|half| load >> half).take_while(|&bytes| bytes >= LEAST_BYTES);
@@ -52,14 +56,14 @@ impl Rematerializer for Sqrt {
 struct Best<'a> {
     budget: u64,
     /// The one that costs least of those that fit, and what it costs.
-    found: Option<(f64, Schedule<'a>)>,
+    found: Option<(f64, RecomputeSchedule<'a>)>,
     /// The least load of all, and at how many bytes a segment.
     least: u64,
     at: u64,
 }
 
 impl<'a> Best<'a> {
-    fn see(&mut self, bytes: u64, schedule: Schedule<'a>) -> Result<(), ScheduleError> {
+    fn see(&mut self, bytes: u64, schedule: RecomputeSchedule<'a>) -> Result<(), ScheduleError> {
         let (load, cost) = (schedule.load()?, schedule.cost());
         if load < self.least {
             (self.least, self.at) = (load, bytes);
@@ -72,7 +76,7 @@ impl<'a> Best<'a> {
 }
 
 /// With segments that leave so many bytes alive.
-fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<Schedule<'a>, ScheduleError> {
+fn segments<'a>(order: &Order<'a>, bytes: u64) -> Result<RecomputeSchedule<'a>, ScheduleError> {
     let capture = order.capture();
     let mut positions = vec![0; capture.ops().len()];
     order.ops().iter().enumerate().for_each(|(at, &op)| positions[op] = at);

@@ -1,7 +1,7 @@
 //! DTR ahead of time.
 
 use super::super::Order;
-use super::{Builder, Rematerializer, Schedule, ScheduleError};
+use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 
 /// `static-dtr`: the step is gone through once; when the next run does not fit, what is in memory is dropped until it does,
 /// always that of the least
@@ -38,9 +38,13 @@ impl Rematerializer for StaticDtr {
         "static-dtr"
     }
 
-    fn schedule<'a>(&self, order: &Order<'a>, budget: u64) -> Result<Schedule<'a>, ScheduleError> {
+    fn schedule<'a>(
+        &self,
+        order: &Order<'a>,
+        budget: u64,
+    ) -> Result<RecomputeSchedule<'a>, ScheduleError> {
         if order.load() <= budget {
-            return Ok(Schedule::once(order));
+            return Ok(RecomputeSchedule::once(order));
         }
         let mut builder = Builder::new(order);
         let mut worth = Worth::new(builder.capture.buffers().len());

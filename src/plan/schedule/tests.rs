@@ -40,7 +40,7 @@ fn network(layers: usize, bytes: u64) -> Capture {
 }
 
 /// What all ops find at their first runs, and what is there at the end, as numbers.
-fn computed(schedule: &Schedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
+fn computed(schedule: &RecomputeSchedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
     let capture = schedule.capture();
     let there = |(number, buffer): (usize, &CapturedBuffer)| buffer.before.then_some(number as u64);
     let mut values: Vec<Option<u64>> = capture.buffers().iter().enumerate().map(there).collect();
@@ -68,7 +68,7 @@ fn computed(schedule: &Schedule<'_>) -> (Vec<Vec<u64>>, Vec<Option<u64>>) {
 
 /// Nothing but the definition: a buffer is alive at a run that makes or uses it, and from there up to the next use, unless it
 /// is dropped or made in between.
-fn naive_load(schedule: &Schedule<'_>) -> u64 {
+fn naive_load(schedule: &RecomputeSchedule<'_>) -> u64 {
     let capture = schedule.capture();
     let runs: Vec<usize> = schedule.runs().collect();
     let mut load = vec![0; runs.len()];
@@ -113,7 +113,7 @@ fn schedules_compute_what_the_step_does() {
         for reach in [Reach::Held(0), Reach::Offline] {
             let scheduler = order::named("reverse-dfs").unwrap();
             let order = scheduler.order(&capture, reach, &Limits::none()).unwrap();
-            let once = Schedule::once(&order);
+            let once = RecomputeSchedule::once(&order);
             let expected = computed(&once);
             assert_eq!(once.load().unwrap(), order.load());
             for (one, reruns) in with_factors().iter().zip(&mut reruns) {
@@ -215,13 +215,18 @@ fn what_is_no_schedule_is_an_error() {
         (vec![f, g, h, sgd, f], "action 4 runs op 0 again, and what it reads or makes was updated"),
         (vec![f, g, h, k, Drop(3)], "action 4 drops buffer 3"),
     ] {
-        let error = Schedule::new(&capture, actions).unwrap_err().to_string();
+        let error = RecomputeSchedule::new(&capture, actions).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
     let actions = vec![f, g, Drop(1), h, f, Drop(2), g];
-    assert!(Schedule::new(&capture, actions).unwrap_err().to_string().contains("drops buffer 2"));
+    assert!(
+        RecomputeSchedule::new(&capture, actions)
+            .unwrap_err()
+            .to_string()
+            .contains("drops buffer 2")
+    );
     let actions = vec![f, g, Drop(2), g, Drop(1), h, f, k, sgd];
-    let schedule = Schedule::new(&capture, actions).unwrap();
+    let schedule = RecomputeSchedule::new(&capture, actions).unwrap();
     assert_eq!((schedule.reruns(), schedule.lives().len()), (2, 6));
 }
 

@@ -1,39 +1,33 @@
 //! How programs are drawn: what they are made of, and how often.
 
 use super::program::{
-    Calc, Command, Data, Distribution, Gradients, Pick, Program, Segment, Update, Window,
+    Act, Calc, Data, Distribution, Gradients, Pick, Program, Segment, Update, Window,
 };
 use proptest::prelude::*;
 use remat::ops::{Binary, Reduction, Unary};
 
-/// One thread's commands mostly, and small tensors mostly: a few programs have large ones, which kernels share among
+/// One thread's acts mostly, and small tensors mostly: a few programs have large ones, which kernels share among
 /// threads.
-pub fn program(most_commands: usize) -> impl Strategy<Value = Program> {
-    let small = (commands(most_commands, shape().boxed()), Just(4096usize));
-    let large = (commands(1 + most_commands / 3, large_shape().boxed()), Just(100_000usize));
-    let deep = (deep(3 * most_commands), Just(4096usize));
+pub fn program(most_acts: usize) -> impl Strategy<Value = Program> {
+    let small = (acts(most_acts, shape().boxed()), Just(4096usize));
+    let large = (acts(1 + most_acts / 3, large_shape().boxed()), Just(100_000usize));
+    let deep = (deep(3 * most_acts), Just(4096usize));
     let both = prop_oneof![12 => small, 1 => large, 1 => deep];
-    let beside =
-        prop_oneof![12 => Just(vec![]), 1 => commands(1 + most_commands / 2, shape().boxed())];
+    let beside = prop_oneof![12 => Just(vec![]), 1 => acts(1 + most_acts / 2, shape().boxed())];
     (both, beside, prop::bool::weighted(0.08)).prop_map(
-        |((commands, most_elements), beside, cancels)| Program {
-            commands,
-            beside,
-            most_elements,
-            cancels,
-        },
+        |((acts, most_elements), beside, cancels)| Program { acts, beside, most_elements, cancels },
     )
 }
 
 /// One thread's, that do the same each time.
-pub fn deterministic(most_commands: usize) -> impl Strategy<Value = Program> {
-    program(most_commands).prop_map(|program| Program { beside: vec![], cancels: false, ..program })
+pub fn deterministic(most_acts: usize) -> impl Strategy<Value = Program> {
+    program(most_acts).prop_map(|program| Program { beside: vec![], cancels: false, ..program })
 }
 
 /// The same, with small tensors.
-pub fn small(most_commands: usize) -> impl Strategy<Value = Program> {
-    commands(most_commands, shape().boxed()).prop_map(|commands| Program {
-        commands,
+pub fn small(most_acts: usize) -> impl Strategy<Value = Program> {
+    acts(most_acts, shape().boxed()).prop_map(|acts| Program {
+        acts,
         beside: vec![],
         most_elements: 2048,
         cancels: false,
@@ -42,28 +36,28 @@ pub fn small(most_commands: usize) -> impl Strategy<Value = Program> {
 
 /// Long chains with skips: values of one size, of which most are dropped, so that whoever reads one of the others may
 /// need all that it was made from.
-fn deep(most: usize) -> impl Strategy<Value = Vec<Command>> {
+fn deep(most: usize) -> impl Strategy<Value = Vec<Act>> {
     let near = || 0..16usize;
     let calc = prop_oneof![
         3 => unary().prop_map(|f| Calc::Unary(f, 0)),
         6 => (binary(), near()).prop_map(|(f, x)| Calc::Binary(f, 0, x)),
         1 => near().prop_map(|x| Calc::Affine { x, scale: 0.5, shift: 0.1 }),
     ];
-    let command = prop_oneof![
-        20 => calc.prop_map(Command::Calc),
-        14 => (1..16usize).prop_map(Command::Del),
-        2 => near().prop_map(Command::DropNow),
-        1 => near().prop_map(Command::Get),
+    let act = prop_oneof![
+        20 => calc.prop_map(Act::Calc),
+        14 => (1..16usize).prop_map(Act::Del),
+        2 => near().prop_map(Act::DropNow),
+        1 => near().prop_map(Act::Get),
     ];
-    let commands = prop::collection::vec(command, most / 2..=most);
-    (64..400usize, seed(), commands).prop_map(|(n, seed, commands)| {
-        let put = Command::Put { data: Data { shape: vec![n], seed }, leaf: false };
-        std::iter::once(put).chain(commands).collect()
+    let acts = prop::collection::vec(act, most / 2..=most);
+    (64..400usize, seed(), acts).prop_map(|(n, seed, acts)| {
+        let put = Act::Put { data: Data { shape: vec![n], seed }, leaf: false };
+        std::iter::once(put).chain(acts).collect()
     })
 }
 
-fn commands(most: usize, shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Vec<Command>> {
-    prop::collection::vec(command(shapes), most / 4..=most)
+fn acts(most: usize, shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Vec<Act>> {
+    prop::collection::vec(act(shapes), most / 4..=most)
 }
 
 /// Often the same few, so that shapes go together; and now and then nothing at all.
@@ -230,36 +224,36 @@ fn segment(shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Segment> 
     )
 }
 
-fn command(shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Command> {
+fn act(shapes: BoxedStrategy<Vec<usize>>) -> impl Strategy<Value = Act> {
     let makes = prop_oneof![
         8 => (data(shapes.clone()), prop::bool::weighted(0.2))
-            .prop_map(|(data, leaf)| Command::Put { data, leaf }),
-        60 => calc(shapes.clone()).prop_map(Command::Calc),
-        8 => segment(shapes).prop_map(Command::Tape),
-        3 => pick().prop_map(Command::Clone),
+            .prop_map(|(data, leaf)| Act::Put { data, leaf }),
+        60 => calc(shapes.clone()).prop_map(Act::Calc),
+        8 => segment(shapes).prop_map(Act::Tape),
+        3 => pick().prop_map(Act::Clone),
     ];
     let changes = prop_oneof![
-        8 => update().prop_map(Command::Update),
-        3 => prop::collection::vec(update(), 1..5).prop_map(Command::UpdateAll),
-        4 => (pick(), pick()).prop_map(|(target, value)| Command::Replace { target, value }),
-        2 => pick().prop_map(Command::Commit),
-        5 => pick().prop_map(Command::DropNow),
-        1 => pick().prop_map(Command::Label),
+        8 => update().prop_map(Act::Update),
+        3 => prop::collection::vec(update(), 1..5).prop_map(Act::UpdateAll),
+        4 => (pick(), pick()).prop_map(|(target, value)| Act::Replace { target, value }),
+        2 => pick().prop_map(Act::Commit),
+        5 => pick().prop_map(Act::DropNow),
+        1 => pick().prop_map(Act::Label),
     ];
     let looks = prop_oneof![
-        6 => pick().prop_map(Command::Get),
-        4 => pick().prop_map(Command::GetLater),
-        3 => Just(Command::Wait),
-        1 => Just(Command::Forget),
-        2 => Just(Command::Sync),
-        1 => Just(Command::Stats),
+        6 => pick().prop_map(Act::Get),
+        4 => pick().prop_map(Act::GetLater),
+        3 => Just(Act::Wait),
+        1 => Just(Act::Forget),
+        2 => Just(Act::Sync),
+        1 => Just(Act::Stats),
     ];
     prop_oneof![
         75 => makes,
         23 => changes,
         17 => looks,
-        32 => pick().prop_map(Command::Del),
-        4 => Just(Command::Step),
-        2 => Just(Command::Cancel),
+        32 => pick().prop_map(Act::Del),
+        4 => Just(Act::Step),
+        2 => Just(Act::Cancel),
     ]
 }

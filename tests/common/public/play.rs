@@ -93,9 +93,9 @@ pub fn play(runtime: &Runtime, program: &Program, part: Part<'_>, calm: impl FnO
     let (first, beside) = players.split_first_mut().expect("there is one");
     std::thread::scope(|scope| {
         for player in beside {
-            scope.spawn(|| program.beside.iter().for_each(|command| player.command(command)));
+            scope.spawn(|| program.beside.iter().for_each(|act| player.act(act)));
         }
-        program.commands.iter().for_each(|command| first.command(command));
+        program.acts.iter().for_each(|act| first.act(act));
     });
     players.iter_mut().for_each(Player::read_all);
     calm();

@@ -1,9 +1,9 @@
-//! One thread of a program: the tensors it holds, its commands, and what it reads.
+//! One thread of a program: the tensors it holds, its acts, and what it reads.
 
 use super::change::is_like;
 use super::journal::Fate;
 use super::play::{Failure, Heard, Moment, Observed, Part, Value, alive};
-use super::program::{Command, Data, Pick, Program};
+use super::program::{Act, Data, Pick, Program};
 use crate::common::rng::SplitMix64;
 use remat::program::TensorId;
 use remat::{Error, HostTensor, Layout, Pending, Runtime, Tensor};
@@ -84,55 +84,55 @@ impl<'a> Player<'a> {
         }
     }
 
-    pub fn command(&mut self, command: &Command) {
-        match command {
-            Command::Put { data, leaf } => {
+    pub fn act(&mut self, act: &Act) {
+        match act {
+            Act::Put { data, leaf } => {
                 if self.has_room_for(&data.shape) {
                     let tensor = self.put(data, *leaf);
                     self.hold(tensor, false);
                 }
             }
-            Command::Calc(calc) => self.calc(calc),
-            Command::Clone(pick) => {
+            Act::Calc(calc) => self.calc(calc),
+            Act::Clone(pick) => {
                 if let Some(i) = self.any(*pick) {
                     self.slots.push(self.slots[i].clone());
                 }
             }
-            Command::Del(pick) => {
+            Act::Del(pick) => {
                 if let Some(i) = self.any(*pick) {
                     self.slots.swap_remove(i);
                 }
             }
             // An oracle evicts nothing.
-            Command::DropNow(_) | Command::Cancel if self.is_oracle => {}
-            Command::DropNow(pick) => {
+            Act::DropNow(_) | Act::Cancel if self.is_oracle => {}
+            Act::DropNow(pick) => {
                 if let Some(i) = self.any(*pick) {
                     self.runtime.drop_now(&self.slots[i].tensor).map_err(alive).unwrap();
                 }
             }
-            Command::Cancel => {
+            Act::Cancel => {
                 if self.program.cancels {
                     self.runtime.cancel();
                 }
             }
-            Command::Commit(pick) => {
+            Act::Commit(pick) => {
                 if let Some(i) = self.any(*pick) {
                     self.runtime.commit(&self.slots[i].tensor).map_err(alive).unwrap();
                 }
             }
-            Command::Label(pick) => {
+            Act::Label(pick) => {
                 if let Some(i) = self.any(*pick) {
                     self.runtime.label(&self.slots[i].tensor, "labelled").map_err(alive).unwrap();
                 }
             }
-            Command::Get(pick) => {
+            Act::Get(pick) => {
                 if let Some(i) = self.any(*pick) {
                     let moment = self.now();
                     let value = self.read(i);
                     self.observed.read.insert(moment, value);
                 }
             }
-            Command::GetLater(pick) => {
+            Act::GetLater(pick) => {
                 if let Some(i) = self.any(*pick) {
                     let moment = self.now();
                     if self.is_oracle {
@@ -145,13 +145,13 @@ impl<'a> Player<'a> {
                     }
                 }
             }
-            Command::Wait => self.wait(),
-            Command::Forget => {
+            Act::Wait => self.wait(),
+            Act::Forget => {
                 self.observed.forgotten += usize::from(self.pending.pop_front().is_some());
             }
-            Command::Update(update) => self.update(&[*update], false),
-            Command::UpdateAll(updates) => self.update(updates, true),
-            Command::Replace { target, value } => {
+            Act::Update(update) => self.update(&[*update], false),
+            Act::UpdateAll(updates) => self.update(updates, true),
+            Act::Replace { target, value } => {
                 let is_plain = |layout: &Layout| layout.is_contiguous();
                 let Some(target) = self.pick(*target, is_plain) else { return };
                 let wanted = *self.slots[target].tensor.layout();
@@ -162,14 +162,14 @@ impl<'a> Player<'a> {
                     self.replace(target, &value);
                 }
             }
-            Command::Tape(segment) => self.segment(segment),
-            Command::Step => self.runtime.step().unwrap(),
-            Command::Sync => {
+            Act::Tape(segment) => self.segment(segment),
+            Act::Step => self.runtime.step().unwrap(),
+            Act::Sync => {
                 if let Err(error) = self.runtime.sync() {
                     self.failed(Heard::Sync, &error);
                 }
             }
-            Command::Stats => {
+            Act::Stats => {
                 let stats = self.runtime.stats().unwrap();
                 assert!(stats.used_bytes <= stats.peak_bytes, "{stats:?}");
                 assert!(stats.peak_bytes <= stats.budget_bytes, "{stats:?}");

@@ -1,19 +1,19 @@
-//! A program as plain data: the commands that a thread gives to a runtime, one after the other.
+//! A program as plain data: the acts that a thread gives to a runtime, one after the other.
 
 use remat::ops::{Binary, Reduction, Unary};
 
 /// Which tensor: counted from the newest one back, modulo how many there are that fit. If none does, one is put.
 pub type Pick = usize;
 
-/// Commands of one thread, or of two at once.
+/// Acts of one thread, or of two at once.
 #[derive(Clone, Debug)]
 pub struct Program {
-    pub commands: Vec<Command>,
+    pub acts: Vec<Act>,
     /// Those of a second thread with the same runtime. Mostly none: then there is no such thread.
-    pub beside: Vec<Command>,
+    pub beside: Vec<Act>,
     /// What would make a tensor of more elements is left out.
     pub most_elements: usize,
-    /// Whether [`Command::Cancel`] is done. What it hits depends on time.
+    /// Whether [`Act::Cancel`] is done. What it hits depends on time.
     pub cancels: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct Data {
 }
 
 #[derive(Clone, Debug)]
-pub enum Command {
+pub enum Act {
     Put {
         data: Data,
         leaf: bool,

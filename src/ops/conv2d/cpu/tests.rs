@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::simd::Level;
 use super::*;
+use crate::rng::SplitMix64;
+use crate::sync::ThreadPoolBuilder;
 
 /// One of the three functions, so that each test covers all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,16 +127,8 @@ fn for_each(sizes: &[usize], mut f: impl FnMut(&[usize])) {
 
 /// Values between -1 and 1 from a fixed sequence.
 fn operands(shape: &ConvShape) -> Operands {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut values = |len: usize| {
-        let mut value = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        };
-        (0..len).map(|_| value()).collect::<Vec<f32>>()
-    };
+    let mut numbers = SplitMix64::new(1);
+    let mut values = |len| (0..len).map(|_| (numbers.unit() * 2.0 - 1.0) as f32).collect();
     Operands {
         x: values(shape.input_len()),
         weight: values(shape.weight_len()),
@@ -305,10 +299,8 @@ fn bits_do_not_depend_on_threads() {
         let o = operands(&s);
         for function in ALL {
             let runs = [1, 2, 3, 2].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .build()
-                    .expect("a thread pool");
+                let pool =
+                    ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
                 let out = pool.install(|| function.run(None, &s, &o));
                 out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             });

@@ -166,6 +166,7 @@ impl Product<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::sync::ThreadPoolBuilder;
     use proptest::prelude::*;
 
     /// One matrix; for a transposed one, exchange the strides.
@@ -262,10 +263,8 @@ mod tests {
         for [m, k, n] in [[300, 300, 300], [16, 144, 1024], [1000, 64, 10]] {
             let (a, b) = (values(m * k), values(k * n));
             let runs = [1, 2, 3, 2].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .build()
-                    .expect("a thread pool");
+                let pool =
+                    ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
                 let mut c = vec![0.0; m * n];
                 pool.install(|| matmul(m, k, n, matrix(&a, k, 1), matrix(&b, n, 1), &mut c));
                 c.into_iter().map(f32::to_bits).collect::<Vec<_>>()

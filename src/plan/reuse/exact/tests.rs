@@ -9,6 +9,7 @@ use super::search::{Answer, Search};
 use super::sections::Sections;
 use super::state::{Rules, State};
 use crate::rng::SplitMix64;
+use crate::sync::thread;
 
 /// A few random lives of random sizes, aligned to at most 2^`align`.
 fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
@@ -299,8 +300,8 @@ fn a_path_of_as_many_as_there_may_be_needs_no_deep_stack() {
     let lifetimes = Lifetimes::new(buffers).unwrap();
     let [part] = &Sections::new(&lifetimes).parts[..] else { panic!("it is linked") };
     let mut search = Search::new(part, Preorder::Wat.sort(part), Rules::ALL);
-    let small = std::thread::Builder::new().stack_size(128 << 10);
-    std::thread::scope(|scope| {
+    let small = thread::Builder::new().stack_size(128 << 10);
+    thread::scope(|scope| {
         let search = &mut search;
         let run = move || search.fits(2 * part.load(), &mut 10_000, &Limits::none());
         let thread = small.spawn_scoped(scope, run).unwrap();

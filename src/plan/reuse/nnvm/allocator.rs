@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Bytes that several entries use one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Storage {
+pub struct StorageEntry {
     /// Where its bytes are.
     pub device: u32,
     /// Of the largest entry in it.
@@ -16,7 +16,7 @@ pub struct Storage {
 pub(super) struct Allocator {
     // How many times larger or smaller a free storage may be than what is asked for; 0: none is used again.
     range: u64,
-    storages: Vec<Storage>,
+    storages: Vec<StorageEntry>,
     // Device and colour -> bytes and number of the release -> storage. Kept apart by device and colour because those that
     // differ in either are passed over anyway: what is found is what a walk through all of them finds.
     free: BTreeMap<(u32, u32), BTreeMap<(u64, u64), usize>>,
@@ -47,19 +47,19 @@ impl Allocator {
             *size = bytes.max(*size);
             return storage;
         }
-        self.storages.push(Storage { device, bytes });
+        self.storages.push(StorageEntry { device, bytes });
         self.storages.len() - 1
     }
 
     /// The storage, requested before and not released since, is free for requests of this colour.
     pub fn release(&mut self, storage: usize, colour: u32) {
-        let Storage { device, bytes } = self.storages[storage];
+        let StorageEntry { device, bytes } = self.storages[storage];
         self.releases += 1;
         self.free.entry((device, colour)).or_default().insert((bytes, self.releases), storage);
     }
 
     /// All that there are, by number.
-    pub fn into_storages(self) -> Vec<Storage> {
+    pub fn into_storages(self) -> Vec<StorageEntry> {
         self.storages
     }
 }

@@ -1,8 +1,8 @@
 //! `DecorateMemoryPlan`: storages for variables, and for what is assigned to them.
 
-use super::graph::{Entry, Graph, Node, Pattern, Place};
+use super::graph::{NnvmGraph, Node, NodeEntry, Pattern, StorageKind};
 use super::memory::uses;
-use super::{Home, MemoryPlan, Storage};
+use super::{Home, MemoryPlan, StorageEntry};
 
 /// What a node is to an assignment: the flag that GraphCompile gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +15,7 @@ pub enum Assign {
     Nothing,
 }
 
-impl Graph {
+impl NnvmGraph {
     /// What each node is. [`Assign::Nothing`] needs a value that nobody else reads, computed by an op with a pattern up to
     /// [`Pattern::Broadcast`], which then writes into the variable.
     ///
@@ -50,20 +50,20 @@ impl Graph {
     }
 
     /// Whether an op that can write anywhere computes the value, and where the variable is as well.
-    fn computed_for(&self, variable: Entry, value: Entry) -> bool {
+    fn computed_for(&self, variable: NodeEntry, value: NodeEntry) -> bool {
         let Node::Op(op) = &self.nodes()[value.node] else {
             return false;
         };
         let planned = |entry| {
             let tensor = self.tensor(entry)?;
-            (tensor.place == Place::Planned).then_some(tensor.device)
+            (tensor.storage == StorageKind::Planned).then_some(tensor.device)
         };
         let device = planned(variable);
         op.pattern <= Pattern::Broadcast && device.is_some() && device == planned(value)
     }
 
     /// The variable that it is, or that it has been assigned to.
-    fn variable_of(&self, entry: Entry) -> Option<Entry> {
+    fn variable_of(&self, entry: NodeEntry) -> Option<NodeEntry> {
         match &self.nodes()[entry.node] {
             Node::Variable { .. } => Some(entry),
             Node::Assign { entries: [variable, _], .. } => Some(*variable),
@@ -75,12 +75,12 @@ impl Graph {
 /// Which storage each entry of a graph is in, variables and assignments included.
 #[derive(Clone, Debug)]
 pub struct StoragePlan<'g> {
-    graph: &'g Graph,
+    graph: &'g NnvmGraph,
     homes: Vec<Vec<Home>>,
     in_place: Vec<Vec<Option<usize>>>,
     assigns: Vec<Assign>,
     // All members of a storage are on its device.
-    storages: Vec<Storage>,
+    storages: Vec<StorageEntry>,
     // Name and storage of each variable that is planned.
     variables: Vec<(&'g str, usize)>,
 }
@@ -90,7 +90,7 @@ impl<'g> StoragePlan<'g> {
     /// storage anew: those of the largest entry that is in it now.
     #[must_use]
     pub fn new(plan: MemoryPlan<'g>) -> Self {
-        let storages = plan.storages().iter().map(|storage| Storage { bytes: 0, ..*storage });
+        let storages = plan.storages().iter().map(|storage| StorageEntry { bytes: 0, ..*storage });
         let mut new = Self {
             graph: plan.graph,
             assigns: plan.graph.assigns(),
@@ -112,7 +112,7 @@ impl<'g> StoragePlan<'g> {
             {
                 homes[0] = Home::Storage(self.storages.len());
                 self.variables.push((name, self.storages.len()));
-                self.storages.push(Storage { device: tensor.device, bytes: 0 });
+                self.storages.push(StorageEntry { device: tensor.device, bytes: 0 });
             }
         }
     }
@@ -160,19 +160,19 @@ impl<'g> StoragePlan<'g> {
 
     /// By number. One in which nothing is left has 0 bytes.
     #[must_use]
-    pub fn storages(&self) -> &[Storage] {
+    pub fn storages(&self) -> &[StorageEntry] {
         &self.storages
     }
 
     /// Where that is, if there is such an entry. It is never [`Home::None`].
     #[must_use]
-    pub fn home(&self, entry: Entry) -> Option<Home> {
+    pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
     /// The input of its node in whose bytes it is written, if any: for an assignment, the variable.
     #[must_use]
-    pub fn in_place(&self, entry: Entry) -> Option<usize> {
+    pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?
     }
 
@@ -182,7 +182,7 @@ impl<'g> StoragePlan<'g> {
         &self.assigns
     }
 
-    pub(super) fn graph(&self) -> &'g Graph {
+    pub(super) fn graph(&self) -> &'g NnvmGraph {
         self.graph
     }
 

@@ -1,9 +1,9 @@
 //! `ColorNodeGroup`: parts of a graph that may run at the same time.
 
-use super::Graph;
+use super::NnvmGraph;
 use super::graph::Node;
 
-impl Graph {
+impl NnvmGraph {
     /// Colours the nodes by longest paths: `groups - 1` times at most, the path with most nodes that have no colour yet,
     /// variables not counted, gives them the next one; what remains shares the last. A storage is then used again only
     /// where the node that released it, its last reader, has the colour of the one that asks, so that groups which run at

@@ -16,7 +16,7 @@ pub enum Code {
 
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Dtype {
+pub struct DataType {
     /// What its bits are.
     pub code: Code,
     /// How many there are in a lane.
@@ -25,7 +25,7 @@ pub struct Dtype {
     pub lanes: u16,
 }
 
-impl Dtype {
+impl DataType {
     /// Single precision.
     pub const F32: Self = Self { code: Code::Float, bits: 32, lanes: 1 };
 
@@ -38,7 +38,7 @@ impl Dtype {
 
 /// Who finds room for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum StorageKind {
     /// The plan.
     Planned,
     /// Whoever runs the graph (storage id -2).
@@ -49,22 +49,22 @@ pub enum Place {
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tensor {
+pub struct TensorType {
     /// How many elements it has.
     pub elements: u64,
     /// Of what type they are.
-    pub dtype: Dtype,
+    pub dtype: DataType,
     /// Where it is.
     pub device: u32,
     /// Who finds room for it.
-    pub place: Place,
+    pub storage: StorageKind,
 }
 
-impl Tensor {
+impl TensorType {
     /// So many elements, on device 0, to be planned.
     #[must_use]
-    pub fn new(elements: u64, dtype: Dtype) -> Self {
-        Self { elements, dtype, device: 0, place: Place::Planned }
+    pub fn new(elements: u64, dtype: DataType) -> Self {
+        Self { elements, dtype, device: 0, storage: StorageKind::Planned }
     }
 
     /// On that device.
@@ -75,11 +75,11 @@ impl Tensor {
 
     /// With room found by that.
     #[must_use]
-    pub fn placed(self, place: Place) -> Self {
-        Self { place, ..self }
+    pub fn stored(self, storage: StorageKind) -> Self {
+        Self { storage, ..self }
     }
 
-    /// What it takes, at most `u64::MAX` (a [`Graph`] has none that large). The open source counts four bytes an element
+    /// What it takes, at most `u64::MAX` (an [`NnvmGraph`] has none that large). The open source counts four bytes an element
     /// while it plans, whatever the type, and the true ones when it runs: here they are the true ones both times.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -89,7 +89,7 @@ impl Tensor {
 
 /// An output of a node, which others may have as input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Entry {
+pub struct NodeEntry {
     /// Whose output it is.
     pub node: usize,
     /// Which of them.
@@ -125,9 +125,9 @@ pub enum Pattern {
 
 /// A node that computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Op {
-    pub(super) inputs: Vec<Entry>,
-    pub(super) outputs: Vec<Tensor>,
+pub struct OpNode {
+    pub(super) inputs: Vec<NodeEntry>,
+    pub(super) outputs: Vec<TensorType>,
     pub(super) in_place: Vec<InPlace>,
     // As many as there are inputs.
     pub(super) ignored: Vec<bool>,
@@ -135,12 +135,12 @@ pub struct Op {
     pub(super) colour: u32,
 }
 
-impl Op {
+impl OpNode {
     /// From these to those, by a pattern of which nothing is known.
     #[must_use]
     pub fn new(
-        inputs: impl IntoIterator<Item = Entry>,
-        outputs: impl IntoIterator<Item = Tensor>,
+        inputs: impl IntoIterator<Item = NodeEntry>,
+        outputs: impl IntoIterator<Item = TensorType>,
     ) -> Self {
         let inputs: Vec<_> = inputs.into_iter().collect();
         Self {
@@ -177,24 +177,24 @@ impl Op {
     }
 
     /// Those inputs whose data it reads.
-    fn reads(&self) -> impl Iterator<Item = Entry> {
+    fn reads(&self) -> impl Iterator<Item = NodeEntry> {
         self.inputs.iter().zip(&self.ignored).filter(|(_, ignored)| !**ignored).map(|(e, _)| *e)
     }
 }
 
-/// A part of a [`Graph`].
+/// A part of an [`NnvmGraph`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// An input of the graph or a parameter.
-    Variable { name: String, tensor: Tensor },
+    Variable { name: String, tensor: TensorType },
     /// Computes.
-    Op(Op),
+    Op(OpNode),
     /// Writes one entry into a variable; its output is that variable. The tensor is the variable's.
-    Assign { entries: [Entry; 2], tensor: Tensor, colour: u32 },
+    Assign { entries: [NodeEntry; 2], tensor: TensorType, colour: u32 },
 }
 
 impl Node {
-    pub fn inputs(&self) -> &[Entry] {
+    pub fn inputs(&self) -> &[NodeEntry] {
         match self {
             Self::Variable { .. } => &[],
             Self::Op(op) => &op.inputs,
@@ -202,7 +202,7 @@ impl Node {
         }
     }
 
-    pub fn outputs(&self) -> &[Tensor] {
+    pub fn outputs(&self) -> &[TensorType] {
         match self {
             Self::Variable { tensor, .. } | Self::Assign { tensor, .. } => {
                 std::slice::from_ref(tensor)
@@ -212,13 +212,13 @@ impl Node {
     }
 
     /// Those inputs that count as references.
-    pub fn reads(&self) -> impl Iterator<Item = Entry> {
+    pub fn reads(&self) -> impl Iterator<Item = NodeEntry> {
         let (op, entries) = match self {
             Self::Variable { .. } => (None, &[][..]),
             Self::Op(op) => (Some(op), &[][..]),
             Self::Assign { entries, .. } => (None, &entries[..]),
         };
-        entries.iter().copied().chain(op.into_iter().flat_map(Op::reads))
+        entries.iter().copied().chain(op.into_iter().flat_map(OpNode::reads))
     }
 
     pub fn is_variable(&self) -> bool {
@@ -228,25 +228,25 @@ impl Node {
     pub fn colour(&self) -> u32 {
         match self {
             Self::Variable { .. } => 0,
-            Self::Op(Op { colour, .. }) | Self::Assign { colour, .. } => *colour,
+            Self::Op(OpNode { colour, .. }) | Self::Assign { colour, .. } => *colour,
         }
     }
 }
 
 /// Nodes in the order in which they run, each after those whose outputs it has as inputs.
 #[derive(Clone, Debug, Default)]
-pub struct Graph {
+pub struct NnvmGraph {
     // Inputs are outputs of earlier nodes; pairs name inputs and outputs that there are; an assign writes into a variable
     // and has the elements of it; no two variables have one name.
     nodes: Vec<Node>,
     // Entries of nodes that there are.
-    outputs: Vec<Entry>,
+    outputs: Vec<NodeEntry>,
     names: HashSet<String>,
     // Of all outputs together, less than 2^64.
     bytes: u64,
 }
 
-impl Graph {
+impl NnvmGraph {
     /// An input or a parameter, which keeps its bytes for as long as the graph is there.
     ///
     /// # Errors
@@ -255,8 +255,8 @@ impl Graph {
     pub fn variable(
         &mut self,
         name: impl Into<String>,
-        tensor: Tensor,
-    ) -> Result<Entry, GraphError> {
+        tensor: TensorType,
+    ) -> Result<NodeEntry, GraphError> {
         let name = name.into();
         if self.names.contains(&name) {
             return Err(GraphError::Name(name));
@@ -266,13 +266,13 @@ impl Graph {
         Ok(self.push(Node::Variable { name, tensor }))
     }
 
-    /// A node that computes; its outputs are the [`Entry`]s of the number returned.
+    /// A node that computes; its outputs are the [`NodeEntry`]s of the number returned.
     ///
     /// # Errors
     ///
     /// An input that is no output of an earlier node, a pair of which the op lacks the input or the output, or all
     /// tensors together have 2^64 bytes or more.
-    pub fn op(&mut self, op: Op) -> Result<usize, GraphError> {
+    pub fn op(&mut self, op: OpNode) -> Result<usize, GraphError> {
         for &entry in &op.inputs {
             self.tensor(entry).ok_or(GraphError::Missing(entry))?;
         }
@@ -282,7 +282,7 @@ impl Graph {
             }
         }
         self.count(&op.outputs)?;
-        Ok(self.push(Node::Op(Op { colour: 0, ..op })).node)
+        Ok(self.push(Node::Op(OpNode { colour: 0, ..op })).node)
     }
 
     /// Writes `value` into `variable`. What is returned is the variable once more, for those who want it updated.
@@ -291,7 +291,11 @@ impl Graph {
     ///
     /// There is no such entry, the first is no variable, or they differ in elements or type; or all tensors together have
     /// 2^64 bytes or more.
-    pub fn assign(&mut self, variable: Entry, value: Entry) -> Result<Entry, GraphError> {
+    pub fn assign(
+        &mut self,
+        variable: NodeEntry,
+        value: NodeEntry,
+    ) -> Result<NodeEntry, GraphError> {
         let tensor = *self.tensor(variable).ok_or(GraphError::Missing(variable))?;
         let from = self.tensor(value).ok_or(GraphError::Missing(value))?;
         let same = (tensor.elements, tensor.dtype) == (from.elements, from.dtype);
@@ -307,7 +311,7 @@ impl Graph {
     /// # Errors
     ///
     /// There is no such entry.
-    pub fn output(&mut self, entry: Entry) -> Result<(), GraphError> {
+    pub fn output(&mut self, entry: NodeEntry) -> Result<(), GraphError> {
         self.tensor(entry).ok_or(GraphError::Missing(entry))?;
         self.outputs.push(entry);
         Ok(())
@@ -315,7 +319,7 @@ impl Graph {
 
     /// What the entry holds, if there is one.
     #[must_use]
-    pub fn tensor(&self, entry: Entry) -> Option<&Tensor> {
+    pub fn tensor(&self, entry: NodeEntry) -> Option<&TensorType> {
         self.nodes.get(entry.node)?.outputs().get(entry.output)
     }
 
@@ -335,7 +339,7 @@ impl Graph {
         &self.nodes
     }
 
-    pub(super) fn outputs(&self) -> &[Entry] {
+    pub(super) fn outputs(&self) -> &[NodeEntry] {
         &self.outputs
     }
 
@@ -343,12 +347,12 @@ impl Graph {
         for (node, &new) in self.nodes.iter_mut().zip(colours) {
             match node {
                 Node::Variable { .. } => {}
-                Node::Op(Op { colour, .. }) | Node::Assign { colour, .. } => *colour = new,
+                Node::Op(OpNode { colour, .. }) | Node::Assign { colour, .. } => *colour = new,
             }
         }
     }
 
-    fn count(&mut self, tensors: &[Tensor]) -> Result<(), GraphError> {
+    fn count(&mut self, tensors: &[TensorType]) -> Result<(), GraphError> {
         self.bytes = tensors
             .iter()
             .try_fold(self.bytes, |sum, tensor| {
@@ -358,19 +362,19 @@ impl Graph {
         Ok(())
     }
 
-    fn push(&mut self, node: Node) -> Entry {
+    fn push(&mut self, node: Node) -> NodeEntry {
         self.nodes.push(node);
-        Entry { node: self.nodes.len() - 1, output: 0 }
+        NodeEntry { node: self.nodes.len() - 1, output: 0 }
     }
 }
 
-/// Why something cannot be part of a [`Graph`], which is left as it was.
+/// Why something cannot be part of an [`NnvmGraph`], which is left as it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
     /// No node so far has this output.
     #[error("there is no output {} of a node {} so far", .0.output, .0.node)]
-    Missing(Entry),
+    Missing(NodeEntry),
     /// The op lacks one or the other.
     #[error("the op has no input {} or no output {}", .0.input, .0.output)]
     Pair(InPlace),
@@ -385,9 +389,9 @@ pub enum GraphError {
     )]
     Assign {
         /// What was to be written into.
-        variable: Entry,
+        variable: NodeEntry,
         /// What was to be written.
-        value: Entry,
+        value: NodeEntry,
     },
     /// More bytes than there are addresses.
     #[error("all tensors together have 2^64 bytes or more")]

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::allocator::{Allocator, Storage};
-use super::graph::{Entry, Graph, InPlace, Node, Op, Place};
+use super::allocator::{Allocator, StorageEntry};
+use super::graph::{InPlace, NnvmGraph, Node, NodeEntry, OpNode, StorageKind};
 use super::{Home, MatchRange};
 
 /// Which storage each entry of a graph is in, variables left out: the first of three stages, with
@@ -13,12 +13,12 @@ use super::{Home, MatchRange};
 /// weak point of this planner; [`Nnvm`](super::Nnvm) has figures.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan<'g> {
-    pub(super) graph: &'g Graph,
+    pub(super) graph: &'g NnvmGraph,
     // By node and output.
     pub(super) homes: Vec<Vec<Home>>,
     // By node and output: the input that was written over.
     pub(super) in_place: Vec<Vec<Option<usize>>>,
-    storages: Vec<Storage>,
+    storages: Vec<StorageEntry>,
     range: u64,
 }
 
@@ -33,7 +33,7 @@ impl<'g> MemoryPlan<'g> {
     /// if they have as many elements, of the same size, on the same device. Beyond NNVM, it never is for an input that is
     /// ignored: that one may be in another's hands by then.
     #[must_use]
-    pub fn new(graph: &'g Graph, range: MatchRange) -> Self {
+    pub fn new(graph: &'g NnvmGraph, range: MatchRange) -> Self {
         let uses = uses(graph);
         range.smallest(|range| Pass::new(graph, &uses, range).run(), Self::bytes)
     }
@@ -47,7 +47,7 @@ impl<'g> MemoryPlan<'g> {
 
     /// By number.
     #[must_use]
-    pub fn storages(&self) -> &[Storage] {
+    pub fn storages(&self) -> &[StorageEntry] {
         &self.storages
     }
 
@@ -59,20 +59,20 @@ impl<'g> MemoryPlan<'g> {
 
     /// Where that is, if there is such an entry.
     #[must_use]
-    pub fn home(&self, entry: Entry) -> Option<Home> {
+    pub fn home(&self, entry: NodeEntry) -> Option<Home> {
         self.homes.get(entry.node)?.get(entry.output).copied()
     }
 
     /// The input of its node in whose storage it is written, if any.
     #[must_use]
-    pub fn in_place(&self, entry: Entry) -> Option<usize> {
+    pub fn in_place(&self, entry: NodeEntry) -> Option<usize> {
         *self.in_place.get(entry.node)?.get(entry.output)?
     }
 }
 
 /// How often each entry is read, by node and output: once for each input whose data a node needs, and once for each time
 /// that it is an output of the graph.
-pub(super) fn uses(graph: &Graph) -> Vec<Vec<usize>> {
+pub(super) fn uses(graph: &NnvmGraph) -> Vec<Vec<usize>> {
     let mut uses: Vec<_> = graph.nodes().iter().map(|node| vec![0; node.outputs().len()]).collect();
     let reads = graph.nodes().iter().flat_map(Node::reads);
     for entry in reads.chain(graph.outputs().iter().copied()) {
@@ -92,14 +92,14 @@ struct Pass<'g, 'u> {
 }
 
 impl<'g, 'u> Pass<'g, 'u> {
-    fn new(graph: &'g Graph, uses: &'u [Vec<usize>], range: u64) -> Self {
+    fn new(graph: &'g NnvmGraph, uses: &'u [Vec<usize>], range: u64) -> Self {
         let homes = graph.nodes().iter().map(|node| {
-            let home = |place| match place {
-                Place::Planned => Home::None,
-                Place::External => Home::External,
-                Place::Dynamic => Home::Dynamic,
+            let home = |storage| match storage {
+                StorageKind::Planned => Home::None,
+                StorageKind::External => Home::External,
+                StorageKind::Dynamic => Home::Dynamic,
             };
-            node.outputs().iter().map(|tensor| home(tensor.place)).collect()
+            node.outputs().iter().map(|tensor| home(tensor.storage)).collect()
         });
         let in_place = graph.nodes().iter().map(|node| vec![None; node.outputs().len()]);
         Self {
@@ -132,7 +132,7 @@ impl<'g, 'u> Pass<'g, 'u> {
         self.plan
     }
 
-    fn put_in_place(&mut self, node: usize, op: &Op) {
+    fn put_in_place(&mut self, node: usize, op: &OpNode) {
         let mut taken = vec![false; if op.in_place.is_empty() { 0 } else { op.inputs.len() }];
         for &pair in &op.in_place {
             let InPlace { input, output, .. } = pair;
@@ -152,7 +152,7 @@ impl<'g, 'u> Pass<'g, 'u> {
     }
 
     /// Whether the tensors are alike enough, and nobody is left who reads the input.
-    fn may_take(&self, op: &Op, pair: InPlace, storage: usize) -> bool {
+    fn may_take(&self, op: &OpNode, pair: InPlace, storage: usize) -> bool {
         let Some(from) = self.plan.graph.tensor(op.inputs[pair.input]) else {
             return false;
         };

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::Entry;
+use super::graph::NodeEntry;
 use super::{Home, StoragePlan};
 
 /// Bytes of a pool that an entry is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct View {
+pub struct PoolView {
     /// Of which device's pool.
     pub device: u32,
     /// Where they begin there, in bytes.
@@ -25,7 +25,7 @@ pub struct View {
 #[derive(Clone, Debug)]
 pub struct SharedPool {
     // By plan, node and output; none for what is not planned.
-    views: Vec<Vec<Vec<Option<View>>>>,
+    views: Vec<Vec<Vec<Option<PoolView>>>>,
     // By device.
     bytes: BTreeMap<u32, u64>,
 }
@@ -83,7 +83,7 @@ impl SharedPool {
     /// Where an entry of that plan, by its number in the order given, is; nowhere if the plan or the entry is not there
     /// or others find room for it.
     #[must_use]
-    pub fn view(&self, plan: usize, entry: Entry) -> Option<View> {
+    pub fn view(&self, plan: usize, entry: NodeEntry) -> Option<PoolView> {
         *self.views.get(plan)?.get(entry.node)?.get(entry.output)?
     }
 }
@@ -105,12 +105,12 @@ fn variables<'g>(plans: &[StoragePlan<'g>]) -> Result<BTreeMap<&'g str, (u32, u6
     Ok(variables)
 }
 
-fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<View>>> {
+fn views(plan: &StoragePlan<'_>, offsets: &[Option<u64>]) -> Vec<Vec<Option<PoolView>>> {
     let nodes = plan.graph().nodes().iter().enumerate();
     let views = nodes.map(|(node, it)| {
         let outputs = it.outputs().iter().enumerate();
-        let view = outputs.map(|(output, tensor)| match plan.home(Entry { node, output })? {
-            Home::Storage(storage) => Some(View {
+        let view = outputs.map(|(output, tensor)| match plan.home(NodeEntry { node, output })? {
+            Home::Storage(storage) => Some(PoolView {
                 device: plan.storages()[storage].device,
                 // One of 0 bytes needs no room.
                 offset: offsets[storage].unwrap_or(0),

@@ -2,36 +2,36 @@
 
 use super::super::*;
 
-const F16: Dtype = Dtype { code: Code::Float, bits: 16, lanes: 1 };
-const I32: Dtype = Dtype { code: Code::Int, bits: 32, lanes: 1 };
+const F16: DataType = DataType { code: Code::Float, bits: 16, lanes: 1 };
+const I32: DataType = DataType { code: Code::Int, bits: 32, lanes: 1 };
 const OVER: InPlace = InPlace { input: 0, output: 0, identity: false };
 const SAME: InPlace = InPlace { identity: true, ..OVER };
 
-fn tensor(elements: u64) -> Tensor {
-    Tensor::new(elements, Dtype::F32)
+fn tensor(elements: u64) -> TensorType {
+    TensorType::new(elements, DataType::F32)
 }
 
-fn entry(node: usize) -> Entry {
-    Entry { node, output: 0 }
+fn entry(node: usize) -> NodeEntry {
+    NodeEntry { node, output: 0 }
 }
 
-impl Graph {
-    fn op_of(&mut self, op: Op) -> Entry {
+impl NnvmGraph {
+    fn op_of(&mut self, op: OpNode) -> NodeEntry {
         entry(self.op(op).unwrap())
     }
 
     /// From those to one of so many elements.
-    fn make(&mut self, inputs: &[Entry], elements: u64) -> Entry {
-        self.op_of(Op::new(inputs.iter().copied(), [tensor(elements)]))
+    fn make(&mut self, inputs: &[NodeEntry], elements: u64) -> NodeEntry {
+        self.op_of(OpNode::new(inputs.iter().copied(), [tensor(elements)]))
     }
 
     /// The same, over the first if possible.
-    fn make_over(&mut self, inputs: &[Entry], pair: InPlace) -> Entry {
+    fn make_over(&mut self, inputs: &[NodeEntry], pair: InPlace) -> NodeEntry {
         let like = *self.tensor(inputs[0]).unwrap();
-        self.op_of(Op::new(inputs.iter().copied(), [like]).in_place(pair))
+        self.op_of(OpNode::new(inputs.iter().copied(), [like]).in_place(pair))
     }
 
-    fn wanted(mut self, outputs: &[Entry]) -> Self {
+    fn wanted(mut self, outputs: &[NodeEntry]) -> Self {
         for &entry in outputs {
             self.output(entry).unwrap();
         }
@@ -39,17 +39,17 @@ impl Graph {
     }
 }
 
-fn plan(graph: &Graph) -> MemoryPlan<'_> {
+fn plan(graph: &NnvmGraph) -> MemoryPlan<'_> {
     MemoryPlan::new(graph, MatchRange::default())
 }
 
-fn homes(plan: &MemoryPlan<'_>, entries: &[Entry]) -> Vec<Home> {
+fn homes(plan: &MemoryPlan<'_>, entries: &[NodeEntry]) -> Vec<Home> {
     entries.iter().map(|&entry| plan.home(entry).unwrap()).collect()
 }
 
 /// A graph whose only variable, x, has 10 elements.
-fn with_x() -> (Graph, Entry) {
-    let mut graph = Graph::default();
+fn with_x() -> (NnvmGraph, NodeEntry) {
+    let mut graph = NnvmGraph::default();
     let x = graph.variable("x", tensor(10)).unwrap();
     (graph, x)
 }
@@ -65,7 +65,7 @@ fn a_chain_takes_two_storages_by_turns() {
     assert_eq!(plan.home(x), Some(Home::None));
     assert_eq!(homes(&plan, &[a, b, c]), [0, 1, 0].map(Home::Storage));
     assert_eq!(plan.bytes(), 80);
-    assert_eq!((plan.home(entry(4)), plan.home(Entry { node: 1, output: 1 })), (None, None));
+    assert_eq!((plan.home(entry(4)), plan.home(NodeEntry { node: 1, output: 1 })), (None, None));
 }
 
 #[test]
@@ -115,23 +115,23 @@ fn an_identity_shares_with_others_who_read_its_input() {
 
 #[test]
 fn in_place_needs_as_many_elements_of_the_same_size_on_one_device() {
-    let over = |to: Tensor, pair| {
+    let over = |to: TensorType, pair| {
         let (mut graph, x) = with_x();
         let a = graph.make(&[x], 10);
-        let b = graph.op_of(Op::new([a], [to]).in_place(pair));
+        let b = graph.op_of(OpNode::new([a], [to]).in_place(pair));
         // For identities: whatever else is allowed, not this.
         let again = if pair.identity { vec![a, b] } else { vec![b] };
         let graph = graph.wanted(&again);
         plan(&graph).in_place(b).is_some()
     };
     assert!(over(tensor(10), OVER));
-    assert!(over(Tensor::new(10, I32), OVER));
-    assert!(!over(Tensor::new(10, F16), OVER));
-    assert!(!over(Tensor::new(20, F16), OVER));
+    assert!(over(TensorType::new(10, I32), OVER));
+    assert!(!over(TensorType::new(10, F16), OVER));
+    assert!(!over(TensorType::new(20, F16), OVER));
     assert!(!over(tensor(9), OVER));
     assert!(!over(tensor(10).on(1), OVER));
     assert!(over(tensor(10), SAME));
-    assert!(!over(Tensor::new(10, I32), SAME));
+    assert!(!over(TensorType::new(10, I32), SAME));
 }
 
 #[test]
@@ -140,10 +140,10 @@ fn each_input_is_written_over_once_and_pairs_are_tried_in_order() {
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
     let pair = |input, output| InPlace { input, output, identity: false };
-    let op = Op::new([a, b], [tensor(10), tensor(10)]);
+    let op = OpNode::new([a, b], [tensor(10), tensor(10)]);
     let op = op.in_place(pair(1, 0)).in_place(pair(1, 1)).in_place(pair(0, 0)).in_place(pair(0, 1));
     let c = graph.op_of(op);
-    let d = Entry { output: 1, ..c };
+    let d = NodeEntry { output: 1, ..c };
     let graph = graph.wanted(&[c, d]);
     let plan = plan(&graph);
     assert_eq!([c, d].map(|entry| plan.in_place(entry)), [Some(1), Some(0)]);
@@ -154,9 +154,9 @@ fn each_input_is_written_over_once_and_pairs_are_tried_in_order() {
 fn of_two_outputs_that_are_both_the_input_one_shares_with_it() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
-    let op = Op::new([a], [tensor(10), tensor(10)]).in_place(SAME);
+    let op = OpNode::new([a], [tensor(10), tensor(10)]).in_place(SAME);
     let b = graph.op_of(op.in_place(InPlace { output: 1, ..SAME }));
-    let c = Entry { output: 1, ..b };
+    let c = NodeEntry { output: 1, ..b };
     let graph = graph.wanted(&[b, c]);
     assert_eq!([b, c].map(|entry| plan(&graph).in_place(entry)), [Some(0), None]);
 }
@@ -169,7 +169,7 @@ fn inputs_that_are_ignored_hold_nothing() {
         let b = graph.make(&[a], 10);
         // a is free by now, unless the third op reads it.
         let c = graph.make(&[b], 10);
-        let op = Op::new([c, a], [tensor(10)]);
+        let op = OpNode::new([c, a], [tensor(10)]);
         let last = graph.op_of(if ignoring { op.ignoring(1) } else { op });
         let graph = graph.wanted(&[last]);
         plan(&graph).bytes()
@@ -183,7 +183,7 @@ fn nothing_is_written_over_an_input_that_is_ignored() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[x], 10);
-    let op = Op::new([a, b], [tensor(10)]).ignoring(0);
+    let op = OpNode::new([a, b], [tensor(10)]).ignoring(0);
     let c = graph.op_of(op.in_place(OVER).in_place(SAME));
     let d = graph.make(&[a, c], 10);
     let graph = graph.wanted(&[d]);
@@ -196,9 +196,9 @@ fn the_largest_output_is_asked_for_first() {
     let a = graph.make(&[x], 10);
     let b = graph.make(&[a], 1);
     // a's 40 bytes are free.
-    let op = Op::new([b], [tensor(9), tensor(10), Tensor::new(18, F16)]);
+    let op = OpNode::new([b], [tensor(9), tensor(10), TensorType::new(18, F16)]);
     let c = graph.op_of(op);
-    let [d, e] = [1, 2].map(|output| Entry { output, ..c });
+    let [d, e] = [1, 2].map(|output| NodeEntry { output, ..c });
     let graph = graph.wanted(&[c, d, e]);
     // The largest takes them; of those with equal bytes, not elements, the first comes first.
     assert_eq!(homes(&plan(&graph), &[a, c, d, e]), [0, 2, 0, 3].map(Home::Storage));
@@ -215,9 +215,9 @@ fn what_nothing_reads_is_released_at_once() {
 #[test]
 fn what_others_find_room_for_takes_none() {
     let (mut graph, x) = with_x();
-    let y = graph.variable("y", tensor(10).placed(Place::External)).unwrap();
-    let a = graph.op_of(Op::new([x, y], [tensor(10).placed(Place::External)]));
-    let b = graph.op_of(Op::new([a], [tensor(10).placed(Place::Dynamic)]).in_place(OVER));
+    let y = graph.variable("y", tensor(10).stored(StorageKind::External)).unwrap();
+    let a = graph.op_of(OpNode::new([x, y], [tensor(10).stored(StorageKind::External)]));
+    let b = graph.op_of(OpNode::new([a], [tensor(10).stored(StorageKind::Dynamic)]).in_place(OVER));
     let c = graph.make_over(&[b], OVER);
     let graph = graph.wanted(&[c]);
     let memory = plan(&graph);
@@ -234,13 +234,13 @@ fn what_others_find_room_for_takes_none() {
 fn devices_share_nothing() {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
-    let b = graph.op_of(Op::new([x], [tensor(10).on(1)]));
+    let b = graph.op_of(OpNode::new([x], [tensor(10).on(1)]));
     let graph = graph.wanted(&[]);
     let memory = plan(&graph);
     assert_eq!(homes(&memory, &[a, b]), [0, 1].map(Home::Storage));
     let pool = SharedPool::new(&[StoragePlan::new(memory)], 4).unwrap();
     assert_eq!((pool.bytes_on(0), pool.bytes_on(1), pool.bytes_on(2)), (80, 40, 0));
-    assert_eq!(pool.view(0, b), Some(View { device: 1, offset: 0, bytes: 40 }));
+    assert_eq!(pool.view(0, b), Some(PoolView { device: 1, offset: 0, bytes: 40 }));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn auto_keeps_the_smallest_plan() {
 }
 
 /// Two branches of unlike length from x, the second written first, and one op on both.
-fn branches() -> (Graph, Vec<Entry>) {
+fn branches() -> (NnvmGraph, Vec<NodeEntry>) {
     let (mut graph, x) = with_x();
     let a = graph.make(&[x], 10);
     let b = graph.make(&[a], 1);
@@ -274,7 +274,7 @@ fn branches() -> (Graph, Vec<Entry>) {
 #[test]
 fn colours_are_those_of_longest_paths() {
     let (mut graph, all) = branches();
-    let colours = |graph: &Graph| -> Vec<u32> {
+    let colours = |graph: &NnvmGraph| -> Vec<u32> {
         all.iter().map(|entry| graph.nodes()[entry.node].colour()).collect()
     };
     graph.colour(1);
@@ -303,10 +303,10 @@ fn colours_keep_storages_apart() {
 }
 
 /// w and what is assigned to it, made from x by an op of that pattern.
-fn assigned(pattern: Pattern) -> (Graph, [Entry; 4]) {
+fn assigned(pattern: Pattern) -> (NnvmGraph, [NodeEntry; 4]) {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
-    let value = graph.op_of(Op::new([x], [tensor(10)]).of(pattern));
+    let value = graph.op_of(OpNode::new([x], [tensor(10)]).of(pattern));
     let new = graph.assign(w, value).unwrap();
     (graph, [x, w, value, new])
 }
@@ -360,8 +360,8 @@ fn what_is_read_by_others_or_is_a_variable_is_copied() {
 fn a_variable_that_is_still_to_be_read_is_not_written_early() {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
-    let value = |graph: &mut Graph, from| {
-        graph.op_of(Op::new([from], [tensor(10)]).of(Pattern::Elementwise))
+    let value = |graph: &mut NnvmGraph, from| {
+        graph.op_of(OpNode::new([from], [tensor(10)]).of(Pattern::Elementwise))
     };
     // Made from the variable itself: element by element that is no harm.
     let first = value(&mut graph, w);
@@ -379,7 +379,7 @@ fn what_is_written_over_a_value_that_moves_is_in_place_no_longer() {
     let (mut graph, x) = with_x();
     let w = graph.variable("w", tensor(10)).unwrap();
     let a = graph.make(&[x], 10);
-    let op = Op::new([a], [tensor(10)]).of(Pattern::Elementwise).in_place(OVER);
+    let op = OpNode::new([a], [tensor(10)]).of(Pattern::Elementwise).in_place(OVER);
     let value = graph.op_of(op);
     let new = graph.assign(w, value).unwrap();
     let last = graph.make_over(&[new], OVER);
@@ -395,7 +395,7 @@ fn what_is_written_over_a_value_that_moves_is_in_place_no_longer() {
 fn training_and_evaluation_share_a_pool() {
     // Both have x, of its own size each, and w.
     let graph = |elements, temps: &[u64]| {
-        let mut graph = Graph::default();
+        let mut graph = NnvmGraph::default();
         let x = graph.variable("x", tensor(elements)).unwrap();
         let w = graph.variable("w", tensor(5)).unwrap();
         let mut made: Vec<_> = temps.iter().map(|&size| graph.make(&[x, w], size)).collect();
@@ -420,7 +420,7 @@ fn training_and_evaluation_share_a_pool() {
 
 #[test]
 fn pools_that_cannot_be_are_refused() {
-    let mut graphs = [Graph::default(), Graph::default()];
+    let mut graphs = [NnvmGraph::default(), NnvmGraph::default()];
     for (device, graph) in (0..).zip(&mut graphs) {
         graph.variable("w", tensor(1).on(device)).unwrap();
     }
@@ -429,7 +429,7 @@ fn pools_that_cannot_be_are_refused() {
     assert_eq!(SharedPool::new(&plans, 4).err(), Some(differ));
     assert_eq!(SharedPool::new(&plans[..1], 6).err(), Some(PoolError::Alignment(6)));
     assert_eq!(SharedPool::new(&[], 4).unwrap().bytes(), 0);
-    let mut graph = Graph::default();
+    let mut graph = NnvmGraph::default();
     for (name, elements) in [("a", 1), ("b", u64::MAX / 4 - 1)] {
         graph.variable(name, tensor(elements)).unwrap();
     }
@@ -442,10 +442,10 @@ fn pools_that_cannot_be_are_refused() {
 fn what_cannot_be_in_a_graph_is_refused_and_leaves_it_as_it_was() {
     let (mut graph, x) = with_x();
     let missing = entry(1);
-    assert_eq!(graph.op(Op::new([missing], [])), Err(GraphError::Missing(missing)));
+    assert_eq!(graph.op(OpNode::new([missing], [])), Err(GraphError::Missing(missing)));
     assert_eq!(graph.output(missing), Err(GraphError::Missing(missing)));
     assert_eq!(graph.assign(x, missing), Err(GraphError::Missing(missing)));
-    let op = Op::new([x], [tensor(1)]);
+    let op = OpNode::new([x], [tensor(1)]);
     for pair in [InPlace { input: 1, ..OVER }, InPlace { output: 1, ..OVER }] {
         assert_eq!(graph.op(op.clone().in_place(pair)), Err(GraphError::Pair(pair)));
     }
@@ -454,7 +454,7 @@ fn what_cannot_be_in_a_graph_is_refused_and_leaves_it_as_it_was() {
     assert_eq!(graph.variable("y", tensor(u64::MAX / 4)), Err(GraphError::TooLarge));
     assert_eq!(graph.len(), 1);
     let y = graph.make(&[x], 1);
-    let z = graph.op_of(Op::new([x], [Tensor::new(10, I32)]));
+    let z = graph.op_of(OpNode::new([x], [TensorType::new(10, I32)]));
     for (variable, value) in [(x, y), (x, z), (y, y)] {
         assert_eq!(graph.assign(variable, value), Err(GraphError::Assign { variable, value }));
     }
@@ -464,6 +464,6 @@ fn what_cannot_be_in_a_graph_is_refused_and_leaves_it_as_it_was() {
 
 #[test]
 fn elements_take_whole_bytes() {
-    let bytes = |bits, lanes| Dtype { code: Code::Uint, bits, lanes }.bytes();
+    let bytes = |bits, lanes| DataType { code: Code::Uint, bits, lanes }.bytes();
     assert_eq!([bytes(1, 1), bytes(4, 4), bytes(32, 4), bytes(12, 1)], [1, 2, 16, 2]);
 }

@@ -9,32 +9,44 @@ use super::super::graph::Node;
 use super::super::*;
 
 /// Variables that all graphs have in common, as nodes 0 to 3.
-fn variables() -> [Tensor; 4] {
-    let tensor = |elements, bits| Tensor::new(elements, Dtype { code: Code::Int, bits, lanes: 1 });
-    [tensor(1, 8), tensor(2, 8), tensor(2, 8).on(1), tensor(1, 8).placed(Place::External)]
+fn variables() -> [TensorType; 4] {
+    let tensor =
+        |elements, bits| TensorType::new(elements, DataType { code: Code::Int, bits, lanes: 1 });
+    [tensor(1, 8), tensor(2, 8), tensor(2, 8).on(1), tensor(1, 8).stored(StorageKind::External)]
 }
 
 /// A node, made of whatever fits what there is.
 #[derive(Clone, Debug)]
 enum Step {
-    Op { inputs: Vec<Index>, outputs: Vec<Tensor>, pairs: Vec<Pair>, ignored: u8, pattern: Pattern },
-    Assign { variable: Index, value: Index },
+    Op {
+        inputs: Vec<Index>,
+        outputs: Vec<TensorType>,
+        pairs: Vec<Pair>,
+        ignored: u8,
+        pattern: Pattern,
+    },
+    Assign {
+        variable: Index,
+        value: Index,
+    },
 }
 
 type Pair = (Index, Index, bool);
 
-fn tensor() -> impl Strategy<Value = Tensor> {
+fn tensor() -> impl Strategy<Value = TensorType> {
     let dtype = (prop::sample::select(vec![Code::Int, Code::Int, Code::Uint]), 0..8_u8);
-    let place = prop_oneof![
-        10 => Just(Place::Planned),
-        1 => Just(Place::External),
-        1 => Just(Place::Dynamic),
+    let storage = prop_oneof![
+        10 => Just(StorageKind::Planned),
+        1 => Just(StorageKind::External),
+        1 => Just(StorageKind::Dynamic),
     ];
-    (0..4_u64, dtype, 0..8_u32, place).prop_map(|(elements, (code, bits), device, place)| Tensor {
-        elements,
-        dtype: Dtype { code, bits: if bits == 0 { 12 } else { 8 }, lanes: 1 },
-        device: u32::from(device == 0),
-        place,
+    (0..4_u64, dtype, 0..8_u32, storage).prop_map(|(elements, (code, bits), device, storage)| {
+        TensorType {
+            elements,
+            dtype: DataType { code, bits: if bits == 0 { 12 } else { 8 }, lanes: 1 },
+            device: u32::from(device == 0),
+            storage,
+        }
     })
 }
 
@@ -60,8 +72,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![3 => op, 1 => assign]
 }
 
-fn graph(steps: &[Step], outputs: &[Index]) -> Graph {
-    let mut graph = Graph::default();
+fn graph(steps: &[Step], outputs: &[Index]) -> NnvmGraph {
+    let mut graph = NnvmGraph::default();
     let mut entries = Vec::new();
     for (i, tensor) in variables().into_iter().enumerate() {
         entries.push(graph.variable(i.to_string(), tensor).unwrap());
@@ -70,7 +82,7 @@ fn graph(steps: &[Step], outputs: &[Index]) -> Graph {
         match step {
             Step::Op { inputs, outputs, pairs, ignored, pattern } => {
                 let inputs: Vec<_> = inputs.iter().map(|index| *index.get(&entries)).collect();
-                let mut op = Op::new(inputs.clone(), outputs.clone()).of(*pattern);
+                let mut op = OpNode::new(inputs.clone(), outputs.clone()).of(*pattern);
                 let mut same = vec![false; outputs.len()];
                 for (input, output, identity) in pairs {
                     if !inputs.is_empty() {
@@ -88,7 +100,7 @@ fn graph(steps: &[Step], outputs: &[Index]) -> Graph {
                     op = op.ignoring(input);
                 }
                 let node = graph.op(op).unwrap();
-                entries.extend((0..outputs.len()).map(|output| Entry { node, output }));
+                entries.extend((0..outputs.len()).map(|output| NodeEntry { node, output }));
             }
             Step::Assign { variable, value } => {
                 let variable = entries[variable.index(variables().len())];
@@ -110,7 +122,7 @@ fn graph(steps: &[Step], outputs: &[Index]) -> Graph {
 }
 
 /// The variable that an entry is, or itself.
-fn root(graph: &Graph, entry: Entry) -> Entry {
+fn root(graph: &NnvmGraph, entry: NodeEntry) -> NodeEntry {
     match &graph.nodes()[entry.node] {
         Node::Assign { entries: [variable, _], .. } => *variable,
         _ => entry,
@@ -121,7 +133,7 @@ fn root(graph: &Graph, entry: Entry) -> Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Cell {
     Pool(u32, u64),
-    Own(Entry, u64),
+    Own(NodeEntry, u64),
 }
 
 #[derive(Default)]
@@ -129,20 +141,20 @@ struct Machine {
     /// Of which value each is which byte.
     cells: HashMap<Cell, (u64, u64)>,
     /// What each entry should hold, had it bytes of its own; variables from run to run.
-    values: HashMap<Entry, u64>,
+    values: HashMap<NodeEntry, u64>,
     made: u64,
 }
 
 /// A plan to be run, by its number in the pool.
 struct Run<'a> {
-    graph: &'a Graph,
+    graph: &'a NnvmGraph,
     plan: &'a StoragePlan<'a>,
     pool: &'a SharedPool,
     number: usize,
 }
 
 impl Run<'_> {
-    fn cells(&self, entry: Entry) -> Vec<Cell> {
+    fn cells(&self, entry: NodeEntry) -> Vec<Cell> {
         let bytes = self.graph.tensor(entry).unwrap().bytes();
         let view = self.pool.view(self.number, entry);
         (0..bytes)
@@ -160,13 +172,13 @@ impl Machine {
         self.made
     }
 
-    fn write(&mut self, run: &Run<'_>, entry: Entry, value: u64) {
+    fn write(&mut self, run: &Run<'_>, entry: NodeEntry, value: u64) {
         for (i, cell) in (0..).zip(run.cells(entry)) {
             self.cells.insert(cell, (value, i));
         }
     }
 
-    fn check(&self, run: &Run<'_>, entry: Entry, when: usize) -> Result<(), TestCaseError> {
+    fn check(&self, run: &Run<'_>, entry: NodeEntry, when: usize) -> Result<(), TestCaseError> {
         let value = self.values[&root(run.graph, entry)];
         for (i, cell) in (0..).zip(run.cells(entry)) {
             prop_assert_eq!(
@@ -195,7 +207,7 @@ impl Machine {
                         .map(|output| self.result(graph, op, output))
                         .collect();
                     for (output, value) in made.into_iter().enumerate() {
-                        let entry = Entry { node: i, output };
+                        let entry = NodeEntry { node: i, output };
                         self.values.insert(entry, value);
                         self.write(run, entry, value);
                     }
@@ -208,7 +220,7 @@ impl Machine {
                     }
                     self.values.insert(*variable, new);
                     self.check(run, *variable, i)?;
-                    self.check(run, Entry { node: i, output: 0 }, i)?;
+                    self.check(run, NodeEntry { node: i, output: 0 }, i)?;
                 }
             }
         }
@@ -219,7 +231,7 @@ impl Machine {
     }
 
     /// A new value, or for an identity that of its input.
-    fn result(&mut self, graph: &Graph, op: &Op, output: usize) -> u64 {
+    fn result(&mut self, graph: &NnvmGraph, op: &OpNode, output: usize) -> u64 {
         let to = &op.outputs[output];
         let same = op.in_place.iter().find_map(|pair| {
             let from = graph.tensor(op.inputs[pair.input])?;
@@ -235,16 +247,16 @@ impl Machine {
 }
 
 /// What holds for each plan by itself.
-fn check_plan(graph: &Graph, plan: &MemoryPlan<'_>) -> Result<(), TestCaseError> {
+fn check_plan(graph: &NnvmGraph, plan: &MemoryPlan<'_>) -> Result<(), TestCaseError> {
     // By storage: the last node so far that had to do with it, which is the one that releases it.
     let mut last: HashMap<usize, usize> = HashMap::new();
     let mut bytes = vec![0; plan.storages().len()];
     let mut planned = 0;
     for (i, node) in graph.nodes().iter().enumerate() {
         for (output, tensor) in node.outputs().iter().enumerate() {
-            let entry = Entry { node: i, output };
+            let entry = NodeEntry { node: i, output };
             let Some(Home::Storage(storage)) = plan.home(entry) else {
-                let room = !node.is_variable() && tensor.place == Place::Planned;
+                let room = !node.is_variable() && tensor.storage == StorageKind::Planned;
                 prop_assert!(!room, "{:?} has no room", entry);
                 continue;
             };
@@ -296,7 +308,7 @@ proptest! {
             Run { graph: &graphs[number], plan: &plans[number], pool: &pool, number }
         });
         for node in 0..variables().len() {
-            let entry = Entry { node, output: 0 };
+            let entry = NodeEntry { node, output: 0 };
             let value = machine.value();
             machine.values.insert(entry, value);
             machine.write(&runs[0], entry, value);

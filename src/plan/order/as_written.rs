@@ -5,9 +5,9 @@ use super::{Order, OrderError, Reach, Scheduler};
 
 /// `program`: as written. What all others are measured against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Program;
+pub struct AsWritten;
 
-impl Scheduler for Program {
+impl Scheduler for AsWritten {
     fn name(&self) -> &'static str {
         "program"
     }
