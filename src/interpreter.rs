@@ -264,7 +264,9 @@ impl<D: Device> Interpreter<D> {
                 let stats = Stats { learning_bytes, left_plans, plan_bytes, ..stats };
                 drop(reply.send(Ok(stats)));
             }
-            Question::Change { change, reply } => drop(reply.send(self.change(change))),
+            Question::Change { change, reply } => {
+                let _ = reply.send(change.make(&mut self.driver, self.seed));
+            }
             Question::Snapshot { reply } => drop(reply.send(Ok(engine.snapshot()))),
             Question::Describe { what, reply } => {
                 let words = match what {
@@ -284,26 +286,6 @@ impl<D: Device> Interpreter<D> {
             Question::FinishRecording { reply } => {
                 let _ = reply.send(self.driver.finish_recording());
             }
-        }
-    }
-
-    fn change(&mut self, change: Change) -> Result<(), Error> {
-        self.driver.forget_plan();
-        let engine = self.driver.engine_mut();
-        match change {
-            Change::Budget(bytes) => engine.set_budget(bytes),
-            Change::EvictionThreshold(threshold) => engine.set_eviction_threshold(threshold),
-            Change::Evictor(evictor, learn) => {
-                let set = engine.set_evictor(evictor);
-                self.driver.recognize_steps_once_short();
-                learner::set(&mut self.driver, learn, self.seed);
-                set
-            }
-            Change::Enabled(true) => {
-                engine.enable();
-                Ok(())
-            }
-            Change::Enabled(false) => engine.disable(),
         }
     }
 }

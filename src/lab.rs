@@ -4,6 +4,7 @@
 //! that run everything else, over a device that only counts. So what the lab finds holds for a real run.
 
 mod bound;
+mod changes;
 mod device;
 mod feasibility;
 mod history;
@@ -20,6 +21,7 @@ mod unbudgeted;
 mod unit;
 mod writer;
 
+pub use changes::{Changed, RunSettings};
 pub use feasibility::{Feasibility, feasibility};
 pub use history::{History, NoHistory, Tally};
 pub use replay::{Costs, Outcome, Placement, Replay, Status};

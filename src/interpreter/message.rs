@@ -1,11 +1,13 @@
 //! What the worker is sent.
 
+use super::learner;
+use crate::device::Device;
 use crate::engine::Stats;
 use crate::error::Error;
 use crate::evict::{Evictor, Forecast, Learn};
 use crate::memory::Snapshot;
 use crate::op::Operation;
-use crate::program::{Command, Ids, KnownSteps, TensorId};
+use crate::program::{Command, Driver, Ids, KnownSteps, TensorId};
 use crate::sync::channel::Sender;
 
 /// A command or a question, and the handles that were dropped before it was sent.
@@ -45,6 +47,23 @@ pub(crate) enum Change {
     Evictor(Box<dyn Evictor>, Learn),
     /// Whether history is kept.
     Enabled(bool),
+}
+
+impl Change {
+    /// Makes it, in order with the commands. `seed` is for who finds out something.
+    pub fn make<D: Device>(self, driver: &mut Driver<D>, seed: u64) -> Result<(), Error> {
+        match self {
+            Self::Budget(bytes) => driver.set_budget(bytes),
+            Self::EvictionThreshold(threshold) => driver.set_eviction_threshold(threshold),
+            Self::Evictor(evictor, learn) => {
+                driver.set_evictor(evictor)?;
+                learner::set(driver, learn, seed);
+                Ok(())
+            }
+            Self::Enabled(true) => driver.enable(),
+            Self::Enabled(false) => driver.disable(),
+        }
+    }
 }
 
 /// Memory in words.

@@ -132,6 +132,7 @@ impl Historian {
                 self.did(command);
                 *used
             }
+            Entry::Set { used, .. } => Some(*used),
             &Entry::Evict { tensor, bytes, cause, used } => {
                 self.evict(tensor, bytes, cause);
                 Some(used)

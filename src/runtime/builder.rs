@@ -43,7 +43,7 @@ impl PolicyChoice {
     /// How much is found out for it.
     pub(crate) const fn learn(&self) -> Learn {
         match self {
-            Self::Kind(PolicyKind::Learned(learn)) => *learn,
+            Self::Kind(kind) => kind.learn(),
             _ => Learn::Ahead,
         }
     }
