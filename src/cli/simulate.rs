@@ -88,6 +88,7 @@ impl<'a> Trial<'a> {
                 Failure::usage(format!("{}: {error}: --policy NAME", trace.name()))
             })?;
             like.policy = all[0];
+            like.window = trace.window();
         } else if args.as_run && !like.policy.looks_ahead() {
             return Err(Failure::usage(
                 "--as-run needs --policy learned; add that, or drop --as-run",
@@ -165,7 +166,7 @@ impl<'a> Trial<'a> {
         })
         .map_err(Failure::from)?;
         let unit = replay.unit(trace.unit()).to_string();
-        let least = replay.demand(program).bound(replay.budget);
+        let least = replay.demand(program).bound(replay.largest_budget());
         let (least_slowdown, refusal) = match least {
             Ok(bound) => (Some(1.0 + bound.excess()), None),
             Err(misfit) => (None, Some(misfit.to_string())),

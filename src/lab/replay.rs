@@ -174,6 +174,16 @@ impl Replay {
         }
     }
 
+    /// The budget, or the largest that it is changed to.
+    #[must_use]
+    pub fn largest_budget(&self) -> u64 {
+        let later = self.changes.iter().filter_map(|change| match change.setting {
+            Setting::Budget(bytes) if !change.failed => Some(bytes),
+            _ => None,
+        });
+        later.fold(self.budget, u64::max)
+    }
+
     /// Runs `program`.
     ///
     /// # Errors
@@ -282,15 +292,11 @@ impl<'a> Machine<'a> {
         if let Some((limit, work)) = limit {
             settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
+        let memory = replay.largest_budget();
         let changes = replay.changes.iter();
-        let budgets = changes.clone().filter_map(|change| match change.setting {
-            Setting::Budget(bytes) if !change.failed => Some(bytes),
-            _ => None,
-        });
-        let memory = budgets.fold(replay.budget, u64::max);
-        let changes = changes
-            .map(|change| Ok((change.after, change.of_replay(replay)?, change.failed)))
-            .collect::<Result<_, Error>>()?;
+        let changes =
+            changes.map(|change| Ok((change.after, change.of_replay(replay)?, change.failed)));
+        let changes = changes.collect::<Result<_, Error>>()?;
         let device = TraceDevice { memory: replay.placement.memory(memory) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
         if replay.budget < memory {

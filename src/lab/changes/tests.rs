@@ -225,7 +225,7 @@ fn plenty() -> Builder {
 fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
     let (mut runs, mut evictions, mut recomputed) = (0, 0, 0);
     let mut counts = [[0; 2]; 4];
-    for seed in 0..60 {
+    for seed in 0..120 {
         let work = |runtime: &Runtime, between: &mut dyn FnMut(&Runtime)| match seed % 3 {
             0 => free(runtime, seed, false, between),
             1 => free(runtime, seed, true, between),
@@ -267,7 +267,6 @@ fn a_replay_makes_the_changes_of_the_run_and_evicts_as_it_did() {
         evictions += run.stats.evictions;
         recomputed += run.stats.recomputed_ops;
     }
-    eprintln!("{runs} {evictions} {recomputed} {counts:?}");
     assert!(runs > 30 && evictions > 500 && recomputed > 300, "{runs} {evictions} {recomputed}");
     let [budget, threshold, policy, enabled] = counts;
     assert!(budget[0] > 50 && budget[1] > 10 && threshold[0] > 20 && policy[0] > 50, "{counts:?}");
