@@ -102,6 +102,11 @@ pub trait Evictor: fmt::Debug + Send {
         Hears::ALL
     }
 
+    /// Which of the crate's policies it is, so that a recording can name it. Default: one of your own.
+    fn kind(&self) -> Option<PolicyKind> {
+        None
+    }
+
     /// Scores computed so far, for [`Stats::score_evaluations`](crate::Stats::score_evaluations).
     fn score_evaluations(&self) -> u64 {
         0

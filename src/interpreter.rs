@@ -1,19 +1,19 @@
 //! The worker thread: takes commands and questions in order, and drives the engine.
 
 mod control;
-mod learner;
 mod message;
 
 pub(crate) use control::Control;
-pub(crate) use learner::Learning;
-pub(crate) use message::{Change, Description, Message, Question, What};
+pub(crate) use message::{Description, Message, Question, What};
 
 use crate::device::{Device, Reading};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::words;
 use crate::ops::Home;
-use crate::program::{Ahead, Command, Driver, Ids, Recorder, TensorId, Waiting, Window};
+use crate::program::{
+    Ahead, Command, Driver, Ids, Learners, Learning, Recorder, TensorId, Waiting, Window,
+};
 use crate::sync::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,8 +34,8 @@ type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
 
 pub(crate) struct Interpreter<D: Device> {
     driver: Driver<D>,
-    /// For whoever draws at random.
-    seed: u64,
+    /// Who finds out how steps are best run, where a policy that is set wants that.
+    learners: Learners<D>,
     control: Arc<Control>,
     /// Handles that went and that no message has brought along yet.
     home: Arc<Home>,
@@ -59,19 +59,18 @@ impl<D: Device> Interpreter<D> {
         control: Arc<Control>,
         home: Arc<Home>,
         recorder: Option<Box<dyn Recorder>>,
-        learning: Learning,
+        learning: Learning<D>,
     ) -> Self {
         let cancel = Arc::clone(&control);
         engine.interrupt_when(move || cancel.is_cancelled());
         let mut driver = Driver::new(engine);
-        let seed = learning.seed;
-        learning.begin(&mut driver);
+        let learners = learning.begin(&mut driver);
         if let Some(recorder) = recorder {
             driver.record_to(recorder, window);
         }
         Self {
             driver,
-            seed,
+            learners,
             control,
             home,
             waiting: VecDeque::new(),
@@ -260,7 +259,9 @@ impl<D: Device> Interpreter<D> {
             Question::Stats { reply } => {
                 drop(reply.send(Ok(self.driver.stats())));
             }
-            Question::Change { change, reply } => drop(reply.send(self.change(change))),
+            Question::Change { change, reply } => {
+                let _ = reply.send(change.make(&mut self.driver, &self.learners));
+            }
             Question::Snapshot { reply } => drop(reply.send(Ok(engine.snapshot()))),
             Question::Describe { what, reply } => {
                 let words = match what {
@@ -280,26 +281,6 @@ impl<D: Device> Interpreter<D> {
             Question::FinishRecording { reply } => {
                 let _ = reply.send(self.driver.finish_recording());
             }
-        }
-    }
-
-    fn change(&mut self, change: Change) -> Result<(), Error> {
-        self.driver.forget_plan();
-        let engine = self.driver.engine_mut();
-        match change {
-            Change::Budget(bytes) => engine.set_budget(bytes),
-            Change::EvictionThreshold(threshold) => engine.set_eviction_threshold(threshold),
-            Change::Evictor(evictor, learn) => {
-                let set = engine.set_evictor(evictor);
-                self.driver.recognize_steps_once_short();
-                learner::set(&mut self.driver, learn, self.seed);
-                set
-            }
-            Change::Enabled(true) => {
-                engine.enable();
-                Ok(())
-            }
-            Change::Enabled(false) => engine.disable(),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! that run everything else, over a device that only counts. So what the lab finds holds for a real run.
 
 mod bound;
+mod changes;
 mod device;
 mod feasibility;
 mod history;
@@ -20,12 +21,13 @@ mod unbudgeted;
 mod unit;
 mod writer;
 
+pub use changes::{Changed, RunSettings};
 pub use feasibility::{Feasibility, feasibility};
 pub use history::{History, NoHistory, Tally};
 pub use replay::{Costs, MemoryKind, Outcome, Replay, Status};
 pub use schedule::NoSchedule;
-pub(crate) use search::Background;
 pub use search::Search;
+pub(crate) use search::new_learner;
 pub use spread::Spread;
 pub use step::RepeatError;
 pub use sweep::{Grid, Job, Row, Verdict, sweep};

@@ -169,6 +169,7 @@ fn programs_for_cp_sat() {
             cost_model: "flops".to_owned(),
             budget: None,
             eviction_threshold: None,
+            policy: None,
             window: Window::default(),
             known: Knowledge::default(),
         });

@@ -627,9 +627,9 @@ fn a_history_that_is_not_there_is_refused_in_words() {
     let svg = folder.join("out.svg").into_os_string().into_string().unwrap();
     let text = std::fs::read_to_string(&recording).unwrap();
     let begin = text.lines().next().unwrap();
-    assert!(begin.contains("\"version\":4"), "{begin}");
+    assert!(begin.contains("\"version\":5"), "{begin}");
     let later = folder.join("later.jsonl").into_os_string().into_string().unwrap();
-    std::fs::write(&later, begin.replace("\"version\":4", "\"version\":5")).unwrap();
+    std::fs::write(&later, begin.replace("\"version\":5", "\"version\":6")).unwrap();
     // What is known of commands is there.
     let old = format!("{}/tests/data/resnet20-v2.jsonl.gz", env!("CARGO_MANIFEST_DIR"));
     assert!(stdout(&["simulate", &old]).starts_with("resnet20-v2 by ancestors"));
@@ -640,7 +640,7 @@ fn a_history_that_is_not_there_is_refused_in_words() {
         (
             vec!["history", &later, "--plot", &svg],
             1,
-            "of version 5; this program reads versions 1 to 4",
+            "of version 6; this program reads versions 1 to 5",
         ),
         (vec!["history", "/nowhere.jsonl"], 1, "/nowhere.jsonl"),
         (vec!["history"], 2, "<RECORDING>"),

@@ -29,6 +29,8 @@ mod cli_plan;
 #[cfg(feature = "cli")]
 mod cli_plans;
 #[cfg(feature = "cli")]
+mod cli_settings;
+#[cfg(feature = "cli")]
 mod cli_texts;
 #[cfg(feature = "cli")]
 mod cli_training;

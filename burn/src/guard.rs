@@ -190,18 +190,16 @@ impl<B: BackendIr> Ask for Served<B> {
     }
 
     fn set_budget(&self, bytes: u64) -> Result<(), Error> {
-        Ok(self.slot().with(|session| session.ask(|engine| engine.set_budget(bytes)))??)
+        self.slot().with(|session| session.set(|driver| driver.set_budget(bytes)))?
     }
 
     fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error> {
-        let set = |session: &mut crate::session::Session<B>| {
-            session.ask(|engine| engine.set_eviction_threshold(threshold))
-        };
-        Ok(self.slot().with(set)??)
+        self.slot()
+            .with(|session| session.set(|driver| driver.set_eviction_threshold(threshold)))?
     }
 
     fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
-        Ok(self.slot().with(|session| session.set_evictor(evictor))??)
+        self.slot().with(|session| session.set(|driver| driver.set_evictor(evictor)))?
     }
 
     fn finish_recording(&self) -> Result<(), Error> {

@@ -9,7 +9,6 @@ use crate::view::Strides;
 use burn_backend::TensorData;
 use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
 use remat::device::Device;
-use remat::evict::Evictor;
 use remat::op::Outputs;
 use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
@@ -300,19 +299,23 @@ impl<B: BackendIr> Session<B> {
         (self.seed, self.randoms) = (seed, 0);
     }
 
-    /// Asks or tells the engine something, after all commands so far.
-    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Engine<BurnDevice<B>>) -> T) -> T {
+    /// Asks the engine something, after all commands so far.
+    pub fn ask<T>(&mut self, question: impl FnOnce(&Engine<BurnDevice<B>>) -> T) -> T {
         self.mark_if_due();
         self.catch_up();
         self.driver.record_wait();
-        question(self.driver.engine_mut())
+        question(self.driver.engine())
     }
 
-    /// Lets another evictor decide from now on.
-    pub fn set_evictor(&mut self, evictor: Box<dyn Evictor>) -> Result<(), remat::Error> {
-        self.ask(|engine| engine.set_evictor(evictor))?;
-        self.driver.recognize_steps_once_short();
-        Ok(())
+    /// Changes a setting, after all commands so far.
+    pub fn set(
+        &mut self,
+        change: impl FnOnce(&mut Driver<BurnDevice<B>>) -> Result<(), remat::Error>,
+    ) -> Result<(), Error> {
+        self.mark_if_due();
+        self.catch_up();
+        self.driver.record_wait();
+        Ok(change(&mut self.driver)?)
     }
 
     /// Writes out the rest of the recording, if there is one.

@@ -58,6 +58,9 @@ pub struct ReplayArgs {
 /// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the same
 /// options and the same budget in bytes, a recording replays with exactly the evictions of the run that
 /// made it, unless its costs were measured.
+///
+/// Where the settings of the recorded run changed in mid-run, budget, threshold and policy are those of the run, and
+/// change as they did there, but for those given here: one that is given holds from beginning to end.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -74,20 +77,21 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,
 
-    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes]
+    /// Memory limit: 40%, 64MiB, ... [default: 40%, or the smallest that passes; as in the run if its settings changed]
     ///
     /// 100% is the smallest budget under which nothing is evicted. If the replay fails, the report names a
     /// budget that passes.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Share>,
 
-    /// Evict before each op until at most this much is in use
+    /// Evict before each op until at most this much is in use [default: none; as in the run if its settings changed]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)'
-    #[arg(long, value_name = "NAME", default_value_t, value_parser = policy())]
-    pub policy: PolicyKind,
+    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)' [default: ancestors; as in the run if its
+    /// settings changed]
+    #[arg(long, value_name = "NAME", value_parser = policy())]
+    pub policy: Option<PolicyKind>,
 
     /// What to do with tensors that were recomputed only to recompute others
     #[arg(long, value_name = "WHAT", default_value = "linger")]
@@ -96,7 +100,7 @@ pub struct SimulateArgs {
     /// With --policy learned: know only what the run knew, not the whole trace
     ///
     /// Steps are recognized as they come back, as in training. With the options and the budget of a recorded run,
-    /// its evictions are found again.
+    /// its evictions are found again. A replay by the policies of a run whose settings changed is always so.
     #[arg(long)]
     pub as_run: bool,
 
@@ -181,7 +185,8 @@ pub struct HistoryArgs {
 /// Replay traces with every policy at every budget
 ///
 /// Replays all combinations of the given lists, on all cores, and prints a table. By default: all policies,
-/// at 10 % to 100 % of the smallest budget under which nothing is evicted.
+/// at 10 % to 100 % of the smallest budget under which nothing is evicted. Settings that changed in a recorded run
+/// do not change here.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -11,6 +11,7 @@ use super::words::Counted;
 use indicatif::HumanCount;
 use remat::lab::plot::Timeline;
 use remat::lab::{Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
+use remat::program::Setting;
 use remat::{ByteSize, RecomputeLimit};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -19,10 +20,7 @@ use std::path::Path;
 
 /// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
-    args.replay.check(&[args.policy])?;
-    if args.as_run && !args.policy.looks_ahead() {
-        return Err(Failure::usage("--as-run needs --policy learned; add that, or drop --as-run"));
-    }
+    args.replay.check(args.policy.as_slice())?;
     let traces = &args.replay.source.traces;
     check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], traces)?;
     if args.plot.is_some() && traces.len() > 1 {
@@ -67,8 +65,10 @@ struct Trial<'a> {
     args: &'a SimulateArgs,
     trace: &'a Trace,
     unbudgeted: Unbudgeted,
-    /// With all options but the budget.
+    /// With all options but the budget, and with changes of what else no option says.
     like: Replay,
+    /// With the budgets of the run, where its settings changed and no option says otherwise.
+    by_run: Option<Replay>,
     waiting: Waiting,
 }
 
@@ -77,14 +77,40 @@ impl<'a> Trial<'a> {
         let waiting = Waiting::new(Shows::now(false));
         waiting.at(format!("{}: looking for 100 %", trace.name()));
         let mut like = args.replay.like(trace, args.seed)?;
-        let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
-        like.policy = args.replay.policy(args.policy);
-        like.as_run = args.as_run.then(|| trace.known().clone());
-        like.work = Some(unbudgeted.cost);
         like.settings.dead = args.dead.into();
-        like.settings.eviction_threshold =
-            args.eviction_threshold.map(|share| share.of(unbudgeted.full_budget));
-        Ok(Self { args, trace, unbudgeted, like, waiting })
+        like.policy = args.replay.policy(args.policy.unwrap_or_default());
+        let run = trace.settings();
+        let changes = !run.changes.is_empty();
+        // Exponents are of a policy for the whole run, too.
+        let by_run = changes && args.policy.is_none() && args.replay.exponents.is_none();
+        if by_run {
+            let all = run.policies().map_err(|error| {
+                Failure::usage(format!("{}: {error}: --policy NAME", trace.name()))
+            })?;
+            like.policy = all[0];
+            like.window = trace.window();
+        } else if args.as_run && !like.policy.looks_ahead() {
+            return Err(Failure::usage(
+                "--as-run needs --policy learned; add that, or drop --as-run",
+            ));
+        }
+        let unbudgeted = muted(|| like.unbudgeted(trace.program()))?;
+        like.as_run = (args.as_run || by_run).then(|| trace.known().clone());
+        like.work = Some(unbudgeted.cost);
+        like.settings.eviction_threshold = match args.eviction_threshold {
+            Some(share) => Some(share.of(unbudgeted.full_budget)),
+            None => run.eviction_threshold.filter(|_| changes),
+        };
+        like.changes.clone_from(&run.changes);
+        like.changes.retain(|change| match change.setting {
+            Setting::EvictionThreshold(_) => args.eviction_threshold.is_none(),
+            Setting::Policy(_) => by_run,
+            _ => true,
+        });
+        let budget = run.budget.filter(|_| changes && args.budget.is_none());
+        let by_run = budget.map(|budget| Replay { budget, ..like.clone() });
+        like.changes.retain(|change| !matches!(change.setting, Setting::Budget(_)));
+        Ok(Self { args, trace, unbudgeted, like, by_run, waiting })
     }
 
     fn within(&self, budget: Share) -> Replay {
@@ -124,7 +150,10 @@ impl<'a> Trial<'a> {
 
     /// The replay, and the memory over time if it is to be drawn.
     fn run(self, draws: bool) -> Result<(Report, Option<Timeline>), Failure> {
-        let replay = self.within(self.budget()?);
+        let replay = match self.by_run.clone() {
+            Some(replay) => replay,
+            None => self.within(self.budget()?),
+        };
         let (trace, program) = (self.trace, self.trace.program());
         let (outcome, timeline) = muted(|| match draws {
             true => {
@@ -137,13 +166,14 @@ impl<'a> Trial<'a> {
         })
         .map_err(Failure::from)?;
         let unit = replay.unit(trace.unit()).to_string();
-        let least = replay.demand(program).bound(replay.budget);
+        let least = replay.demand(program).bound(replay.largest_budget());
         let (least_slowdown, refusal) = match least {
             Ok(bound) => (Some(1.0 + bound.excess()), None),
             Err(misfit) => (None, Some(misfit.to_string())),
         };
         let unbudgeted = self.unbudgeted;
         let job = Job { trace: trace.name(), program, unbudgeted, replay, least_slowdown };
+        let changes = job.replay.changes.len() as u64;
         let row = job.row(&outcome);
         let failure = failure(trace, &outcome);
         let passing = match failure {
@@ -157,6 +187,7 @@ impl<'a> Trial<'a> {
             row,
             cost: self.unbudgeted.cost,
             unit,
+            changes,
             evicted_bytes: outcome.stats.evicted_bytes,
             fragmentation: outcome.stats.fragmentation,
             failure,
@@ -258,6 +289,9 @@ struct Report {
     /// Of the trace, once.
     cost: f64,
     unit: String,
+    /// Of settings, as they changed in the run.
+    #[serde(skip_serializing_if = "is_none")]
+    changes: u64,
     evicted_bytes: u64,
     fragmentation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -314,6 +348,9 @@ impl std::fmt::Display for Report {
         if let Some(threshold) = self.row.threshold_bytes {
             writeln!(f, "  threshold   {}", ByteSize(threshold))?;
         }
+        if self.changes > 0 {
+            writeln!(f, "  settings    {}, as in the run", Counted(self.changes, "change"))?;
+        }
         writeln!(
             f,
             "  evictions   {}, {} in all; {} computed",
@@ -343,6 +380,12 @@ impl std::fmt::Display for Report {
             1e3 * self.row.search_seconds
         )
     }
+}
+
+/// For serde.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A share with no more digits than it needs: `40 %`, `12.8 %`.

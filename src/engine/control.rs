@@ -128,6 +128,11 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
+    /// Who decides what to evict.
+    pub(crate) fn evictor(&self) -> &dyn Evictor {
+        &*self.evictor
+    }
+
     /// Whether the evictor goes by what is foreseen.
     pub(crate) fn foresees(&self) -> bool {
         self.evictor.foresees()

@@ -2,7 +2,7 @@
 
 use super::candidates::{Tier, UNKNOWN};
 use super::search::{Field, Question, Search};
-use super::{Aging, Evictor, Foresight, Policy, Victim, View, Want};
+use super::{Aging, Evictor, Foresight, Policy, PolicyKind, Victim, View, Want};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use crate::rng::SplitMix64;
@@ -15,6 +15,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ByScore {
     policy: Box<dyn Policy>,
+    /// Which it is, if it is one of the crate's.
+    kind: Option<PolicyKind>,
     /// Numbers to choose a sample by; `None`: all candidates count.
     sampling: Option<SplitMix64>,
     score_evaluations: u64,
@@ -36,12 +38,19 @@ impl ByScore {
     pub(crate) fn boxed(policy: Box<dyn Policy>, sampling: Option<u64>) -> Self {
         Self {
             policy,
+            kind: None,
             sampling: sampling.map(SplitMix64::new),
             score_evaluations: 0,
             all_lowered: true,
             search: Search::default(),
             open: Vec::new(),
         }
+    }
+
+    /// Whose policy is this one of the crate's.
+    pub(super) const fn of_kind(mut self, kind: PolicyKind) -> Self {
+        self.kind = Some(kind);
+        self
     }
 
     /// By the scores of about `2 * sqrt(n)` of `n` candidates, which `seed` chooses.
@@ -185,6 +194,10 @@ impl Evictor for ByScore {
     fn hears(&self) -> Hears {
         // The cost of a candidate may have fallen.
         self.policy.hears().and(Hears::RARE)
+    }
+
+    fn kind(&self) -> Option<PolicyKind> {
+        self.kind
     }
 
     fn score_evaluations(&self) -> u64 {

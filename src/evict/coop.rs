@@ -1,7 +1,9 @@
 //! Windows of neighbouring storages.
 
 use super::formula::Ranking;
-use super::{Around, Evictor, Exponents, Formula, Need, Policy, Tier, Victim, View, Want};
+use super::{
+    Around, Evictor, Exponents, Formula, Need, Policy, PolicyKind, Tier, Victim, View, Want,
+};
 use crate::event::{Event, Hears};
 use crate::graph::{Owner, StorageKey};
 use crate::memory::Content;
@@ -152,6 +154,10 @@ impl Evictor for Coop {
 
     fn hears(&self) -> Hears {
         self.ranking.hears().and(Hears::USES)
+    }
+
+    fn kind(&self) -> Option<PolicyKind> {
+        Some(PolicyKind::Coop)
     }
 
     fn score_evaluations(&self) -> u64 {

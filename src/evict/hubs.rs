@@ -1,7 +1,7 @@
 //! Storages that many others hang on are spared.
 
 use super::formula::Ranking;
-use super::{Evictor, Formula, Policy, Victim, View, Want};
+use super::{Evictor, Formula, Policy, PolicyKind, Victim, View, Want};
 use crate::event::{Event, Hears};
 use crate::graph::{Graph, StorageKey};
 use ordered_float::OrderedFloat;
@@ -56,6 +56,10 @@ impl Evictor for LockHubs {
 
     fn hears(&self) -> Hears {
         self.ranking.hears()
+    }
+
+    fn kind(&self) -> Option<PolicyKind> {
+        Some(PolicyKind::LockHubs)
     }
 
     fn score_evaluations(&self) -> u64 {

@@ -120,7 +120,7 @@ impl PolicyKind {
             _ => {}
         }
         match self.policy(seed) {
-            Some(policy) => Box::new(ByScore::boxed(policy, sampling)),
+            Some(policy) => Box::new(ByScore::boxed(policy, sampling).of_kind(self)),
             None => Box::new(NeverEvict),
         }
     }
@@ -185,6 +185,14 @@ impl PolicyKind {
     #[must_use]
     pub const fn looks_ahead(self) -> bool {
         matches!(self, Self::Learned(_) | Self::Belady)
+    }
+
+    /// How much is found out for it.
+    pub(crate) const fn learn(self) -> Learn {
+        match self {
+            Self::Learned(learn) => learn,
+            _ => Learn::Ahead,
+        }
     }
 
     /// Whether simulated runs are to find out how a step is best run.

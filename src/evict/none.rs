@@ -1,4 +1,4 @@
-use super::{Evictor, Victim, View, Want};
+use super::{Evictor, PolicyKind, Victim, View, Want};
 
 /// Never evicts: the baseline. A program that does not fit ends with an error.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,5 +11,9 @@ impl Evictor for NeverEvict {
 
     fn evicts(&self) -> bool {
         false
+    }
+
+    fn kind(&self) -> Option<PolicyKind> {
+        Some(PolicyKind::None)
     }
 }

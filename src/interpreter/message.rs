@@ -2,10 +2,10 @@
 
 use crate::engine::Stats;
 use crate::error::Error;
-use crate::evict::{Evictor, Forecast, Learn};
+use crate::evict::Forecast;
 use crate::memory::Snapshot;
 use crate::op::Operation;
-use crate::program::{Command, Ids, KnownSteps, TensorId};
+use crate::program::{Change, Command, Ids, KnownSteps, TensorId};
 use crate::sync::channel::Sender;
 
 /// A command or a question, and the handles that were dropped before it was sent.
@@ -34,17 +34,6 @@ pub(crate) enum Question<H> {
     FinishRecording { reply: Sender<Result<(), Error>> },
     Forecasts { runs: Option<u64>, reply: Sender<Result<Vec<Forecast>, Error>> },
     KnownSteps { reply: Sender<Result<Option<KnownSteps>, Error>> },
-}
-
-/// A setting that changes while the runtime works.
-#[derive(Debug)]
-pub(crate) enum Change {
-    Budget(u64),
-    EvictionThreshold(Option<u64>),
-    /// And how much is found out for it.
-    Evictor(Box<dyn Evictor>, Learn),
-    /// Whether history is kept.
-    Enabled(bool),
 }
 
 /// Memory in words.

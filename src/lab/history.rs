@@ -3,7 +3,7 @@
 use super::plot::{Sample, Timeline};
 use crate::event::Cause;
 use crate::op::Outputs;
-use crate::program::{Apply, Command, Entry, RecordedCommand, RecordedOp, TensorId};
+use crate::program::{Apply, Command, Entry, RecordedCommand, RecordedOp, Setting, TensorId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -131,6 +131,13 @@ impl Historian {
                 self.history.peak_bytes = self.history.peak_bytes.max(peak.unwrap_or(0));
                 self.did(command);
                 *used
+            }
+            Entry::Set { setting, failed, used } => {
+                if let (Setting::Budget(bytes), false) = (setting, failed) {
+                    let at = self.clock();
+                    self.history.timeline.budgets.push((at, *bytes));
+                }
+                Some(*used)
             }
             &Entry::Evict { tensor, bytes, cause, used } => {
                 self.evict(tensor, bytes, cause);

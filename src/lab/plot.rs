@@ -62,6 +62,8 @@ pub struct Timeline {
     pub unit: CostUnit,
     /// Bytes the run may hold. `u64::MAX` is no limit and is not drawn.
     pub budget: u64,
+    /// Budgets that it was given later: from which time on, in order.
+    pub budgets: Vec<(f64, u64)>,
     /// Bytes above which the run evicts, where that is below the budget.
     pub threshold: Option<u64>,
     /// The smallest budget under which nothing is evicted, which is drawn as 100 %.

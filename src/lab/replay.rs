@@ -1,8 +1,9 @@
 //! One run of a program on the engine.
 
 use super::CostUnit;
+use super::changes::Changed;
 use super::device::TraceDevice;
-use super::search::Search;
+use super::search::{Search, new_learner};
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
 use crate::engine::Listener;
@@ -10,13 +11,13 @@ use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
 use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
 use crate::graph::StorageKey;
-use crate::interpreter::Learning;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
-    Ahead, Apply, Command, Driver, Knowledge, Plan, RecordedCosts, RecordedOp, RecordedProgram,
-    RecordedValue, TensorId, Waiting, Window,
+    Ahead, Apply, Change, Command, Driver, Knowledge, Learners, Learning, Plan, RecordedCosts,
+    RecordedOp, RecordedProgram, RecordedValue, Setting, TensorId, Waiting, Window,
 };
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,8 @@ pub struct Replay {
     /// Whether evictors that look ahead are to know only what they would in a run: steps are recognized as they come back, and
     /// this is known, such as [`Trace::known`](super::Trace::known).
     pub as_run: Option<Knowledge>,
+    /// Settings that change in mid-run, in order; those of a recording are in [`Trace::settings`](super::Trace::settings).
+    pub changes: Vec<Changed>,
 }
 
 /// How a run ended.
@@ -156,6 +159,7 @@ impl Replay {
             window: Window::default(),
             foresight: None,
             as_run: None,
+            changes: Vec::new(),
         }
     }
 
@@ -167,6 +171,16 @@ impl Replay {
             Costs::Flops => CostUnit::Gigaflops,
             Costs::Bytes => CostUnit::HundredMegabytes,
         }
+    }
+
+    /// The budget, or the largest that it is changed to.
+    #[must_use]
+    pub fn largest_budget(&self) -> u64 {
+        let later = self.changes.iter().filter_map(|change| match change.setting {
+            Setting::Budget(bytes) if !change.failed => Some(bytes),
+            _ => None,
+        });
+        later.fold(self.budget, u64::max)
     }
 
     /// Runs `program`.
@@ -234,6 +248,9 @@ pub(super) struct Machine<'a> {
     /// Whether constants stay as long as anything was made from them: nothing can bring them back. Only
     /// where nothing is evicted may they go when the program lets them go.
     pub(super) keeps_constants: bool,
+    /// What is to be changed yet, after how many commands, and whether it failed in the run.
+    changes: VecDeque<(usize, Change, bool)>,
+    learners: Learners<TraceDevice>,
     /// A multiple of the cost of the whole program, and that cost: what the engine has the product of for a limit.
     limit: Option<(f64, f64)>,
     /// Ops that only let time pass.
@@ -274,17 +291,25 @@ impl<'a> Machine<'a> {
         if let Some((limit, work)) = limit {
             settings.recompute_limit = Some(RecomputeLimit::Cost(limit * work));
         }
-        let device = TraceDevice { memory: replay.memory.of(replay.budget) };
+        let memory = replay.largest_budget();
+        let changes = replay.changes.iter();
+        let changes =
+            changes.map(|change| Ok((change.after, change.of_replay(replay)?, change.failed)));
+        let changes = changes.collect::<Result<_, Error>>()?;
+        let device = TraceDevice { memory: replay.memory.of(memory) };
         let mut driver = Driver::new(Engine::new(device, settings, evictor, replay.costs.model())?);
-        driver.reserve(program.tensors());
-        if let Some(known) = &replay.as_run {
-            let learn = match replay.policy {
-                PolicyKind::Learned(learn) => learn,
-                _ => Learn::Ahead,
-            };
-            let (known, seed) = (known.clone(), replay.seed);
-            Learning { learn, known, seed, plan: Plan::Off }.begin(&mut driver);
+        if replay.budget < memory {
+            driver.set_budget(replay.budget)?;
         }
+        driver.reserve(program.tensors());
+        let learners = Learners { new: new_learner, seed: replay.seed };
+        let learners = match replay.as_run.clone() {
+            None => learners,
+            Some(known) => {
+                let learn = replay.policy.learn();
+                Learning { learn, learners, known, plan: Plan::Off }.begin(&mut driver)
+            }
+        };
         let foresight = match &replay.foresight {
             None if replay.as_run.is_some() => None,
             None if replay.policy.looks_ahead() => {
@@ -301,6 +326,8 @@ impl<'a> Machine<'a> {
             ahead: (replay.window.commands > 0).then(|| Ahead::new(replay.window)),
             admitted: 0,
             keeps_constants: true,
+            changes,
+            learners,
             limit,
             waits: 0,
         })
@@ -351,8 +378,38 @@ impl<'a> Machine<'a> {
         Status::Done
     }
 
-    /// Executes the command at this position, the next.
+    /// Executes the command at this position, the next, and changes what is set then.
     pub(super) fn execute(&mut self, at: usize) -> Result<(), Error> {
+        if at == 0 {
+            self.change_after(0)?;
+        }
+        self.command(at)?;
+        self.change_after(at + 1)
+    }
+
+    /// Changes what is set after so many commands.
+    fn change_after(&mut self, commands: usize) -> Result<(), Error> {
+        while let Some((_, change, failed)) =
+            self.changes.pop_front_if(|(after, ..)| *after <= commands)
+        {
+            let before = (self.driver.engine().budget(), self.driver.engine().is_enabled());
+            let done = change.make(&mut self.driver, &self.learners);
+            if !failed {
+                done?;
+                continue;
+            }
+            // What it did on the way counts. Here it may go well, if less cannot be evicted than in the run.
+            if self.driver.engine().budget() != before.0 {
+                self.driver.set_budget(before.0)?;
+            }
+            if before.1 && !self.driver.engine().is_enabled() {
+                self.driver.enable()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, at: usize) -> Result<(), Error> {
         let program = self.program;
         if at == self.begin && self.foresight.is_some() {
             self.driver.foresee(self.foresight.take())?;

@@ -22,7 +22,7 @@ use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::graph::StepFuture;
 use crate::program::{RecordedProgram, TensorId, Turn};
 use crate::rng::SplitMix64;
-pub(crate) use background::Background;
+pub(crate) use background::new_learner;
 use climb::Climb;
 use guide::{Guide, Log};
 use std::collections::VecDeque;
@@ -72,7 +72,8 @@ impl Search {
         let Turn { program, begin, step, carried, budget } = turn;
         replay.settings.check(budget)?;
         let policy = PolicyKind::Learned(Learn::Ahead);
-        let replay = Replay { policy, budget, ..replay.clone() };
+        // Changes are of a whole run, and this is about one budget.
+        let replay = Replay { policy, budget, changes: Vec::new(), ..replay.clone() };
         let priced = Priced::new(&program, begin, &replay);
         Ok(Self {
             begin,

@@ -3,7 +3,7 @@
 mod repeat;
 
 pub use repeat::RepeatError;
-pub(super) use repeat::repeat;
+pub(super) use repeat::{Repeated, repeat};
 
 use crate::layout::Layout;
 use crate::op::Outputs;

@@ -23,13 +23,17 @@ impl Replay {
     ) -> Result<(Outcome, Timeline), Error> {
         let program = trace.program();
         let every = program.commands().len().div_ceil(SAMPLES).max(1);
-        let mut samples = Vec::new();
+        let (mut samples, mut budgets) = (Vec::new(), Vec::new());
+        let mut budget = self.budget;
         // Of the commands since the last sample.
         let mut most_used = 0;
         let mut regenerated = 0;
         let outcome = self.run_watched(program, |at, done, engine| {
             let stats = engine.stats();
             most_used = most_used.max(stats.used_bytes);
+            if std::mem::replace(&mut budget, stats.budget_bytes) != stats.budget_bytes {
+                budgets.push((stats.base_cost + stats.recompute_cost, stats.budget_bytes));
+            }
             if at % every != 0 && at + 1 < program.commands().len() && done {
                 return;
             }
@@ -47,6 +51,7 @@ impl Replay {
             title: title.to_owned(),
             unit: self.unit(trace.unit()),
             budget: self.budget,
+            budgets,
             threshold: self.settings.eviction_threshold,
             full_budget: Some(unbudgeted.full_budget),
             failure: failure(&outcome.status),

@@ -9,8 +9,9 @@ mod recorded;
 pub use error::{TraceError, TraceProblem};
 
 use super::CostUnit;
+use super::changes::RunSettings;
 use super::history::{History, NoHistory};
-use super::step::{RepeatError, Step, last_step, repeat};
+use super::step::{RepeatError, Repeated, Step, last_step, repeat};
 use crate::program::{Knowledge, RecordedProgram, Window};
 use flate2::bufread::MultiGzDecoder;
 use lines::Lines;
@@ -45,6 +46,7 @@ pub struct Trace {
     unit: CostUnit,
     window: Window,
     known: Knowledge,
+    settings: RunSettings,
     /// The step of a log; `None` in a recording, whose program says where steps end.
     step: Option<Step>,
     /// Tensor of the program -> its number in the recording; empty if that is of no use.
@@ -89,7 +91,7 @@ impl Trace {
         }
         let trace = match format_of(lines.text())? {
             Format::Recorded => {
-                let recorded::Recorded { program, unit, window, known, numbers, history } =
+                let recorded::Recorded { program, unit, window, known, settings, numbers, history } =
                     recorded::read(lines, &name)?;
                 Self {
                     name,
@@ -98,6 +100,7 @@ impl Trace {
                     unit,
                     window,
                     known,
+                    settings,
                     step: None,
                     numbers,
                     history,
@@ -112,6 +115,7 @@ impl Trace {
                     unit: CostUnit::Nanoseconds,
                     window: Window::default(),
                     known: Knowledge::default(),
+                    settings: RunSettings::default(),
                     step: Some(step),
                     numbers: Vec::new(),
                     history: Err(NoHistory::Log),
@@ -163,6 +167,12 @@ impl Trace {
         &self.known
     }
 
+    /// The settings of the recorded run, and how they changed meanwhile. A replay with those has the run's evictions.
+    #[must_use]
+    pub const fn settings(&self) -> &RunSettings {
+        &self.settings
+    }
+
     /// What memory held during the run itself, where the trace is a recording of version 3 or later.
     ///
     /// # Errors
@@ -194,9 +204,10 @@ impl Trace {
             other => other,
         };
         let step = step.clone().map_or_else(|| last_step(program), Ok).map_err(in_file)?;
-        let (program, step) = repeat(self.program, &step, times)?;
+        let Repeated { program, step, moves } = repeat(self.program, &step, times)?;
+        let settings = self.settings.repeated(&moves);
         let history = Err(NoHistory::Repeated);
-        Ok(Self { program, step: Some(step), numbers: Vec::new(), history, ..self })
+        Ok(Self { program, settings, step: Some(step), numbers: Vec::new(), history, ..self })
     }
 }
 

@@ -56,6 +56,7 @@ impl Replay {
         let mut replay = self.clone();
         replay.policy = PolicyKind::None;
         replay.budget = UNLIMITED;
+        replay.changes.clear();
         replay.settings.eviction_threshold = None;
         replay.settings.recompute_limit = None;
         // If nothing is evicted although everything is worth it, nothing ever is.

@@ -77,7 +77,8 @@ impl<D: Device> Driver<D> {
         &self.engine
     }
 
-    /// The engine, for what is no command: settings, failures, answers that come later.
+    /// The engine, for what is no command: failures, answers that come later. Settings that are changed there are not
+    /// recorded.
     pub const fn engine_mut(&mut self) -> &mut Engine<D> {
         &mut self.engine
     }

@@ -1,12 +1,13 @@
 //! Lines of a recording.
 
-use super::{Knowledge, RecordedCommand, TensorId, Window};
+use super::{Knowledge, RecordedCommand, Setting, TensorId, Window};
 use crate::event::Cause;
 use std::fmt;
 
-/// One line of a recording: a command after it was executed, or what happened to memory while one was.
+/// One line of a recording: a command after it was executed, a setting that was changed, or what happened to memory
+/// meanwhile.
 ///
-/// What happens during a command comes before that command, unless it happens to what the command makes.
+/// What happens during a command or a change comes before it, unless it happens to what the command makes.
 ///
 /// `used` is how many bytes are in use then: all that is resident. `None` in recordings of version 1 or 2.
 #[derive(Clone, Debug)]
@@ -27,6 +28,9 @@ pub enum Entry {
         /// Bytes above which the run evicts before each op, if there is such a threshold.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         eviction_threshold: Option<u64>,
+        /// What is evicted, by name, as in [`Setting::Policy`]. `None` in recordings before version 5, too.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        policy: Option<String>,
         /// How far the evictor saw.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Window::is_default"))]
         window: Window,
@@ -44,6 +48,17 @@ pub enum Entry {
         /// With the end of a step: most bytes ever in use so far, workspaces included.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         peak: Option<u64>,
+    },
+    /// A setting was changed.
+    Set {
+        /// Which, and to what.
+        #[cfg_attr(feature = "serde", serde(flatten))]
+        setting: Setting,
+        /// Whether that failed: then it is as it was, but something may have been evicted or brought back.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+        failed: bool,
+        /// Bytes in use.
+        used: u64,
     },
     /// The bytes of a storage went.
     Evict {
@@ -72,8 +87,9 @@ pub enum Entry {
 }
 
 /// Version of the format. From 2 on, a recording ends with [`Entry::End`]; from 3 on, it says how many bytes were in use
-/// and what was evicted and brought back; from 4 on, it has each command as it was given, with its ops' attributes.
-pub const VERSION: u32 = 4;
+/// and what was evicted and brought back; from 4 on, it has each command as it was given, with its ops' attributes; from 5 on, it has
+/// what is set while the run goes on, and the policy at its beginning.
+pub const VERSION: u32 = 5;
 
 /// Takes the entries of a recording. Called on the thread that executes the commands.
 pub trait Recorder: Send + fmt::Debug {

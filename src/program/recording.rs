@@ -1,6 +1,8 @@
-//! Recording what a driver does: each command, and before it what the engine told of memory meanwhile.
+//! Recording what a driver does: each command and change of settings, and before it what the engine told of memory
+//! meanwhile.
 
 use super::driver::Given;
+use super::settings::name_of;
 use super::{
     Apply, Command, Consumed, Driver, Entry, RecordedCommand, RecordedOp, RecordedValue, Recorder,
     TensorId, VERSION, Window,
@@ -32,6 +34,7 @@ impl<D: Device> Driver<D> {
             cost_model: engine.cost_model().to_owned(),
             budget: Some(engine.budget()),
             eviction_threshold: engine.settings().eviction_threshold,
+            policy: name_of(engine.evictor()),
             window,
             known,
         };
@@ -151,7 +154,7 @@ impl<D: Device> Driver<D> {
         });
     }
 
-    fn record_entry(&mut self, entry: impl FnOnce(&Engine<D>) -> Entry) {
+    pub(super) fn record_entry(&mut self, entry: impl FnOnce(&Engine<D>) -> Entry) {
         let Some(recording) = &mut self.recording else { return };
         let entry = entry(&self.engine);
         let graph = self.engine.graph();

@@ -9,10 +9,10 @@ use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Forecast, Learn, Policy, PolicyKind};
 use crate::guard::caught;
-use crate::interpreter::{Control, Interpreter, Learning};
+use crate::interpreter::{Control, Interpreter};
 use crate::memory::SplitRule;
 use crate::ops::Home;
-use crate::program::{Knowledge, KnownSteps, Plan, Recorder, Window};
+use crate::program::{Knowledge, KnownSteps, Learners, Learning, Plan, Recorder, Window};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl PolicyChoice {
     /// How much is found out for it.
     pub(crate) const fn learn(&self) -> Learn {
         match self {
-            Self::Kind(PolicyKind::Learned(learn)) => *learn,
+            Self::Kind(kind) => kind.learn(),
             _ => Learn::Ahead,
         }
     }
@@ -437,6 +437,11 @@ impl Builder {
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
         let work = move || {
             let learn = self.policy.learn();
+            #[cfg(feature = "lab")]
+            let learners = Learners { new: crate::lab::new_learner, seed };
+            // Without the lab nobody can.
+            #[cfg(not(feature = "lab"))]
+            let learners = Learners { new: |_, _, _| None, seed };
             // Who looks ahead wants to know of commands before they run, and who records of all that each does.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };
@@ -456,7 +461,7 @@ impl Builder {
                         Arc::clone(&control),
                         emptied,
                         self.recorder,
-                        Learning { learn, known: self.known, seed, plan },
+                        Learning { learn, learners, known: self.known, plan },
                     );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));

@@ -3,8 +3,9 @@
 use super::{PolicyChoice, Runtime};
 use crate::bytes::ByteSize;
 use crate::error::{Error, RuntimeError};
-use crate::interpreter::{Change, Question};
+use crate::interpreter::Question;
 use crate::op::Operation;
+use crate::program::Change;
 use crate::sync::atomic::Ordering;
 use std::fmt::Display;
 

@@ -17,6 +17,8 @@ pub(super) struct Limit {
     pub name: &'static str,
     pub dash: &'static str,
     pub bytes: u64,
+    /// What it was before, and at which place of the axis that ended, in order.
+    pub before: Vec<(f64, u64)>,
     /// Too far above everything to be drawn in its place.
     pub far: bool,
 }
@@ -29,9 +31,14 @@ impl Limit {
         bytes: u64,
         held: u64,
     ) -> Option<Self> {
-        let far = held > 0 && bytes as f64 > FAR * held as f64;
-        (bytes < u64::MAX).then_some(Self { name, dash, bytes, far })
+        let far = is_far(bytes, held);
+        (bytes < u64::MAX).then_some(Self { name, dash, bytes, before: Vec::new(), far })
     }
+}
+
+/// Whether so many bytes are too far above those that are held.
+pub(super) fn is_far(bytes: u64, held: u64) -> bool {
+    held > 0 && bytes as f64 > FAR * held as f64
 }
 
 /// Their names are where no data is. The highest limit is first. The axis counts in units of `bytes`.
@@ -39,8 +46,16 @@ pub(super) fn draw(group: &mut Group, frame: &Frame, limits: &[Limit], bytes: f6
     let mut lowest_name = f64::NEG_INFINITY;
     for limit in limits {
         let y = frame.y.at(limit.bytes as f64 / bytes);
+        // What is above the axis lies on its edge.
+        let level = |limit: u64| frame.y.at(limit as f64 / bytes).max(frame.y.end);
         if !limit.far {
-            let data = format!("M{} {y:.1}H{}", px(frame.x.start), px(frame.x.end + 8.0));
+            let first = limit.before.first().map_or(limit.bytes, |(_, bytes)| *bytes);
+            let mut data = format!("M{} {:.1}", px(frame.x.start), level(first));
+            let next = limit.before.iter().skip(1).map(|(_, bytes)| *bytes).chain([limit.bytes]);
+            for (&(end, _), next) in limit.before.iter().zip(next) {
+                data += &format!("H{}V{:.1}", px(frame.x.at(end)), level(next));
+            }
+            data += &format!("H{}", px(frame.x.end + 8.0));
             // White around it, so that it is seen on the edge of a dark area as well.
             add(group, stroke(data.clone(), "#FFFFFF", 4.0).set("opacity", 0.7));
             add(group, stroke(data, INK, 2.0).set("stroke-dasharray", limit.dash));

@@ -40,7 +40,7 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     let (time_scale, time_name) = timeline.unit.axis(from.abs().max(to.abs()));
 
     let held = samples.iter().map(|s| total(s).max(s.used)).max().unwrap_or(0);
-    let budget = Limit::new("budget", "none", timeline.budget, held);
+    let budget = budget(timeline, held, time_scale);
     let threshold =
         timeline.threshold.and_then(|bytes| Limit::new("threshold", "8 5", bytes, held));
     let full = timeline.full_budget.and_then(|bytes| Limit::new("100 %", FULL_DASH, bytes, held));
@@ -48,6 +48,8 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     let mut limits: Vec<_> = [budget, full, threshold].into_iter().flatten().collect();
     limits.sort_by_key(|limit| Reverse(limit.bytes));
     let in_range = limits.iter().filter(|l| !l.far).map(|l| l.bytes);
+    let earlier = limits.iter().flat_map(|limit| limit.before.iter().map(|(_, bytes)| *bytes));
+    let in_range = in_range.chain(earlier.filter(|&bytes| !limits::is_far(bytes, held)));
     let most = in_range.chain([held]).max().unwrap_or(0).max(1) as f64;
     let (byte_scale, byte_unit) = ticks::byte_unit(most);
 
@@ -134,6 +136,19 @@ pub(super) fn plot(timeline: &Timeline) -> Result<String, PlotError> {
     );
     picture.append(strip);
     Ok(picture.to_string())
+}
+
+/// The last one, and those before it.
+fn budget(timeline: &Timeline, held: u64, time_scale: f64) -> Option<Limit> {
+    let mut bytes = timeline.budget;
+    let mut before = Vec::new();
+    for &(at, next) in &timeline.budgets {
+        before.push((at / time_scale, bytes));
+        bytes = next;
+    }
+    let limit = Limit::new("budget", "none", bytes, held)?;
+    let far = limit.far && before.iter().all(|(_, bytes)| limits::is_far(*bytes, held));
+    Some(Limit { before, far, ..limit })
 }
 
 /// Past these numbers, axes run out of digits.

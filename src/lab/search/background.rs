@@ -1,10 +1,11 @@
 //! Searches on a thread of their own, for a program that is running.
 
 use super::Search;
+use crate::device::Device;
 use crate::engine::Settings;
 use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::lab::{MemoryKind, Replay};
-use crate::program::{Learner, Turn};
+use crate::program::{Driver, Learner, Turn};
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ type Key = (u64, u64);
 /// What a search finds in so many runs depends on nothing but the turn: so it does not matter which thread does them.
 /// Its own thread does them ahead, at a low priority; whoever asks before they are done does the rest.
 #[derive(Debug)]
-pub(crate) struct Background {
+struct Background {
     work: Arc<Work>,
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
@@ -77,7 +78,7 @@ impl Background {
     ///
     /// # Errors
     /// If there is no thread to be had.
-    pub fn new(
+    fn new(
         learn: Learn,
         memory: MemoryKind,
         settings: Settings,
@@ -91,6 +92,29 @@ impl Background {
             .name("remat-search".to_owned())
             .spawn(move || of_thread.go_ahead(&at))?;
         Ok(Self { work, shared, thread: Some(thread) })
+    }
+}
+
+/// Searches on a thread of its own for a driver, as far as wanted, which may be not at all.
+pub(crate) fn new_learner<D: Device>(
+    driver: &Driver<D>,
+    learn: Learn,
+    seed: u64,
+) -> Option<Box<dyn Learner>> {
+    if learn == Learn::Ahead {
+        return None;
+    }
+    let engine = driver.engine();
+    let memory = match engine.arena() {
+        Some(_) => MemoryKind::Arena,
+        None => MemoryKind::Counted,
+    };
+    match Background::new(learn, memory, engine.settings().clone(), seed) {
+        Ok(background) => Some(Box::new(background)),
+        Err(error) => {
+            tracing::warn!(target: "remat", %error, "no thread for the search of forecasts");
+            None
+        }
     }
 }
 

@@ -38,7 +38,17 @@ pub enum RepeatError {
 /// A slip of the finger ends in an error, not in a full memory.
 const MAX_COMMANDS: usize = 100_000_000;
 
-/// The program with a step done `times` times, and the last of these.
+/// A program with a step done several times.
+#[derive(Debug)]
+pub(in crate::lab) struct Repeated {
+    pub program: RecordedProgram,
+    /// The last of them.
+    pub step: Step,
+    /// Commands of the old program, and where the first of each is now, in the new order.
+    pub moves: Vec<(Range<usize>, usize)>,
+}
+
+/// The program with a step done `times` times.
 ///
 /// Between two of them, what is carried over becomes a leaf where that is asked for, and what the step
 /// made besides is deleted.
@@ -46,11 +56,14 @@ pub(in crate::lab) fn repeat(
     program: RecordedProgram,
     step: &Step,
     times: usize,
-) -> Result<(RecordedProgram, Step), RepeatError> {
+) -> Result<Repeated, RepeatError> {
     let Range { start, end } = step.commands.clone();
     let more = match times {
         0 => return Err(RepeatError::Never),
-        1 => return Ok((program, step.clone())),
+        1 => {
+            let moves = vec![(0..program.commands().len(), 0)];
+            return Ok(Repeated { program, step: step.clone(), moves });
+        }
         _ => times - 1,
     };
     let added = (end - start).saturating_mul(more);
@@ -66,15 +79,18 @@ pub(in crate::lab) fn repeat(
     let unneeded = unneeded(&program, step);
     copy.commands(0..end)?;
     let mut last = Step::new(start..end, vec![]);
+    let mut moves = vec![(0..end, 0)];
     for _ in 0..more {
         let starts = copy.hand_over(step, &unneeded)?;
         last.commands.start = copy.new.program().commands().len();
+        moves.push((start..end, last.commands.start));
         copy.commands(start..end)?;
         last.commands.end = copy.new.program().commands().len();
         last.carried = copy.carried(step, &starts);
     }
+    moves.push((end..program.commands().len(), copy.new.program().commands().len()));
     copy.commands(end..program.commands().len())?;
-    Ok((copy.new.finish(), last))
+    Ok(Repeated { program: copy.new.finish(), step: last, moves })
 }
 
 /// What is there at the end of a step, and of no use to the next.

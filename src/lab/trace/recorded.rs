@@ -3,6 +3,7 @@
 use super::TraceProblem;
 use super::lines::Lines;
 use crate::lab::CostUnit;
+use crate::lab::changes::{Changed, RunSettings};
 use crate::lab::history::{Historian, History, NoHistory, Unknown};
 use crate::lab::plot::Timeline;
 use crate::lab::writer::{Writer, check_number};
@@ -19,6 +20,7 @@ pub(super) struct Recorded {
     pub unit: CostUnit,
     pub window: Window,
     pub known: Knowledge,
+    pub settings: RunSettings,
     /// Tensor of the program -> its number in the file.
     pub numbers: Vec<u64>,
     pub history: Result<History, NoHistory>,
@@ -26,7 +28,7 @@ pub(super) struct Recorded {
 
 /// Reads on from the line at hand, the first.
 pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Recorded, TraceProblem> {
-    let Begin { mut reader, version, unit, window, known } = begin(lines.text(), name)?;
+    let Begin { mut reader, version, unit, window, known, settings } = begin(lines.text(), name)?;
     while lines.advance()? {
         match version {
             ..=3 => reader.old(serde_json::from_str(lines.text())?)?,
@@ -37,10 +39,11 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
     match reader {
         // Earlier programs wrote no end.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
-        Reader { writer, numbers, historian, .. } => {
+        Reader { writer, numbers, historian, changes, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
             let program = writer.finish();
-            Ok(Recorded { program, unit, window, known, numbers, history })
+            let settings = RunSettings { changes, ..settings };
+            Ok(Recorded { program, unit, window, known, settings, numbers, history })
         }
     }
 }
@@ -51,6 +54,7 @@ struct Begin {
     unit: CostUnit,
     window: Window,
     known: Knowledge,
+    settings: RunSettings,
 }
 
 fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
@@ -68,11 +72,12 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
             return Err(TraceProblem::Version(version));
         }
     }
-    let Entry::Begin { version, cost_model, budget, eviction_threshold, window, known } =
+    let Entry::Begin { version, cost_model, budget, eviction_threshold, policy, window, known } =
         serde_json::from_str(line)?
     else {
         return Err(TraceProblem::NotATrace);
     };
+    let settings = RunSettings { budget, eviction_threshold, policy, changes: Vec::new() };
     let unit = CostUnit::of_model(&cost_model);
     let historian = budget.filter(|_| version > 2).map(|budget| {
         Historian::new(Timeline {
@@ -91,8 +96,9 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
         known: FxHashMap::default(),
         spans: vec![],
         historian,
+        changes: vec![],
     };
-    Ok(Begin { reader, version, unit, window, known })
+    Ok(Begin { reader, version, unit, window, known, settings })
 }
 
 /// Whether the outputs of an op can be as many as it says, and have the numbers that follow its first.
@@ -121,6 +127,7 @@ pub(super) struct Reader {
     pub(super) spans: Vec<u64>,
     /// While each line said what was in use.
     historian: Option<Historian>,
+    changes: Vec<Changed>,
 }
 
 impl Reader {
@@ -153,6 +160,11 @@ impl Reader {
                 let now = |tensor: TensorId| self.tensors.get(&tensor.0).copied();
                 let renumbered = self.writer.renumbered(command, now);
                 self.did(renumbered, &made, used, peak)?;
+            }
+            Entry::Set { setting, failed, used } => {
+                self.note(&Entry::Set { setting: setting.clone(), failed, used });
+                let after = self.writer.program().commands().len();
+                self.changes.push(Changed { after, setting, failed });
             }
             Entry::Evict { tensor, bytes, cause, used } => {
                 let tensor = self.known(tensor.0)?;

@@ -5,9 +5,9 @@ mod paper_logs;
 mod wrong;
 
 use super::*;
-use crate::lab::CostUnit;
+use crate::lab::{Changed, CostUnit};
 use crate::op::{Look, Outputs};
-use crate::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
+use crate::program::{Apply, Command, RecordedCommand, RecordedOp, Setting, TensorId};
 
 /// A weight, a view of it, an op with both kinds of results, one in place, one with no result.
 const LOG: &str = r#"
@@ -54,8 +54,8 @@ const RECORDING: &str = r#"{"event":"begin","version":1,"cost_model":"flops"}
 {"event":"apply","op":"view","inputs":[32],"outputs":[{"tensor":40,"bytes":128,"source":"view","input":0}],"workspace":0,"cost":0.0,"rematerializable":false}
 "#;
 
-/// Version 4: parameters updated as one, a statistic that is replaced, a leaf, a label, questions.
-const NOW: &str = r#"{"event":"begin","version":4,"cost_model":"flops","budget":4096,"window":{"commands":3,"put_bytes":512}}
+/// Version 5: parameters updated as one, a statistic that is replaced, a leaf, a label, questions, settings.
+const NOW: &str = r#"{"event":"begin","version":5,"cost_model":"flops","budget":4096,"policy":"lru","window":{"commands":3,"put_bytes":512}}
 {"event":"did","command":{"put":{"tensor":10,"host":{"layout":{"dtype":"f32","shape":[4],"strides":[1],"offset":0},"cost":1.5},"leaf":true}},"used":256}
 {"event":"did","command":{"put":{"tensor":11,"host":{"layout":{"dtype":"f32","shape":[2],"strides":[1],"offset":0},"cost":0.5}}},"used":512}
 {"event":"did","command":{"put":{"tensor":12,"host":{"layout":{"dtype":"f32","shape":[2],"strides":[1],"offset":0},"cost":0.5},"leaf":true}},"used":768}
@@ -71,6 +71,13 @@ const NOW: &str = r#"{"event":"begin","version":4,"cost_model":"flops","budget":
 {"event":"did","command":{"del":31},"used":512}
 {"event":"did","command":"sync","used":512}
 {"event":"did","command":"step","used":512,"peak":1552}
+{"event":"set","budget":2048,"used":512}
+{"event":"set","eviction_threshold":1024,"used":512}
+{"event":"set","eviction_threshold":null,"used":512}
+{"event":"set","policy":"dtr","used":512}
+{"event":"set","policy":null,"used":512}
+{"event":"set","enabled":false,"failed":true,"used":512}
+{"event":"did","command":{"get":30},"used":512}
 {"event":"end"}
 "#;
 
@@ -246,8 +253,31 @@ fn a_recording_of_today_is_read_one_to_one() {
         "del 6",
         "sync",
         "step",
+        "get 5",
     ];
     assert_eq!(narrate(trace.program()), expected);
+    let RunSettings { budget, eviction_threshold, policy, changes } = trace.settings();
+    assert_eq!((*budget, *eviction_threshold, policy.as_deref()), (Some(4096), None, Some("lru")));
+    let set = |setting| Changed { after: 15, setting, failed: false };
+    let off = Changed { failed: true, ..set(Setting::Enabled(false)) };
+    let name = |name: &str| Setting::Policy(Some(name.to_owned()));
+    let set = [
+        set(Setting::Budget(2048)),
+        set(Setting::EvictionThreshold(Some(1024))),
+        set(Setting::EvictionThreshold(None)),
+        set(name("dtr")),
+        set(Setting::Policy(None)),
+        off,
+    ];
+    assert_eq!(*changes, set);
+    // Version 4 is the same without settings.
+    let fourth =
+        NOW.replacen("\"version\":5", "\"version\":4", 1).replacen("\"policy\":\"lru\",", "", 1);
+    let lines = fourth.lines().filter(|line| !line.contains("\"set\""));
+    let fourth = read(&lines.collect::<Vec<_>>().join("\n")).unwrap();
+    assert_eq!(narrate(fourth.program()), expected);
+    let settings = RunSettings { budget: Some(4096), ..RunSettings::default() };
+    assert_eq!(*fourth.settings(), settings);
     assert_eq!(trace.window(), Window { commands: 3, put_bytes: 512 });
     let calls: Vec<_> = trace.program().calls().collect();
     assert_eq!(calls.len(), 3);

@@ -24,6 +24,7 @@ fn timeline(samples: Vec<Sample>) -> Timeline {
         title: "ResNet-32, h_DTR".into(),
         unit: CostUnit::Nanoseconds,
         budget: 1 << 30,
+        budgets: vec![],
         threshold: Some(1000 << 20),
         full_budget: Some(3 << 29),
         failure: None,

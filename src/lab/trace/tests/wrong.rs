@@ -86,9 +86,9 @@ fn a_wrong_recording_is_told_where_and_why() {
     let cases: &[Case] = &[
         (
             r#""version":1"#,
-            r#""version":5"#,
+            r#""version":6"#,
             1,
-            "the trace is of version 5; this program reads versions 1 to 4",
+            "the trace is of version 6; this program reads versions 1 to 5",
         ),
         // What a later version may look like.
         (r#""version":1,"cost_model":"flops""#, r#""version":9,"costs":{}"#, 1, "is of version 9"),
@@ -147,7 +147,9 @@ fn told(recording: &str, there: &str, instead: &str, line: u64, message: &str) {
 fn a_wrong_recording_of_today_is_told_where_and_why() {
     const MOST: &str = "18446744073709551615";
     let cases: &[(&str, &str, u64, &str)] = &[
-        (r#""version":4"#, r#""version":5"#, 1, "of version 5; this program reads versions 1 to 4"),
+        (r#""version":5"#, r#""version":6"#, 1, "of version 6; this program reads versions 1 to 5"),
+        (r#""budget":2048"#, r#""budget":-2048"#, 17, "invalid value: integer `-2048`"),
+        (r#""enabled":false"#, r#""colour":"red""#, 22, "no variant of enum Setting"),
         (r#""commands":3"#, r#""commands":-3"#, 1, "invalid value: integer `-3`"),
         (r#""inputs":[10,11,12]"#, r#""inputs":[10,11,13]"#, 6, "tensor 13 is not there"),
         (r#""tensor":11,"host""#, r#""tensor":10,"host""#, 3, "tensor 10 is there already"),
