@@ -216,7 +216,8 @@ impl Net for Recurrent {
 /// Numbers that look random, from `-scale` to `scale`.
 pub fn numbers(seed: u64, count: usize, scale: f32) -> Vec<f32> {
     let mut numbers = SplitMix64::new(seed);
-    (0..count).map(|_| (numbers.unit() * 2.0 - 1.0) as f32 * scale).collect()
+    let mut unit = || (numbers.next() >> 40) as f32 / (1u64 << 24) as f32;
+    (0..count).map(|_| unit() * 2.0 * scale - scale).collect()
 }
 
 /// The same parameters on each device.

@@ -16,9 +16,9 @@ impl Draw {
         self.0.next()
     }
 
-    /// From 0 up.
+    /// From 0 up. Not as `SplitMix64::below` has it, so that a seed stays the program that it was.
     pub fn below(&mut self, end: usize) -> usize {
-        self.0.below(end)
+        (self.next() % end as u64) as usize
     }
 
     /// From `first` to `last`.
