@@ -88,8 +88,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)' [default: ancestors; as in the run if its
-    /// settings changed]
+    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)' [default: ancestors; as in the run if
+    /// its settings changed]
     #[arg(long, value_name = "NAME", value_parser = policy())]
     pub policy: Option<PolicyKind>,
 

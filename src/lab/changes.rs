@@ -44,8 +44,8 @@ impl RunSettings {
         std::iter::once(first).chain(later).collect()
     }
 
-    /// The same, where commands of the program were moved and repeated: each change is made after the command that it was
-    /// made after.
+    /// The same, where commands of the program were moved and repeated: each change is made after the command that it
+    /// was made after.
     pub(super) fn repeated(mut self, moves: &[(Range<usize>, usize)]) -> Self {
         let (first, later): (Vec<_>, Vec<_>) =
             self.changes.into_iter().partition(|change| change.after == 0);

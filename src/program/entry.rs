@@ -87,8 +87,8 @@ pub enum Entry {
 }
 
 /// Version of the format. From 2 on, a recording ends with [`Entry::End`]; from 3 on, it says how many bytes were in use
-/// and what was evicted and brought back; from 4 on, it has each command as it was given, with its ops' attributes; from 5 on, it has
-/// what is set while the run goes on, and the policy at its beginning.
+/// and what was evicted and brought back; from 4 on, it has each command as it was given, with its
+/// ops' attributes; from 5 on, it has what is set while the run goes on, and the policy at its beginning.
 pub const VERSION: u32 = 5;
 
 /// Takes the entries of a recording. Called on the thread that executes the commands.

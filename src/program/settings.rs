@@ -16,8 +16,8 @@ pub enum Setting {
     Budget(u64),
     /// Bytes above which it evicts before each op, if there is such a threshold.
     EvictionThreshold(Option<u64>),
-    /// What is evicted, as [`PolicyKind`](crate::PolicyKind) prints and parses. `None`: an evictor of somebody's own, which
-    /// has no name.
+    /// What is evicted, as [`PolicyKind`](crate::PolicyKind) prints and parses. `None`: an evictor of somebody's own,
+    /// which has no name.
     Policy(Option<String>),
     /// Whether history is kept.
     Enabled(bool),
