@@ -81,9 +81,10 @@ fn a_run_by_a_policy_without_a_name_wants_another() {
     let folder = folder("settings-own");
     let path = folder.join("run.jsonl");
     let recording = path.to_str().unwrap();
-    record(&path, Runtime::builder().budget(BUDGET), |runtime, step| match step {
-        2 => runtime.set_policy(Formula::LRU.policy()).unwrap(),
-        _ => {}
+    record(&path, Runtime::builder().budget(BUDGET), |runtime, step| {
+        if step == 2 {
+            runtime.set_policy(Formula::LRU.policy()).unwrap();
+        }
     });
     let refused = run(&["simulate", recording]);
     assert_eq!(refused.status.code(), Some(2));
