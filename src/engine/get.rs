@@ -1,5 +1,6 @@
 //! Reading a value.
 
+use super::run::own_out_of_memory;
 use super::{Engine, Error, TensorKey};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::guard::guarded;
@@ -64,13 +65,12 @@ impl<D: Device> Engine<D> {
         }
         let place = Place { storage: self.store.space.offset(block), layout: tensor.layout };
         let read = loop {
-            let error = match guarded("get", || read(&mut self.store.device, place)) {
-                Ok(value) => break Ok(value),
-                Err(error) => error,
-            };
+            let read = guarded("get", || read(&mut self.store.device, place));
+            let failed = read.as_ref().err();
+            let Some(word) = failed.and_then(own_out_of_memory) else { break read };
             // It may need memory of its own for it: to make what is read packed, say.
-            let bytes = tensor.layout.bytes();
-            if let Err(error) = self.make_way_on_device("get", &[tensor.layout], bytes, error) {
+            let (layout, bytes) = (tensor.layout, tensor.layout.bytes());
+            if let Err(error) = self.make_way_on_device("get", &[layout], bytes, word) {
                 break Err(error);
             }
         };

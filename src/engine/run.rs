@@ -416,34 +416,28 @@ impl<D: Device> Engine<D> {
         blocks: &[Held],
         failed: Failed,
     ) -> Result<(), Failed> {
-        if !is_out_of_memory(&failed.error) {
-            return Err(failed);
-        }
+        let Some(word) = own_out_of_memory(&failed.error) else { return Err(failed) };
         let bytes = blocks.iter().map(|block| block.bytes).fold(0, u64::saturating_add);
-        Ok(self.make_way_on_device(order.work.name(), order.inputs, bytes, failed.error)?)
+        Ok(self.make_way_on_device(order.work.name(), order.inputs, bytes, word)?)
     }
 
-    /// The device ran out of memory of its own, and said so by `error`, over what needs some `bytes` there. Evicts, so that
+    /// The device ran out of memory of its own, and said so by `word`, over what needs some `bytes` there. Evicts, so that
     /// it may try again.
     ///
     /// # Errors
-    /// If there is nothing to evict; or `error`, if it is something else.
+    /// If there is nothing to evict.
     #[cold]
     pub(super) fn make_way_on_device(
         &mut self,
         op: &str,
         inputs: &[Layout],
         bytes: u64,
-        error: Error,
+        word: &str,
     ) -> Result<(), Error> {
-        let Error::Device(fault) = &error else { return Err(error) };
-        if !fault.out_of_memory {
-            return Err(error);
-        }
         if self.evict_one(Want { need: Need::Must, bytes }, Cause::Room)? {
             return Ok(());
         }
-        Err(with_word_of(self.out_of_memory(op, inputs, bytes), fault.message.clone()))
+        Err(with_word_of(self.out_of_memory(op, inputs, bytes), word.to_owned()))
     }
 
     /// Runs the kernel on placed outputs.
@@ -523,9 +517,12 @@ impl<D: Device> Engine<D> {
     }
 }
 
-/// Whether the device ran out of memory of its own.
-fn is_out_of_memory(error: &Error) -> bool {
-    matches!(error, Error::Device(fault) if fault.out_of_memory)
+/// What the device said, if it ran out of memory of its own.
+pub(super) fn own_out_of_memory(error: &Error) -> Option<&str> {
+    match error {
+        Error::Device(fault) if fault.out_of_memory => Some(&fault.message),
+        _ => None,
+    }
 }
 
 /// An out-of-memory error, with what the device said.
