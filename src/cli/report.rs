@@ -193,10 +193,11 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(least) = self.least_recompute_ratio {
-            let least = 100.0 * least;
+            // Of the kind of step that recomputes most: a short run, whose first step is cheaper, may recompute less.
+            let least = super::bound::at_least(least);
             writeln!(
                 f,
-                "  bound       at least {least:.1} % is unavoidable at this budget (in program order)"
+                "  bound       at least {least} % of a later step is unavoidable (in program order)"
             )?;
         }
         write!(f, "  parameters  {}", HumanCount(self.parameters as u64))?;

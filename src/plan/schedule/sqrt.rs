@@ -7,9 +7,10 @@ use super::{Builder, RecomputeSchedule, Rematerializer, ScheduleError};
 /// makes and others use later is dropped for the longest time between two of its uses from the end of the segment on, and
 /// made again for the next one, with the rest of its segment that is missing. The last values of each segment stay.
 ///
-/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it, but for the
-/// genetic search of cuts that it has after this one. What another segment needs to run again stays. Bytes of a segment are tried from half the load on downwards by halves, evenly, and around
-/// the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak where costs
+/// Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), as MegEngine's Sublinear does it by default; the
+/// genetic search of cuts that it can be told to go on with (`genetic_nr_iter`, 0 unless set) is left out. What another
+/// segment needs to run again stays. Bytes of a segment are tried from half the load on downwards by halves, evenly, and
+/// around the best. Of those that fit the one that costs least is taken. O(n log n) for each of some 60 tries. Weak where costs
 /// differ much: it knows bytes only; and where the budget lies between what two cuts take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sqrt;
