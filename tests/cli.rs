@@ -104,6 +104,11 @@ fn the_report_says_what_was_asked_for() {
         "fragmentation",
         "compactions",
         "moved_bytes",
+        "planned_seconds",
+        "unplanned_seconds",
+        "planning_seconds",
+        "unplanned_bytes",
+        "spared_evictions",
     ] {
         assert!(report[field].is_number(), "{field}: {}", report[field]);
     }

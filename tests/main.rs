@@ -63,6 +63,7 @@ mod narration;
 mod optimizers;
 mod owned_memory;
 mod plan_failures;
+mod plan_help;
 mod plans;
 #[cfg(feature = "lab")]
 mod programs;

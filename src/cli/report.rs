@@ -96,7 +96,12 @@ pub struct Counters {
     pub max_regeneration_depth: usize,
     pub planned_steps: u64,
     pub planned_steps_evicting: u64,
+    pub spared_evictions: u64,
     pub plan_bytes: u64,
+    pub unplanned_bytes: u64,
+    pub planned_seconds: f64,
+    pub unplanned_seconds: f64,
+    pub planning_seconds: f64,
 }
 
 /// 0.1, not 0.09999999999999999.
@@ -120,7 +125,38 @@ impl From<&Stats> for Counters {
             max_regeneration_depth: stats.max_regeneration_depth,
             planned_steps: stats.planned_steps,
             planned_steps_evicting: stats.planned_steps_evicting,
+            spared_evictions: stats.spared_evictions,
             plan_bytes: stats.plan_bytes,
+            unplanned_bytes: stats.unplanned_bytes,
+            planned_seconds: to_a_nanosecond(stats.planned_seconds),
+            unplanned_seconds: to_a_nanosecond(stats.unplanned_seconds),
+            planning_seconds: to_a_nanosecond(stats.planning_seconds),
+        }
+    }
+}
+
+/// How much plans helped, in time and in memory; nothing if no step ran by one.
+struct OfPlans<'a>(&'a Counters);
+
+impl fmt::Display for OfPlans<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Counters { planned_steps, planned_steps_evicting, spared_evictions, .. } = self.0;
+        let &Counters { planned_seconds, unplanned_seconds, planning_seconds, .. } = self.0;
+        if planned_steps == 0 {
+            return Ok(());
+        }
+        write!(f, "  planned     {} ran by plan", Counted(planned_steps, "step"))?;
+        if unplanned_seconds > 0.0 {
+            let share = 100.0 * (planned_seconds + planning_seconds) / unplanned_seconds;
+            write!(f, ", in about {share:.0} % of the time without")?;
+        }
+        write!(f, "\n  placed      in {}", ByteSize(self.0.plan_bytes))?;
+        // Where steps evict without a plan, what they take is what there is.
+        match (planned_steps_evicting, spared_evictions) {
+            (0, 0) => writeln!(f, "; without a plan in {}", ByteSize(self.0.unplanned_bytes)),
+            (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction")),
+            (_, 0) => writeln!(f, ", with evictions"),
+            (_, spared) => writeln!(f, ", with evictions; {} spared", HumanCount(spared)),
         }
     }
 }
@@ -174,15 +210,7 @@ impl fmt::Display for Report {
             HumanCount(counters.ops),
             of_time(counters.recompute_seconds),
         )?;
-        if counters.planned_steps > 0 {
-            writeln!(
-                f,
-                "  planned     {} ran by plan in a block of {}{}",
-                Counted(counters.planned_steps, "step"),
-                ByteSize(counters.plan_bytes),
-                if counters.planned_steps_evicting > 0 { ", with evictions" } else { "" },
-            )?;
-        }
+        write!(f, "{}", OfPlans(counters))?;
         if let (Some(seconds), Some(ratio)) = (self.learn_seconds, self.predicted_recompute_ratio) {
             writeln!(
                 f,
@@ -208,6 +236,64 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of steps, evictions, bytes and seconds, from none to more than there will be.
+    #[test]
+    fn what_plans_helped_fits_80_columns() {
+        let many = 999_999_999;
+        for planned_steps in [0, 1, 2, many] {
+            for (planned_steps_evicting, spared_evictions) in [(0, 0), (0, 1), (1, 0), (many, many)]
+            {
+                for bytes in [0, 1 << 20, (1 << 40) - 1] {
+                    for seconds in [0.0, 1e-6, 1e3] {
+                        let counters = Counters {
+                            planned_steps,
+                            planned_steps_evicting,
+                            spared_evictions,
+                            plan_bytes: bytes,
+                            unplanned_bytes: bytes,
+                            planned_seconds: 1.0,
+                            unplanned_seconds: seconds,
+                            ..Counters::from(&Stats::default())
+                        };
+                        let text = OfPlans(&counters).to_string();
+                        println!("{text}");
+                        assert_eq!(text.lines().count(), if planned_steps > 0 { 2 } else { 0 });
+                        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+                        assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_plans_helped_is_told_in_time_and_memory() {
+        let of = |evicting, spared_evictions, unplanned_seconds| {
+            let counters = Counters {
+                planned_steps: 216,
+                planned_steps_evicting: evicting,
+                spared_evictions,
+                plan_bytes: 3 << 20,
+                unplanned_bytes: 4 << 20,
+                planned_seconds: 1.5,
+                unplanned_seconds,
+                planning_seconds: 0.25,
+                ..Counters::from(&Stats::default())
+            };
+            OfPlans(&counters).to_string()
+        };
+        for (text, placed) in [
+            (of(0, 0, 2.0), "in 3.00 MiB; without a plan in 4.00 MiB"),
+            (of(0, 12, 2.0), "in 3.00 MiB; 12 evictions spared"),
+            (of(216, 0, 2.0), "in 3.00 MiB, with evictions"),
+            (of(100, 12, 2.0), "in 3.00 MiB, with evictions; 12 spared"),
+        ] {
+            let planned = "216 steps ran by plan, in about 88 % of the time without";
+            assert_eq!(text, format!("  planned     {planned}\n  placed      {placed}\n"));
+        }
+        assert!(of(0, 0, 0.0).starts_with("  planned     216 steps ran by plan\n"));
+    }
 
     #[test]
     fn seconds_have_no_more_digits_than_a_nanosecond() {

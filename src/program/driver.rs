@@ -86,9 +86,8 @@ impl<D: Device> Driver<D> {
     /// The engine's counters, with those of steps that are learned or run by plan.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let (left_plans, plan_bytes) = self.planning_stats();
         let learning_bytes = self.learning_bytes();
-        Stats { learning_bytes, left_plans, plan_bytes, ..self.engine.stats() }
+        self.with_plans(Stats { learning_bytes, ..self.engine.stats() })
     }
 
     /// The tensor that a number means.
@@ -173,6 +172,7 @@ impl<D: Device> Driver<D> {
             }
             Command::Step => {
                 self.engine.step();
+                self.turn_is_marked();
                 self.record(|| Command::Step);
             }
             Command::Sync => {

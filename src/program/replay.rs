@@ -9,6 +9,7 @@
 //! follow   as long as commands are as expected: kernels on known places       (follow.rs)
 //! leave    at the first that is not, the engine goes through the commands so far in its books, each place where the
 //!          plan had it; from then on all is as if there had been no plan      (leave.rs)
+//! help     it is counted how much all of this helps                           (help.rs)
 //! ```
 //!
 //! A turn that repeats leaves the tables of the engine as they were: so while turns run by plan, nothing is written there.
@@ -27,6 +28,7 @@
 mod boundary;
 mod enter;
 mod follow;
+mod help;
 mod kinds;
 mod leave;
 mod prepare;
@@ -39,6 +41,7 @@ use crate::engine::Totals;
 use crate::layout::Layout;
 use crate::store::Action;
 use boundary::Boundary;
+use help::{Help, Stopwatch};
 use kinds::Kinds;
 use std::ops::Range;
 use turns::{Expected, Numbering};
@@ -73,6 +76,8 @@ struct StepPlan {
     taken: Vec<u32>,
     /// Bytes of the plan's block.
     bytes: u64,
+    /// Bytes over which its blocks were spread when it ran without a plan, beside what is there between turns.
+    unplanned_bytes: u64,
     /// What takes the place of something when it ends: the block taken, and the storage at the boundary.
     returns: Vec<(u32, u32)>,
     /// Which tensors that it makes are in which slots then.
@@ -134,6 +139,8 @@ pub(super) struct Planning<D: Device> {
     turn: Turn,
     /// A mark came: the next command that is no deletion begins a turn.
     is_marked: bool,
+    /// Of the turn at hand.
+    stopwatch: Stopwatch,
     /// Turns to come that nobody looks at, and how many that will be the next time.
     rest: u32,
     patience: u32,
@@ -143,7 +150,7 @@ pub(super) struct Planning<D: Device> {
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
     balance: Balance,
-    left: u64,
+    help: Help,
 }
 
 /// What plans have saved of late, less what they took: about a third of what one command costs without a plan is 1.
@@ -170,13 +177,8 @@ impl<D: Device> Driver<D> {
         if let Some(planning) = &mut self.planning {
             planning.kinds.clear();
             planning.turn = Turn::default();
+            planning.stopwatch.void();
         }
-    }
-
-    /// Steps that were left, and the bytes of the largest plan.
-    pub(super) fn planning_stats(&self) -> (u64, u64) {
-        let of = |planning: &Planning<D>| (planning.left, planning.kinds.plan_bytes());
-        self.planning.as_deref().map_or((0, 0), of)
     }
 }
 
@@ -187,13 +189,14 @@ impl<D: Device> Planning<D> {
             kinds: Kinds::default(),
             turn: Turn::default(),
             is_marked: false,
+            stopwatch: Stopwatch::default(),
             rest: 0,
             patience: FIRST_REST,
             strange: 0,
             taping: None,
             replay: None,
             balance: Balance::default(),
-            left: 0,
+            help: Help::default(),
         }
     }
 

@@ -213,11 +213,26 @@ impl Tape {
 
     /// The first of the bytes that were used since. `None` if blocks of before were among them.
     pub fn start(&self) -> Option<u64> {
+        let used = self.used()?;
+        let is_apart = |before: &Range<u64>| before.end <= used.start || used.end <= before.start;
+        self.before.values().all(is_apart).then_some(used.start)
+    }
+
+    /// Over how many bytes the blocks are spread that were used since, those of before among them left out.
+    pub fn spread(&self) -> u64 {
+        let Some(used) = self.used() else { return 0 };
+        let among = |before: &Range<u64>| {
+            before.end.min(used.end).saturating_sub(before.start.max(used.start))
+        };
+        used.end - used.start - self.before.values().map(among).sum::<u64>()
+    }
+
+    /// From the first of the bytes that were used since to the last.
+    fn used(&self) -> Option<Range<u64>> {
         let used = || self.short.lives.iter().filter(|life| life.is_used);
         let start = used().map(|life| life.offset).min()?;
         let end = used().map(|life| life.offset + life.bytes).max()?;
-        let is_apart = |before: &Range<u64>| before.end <= start || end <= before.start;
-        self.before.values().all(is_apart).then_some(start)
+        Some(start..end)
     }
 
     /// A command begins. Returns how many actions there are in the two records.

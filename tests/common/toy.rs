@@ -219,6 +219,8 @@ pub struct Watch {
     pub fail_copy: AtomicU32,
     /// The device is gone.
     pub gone: AtomicBool,
+    /// If it is asked for: where something was written, scratch included.
+    pub written: Mutex<Option<Vec<Range<u64>>>>,
 }
 
 impl Watch {
@@ -307,6 +309,9 @@ impl ToyDevice {
         let range = at..at + bytes.len() as u64;
         self.forget(&range);
         self.memory[range.start as usize..range.end as usize].copy_from_slice(bytes);
+        if let Some(written) = &mut *self.watch.written.lock().unwrap() {
+            written.push(range.clone());
+        }
         if !range.is_empty() {
             let sum = self.sum(range);
             self.written.insert(at, (bytes.len() as u64, sum));

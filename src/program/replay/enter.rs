@@ -20,7 +20,7 @@ impl<D: Device> Driver<D> {
         let Some(plan) = planning.kinds.get(kind).plan.as_ref().filter(like) else { return false };
         let moved = self.engine.moved_bytes();
         // One block for the plans of all kinds, if there is room for that.
-        let all = planning.kinds.plan_bytes();
+        let all = planning.kinds.largest_plan().map_or(0, |largest| largest.bytes);
         let bytes = if all <= self.engine.room() { all } else { plan.bytes };
         let lent = self.engine.lend(bytes);
         planning.balance.moved(self.engine.moved_bytes() - moved);

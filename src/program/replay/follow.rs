@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::program::{Command, Driver, TensorId};
 use crate::store::Action;
 use std::ops::Range;
+use std::time::Instant;
 
 /// How a command went by plan. If it failed: after so many of its actions, and why.
 pub(in crate::program) type Followed = Result<(), (usize, Error)>;
@@ -77,10 +78,13 @@ impl<D: Device> Driver<D> {
     /// Whether turns run by plan, the one that may begin with this command included.
     #[inline]
     fn is_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
-        let Some(planning) = &self.planning else { return false };
+        let Some(planning) = &mut self.planning else { return false };
         match &planning.replay {
             Some(replay) if !replay.taken.is_empty() => true,
-            Some(_) => self.goes_on_by_plan(command),
+            Some(_) => {
+                planning.stopwatch.begin();
+                self.goes_on_by_plan(command)
+            }
             None => {
                 planning.is_marked
                     && !matches!(command, Command::Del(_))
@@ -116,7 +120,7 @@ impl<D: Device> Driver<D> {
         done: Followed,
     ) {
         let Some(mut planning) = self.planning.take() else { return };
-        let Planning { replay: Some(replay), kinds, numbers, balance, patience, strange, .. } =
+        let Planning { replay: Some(replay), kinds, numbers, balance, help, stopwatch, .. } =
             &mut *planning
         else {
             return;
@@ -130,6 +134,7 @@ impl<D: Device> Driver<D> {
         numbers.make(&command);
         if matches!(command, Command::Step) {
             self.engine.step();
+            stopwatch.mark();
             replay.marks += 1;
         }
         replay.taken.push(command);
@@ -138,12 +143,16 @@ impl<D: Device> Driver<D> {
             return;
         }
         let Some(plan @ StepPlan { laid: Some(laid), .. }) = &kind.plan else { return };
+        let returning = (!laid.returns.is_empty()).then(Instant::now);
         let returned = laid.returns.iter().try_for_each(|&(from, to, bytes)| {
             self.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
         if returned.is_err() {
             // All of it is there still, where the plan has it.
             return self.leave(planning, None);
+        }
+        if let Some(start) = returning {
+            stopwatch.also_since(start);
         }
         let tensors = &mut self.tensors;
         numbers.turn_as_planned(&plan.heirs, |before, after| {
@@ -153,11 +162,12 @@ impl<D: Device> Driver<D> {
         });
         self.engine.did_replay(&plan.took);
         balance.ran(replay.taken.len());
-        (*patience, *strange) = (FIRST_REST, 0);
+        help.ran(stopwatch.take(), plan.took.for_room.evictions, &kind.unplanned);
         replay.taken.clear();
         replay.marks = 0;
         let kind = replay.kind;
         kinds.came(kind);
+        (planning.patience, planning.strange) = (FIRST_REST, 0);
         self.planning = Some(planning);
     }
 }

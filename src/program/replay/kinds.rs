@@ -1,5 +1,6 @@
 //! The kinds of turn that there are, and which comes next.
 
+use super::help::Unplanned;
 use super::{Planned, StepPlan};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ pub(super) struct Kind {
     misses: u32,
     /// Whether something was evicted when it last came without a plan.
     pub evicted: bool,
+    /// What its turns take without a plan.
+    pub unplanned: Unplanned,
 }
 
 /// See the [module](self) documentation.
@@ -76,6 +79,11 @@ impl Kind {
         self.plan.is_none() && self.times >= 2 && self.rest == 0
     }
 
+    /// Whether it came before the last time, so that it may come again.
+    pub fn is_known(&self) -> bool {
+        self.times > 1
+    }
+
     /// Whether it came often enough for most of what can be learnt about it to be known.
     pub fn is_frequent(&self) -> bool {
         self.times >= FREQUENT
@@ -105,7 +113,7 @@ impl Kinds {
         let of = &mut self.all[kind];
         of.times = of.times.saturating_add(1);
         of.rest = of.rest.saturating_sub(1);
-        let known = (of.times > 1).then_some(kind);
+        let known = of.is_known().then_some(kind);
         if self.past.len() == PAST {
             self.past.pop_front();
         }
@@ -127,6 +135,7 @@ impl Kinds {
             patience: FIRST_REST,
             misses: 0,
             evicted: false,
+            unplanned: Unplanned::default(),
         };
         if !is_full {
             self.all.push(kind);
@@ -186,9 +195,9 @@ impl Kinds {
         *self = Self::default();
     }
 
-    /// Bytes of the largest plan.
-    pub fn plan_bytes(&self) -> u64 {
-        self.all.iter().filter_map(|kind| Some(kind.plan.as_ref()?.bytes)).max().unwrap_or(0)
+    /// The plan that takes the most.
+    pub fn largest_plan(&self) -> Option<&StepPlan> {
+        self.all.iter().filter_map(|kind| kind.plan.as_ref()).max_by_key(|plan| plan.bytes)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::program::{Command, Driver};
 use crate::store::Script;
+use std::time::Instant;
 
 /// Why a command was not done by plan.
 #[derive(Debug)]
@@ -38,10 +39,13 @@ impl<D: Device> Driver<D> {
             let commands = replay.taken.len();
             planning.hear_left(replay.kind, &replay.taken);
             planning.balance.left(commands);
-            planning.left += 1;
+            planning.help.left += 1;
+            planning.stopwatch.void();
+            let start = Instant::now();
             if let Some(plan) = &planning.kinds.get(replay.kind).plan {
                 self.redo_in_books(plan, replay, failed);
             }
+            planning.help.spent_since(start);
             if planning.balance.is_spent(commands) {
                 planning.give_up();
             }

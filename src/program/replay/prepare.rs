@@ -33,7 +33,7 @@ impl<D: Device> Driver<D> {
         taken: Taken,
     ) -> Option<StepPlan> {
         let Taken { tape, ends, before, began, heirs } = taken;
-        let start = tape.start();
+        let (start, unplanned_bytes) = (tape.start(), tape.spread());
         let Tape { plentiful, short, keeps_unheld, .. } = tape;
         let after = Boundary::of(self, &planning.numbers)?;
         let commands = &planning.kinds.get(kind).commands;
@@ -63,6 +63,7 @@ impl<D: Device> Driver<D> {
                 offsets,
                 taken: taken.map(|(block, _)| block).collect(),
                 bytes,
+                unplanned_bytes,
                 returns,
                 heirs: heirs.clone(),
                 firsts,

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::program::{Command, Driver};
 use crate::store::Ends;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The turn at hand, as far as it came.
 #[derive(Debug, Default)]
@@ -51,9 +52,17 @@ impl<D: Device> Driver<D> {
         } else {
             self.turn_ends(&mut planning);
         }
+        planning.stopwatch.begin();
         let begins = planning.rest == 0 && self.enter_or_watch(&mut planning);
         self.planning = Some(planning);
         begins
+    }
+
+    /// The mark of a turn came, that does not run by plan. How long one takes that is recorded, or learned from, says nothing.
+    pub(in crate::program) fn turn_is_marked(&mut self) {
+        let is_written = self.is_written();
+        let Some(planning) = &mut self.planning else { return };
+        if is_written { planning.stopwatch.void() } else { planning.stopwatch.mark() }
     }
 
     /// A turn is over that did not run by plan.
@@ -61,11 +70,18 @@ impl<D: Device> Driver<D> {
         let heirs = planning.numbers.turn(self.tensors.iter().map(|(tensor, _)| tensor));
         let taping = planning.taping.take();
         let tape = self.engine.take_tape();
+        let took = planning.stopwatch.take();
         let Some((kind, is_new)) = planning.kind_of_turn() else {
             return planning.give_up();
         };
         planning.kinds.came(kind);
-        planning.kinds.get_mut(kind).evicted = self.engine.evictions() > planning.turn.evictions;
+        let evictions = self.engine.evictions() - planning.turn.evictions;
+        let of = planning.kinds.get_mut(kind);
+        of.evicted = evictions > 0;
+        if let Some(took) = took.filter(|_| of.is_known()) {
+            // What is evicted while a tape runs is no measure: memory was made one piece for it.
+            of.unplanned.add(took, taping.is_none().then_some(evictions));
+        }
         planning.strange = if is_new { planning.strange + 1 } else { 0 };
         if planning.strange >= MOST_STRANGE {
             return planning.give_up();
@@ -77,7 +93,10 @@ impl<D: Device> Driver<D> {
         let mut ends = std::mem::take(&mut planning.turn.ends);
         ends.push(tape.ends());
         let taken = Taken { tape: *tape, ends, before, began, heirs };
-        match self.prepare_plan(planning, kind, taken) {
+        let start = Instant::now();
+        let plan = self.prepare_plan(planning, kind, taken);
+        planning.help.spent_since(start);
+        match plan {
             Some(plan) => planning.kinds.get_mut(kind).plan = Some(plan),
             None => planning.refuse(kind),
         }
@@ -111,6 +130,8 @@ impl<D: Device> Driver<D> {
                 let is_short = planning.kinds.get(kind).evicted;
                 self.engine.begin_tape(&boundary.storages, is_short);
                 planning.taping = Some((boundary, self.engine.totals()));
+                // What made room for the tape is no part of the turn.
+                planning.stopwatch.begin();
             }
             None => planning.refuse(kind),
         }
