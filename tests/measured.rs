@@ -219,7 +219,7 @@ fn full_budget(net: Net, steps: usize) -> u64 {
     replay.unbudgeted(plain.unwrap().trace.program()).unwrap().full_budget
 }
 
-/// With costs that are the same each time, and with those that never are.
+/// On the simulated device, with costs that are never the same.
 #[test]
 fn a_replay_of_training_does_what_the_run_did_whatever_each_run_cost() {
     const STEPS: usize = 6;
@@ -243,7 +243,7 @@ fn a_replay_of_training_does_what_the_run_did_whatever_each_run_cost() {
             }
         }
     }
-    assert!(runs > 45 && recomputed > 5000, "{runs} {recomputed}");
+    assert!(runs > 45 && recomputed > 2000, "{runs} {recomputed}");
 }
 
 /// On the cpu, where times are what they are, and both threads sleep.
@@ -266,7 +266,8 @@ fn a_replay_does_what_the_run_did_by_measured_costs() {
         runs += 1;
         recomputed += run.stats.recomputed_ops;
     }
-    assert!(runs > 12 && recomputed > 500, "{runs} {recomputed}");
+    // How many depends on times, but for a few.
+    assert!(runs > 4 && recomputed > 100, "{runs} {recomputed}");
 }
 
 #[test]
@@ -358,5 +359,39 @@ fn a_recording_of_wild_costs_replays_in_any_budget_and_as_often_as_wanted() {
             let base = longer.program().base_cost();
             assert!((repeated.stats.base_cost / base - 1.0).abs() < 1e-9, "{what}");
         }
+    }
+}
+
+/// What is put off for want of room costs something meanwhile, and something else once it is made.
+#[test]
+fn what_is_put_off_in_a_run_is_put_off_in_its_replay() {
+    for (seed, policy) in (0..20).flat_map(|seed| policies().map(move |policy| (seed, policy))) {
+        let builder = Runtime::builder().budget(4 * 1024u64).policy(policy).dead(Dead::Drop);
+        let builder = builder.seed(seed).cost_model(Wild(SplitMix64::new(seed)));
+        let run = recorded(builder, Builder::sim, seed, |runtime| {
+            let kilobyte = || HostTensor::zeros(DType::F32, [256]);
+            let mut leaves = Vec::new();
+            for _ in 0..4 {
+                leaves.push(runtime.put_leaf(kilobyte()?)?);
+            }
+            let (put, made) = (runtime.put(kilobyte()?)?, runtime.ones(&[256])?);
+            runtime.sync()?;
+            leaves.truncate(2);
+            for _ in 0..3 {
+                let both = put.add(&made);
+                leaves.truncate(1);
+                runtime.get(&both?)?;
+                runtime.get(&put.square()?)?;
+                runtime.get(&made.square()?)?;
+                runtime.drop_now(&put)?;
+                runtime.drop_now(&made)?;
+            }
+            Ok(())
+        });
+        let run = run.unwrap();
+        let put_off =
+            |event: &&Event| matches!(event, Event::DidEvict { cause: Cause::Postponed, .. });
+        assert_eq!(run.story.iter().filter(put_off).count(), 2, "{policy}");
+        replays(&run, &replay(policy, 4 * 1024, seed), &format!("run {seed} by {policy}"));
     }
 }
