@@ -204,6 +204,17 @@ pub trait Device: 'static {
     /// before anything is written, something is evicted and the same is called again.
     fn execute(&mut self, call: Call<'_, Self::Op>) -> Result<Took, DeviceError>;
 
+    /// Seconds that a run of `op` will take that is put off for want of room, where the device knows as if it had been made: one
+    /// that does what was recorded does. Default: it is not known.
+    fn foretell(&mut self, _op: &Self::Op) -> Option<f64> {
+        None
+    }
+
+    /// The same for a [`Device::write`].
+    fn foretell_write(&mut self, _host: &Self::Host) -> Option<f64> {
+        None
+    }
+
     /// The seconds of the oldest call that returned [`Took::Later`] and whose time was not taken yet. `None` if
     /// they are not known yet, NaN if they never will be. Never waits.
     fn take_time(&mut self) -> Option<f64> {

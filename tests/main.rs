@@ -54,6 +54,8 @@ mod learned;
 mod learning;
 mod lifecycle;
 mod look_ahead;
+#[cfg(feature = "lab")]
+mod measured;
 mod megengine_article;
 mod memory_map;
 #[cfg(feature = "data")]

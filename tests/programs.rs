@@ -284,14 +284,18 @@ fn programs_count_what_is_there() {
     let made = program.update(RecordedOp::new("g", 1.0), &updated, Outputs::updates(2)).unwrap();
     let alive: Vec<TensorId> = program.alive().collect();
     assert_eq!((made, alive), (TensorId(6), [4, 6, 7].map(TensorId).to_vec()));
-    let host = RecordedValue { layout: Layout::contiguous(DType::F16, [3]), cost: None };
+    let host =
+        RecordedValue { layout: Layout::contiguous(DType::F16, [3]), ..RecordedValue::constant(0) };
     assert_eq!(program.put(Arc::new(host)).unwrap(), TensorId(8));
 }
 
 #[test]
 fn a_program_that_makes_no_sense_as_text_is_refused_by_command() {
     let mut program = RecordedProgram::default();
-    let x = program.put(RecordedValue { layout: Layout::contiguous(DType::F32, [4]), cost: None });
+    let x = program.put(RecordedValue {
+        layout: Layout::contiguous(DType::F32, [4]),
+        ..RecordedValue::constant(0)
+    });
     program.push(Command::Get(x.unwrap())).unwrap();
     let commands = program.commands();
     for (order, at) in [(vec![1, 0], 0), (vec![0, 1, 0], 2)] {

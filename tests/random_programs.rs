@@ -5,7 +5,7 @@
 //! The programs are the same each time; with `REMAT_RANDOM_PROGRAMS=N` there are N others.
 
 #[path = "common/public/mod.rs"]
-mod public;
+pub mod public;
 
 use crate::common::faulty::{Fault, Faults};
 use crate::common::learner::faulty_cpu;

@@ -5,7 +5,7 @@ use crate::bytes::ByteSize;
 use crate::cost::{CostModel, Run};
 use crate::layout::Layout;
 use crate::op::{Operation as _, Outputs};
-use crate::program::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
+use crate::program::{Apply, Command, RecordedCommand, RecordedOp, Reruns, TensorId};
 use smallvec::SmallVec;
 
 /// What a program needs of memory: all that is known before there is a budget.
@@ -181,7 +181,8 @@ impl Builder<'_> {
                             flops: 0.0,
                             seconds,
                         };
-                        (if *leaf { Made::StaysOnceUsed } else { Made::Goes }, Some(self.cost(run)))
+                        let cost = self.cost(run, host.reruns.as_deref());
+                        (if *leaf { Made::StaysOnceUsed } else { Made::Goes }, Some(cost))
                     }
                 };
                 let made = self.make(at, &outputs, made, path, &[]);
@@ -387,19 +388,23 @@ impl Builder<'_> {
         bytes.next_multiple_of(self.granule)
     }
 
-    /// The cost of an op, which is added to the work.
+    /// The least that it costs to run an op again. What it costs to run it is added to the work.
     fn cost_of(&mut self, call: &Apply<RecordedOp>, outputs: &[Layout]) -> f64 {
         let inputs: SmallVec<[Layout; 4]> =
             call.inputs.iter().map(|input| self.tensors[input.index()].1).collect();
         let flops = call.op.flops(&inputs, outputs);
         let seconds = Some(call.op.cost);
-        self.cost(Run { op: call.op.name(), inputs: &inputs, outputs, flops, seconds })
+        let run = Run { op: call.op.name(), inputs: &inputs, outputs, flops, seconds };
+        self.cost(run, call.op.reruns.as_deref())
     }
 
-    fn cost(&mut self, run: Run<'_>) -> f64 {
+    fn cost(&mut self, run: Run<'_>, reruns: Option<&Reruns>) -> f64 {
         let cost = self.costs.cost(run).max(0.0);
         self.work += cost;
-        cost
+        match reruns {
+            None => cost,
+            Some(reruns) => self.costs.cost(Run { seconds: Some(reruns.least()), ..run }).max(0.0),
+        }
     }
 
     fn finish(self, commands: &[RecordedCommand]) -> Demand {

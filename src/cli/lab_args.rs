@@ -57,7 +57,7 @@ pub struct ReplayArgs {
 ///
 /// Runs the engine that runs training, but computes nothing: a replay takes milliseconds. With the same
 /// options and the same budget in bytes, a recording replays with exactly the evictions of the run that
-/// made it, unless its costs were measured.
+/// made it; those of --policy learned with --as-run.
 ///
 /// Where the settings of the recorded run changed in mid-run, budget, threshold and policy are those of the run, and
 /// change as they did there, but for those given here: one that is given holds from beginning to end.

@@ -3,6 +3,7 @@
 use super::{Engine, Error, LastRun, PathKey, Residence, TensorKey};
 use crate::cost::Run;
 use crate::device::Device;
+use crate::guard::guarded;
 use crate::store::{Body, Work};
 use std::sync::Arc;
 
@@ -63,11 +64,20 @@ impl<D: Device> Engine<D> {
         let body = self.store.bodies.remove(path).expect("a path has a body");
         let (op, outputs) = (body.work.name(), body.outputs());
         let flops = self.flops_of(&body.work, &[], outputs).unwrap_or(0.0);
-        let run = Run { op, inputs: &[], outputs, flops, seconds: None };
+        let workspace = self.scratch_bytes(&body.work, &[], outputs).unwrap_or(0);
+        let device = &mut self.store.device;
+        let told = guarded(op, || {
+            Ok(match &body.work {
+                Work::Op(op) => device.foretell(op),
+                Work::Upload(host) => device.foretell_write(host),
+            })
+        });
+        let seconds = told.ok().flatten();
+        let run = Run { op, inputs: &[], outputs, flops, seconds };
         let cost = self.cost_of(run).unwrap_or(0.0);
         self.store.graph.paths[path].cost = cost;
         let rematerializable = body.work.rematerializable();
-        self.last_run = LastRun { cost, flops, workspace: 0, rematerializable };
+        self.last_run = LastRun { cost, flops, workspace, rematerializable };
         self.store.bodies.insert(path, body);
         self.evict_unmade(path);
     }

@@ -27,11 +27,11 @@ impl Device for TraceDevice {
     }
 
     fn write(&mut self, host: &RecordedValue, _to: Place) -> Result<Took, DeviceError> {
-        Ok(Took::Seconds(host.cost.unwrap_or(0.0)))
+        Ok(Took::Seconds(host.next_cost()))
     }
 
     fn read(&mut self, from: Place) -> Result<RecordedValue, DeviceError> {
-        Ok(RecordedValue { layout: from.layout, cost: None })
+        Ok(RecordedValue::there(from.layout))
     }
 
     fn copy(&mut self, _from: u64, _to: u64, _bytes: u64) -> Result<(), DeviceError> {
@@ -42,7 +42,15 @@ impl Device for TraceDevice {
         op.workspace
     }
 
+    fn foretell(&mut self, op: &RecordedOp) -> Option<f64> {
+        Some(op.next_cost())
+    }
+
+    fn foretell_write(&mut self, host: &RecordedValue) -> Option<f64> {
+        Some(host.next_cost())
+    }
+
     fn execute(&mut self, call: Call<'_, RecordedOp>) -> Result<Took, DeviceError> {
-        Ok(Took::Seconds(call.op.cost))
+        Ok(Took::Seconds(call.op.next_cost()))
     }
 }

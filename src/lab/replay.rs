@@ -430,6 +430,12 @@ impl<'a> Machine<'a> {
                 }
                 Ok(())
             }
+            // A copy, which counts its own runs: others may run the same program.
+            Command::Put { tensor, host, leaf } if host.reruns.is_some() => {
+                let (tensor, host) = (*tensor, Arc::new(RecordedValue::clone(host)));
+                self.driver.execute(Command::Put { tensor, host, leaf: *leaf });
+                self.take_failure()
+            }
             Command::Get(tensor) => self.driver.get(*tensor).map(drop),
             Command::Del(tensor) => {
                 self.driver.del(*tensor);

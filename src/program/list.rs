@@ -109,6 +109,12 @@ impl<O, H> Program<O, H> {
         &self.commands
     }
 
+    /// The same, to change what they cost: which tensors they speak of must stay.
+    pub(super) fn commands_mut(&mut self) -> &mut [Command<O, H>] {
+        self.cost.take();
+        &mut self.commands
+    }
+
     /// Number of tensors.
     #[must_use]
     pub fn tensors(&self) -> usize {

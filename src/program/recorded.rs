@@ -1,6 +1,6 @@
 //! Ops and values as a recording knows them: by their sizes and costs.
 
-use super::{Apply, Command, Program};
+use super::{Apply, Command, Program, Reruns};
 use crate::cost::{CostModel, Run};
 use crate::layout::Layout;
 use crate::op::{OpError, Operation, Outputs};
@@ -22,7 +22,7 @@ pub struct RecordedOp {
     /// All that is needed to make it again, in its own words; see [`Operation::attributes`].
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub attributes: Option<Arc<str>>,
-    /// What the run cost. 0 for views in recordings of this crate.
+    /// What the first run cost. 0 for views in recordings of this crate.
     pub cost: f64,
     /// Floating-point operations of the run, estimated; `None` where that was not recorded.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
@@ -32,6 +32,9 @@ pub struct RecordedOp {
     pub workspace: u64,
     /// Whether it may run again.
     pub rematerializable: bool,
+    /// What it cost to run it again, where that differs. A recording has it in its [`Entry::Regenerate`](super::Entry::Regenerate)s.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub reruns: Option<Box<Reruns>>,
 }
 
 /// A value from the host, without its elements.
@@ -41,8 +44,11 @@ pub struct RecordedOp {
 pub struct RecordedValue {
     /// What it looks like.
     pub layout: Layout,
-    /// What the upload cost. `None`: it was there before the recording began, and nothing can bring it back.
+    /// What the first upload cost. `None`: it was there before the recording began, and nothing can bring it back.
     pub cost: Option<f64>,
+    /// As in [`RecordedOp::reruns`].
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub reruns: Option<Box<Reruns>>,
 }
 
 /// The cost model of recordings: a run costs what was recorded of it.
@@ -67,7 +73,15 @@ impl RecordedOp {
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, cost: f64) -> Self {
         let name = name.into();
-        Self { name, attributes: None, cost, flops: None, workspace: 0, rematerializable: true }
+        Self {
+            name,
+            attributes: None,
+            cost,
+            flops: None,
+            workspace: 0,
+            rematerializable: true,
+            reruns: None,
+        }
     }
 
     /// Time that passes: for a command that reads and makes nothing.
@@ -75,19 +89,35 @@ impl RecordedOp {
     pub fn elapse(cost: f64) -> Self {
         Self { rematerializable: false, ..Self::new(ELAPSE, cost) }
     }
+
+    /// What the next run of this copy costs; it counts as made.
+    pub(crate) fn next_cost(&self) -> f64 {
+        self.reruns.as_ref().map_or(self.cost, |reruns| reruns.next(self.cost))
+    }
 }
 
 impl RecordedValue {
     /// A value of so many bytes, and the cost of its upload.
     #[must_use]
     pub fn new(bytes: u64, cost: f64) -> Self {
-        Self { layout: Layout::raw(bytes as usize), cost: Some(cost) }
+        Self { layout: Layout::raw(bytes as usize), cost: Some(cost), reruns: None }
     }
 
     /// A value of so many bytes that was there before.
     #[must_use]
     pub fn constant(bytes: u64) -> Self {
-        Self { layout: Layout::raw(bytes as usize), cost: None }
+        Self::there(Layout::raw(bytes as usize))
+    }
+
+    /// A value that looks like this, and was there before.
+    pub(crate) const fn there(layout: Layout) -> Self {
+        Self { layout, cost: None, reruns: None }
+    }
+
+    /// What the next upload of this copy costs; it counts as made.
+    pub(crate) fn next_cost(&self) -> f64 {
+        let first = self.cost.unwrap_or(0.0);
+        self.reruns.as_ref().map_or(first, |reruns| reruns.next(first))
     }
 }
 

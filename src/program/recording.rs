@@ -66,7 +66,8 @@ impl<D: Device> Driver<D> {
     #[inline]
     pub(super) fn record_put(&mut self, tensor: TensorId, layout: Layout, leaf: bool) {
         if self.is_written() {
-            let host = RecordedValue { layout, cost: Some(self.engine.last_run().cost) };
+            let host =
+                RecordedValue { layout, cost: Some(self.engine.last_run().cost), reruns: None };
             self.record_command(Command::Put { tensor, host: Arc::new(host), leaf });
         }
     }

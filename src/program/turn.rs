@@ -101,7 +101,7 @@ impl<D: Device> Driver<D> {
             if (is_used || of.producer.is_none()) && !roots.contains_key(&info.storage) {
                 let dtype = info.layout.dtype();
                 let all = Layout::contiguous(dtype, [of.bytes as usize / dtype.bytes()]);
-                let host = Arc::new(RecordedValue { layout: all, cost: None });
+                let host = Arc::new(RecordedValue::there(all));
                 let tensor = writing.program.next();
                 let put = Command::Put { tensor, host, leaf: false };
                 writing.is_lost |= writing.program.push(put).is_err();

@@ -96,7 +96,7 @@ impl Reader {
         let (command, used, peak) = match entry {
             OldEntry::Begin {} => return Err(TraceProblem::SecondBegin),
             OldEntry::Put { tensor, bytes, cost, used } => {
-                let host = RecordedValue { layout: raw(bytes)?, cost: Some(cost) };
+                let host = RecordedValue { layout: raw(bytes)?, cost: Some(cost), reruns: None };
                 let made = self.writer.program().next();
                 let command = Command::Put { tensor: made, host: Arc::new(host), leaf: false };
                 self.did(command, &[tensor], used, None)?;
@@ -113,8 +113,8 @@ impl Reader {
                 rematerializable,
                 used,
             } => {
-                let (name, attributes) = (op.into(), None);
-                let op = RecordedOp { name, attributes, cost, flops, workspace, rematerializable };
+                let op =
+                    RecordedOp { flops, workspace, rematerializable, ..RecordedOp::new(op, cost) };
                 return self.old_call(op, &inputs, outputs, used);
             }
             OldEntry::Get { tensor, used } => about(tensor, Command::Get, used)?,

@@ -8,8 +8,8 @@ use crate::lab::history::{Historian, History, NoHistory, Unknown};
 use crate::lab::plot::Timeline;
 use crate::lab::writer::{Writer, check_number};
 use crate::program::{
-    Apply, Entry, Knowledge, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, TensorId,
-    VERSION, Window,
+    Apply, Entry, Knowledge, ProgramError, RecordedCommand, RecordedOp, RecordedProgram,
+    Regenerations, TensorId, VERSION, Window,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::BufRead;
@@ -39,9 +39,10 @@ pub(super) fn read(lines: &mut Lines<impl BufRead>, name: &str) -> Result<Record
     match reader {
         // Earlier programs wrote no end.
         Reader { ended: false, .. } if version > 1 => Err(TraceProblem::CutOff),
-        Reader { writer, numbers, historian, changes, .. } => {
+        Reader { writer, numbers, historian, changes, regenerations, .. } => {
             let history = historian.map(Historian::finish).ok_or(NoHistory::Unknown);
-            let program = writer.finish();
+            let mut program = writer.finish();
+            regenerations.give_to(&mut program);
             let settings = RunSettings { changes, ..settings };
             Ok(Recorded { program, unit, window, known, settings, numbers, history })
         }
@@ -97,6 +98,7 @@ fn begin(line: &str, name: &str) -> Result<Begin, TraceProblem> {
         spans: vec![],
         historian,
         changes: vec![],
+        regenerations: Regenerations::default(),
     };
     Ok(Begin { reader, version, unit, window, known, settings })
 }
@@ -128,6 +130,7 @@ pub(super) struct Reader {
     /// While each line said what was in use.
     historian: Option<Historian>,
     changes: Vec<Changed>,
+    regenerations: Regenerations,
 }
 
 impl Reader {
@@ -202,8 +205,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Goes on with the history.
+    /// Something happened between the commands, or a command was done.
     pub(super) fn note(&mut self, entry: &Entry) {
+        match *entry {
+            Entry::Regenerate { tensor, cost, .. } => self.regenerations.push(tensor, cost),
+            _ => self.regenerations.interrupt(),
+        }
         if self.historian.as_mut().is_some_and(|historian| historian.on(entry) == Err(Unknown)) {
             self.historian = None;
         }
