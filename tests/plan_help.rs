@@ -107,7 +107,6 @@ struct Sums {
     left: u64,
     spread: u64,
     smaller: u64,
-    failed: u64,
 }
 
 #[test]
@@ -116,18 +115,14 @@ fn what_plans_spare_is_what_steps_took_without_them() -> Result<(), Error> {
     for kinds in KINDS {
         for twisted in [u64::MAX, 7, 20] {
             for budget in (1280..2048).step_by(32).chain([1 << 14]) {
-                match check(kinds, twisted, budget, &mut sums) {
-                    Err(error @ Error::OutOfMemory(_)) if budget == 1 << 14 => return Err(error),
-                    Err(Error::OutOfMemory(_)) => sums.failed += 1,
-                    other => other?,
-                }
+                check(kinds, twisted, budget, &mut sums)?;
             }
         }
     }
     println!("{sums:?}");
-    let Sums { planned, evicting, spared, left, spread, smaller, failed } = sums;
-    assert!(planned > 1000 && evicting > 50 && spared > 100 && left > 10, "{sums:?}");
-    assert!(spread > 20 && smaller > 5 && failed < 60, "{sums:?}");
+    let Sums { planned, evicting, spared, left, spread, smaller } = sums;
+    assert!(planned > 1000 && evicting > 100 && spared > 50 && left > 100, "{sums:?}");
+    assert!(spread > 100 && smaller > 100, "{sums:?}");
     Ok(())
 }
 
