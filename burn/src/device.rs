@@ -145,13 +145,16 @@ impl<B: BackendIr> BurnDevice<B> {
     }
 
     #[cfg(test)]
-    fn note(&mut self, place: u64, dtype: DType) {
+    fn note(&mut self, place: u64, shape: &[usize], dtype: DType) {
         if self.live.is_none() {
             return;
         }
         let buffer = self.buffer(place, dtype);
-        if let (Some(live), Some(buffer)) = (&mut self.live, buffer) {
-            live.insert(place, buffer);
+        if let (Some(live), Some((buffer, bytes))) = (&mut self.live, buffer) {
+            // CubeCL has buffers in pieces of 32 bytes, which are not counted.
+            let counted = layout(shape, dtype).bytes() as usize;
+            let padded = self.facts.unshare && bytes == counted.next_multiple_of(32);
+            live.insert(place, (buffer, if padded { counted } else { bytes }));
         }
     }
 
@@ -298,7 +301,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
             device.interpreter.register_tensor_data_id(TensorId::new(to.storage), data);
         })?;
         #[cfg(test)]
-        self.note(to.storage, host.dtype);
+        self.note(to.storage, &host.shape, host.dtype);
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
@@ -333,7 +336,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
         #[cfg(test)]
         if ran.is_ok() {
             for (out, place) in op.ir.outputs().zip(call.outputs) {
-                self.note(place.storage, out.dtype);
+                self.note(place.storage, &out.shape, out.dtype);
             }
         }
         let took =

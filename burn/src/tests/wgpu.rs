@@ -7,7 +7,6 @@ use crate::samples::cases;
 use burn::backend::{CubeDevice, Wgpu, WgpuDevice, WgpuDeviceKind};
 use burn_backend::{BoolStore, DType};
 use burn_ir::OperationIr;
-use burn_std::device::Device as _;
 
 fn adapter() -> Option<CubeDevice> {
     let seed = CubeDevice::Wgpu(WgpuDevice::new(WgpuDeviceKind::Cpu));
