@@ -1,5 +1,5 @@
-//! Every operation of Burn's IR gives the bits that the backend gives: where it may write over its inputs, after they were evicted,
-//! and after what it made was.
+//! Every operation of Burn's IR gives the bits that Flex gives: where it may write over its inputs, after they were evicted, and
+//! after what it made was.
 
 use crate::backend::Facts;
 use crate::device::BurnDevice;
@@ -10,8 +10,7 @@ use crate::session::Session;
 use burn_backend::{DType, TensorData};
 use burn_flex::{Flex, FlexDevice};
 use burn_ir::{
-    BackendIr, BaseOperationIr as Base, IrVisitorMut, MaskFillOpIr, OperationIr, ScalarIr,
-    TensorId, TensorIr, TensorStatus,
+    BaseOperationIr as Base, MaskFillOpIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_router::TensorInterpreter;
 use remat::evict::Evictor;
@@ -69,47 +68,13 @@ const ONLY_OURS: [&str; 8] = [
     "BaseBool MaskWhere",
 ];
 
-/// A backend, and what is different there.
-pub(super) struct On<B: BackendIr> {
-    pub device: B::Device,
-    /// What booleans are stored as.
-    pub bools: DType,
-    /// Operations that keep more than shape and type say.
-    pub larger: &'static [&'static str],
-    /// Operations that may panic where ours has an answer.
-    pub only_ours: &'static [&'static str],
+/// A session on Flex, without a server.
+fn session(budget: u64) -> Session<Flex> {
+    let facts = Facts::of::<Flex>(&FlexDevice);
+    with(BurnDevice::new(FlexDevice, facts, budget, Default::default()), facts)
 }
 
-impl<B: BackendIr> On<B> {
-    /// A session without a server.
-    fn session(&self) -> Session<B> {
-        let facts = Facts::of::<B>(&self.device);
-        with(BurnDevice::new(self.device.clone(), facts, 1 << 40, Default::default()), facts)
-    }
-
-    /// The sample, with booleans as the backend stores them.
-    fn stored(&self, case: &mut Case) {
-        struct Store(DType);
-        impl IrVisitorMut for Store {
-            fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
-                if tensor.dtype == cases::BOOL {
-                    tensor.dtype = self.0;
-                }
-            }
-        }
-        let store = &mut Store(self.bools);
-        case.ir.visit_mut(store);
-        for input in &mut case.inputs {
-            store.visit_tensor_mut(&mut input.uploaded);
-            input.view.iter_mut().for_each(|view| view.visit_mut(store));
-            if input.data.dtype() == cases::BOOL {
-                input.data = input.data.clone().convert_dtype(self.bools);
-            }
-        }
-    }
-}
-
-pub(super) fn with<B: BackendIr>(device: BurnDevice<B>, facts: Facts) -> Session<B> {
+pub(super) fn with(device: BurnDevice<Flex>, facts: Facts) -> Session<Flex> {
     let evictor: Box<dyn Evictor> = PolicyChoice::from(PolicyKind::default()).evictor(0, false);
     let cost_model = CostModelChoice::from(CostModelKind::default()).build();
     let engine = Engine::new(device, Settings::default(), evictor, cost_model).unwrap();
@@ -120,11 +85,9 @@ pub(super) fn with<B: BackendIr>(device: BurnDevice<B>, facts: Facts) -> Session
 type Outcome = Result<Vec<TensorData>, String>;
 
 /// A way to run a sample.
-type Way<B> = fn(&On<B>, &mut Session<B>, &Case) -> Outcome;
+type Way = fn(&mut Session<Flex>, &Case) -> Outcome;
 
-const fn ways<B: BackendIr>() -> [(&'static str, Way<B>); 2] {
-    [("given away", given), ("evicted", evicted)]
-}
+const WAYS: [(&str, Way); 2] = [("given away", given), ("evicted", evicted)];
 
 fn outputs(case: &Case) -> Vec<TensorIr> {
     // These two make nothing.
@@ -138,7 +101,7 @@ fn outputs(case: &Case) -> Vec<TensorIr> {
 /// The operation with its inputs given away, so that they may be written to: all, if each is there once.
 fn giving(case: &Case) -> OperationIr {
     struct GiveAway;
-    impl IrVisitorMut for GiveAway {
+    impl burn_ir::IrVisitorMut for GiveAway {
         fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
             tensor.status = TensorStatus::ReadWrite;
         }
@@ -153,13 +116,13 @@ fn giving(case: &Case) -> OperationIr {
 }
 
 /// As Burn runs it.
-fn bare<B: BackendIr>(device: &B::Device, case: &Case) -> Outcome {
-    let mut bare = TensorInterpreter::<B>::new(device.clone());
+fn bare(case: &Case) -> Outcome {
+    let mut flex = TensorInterpreter::<Flex>::new(FlexDevice);
     for input in &case.inputs {
-        bare.register_tensor_data_id(input.uploaded.id, input.data.clone());
+        flex.register_tensor_data_id(input.uploaded.id, input.data.clone());
         input.view.iter().for_each(|view| {
-            bare.register_op(view.clone());
-            bare.register_op(OperationIr::Drop(input.uploaded.clone()));
+            flex.register_op(view.clone());
+            flex.register_op(OperationIr::Drop(input.uploaded.clone()));
         });
     }
     let ir = giving(case);
@@ -167,21 +130,21 @@ fn bare<B: BackendIr>(device: &B::Device, case: &Case) -> Outcome {
     let run = || {
         if alone.is_some() {
             // The first random operation of a session.
-            bare.seed(seed_of(SEED, 1));
+            flex.seed(seed_of(SEED, 1));
         }
-        bare.register_op(ir);
-        let read = |out| burn_std::future::block_on(bare.read_tensor_async(out)).unwrap();
+        flex.register_op(ir);
+        let read = |out| burn_std::future::block_on(flex.read_tensor_async(out)).unwrap();
         outputs(case).into_iter().map(read).collect()
     };
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::device::words(&*panic))
 }
 
 /// Makes inputs that can be evicted: uploads cannot, on a backend whose tensors are on the host.
-fn upload<B: BackendIr>(on: &On<B>, session: &mut Session<B>, case: &Case) {
+fn upload(session: &mut Session<Flex>, case: &Case) {
     for input in &case.inputs {
         let whole = &input.uploaded;
         let [from, mask] = [(); 2].map(|()| crate::session::numbers(1));
-        let nothing = TensorData::full_dtype(whole.shape.clone(), false, on.bools);
+        let nothing = burn_backend::TensorData::full_dtype(whole.shape.clone(), false, cases::BOOL);
         session.put(from, input.data.clone());
         session.put(mask, nothing);
         let at = |id: remat::program::TensorId, dtype| TensorIr {
@@ -192,7 +155,7 @@ fn upload<B: BackendIr>(on: &On<B>, session: &mut Session<B>, case: &Case) {
         };
         let fill = Base::MaskFill(MaskFillOpIr {
             tensor: at(from, whole.dtype),
-            mask: at(mask, on.bools),
+            mask: at(mask, cases::BOOL),
             value: match whole.dtype {
                 DType::Bool(_) => ScalarIr::Bool(false),
                 dtype => ScalarIr::new(0, &dtype),
@@ -208,18 +171,18 @@ fn upload<B: BackendIr>(on: &On<B>, session: &mut Session<B>, case: &Case) {
     }
 }
 
-fn evict<B: BackendIr>(session: &mut Session<B>, tensors: impl Iterator<Item = TensorId>) {
+fn evict(session: &mut Session<Flex>, tensors: impl Iterator<Item = TensorId>) {
     tensors.for_each(|tensor| session.evict(remat::program::TensorId(tensor.value())));
 }
 
-fn read<B: BackendIr>(session: &mut Session<B>, case: &Case) -> Outcome {
+fn read(session: &mut Session<Flex>, case: &Case) -> Outcome {
     let read = |out: &TensorIr| session.read(out).map_err(|error| error.to_string());
     outputs(case).iter().map(read).collect()
 }
 
 /// Its inputs are given away: it may write over them. Outputs are read, evicted, and read again.
-fn given<B: BackendIr>(on: &On<B>, session: &mut Session<B>, case: &Case) -> Outcome {
-    upload(on, session, case);
+fn given(session: &mut Session<Flex>, case: &Case) -> Outcome {
+    upload(session, case);
     session.run(giving(case));
     let first = read(session, case)?;
     if case_is_rematerializable(case) {
@@ -231,9 +194,9 @@ fn given<B: BackendIr>(on: &On<B>, session: &mut Session<B>, case: &Case) -> Out
 }
 
 /// Inputs are evicted before it runs, and all is evicted before each of its outputs is read.
-fn evicted<B: BackendIr>(on: &On<B>, session: &mut Session<B>, case: &Case) -> Outcome {
+fn evicted(session: &mut Session<Flex>, case: &Case) -> Outcome {
     let inputs = || case.inputs.iter().map(|input| input.uploaded.id);
-    upload(on, session, case);
+    upload(session, case);
     evict(session, inputs());
     session.run(case.ir.clone());
     let mut all = Vec::new();
@@ -274,11 +237,11 @@ fn same(a: &[TensorData], b: &[TensorData]) -> bool {
 
 /// What came of the samples of some operations.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub samples: usize,
-    /// What neither the backend nor we run, and why not.
-    pub refused: BTreeMap<String, String>,
-    pub wrong: Vec<String>,
+struct Found {
+    samples: usize,
+    /// What neither Flex nor we run, and why not.
+    refused: BTreeMap<String, String>,
+    wrong: Vec<String>,
 }
 
 impl Found {
@@ -288,20 +251,15 @@ impl Found {
         self.wrong.extend(other.wrong);
     }
 
-    /// All samples of an operation, of these types and shapes.
-    pub fn of<B: BackendIr>(
-        on: &On<B>,
-        ir: &OperationIr,
-        dtypes: &[DType],
-        shapes: &[&'static [usize]],
-    ) -> Self {
+    /// All samples of an operation.
+    fn of(ir: &OperationIr) -> Self {
         let (name, mut found) = (variant(ir), Self::default());
-        for &dtype in dtypes {
-            for &shape in shapes {
+        for dtype in cases::dtypes(ir) {
+            for shape in SHAPES {
                 for lie in Lie::ALL {
                     let (mut way, mut ways) = (0, 1);
                     while way < ways {
-                        ways = found.look_at(on, ir, &name, Spec { dtype, shape, lie, way });
+                        ways = found.look_at(ir, &name, Spec { dtype, shape, lie, way });
                         way += 1;
                     }
                 }
@@ -314,15 +272,9 @@ impl Found {
     }
 
     /// One sample. Returns how many ways there are.
-    fn look_at<B: BackendIr>(
-        &mut self,
-        on: &On<B>,
-        ir: &OperationIr,
-        name: &str,
-        spec: Spec,
-    ) -> usize {
+    fn look_at(&mut self, ir: &OperationIr, name: &str, spec: Spec) -> usize {
         // Before the tensors, which are numbered within it.
-        let sessions = ways::<B>().map(|_| on.session());
+        let sessions = WAYS.map(|_| session(1 << 40));
         let made = catch_unwind(|| cases::case(ir, spec));
         let (case, ways) = made.unwrap_or_else(|panic| {
             let why = crate::device::words(&*panic);
@@ -332,14 +284,13 @@ impl Found {
             }
             (None, 1)
         });
-        let Some(mut case) = case else { return ways };
-        on.stored(&mut case);
+        let Some(case) = case else { return ways };
         self.samples += 1;
-        let expected = catch_unwind(AssertUnwindSafe(|| bare::<B>(&on.device, &case)))
+        let expected = catch_unwind(AssertUnwindSafe(|| bare(&case)))
             .unwrap_or_else(|panic| Err(crate::device::words(&*panic)));
-        for ((way, run), mut session) in self::ways::<B>().into_iter().zip(sessions) {
-            session.checks = !on.larger.contains(&name);
-            let ran = catch_unwind(AssertUnwindSafe(|| run(on, &mut session, &case)));
+        for ((way, run), mut session) in WAYS.into_iter().zip(sessions) {
+            session.checks = !LARGER.contains(&name);
+            let ran = catch_unwind(AssertUnwindSafe(|| run(&mut session, &case)));
             match (&expected, ran) {
                 (Ok(expected), Ok(Ok(ours))) => {
                     if !same(expected, &ours) {
@@ -352,7 +303,7 @@ impl Found {
                         self.refused.insert(name.to_owned(), why.clone());
                     }
                 }
-                (Err(_), Ok(Ok(_))) if on.only_ours.contains(&name) => {}
+                (Err(_), Ok(Ok(_))) if ONLY_OURS.contains(&name) => {}
                 (expected, ran) => self.wrong.push(format!(
                     "{name} {spec:?}, {way}: {expected:?}, but {:?}",
                     ran.map_err(|panic| crate::device::words(&*panic))
@@ -361,48 +312,32 @@ impl Found {
         }
         ways
     }
-
-    /// Of all operations, each of these types and shapes.
-    pub fn of_all<B: BackendIr>(
-        on: &On<B>,
-        dtypes: fn(&OperationIr) -> Vec<DType>,
-        shapes: &[&'static [usize]],
-    ) -> Self {
-        let all = samples::all();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            quiet();
-            let mut found = Self::default();
-            while let Some(ir) = all.get(next.fetch_add(1, Relaxed)) {
-                found.add(Self::of(on, ir, &dtypes(ir), shapes));
-            }
-            found
-        };
-        let mut found = Self::default();
-        std::thread::scope(|scope| {
-            let threads = available_parallelism().map_or(1, usize::from);
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().for_each(|worker| found.add(worker.join().unwrap()));
-        });
-        let Self { samples, refused, wrong } = &found;
-        println!("{} variants, {samples} samples, {} wrong", all.len(), wrong.len());
-        println!(
-            "refused by the backend, and by us: {refused:#?}\n{}",
-            wrong[..wrong.len().min(50)].join("\n")
-        );
-        found
-    }
 }
 
 #[test]
 fn every_operation_gives_the_bits_of_flex() {
-    let on = On::<Flex> {
-        device: FlexDevice,
-        bools: cases::BOOL,
-        larger: &LARGER,
-        only_ours: &ONLY_OURS,
+    let all = samples::all();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        quiet();
+        let mut found = Found::default();
+        while let Some(ir) = all.get(next.fetch_add(1, Relaxed)) {
+            found.add(Found::of(ir));
+        }
+        found
     };
-    let Found { refused, wrong, .. } = Found::of_all(&on, cases::dtypes, &SHAPES);
+    let mut found = Found::default();
+    std::thread::scope(|scope| {
+        let threads = available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| found.add(worker.join().unwrap()));
+    });
+    let Found { samples, refused, wrong } = found;
+    println!("{} variants, {samples} samples, {} wrong", all.len(), wrong.len());
+    println!(
+        "refused by Flex, and by us: {refused:#?}\n{}",
+        wrong[..wrong.len().min(50)].join("\n")
+    );
     assert!(wrong.is_empty());
     assert!(refused.keys().map(String::as_str).eq(REFUSED));
 }

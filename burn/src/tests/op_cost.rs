@@ -51,7 +51,7 @@ fn bare() -> f64 {
 
 fn ours() -> f64 {
     let facts = Facts::of::<Flex>(&FlexDevice);
-    let mut device = BurnDevice::<Flex>::new(FlexDevice, facts, 1 << 40, Default::default());
+    let mut device = BurnDevice::new(FlexDevice, facts, 1 << 40, Default::default());
     device.live = None;
     let mut session = super::every_op::with(device, facts);
     session.checks = false;

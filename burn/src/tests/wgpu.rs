@@ -1,12 +1,8 @@
-//! On wgpu, by an adapter in software: which tensors share a buffer, seen in the buffers themselves, and every operation. Without an
-//! adapter, nothing is tried, and it says so.
+//! On wgpu, by an adapter in software: which tensors share a buffer, seen in the buffers themselves. Without an adapter, nothing is
+//! tried, and it says so.
 
 use super::common::{Cnn, Mlp, Net, Recurrent, Transformer, TransformerDropout, train};
-use super::every_op::{Found, On};
-use crate::samples::cases;
 use burn::backend::{CubeDevice, Wgpu, WgpuDevice, WgpuDeviceKind};
-use burn_backend::{BoolStore, DType};
-use burn_ir::OperationIr;
 
 fn adapter() -> Option<CubeDevice> {
     let seed = CubeDevice::Wgpu(WgpuDevice::new(WgpuDeviceKind::Cpu));
@@ -36,18 +32,4 @@ fn what_is_counted_is_what_is_there() {
     looked_at::<Transformer>(&adapter, 60);
     looked_at::<TransformerDropout>(&adapter, 60);
     looked_at::<Recurrent>(&adapter, 75);
-}
-
-#[test]
-fn every_operation_gives_the_bits_of_wgpu() {
-    let Some(device) = adapter() else { return };
-    let on = On::<Wgpu> { device, bools: DType::Bool(BoolStore::U32), larger: &[], only_ours: &[] };
-    // Each type and shape is a kernel to compile.
-    let dtypes = |ir: &OperationIr| match cases::dtypes(ir).as_slice() {
-        [DType::F32, ..] => vec![DType::F32],
-        [DType::I64, ..] => vec![DType::I32],
-        bools => bools[..1].to_vec(),
-    };
-    let Found { wrong, .. } = Found::of_all(&on, dtypes, &[&[3, 4], &[2, 3, 4]]);
-    assert!(wrong.is_empty());
 }
