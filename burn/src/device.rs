@@ -4,7 +4,10 @@ use crate::backend::Facts;
 use crate::op::{BurnOp, layout};
 use crate::random::{self, alone, draw};
 use burn_backend::{DType, Shape, TensorData, TensorMetadata};
-use burn_ir::{BackendIr, HandleKind, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_ir::{
+    BackendIr, BaseOperationIr as Base, FlipOpIr, HandleKind, IrVisitorMut, OperationIr, TensorId,
+    TensorIr, TensorStatus,
+};
 use burn_router::{CustomOpRegistry, TensorInterpreter};
 use remat::Layout;
 use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
@@ -58,7 +61,7 @@ pub(crate) struct BurnDevice<B: BackendIr> {
     interpreter: TensorInterpreter<B>,
     facts: Facts,
     bytes: u64,
-    /// What Flex really holds: of each place, where its buffer is, and how long. `None` where nobody looks.
+    /// What Flex or CubeCL really holds: of each place, which buffer, and how long it is. `None` where nobody looks.
     #[cfg(test)]
     pub live: Option<std::collections::BTreeMap<u64, (usize, usize)>>,
 }
@@ -118,38 +121,48 @@ impl<B: BackendIr> BurnDevice<B> {
         }
     }
 
-    /// Where a buffer of Flex's is, and how long.
+    /// Which buffer a tensor of Flex's or CubeCL's has, and how long that is.
     #[cfg(test)]
     fn buffer(&mut self, number: u64, dtype: DType) -> Option<(usize, usize)> {
-        let flex = (self as &mut dyn Any).downcast_mut::<BurnDevice<burn_flex::Flex>>()?;
         let id = TensorId::new(number);
         let (shape, status) = (Shape::from(Vec::<usize>::new()), TensorStatus::ReadOnly);
-        let handle = flex.interpreter.get_tensor_handle(&TensorIr { id, shape, status, dtype });
-        match handle {
-            burn_ir::HandleKind::Float(tensor)
-            | burn_ir::HandleKind::Int(tensor)
-            | burn_ir::HandleKind::Bool(tensor) => {
+        let ir = TensorIr { id, shape, status, dtype };
+        #[cfg(feature = "wgpu")]
+        if let Some(cubecl) =
+            (self as &mut dyn Any).downcast_mut::<BurnDevice<burn::backend::Wgpu>>()
+        {
+            let handle = cubecl.interpreter.get_tensor_handle(&ir).handle;
+            let bytes = handle.size() as usize;
+            return Some((handle.memory.binding().id().value, bytes));
+        }
+        let flex = (self as &mut dyn Any).downcast_mut::<BurnDevice<burn_flex::Flex>>()?;
+        match flex.interpreter.get_tensor_handle(&ir) {
+            HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor) => {
                 Some((tensor.bytes().as_ptr() as usize, tensor.bytes().len()))
             }
-            burn_ir::HandleKind::Quantized(_) => None,
+            HandleKind::Quantized(_) => None,
         }
     }
 
     #[cfg(test)]
-    fn note(&mut self, place: u64, dtype: DType) {
+    fn note(&mut self, place: u64, shape: &[usize], dtype: DType) {
         if self.live.is_none() {
             return;
         }
         let buffer = self.buffer(place, dtype);
-        if let (Some(live), Some(buffer)) = (&mut self.live, buffer) {
-            live.insert(place, buffer);
+        if let (Some(live), Some((buffer, bytes))) = (&mut self.live, buffer) {
+            // CubeCL has buffers in pieces of 32 bytes, which are not counted.
+            let counted = layout(shape, dtype).bytes() as usize;
+            let padded = self.facts.unshare && bytes == counted.next_multiple_of(32);
+            live.insert(place, (buffer, if padded { counted } else { bytes }));
         }
     }
 
-    /// Panics unless the buffers of Flex are as many bytes as remat counts, and no two are one.
+    /// Panics unless the buffers of the backend are as many bytes as remat counts, and no two are one.
     #[cfg(test)]
     pub fn check(&self, used: u64) {
-        let Some(live) = self.live.as_ref().filter(|_| self.name == "flex") else { return };
+        let seen = self.name == "flex" || cfg!(feature = "wgpu") && self.facts.unshare;
+        let Some(live) = self.live.as_ref().filter(|_| seen) else { return };
         let held: usize = live.values().map(|(_, bytes)| bytes).sum();
         assert_eq!(held as u64, used, "bytes that are there, and bytes that are counted");
         let mut all: Vec<usize> =
@@ -195,12 +208,17 @@ impl<B: BackendIr> BurnDevice<B> {
         match op.seed {
             None => {
                 let ir = ir();
+                let made: SmallVec<[TensorIr; 2]> = match self.facts.unshare {
+                    true => ir.outputs().cloned().collect(),
+                    false => SmallVec::new(),
+                };
                 let custom = match &ir {
                     OperationIr::Custom(op) => op.outputs.clone(),
                     _ => Vec::new(),
                 };
                 self.interpreter.register_op(ir);
                 custom.into_iter().for_each(|out| self.expect(out));
+                made.into_iter().for_each(|out| self.unshare(out));
             }
             Some(seed) => match random::random(&op.ir) {
                 Some(random) if self.facts.on_host => {
@@ -218,6 +236,34 @@ impl<B: BackendIr> BurnDevice<B> {
 }
 
 impl<B: BackendIr> BurnDevice<B> {
+    /// Gives a tensor a buffer of its own if it shares one: the budget counts it as one, and the other's may be evicted alone.
+    fn unshare(&mut self, tensor: TensorIr) {
+        let (id, dtype) = (tensor.id, tensor.dtype);
+        if tensor.shape.contains(&0) || matches!(dtype, DType::QFloat(_)) {
+            return;
+        }
+        let tensor = TensorIr { status: TensorStatus::ReadWrite, ..tensor };
+        let made = self.interpreter.get_tensor(&tensor);
+        let alone = match &made {
+            HandleKind::Float(made) => made.can_mut(),
+            HandleKind::Int(made) => made.can_mut(),
+            HandleKind::Bool(made) => made.can_mut(),
+            HandleKind::Quantized(_) => true,
+        };
+        self.interpreter.register_tensor_to_device(id, made);
+        if alone {
+            return;
+        }
+        // Flipping nothing is what always copies.
+        let out = TensorIr { status: TensorStatus::NotInit, ..tensor.clone() };
+        let copy = Base::Flip(FlipOpIr { input: tensor, out, axes: Vec::new() });
+        self.interpreter.register_op(match dtype {
+            DType::Bool(_) => OperationIr::BaseBool(copy),
+            dtype if dtype.is_float() => OperationIr::BaseFloat(copy),
+            _ => OperationIr::BaseInt(copy),
+        });
+    }
+
     /// Panics unless a tensor is there, and is as its description says: the budget counts what that says.
     fn expect(&mut self, tensor: TensorIr) {
         let tensor = TensorIr { status: TensorStatus::ReadOnly, ..tensor };
@@ -255,7 +301,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
             device.interpreter.register_tensor_data_id(TensorId::new(to.storage), data);
         })?;
         #[cfg(test)]
-        self.note(to.storage, host.dtype);
+        self.note(to.storage, &host.shape, host.dtype);
         Ok(Took::Seconds(start.elapsed().as_secs_f64()))
     }
 
@@ -290,7 +336,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
         #[cfg(test)]
         if ran.is_ok() {
             for (out, place) in op.ir.outputs().zip(call.outputs) {
-                self.note(place.storage, out.dtype);
+                self.note(place.storage, &out.shape, out.dtype);
             }
         }
         let took =

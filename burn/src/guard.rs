@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::server::Served;
-use burn::tensor::{Device, TensorCreationOptions};
+use burn::tensor::{Device, MemoryPoolUsage, TensorCreationOptions};
 use burn_ir::BackendIr;
 use remat::evict::Evictor;
 use remat::{ByteSize, PolicyChoice, Stats};
@@ -71,12 +71,22 @@ impl Guard {
         self.session.stats()
     }
 
+    /// What the backend itself says of its memory, after all operations so far: of the whole device, whoever has it, with scratch of
+    /// kernels and what is kept for reuse, none of which the budget counts. `None` where a backend does not say, as Flex.
+    ///
+    /// # Errors
+    /// As [`Guard::step`].
+    pub fn pools(&self) -> Result<Option<MemoryPoolUsage>, Error> {
+        self.sync()?;
+        Ok(self.session.pools())
+    }
+
     /// What was done so far, for people.
     ///
     /// # Errors
     /// As [`Guard::stats`].
     pub fn summary(&self) -> Result<Summary, Error> {
-        self.stats().map(Summary)
+        Ok(Summary { stats: self.stats()?, pools: self.session.pools() })
     }
 
     /// Sets the memory limit, in bytes or as text: anything up to the budget that the device was made with. What is above
@@ -168,6 +178,7 @@ trait Ask: Send + Sync {
     fn step(&self) -> Result<(), Error>;
     fn sync(&self) -> Result<(), Error>;
     fn stats(&self) -> Result<Stats, Error>;
+    fn pools(&self) -> Option<MemoryPoolUsage>;
     fn set_budget(&self, bytes: u64) -> Result<(), Error>;
     fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error>;
     fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error>;
@@ -187,6 +198,10 @@ impl<B: BackendIr> Ask for Served<B> {
 
     fn stats(&self) -> Result<Stats, Error> {
         self.slot().with(|session| session.ask(|engine| engine.stats()))
+    }
+
+    fn pools(&self) -> Option<MemoryPoolUsage> {
+        B::memory_pool_usage(&self.slot().device().inner)
     }
 
     fn set_budget(&self, bytes: u64) -> Result<(), Error> {
@@ -218,17 +233,29 @@ impl<B: BackendIr> Ask for Served<B> {
 
 /// What a device did so far. Prints as a few lines for people.
 #[derive(Clone, Copy, Debug)]
-pub struct Summary(pub Stats);
+pub struct Summary {
+    /// Counters of the engine.
+    pub stats: Stats,
+    /// As [`Guard::pools`].
+    pub pools: Option<MemoryPoolUsage>,
+}
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stats = &self.0;
+        let stats = &self.stats;
         let (peak, budget) = (ByteSize(stats.peak_bytes), ByteSize(stats.budget_bytes));
         writeln!(
             f,
             "memory     {peak} at most, of a budget of {budget}; {} now",
             ByteSize(stats.used_bytes)
         )?;
+        if let Some(pools) = &self.pools {
+            let [used, reserved] = [pools.bytes_in_use, pools.bytes_reserved].map(ByteSize);
+            writeln!(
+                f,
+                "pools      {used} in use, {reserved} reserved, of the backend's whole device"
+            )?;
+        }
         let evicted = ByteSize(stats.evicted_bytes);
         writeln!(f, "evictions  {}, {evicted} in all", stats.evictions)?;
         let more = 100.0 * stats.recompute_cost / stats.base_cost.max(f64::MIN_POSITIVE);

@@ -221,13 +221,14 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    /// Whether the first input is deleted once the operation has run, and is no view.
+    /// Whether the first input may be written over: it is deleted once the operation has run, and is no view.
     fn ends_first(&self, ir: &OperationIr) -> bool {
-        ir.inputs().next().is_some_and(|first| {
-            first.status == TensorStatus::ReadWrite
-                && !self.views.contains_key(&number(first.id))
-                && ir.inputs().skip(1).all(|other| other.id != first.id)
-        })
+        self.facts.writes_over
+            && ir.inputs().next().is_some_and(|first| {
+                first.status == TensorStatus::ReadWrite
+                    && !self.views.contains_key(&number(first.id))
+                    && ir.inputs().skip(1).all(|other| other.id != first.id)
+            })
     }
 
     /// Executes a command. Where deleting the first input of an op evicts it, the op may write over it.

@@ -8,6 +8,8 @@ use common::{Cnn, Mlp, MlpDropout, Net, Recurrent, Transformer, train};
 mod common;
 mod every_op;
 mod op_cost;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 fn budgeted(bytes: u64) -> Guard {
     crate::budget(bytes).serve::<Flex>(Default::default()).unwrap()

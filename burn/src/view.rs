@@ -1,11 +1,12 @@
 //! Which operations only look at what an input's storage holds. That depends on the backend: a view takes no bytes of the budget,
 //! and keeps the storage that it looks at.
 
-use burn_backend::{DType, Slice};
+use burn_backend::{DType, Shape, Slice};
 use burn_ir::{
     BaseOperationIr as Base, FloatOperationIr as Float, NumericOperationIr as Numeric, OperationIr,
     ScalarIr,
 };
+use burn_std::{ReshapeAnalysis, reshape_analysis};
 
 /// How a tensor looks at its storage: shape and strides, in elements. Strides may be negative.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,36 @@ pub(crate) fn flex(ir: &OperationIr, input: &dyn Fn() -> Strides) -> Option<Stri
             _ => None,
         },
         OperationIr::Float(_, Float::PowfScalar(op)) => same(is_one(op.rhs)),
+        _ => None,
+    }
+}
+
+/// Burn's CubeCL: what is a view however the input lies. How that is, only the backend knows: results of elementwise ops lie as their
+/// operands do, those of convolutions have channels last. So strides are not followed, and what is a view of some inputs only (slices,
+/// and reshapes to no more dimensions) is not taken for one, but copied where it shares a buffer
+/// ([`Facts::unshare`](crate::backend::Facts::unshare)).
+pub(crate) fn cubecl(ir: &OperationIr, _: &dyn Fn() -> Strides) -> Option<Strides> {
+    let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = ir
+    else {
+        return None;
+    };
+    let view = |shape: &Shape| Some(Strides::contiguous(shape));
+    match op {
+        // Burn's analysis counts dimensions, and gets lost where one is 0.
+        Base::Reshape(op) if op.input.shape.contains(&0) => None,
+        Base::Reshape(op) => match reshape_analysis(&op.input.shape, None, &op.out.shape) {
+            ReshapeAnalysis::NoChange | ReshapeAnalysis::Broadcasted | ReshapeAnalysis::Split => {
+                view(&op.out.shape)
+            }
+            _ => None,
+        },
+        // Of one, as `expand`.
+        Base::RepeatDim(op) if op.tensor.shape[op.dim] == 1 => view(&op.out.shape),
+        Base::Cast(op) if op.input.dtype == op.out.dtype => view(&op.out.shape),
+        Base::SwapDims(op) => view(&op.out.shape),
+        Base::Permute(op) => view(&op.out.shape),
+        Base::Expand(op) => view(&op.out.shape),
+        Base::Unfold(op) => view(&op.out.shape),
         _ => None,
     }
 }
