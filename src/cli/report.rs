@@ -145,10 +145,10 @@ impl fmt::Display for OfPlans<'_> {
         if planned_steps == 0 {
             return Ok(());
         }
-        write!(f, "  planned     {} ran by plan", Counted(planned_steps, "step"))?;
+        write!(f, "  planned     {}", Counted(planned_steps, "step"))?;
         if unplanned_seconds > 0.0 {
             let share = 100.0 * (planned_seconds + planning_seconds) / unplanned_seconds;
-            write!(f, ", in about {share:.0} % of the time without")?;
+            write!(f, ", in about {share:.0} % of the time without a plan")?;
         }
         write!(f, "\n  placed      in {}", ByteSize(self.0.plan_bytes))?;
         // Where steps evict without a plan, what they take is what there is.
@@ -288,10 +288,10 @@ mod tests {
             (of(216, 0, 2.0), "in 3.00 MiB, with evictions"),
             (of(100, 12, 2.0), "in 3.00 MiB, with evictions; 12 spared"),
         ] {
-            let planned = "216 steps ran by plan, in about 88 % of the time without";
+            let planned = "216 steps, in about 88 % of the time without a plan";
             assert_eq!(text, format!("  planned     {planned}\n  placed      {placed}\n"));
         }
-        assert!(of(0, 0, 0.0).starts_with("  planned     216 steps ran by plan\n"));
+        assert!(of(0, 0, 0.0).starts_with("  planned     216 steps\n"));
     }
 
     #[test]
