@@ -79,8 +79,8 @@ pub struct Stats {
     /// for the device meanwhile is in them, what the caller does between steps is not.
     pub planned_seconds: f64,
     /// Seconds that the same steps would have taken without a plan: for each, the median of the latest of its kind that ran
-    /// so, at most 8, without the first of all. Mostly these are two in the beginning of a run, so that it is rough. Steps
-    /// of a kind of which there are none are in neither.
+    /// so, at most 8, without the first of all. Mostly these are two in the beginning of a run, where steps are slow, so that
+    /// it is rough, and rather too much. Steps of a kind of which there are none are in neither.
     pub unplanned_seconds: f64,
     /// Seconds beside that in which plans were made, and what was done was written into the books as plans were left.
     pub planning_seconds: f64,
