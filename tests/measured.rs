@@ -3,7 +3,7 @@
 
 use crate::common::heard::Heard;
 use crate::common::rng::SplitMix64;
-use crate::common::training::Shared;
+use crate::common::training::{Shared, counts};
 use crate::random_programs::public::check::check;
 use crate::random_programs::public::draw::deterministic;
 use crate::random_programs::public::play::{Part, play};
@@ -62,7 +62,7 @@ impl Evictor for Ear {
 
     fn on(&mut self, event: &Event, view: View<'_>) {
         let all = self.0.hears();
-        let of_memory = matches!(event, Event::DidEvict { .. } | Event::DidRegenerate { .. });
+        let of_memory = is_of_memory(event);
         if of_memory {
             self.1.clone().on(event, view);
         }
@@ -97,11 +97,20 @@ impl Evictor for Ear {
     }
 }
 
+/// Whether something was evicted or brought back.
+fn is_of_memory(event: &Event) -> bool {
+    matches!(event, Event::DidEvict { .. } | Event::DidRegenerate { .. })
+}
+
 /// What was evicted and brought back, of all that was heard.
 fn story(heard: &Heard) -> Vec<Event> {
-    let of_memory =
-        |event: &Event| matches!(event, Event::DidEvict { .. } | Event::DidRegenerate { .. });
-    heard.take().into_iter().filter(of_memory).collect()
+    heard.take().into_iter().filter(is_of_memory).collect()
+}
+
+/// How often something was put off for want of room.
+fn put_off(story: &[Event]) -> usize {
+    let put_off = |event: &&Event| matches!(event, Event::DidEvict { cause: Cause::Postponed, .. });
+    story.iter().filter(put_off).count()
 }
 
 /// A run that was recorded.
@@ -146,20 +155,6 @@ fn replays(run: &Recorded, replay: &Replay, what: &str) {
     let parts = parts.map(|at| (at, story[at], run.story[at]));
     assert!(parts.is_none(), "{what}: {parts:?} of {}", story.len());
     assert_eq!(story.len(), run.story.len(), "{what}");
-    let counts = |stats: &Stats| {
-        [
-            stats.ops,
-            stats.evictions,
-            stats.evicted_bytes,
-            stats.fake_deletes,
-            stats.recomputed_ops,
-            stats.recomputed_bytes,
-            stats.peak_bytes,
-            stats.compactions,
-            stats.moved_bytes,
-            stats.steps,
-        ]
-    };
     assert_eq!(counts(&outcome.stats), counts(&run.stats), "{what}");
     let costs = |stats: &Stats| (stats.base_cost, stats.recompute_cost);
     assert_eq!(costs(&outcome.stats), costs(&run.stats), "{what}");
@@ -312,9 +307,7 @@ fn a_replay_of_any_program_does_what_the_run_did_whatever_each_run_cost() {
         replays(&run, &replay, &format!("{setup:?}"));
         programs.set(programs.get() + 1);
         recomputed.set(recomputed.get() + run.stats.recomputed_ops);
-        let put_off =
-            |event: &&Event| matches!(event, Event::DidEvict { cause: Cause::Postponed, .. });
-        postponed.set(postponed.get() + run.story.iter().filter(put_off).count() as u64);
+        postponed.set(postponed.get() + put_off(&run.story) as u64);
     });
     println!(
         "{} programs, {} ops recomputed, {} put off",
@@ -387,9 +380,7 @@ fn what_is_put_off_in_a_run_is_put_off_in_its_replay() {
             Ok(())
         });
         let run = run.unwrap();
-        let put_off =
-            |event: &&Event| matches!(event, Event::DidEvict { cause: Cause::Postponed, .. });
-        assert_eq!(run.story.iter().filter(put_off).count(), 2, "{policy}");
+        assert_eq!(put_off(&run.story), 2, "{policy}");
         replays(&run, &replay(policy, 4 * 1024, seed), &format!("run {seed} by {policy}"));
     }
 }

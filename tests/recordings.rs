@@ -1,7 +1,7 @@
 //! Recordings: those of earlier programs, of which some are in `tests/data`; those of this one, line by line; and that a
 //! replay does what the run did.
 
-use crate::common::training::Shared;
+use crate::common::training::{Shared, counts};
 use remat::autograd::Tape;
 use remat::event::Cause;
 use remat::evict::Learn;
@@ -488,21 +488,7 @@ fn a_replay_evicts_and_recomputes_exactly_what_the_run_did() {
                 let outcome = replay.run(trace.program()).unwrap();
                 let what = format!("{net:?} by {policy} at {percent} %, {dead:?}, {threshold:?}");
                 assert!(matches!(outcome.status, Status::Done), "{what}: {:?}", outcome.status);
-                let of = |stats: &remat::Stats| {
-                    [
-                        stats.ops,
-                        stats.evictions,
-                        stats.evicted_bytes,
-                        stats.fake_deletes,
-                        stats.recomputed_ops,
-                        stats.recomputed_bytes,
-                        stats.peak_bytes,
-                        stats.compactions,
-                        stats.moved_bytes,
-                        stats.steps,
-                    ]
-                };
-                assert_eq!(of(&outcome.stats), of(&ran), "{what}");
+                assert_eq!(counts(&outcome.stats), counts(&ran), "{what}");
                 let costs = [outcome.stats.recompute_cost, ran.recompute_cost];
                 assert!((costs[0] - costs[1]).abs() <= 1e-9 * costs[1], "{what}: {costs:?}");
                 runs += 1;

@@ -5,7 +5,7 @@ use remat::autograd::Tape;
 use remat::nn::{Mode, Module, ResNet, Sequential, mlp, resnet};
 use remat::optim::Optimizer;
 use remat::trace::JsonLines;
-use remat::{Builder, DType, HostTensor, Runtime};
+use remat::{Builder, DType, HostTensor, Runtime, Stats};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +14,22 @@ use std::sync::{Arc, Mutex};
 pub enum Model {
     Mlp,
     ResNet(ResNet),
+}
+
+/// What a replay counts as its run did.
+pub fn counts(stats: &Stats) -> [u64; 10] {
+    [
+        stats.ops,
+        stats.evictions,
+        stats.evicted_bytes,
+        stats.fake_deletes,
+        stats.recomputed_ops,
+        stats.recomputed_bytes,
+        stats.peak_bytes,
+        stats.compactions,
+        stats.moved_bytes,
+        stats.steps,
+    ]
 }
 
 /// A recording of some steps of training on images of 3x16x16, as text.
