@@ -47,6 +47,8 @@ mod recognize;
 mod recorded;
 mod recording;
 mod replay;
+// What is read of recordings, and replayed, is the lab's.
+#[cfg_attr(not(feature = "lab"), allow(dead_code))]
 mod reruns;
 mod settings;
 mod steps;
@@ -65,6 +67,7 @@ pub use learning::Learner;
 pub use list::{Program, ProgramError};
 pub use recorded::{RecordedCommand, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
 pub use replay::Plan;
+#[cfg(feature = "lab")]
 pub(crate) use reruns::Regenerations;
 pub use reruns::Reruns;
 pub(crate) use settings::Change;

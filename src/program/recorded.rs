@@ -91,6 +91,7 @@ impl RecordedOp {
     }
 
     /// What the next run of this copy costs; it counts as made.
+    #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         self.reruns.as_ref().map_or(self.cost, |reruns| reruns.next(self.cost))
     }
@@ -115,6 +116,7 @@ impl RecordedValue {
     }
 
     /// What the next upload of this copy costs; it counts as made.
+    #[cfg(feature = "lab")]
     pub(crate) fn next_cost(&self) -> f64 {
         let first = self.cost.unwrap_or(0.0);
         self.reruns.as_ref().map_or(first, |reruns| reruns.next(first))
