@@ -1,12 +1,13 @@
 //! A Burn backend as a device of remat's. The memory is Burn's: buffers have the numbers that the engine gives them.
 
 use crate::backend::Facts;
-use crate::op::{BurnOp, layout};
+use crate::form::layout;
+use crate::op::{BurnOp, Looks, Seen};
 use crate::random::{self, alone, draw};
 use burn_backend::{DType, Shape, TensorData, TensorMetadata};
 use burn_ir::{
-    BackendIr, BaseOperationIr as Base, FlipOpIr, HandleKind, IrVisitorMut, OperationIr, TensorId,
-    TensorIr, TensorStatus,
+    BackendIr, BaseOperationIr as Base, FlipOpIr, HandleKind, OperationIr, TensorId, TensorIr,
+    TensorStatus,
 };
 use burn_router::{CustomOpRegistry, TensorInterpreter};
 use remat::Layout;
@@ -14,7 +15,7 @@ use remat::device::{Call, Device, DeviceError, Memory, Place, Took};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// A value from the host.
@@ -46,18 +47,10 @@ impl Host {
     }
 }
 
-/// What a tensor is made of before it is read: the ops that make the view of the storage, in order.
-pub(crate) struct Reading<'a> {
-    pub views: &'a [Arc<OperationIr>],
-    /// The tensor whose storage it is.
-    pub base: TensorId,
-    pub ir: &'a TensorIr,
-}
-
 /// The backend, and the memory that it may use.
 pub(crate) struct BurnDevice<B: BackendIr> {
     name: String,
-    /// Knows buffers by the numbers of their places; views, while an op runs, by [`VIEW`] and their tensors' own.
+    /// Knows buffers by the numbers of their places, and views, while an op runs, by [`Seen::number`].
     interpreter: TensorInterpreter<B>,
     facts: Facts,
     bytes: u64,
@@ -65,9 +58,6 @@ pub(crate) struct BurnDevice<B: BackendIr> {
     #[cfg(test)]
     pub live: Option<std::collections::BTreeMap<u64, (usize, usize)>>,
 }
-
-/// A bit that no place has.
-const VIEW: u64 = 1 << 62;
 
 impl<B: BackendIr> BurnDevice<B> {
     /// With so many bytes, and these custom operations.
@@ -87,37 +77,52 @@ impl<B: BackendIr> BurnDevice<B> {
         }
     }
 
-    /// The value of a tensor whose storage is at `place`.
+    /// The value of a tensor whose storage is at `place`. If it is a view, `looks` has it as its only input.
     pub fn read_view(
         &mut self,
-        reading: &Reading<'_>,
+        looks: Option<&Looks>,
+        ir: &TensorIr,
         place: Place,
     ) -> Result<TensorData, DeviceError> {
-        let names = Names { reads: &[reading.base], at: &[place], makes: &[] };
-        let mut ir = reading.ir.clone();
-        ir.id = names.of(ir.id);
-        ir.status = TensorStatus::ReadOnly;
-        self.attempt(reading.views, |device| {
-            device.with_views(reading.views, &names);
+        let number = looks.map_or(place.storage, |looks| looks.inputs[0].number(&[place]));
+        let (id, status) = (TensorId::new(number), TensorStatus::ReadOnly);
+        let ir = TensorIr { id, status, ..ir.clone() };
+        self.attempt(looks, &[place], |device| {
             burn_std::future::block_on(device.interpreter.read_tensor_async(ir))
         })?
         .map_err(|error| DeviceError::new(error.to_string()))
     }
 
-    fn with_views(&mut self, views: &[Arc<OperationIr>], names: &Names<'_>) {
-        for view in views {
-            let mut ir = (**view).clone();
-            ir.visit_mut(&mut Rename(names));
-            #[cfg(test)]
-            let looks =
-                ir.inputs().next().zip(ir.outputs().next()).map(|(a, b)| (a.clone(), b.clone()));
-            self.interpreter.register_op(ir);
-            #[cfg(test)]
-            if let Some((input, view)) = looks {
-                let at = [input, view]
-                    .map(|ir| self.buffer(ir.id.value(), ir.dtype).unwrap_or_default());
-                assert_eq!(at[0], at[1], "what is taken for a view has a buffer of its own");
+    /// Does something for which views are made. They go again, also if it panics.
+    fn attempt<T>(
+        &mut self,
+        looks: Option<&Looks>,
+        at: &[Place],
+        with: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, DeviceError> {
+        let steps = looks.map_or(&[][..], |looks| &looks.steps);
+        let made = |step: usize| Seen::Step(step as u32).number(at);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            for (step, (op, seen)) in steps.iter().enumerate() {
+                self.look(op, seen.number(at), made(step));
             }
+            with(self)
+        }));
+        (0..steps.len()).for_each(|step| self.forget(made(step)));
+        done.map_err(|panic| DeviceError::new(words(&*panic)))
+    }
+
+    /// Makes a view.
+    fn look(&mut self, op: &BurnOp, of: u64, made: u64) {
+        let ir = op.form.with([of].into_iter(), [made].into_iter(), false);
+        #[cfg(test)]
+        let dtypes = ir.inputs().next().zip(ir.outputs().next()).map(|(a, b)| (a.dtype, b.dtype));
+        self.interpreter.register_op(ir);
+        #[cfg(test)]
+        if let Some((input, view)) = dtypes {
+            let at = [(of, input), (made, view)]
+                .map(|(number, dtype)| self.buffer(number, dtype).unwrap_or_default());
+            assert_eq!(at[0], at[1], "what is taken for a view has a buffer of its own");
         }
     }
 
@@ -172,19 +177,6 @@ impl<B: BackendIr> BurnDevice<B> {
         assert!(used <= self.bytes);
     }
 
-    /// Does something for which views are made. They go again, also if it panics.
-    fn attempt<T>(
-        &mut self,
-        views: &[Arc<OperationIr>],
-        with: impl FnOnce(&mut Self) -> T,
-    ) -> Result<T, DeviceError> {
-        let done = catch_unwind(AssertUnwindSafe(|| with(self)));
-        for view in views.iter().flat_map(|view| view.outputs()) {
-            self.forget(view.id.value() | VIEW);
-        }
-        done.map_err(|panic| DeviceError::new(words(&*panic)))
-    }
-
     fn forget(&mut self, number: u64) {
         let none = TensorIr {
             id: TensorId::new(number),
@@ -195,16 +187,15 @@ impl<B: BackendIr> BurnDevice<B> {
         self.interpreter.register_op(OperationIr::Drop(none));
     }
 
-    fn run(&mut self, op: &BurnOp, names: &Names<'_>) {
-        self.with_views(&op.views, names);
+    fn run(&mut self, call: &Call<'_, BurnOp>) {
+        let op = call.op;
         let takes_first = op.takes_first();
-        let ir = || {
-            let mut ir = op.ir.clone();
-            ir.visit_mut(&mut Rename(names));
-            let first = ir.inputs().next().filter(|_| takes_first).map(|first| first.id);
-            first.into_iter().for_each(|first| ir.visit_mut(&mut Give(first)));
-            ir
-        };
+        let reads = (0..call.inputs.len()).map(|input| match &op.looks {
+            None => call.inputs[input].storage,
+            Some(looks) => looks.inputs[input].number(call.inputs),
+        });
+        let makes = call.outputs.iter().map(|place| place.storage);
+        let ir = || op.form.with(reads, makes.clone(), takes_first);
         match op.seed {
             None => {
                 let ir = ir();
@@ -220,10 +211,13 @@ impl<B: BackendIr> BurnDevice<B> {
                 custom.into_iter().for_each(|out| self.expect(out));
                 made.into_iter().for_each(|out| self.unshare(out));
             }
-            Some(seed) => match random::random(&op.ir) {
+            Some(seed) => match random::random(&op.form.ir) {
                 Some(random) if self.facts.on_host => {
                     let data = draw(random, seed);
-                    self.interpreter.register_tensor_data_id(names.of(random.out.id), data);
+                    for number in makes {
+                        self.interpreter
+                            .register_tensor_data_id(TensorId::new(number), data.clone());
+                    }
                 }
                 _ => {
                     let _alone = alone();
@@ -297,7 +291,7 @@ impl<B: BackendIr> Device for BurnDevice<B> {
     fn write(&mut self, host: &Host, to: Place) -> Result<Took, DeviceError> {
         let start = Instant::now();
         let data = host.data()?;
-        self.attempt(&[], |device| {
+        self.attempt(None, &[], |device| {
             device.interpreter.register_tensor_data_id(TensorId::new(to.storage), data);
         })?;
         #[cfg(test)]
@@ -323,19 +317,15 @@ impl<B: BackendIr> Device for BurnDevice<B> {
     }
 
     fn execute(&mut self, call: Call<'_, BurnOp>) -> Result<Took, DeviceError> {
-        let op = call.op;
         let start = call.timed.then(Instant::now);
-        let makes: SmallVec<[(TensorId, Place); 2]> =
-            op.ir.outputs().map(|out| out.id).zip(call.outputs.iter().copied()).collect();
-        let names = Names { reads: &op.reads, at: call.inputs, makes: &makes };
-        let ran = self.attempt(&op.views, |device| device.run(op, &names));
+        let ran = self.attempt(call.op.looks.as_deref(), call.inputs, |device| device.run(&call));
         if ran.is_err() {
             // Of several outputs, some may be there.
-            makes.iter().for_each(|(_, place)| self.forget(place.storage));
+            call.outputs.iter().for_each(|place| self.forget(place.storage));
         }
         #[cfg(test)]
         if ran.is_ok() {
-            for (out, place) in op.ir.outputs().zip(call.outputs) {
+            for (out, place) in call.op.form.ir.outputs().zip(call.outputs) {
                 self.note(place.storage, &out.shape, out.dtype);
             }
         }
@@ -345,44 +335,8 @@ impl<B: BackendIr> Device for BurnDevice<B> {
     }
 
     fn sync(&mut self) -> Result<(), DeviceError> {
-        self.attempt(&[], |device| device.interpreter.sync())?
+        self.attempt(None, &[], |device| device.interpreter.sync())?
             .map_err(|error| DeviceError::new(error.to_string()))
-    }
-}
-
-/// Which number a tensor has in the interpreter while an op runs.
-struct Names<'a> {
-    /// Tensors whose storages are read, and where those are.
-    reads: &'a [TensorId],
-    at: &'a [Place],
-    makes: &'a [(TensorId, Place)],
-}
-
-impl Names<'_> {
-    fn of(&self, id: TensorId) -> TensorId {
-        let read = self.reads.iter().zip(self.at).find(|(read, _)| **read == id);
-        let made = || self.makes.iter().find(|(made, _)| *made == id).map(|(_, place)| place);
-        let place = read.map(|(_, place)| place).or_else(made);
-        TensorId::new(place.map_or(id.value() | VIEW, |place| place.storage))
-    }
-}
-
-struct Rename<'a, 'b>(&'a Names<'b>);
-
-impl IrVisitorMut for Rename<'_, '_> {
-    fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
-        tensor.id = self.0.of(tensor.id);
-    }
-}
-
-/// Gives an input away, for the backend to write over.
-struct Give(TensorId);
-
-impl IrVisitorMut for Give {
-    fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
-        if tensor.id == self.0 {
-            tensor.status = TensorStatus::ReadWrite;
-        }
     }
 }
 

@@ -8,6 +8,7 @@ mod builder;
 mod custom;
 mod device;
 mod error;
+mod form;
 mod guard;
 mod name;
 mod op;
@@ -22,6 +23,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod view;
+mod work;
 
 pub use builder::Builder;
 pub use error::Error;

@@ -1,9 +1,10 @@
 //! From Burn's stream of operations to commands of remat's. Tensors have the same numbers in both.
 
 use crate::backend::Facts;
-use crate::device::{BurnDevice, Host, Reading};
+use crate::device::{BurnDevice, Host};
 use crate::error::Error;
-use crate::op::{BurnOp, layout_of, read_only};
+use crate::form::{Form, Forms, Tensors, layout_of, number, take_tensors};
+use crate::op::{BurnOp, Looks};
 use crate::random::{random, seed_of};
 use crate::view::Strides;
 use burn_backend::TensorData;
@@ -13,7 +14,6 @@ use remat::op::Outputs;
 use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,8 +33,7 @@ pub(crate) struct Session<B: BackendIr> {
     first: TensorId,
     /// Made from tensors of earlier sessions, or not here, and why they are not there.
     lost: FxHashMap<TensorId, Error>,
-    /// Which custom operations are pure.
-    pure: Arc<BTreeMap<String, bool>>,
+    forms: Forms,
     seed: u64,
     /// Random operations so far.
     randoms: u64,
@@ -47,12 +46,10 @@ pub(crate) struct Session<B: BackendIr> {
 /// A tensor that looks at another's storage.
 #[derive(Clone)]
 struct View {
-    /// Whose storage it is.
-    base: burn_ir::TensorId,
-    /// What remat knows of that.
+    /// What remat knows of that storage.
     layout: Layout,
-    /// How the view is made of it: each op with its inputs read-only.
-    ops: Vec<Arc<OperationIr>>,
+    /// How the view is made of it.
+    ops: Vec<BurnOp>,
     strides: Strides,
 }
 
@@ -80,10 +77,6 @@ pub(crate) fn numbers(count: usize) -> TensorId {
     TensorId(NEXT.fetch_add(count as u64, Ordering::Relaxed))
 }
 
-fn number(id: burn_ir::TensorId) -> TensorId {
-    TensorId(id.value())
-}
-
 impl<B: BackendIr> Session<B> {
     /// With a driver that has done nothing yet.
     pub fn new(
@@ -101,7 +94,7 @@ impl<B: BackendIr> Session<B> {
             waiting: VecDeque::new(),
             first: numbers(0),
             lost: FxHashMap::default(),
-            pure,
+            forms: Forms::new(pure),
             seed,
             randoms: 0,
             marks: Marks::default(),
@@ -124,24 +117,27 @@ impl<B: BackendIr> Session<B> {
     }
 
     /// An operation.
-    pub fn run(&mut self, ir: OperationIr) {
+    pub fn run(&mut self, mut ir: OperationIr) {
         self.mark_if_due();
         match &ir {
             OperationIr::Init(_) => return,
             OperationIr::Drop(tensor) => return self.let_go(number(tensor.id)),
             _ => {}
         }
-        let ends = |tensor: &&TensorIr| tensor.status == TensorStatus::ReadWrite;
-        let ended: SmallVec<[TensorId; 4]> =
-            ir.inputs().filter(ends).map(|tensor| number(tensor.id)).collect();
-        if let Some(why) = ir.inputs().find_map(|tensor| self.why_lost(number(tensor.id))) {
-            self.lost.extend(ir.outputs().map(|out| (number(out.id), why.clone())));
-        } else if let Some((input, view)) = self.look(&ir) {
-            self.apply_view(ir, input, view);
+        let tensors = take_tensors(&mut ir);
+        let form = self.forms.of(ir);
+        if let Some(why) = form.inputs_of(&tensors).find_map(|(input, _)| self.why_lost(input)) {
+            self.lost.extend(form.outputs_of(&tensors).map(|out| (out, why.clone())));
+        } else if let Some((input, view)) = self.look(&form, &tensors) {
+            self.apply_view(&form, &tensors, input, view);
         } else {
-            self.apply(ir);
+            self.apply(&form, &tensors);
         }
-        ended.into_iter().for_each(|tensor| self.let_go(tensor));
+        for (input, status) in form.inputs_of(&tensors) {
+            if status == TensorStatus::ReadWrite {
+                self.let_go(input);
+            }
+        }
         self.bound_history();
         #[cfg(test)]
         if self.checks {
@@ -150,84 +146,74 @@ impl<B: BackendIr> Session<B> {
     }
 
     /// The input that the operation only looks at, and how.
-    fn look(&self, ir: &OperationIr) -> Option<(TensorId, View)> {
-        let input = ir.inputs().next()?;
-        let tensor = number(input.id);
-        let seen = self.views.get(&tensor);
-        let strides = (self.facts.views)(ir, &|| match seen {
-            Some(view) => view.strides.clone(),
-            None => Strides::contiguous(&input.shape),
+    fn look(&self, form: &Form, tensors: &Tensors) -> Option<(TensorId, View)> {
+        let (input, _) = form.inputs_of(tensors).next()?;
+        let seen = self.views.get(&input);
+        let strides = (self.facts.views)(&form.ir, &|| match (seen, form.ir.inputs().next()) {
+            (Some(view), _) => view.strides.clone(),
+            (None, base) => Strides::contiguous(base.map_or(&[], |base| &base.shape)),
         })?;
         let view = match seen {
             Some(view) => View { strides, ..view.clone() },
-            None => View { base: input.id, layout: layout_of(input), ops: Vec::new(), strides },
+            None => View { layout: layout_of(form.ir.inputs().next()?), ops: Vec::new(), strides },
         };
-        Some((tensor, view))
+        Some((input, view))
     }
 
-    fn apply_view(&mut self, ir: OperationIr, input: TensorId, mut view: View) {
-        let Some(made) = ir.outputs().next().map(|out| number(out.id)) else { return };
+    fn apply_view(&mut self, form: &Arc<Form>, tensors: &Tensors, input: TensorId, mut view: View) {
+        let Some(made) = form.outputs_of(tensors).next() else { return };
         let outputs = Outputs::view(0, view.layout);
-        let mut look = ir.clone();
-        read_only(&mut look);
-        view.ops.push(Arc::new(look));
+        let op = BurnOp::new(Arc::clone(form), None, None, false);
+        view.ops.push(op.clone());
         self.views.insert(made, view);
-        let op = BurnOp::new(ir, Vec::new(), SmallVec::new(), None, false, &self.pure);
         self.push(Command::Apply(Apply::new(op, [input].as_slice(), outputs, made)));
     }
 
-    fn apply(&mut self, ir: OperationIr) {
-        let inputs: Ids = ir.inputs().map(|tensor| number(tensor.id)).collect();
-        let (mut views, mut reads) = (Vec::<Arc<OperationIr>>::new(), SmallVec::new());
-        for tensor in ir.inputs() {
-            let Some(view) = self.views.get(&number(tensor.id)) else {
-                reads.push(tensor.id);
-                continue;
-            };
-            reads.push(view.base);
-            for op in &view.ops {
-                // Views of one view have the ops that make it in common.
-                if !views.iter().any(|other| made_by(other) == made_by(op)) {
-                    views.push(Arc::clone(op));
-                }
-            }
-        }
-        let seed = random(&ir).map(|_| {
+    fn apply(&mut self, form: &Arc<Form>, tensors: &Tensors) {
+        let inputs: Ids = form.inputs_of(tensors).map(|(input, _)| input).collect();
+        let seed = random(&form.ir).map(|_| {
             self.randoms += 1;
             seed_of(self.seed, self.randoms)
         });
-        let layouts = Outputs::fresh(ir.outputs().map(layout_of));
-        let outputs: Ids = ir.outputs().map(|out| number(out.id)).collect();
-        let ends_first = self.ends_first(&ir);
-        let op = BurnOp::new(ir, views, reads, seed, ends_first, &self.pure);
-        let first = outputs.first().copied().unwrap_or_default();
-        if outputs.iter().copied().eq(first.and_next(outputs.len())) {
+        let ends_first = self.ends_first(form, tensors);
+        let op = BurnOp::new(Arc::clone(form), self.looks(&inputs), seed, ends_first);
+        let layouts = form.layouts.clone();
+        let outputs = form.outputs_of(tensors);
+        let first = outputs.clone().next().unwrap_or_default();
+        if outputs.clone().eq(first.and_next(outputs.len())) {
             return self.push(Command::Apply(Apply::new(op, &*inputs, layouts, first)));
         }
         // Numbers of outputs must be in a row. Where Burn's are not, it gets others, and those name them.
         let row = numbers(outputs.len());
-        let made = row.and_next(outputs.len()).zip(outputs);
-        let looks: Vec<(TensorId, TensorId, Layout)> = made
-            .enumerate()
-            .map(|(i, (made, out))| {
-                (made, out, layouts.layout(i, |_| unreachable!("they are fresh")))
-            })
-            .collect();
         self.push(Command::Apply(Apply::new(op.clone(), &*inputs, layouts, row)));
-        for (made, out, layout) in looks {
+        for (i, (made, out)) in row.and_next(outputs.len()).zip(outputs).enumerate() {
+            let layout = form.layouts.layout(i, |_| unreachable!("they are fresh"));
             let outputs = Outputs::view(0, layout);
             self.push(Command::Apply(Apply::new(op.clone(), [made].as_slice(), outputs, out)));
             self.push(Command::Del(made));
         }
     }
 
+    /// How the views among these inputs are made; `None` if there are none.
+    fn looks(&self, inputs: &[TensorId]) -> Option<Box<Looks>> {
+        if !inputs.iter().any(|input| self.views.contains_key(input)) {
+            return None;
+        }
+        let mut looks = Box::new(Looks::default());
+        for input in inputs {
+            looks.add(self.views.get(input).map_or(&[], |view| &view.ops));
+        }
+        Some(looks)
+    }
+
     /// Whether the first input may be written over: it is deleted once the operation has run, and is no view.
-    fn ends_first(&self, ir: &OperationIr) -> bool {
+    fn ends_first(&self, form: &Form, tensors: &Tensors) -> bool {
+        let mut inputs = form.inputs_of(tensors);
         self.facts.writes_over
-            && ir.inputs().next().is_some_and(|first| {
-                first.status == TensorStatus::ReadWrite
-                    && !self.views.contains_key(&number(first.id))
-                    && ir.inputs().skip(1).all(|other| other.id != first.id)
+            && inputs.next().is_some_and(|(first, status)| {
+                status == TensorStatus::ReadWrite
+                    && !self.views.contains_key(&first)
+                    && inputs.all(|(other, _)| other != first)
             })
     }
 
@@ -266,13 +252,9 @@ impl<B: BackendIr> Session<B> {
             self.driver.admit(&Command::Get(tensor));
         }
         self.catch_up();
-        let view = self.views.get(&tensor);
-        let reading = Reading {
-            views: view.map_or(&[], |view| &view.ops),
-            base: view.map_or(ir.id, |view| view.base),
-            ir,
-        };
-        let data = self.driver.visit(tensor, |device, place| device.read_view(&reading, place));
+        let looks = self.looks(&[tensor]);
+        let looks = looks.as_deref();
+        let data = self.driver.visit(tensor, |device, place| device.read_view(looks, ir, place));
         if ir.status == TensorStatus::ReadWrite {
             self.let_go(tensor);
         }
@@ -387,9 +369,4 @@ impl<B: BackendIr> Session<B> {
 
 fn waiting(command: &Command<BurnOp, Host>) -> Waiting {
     Waiting::of(command, |host| host.layout().bytes())
-}
-
-/// The tensor that a view is.
-fn made_by(view: &OperationIr) -> Option<burn_ir::TensorId> {
-    view.outputs().next().map(|out| out.id)
 }

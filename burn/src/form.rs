@@ -1,0 +1,360 @@
+//! What operations have in common that differ in their tensors only: kept once for all of them, as a training step has the same
+//! ones again and again, and Burn's are 600 bytes each.
+
+use crate::name::name_of;
+use crate::work::flops;
+use burn_backend::DType;
+use burn_ir::{
+    BaseOperationIr as Base, IrVisitorMut, OperationIr, TensorId, TensorIr, TensorStatus,
+};
+use remat::op::Outputs;
+use remat::program::TensorId as Number;
+use remat::{Dims, Layout};
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::{SmallVec, smallvec};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// An operation without its tensors.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// Leaves its inputs alone, and makes the same bits each time. For the ids of its tensors it has their numbers in the order in which a
+    /// visitor sees them.
+    pub ir: OperationIr,
+    pub name: Cow<'static, str>,
+    /// Of one run.
+    pub flops: f64,
+    /// Whether it may run again.
+    pub again: bool,
+    /// What it makes.
+    pub layouts: Outputs,
+    /// Which of its tensors are inputs, and which are outputs, in Burn's order.
+    inputs: SmallVec<[u32; 4]>,
+    outputs: SmallVec<[u32; 4]>,
+}
+
+/// The tensors of an operation, in the order in which a visitor sees them.
+pub(crate) type Tensors = SmallVec<[(Number, TensorStatus); 6]>;
+
+/// Takes the tensors out of an operation: what is left is the same for all of its form.
+pub(crate) fn take_tensors(ir: &mut OperationIr) -> Tensors {
+    struct Take(Tensors);
+    impl IrVisitorMut for Take {
+        fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
+            let place = TensorId::new(self.0.len() as u64);
+            self.0.push((number(std::mem::replace(&mut tensor.id, place)), tensor.status));
+            // Not by Burn's `mark_read_only`, which forgets the indices of max pooling.
+            if tensor.status == TensorStatus::ReadWrite {
+                tensor.status = TensorStatus::ReadOnly;
+            }
+        }
+    }
+    // What is in an empty tensor is left open by Burn, and by some backends to chance.
+    if let OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) = ir
+        && let Base::Empty(out) = op
+    {
+        *op = Base::Zeros(out.clone());
+    }
+    let mut take = Take(Tensors::new());
+    ir.visit_mut(&mut take);
+    take.0
+}
+
+/// Tensors have the same numbers here and there.
+pub(crate) fn number(id: TensorId) -> Number {
+    Number(id.value())
+}
+
+impl Form {
+    /// Of an operation without its tensors; `pure` says which custom ops are.
+    pub fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
+        let again = match &ir {
+            // Nobody else knows what it does besides.
+            OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
+            // It needs the others.
+            OperationIr::Distributed(_) => false,
+            _ => true,
+        };
+        Self {
+            name: name_of(&ir),
+            flops: flops(&ir),
+            again,
+            layouts: Outputs::fresh(ir.outputs().map(layout_of)),
+            inputs: ir.inputs().map(|tensor| tensor.id.value() as u32).collect(),
+            outputs: ir.outputs().map(|tensor| tensor.id.value() as u32).collect(),
+            ir,
+        }
+    }
+
+    /// Which of `tensors` are inputs.
+    pub fn inputs_of<'a>(
+        &'a self,
+        tensors: &'a Tensors,
+    ) -> impl ExactSizeIterator<Item = (Number, TensorStatus)> + Clone + 'a {
+        self.inputs.iter().map(|&place| tensors[place as usize])
+    }
+
+    /// Which of `tensors` are outputs.
+    pub fn outputs_of<'a>(
+        &'a self,
+        tensors: &'a Tensors,
+    ) -> impl ExactSizeIterator<Item = Number> + Clone + 'a {
+        self.outputs.iter().map(|&place| tensors[place as usize].0)
+    }
+
+    /// The operation with these tensors. With `gives_first` it may write over its first input.
+    pub fn with(
+        &self,
+        inputs: impl Iterator<Item = u64>,
+        outputs: impl Iterator<Item = u64>,
+        gives_first: bool,
+    ) -> OperationIr {
+        struct Fill<'a>(&'a [u64], Option<u64>);
+        impl IrVisitorMut for Fill<'_> {
+            fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
+                if self.1 == Some(tensor.id.value()) {
+                    tensor.status = TensorStatus::ReadWrite;
+                }
+                tensor.id = TensorId::new(self.0[tensor.id.value() as usize]);
+            }
+        }
+        let mut numbers: SmallVec<[u64; 6]> = smallvec![0; self.inputs.len() + self.outputs.len()];
+        self.inputs
+            .iter()
+            .zip(inputs)
+            .for_each(|(&place, number)| numbers[place as usize] = number);
+        self.outputs
+            .iter()
+            .zip(outputs)
+            .for_each(|(&place, number)| numbers[place as usize] = number);
+        let first = self.inputs.first().filter(|_| gives_first).map(|&first| u64::from(first));
+        let mut ir = self.ir.clone();
+        ir.visit_mut(&mut Fill(&numbers, first));
+        ir
+    }
+}
+
+/// The forms that are in use.
+#[derive(Debug)]
+pub(crate) struct Forms {
+    /// By hash. Of two with one hash, the later one is here.
+    known: FxHashMap<u64, Arc<Form>>,
+    /// With so many, those that nobody uses any more are looked for.
+    sweep_at: usize,
+    /// Which custom operations are pure.
+    pure: Arc<BTreeMap<String, bool>>,
+}
+
+impl Forms {
+    const FEW: usize = 256;
+
+    pub fn new(pure: Arc<BTreeMap<String, bool>>) -> Self {
+        Self { known: FxHashMap::default(), sweep_at: Self::FEW, pure }
+    }
+
+    /// The form of an operation whose tensors were taken.
+    pub fn of(&mut self, ir: OperationIr) -> Arc<Form> {
+        let mut hasher = FxHasher::default();
+        ir.hash(&mut hasher);
+        let hash = hasher.finish();
+        if let Some(form) = self.known.get(&hash).filter(|form| form.ir == ir) {
+            return Arc::clone(form);
+        }
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, form| Arc::strong_count(form) > 1);
+            self.sweep_at = Self::FEW.max(2 * self.known.len());
+        }
+        let form = Arc::new(Form::new(ir, &self.pure));
+        self.known.insert(hash, Arc::clone(&form));
+        form
+    }
+}
+
+/// What remat needs to know of a tensor: its bytes, and its shape where that can be said.
+pub(crate) fn layout_of(tensor: &TensorIr) -> Layout {
+    layout(&tensor.shape, tensor.dtype)
+}
+
+/// The same by shape and element type. Types that remat does not know count as so many bytes.
+pub(crate) fn layout(shape: &[usize], dtype: DType) -> Layout {
+    use burn_backend::BoolStore;
+    let known = match dtype {
+        DType::F64 => remat::DType::F64,
+        // Stored as `f32`, whatever it is computed in.
+        DType::F32 | DType::Flex32 => remat::DType::F32,
+        DType::F16 => remat::DType::F16,
+        DType::BF16 => remat::DType::BF16,
+        DType::I64 => remat::DType::I64,
+        DType::I32 => remat::DType::I32,
+        DType::U32 => remat::DType::U32,
+        DType::U8 => remat::DType::U8,
+        DType::Bool(BoolStore::Native) => remat::DType::Bool,
+        _ => return Layout::raw(bytes(shape, dtype)),
+    };
+    match Dims::try_new(shape) {
+        Some(dims) => Layout::contiguous(known, dims),
+        None => Layout::raw(bytes(shape, dtype)),
+    }
+}
+
+/// Bytes of a tensor's elements. Quantized ones do not come this far: Burn's router refuses them.
+fn bytes(shape: &[usize], dtype: DType) -> usize {
+    shape.iter().product::<usize>() * dtype.size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use burn_backend::Shape;
+    use burn_ir::{NumericOperationIr as Numeric, ScalarIr, ScalarOpIr};
+    use std::collections::HashSet;
+
+    fn form(mut ir: OperationIr) -> Form {
+        take_tensors(&mut ir);
+        Form::new(ir, &BTreeMap::new())
+    }
+
+    /// Running an op must leave its inputs for the next time. Burn's `mark_read_only` forgets some.
+    #[test]
+    fn every_operation_leaves_its_inputs_alone() {
+        let all = samples::all();
+        assert!(all.len() > 300, "{} operations: are they all there?", all.len());
+        for ir in all {
+            let given = serde_json::to_string(&ir).unwrap();
+            let statuses = given.matches("ReadWrite").count();
+            let tensors = ir.inputs().chain(ir.outputs()).count();
+            assert_eq!(statuses, tensors, "{given}");
+            let prepared = serde_json::to_string(&form(ir).ir).unwrap();
+            assert_eq!(prepared.matches("ReadOnly").count(), tensors, "{prepared}");
+            assert!(!prepared.contains("ReadWrite"), "{prepared}");
+        }
+    }
+
+    /// What is taken from an operation and put back is all that there was to it.
+    #[test]
+    fn every_operation_has_its_tensors_where_it_had_them() {
+        for mut ir in samples::all() {
+            if matches!(ir, OperationIr::Init(_) | OperationIr::Drop(_)) {
+                continue;
+            }
+            let ids = |ir: &OperationIr| -> (Vec<u64>, Vec<u64>) {
+                let ids = |tensor: &TensorIr| tensor.id.value();
+                (ir.inputs().map(ids).collect(), ir.outputs().map(ids).collect())
+            };
+            let before = ids(&ir);
+            let tensors = take_tensors(&mut ir);
+            let form = Form::new(ir, &BTreeMap::new());
+            let inputs: Vec<u64> = form.inputs_of(&tensors).map(|(id, _)| id.0).collect();
+            let outputs: Vec<u64> = form.outputs_of(&tensors).map(|id| id.0).collect();
+            assert_eq!(inputs.len() + outputs.len(), tensors.len(), "{:?}", form.ir);
+            assert_eq!((&inputs, &outputs), (&before.0, &before.1), "{:?}", form.ir);
+            for gives_first in [false, true] {
+                let again = form.with(inputs.iter().copied(), outputs.iter().copied(), gives_first);
+                assert_eq!(ids(&again), before, "{again:?}");
+                let given = |input: &TensorIr| input.status == TensorStatus::ReadWrite;
+                let expected = (0..inputs.len()).map(|input| gives_first && input == 0);
+                assert!(again.inputs().map(given).eq(expected), "{again:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_name_and_work() {
+        let mut names = HashSet::new();
+        for ir in samples::all() {
+            let form = form(ir);
+            assert!(form.flops.is_finite() && form.flops >= 0.0, "{form:?}");
+            assert!(!form.name.is_empty() && form.name == form.name.to_lowercase());
+            let again = !["custom", "all_reduce", "sync_collective"].contains(&&*form.name);
+            assert_eq!(form.again, again, "{form:?}");
+            assert_eq!(form.layouts.len(), form.ir.outputs().count());
+            names.insert(form.name.to_string());
+        }
+        assert!(names.len() > 190, "{} names", names.len());
+    }
+
+    /// `x + by`, on so many numbers.
+    fn add(ids: [u64; 2], numbers: usize, by: f64) -> OperationIr {
+        let [lhs, out] = ids.map(|id| TensorIr {
+            id: TensorId::new(id),
+            shape: Shape::from(vec![numbers]),
+            status: TensorStatus::ReadOnly,
+            dtype: DType::F32,
+        });
+        let op = ScalarOpIr { lhs, rhs: ScalarIr::Float(by), out };
+        OperationIr::NumericFloat(DType::F32, Numeric::AddScalar(op))
+    }
+
+    #[test]
+    fn operations_share_a_form_where_only_their_tensors_differ() {
+        let mut forms = Forms::new(Arc::default());
+        let mut of = |mut ir| {
+            take_tensors(&mut ir);
+            forms.of(ir)
+        };
+        let first = of(add([1, 2], 8, 0.0));
+        assert!(Arc::ptr_eq(&first, &of(add([3, 4], 8, 0.0))));
+        for other in [add([1, 2], 9, 0.0), add([1, 2], 8, 1.0), add([1, 2], 8, -0.0)] {
+            assert!(!Arc::ptr_eq(&first, &of(other)));
+        }
+        // Not even equal to itself.
+        let nan = of(add([1, 2], 8, f64::NAN));
+        assert!(!Arc::ptr_eq(&nan, &of(add([1, 2], 8, f64::NAN))));
+        assert!(Arc::ptr_eq(&first, &of(add([5, 6], 8, 0.0))));
+    }
+
+    #[test]
+    fn forms_that_nobody_uses_go() {
+        let mut forms = Forms::new(Arc::default());
+        let mut used = Vec::new();
+        for i in 0..20_000 {
+            let mut ir = add([1, 2], 8, f64::from(i));
+            take_tensors(&mut ir);
+            let form = forms.of(ir);
+            if i % 100 == 0 {
+                used.push(form);
+            }
+        }
+        assert!(forms.known.len() <= 2 * used.len() + Forms::FEW, "{}", forms.known.len());
+        for (i, form) in used.iter().enumerate() {
+            let mut ir = add([3, 4], 8, 100.0 * i as f64);
+            take_tensors(&mut ir);
+            assert!(Arc::ptr_eq(form, &forms.of(ir)));
+        }
+    }
+
+    #[test]
+    fn every_type_takes_the_bytes_that_burn_says() {
+        use burn_backend::BoolStore;
+        for dtype in [
+            DType::F64,
+            DType::F32,
+            DType::Flex32,
+            DType::F16,
+            DType::BF16,
+            DType::I64,
+            DType::I32,
+            DType::I16,
+            DType::I8,
+            DType::U64,
+            DType::U32,
+            DType::U16,
+            DType::U8,
+            DType::Bool(BoolStore::Native),
+            DType::Bool(BoolStore::U8),
+            DType::Bool(BoolStore::U32),
+        ] {
+            for shape in [&[][..], &[0], &[3, 5], &[1; 300]] {
+                let elements: usize = shape.iter().product();
+                assert_eq!(
+                    layout(shape, dtype).bytes(),
+                    (elements * dtype.size()) as u64,
+                    "{dtype:?}{shape:?}"
+                );
+            }
+        }
+    }
+}
