@@ -10,7 +10,7 @@ use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
 use remat::evict::{Evictor, Learn};
-use remat::program::{Driver, Recorder, Window};
+use remat::program::{Driver, Knowledge, KnownSteps, Recorder, Window};
 use remat::{
     ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
     RecomputeLimit, Settings,
@@ -30,6 +30,7 @@ pub struct Builder {
     cost_model: CostModelChoice,
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
+    known: Option<KnownSteps>,
     listeners: Vec<Box<dyn Listener>>,
     custom_ops: Vec<CustomOp>,
     wrong: Option<String>,
@@ -46,6 +47,7 @@ impl Builder {
             cost_model: CostModelKind::default().into(),
             recorder: None,
             window: Window::default(),
+            known: None,
             listeners: Vec::new(),
             custom_ops: Vec::new(),
             wrong: None,
@@ -133,6 +135,42 @@ impl Builder {
         self
     }
 
+    /// The steps of the program, from [`Guard::known_steps`] of an earlier run, or of one that computes nothing: with the default
+    /// policy, the first step is foreseen then, as later ones are. With none ([`KnownSteps::marked`]) they are recognized from the
+    /// beginning; otherwise from the first eviction on.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use burn_flex::Flex;
+    /// use remat_burn::remat::program::KnownSteps;
+    ///
+    /// fn train(device: &remat_burn::Guard, steps: usize) -> Result<(), remat_burn::Error> {
+    ///     let mut weight = Tensor::<2>::ones([64, 64], device);
+    ///     for _ in 0..steps {
+    ///         let mut passed = vec![Tensor::<2>::ones([256, 64], device)];
+    ///         for layer in 0..8 {
+    ///             passed.push(passed[layer].clone().matmul(weight.clone()).tanh());
+    ///         }
+    ///         let sum = passed.into_iter().rev().map(|x| x.square().mean()).reduce(|sum, x| sum + x);
+    ///         weight = weight * sum.expect("there are some").reshape([1, 1]);
+    ///         device.step()?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let rehearsal = remat_burn::budget("1TiB").known_steps(KnownSteps::marked());
+    /// let rehearsal = rehearsal.sim::<Flex>(Default::default())?;
+    /// train(&rehearsal, 3)?;
+    /// let steps = rehearsal.known_steps()?.expect("the default policy looks ahead");
+    /// let device = remat_burn::budget("400KiB").known_steps(steps).serve::<Flex>(Default::default())?;
+    /// train(&device, 3)?;
+    /// # Ok::<(), remat_burn::Error>(())
+    /// ```
+    pub fn known_steps(mut self, steps: KnownSteps) -> Self {
+        self.known = Some(steps);
+        self
+    }
+
     /// Lets a [`Listener`] hear every event of the engine: evictions, regenerations, steps, ... It is called on the thread
     /// that runs the operations, which waits for it. May be called several times.
     pub fn listen(mut self, listener: impl Listener + 'static) -> Self {
@@ -192,6 +230,19 @@ impl Builder {
     /// If an option is invalid, or a custom operation is of another backend. If there are 64 budgets of this backend and device already, or the server of this process,
     /// which listens to this machine only, cannot be started or reached.
     pub fn serve<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
+        self.start::<B>(device, false)
+    }
+
+    /// A device that computes nothing and takes no memory: bytes and work are counted, and what is read are zeros. It finds out
+    /// which steps a program has ([`Builder::known_steps`]), and what it would take.
+    ///
+    /// # Errors
+    /// As [`Builder::serve`].
+    pub fn sim<B: BackendIr>(self, device: B::Device) -> Result<Guard, Error> {
+        self.start::<B>(device, true)
+    }
+
+    fn start<B: BackendIr>(self, device: B::Device, sim: bool) -> Result<Guard, Error> {
         if let Some(wrong) = self.wrong {
             return Err(remat::Error::from(RuntimeError::Settings(wrong)).into());
         }
@@ -199,12 +250,21 @@ impl Builder {
         let CustomOps { registry, pure } = CustomOps::<B>::new(self.custom_ops)
             .map_err(|wrong| remat::Error::from(RuntimeError::Settings(wrong)))?;
         let server = Server::<B>::of(&device, pure.keys())?;
-        let device = BurnDevice::<B>::new(device, facts, self.budget, registry);
+        let device = if sim {
+            BurnDevice::<B>::sim(&device, self.budget)
+        } else {
+            let here = BurnDevice::<B>::new(device, facts, self.budget, registry);
+            // Where kernels are waited for, nothing need wait with them but what wants to know how long each takes.
+            match facts.on_host && !wants_times(&self.cost_model) {
+                true => here.behind().map_err(|error| Error::Server(error.to_string()))?,
+                false => here,
+            }
+        };
         let evictor = self.policy.evictor(self.seed, self.sqrt_sampling);
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
         let mut driver = Driver::new(engine);
-        driver.recognize_steps_once_short();
+        driver.know(Knowledge { steps: self.known, forecasts: Vec::new() });
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }
@@ -222,4 +282,9 @@ impl Builder {
             }
         }
     }
+}
+
+/// Whether evictions depend on how long operations take.
+const fn wants_times(cost_model: &CostModelChoice) -> bool {
+    !matches!(cost_model, CostModelChoice::Kind(CostModelKind::Flops | CostModelKind::Bytes))
 }

@@ -4,6 +4,7 @@
 #![warn(missing_docs, missing_debug_implementations)]
 
 mod backend;
+mod behind;
 mod builder;
 mod custom;
 mod device;
@@ -16,6 +17,7 @@ mod random;
 #[path = "../../src/rng.rs"]
 mod rng;
 mod router;
+mod runner;
 #[cfg(test)]
 mod samples;
 mod server;

@@ -2,7 +2,6 @@
 
 use crate::form::Form;
 use remat::Layout;
-use remat::device::Place;
 use remat::op::{OpError, Operation, Outputs};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -78,7 +77,7 @@ impl Operation for BurnOp {
 }
 
 /// Views, which are there for one run or one read only: remat keeps the storages that they look at.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Looks {
     /// Ops that make one each, and of what. Later ones may look at what earlier ones made.
     pub steps: Vec<(BurnOp, Seen)>,
@@ -116,10 +115,10 @@ impl Seen {
     /// A bit that no place has.
     const STEP: u64 = 1 << 62;
 
-    /// The number that the interpreter knows it by, where inputs are `at` these places.
-    pub const fn number(self, at: &[Place]) -> u64 {
+    /// The number that the interpreter knows it by, where the storages of the inputs are `at` these.
+    pub const fn number(self, at: &[u64]) -> u64 {
         match self {
-            Self::Input(input) => at[input as usize].storage,
+            Self::Input(input) => at[input as usize],
             Self::Step(step) => Self::STEP | step as u64,
         }
     }

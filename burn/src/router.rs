@@ -1,7 +1,7 @@
 //! What Burn's server takes for a backend: it forwards operations to the session of a slot.
 
-use crate::device::words;
 use crate::error::Error;
+use crate::runner::words;
 use crate::session::{Session, numbers};
 use burn_backend::backend::{DeviceId, DeviceOps, ExecutionError};
 use burn_backend::{DType, DTypeUsageSet, DeviceSettings, Shape, TensorData};

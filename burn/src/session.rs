@@ -11,7 +11,7 @@ use burn_backend::TensorData;
 use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
 use remat::device::Device;
 use remat::op::Outputs;
-use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
+use remat::program::{Ahead, Apply, Command, Driver, Ids, KnownSteps, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -221,6 +221,7 @@ impl<B: BackendIr> Session<B> {
     fn execute(&mut self, command: Do<B>) {
         if let Command::Apply(Apply { op, inputs, .. }) = &command
             && op.ends_first
+            && self.driver.evicts_unheld()
         {
             let graph = self.driver.engine().graph();
             let first = self.driver.key(inputs[0]).ok().and_then(|key| graph.tensor(key));
@@ -259,7 +260,7 @@ impl<B: BackendIr> Session<B> {
             self.let_go(tensor);
         }
         self.marks.due |= !self.marks.by_user;
-        Ok(data?)
+        Ok(data?.map_err(remat::Error::from)?)
     }
 
     /// Waits until all is done. Fails with the first failure that nobody was told of.
@@ -267,7 +268,9 @@ impl<B: BackendIr> Session<B> {
         self.mark_if_due();
         self.push(Command::Sync);
         self.catch_up();
-        self.driver.engine_mut().take_failure().map_or(Ok(()), |error| Err(error.into()))
+        let late = self.driver.engine().device().take_failure().map(remat::Error::from);
+        let failure = late.or_else(|| self.driver.engine_mut().take_failure());
+        failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// The end of a step, as the user says. Fails as [`Session::sync`].
@@ -290,6 +293,13 @@ impl<B: BackendIr> Session<B> {
         question(self.driver.engine())
     }
 
+    /// What is known of the steps, after all commands so far.
+    pub fn known_steps(&mut self) -> Option<KnownSteps> {
+        self.mark_if_due();
+        self.catch_up();
+        self.driver.known_steps()
+    }
+
     /// Changes a setting, after all commands so far.
     pub fn set(
         &mut self,
@@ -298,7 +308,9 @@ impl<B: BackendIr> Session<B> {
         self.mark_if_due();
         self.catch_up();
         self.driver.record_wait();
-        Ok(change(&mut self.driver)?)
+        change(&mut self.driver)?;
+        // What was evicted is gone when this returns.
+        Ok(self.driver.engine_mut().sync()?)
     }
 
     /// Writes out the rest of the recording, if there is one.

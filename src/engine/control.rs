@@ -102,6 +102,11 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
+    /// Whether what nobody holds any more stays until it is chosen, as the evictor wants it.
+    pub(crate) const fn keeps_unheld(&self) -> bool {
+        self.keeps_unheld
+    }
+
     /// The step that runs from now on is known, as [`Driver::foresee`](crate::program::Driver::foresee) says; or it is not.
     ///
     /// # Errors

@@ -101,6 +101,14 @@ impl<D: Device> Driver<D> {
         self.recognizes_once_short = self.engine.foresees();
     }
 
+    /// Whether a tensor that can be evicted is, if its last handle goes with the next command. Where steps are recognized, what is
+    /// known of them may keep it, and may come to be known with that very command. For devices whose ops write over inputs that
+    /// are not needed any more.
+    #[must_use]
+    pub fn evicts_unheld(&self) -> bool {
+        self.recognizer.is_none() && !self.engine.keeps_unheld()
+    }
+
     /// Whether steps are recognized, from now on perhaps.
     #[inline(always)]
     fn recognizes(&mut self) -> bool {

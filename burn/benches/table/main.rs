@@ -5,52 +5,43 @@
 //! cargo bench --bench table -- mlp lstm
 //! ```
 //!
-//! Runs of a model are interleaved, and the best step of several rounds counts. Times are multiples of what the same step takes
-//! on a server of Burn's own, so that the price of the connection is a line of its own. Memory is what the process allocates,
-//! whoever does, from before the device is made; each model has a process of its own, so that nothing is left of others.
+//! A step's time is a multiple of what it takes on a server of Burn's own, so that the price of the connection is a line of its own: two
+//! models are trained in turn, a step of one and a step of the other, and the median of the ratios counts. Memory is what the
+//! process allocates, whoever does, from before the device is made; each model has a process of its own, so that nothing is left of
+//! others.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod memory;
 mod models;
+mod training;
 
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::optim::{AdamConfig, GradientsParams};
 use burn::remote::RemoteHost;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use burn_flex::{Flex, FlexDevice};
 use burn_remote::server::{BackendServer, WebSocketTransport};
-use common::{Bits, Fill, Net, Outcome};
+use common::{Net, Outcome};
 use memory::Since;
 use remat_burn::remat::Stats;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use training::{How, Place, Training};
 
-/// Steps of a run: the first takes what only the first does.
-const STEPS: u64 = 3;
-const ROUNDS: usize = 7;
-/// A run that recomputes this many times the work itself is given up.
-const RECOMPUTE_LIMIT: f64 = 4.0;
+/// Steps of a run whose memory counts.
+const STEPS: usize = 3;
+/// Such runs: the most that one of them takes counts.
+const ROUNDS: usize = 3;
+/// Steps whose times count, after those in which a device learns what comes.
+const PAIRS: usize = 41;
 
 /// What a run came to.
 struct Ran {
     outcome: Outcome,
-    /// Of its best step.
-    seconds: f64,
     /// Really allocated.
     real: u64,
     /// Of ours.
     stats: Option<Stats>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
-    Plain,
-    /// Burn's own server.
-    Served,
-    /// Percent of what it takes without a limit; `None` is without one.
-    Ours(Option<u64>),
 }
 
 struct Row {
@@ -66,6 +57,7 @@ impl Row {
             How::Served => "plain, served".to_owned(),
             How::Ours(None) => "ours, no limit".to_owned(),
             How::Ours(Some(percent)) => format!("ours, {percent} %"),
+            How::Rehearsed(percent) => format!("ours, {percent} %, rehearsed"),
         };
         if self.checkpointing { name + ", checkpointing" } else { name }
     }
@@ -159,6 +151,8 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
         (How::Ours(None), false),
         (How::Ours(Some(50)), false),
         (How::Ours(Some(30)), false),
+        (How::Rehearsed(50), false),
+        (How::Rehearsed(30), false),
         (How::Ours(Some(50)), true),
         (How::Ours(Some(30)), true),
     ]
@@ -174,12 +168,11 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
             match run::<N>(row.how, row.checkpointing, served, full) {
                 Ok(again) => {
                     // Only plain Burn draws new numbers.
-                    let drawn = !matches!(row.how, How::Ours(_));
+                    let drawn = !matches!(row.how, How::Ours(_) | How::Rehearsed(_));
                     assert!(
                         drawn || again.outcome == ran.outcome,
                         "the bits are not those of before"
                     );
-                    ran.seconds = ran.seconds.min(again.seconds);
                     ran.real = ran.real.max(again.real);
                 }
                 Err(error) => row.ran = Err(error),
@@ -217,11 +210,14 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
             _ if ran.outcome == same_as.outcome => format!("yes{whose}"),
             _ => "NO".to_owned(),
         };
+        let time = match pace::<N>(row.how, row.checkpointing, served, full) {
+            Ok(ratio) => format!("{ratio:.2}"),
+            Err(error) => error,
+        };
         println!(
-            "| {name} | {} | {} | {counted} | {again} | {:.2} | {bits} |",
+            "| {name} | {} | {} | {counted} | {again} | {time} | {bits} |",
             row.name(),
             mib(ran.real),
-            ran.seconds / base.seconds,
         );
         if let Some(stats) = ran.stats {
             let bound = stats.peak_bytes + above + (4 << 20);
@@ -259,62 +255,37 @@ fn run_once<N: Net>(
     // What was dropped last is let go by other threads.
     std::thread::sleep(Duration::from_millis(100));
     let since = Since::now();
-    let with = |device: Device| match checkpointing {
-        true => device.autodiff().gradient_checkpointing(),
-        false => device.autodiff(),
-    };
-    let (outcome, seconds, stats) = match how {
-        How::Plain => {
-            let (outcome, seconds) = train::<N>(&with(Device::flex()), || Ok(()))?;
-            (outcome, seconds, None)
-        }
-        How::Served => {
-            let end = || served.sync().map_err(|error| error.to_string());
-            let (outcome, seconds) = train::<N>(&with(served.clone()), end)?;
-            (outcome, seconds, None)
-        }
-        How::Ours(percent) => {
-            let budget = percent.map_or(1 << 40, |percent| full * percent / 100);
-            let guard = remat_burn::budget(budget)
-                .recompute_limit(RECOMPUTE_LIMIT)
-                .serve::<Flex>(FlexDevice)
-                .map_err(|error| error.to_string())?;
-            let end = || guard.step().map_err(|error| error.to_string());
-            let (outcome, seconds) = train::<N>(&with(guard.device()), end)?;
-            (outcome, seconds, Some(guard.stats().map_err(|error| error.to_string())?))
-        }
-    };
-    Ok(Ran { outcome, seconds, real: since.peak(), stats })
+    let place = Place::new::<N>(how, checkpointing, served, full)?;
+    let mut training = Training::<N>::new(&place);
+    for _ in 0..STEPS {
+        training.step()?;
+    }
+    let outcome = training.outcome();
+    let stats = place.guard.as_ref().map(|guard| guard.stats());
+    let stats = stats.transpose().map_err(|error| error.to_string())?;
+    Ok(Ran { outcome, real: since.peak(), stats })
 }
 
-/// Trains by Adam. What it came to, and the seconds of the best step.
-fn train<N: Net>(
-    device: &Device,
-    mut end: impl FnMut() -> Result<(), String>,
-) -> Result<(Outcome, f64), String> {
-    let mut model = N::new(device).map(&mut Fill(0));
-    let mut optim = AdamConfig::new().init();
-    let loss_of = CrossEntropyLossConfig::new().init(device);
-    let mut losses = Vec::new();
-    let mut best = f64::INFINITY;
-    for step in 0..STEPS {
-        let start = Instant::now();
-        let logits = model.logits(step % 4, device);
-        let rows = logits.dims()[0];
-        let classes: Vec<i32> = (0..rows as i32).map(|i| (i * 7 + step as i32 % 4) % 10).collect();
-        let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [rows]), device);
-        let loss = loss_of.forward(logits, classes);
-        let grads = GradientsParams::from_grads(loss.backward(), &model);
-        model = optim.step(1e-3, model, grads);
-        let loss = loss.try_into_scalar::<f32>().map_err(|error| error.to_string());
-        // The engine's own words come first.
-        end()?;
-        losses.push(loss?.to_bits());
-        if step > 0 {
-            best = best.min(start.elapsed().as_secs_f64());
-        }
+/// How much longer a step takes than on Burn's own server.
+fn pace<N: Net>(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<f64, String> {
+    let start = Instant::now();
+    let base = Place::new::<N>(How::Served, false, served, full)?;
+    let place = Place::new::<N>(how, checkpointing, served, full)?;
+    let (mut base, mut training) = (Training::<N>::new(&base), Training::<N>::new(&place));
+    let mut pair = || Ok::<_, String>((base.step()?, training.step()?));
+    for _ in 0..STEPS {
+        pair()?;
     }
-    let mut bits = Bits(0xcbf2_9ce4_8422_2325);
-    model.visit(&mut bits);
-    Ok((Outcome { losses, params: bits.0 }, best))
+    let ratios = (0..PAIRS).map(|_| pair().map(|(base, seconds)| seconds / base));
+    let mut ratios = ratios.collect::<Result<Vec<f64>, _>>()?;
+    ratios.sort_by(f64::total_cmp);
+    let quartile = |n: usize| ratios[PAIRS * n / 4];
+    eprintln!(
+        "    {how:?}, checkpointing {checkpointing}: {:.3}, quartiles {:.3} and {:.3}, in {:.1?}",
+        quartile(2),
+        quartile(1),
+        quartile(3),
+        start.elapsed()
+    );
+    Ok(quartile(2))
 }

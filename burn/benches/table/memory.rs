@@ -27,6 +27,16 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc_zeroed(layout) }
     }
 
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if size > layout.size() {
+            count(size - layout.size());
+        } else {
+            NOW.fetch_sub(layout.size() - size, Relaxed);
+        }
+        // SAFETY: the pointer is from the system, and the layout its own.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         NOW.fetch_sub(layout.size(), Relaxed);
         // SAFETY: the pointer is from the system, and the layout its own.

@@ -71,7 +71,8 @@ const ONLY_OURS: [&str; 8] = [
 /// A session on Flex, without a server.
 fn session(budget: u64) -> Session<Flex> {
     let facts = Facts::of::<Flex>(&FlexDevice);
-    with(BurnDevice::new(FlexDevice, facts, budget, Default::default()), facts)
+    let device = BurnDevice::new(FlexDevice, facts, budget, Default::default());
+    with(device.behind().unwrap(), facts)
 }
 
 pub(super) fn with(device: BurnDevice<Flex>, facts: Facts) -> Session<Flex> {
@@ -136,7 +137,7 @@ fn bare(case: &Case) -> Outcome {
         let read = |out| burn_std::future::block_on(flex.read_tensor_async(out)).unwrap();
         outputs(case).into_iter().map(read).collect()
     };
-    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::device::words(&*panic))
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| crate::runner::words(&*panic))
 }
 
 /// Makes inputs that can be evicted: uploads cannot, on a backend whose tensors are on the host.
@@ -277,7 +278,7 @@ impl Found {
         let sessions = WAYS.map(|_| session(1 << 40));
         let made = catch_unwind(|| cases::case(ir, spec));
         let (case, ways) = made.unwrap_or_else(|panic| {
-            let why = crate::device::words(&*panic);
+            let why = crate::runner::words(&*panic);
             // Shapes of samples are what Burn infers, which refuses some.
             if !why.contains("Reflect padding must be less") {
                 self.wrong.push(format!("{name} {spec:?}: {why}"));
@@ -287,7 +288,7 @@ impl Found {
         let Some(case) = case else { return ways };
         self.samples += 1;
         let expected = catch_unwind(AssertUnwindSafe(|| bare(&case)))
-            .unwrap_or_else(|panic| Err(crate::device::words(&*panic)));
+            .unwrap_or_else(|panic| Err(crate::runner::words(&*panic)));
         for ((way, run), mut session) in WAYS.into_iter().zip(sessions) {
             session.checks = !LARGER.contains(&name);
             let ran = catch_unwind(AssertUnwindSafe(|| run(&mut session, &case)));
@@ -306,7 +307,7 @@ impl Found {
                 (Err(_), Ok(Ok(_))) if ONLY_OURS.contains(&name) => {}
                 (expected, ran) => self.wrong.push(format!(
                     "{name} {spec:?}, {way}: {expected:?}, but {:?}",
-                    ran.map_err(|panic| crate::device::words(&*panic))
+                    ran.map_err(|panic| crate::runner::words(&*panic))
                 )),
             }
         }

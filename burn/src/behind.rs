@@ -1,0 +1,250 @@
+//! A backend that runs on a thread of its own, behind the engine: what to evict, and where things are, is decided while kernels run.
+//! All is done in the order in which it was decided, so that what is in memory is never more than was decided.
+
+use crate::op::Looks;
+use crate::runner::{Run, Runner};
+use burn_backend::TensorData;
+use burn_ir::{BackendIr, TensorIr};
+use remat::device::DeviceError;
+use remat::error::DeviceFault;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// The engine is so many jobs ahead at most.
+const AHEAD: usize = 256;
+
+pub(crate) struct Behind<B: BackendIr> {
+    shared: Arc<Shared<B>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared<B: BackendIr> {
+    queue: Mutex<Queue<B>>,
+    /// There is something to do, or nothing will come any more.
+    filled: Condvar,
+    /// There is room again.
+    emptied: Condvar,
+}
+
+struct Queue<B: BackendIr> {
+    jobs: Vec<Job<B>>,
+    /// The thread waits for jobs.
+    idle: bool,
+    /// Nothing will come any more, or nobody is there to do it.
+    closed: bool,
+    /// Of runs that were timed, and not asked for yet.
+    seconds: VecDeque<f64>,
+    /// The first failure that nobody was told of.
+    untold: Option<Arc<DeviceFault>>,
+}
+
+enum Job<B: BackendIr> {
+    Run(Run),
+    Forget(u64),
+    Ask(Box<dyn FnOnce(&mut Worker<B>) + Send>),
+}
+
+/// What the thread has.
+struct Worker<B: BackendIr> {
+    runner: Runner<B>,
+    shared: Arc<Shared<B>>,
+    /// What could not be made, and why.
+    failed: FxHashMap<u64, Arc<DeviceFault>>,
+}
+
+impl<B: BackendIr> Behind<B> {
+    pub fn new(runner: Runner<B>) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue {
+                jobs: Vec::new(),
+                idle: false,
+                closed: false,
+                seconds: VecDeque::new(),
+                untold: None,
+            }),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+        });
+        let worker = Worker { runner, shared: Arc::clone(&shared), failed: FxHashMap::default() };
+        let thread = std::thread::Builder::new().name("remat-burn-ops".to_owned());
+        let thread = thread.spawn(move || worker.work())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Runs an op, sometime. Should it fail, that is known to whoever reads what it makes, and to [`Behind::take_failure`].
+    pub fn run(&self, run: Run) {
+        self.push(Job::Run(run));
+    }
+
+    /// Lets go of what has this number.
+    pub fn forget(&self, number: u64) {
+        self.push(Job::Forget(number));
+    }
+
+    /// Uploads a value. Waits for that: what is let go before is gone then, and what waits is not uploaded data.
+    pub fn write(&self, number: u64, data: TensorData) -> Result<(), DeviceError> {
+        self.ask(move |worker| worker.runner.write(number, data))?
+    }
+
+    /// The value of a tensor; why it is not there, if it was to be made by an op that failed.
+    pub fn read(
+        &self,
+        looks: Option<Looks>,
+        ir: TensorIr,
+        storage: u64,
+    ) -> Result<Result<TensorData, DeviceFault>, DeviceError> {
+        self.ask(move |worker| match worker.failed.get(&storage) {
+            Some(fault) => {
+                let mut queue = worker.shared.queue();
+                if queue.untold.as_ref().is_some_and(|untold| Arc::ptr_eq(untold, fault)) {
+                    queue.untold = None;
+                }
+                Ok(Err((**fault).clone()))
+            }
+            None => worker.runner.read(looks.as_ref(), &ir, storage).map(Ok),
+        })?
+    }
+
+    /// Waits until all is done.
+    pub fn sync(&self) -> Result<(), DeviceError> {
+        self.ask(|worker| worker.runner.sync())?
+    }
+
+    /// What the runner says to this, when all before is done.
+    #[cfg(test)]
+    pub fn look(&self, with: impl FnOnce(&mut Runner<B>) + Send + 'static) {
+        // What panics there panics here.
+        let looked = self.ask(move |worker| {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&mut worker.runner)))
+        });
+        if let Err(panic) = looked.expect("the thread is there") {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    /// The first op that failed and nobody was told of.
+    pub fn take_failure(&self) -> Option<DeviceFault> {
+        self.shared.queue().untold.take().map(|fault| (*fault).clone())
+    }
+
+    /// The seconds of the oldest run that was timed. `None` if they are not known yet.
+    pub fn take_time(&self) -> Option<f64> {
+        self.shared.queue().seconds.pop_front()
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Worker<B>) -> T + Send + 'static,
+    ) -> Result<T, DeviceError> {
+        let (reply, answer) = sync_channel(1);
+        self.push(Job::Ask(Box::new(move |worker| {
+            let _ = reply.send(question(worker));
+        })));
+        answer.recv().map_err(|_| DeviceError::new("the thread that runs the operations has ended"))
+    }
+
+    fn push(&self, job: Job<B>) {
+        let mut queue = self.shared.queue();
+        while queue.jobs.len() >= AHEAD && !queue.closed {
+            queue = self.shared.emptied.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        if queue.closed {
+            return;
+        }
+        queue.jobs.push(job);
+        if std::mem::take(&mut queue.idle) {
+            drop(queue);
+            self.shared.filled.notify_one();
+        }
+    }
+}
+
+impl<B: BackendIr> Drop for Behind<B> {
+    /// What was not begun is not done any more. All of its memory is free when this returns.
+    fn drop(&mut self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<B: BackendIr> Shared<B> {
+    fn queue(&self) -> MutexGuard<'_, Queue<B>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        self.queue().closed = true;
+        self.filled.notify_one();
+        self.emptied.notify_one();
+    }
+}
+
+impl<B: BackendIr> Worker<B> {
+    fn work(mut self) {
+        struct Close<B: BackendIr>(Arc<Shared<B>>);
+        impl<B: BackendIr> Drop for Close<B> {
+            fn drop(&mut self) {
+                self.0.close();
+                // Whoever waits for an answer hears that there is none.
+                self.0.queue().jobs.clear();
+            }
+        }
+        let shared = Close(Arc::clone(&self.shared));
+        let mut jobs = Vec::new();
+        while self.next(&mut jobs) {
+            for job in jobs.drain(..) {
+                match job {
+                    Job::Run(run) => self.run(&run),
+                    Job::Forget(number) => {
+                        self.failed.remove(&number);
+                        self.runner.forget(number);
+                    }
+                    Job::Ask(question) => question(&mut self),
+                }
+            }
+        }
+        drop(shared);
+    }
+
+    /// Takes all jobs that there are. False at the end.
+    fn next(&self, jobs: &mut Vec<Job<B>>) -> bool {
+        let mut queue = self.shared.queue();
+        while queue.jobs.is_empty() && !queue.closed {
+            queue.idle = true;
+            queue = self.shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.idle = false;
+        std::mem::swap(&mut queue.jobs, jobs);
+        let (full, closed) = (jobs.len() >= AHEAD, queue.closed);
+        drop(queue);
+        if full {
+            self.shared.emptied.notify_one();
+        }
+        !closed
+    }
+
+    fn run(&mut self, run: &Run) {
+        let lost = run.inputs.iter().find_map(|input| self.failed.get(input)).cloned();
+        let ran = match lost {
+            Some(fault) => Err(fault),
+            None => self.runner.run(run).map_err(|error| {
+                let (op, message) = (run.op.form.name.to_string(), error.to_string());
+                let fault = Arc::new(DeviceFault { op, message, out_of_memory: false });
+                self.shared.queue().untold.get_or_insert_with(|| Arc::clone(&fault));
+                fault
+            }),
+        };
+        if run.timed {
+            let seconds = ran.as_ref().map_or(f64::NAN, |&seconds| seconds);
+            self.shared.queue().seconds.push_back(seconds);
+        }
+        if let Err(fault) = ran {
+            self.failed.extend(run.outputs.iter().map(|&out| (out, Arc::clone(&fault))));
+        }
+    }
+}
