@@ -9,8 +9,8 @@ use crate::server::Server;
 use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
-use remat::evict::{Evictor, Learn};
-use remat::program::{Driver, Knowledge, KnownSteps, Recorder, Window};
+use remat::evict::Evictor;
+use remat::program::{Driver, Recorder, Window};
 use remat::{
     ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
     RecomputeLimit, Settings,
@@ -30,7 +30,6 @@ pub struct Builder {
     cost_model: CostModelChoice,
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
-    known: Option<KnownSteps>,
     listeners: Vec<Box<dyn Listener>>,
     custom_ops: Vec<CustomOp>,
     wrong: Option<String>,
@@ -41,13 +40,12 @@ impl Builder {
         let mut builder = Self {
             budget: 0,
             settings: Settings::default(),
-            policy: PolicyKind::Learned(Learn::Ahead).into(),
+            policy: PolicyKind::Ancestors.into(),
             sqrt_sampling: false,
             seed: 0,
             cost_model: CostModelKind::default().into(),
             recorder: None,
             window: Window::default(),
-            known: None,
             listeners: Vec::new(),
             custom_ops: Vec::new(),
             wrong: None,
@@ -69,9 +67,9 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Learned`], which
-    /// recognizes the steps of the program once memory is short, and looks ahead; until then it goes by
-    /// [`PolicyKind::Ancestors`].
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Ancestors`].
+    /// [`PolicyKind::Learned`], remat's own default, goes by the same here: Burn's optimizers make new parameters in each step, by
+    /// which steps are not recognized yet.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
         self
@@ -132,42 +130,6 @@ impl Builder {
     /// [`remat::Builder::look_ahead`] says. Default: 0.
     pub const fn look_ahead(mut self, operations: usize) -> Self {
         self.window = Window::of(operations);
-        self
-    }
-
-    /// The steps of the program, from [`Guard::known_steps`] of an earlier run, or of one that computes nothing: with the default
-    /// policy, the first step is foreseen then, as later ones are. With none ([`KnownSteps::marked`]) they are recognized from the
-    /// beginning; otherwise from the first eviction on.
-    ///
-    /// ```
-    /// use burn::tensor::{Device, Tensor};
-    /// use burn_flex::Flex;
-    /// use remat_burn::remat::program::KnownSteps;
-    ///
-    /// fn train(device: &remat_burn::Guard, steps: usize) -> Result<(), remat_burn::Error> {
-    ///     let mut weight = Tensor::<2>::ones([64, 64], device);
-    ///     for _ in 0..steps {
-    ///         let mut passed = vec![Tensor::<2>::ones([256, 64], device)];
-    ///         for layer in 0..8 {
-    ///             passed.push(passed[layer].clone().matmul(weight.clone()).tanh());
-    ///         }
-    ///         let sum = passed.into_iter().rev().map(|x| x.square().mean()).reduce(|sum, x| sum + x);
-    ///         weight = weight * sum.expect("there are some").reshape([1, 1]);
-    ///         device.step()?;
-    ///     }
-    ///     Ok(())
-    /// }
-    ///
-    /// let rehearsal = remat_burn::budget("1TiB").known_steps(KnownSteps::marked());
-    /// let rehearsal = rehearsal.sim::<Flex>(Default::default())?;
-    /// train(&rehearsal, 3)?;
-    /// let steps = rehearsal.known_steps()?.expect("the default policy looks ahead");
-    /// let device = remat_burn::budget("400KiB").known_steps(steps).serve::<Flex>(Default::default())?;
-    /// train(&device, 3)?;
-    /// # Ok::<(), remat_burn::Error>(())
-    /// ```
-    pub fn known_steps(mut self, steps: KnownSteps) -> Self {
-        self.known = Some(steps);
         self
     }
 
@@ -233,8 +195,21 @@ impl Builder {
         self.start::<B>(device, false)
     }
 
-    /// A device that computes nothing and takes no memory: bytes and work are counted, and what is read are zeros. It finds out
-    /// which steps a program has ([`Builder::known_steps`]), and what it would take.
+    /// A device that computes nothing and takes no memory: bytes and work are counted, and what is read are zeros. So it says what
+    /// a program would take, and which budgets it would fit, on a machine where it does not.
+    ///
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    ///
+    /// let device = remat_burn::budget("1TiB").sim::<Flex>(Default::default())?;
+    /// let x = Tensor::<2>::ones([200_000, 10_000], &device);
+    /// let sum = (x.clone() * x).sum();
+    /// device.sync()?;
+    /// assert_eq!(device.stats()?.peak_bytes, 16_000_000_000);
+    /// # drop(sum);
+    /// # Ok::<(), remat_burn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Builder::serve`].
@@ -264,7 +239,7 @@ impl Builder {
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
         let mut driver = Driver::new(engine);
-        driver.know(Knowledge { steps: self.known, forecasts: Vec::new() });
+        driver.recognize_steps_once_short();
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }

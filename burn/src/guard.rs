@@ -5,7 +5,6 @@ use crate::server::Served;
 use burn::tensor::{Device, MemoryPoolUsage, TensorCreationOptions};
 use burn_ir::BackendIr;
 use remat::evict::Evictor;
-use remat::program::KnownSteps;
 use remat::{ByteSize, PolicyChoice, Stats};
 use std::fmt;
 use std::net::SocketAddr;
@@ -124,16 +123,6 @@ impl Guard {
         self.session.set_evictor(policy.into().evictor(self.seed, self.sqrt_sampling))
     }
 
-    /// The steps of the program, as far as they are recognized; for [`Builder::known_steps`](crate::Builder::known_steps) of a later
-    /// run. `None` unless the policy looks ahead, and something was evicted or known steps were given.
-    ///
-    /// # Errors
-    /// As [`Guard::stats`].
-    pub fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
-        self.arrive()?;
-        self.session.known_steps()
-    }
-
     /// Ends the recording, if there is one, and writes out the rest of it. So does dropping the device, which has no way to say
     /// that it failed.
     ///
@@ -193,7 +182,6 @@ trait Ask: Send + Sync {
     fn set_budget(&self, bytes: u64) -> Result<(), Error>;
     fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error>;
     fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error>;
-    fn known_steps(&self) -> Result<Option<KnownSteps>, Error>;
     fn finish_recording(&self) -> Result<(), Error>;
     fn quietly(&self, with: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
     fn address(&self) -> SocketAddr;
@@ -227,10 +215,6 @@ impl<B: BackendIr> Ask for Served<B> {
 
     fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
         self.slot().with(|session| session.set(|driver| driver.set_evictor(evictor)))?
-    }
-
-    fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
-        self.slot().with(|session| session.known_steps())
     }
 
     fn finish_recording(&self) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use burn_backend::TensorData;
 use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
 use remat::device::Device;
 use remat::op::Outputs;
-use remat::program::{Ahead, Apply, Command, Driver, Ids, KnownSteps, TensorId, Waiting, Window};
+use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
 use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -291,13 +291,6 @@ impl<B: BackendIr> Session<B> {
         self.catch_up();
         self.driver.record_wait();
         question(self.driver.engine())
-    }
-
-    /// What is known of the steps, after all commands so far.
-    pub fn known_steps(&mut self) -> Option<KnownSteps> {
-        self.mark_if_due();
-        self.catch_up();
-        self.driver.known_steps()
     }
 
     /// Changes a setting, after all commands so far.

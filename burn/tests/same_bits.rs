@@ -8,6 +8,7 @@ use common::{
     Cnn, Mlp, MlpDropout, Net, Outcome, Recurrent, Transformer, TransformerDropout, train,
 };
 use remat::PolicyKind;
+use remat::evict::Learn;
 use remat_burn::Guard;
 
 fn budgeted(bytes: u64) -> Guard {
@@ -55,6 +56,7 @@ fn as_plain<N: Net>(steps: u64, percents: &[u64]) {
 #[test]
 fn an_mlp() {
     as_plain::<Mlp>(3, &[100, 70, 50, 30]);
+    with_less_by::<Mlp>(Some(PolicyKind::Learned(Learn::Ahead)), None, 6, &[50]);
 }
 
 #[test]
@@ -81,4 +83,28 @@ fn an_lstm() {
 fn with_dropout_the_bits_are_those_without_a_limit() {
     with_less::<MlpDropout>(None, 3, &[100, 70, 50, 30]);
     with_less::<TransformerDropout>(None, 3, &[100, 70, 50, 30]);
+}
+
+/// What computes nothing says what it would take, and what would be evicted.
+#[test]
+fn a_simulated_device_counts_what_a_device_does() {
+    fn counts<N: Net>(guard: &Guard) -> [u64; 5] {
+        train::<N>(&guard.autodiff(), 3, || guard.step().unwrap());
+        let stats = guard.stats().unwrap();
+        assert_eq!(stats.used_bytes, 0, "the model is gone");
+        [stats.peak_bytes, stats.ops, stats.evictions, stats.recomputed_ops, stats.evicted_bytes]
+    }
+    fn alike<N: Net>() {
+        let with = |bytes: u64| remat_burn::budget(bytes);
+        let sim = |bytes| counts::<N>(&with(bytes).sim::<Flex>(Default::default()).unwrap());
+        let run = |bytes| counts::<N>(&with(bytes).serve::<Flex>(Default::default()).unwrap());
+        let full = sim(1 << 40);
+        assert_eq!(full, run(1 << 40));
+        for percent in [75, 60] {
+            assert_eq!(sim(full[0] * percent / 100), run(full[0] * percent / 100), "{percent} %");
+        }
+    }
+    alike::<Mlp>();
+    alike::<Cnn>();
+    alike::<TransformerDropout>();
 }

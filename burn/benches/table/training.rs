@@ -5,8 +5,7 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
-use remat_burn::remat::program::KnownSteps;
-use remat_burn::{Builder, Guard};
+use remat_burn::Guard;
 use std::time::Instant;
 
 /// A run that recomputes this many times the work itself is given up.
@@ -20,8 +19,6 @@ pub enum How {
     Served,
     /// Percent of what it takes without a limit; `None` is without one.
     Ours(Option<u64>),
-    /// The same, with its steps known from a device that computes nothing.
-    Rehearsed(u64),
 }
 
 /// A device, and what ends a step there.
@@ -33,12 +30,7 @@ pub struct Place {
 
 impl Place {
     /// Training takes `full` bytes without a limit.
-    pub fn new<N: Net>(
-        how: How,
-        checkpointing: bool,
-        served: &Device,
-        full: u64,
-    ) -> Result<Self, String> {
+    pub fn new(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<Self, String> {
         let mut place = Self { device: Device::flex(), served: None, guard: None };
         match how {
             How::Plain => {}
@@ -48,32 +40,15 @@ impl Place {
             }
             How::Ours(percent) => {
                 let budget = percent.map_or(1 << 40, |percent| full * percent / 100);
-                place.guard = Some(guard(remat_burn::budget(budget))?);
-            }
-            How::Rehearsed(percent) => {
-                let mut rehearsal = Self { guard: Some(sim()?), ..place };
-                rehearsal.train_on(checkpointing);
-                let mut training = Training::<N>::new(&rehearsal);
-                for _ in 0..3 {
-                    training.step()?;
-                }
-                drop(training);
-                let known = rehearsal.guard.as_ref().map(Guard::known_steps);
-                let known = known.transpose().map_err(|error| error.to_string())?.flatten();
-                let known = known.expect("the default policy looks ahead");
-                place = Self { device: Device::flex(), served: None, guard: None };
-                let budget = remat_burn::budget(full * percent / 100).known_steps(known);
-                place.guard = Some(guard(budget)?);
+                let builder = remat_burn::budget(budget).recompute_limit(RECOMPUTE_LIMIT);
+                let guard = builder.serve::<Flex>(FlexDevice).map_err(|error| error.to_string())?;
+                place.device = guard.device();
+                place.guard = Some(guard);
             }
         }
-        place.train_on(checkpointing);
+        let device = place.device.clone().autodiff();
+        place.device = if checkpointing { device.gradient_checkpointing() } else { device };
         Ok(place)
-    }
-
-    fn train_on(&mut self, checkpointing: bool) {
-        let device = self.guard.as_ref().map_or_else(|| self.device.clone(), Guard::device);
-        let device = device.autodiff();
-        self.device = if checkpointing { device.gradient_checkpointing() } else { device };
     }
 
     fn end_step(&self) -> Result<(), String> {
@@ -82,16 +57,6 @@ impl Place {
         }
         self.guard.as_ref().map_or(Ok(()), Guard::step).map_err(|error| error.to_string())
     }
-}
-
-fn guard(builder: Builder) -> Result<Guard, String> {
-    let builder = builder.recompute_limit(RECOMPUTE_LIMIT);
-    builder.serve::<Flex>(FlexDevice).map_err(|error| error.to_string())
-}
-
-fn sim() -> Result<Guard, String> {
-    let builder = remat_burn::budget(1_u64 << 60).known_steps(KnownSteps::marked());
-    builder.sim::<Flex>(FlexDevice).map_err(|error| error.to_string())
 }
 
 /// A model that is trained by Adam, step by step.

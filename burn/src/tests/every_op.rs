@@ -71,8 +71,7 @@ const ONLY_OURS: [&str; 8] = [
 /// A session on Flex, without a server.
 fn session(budget: u64) -> Session<Flex> {
     let facts = Facts::of::<Flex>(&FlexDevice);
-    let device = BurnDevice::new(FlexDevice, facts, budget, Default::default());
-    with(device.behind().unwrap(), facts)
+    with(BurnDevice::new(FlexDevice, facts, budget, Default::default()), facts)
 }
 
 pub(super) fn with(device: BurnDevice<Flex>, facts: Facts) -> Session<Flex> {
