@@ -108,6 +108,12 @@ impl<B: BackendIr> Behind<B> {
         })?
     }
 
+    /// Waits until all before was told to the backend.
+    pub fn catch_up(&self) {
+        // Where the thread has ended, whoever reads hears of it.
+        let _ = self.ask(|_| ());
+    }
+
     /// Waits until all is done.
     pub fn sync(&self) -> Result<(), DeviceError> {
         self.ask(|worker| worker.runner.sync())?
@@ -194,7 +200,7 @@ impl<B: BackendIr> Worker<B> {
                 self.0.queue().jobs.clear();
             }
         }
-        let shared = Close(Arc::clone(&self.shared));
+        let _close = Close(Arc::clone(&self.shared));
         let mut jobs = Vec::new();
         while self.next(&mut jobs) {
             for job in jobs.drain(..) {
@@ -208,7 +214,6 @@ impl<B: BackendIr> Worker<B> {
                 }
             }
         }
-        drop(shared);
     }
 
     /// Takes all jobs that there are. False at the end.
@@ -240,8 +245,8 @@ impl<B: BackendIr> Worker<B> {
             }),
         };
         if run.timed {
-            let seconds = ran.as_ref().map_or(f64::NAN, |&seconds| seconds);
-            self.shared.queue().seconds.push_back(seconds);
+            let seconds = ran.as_ref().ok().copied().flatten();
+            self.shared.queue().seconds.push_back(seconds.unwrap_or(f64::NAN));
         }
         if let Err(fault) = ran {
             self.failed.extend(run.outputs.iter().map(|&out| (out, Arc::clone(&fault))));

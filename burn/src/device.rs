@@ -99,6 +99,13 @@ impl<B: BackendIr> BurnDevice<B> {
         }
     }
 
+    /// Waits until what was told so far is done here, if that may be behind.
+    pub fn catch_up(&self) {
+        if let Runs::Behind(behind) = &self.runs {
+            behind.catch_up();
+        }
+    }
+
     /// The first op that failed after the engine had gone on, and that nobody was told of.
     pub fn take_failure(&self) -> Option<DeviceFault> {
         match &self.runs {
@@ -182,10 +189,9 @@ impl<B: BackendIr> Device for BurnDevice<B> {
             timed: call.timed,
         };
         match &mut self.runs {
-            Runs::Here(runner) => runner.run(&run).map(|seconds| match call.timed {
-                true => Took::Seconds(seconds),
-                false => Took::Unknown,
-            }),
+            Runs::Here(runner) => {
+                runner.run(&run).map(|seconds| seconds.map_or(Took::Unknown, Took::Seconds))
+            }
             Runs::Behind(behind) => {
                 behind.run(run);
                 Ok(if call.timed { Took::Later } else { Took::Unknown })

@@ -39,7 +39,7 @@ pub(crate) struct Form {
 pub(crate) type Tensors = SmallVec<[(Number, TensorStatus); 6]>;
 
 /// Takes the tensors out of an operation: what is left is the same for all of its form.
-pub(crate) fn take_tensors(ir: &mut OperationIr) -> Tensors {
+fn take_tensors(ir: &mut OperationIr) -> Tensors {
     struct Take(Tensors);
     impl IrVisitorMut for Take {
         fn visit_tensor_mut(&mut self, tensor: &mut TensorIr) {
@@ -69,7 +69,7 @@ pub(crate) fn number(id: TensorId) -> Number {
 
 impl Form {
     /// Of an operation without its tensors; `pure` says which custom ops are.
-    pub fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
+    fn new(ir: OperationIr, pure: &BTreeMap<String, bool>) -> Self {
         let again = match &ir {
             // Nobody else knows what it does besides.
             OperationIr::Custom(op) => pure.get(&op.id).copied().unwrap_or(false),
@@ -121,14 +121,10 @@ impl Form {
             }
         }
         let mut numbers: SmallVec<[u64; 6]> = smallvec![0; self.inputs.len() + self.outputs.len()];
-        self.inputs
-            .iter()
-            .zip(inputs)
-            .for_each(|(&place, number)| numbers[place as usize] = number);
-        self.outputs
-            .iter()
-            .zip(outputs)
-            .for_each(|(&place, number)| numbers[place as usize] = number);
+        let places = self.inputs.iter().chain(&self.outputs);
+        for (&place, number) in places.zip(inputs.chain(outputs)) {
+            numbers[place as usize] = number;
+        }
         let first = self.inputs.first().filter(|_| gives_first).map(|&first| u64::from(first));
         let mut ir = self.ir.clone();
         ir.visit_mut(&mut Fill(&numbers, first));
@@ -154,8 +150,13 @@ impl Forms {
         Self { known: FxHashMap::default(), sweep_at: Self::FEW, pure }
     }
 
-    /// The form of an operation whose tensors were taken.
-    pub fn of(&mut self, ir: OperationIr) -> Arc<Form> {
+    /// The form of an operation, and its tensors.
+    pub fn of(&mut self, mut ir: OperationIr) -> (Arc<Form>, Tensors) {
+        let tensors = take_tensors(&mut ir);
+        (self.find_or_add(ir), tensors)
+    }
+
+    fn find_or_add(&mut self, ir: OperationIr) -> Arc<Form> {
         let mut hasher = FxHasher::default();
         ir.hash(&mut hasher);
         let hash = hasher.finish();
@@ -291,10 +292,7 @@ mod tests {
     #[test]
     fn operations_share_a_form_where_only_their_tensors_differ() {
         let mut forms = Forms::new(Arc::default());
-        let mut of = |mut ir| {
-            take_tensors(&mut ir);
-            forms.of(ir)
-        };
+        let mut of = |ir| forms.of(ir).0;
         let first = of(add([1, 2], 8, 0.0));
         assert!(Arc::ptr_eq(&first, &of(add([3, 4], 8, 0.0))));
         for other in [add([1, 2], 9, 0.0), add([1, 2], 8, 1.0), add([1, 2], 8, -0.0)] {
@@ -311,18 +309,14 @@ mod tests {
         let mut forms = Forms::new(Arc::default());
         let mut used = Vec::new();
         for i in 0..20_000 {
-            let mut ir = add([1, 2], 8, f64::from(i));
-            take_tensors(&mut ir);
-            let form = forms.of(ir);
+            let (form, _) = forms.of(add([1, 2], 8, f64::from(i)));
             if i % 100 == 0 {
                 used.push(form);
             }
         }
         assert!(forms.known.len() <= 2 * used.len() + Forms::FEW, "{}", forms.known.len());
         for (i, form) in used.iter().enumerate() {
-            let mut ir = add([3, 4], 8, 100.0 * i as f64);
-            take_tensors(&mut ir);
-            assert!(Arc::ptr_eq(form, &forms.of(ir)));
+            assert!(Arc::ptr_eq(form, &forms.of(add([3, 4], 8, 100.0 * i as f64)).0));
         }
     }
 

@@ -76,8 +76,8 @@ impl<B: BackendIr> Runner<B> {
         .map_err(|error| DeviceError::new(error.to_string()))
     }
 
-    /// Runs an op. Returns the seconds that it took, or 0 if nobody asked.
-    pub fn run(&mut self, run: &Run) -> Result<f64, DeviceError> {
+    /// Runs an op. Returns the seconds that it took, if somebody wants to know.
+    pub fn run(&mut self, run: &Run) -> Result<Option<f64>, DeviceError> {
         let start = run.timed.then(Instant::now);
         let ran = self.attempt(run.op.looks.as_deref(), &run.inputs, |runner| runner.execute(run));
         if ran.is_err() {
@@ -90,7 +90,7 @@ impl<B: BackendIr> Runner<B> {
                 self.note(*made, &out.shape, out.dtype);
             }
         }
-        ran.map(|()| start.map_or(0.0, |start| start.elapsed().as_secs_f64()))
+        ran.map(|()| start.map(|start| start.elapsed().as_secs_f64()))
     }
 
     /// Lets go of what has this number.
@@ -175,7 +175,7 @@ impl<B: BackendIr> Runner<B> {
             Some(looks) => looks.inputs[input].number(&run.inputs),
         });
         let makes = run.outputs.iter().copied();
-        let ir = || op.form.with(reads, makes.clone(), run.takes_first);
+        let ir = || op.form.with(reads, makes, run.takes_first);
         match op.seed {
             None => {
                 let ir = ir();
@@ -193,11 +193,8 @@ impl<B: BackendIr> Runner<B> {
             }
             Some(seed) => match random::random(&op.form.ir) {
                 Some(random) if self.facts.on_host => {
-                    let data = draw(random, seed);
-                    for number in makes {
-                        self.interpreter
-                            .register_tensor_data_id(TensorId::new(number), data.clone());
-                    }
+                    let made = TensorId::new(run.outputs[0]);
+                    self.interpreter.register_tensor_data_id(made, draw(random, seed));
                 }
                 _ => {
                     let _alone = alone();

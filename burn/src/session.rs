@@ -3,7 +3,7 @@
 use crate::backend::Facts;
 use crate::device::{BurnDevice, Host};
 use crate::error::Error;
-use crate::form::{Form, Forms, Tensors, layout_of, number, take_tensors};
+use crate::form::{Form, Forms, Tensors, layout_of, number};
 use crate::op::{BurnOp, Looks};
 use crate::random::{random, seed_of};
 use crate::view::Strides;
@@ -117,15 +117,14 @@ impl<B: BackendIr> Session<B> {
     }
 
     /// An operation.
-    pub fn run(&mut self, mut ir: OperationIr) {
+    pub fn run(&mut self, ir: OperationIr) {
         self.mark_if_due();
         match &ir {
             OperationIr::Init(_) => return,
             OperationIr::Drop(tensor) => return self.let_go(number(tensor.id)),
             _ => {}
         }
-        let tensors = take_tensors(&mut ir);
-        let form = self.forms.of(ir);
+        let (form, tensors) = self.forms.of(ir);
         if let Some(why) = form.inputs_of(&tensors).find_map(|(input, _)| self.why_lost(input)) {
             self.lost.extend(form.outputs_of(&tensors).map(|out| (out, why.clone())));
         } else if let Some((input, view)) = self.look(&form, &tensors) {
@@ -303,7 +302,8 @@ impl<B: BackendIr> Session<B> {
         self.driver.record_wait();
         change(&mut self.driver)?;
         // What was evicted is gone when this returns.
-        Ok(self.driver.engine_mut().sync()?)
+        self.driver.engine().device().catch_up();
+        Ok(())
     }
 
     /// Writes out the rest of the recording, if there is one.

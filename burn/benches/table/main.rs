@@ -14,19 +14,19 @@
 mod common;
 mod memory;
 mod models;
-mod training;
+mod place;
 
 use burn::remote::RemoteHost;
 use burn::tensor::{Device, Tensor};
 use burn_flex::{Flex, FlexDevice};
 use burn_remote::server::{BackendServer, WebSocketTransport};
-use common::{Net, Outcome};
+use common::{Net, Outcome, Training};
 use memory::Since;
+use place::{How, Place};
 use remat_burn::remat::Stats;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use training::{How, Place, Training};
 
 /// Steps of a run whose memory counts.
 const STEPS: usize = 3;
@@ -253,9 +253,9 @@ fn run_once<N: Net>(
     std::thread::sleep(Duration::from_millis(100));
     let since = Since::now();
     let place = Place::new(how, checkpointing, served, full)?;
-    let mut training = Training::<N>::new(&place);
+    let mut training = Training::<N>::new(&place.device);
     for _ in 0..STEPS {
-        training.step()?;
+        place.step(&mut training)?;
     }
     let outcome = training.outcome();
     let stats = place.guard.as_ref().map(|guard| guard.stats());
@@ -268,8 +268,8 @@ fn pace<N: Net>(how: How, checkpointing: bool, served: &Device, full: u64) -> Re
     let start = Instant::now();
     let base = Place::new(How::Served, false, served, full)?;
     let place = Place::new(how, checkpointing, served, full)?;
-    let (mut base, mut training) = (Training::<N>::new(&base), Training::<N>::new(&place));
-    let mut pair = || Ok::<_, String>((base.step()?, training.step()?));
+    let [mut there, mut here] = [&base, &place].map(|place| Training::<N>::new(&place.device));
+    let mut pair = || Ok::<_, String>((base.step(&mut there)?, place.step(&mut here)?));
     for _ in 0..STEPS {
         pair()?;
     }

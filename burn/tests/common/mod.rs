@@ -6,7 +6,7 @@ mod rng;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::transformer::{
     TransformerEncoder, TransformerEncoderConfig, TransformerEncoderInput,
@@ -15,7 +15,7 @@ use burn::nn::{
     BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Embedding, EmbeddingConfig, Gelu,
     LayerNorm, LayerNormConfig, Linear, LinearConfig, Lstm, LstmConfig, PaddingConfig2d,
 };
-use burn::optim::{AdamConfig, GradientsParams};
+use burn::optim::{AdamConfig, GradientsParams, ModuleOptimizer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rng::SplitMix64;
 
@@ -33,27 +33,60 @@ pub struct Outcome {
     pub params: u64,
 }
 
-/// Trains by Adam for so many steps. `end` is called after each.
-pub fn train<N: Net>(device: &Device, steps: u64, mut end: impl FnMut()) -> Outcome {
-    let mut model = N::new(device).map(&mut Fill(0));
-    let mut optim = AdamConfig::new().init();
-    let loss_of = CrossEntropyLossConfig::new().init(device);
-    let mut losses = Vec::new();
-    for step in 0..steps {
-        let logits = model.logits(step % 4, device);
+/// A model that is trained by Adam, step by step.
+pub struct Training<N> {
+    device: Device,
+    /// Only a step that failed leaves none.
+    model: Option<N>,
+    optim: ModuleOptimizer,
+    loss_of: CrossEntropyLoss,
+    losses: Vec<u32>,
+}
+
+impl<N: Net> Training<N> {
+    pub fn new(device: &Device) -> Self {
+        Self {
+            device: device.clone(),
+            model: Some(N::new(device).map(&mut Fill(0))),
+            optim: AdamConfig::new().init(),
+            loss_of: CrossEntropyLossConfig::new().init(device),
+            losses: Vec::new(),
+        }
+    }
+
+    /// Fails where the loss cannot be read.
+    pub fn step(&mut self) -> Result<(), String> {
+        let step = self.losses.len() as u64;
+        let model = self.model.take().ok_or("a step before failed")?;
+        let logits = model.logits(step % 4, &self.device);
         let rows = logits.dims()[0] as i32;
         let classes = (0..rows).map(|i| (i * 7 + step as i32 % 4) % 10).collect::<Vec<i32>>();
-        let classes =
-            Tensor::<1, Int>::from_data(TensorData::new(classes, [rows as usize]), device);
-        let loss = loss_of.forward(logits, classes);
+        let classes = TensorData::new(classes, [rows as usize]);
+        let classes = Tensor::<1, Int>::from_data(classes, &self.device);
+        let loss = self.loss_of.forward(logits, classes);
         let grads = GradientsParams::from_grads(loss.backward(), &model);
-        model = optim.step(1e-3, model, grads);
-        losses.push(loss.into_scalar::<f32>().to_bits());
+        let model = self.optim.step(1e-3, model, grads);
+        let loss = loss.try_into_scalar::<f32>().map_err(|error| error.to_string())?;
+        self.losses.push(loss.to_bits());
+        self.model = Some(model);
+        Ok(())
+    }
+
+    pub fn outcome(self) -> Outcome {
+        let mut bits = Bits(0xcbf2_9ce4_8422_2325);
+        self.model.iter().for_each(|model| model.visit(&mut bits));
+        Outcome { losses: self.losses, params: bits.0 }
+    }
+}
+
+/// Trains for so many steps. `end` is called after each.
+pub fn train<N: Net>(device: &Device, steps: u64, mut end: impl FnMut()) -> Outcome {
+    let mut training = Training::<N>::new(device);
+    for _ in 0..steps {
+        training.step().unwrap();
         end();
     }
-    let mut bits = Bits(0xcbf2_9ce4_8422_2325);
-    model.visit(&mut bits);
-    Outcome { losses, params: bits.0 }
+    training.outcome()
 }
 
 #[derive(Module, Debug)]
