@@ -213,6 +213,11 @@ impl StepFutureBuilder {
         self.future.gone[ordinal as usize] = self.at();
     }
 
+    /// Whether somebody holds it, as far as was told.
+    pub fn is_held(&self, ordinal: u32) -> bool {
+        self.future.gone[ordinal as usize] == NEVER
+    }
+
     /// The command at hand is told, and costs so much.
     pub fn next(&mut self, cost: f64) {
         if self.future.made_from.is_empty() {

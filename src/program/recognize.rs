@@ -57,10 +57,23 @@ impl Recognizer {
         self.roles.insert(storage, role).filter(|before| *before != role)
     }
 
+    /// What plays some roles has others from now on, or none: all at once.
+    fn recast(&mut self, roles: Vec<(Role, Option<Role>)>) {
+        let player = |(before, now): (Role, Option<Role>)| {
+            let storage = (*self.players.get(before.index())?)?;
+            (self.roles.get(storage) == Some(&before)).then_some((storage, now))
+        };
+        let recast: SmallVec<[_; 16]> = roles.into_iter().filter_map(player).collect();
+        recast.iter().for_each(|(storage, _)| _ = self.roles.remove(*storage));
+        for (storage, role) in recast {
+            role.map(|role| self.cast(storage, role));
+        }
+    }
+
     /// The value of the known step that a storage holds when the command at `position` is next; `None` if it is none of
     /// the step's.
     pub fn value_of(&self, storage: StorageKey, position: usize) -> Option<u32> {
-        let role = self.steps.resolve(*self.roles.get(storage)?);
+        let role = *self.roles.get(storage)?;
         Some(self.known.as_ref()?.value(role, position))
     }
 
@@ -147,8 +160,9 @@ impl<D: Device> Driver<D> {
             self.report(told);
         }
         let heard = self.hear(&recognizer.roles, command);
-        let (inputs, made) = (heard.inputs.clone(), heard.makes.clone());
-        let (node, first) = recognizer.steps.hear(heard);
+        let node = recognizer.steps.hear(heard);
+        let renamed = recognizer.steps.take_renamed();
+        recognizer.recast(renamed);
         match (recognizer.steps.on_course(), &recognizer.known) {
             (Some(at), Some(_)) => {
                 let goes_on = at == recognizer.at + 1 && !recognizer.steps.enters_loop();
@@ -170,21 +184,11 @@ impl<D: Device> Driver<D> {
             }
         }
         let mut makes = SmallVec::new();
-        let mut kinds = made.iter();
-        let mut role = first;
+        let mut roles = recognizer.steps.made_by(node);
         command.makes(|tensor| {
-            let plays = match kinds.next() {
-                Some(Makes::Value(_)) => {
-                    role = role.after(1);
-                    Some(role.before())
-                }
-                Some(&Makes::Update(target) | &Makes::Replace { target, .. }) => {
-                    inputs[target as usize]
-                }
-                _ => None,
-            };
-            makes.extend(plays.map(|role| (tensor, role)));
+            makes.extend(roles.next().flatten().map(|role| (tensor, role)));
         });
+        drop(roles);
         Recognized { node, makes }
     }
 
@@ -208,6 +212,9 @@ impl<D: Device> Driver<D> {
                 recognizer.steps.gone(before);
             }
         }
+        let heirs = recognizer.steps.heirs(node).iter();
+        let heirs: Vec<_> = heirs.map(|heir| (heir.plays, Some(heir.inherits))).collect();
+        recognizer.recast(heirs);
         self.recognizer = Some(recognizer);
     }
 
@@ -331,7 +338,7 @@ impl<D: Device> Driver<D> {
         heard
     }
 
-    fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
+    pub(super) fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
         let key = self.tensors.get(tensor)?;
         Some(self.engine.graph().tensor(key)?.storage)
     }
@@ -357,7 +364,7 @@ mod tests {
     use crate::host::HostTensor;
     use crate::layout::{DType, Layout};
     use crate::op::Outputs;
-    use crate::ops::{Accumulate, MatMul, Op, Unary};
+    use crate::ops::{Accumulate, Binary, MatMul, Op, Unary};
     use crate::program::{Apply, Consumed};
     use std::collections::BTreeMap;
 
@@ -396,7 +403,8 @@ mod tests {
             self.commands.extend(tensors.into_iter().map(Command::Del));
         }
 
-        fn step(&mut self, weights: &mut [TensorId], marked: bool) {
+        /// Weights are updated in place, or new ones are made.
+        fn step(&mut self, weights: &mut [TensorId], marked: bool, in_place: bool) {
             let mut passed = vec![self.put()];
             for &weight in &*weights {
                 let product = self.call(MatMul, &[passed[passed.len() - 1], weight], false);
@@ -407,8 +415,13 @@ mod tests {
             for layer in (0..DEPTH).rev() {
                 let of_weight = self.call(MatMul, &[passed[layer], gradient], false);
                 let next = self.call(MatMul, &[gradient, weights[layer]], false);
-                weights[layer] = self.call(Accumulate, &[weights[layer], of_weight], true);
+                let old = weights[layer];
+                weights[layer] = match in_place {
+                    true => self.call(Accumulate, &[old, of_weight], true),
+                    false => self.call(Binary::Add, &[old, of_weight], false),
+                };
                 self.delete([gradient, of_weight]);
+                self.delete([old].into_iter().filter(|_| !in_place));
                 gradient = next;
             }
             self.delete(passed);
@@ -420,17 +433,18 @@ mod tests {
         }
     }
 
-    /// What is expected of each tensor, from the third step on: what happens.
+    /// What is expected of each tensor, once two steps between marks have come: what happens.
     #[test]
     fn what_comes_before_comes_again() {
-        for marked in [false, true] {
+        for (marked, in_place) in [(false, true), (true, true), (true, false)] {
             let mut program = Program::default();
             let mut weights: Vec<_> = (0..DEPTH).map(|_| program.put()).collect();
             let mut begins = Vec::new();
-            for _ in 0..5 {
+            for _ in 0..6 {
                 begins.push(program.commands.len());
-                program.step(&mut weights, marked);
+                program.step(&mut weights, marked, in_place);
             }
+            let known_from = begins[if in_place { 2 } else { 3 }];
             let Program { commands, .. } = program;
             let costs = CostModelKind::Flops.build();
             let (device, evictor) =
@@ -440,16 +454,16 @@ mod tests {
             driver.recognize_steps();
             let mut live: BTreeMap<TensorId, ()> = BTreeMap::new();
             let mut compared = 0;
-            for (at, command) in commands.iter().enumerate().take(begins[4]) {
+            for (at, command) in commands.iter().enumerate().take(begins[5]) {
                 driver.execute(command.clone());
                 assert!(driver.engine.take_failure().is_none());
                 command.makes(|tensor| _ = live.insert(tensor, ()));
                 command.ends(|tensor| _ = live.remove(&tensor));
-                if at < begins[2] || !command.is_position() {
+                if at < known_from || !command.is_position() {
                     continue;
                 }
                 let foreseen = driver.engine().graph().future().foreseen();
-                let foreseen = foreseen.expect("two steps have come");
+                let foreseen = foreseen.expect("steps have come");
                 for &tensor in live.keys() {
                     // What reads it or looks at it under the name that it has now.
                     let counted = commands[at + 1..].iter().filter(|command| command.is_position());
@@ -464,8 +478,11 @@ mod tests {
                     let known = (known != NEVER).then(|| (known - foreseen.at()) as usize - 1);
                     let end = foreseen.step().len() - foreseen.at() as usize - 2;
                     match next {
-                        // Beyond the end of the step, the end is what is known.
-                        Some(next) if next >= end => assert_eq!(known, Some(end)),
+                        // Beyond the end of the step, the end is what is known: at the mark, what was made anew is used.
+                        Some(next) if next >= end => {
+                            let known = known.expect("it is used");
+                            assert!(known == end || !in_place && known + 1 == end);
+                        }
                         next => assert_eq!(known, next, "{tensor} after {at}: {command:?}"),
                     }
                     compared += 1;

@@ -12,6 +12,7 @@
 mod branch;
 mod context;
 mod course;
+mod heirs;
 mod kept;
 
 pub(super) use course::Known;
@@ -19,6 +20,7 @@ pub use kept::KnownSteps;
 
 use branch::Branch;
 use context::Context;
+use heirs::{Heir, Turns};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -46,11 +48,6 @@ impl Role {
     /// The next ones.
     pub const fn after(self, roles: u32) -> Self {
         Self(self.0 + roles)
-    }
-
-    /// The one before.
-    pub const fn before(self) -> Self {
-        Self(self.0 - 1)
     }
 
     pub const fn index(self) -> usize {
@@ -98,8 +95,10 @@ pub(super) struct Steps {
     nodes: Vec<Node>,
     /// Of each role: its size, and the node after which nobody held it any more.
     roles: Vec<(u64, NodeId)>,
-    /// Roles that turned out to be others.
+    /// Roles that turned out to be others: what is made in them has the others.
     same: FxHashMap<Role, Role>,
+    /// What turned out so with the last command, for what has them already: all at once. `None`: it has no role.
+    renamed: Vec<(Role, Option<Role>)>,
     /// The last node whose command was the last of these.
     index: FxHashMap<u64, NodeId>,
     context: Context,
@@ -131,6 +130,10 @@ pub(super) struct Steps {
     since_part: usize,
     /// What it made that is held.
     held: FxHashSet<Role>,
+    turns: Turns,
+    /// What plays a role at a mark, and has another from then on: all at once. No role is in two of `plays` of a mark, or in
+    /// two of `inherits`.
+    heirs: FxHashMap<NodeId, Vec<Heir>>,
 }
 
 #[derive(Clone, Debug)]
@@ -168,21 +171,48 @@ pub(super) const MARK: u64 = 1;
 const NOWHERE: NodeId = NodeId::MAX;
 
 impl Steps {
-    /// This command is next. Returns its node, and the role of the first value that it makes: those of others follow.
-    pub fn hear(&mut self, mut heard: Heard) -> (NodeId, Role) {
+    /// This command is next. Returns its node. Roles may turn out to be others with it: [`Steps::take_renamed`].
+    pub fn hear(&mut self, heard: Heard) -> NodeId {
         self.context.push(heard.token);
-        self.resolve_all(&mut heard);
         if self.held.is_empty() {
             self.next_part();
         }
         let node = match self.expected() {
             Some(node) if self.may_be(node, &heard) => node,
-            _ => self.find_or_add(&mut heard),
+            _ => self.find_or_add(&heard),
         };
         self.nodes[node as usize].before = self.at;
         self.go_to(node);
         self.note_part(node);
-        (node, self.nodes[node as usize].first)
+        if self.is_marked {
+            self.turns.push(node);
+        }
+        if heard.token == MARK {
+            self.end_turn();
+        }
+        self.at.unwrap_or(node)
+    }
+
+    /// Roles that turned out to be others with the last command, all at once; `None`: to be none.
+    pub fn take_renamed(&mut self) -> Vec<(Role, Option<Role>)> {
+        std::mem::take(&mut self.renamed)
+    }
+
+    /// Roles of the values that a command makes.
+    fn values_of(&self, node: NodeId) -> impl Iterator<Item = Role> {
+        let values = self.nodes[node as usize].roles();
+        values.map(|role| self.same.get(&role).copied().unwrap_or(role))
+    }
+
+    /// Which roles what a command makes plays, as [`Heard::makes`] lists them; `None` for views.
+    pub fn made_by(&self, id: NodeId) -> impl Iterator<Item = Option<Role>> {
+        let node = &self.nodes[id as usize];
+        let mut values = self.values_of(id);
+        node.makes.iter().map(move |makes| match *makes {
+            Makes::Value(_) => values.next(),
+            Makes::Update(target) | Makes::Replace { target, .. } => node.inputs[target as usize],
+            Makes::Look(_) => None,
+        })
     }
 
     fn next_part(&mut self) {
@@ -191,15 +221,16 @@ impl Steps {
         self.since_part = 0;
     }
 
-    fn note_part(&mut self, node: NodeId) {
-        let of = &mut self.nodes[node as usize];
+    fn note_part(&mut self, id: NodeId) {
+        let of = &mut self.nodes[id as usize];
         of.part = 0;
         if of.token == MARK {
             self.is_marked = true;
             self.next_part();
         } else if self.is_marked && self.since_part < MOST_APART {
             of.part = self.part;
-            self.held.extend(of.roles());
+            let values: SmallVec<[Role; 4]> = self.values_of(id).collect();
+            self.held.extend(values);
         }
         self.since_part += 1;
     }
@@ -223,27 +254,12 @@ impl Steps {
         self.nodes.len() >= MOST
     }
 
-    /// What is known by this role now.
-    pub fn resolve(&self, role: Role) -> Role {
-        self.same.get(&role).copied().unwrap_or(role)
-    }
-
-    fn resolve_all(&self, heard: &mut Heard) {
-        if !self.same.is_empty() {
-            heard.inputs.iter_mut().flatten().for_each(|role| *role = self.resolve(*role));
-        }
-    }
-
     #[cold]
-    fn find_or_add(&mut self, heard: &mut Heard) -> NodeId {
+    fn find_or_add(&mut self, heard: &Heard) -> NodeId {
         if let Some(node) = self.find_near(heard) {
             return node;
         }
-        if let Some(node) = self.find_by_context(heard) {
-            self.resolve_all(heard);
-            return node;
-        }
-        self.add(heard)
+        self.find_by_context(heard).unwrap_or_else(|| self.add(heard))
     }
 
     /// The known node that this command is, near what was expected: another that has come here before, or one after some
@@ -320,6 +336,13 @@ impl Steps {
         for &(new, known) in &pairs {
             self.nodes[known as usize].part = self.nodes[new as usize].part;
         }
+        self.turns.correct(pairs.iter().map(|pair| pair.1));
+        for (&role, &known) in &likeness.same {
+            self.renamed.push((role, Some(known)));
+            if self.held.remove(&role) {
+                self.held.insert(known);
+            }
+        }
         self.same.extend(likeness.same);
         Some(node)
     }
@@ -352,6 +375,8 @@ impl Steps {
         (self.nodes.capacity() * node
             + self.index.capacity() * entry
             + self.roles.capacity() * role) as u64
+            + self.turns.bytes()
+            + self.heirs.values().map(|heirs| size_of_val(&heirs[..]) as u64).sum::<u64>()
     }
 
     /// What is expected after the last command: before the first, the first of an earlier run.

@@ -69,6 +69,26 @@ impl Branch {
         }
     }
 
+    /// Nodes are others now, or none any more. `None` if no others are left.
+    pub fn renamed(self, now: impl Fn(NodeId) -> Option<NodeId>) -> Option<Self> {
+        let mut runs: SmallVec<[(NodeId, u32); 4]> = SmallVec::new();
+        for (node, times) in self.runs {
+            match (now(node), runs.last_mut()) {
+                (None, _) => {}
+                (Some(node), Some(last)) if last.0 == node => {
+                    last.1 = last.1.saturating_add(times);
+                }
+                (Some(node), _) => runs.push((node, times)),
+            }
+        }
+        match runs[..] {
+            [] => None,
+            // There is no other any more.
+            [only] => Some(Self { runs: smallvec![only, only] }),
+            _ => Some(Self { runs }),
+        }
+    }
+
     /// What comes next.
     pub fn expected(&self) -> NodeId {
         let (&(now, count), past) = self.runs.split_last().expect("two have come");

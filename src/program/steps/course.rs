@@ -1,6 +1,7 @@
 //! What is expected: the commands from one on, as far as the links lead, up to where they lead back.
 
-use super::{MARK, Makes, NOWHERE, Role, Steps};
+use super::heirs::Heir;
+use super::{MARK, Makes, NOWHERE, NodeId, Role, Steps};
 use crate::graph::{StepFuture, StepFutureBuilder};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 pub(in crate::program) struct Known {
     /// [`StepFuture::key`] of the future.
     pub key: u64,
-    /// What it uses when. A course that leads back to its beginning has one more position than commands, the last, where
-    /// all is used that the next turn uses of this one.
+    /// What it uses when. There is one more position than commands, the last: where all is used that the next turn uses of this
+    /// one, or, if nobody knows what comes next, all that is held.
     pub future: Arc<StepFuture>,
     values: FxHashMap<Role, Values>,
 }
@@ -126,20 +127,15 @@ impl Steps {
         let mut builder = StepFutureBuilder::default();
         builder.carry(0);
         let mut values: FxHashMap<Role, Values> = FxHashMap::default();
-        // What is an input before it is made was there in the beginning.
-        let mut made: FxHashSet<Role> = FxHashSet::default();
-        for &node in &self.course {
-            let node = &self.nodes[node as usize];
-            for role in node.inputs.iter().flatten().filter(|role| !made.contains(role)) {
-                let values = values.entry(*role).or_default();
-                values.carried.get_or_insert_with(|| builder.carry(self.roles[role.index()].0));
-            }
-            made.extend(node.roles());
+        for role in self.inputs_from_before(0) {
+            let carried = Some(builder.carry(self.roles[role.index()].0));
+            values.insert(role, Values { carried, ..Values::default() });
         }
         // Whose last handle goes after which command.
         let mut gone: Vec<(u32, Role)> = Vec::new();
-        let carried = values.keys().filter(|role| !made.contains(role));
-        for &role in carried.chain(&made) {
+        let made = self.course.iter().flat_map(|&node| self.values_of(node));
+        let all: FxHashSet<Role> = values.keys().copied().chain(made).collect();
+        for role in all {
             let node = self.roles[role.index()].1;
             if node != NOWHERE && self.nodes[node as usize].place.0 == self.courses {
                 gone.push((self.nodes[node as usize].place.1, role));
@@ -147,8 +143,8 @@ impl Steps {
         }
         gone.sort_unstable();
         let mut gone = gone.into_iter().peekable();
-        for (position, &node) in self.course.iter().enumerate() {
-            let node = &self.nodes[node as usize];
+        for (position, &id) in self.course.iter().enumerate() {
+            let node = &self.nodes[id as usize];
             let input = |input: u32| node.inputs.get(input as usize).copied().flatten();
             let now = |values: &FxHashMap<Role, Values>, role: Option<Role>| {
                 role.and_then(|role| values.get(&role)?.now()).unwrap_or(Known::LEFT_OVER)
@@ -158,13 +154,10 @@ impl Steps {
                     builder.read(now(&values, *role));
                 }
             }
-            let mut next = node.first;
+            let mut made = self.values_of(id);
             for makes in &node.makes {
                 let (role, ordinal) = match *makes {
-                    Makes::Value(bytes) => {
-                        next = next.after(1);
-                        (Some(next.before()), builder.value(bytes))
-                    }
+                    Makes::Value(bytes) => (made.next(), builder.value(bytes)),
                     Makes::Update(target) => {
                         let role = input(target);
                         let bytes = role.map_or(0, |role| self.roles[role.index()].0);
@@ -184,6 +177,7 @@ impl Steps {
                 }
                 builder.output(ordinal);
             }
+            self.inherit(id, position, &mut values, &mut builder);
             builder.next(node.cost);
             while let Some((_, role)) = gone.next_if(|(at, _)| *at as usize <= position) {
                 if let Some(value) = values.get(&role).and_then(Values::now) {
@@ -191,17 +185,53 @@ impl Steps {
                 }
             }
         }
-        if self.again == Some(0) {
-            let mut last: Vec<_> = values
-                .values()
-                .filter(|values| values.carried.is_some())
-                .filter_map(Values::now)
-                .collect();
-            last.sort_unstable();
-            last.into_iter().for_each(|value| builder.read(value));
-            builder.next(0.0);
-        }
+        let mut last: Vec<_> = match self.again {
+            Some(again) => {
+                let carried = self.inputs_from_before(again);
+                carried.iter().filter_map(|role| values.get(role)?.now()).collect()
+            }
+            None => {
+                let now = values.values().filter_map(Values::now);
+                now.filter(|&value| builder.is_held(value)).collect()
+            }
+        };
+        last.sort_unstable();
+        last.into_iter().for_each(|value| builder.read(value));
+        builder.next(0.0);
         let future = builder.finish();
         Known { key: future.key(), future: Arc::new(future), values }
+    }
+
+    /// What commands of the course from a position on read or look at, and none of them made before: it was there in the beginning.
+    fn inputs_from_before(&self, position: usize) -> Vec<Role> {
+        let mut known: FxHashSet<Role> = FxHashSet::default();
+        let mut inputs = Vec::new();
+        for &id in &self.course[position..] {
+            let node = &self.nodes[id as usize];
+            inputs.extend(node.inputs.iter().flatten().filter(|role| known.insert(**role)));
+            known.extend(self.values_of(id));
+        }
+        inputs
+    }
+
+    /// At a mark, the heirs' values are in the roles that they inherit. It uses them: it is there that their history is cut.
+    fn inherit(
+        &self,
+        node: NodeId,
+        position: usize,
+        values: &mut FxHashMap<Role, Values>,
+        builder: &mut StepFutureBuilder,
+    ) {
+        let value = |heir: &Heir| Some((heir.inherits, values.get(&heir.plays)?.now()?));
+        let inherited: SmallVec<[_; 8]> = self.heirs(node).iter().filter_map(value).collect();
+        for (role, value) in inherited {
+            builder.read(value);
+            let values = values.entry(role).or_default();
+            // If it was not gone before.
+            if let (Some(old), NOWHERE) = (values.now(), self.roles[role.index()].1) {
+                builder.gone(old);
+            }
+            values.made.push((value, position as u32));
+        }
     }
 }

@@ -4,6 +4,7 @@
 mod read;
 
 use super::context::{Context, LENGTH};
+use super::heirs::Heir;
 use super::{MARK, Node, NodeId, Role, Steps};
 use smallvec::SmallVec;
 
@@ -20,8 +21,10 @@ struct Kept {
     /// The first is the first command of the program.
     nodes: Vec<Node>,
     roles: Vec<(u64, NodeId)>,
-    /// Sorted.
+    /// Sorted, both.
     same: Vec<(Role, Role)>,
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    heirs: Vec<(NodeId, Vec<Heir>)>,
     /// Whether the ends of steps are marked, where no command says so.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     marked: bool,
@@ -56,13 +59,17 @@ impl Steps {
         nodes.iter_mut().for_each(|node| (node.place, node.part) = ((0, 0), 0));
         let mut same: Vec<_> = self.same.iter().map(|(&role, &now)| (role, now)).collect();
         same.sort_unstable();
-        KnownSteps(Kept { nodes, roles: self.roles.clone(), same, marked: false })
+        let heirs = self.heirs.iter().map(|(&mark, heirs)| (mark, heirs.clone()));
+        let mut heirs: Vec<_> = heirs.filter(|(_, heirs)| !heirs.is_empty()).collect();
+        heirs.sort_unstable_by_key(|(mark, _)| *mark);
+        KnownSteps(Kept { nodes, roles: self.roles.clone(), same, heirs, marked: false })
     }
 
     /// Before the first command of a run.
     pub fn of_another_run(known: KnownSteps) -> Self {
-        let KnownSteps(Kept { nodes, roles, same, marked }) = known;
-        let mut steps = Self { nodes, roles, same: same.into_iter().collect(), ..Self::default() };
+        let KnownSteps(Kept { nodes, roles, same, heirs, marked }) = known;
+        let (same, heirs) = (same.into_iter().collect(), heirs.into_iter().collect());
+        let mut steps = Self { nodes, roles, same, heirs, ..Self::default() };
         steps.is_marked = marked || steps.nodes.iter().any(|node| node.token == MARK);
         let branches = steps.nodes.iter_mut().filter_map(|node| node.branch.as_mut());
         branches.for_each(|branch| branch.begin_again());

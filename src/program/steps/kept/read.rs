@@ -1,6 +1,7 @@
 //! Reading steps from a file, which may be damaged, or made up.
 
-use super::super::{MOST, Makes, NOWHERE, Node, NodeId, Role};
+use super::super::heirs::Heir;
+use super::super::{MARK, MOST, Makes, NOWHERE, Node, NodeId, Role};
 use super::{Kept, KnownSteps};
 
 /// Of a value: so many of these can be added up.
@@ -16,7 +17,7 @@ impl TryFrom<Kept> for KnownSteps {
     type Error = String;
 
     fn try_from(kept: Kept) -> Result<Self, String> {
-        let Kept { nodes, roles, same, .. } = &kept;
+        let Kept { nodes, roles, same, heirs, .. } = &kept;
         if nodes.len() > MOST {
             return Err(format!(
                 "{} commands of steps are known, and {MOST} are the most",
@@ -48,7 +49,14 @@ impl TryFrom<Kept> for KnownSteps {
         let is_value = |&(bytes, node): &(u64, NodeId)| {
             bytes <= MOST_BYTES && (node == NOWHERE || is_node(node))
         };
-        if !roles.iter().all(is_value) || !same.iter().all(|&(a, b)| is_role(a) && is_role(b)) {
+        let inherit = |(mark, heirs): &(NodeId, Vec<Heir>)| {
+            nodes.get(*mark as usize).is_some_and(|node| node.token == MARK)
+                && heirs.iter().all(|heir| is_role(heir.plays) && is_role(heir.inherits))
+        };
+        let makes_sense = roles.iter().all(is_value)
+            && same.iter().all(|&(role, now)| is_role(role) && is_role(now))
+            && heirs.iter().all(inherit);
+        if !makes_sense {
             return Err("the values of the known steps make no sense".to_owned());
         }
         Ok(Self(kept))
