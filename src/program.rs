@@ -37,6 +37,7 @@ mod command;
 mod drift;
 mod driver;
 mod entry;
+mod first_step;
 mod foresee;
 mod knowledge;
 mod learners;
@@ -51,6 +52,7 @@ mod replay;
 #[cfg_attr(not(feature = "lab"), allow(dead_code))]
 mod reruns;
 mod settings;
+
 mod steps;
 mod turn;
 mod window;

@@ -24,7 +24,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Whether the budget would hold all these storages as leaves, beside what cannot be evicted now.
-    pub(super) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
+    pub(crate) fn fit_as_leaves(&mut self, storages: &[StorageKey]) -> bool {
         self.would_fit_as_leaves(storages)
             || self.take_back_kept() && self.would_fit_as_leaves(storages)
     }

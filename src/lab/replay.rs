@@ -3,7 +3,7 @@
 use super::CostUnit;
 use super::changes::Changed;
 use super::device::TraceDevice;
-use super::search::{Search, new_learner};
+use super::search::{Search, learner};
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
 use crate::engine::Listener;
@@ -302,7 +302,7 @@ impl<'a> Machine<'a> {
             driver.set_budget(replay.budget)?;
         }
         driver.reserve(program.tensors());
-        let learners = Learners { new: new_learner, seed: replay.seed };
+        let learners = Learners { new: learner, seed: replay.seed };
         let learners = match replay.as_run.clone() {
             None => learners,
             Some(known) => {

@@ -22,7 +22,7 @@ use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::graph::StepFuture;
 use crate::program::{RecordedProgram, TensorId, Turn};
 use crate::rng::SplitMix64;
-pub(crate) use background::new_learner;
+pub use background::learner;
 use climb::Climb;
 use guide::{Guide, Log};
 use std::collections::VecDeque;

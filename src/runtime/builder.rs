@@ -40,8 +40,10 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// How much is found out for it.
-    pub(crate) const fn learn(&self) -> Learn {
+    /// How much is to be found out for it: by [`Driver::learn_by`](crate::program::Driver::learn_by), for those who make an
+    /// [`Engine`] of their own.
+    #[must_use]
+    pub const fn learn(&self) -> Learn {
         match self {
             Self::Kind(kind) => kind.learn(),
             _ => Learn::Ahead,
@@ -438,7 +440,7 @@ impl Builder {
         let work = move || {
             let learn = self.policy.learn();
             #[cfg(feature = "lab")]
-            let learners = Learners { new: crate::lab::new_learner, seed };
+            let learners = Learners { new: crate::lab::learner, seed };
             // Without the lab nobody can.
             #[cfg(not(feature = "lab"))]
             let learners = Learners { new: |_, _, _| None, seed };

@@ -95,12 +95,10 @@ impl Background {
     }
 }
 
-/// Searches on a thread of its own for a driver, as far as wanted, which may be not at all.
-pub(crate) fn new_learner<D: Device>(
-    driver: &Driver<D>,
-    learn: Learn,
-    seed: u64,
-) -> Option<Box<dyn Learner>> {
+/// Searches on a thread of its own for a driver, for [`Driver::learn_by`]: as far as wanted, which may be not at all. How it
+/// searches depends on nothing but the seed, and on which turns it is given.
+#[must_use]
+pub fn learner<D: Device>(driver: &Driver<D>, learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
     if learn == Learn::Ahead {
         return None;
     }
