@@ -5,12 +5,13 @@ use crate::custom::{CustomOp, CustomOps};
 use crate::device::BurnDevice;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::learn::learner;
 use crate::server::Server;
 use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
-use remat::evict::Evictor;
-use remat::program::{Driver, Recorder, Window};
+use remat::evict::{Evictor, Forecast, Learn};
+use remat::program::{Driver, Knowledge, KnownSteps, Recorder, Window};
 use remat::{
     ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
     RecomputeLimit, Settings,
@@ -32,6 +33,7 @@ pub struct Builder {
     window: Window,
     listeners: Vec<Box<dyn Listener>>,
     custom_ops: Vec<CustomOp>,
+    known: Knowledge,
     wrong: Option<String>,
 }
 
@@ -40,7 +42,7 @@ impl Builder {
         let mut builder = Self {
             budget: 0,
             settings: Settings::default(),
-            policy: PolicyKind::Ancestors.into(),
+            policy: PolicyKind::Learned(Learn::default()).into(),
             sqrt_sampling: false,
             seed: 0,
             cost_model: CostModelKind::default().into(),
@@ -48,6 +50,7 @@ impl Builder {
             window: Window::default(),
             listeners: Vec::new(),
             custom_ops: Vec::new(),
+            known: Knowledge::default(),
             wrong: None,
         };
         builder.budget = builder.bytes("budget", budget).unwrap_or(0);
@@ -67,9 +70,8 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Ancestors`].
-    /// [`PolicyKind::Learned`], remat's own default, goes by the same here: Burn's optimizers make new parameters in each step, by
-    /// which steps are not recognized yet.
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default:
+    /// [`PolicyKind::Learned`]. The searches of `learned:portfolio` and `learned:search` need the feature `lab`.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
         self
@@ -186,6 +188,55 @@ impl Builder {
         self
     }
 
+    /// The steps of the program, from [`Guard::known_steps`] of an earlier run, or of a rehearsal on a device that computes
+    /// nothing ([`Builder::sim`]): the policy `learned` foresees them from the first operation on. With none
+    /// ([`KnownSteps::marked`]) they are recognized from then on, for a later run; otherwise from the first eviction on.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Tensor};
+    /// use burn_flex::Flex;
+    /// use remat_burn::remat::program::KnownSteps;
+    ///
+    /// fn train(device: &remat_burn::Guard, steps: usize) -> Result<(), remat_burn::Error> {
+    ///     let mut weight = Tensor::<2>::ones([64, 64], device);
+    ///     for _ in 0..steps {
+    ///         let mut passed = vec![Tensor::<2>::ones([256, 64], device)];
+    ///         for layer in 0..8 {
+    ///             passed.push(passed[layer].clone().matmul(weight.clone()).tanh());
+    ///         }
+    ///         let mut sum = passed[8].clone().mean();
+    ///         while let Some(x) = passed.pop() {
+    ///             sum = sum + (x.clone() * x).mean();
+    ///         }
+    ///         weight = weight * sum.unsqueeze();
+    ///         device.step()?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// // Nothing is computed.
+    /// let rehearsal = remat_burn::budget("1TiB")
+    ///     .known_steps(KnownSteps::marked())
+    ///     .sim::<Flex>(Default::default())?;
+    /// train(&rehearsal, 4)?;
+    /// let steps = rehearsal.known_steps()?.expect("the default policy looks ahead");
+    /// let device = remat_burn::budget("400KiB").known_steps(steps).serve::<Flex>(Default::default())?;
+    /// train(&device, 3)?;
+    /// assert!(device.stats()?.recomputed_ops > 0);
+    /// # Ok::<(), remat_burn::Error>(())
+    /// ```
+    pub fn known_steps(mut self, steps: KnownSteps) -> Self {
+        self.known.steps = Some(steps);
+        self
+    }
+
+    /// How steps are best run, from [`Guard::forecasts`] of an earlier run: used by the policy `learned` where it recognizes one
+    /// of these steps, in the same budget.
+    pub fn forecasts(mut self, forecasts: impl IntoIterator<Item = Forecast>) -> Self {
+        self.known.forecasts.extend(forecasts);
+        self
+    }
+
     /// A device of the backend `B` under this budget, such as `serve::<Flex>(Default::default())`.
     ///
     /// # Errors
@@ -235,11 +286,14 @@ impl Builder {
                 false => here,
             }
         };
+        let learn = self.policy.learn();
         let evictor = self.policy.evictor(self.seed, self.sqrt_sampling);
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
         let mut driver = Driver::new(engine);
-        driver.recognize_steps_once_short();
+        driver.know(self.known);
+        let learner = learner(&driver, learn, self.seed)?;
+        driver.learn_by(learner);
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }

@@ -1,10 +1,12 @@
 //! A device under a budget, as its user holds it.
 
 use crate::error::Error;
+use crate::learn::learner;
 use crate::server::Served;
 use burn::tensor::{Device, MemoryPoolUsage, TensorCreationOptions};
 use burn_ir::BackendIr;
-use remat::evict::Evictor;
+use remat::evict::{Evictor, Forecast, Learn};
+use remat::program::{Driver, KnownSteps};
 use remat::{ByteSize, PolicyChoice, Stats};
 use std::fmt;
 use std::net::SocketAddr;
@@ -117,10 +119,37 @@ impl Guard {
     /// Lets another policy or evictor decide from now on what to evict.
     ///
     /// # Errors
-    /// If an evictor of your own panics when it is told what is evicted. Nothing has changed then.
+    /// If an evictor of your own panics when it is told what is evicted, or the policy needs a feature that is missing. Nothing
+    /// has changed then.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         self.arrive()?;
-        self.session.set_evictor(policy.into().evictor(self.seed, self.sqrt_sampling))
+        let policy = policy.into();
+        let learn = policy.learn();
+        self.session.set_evictor(policy.evictor(self.seed, self.sqrt_sampling), learn, self.seed)
+    }
+
+    /// The steps of the program, as far as they are recognized; for [`Builder::known_steps`] of a later run. `None` unless the
+    /// policy looks ahead, and something was evicted or [`Builder::known_steps`] was given.
+    ///
+    /// [`Builder::known_steps`]: crate::Builder::known_steps
+    ///
+    /// # Errors
+    /// If the connection to the device is lost.
+    pub fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
+        self.arrive()?;
+        self.session.known_steps()
+    }
+
+    /// What was found so far about each kind of step that came, by the policies that search, for [`Builder::forecasts`] of a later
+    /// run. With `runs`, so many simulated runs of each are waited for.
+    ///
+    /// [`Builder::forecasts`]: crate::Builder::forecasts
+    ///
+    /// # Errors
+    /// If the connection to the device is lost.
+    pub fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
+        self.arrive()?;
+        self.session.forecasts(runs)
     }
 
     /// Ends the recording, if there is one, and writes out the rest of it. So does dropping the device, which has no way to say
@@ -181,7 +210,9 @@ trait Ask: Send + Sync {
     fn pools(&self) -> Option<MemoryPoolUsage>;
     fn set_budget(&self, bytes: u64) -> Result<(), Error>;
     fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error>;
-    fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error>;
+    fn set_evictor(&self, evictor: Box<dyn Evictor>, learn: Learn, seed: u64) -> Result<(), Error>;
+    fn known_steps(&self) -> Result<Option<KnownSteps>, Error>;
+    fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error>;
     fn finish_recording(&self) -> Result<(), Error>;
     fn quietly(&self, with: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
     fn address(&self) -> SocketAddr;
@@ -197,7 +228,7 @@ impl<B: BackendIr> Ask for Served<B> {
     }
 
     fn stats(&self) -> Result<Stats, Error> {
-        self.slot().with(|session| session.ask(|engine| engine.stats()))
+        self.slot().with(|session| session.ask(|driver| driver.engine().stats()))
     }
 
     fn pools(&self) -> Option<MemoryPoolUsage> {
@@ -213,8 +244,22 @@ impl<B: BackendIr> Ask for Served<B> {
             .with(|session| session.set(|driver| driver.set_eviction_threshold(threshold)))?
     }
 
-    fn set_evictor(&self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
-        self.slot().with(|session| session.set(|driver| driver.set_evictor(evictor)))?
+    fn set_evictor(&self, evictor: Box<dyn Evictor>, how: Learn, seed: u64) -> Result<(), Error> {
+        let change = |driver: &mut Driver<_>| {
+            let learner = learner(driver, how, seed)?;
+            driver.set_evictor(evictor)?;
+            driver.learn_by(learner);
+            Ok(())
+        };
+        self.slot().with(|session| session.set(change))?
+    }
+
+    fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
+        self.slot().with(|session| session.forecasts(runs))
+    }
+
+    fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {
+        self.slot().with(|session| session.ask(Driver::known_steps))
     }
 
     fn finish_recording(&self) -> Result<(), Error> {

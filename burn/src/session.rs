@@ -9,10 +9,11 @@ use crate::random::{random, seed_of};
 use crate::view::Strides;
 use burn_backend::TensorData;
 use burn_ir::{BackendIr, OperationIr, TensorIr, TensorStatus};
+use remat::Layout;
 use remat::device::Device;
+use remat::evict::Forecast;
 use remat::op::Outputs;
 use remat::program::{Ahead, Apply, Command, Driver, Ids, TensorId, Waiting, Window};
-use remat::{Engine, Layout};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ struct View {
 struct Marks {
     /// The user marks steps.
     by_user: bool,
+    /// The first step that the user marked is over.
+    settled: bool,
     /// A step has ended, and history is to be cut: before the next command, when nobody waits for it.
     due: bool,
     /// Operations since the last mark.
@@ -284,12 +287,12 @@ impl<B: BackendIr> Session<B> {
         (self.seed, self.randoms) = (seed, 0);
     }
 
-    /// Asks the engine something, after all commands so far.
-    pub fn ask<T>(&mut self, question: impl FnOnce(&Engine<BurnDevice<B>>) -> T) -> T {
+    /// Asks something, after all commands so far.
+    pub fn ask<T>(&mut self, question: impl FnOnce(&Driver<BurnDevice<B>>) -> T) -> T {
         self.mark_if_due();
         self.catch_up();
         self.driver.record_wait();
-        question(self.driver.engine())
+        question(&self.driver)
     }
 
     /// Changes a setting, after all commands so far.
@@ -304,6 +307,14 @@ impl<B: BackendIr> Session<B> {
         // What was evicted is gone when this returns.
         self.driver.engine().device().catch_up();
         Ok(())
+    }
+
+    /// What was found about steps, after all commands so far.
+    pub fn forecasts(&mut self, runs: Option<u64>) -> Vec<Forecast> {
+        self.mark_if_due();
+        self.catch_up();
+        self.driver.record_wait();
+        self.driver.forecasts(runs)
     }
 
     /// Writes out the rest of the recording, if there is one.
@@ -327,6 +338,10 @@ impl<B: BackendIr> Session<B> {
     }
 
     fn mark(&mut self) {
+        if self.marks.by_user && !std::mem::replace(&mut self.marks.settled, true) {
+            self.catch_up();
+            self.driver.end_first_step();
+        }
         self.marks.due = false;
         self.marks.operations = 0;
         self.push(Command::Step);

@@ -5,8 +5,9 @@ mod common;
 use burn_flex::Flex;
 use common::{Cnn, MlpDropout, Net, Transformer, train};
 use remat_burn::remat::event::{Event, Hears};
-use remat_burn::remat::evict::{Evictor, Victim, View, Want};
+use remat_burn::remat::evict::{Evictor, Learn, Victim, View, Want};
 use remat_burn::remat::lab::{Replay, Trace};
+use remat_burn::remat::program::KnownSteps;
 use remat_burn::remat::trace::JsonLines;
 use remat_burn::remat::{Listener, PolicyKind, RecomputeLimit, Settings};
 use std::io::Write;
@@ -70,6 +71,18 @@ impl Write for Shared {
 }
 
 fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
+    replays_knowing::<N>(policy, percent, look_ahead, None);
+}
+
+fn replays_knowing<N: Net>(
+    policy: PolicyKind,
+    percent: u64,
+    look_ahead: usize,
+    known: Option<KnownSteps>,
+) {
+    let is_learned = matches!(policy, PolicyKind::Learned(_));
+    // After so many, steps are recognized.
+    let steps = if is_learned { 5 } else { 2 };
     let what = std::any::type_name::<N>();
     let full = {
         let device = remat_burn::budget("1GiB").serve::<Flex>(Default::default()).unwrap();
@@ -77,7 +90,11 @@ fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
         device.stats().unwrap().peak_bytes
     };
     let (file, heard) = (Shared::default(), Heard::default());
-    let device = remat_burn::budget(full * percent / 100)
+    let mut builder = remat_burn::budget(full * percent / 100);
+    if let Some(known) = known {
+        builder = builder.known_steps(known);
+    }
+    let device = builder
         .policy(policy)
         .look_ahead(look_ahead)
         .recompute_limit(3.0)
@@ -85,7 +102,7 @@ fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
         .listen(heard.clone())
         .serve::<Flex>(Default::default())
         .unwrap();
-    train::<N>(&device.autodiff(), 2, || device.step().unwrap());
+    train::<N>(&device.autodiff(), steps, || device.step().unwrap());
     let ran = device.stats().unwrap();
     println!("{what} {percent} %\n{}", device.summary().unwrap());
     device.finish_recording().unwrap();
@@ -96,9 +113,13 @@ fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
     replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(100.0));
     replay.window = trace.window();
     let again = Heard::default();
-    let evictor = Overheard(policy.build(0), again.clone());
-    let _ = evictor;
-    let outcome = replay.run_by(trace.program(), Box::new(evictor)).unwrap();
+    let outcome = if is_learned {
+        replay.as_run = Some(trace.known().clone());
+        replay.run(trace.program()).unwrap()
+    } else {
+        let evictor = Overheard(policy.build(0), again.clone());
+        replay.run_by(trace.program(), Box::new(evictor)).unwrap()
+    };
     assert!(outcome.slowdown().is_some(), "{what}: {:?}", outcome.status);
     assert!(ran.evictions > 0, "{what} under {percent} % evicts nothing");
     let stats = outcome.stats;
@@ -113,8 +134,8 @@ fn replays<N: Net>(policy: PolicyKind, percent: u64, look_ahead: usize) {
         (ran.evictions, ran.recomputed_ops, ran.recompute_cost, ran.base_cost, ran.peak_bytes),
         "{what} by {policy} under {percent} %, {look_ahead} ahead"
     );
-    // `lru` wants to hear of no evictions.
-    if policy != PolicyKind::Lru {
+    // `learned` is told what comes, which would have to be passed on, too.
+    if !is_learned {
         assert!(
             *again.0.lock().unwrap() == *heard.0.lock().unwrap(),
             "{what}: others were evicted"
@@ -129,4 +150,19 @@ fn a_recording_replays_with_the_runs_very_evictions() {
     replays::<Transformer>(PolicyKind::Dtr, 70, 0);
     replays::<Cnn>(PolicyKind::DtrEq, 40, 0);
     replays::<Cnn>(PolicyKind::DtrEq, 50, 16);
+}
+
+#[test]
+fn so_does_one_whose_steps_were_recognized_or_known() {
+    for policy in [Learn::Ahead, Learn::Portfolio].map(PolicyKind::Learned) {
+        if cfg!(feature = "lab") || policy == PolicyKind::Learned(Learn::Ahead) {
+            replays::<Cnn>(policy, 50, 0);
+            replays::<Transformer>(policy, 50, 0);
+        }
+    }
+    let builder = remat_burn::budget("1GiB").known_steps(KnownSteps::marked());
+    let device = builder.sim::<Flex>(Default::default()).unwrap();
+    train::<Cnn>(&device.autodiff(), 4, || device.step().unwrap());
+    let known = device.known_steps().unwrap();
+    replays_knowing::<Cnn>(PolicyKind::Learned(Learn::Ahead), 30, 0, known);
 }

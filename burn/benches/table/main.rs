@@ -57,6 +57,7 @@ impl Row {
             How::Served => "plain, served".to_owned(),
             How::Ours(None) => "ours, no limit".to_owned(),
             How::Ours(Some(percent)) => format!("ours, {percent} %"),
+            How::Rehearsed(percent) => format!("ours, {percent} %, rehearsed"),
         };
         if self.checkpointing { name + ", checkpointing" } else { name }
     }
@@ -150,6 +151,8 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
         (How::Ours(None), false),
         (How::Ours(Some(50)), false),
         (How::Ours(Some(30)), false),
+        (How::Rehearsed(50), false),
+        (How::Rehearsed(30), false),
         (How::Ours(Some(50)), true),
         (How::Ours(Some(30)), true),
     ]
@@ -165,7 +168,7 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
             match run::<N>(row.how, row.checkpointing, served, full) {
                 Ok(again) => {
                     // Only plain Burn draws new numbers.
-                    let drawn = !matches!(row.how, How::Ours(_));
+                    let drawn = matches!(row.how, How::Plain | How::Served);
                     assert!(
                         drawn || again.outcome == ran.outcome,
                         "the bits are not those of before"
@@ -252,7 +255,7 @@ fn run_once<N: Net>(
     // What was dropped last is let go by other threads.
     std::thread::sleep(Duration::from_millis(100));
     let since = Since::now();
-    let place = Place::new(how, checkpointing, served, full)?;
+    let place = Place::new::<N>(how, checkpointing, served, full)?;
     let mut training = Training::<N>::new(&place.device);
     for _ in 0..STEPS {
         place.step(&mut training)?;
@@ -266,8 +269,8 @@ fn run_once<N: Net>(
 /// How much longer a step takes than on Burn's own server.
 fn pace<N: Net>(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<f64, String> {
     let start = Instant::now();
-    let base = Place::new(How::Served, false, served, full)?;
-    let place = Place::new(how, checkpointing, served, full)?;
+    let base = Place::new::<N>(How::Served, false, served, full)?;
+    let place = Place::new::<N>(how, checkpointing, served, full)?;
     let [mut there, mut here] = [&base, &place].map(|place| Training::<N>::new(&place.device));
     let mut pair = || Ok::<_, String>((base.step(&mut there)?, place.step(&mut here)?));
     for _ in 0..STEPS {

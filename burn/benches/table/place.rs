@@ -3,11 +3,15 @@
 use crate::common::{Net, Training};
 use burn::tensor::Device;
 use burn_flex::{Flex, FlexDevice};
-use remat_burn::Guard;
+use remat_burn::remat::program::KnownSteps;
+use remat_burn::{Builder, Guard};
 use std::time::Instant;
 
 /// A run that recomputes this many times the work itself is given up.
 const RECOMPUTE_LIMIT: f64 = 4.0;
+
+/// The first step makes the optimizer's state, and the second and third are alike.
+const REHEARSED: usize = 4;
 
 /// Where a model is trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +21,25 @@ pub enum How {
     Served,
     /// Percent of what it takes without a limit; `None` is without one.
     Ours(Option<u64>),
+    /// The same, after some steps on a device that computes nothing.
+    Rehearsed(u64),
+}
+
+fn autodiff(device: Device, checkpointing: bool) -> Device {
+    let device = device.autodiff();
+    if checkpointing { device.gradient_checkpointing() } else { device }
+}
+
+/// The steps of a training, from a device that computes nothing.
+fn rehearsed<N: Net>(checkpointing: bool) -> Result<KnownSteps, remat_burn::Error> {
+    let builder = remat_burn::budget(1_u64 << 40).known_steps(KnownSteps::marked());
+    let guard = builder.sim::<Flex>(FlexDevice)?;
+    let mut training = Training::<N>::new(&autodiff(guard.device(), checkpointing));
+    for _ in 0..REHEARSED {
+        training.step().expect("zeros are read");
+        guard.step()?;
+    }
+    Ok(guard.known_steps()?.expect("they are recognized"))
 }
 
 /// A device, and what ends a step there.
@@ -28,25 +51,32 @@ pub struct Place {
 
 impl Place {
     /// Training takes `full` bytes without a limit.
-    pub fn new(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<Self, String> {
-        let mut place = Self { device: Device::flex(), served: None, guard: None };
-        match how {
-            How::Plain => {}
+    pub fn new<N: Net>(
+        how: How,
+        checkpointing: bool,
+        served: &Device,
+        full: u64,
+    ) -> Result<Self, String> {
+        let mut place = match how {
+            How::Plain => Self { device: Device::flex(), served: None, guard: None },
             How::Served => {
-                place.device = served.clone();
-                place.served = Some(served.clone());
+                Self { device: served.clone(), served: Some(served.clone()), guard: None }
             }
-            How::Ours(percent) => {
-                let budget = percent.map_or(1 << 40, |percent| full * percent / 100);
-                let builder = remat_burn::budget(budget).recompute_limit(RECOMPUTE_LIMIT);
-                let guard = builder.serve::<Flex>(FlexDevice).map_err(|error| error.to_string())?;
-                place.device = guard.device();
-                place.guard = Some(guard);
+            How::Ours(None) => Self::ours(remat_burn::budget(1_u64 << 40))?,
+            How::Ours(Some(percent)) => Self::ours(remat_burn::budget(full * percent / 100))?,
+            How::Rehearsed(percent) => {
+                let steps = rehearsed::<N>(checkpointing).map_err(|error| error.to_string())?;
+                Self::ours(remat_burn::budget(full * percent / 100).known_steps(steps))?
             }
-        }
-        let device = place.device.clone().autodiff();
-        place.device = if checkpointing { device.gradient_checkpointing() } else { device };
+        };
+        place.device = autodiff(place.device, checkpointing);
         Ok(place)
+    }
+
+    fn ours(builder: Builder) -> Result<Self, String> {
+        let guard = builder.recompute_limit(RECOMPUTE_LIMIT).serve::<Flex>(FlexDevice);
+        let guard = guard.map_err(|error| error.to_string())?;
+        Ok(Self { device: guard.device(), served: None, guard: Some(guard) })
     }
 
     /// The seconds that a step of training on this device takes.
