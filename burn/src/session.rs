@@ -219,21 +219,31 @@ impl<B: BackendIr> Session<B> {
             })
     }
 
-    /// Executes a command. Where deleting the first input of an op evicts it, the op may write over it.
+    /// Executes a command. An op may write over its first input, if that goes then and could be evicted: it is evicted, be it by
+    /// deleting it or before.
     fn execute(&mut self, command: Do<B>) {
-        if let Command::Apply(Apply { op, inputs, .. }) = &command
-            && op.ends_first
-            && self.driver.evicts_unheld()
-        {
-            let graph = self.driver.engine().graph();
-            let first = self.driver.key(inputs[0]).ok().and_then(|key| graph.tensor(key));
-            if first.is_some_and(|first| {
-                graph.storage(first.storage).handles == 1 && graph.is_evictable(first.storage)
-            }) {
-                op.give_first();
+        let given = match &command {
+            Command::Apply(Apply { op, inputs, .. }) if op.ends_first => {
+                Some(inputs[0]).filter(|&first| self.can_give(first))
             }
+            _ => None,
+        };
+        if let (Some(_), Command::Apply(Apply { op, .. })) = (given, &command) {
+            op.give_first();
         }
         self.driver.execute(command);
+        if let Some(first) = given.filter(|_| !self.driver.evicts_unheld()) {
+            self.driver.execute(Command::Drop(first));
+        }
+    }
+
+    fn can_give(&self, tensor: TensorId) -> bool {
+        let graph = self.driver.engine().graph();
+        // What waits was announced, one command after the other.
+        (self.ahead.is_none() || self.driver.evicts_unheld())
+            && self.driver.key(tensor).ok().and_then(|key| graph.tensor(key)).is_some_and(|given| {
+                graph.storage(given.storage).handles == 1 && graph.is_evictable(given.storage)
+            })
     }
 
     /// Burn has no more use for a tensor.

@@ -217,10 +217,10 @@ impl<O, H> Command<O, H> {
         !matches!(self, Self::Del(_))
     }
 
-    /// Whether it has a position in a known step: a deletion has none, and neither has a wait, which in a run is a question
-    /// and no command.
+    /// Whether it has a position in a known step: a deletion and an eviction have none, for nothing is used by them, and neither
+    /// has a wait, which in a run is a question and no command.
     pub(crate) const fn is_position(&self) -> bool {
-        !matches!(self, Self::Del(_) | Self::Sync)
+        !matches!(self, Self::Del(_) | Self::Drop(_) | Self::Sync)
     }
 
     /// Calls `with` for each tensor that must be resident for it, repeats included.

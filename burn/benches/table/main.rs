@@ -22,7 +22,7 @@ use burn_flex::{Flex, FlexDevice};
 use burn_remote::server::{BackendServer, WebSocketTransport};
 use common::{Net, Outcome, Training};
 use memory::Since;
-use place::{How, Place};
+use place::{How, Measured, Place};
 use remat_burn::remat::Stats;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
@@ -142,8 +142,7 @@ fn serve() -> Device {
 
 /// Prints the rows of a model. Returns how its real peaks are bounded.
 fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
-    let full = run::<N>(How::Ours(None), false, served, 0).ok().and_then(|ran| ran.stats);
-    let full = full.expect("it trains without a limit").peak_bytes;
+    let known = &Measured::of::<N>(served).expect("it trains without a limit");
     let mut rows: Vec<Row> = [
         (How::Plain, false),
         (How::Plain, true),
@@ -158,14 +157,14 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
     ]
     .into_iter()
     .map(|(how, checkpointing)| {
-        let ran = run::<N>(how, checkpointing, served, full);
+        let ran = run::<N>(how, checkpointing, known);
         Row { how, checkpointing, ran }
     })
     .collect();
     for _ in 1..ROUNDS {
         for row in &mut rows {
             let Ok(ran) = &mut row.ran else { continue };
-            match run::<N>(row.how, row.checkpointing, served, full) {
+            match run::<N>(row.how, row.checkpointing, known) {
                 Ok(again) => {
                     // Only plain Burn draws new numbers.
                     let drawn = matches!(row.how, How::Plain | How::Served);
@@ -190,7 +189,7 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
     // Masks of dropout are drawn from other numbers than plain Burn's.
     let (same_as, whose) =
         if name == "dropout" { (unlimited, " (as without a limit)") } else { (plain, "") };
-    let above = base.real.saturating_sub(full);
+    let above = base.real.saturating_sub(known.full);
     let mut bounds = Vec::new();
     for row in &rows {
         let ran = match &row.ran {
@@ -210,7 +209,7 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
             _ if ran.outcome == same_as.outcome => format!("yes{whose}"),
             _ => "NO".to_owned(),
         };
-        let time = match pace::<N>(row.how, row.checkpointing, served, full) {
+        let time = match pace::<N>(row.how, row.checkpointing, known) {
             Ok(ratio) => format!("{ratio:.2}"),
             Err(error) => error,
         };
@@ -238,24 +237,19 @@ fn mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 
-fn run<N: Net>(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<Ran, String> {
+fn run<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<Ran, String> {
     let start = Instant::now();
-    let ran = run_once::<N>(how, checkpointing, served, full);
+    let ran = run_once::<N>(how, checkpointing, known);
     let name = std::any::type_name::<N>().rsplit("::").next().unwrap_or_default();
     eprintln!("{name}, {how:?}, checkpointing {checkpointing}: {:.1?}", start.elapsed());
     ran
 }
 
-fn run_once<N: Net>(
-    how: How,
-    checkpointing: bool,
-    served: &Device,
-    full: u64,
-) -> Result<Ran, String> {
+fn run_once<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<Ran, String> {
     // What was dropped last is let go by other threads.
     std::thread::sleep(Duration::from_millis(100));
     let since = Since::now();
-    let place = Place::new::<N>(how, checkpointing, served, full)?;
+    let place = Place::new(how, checkpointing, known)?;
     let mut training = Training::<N>::new(&place.device);
     for _ in 0..STEPS {
         place.step(&mut training)?;
@@ -267,10 +261,10 @@ fn run_once<N: Net>(
 }
 
 /// How much longer a step takes than on Burn's own server.
-fn pace<N: Net>(how: How, checkpointing: bool, served: &Device, full: u64) -> Result<f64, String> {
+fn pace<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<f64, String> {
     let start = Instant::now();
-    let base = Place::new::<N>(How::Served, false, served, full)?;
-    let place = Place::new::<N>(how, checkpointing, served, full)?;
+    let base = Place::new(How::Served, false, known)?;
+    let place = Place::new(how, checkpointing, known)?;
     let [mut there, mut here] = [&base, &place].map(|place| Training::<N>::new(&place.device));
     let mut pair = || Ok::<_, String>((base.step(&mut there)?, place.step(&mut here)?));
     for _ in 0..STEPS {

@@ -25,21 +25,28 @@ pub enum How {
     Rehearsed(u64),
 }
 
-fn autodiff(device: Device, checkpointing: bool) -> Device {
-    let device = device.autodiff();
-    if checkpointing { device.gradient_checkpointing() } else { device }
+/// What is known of a model before its rows.
+pub struct Measured {
+    /// A device of Burn's own server.
+    pub served: Device,
+    /// Bytes that training takes without a limit.
+    pub full: u64,
+    pub steps: KnownSteps,
 }
 
-/// The steps of a training, from a device that computes nothing.
-fn rehearsed<N: Net>(checkpointing: bool) -> Result<KnownSteps, remat_burn::Error> {
-    let builder = remat_burn::budget(1_u64 << 40).known_steps(KnownSteps::marked());
-    let guard = builder.sim::<Flex>(FlexDevice)?;
-    let mut training = Training::<N>::new(&autodiff(guard.device(), checkpointing));
-    for _ in 0..REHEARSED {
-        training.step().expect("zeros are read");
-        guard.step()?;
+impl Measured {
+    /// On a device that computes nothing.
+    pub fn of<N: Net>(served: &Device) -> Result<Self, remat_burn::Error> {
+        let builder = remat_burn::budget(1_u64 << 40).known_steps(KnownSteps::marked());
+        let guard = builder.sim::<Flex>(FlexDevice)?;
+        let mut training = Training::<N>::new(&guard.autodiff());
+        for _ in 0..REHEARSED {
+            training.step().expect("zeros are read");
+            guard.step()?;
+        }
+        let steps = guard.known_steps()?.expect("they are recognized");
+        Ok(Self { served: served.clone(), full: guard.stats()?.peak_bytes, steps })
     }
-    Ok(guard.known_steps()?.expect("they are recognized"))
 }
 
 /// A device, and what ends a step there.
@@ -50,26 +57,20 @@ pub struct Place {
 }
 
 impl Place {
-    /// Training takes `full` bytes without a limit.
-    pub fn new<N: Net>(
-        how: How,
-        checkpointing: bool,
-        served: &Device,
-        full: u64,
-    ) -> Result<Self, String> {
+    pub fn new(how: How, checkpointing: bool, known: &Measured) -> Result<Self, String> {
+        let Measured { served, full, steps } = known;
+        let share = |percent| remat_burn::budget(full * percent / 100);
         let mut place = match how {
             How::Plain => Self { device: Device::flex(), served: None, guard: None },
             How::Served => {
                 Self { device: served.clone(), served: Some(served.clone()), guard: None }
             }
             How::Ours(None) => Self::ours(remat_burn::budget(1_u64 << 40))?,
-            How::Ours(Some(percent)) => Self::ours(remat_burn::budget(full * percent / 100))?,
-            How::Rehearsed(percent) => {
-                let steps = rehearsed::<N>(checkpointing).map_err(|error| error.to_string())?;
-                Self::ours(remat_burn::budget(full * percent / 100).known_steps(steps))?
-            }
+            How::Ours(Some(percent)) => Self::ours(share(percent))?,
+            How::Rehearsed(percent) => Self::ours(share(percent).known_steps(steps.clone()))?,
         };
-        place.device = autodiff(place.device, checkpointing);
+        let device = place.device.autodiff();
+        place.device = if checkpointing { device.gradient_checkpointing() } else { device };
         Ok(place)
     }
 
