@@ -25,7 +25,8 @@ use std::fmt::Display;
 pub struct Builder {
     budget: u64,
     settings: Settings,
-    policy: PolicyChoice,
+    /// `None`: by what is known of steps.
+    policy: Option<PolicyChoice>,
     sqrt_sampling: bool,
     seed: u64,
     cost_model: CostModelChoice,
@@ -42,7 +43,7 @@ impl Builder {
         let mut builder = Self {
             budget: 0,
             settings: Settings::default(),
-            policy: PolicyKind::Learned(Learn::default()).into(),
+            policy: None,
             sqrt_sampling: false,
             seed: 0,
             cost_model: CostModelKind::default().into(),
@@ -70,16 +71,17 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default:
-    /// [`PolicyKind::Learned`]. The searches of `learned:portfolio` and `learned:search` need the feature `lab`.
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Learned`] with
+    /// [`Builder::known_steps`], and [`PolicyKind::Ancestors`] without, which takes less time. The searches of `learned:portfolio`
+    /// and `learned:search` need the feature `lab`.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
-        self.policy = policy.into();
+        self.policy = Some(policy.into());
         self
     }
 
     /// Who decides what to evict: an [`Evictor`] of your own, in place of a policy.
     pub fn evictor(mut self, evictor: impl Evictor + 'static) -> Self {
-        self.policy = PolicyChoice::Evictor(Box::new(evictor));
+        self.policy = Some(PolicyChoice::Evictor(Box::new(evictor)));
         self
     }
 
@@ -219,7 +221,7 @@ impl Builder {
     ///     .known_steps(KnownSteps::marked())
     ///     .sim::<Flex>(Default::default())?;
     /// train(&rehearsal, 4)?;
-    /// let steps = rehearsal.known_steps()?.expect("the default policy looks ahead");
+    /// let steps = rehearsal.known_steps()?.expect("`learned` looks ahead");
     /// let device = remat_burn::budget("400KiB").known_steps(steps).serve::<Flex>(Default::default())?;
     /// train(&device, 3)?;
     /// assert!(device.stats()?.recomputed_ops > 0);
@@ -286,8 +288,12 @@ impl Builder {
                 false => here,
             }
         };
-        let learn = self.policy.learn();
-        let evictor = self.policy.evictor(self.seed, self.sqrt_sampling);
+        let policy = self.policy.unwrap_or_else(|| match self.known.steps {
+            Some(_) => PolicyKind::Learned(Learn::default()).into(),
+            None => PolicyKind::Ancestors.into(),
+        });
+        let learn = policy.learn();
+        let evictor = policy.evictor(self.seed, self.sqrt_sampling);
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
         let mut driver = Driver::new(engine);

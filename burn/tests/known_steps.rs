@@ -66,7 +66,8 @@ fn is_known<N: Net>(percents: &[u64], hopeless: &[u64]) {
         assert_eq!(commands(&guard), known.len(), "{name}, {percent} %");
         let rehearsed = guard.stats().unwrap();
         assert!(rehearsed.evictions > 0 && rehearsed.peak_bytes <= budget, "{name}, {percent} %");
-        let guard = serve(remat_burn::budget(budget));
+        let learned = PolicyKind::Learned(Learn::Ahead);
+        let guard = serve(remat_burn::budget(budget).policy(learned));
         let mut counts = Vec::new();
         let trained = train::<N>(&guard, 8, |_| counts.push(commands(&guard)));
         if hopeless.contains(percent) && trained.is_err() {
