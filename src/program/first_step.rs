@@ -3,7 +3,7 @@
 use super::{Command, Driver, TensorId};
 use crate::device::Device;
 use crate::graph::StorageKey;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 impl<D: Device> Driver<D> {
     /// [Commits](Command::Commit) what somebody holds, if its history keeps a leaf that nobody holds any more: the
@@ -22,10 +22,11 @@ impl<D: Device> Driver<D> {
             .filter_map(|(tensor, key)| Some((tensor, graph.tensor(key)?.storage)))
             .filter(|&(_, storage)| self.keeps_leaf(storage, &mut known))
             .collect();
+        // Of several tensors that share bytes, one is enough.
         held.sort_unstable();
-        let mut storages: Vec<StorageKey> = held.iter().map(|held| held.1).collect();
-        storages.sort_unstable();
-        storages.dedup();
+        let mut seen = FxHashSet::default();
+        held.retain(|&(_, storage)| seen.insert(storage));
+        let storages: Vec<StorageKey> = held.iter().map(|held| held.1).collect();
         if self.engine.fit_as_leaves(&storages) {
             held.into_iter().for_each(|(tensor, _)| self.execute(Command::Commit(tensor)));
         }
