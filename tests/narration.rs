@@ -1,8 +1,7 @@
 //! The engine says what it does: what it is about to evict or regenerate, and what it did. Listeners hear it as
-//! events, and `tracing` as lines of target `remat`, where a tensor goes by its label, or else by its number.
+//! events.
 
 use crate::common::heard::{Heard, storage};
-use crate::common::log::Log;
 use crate::common::toy::{Broken, Bytes, Toy, engine, mix};
 use remat::event::{Cause, Event};
 
@@ -65,56 +64,4 @@ fn a_failure_is_told_once() {
     let told = heard.take();
     assert_eq!(told[0], Event::DidFail { failure: error.key() });
     assert!(told[1..].iter().all(|event| matches!(event, Event::DidDelete { .. })), "{told:?}");
-}
-
-/// People read these lines, and scripts search them.
-#[test]
-fn what_happens_can_be_read() {
-    let log = Log::default();
-    log.during(|| {
-        let mut engine = engine(64);
-        let x = engine.put(Bytes::of(32, 1));
-        let y = engine.apply(mix(32, 2), &[x]).unwrap()[0];
-        let _z = engine.apply(mix(32, 3), &[y]).unwrap();
-        assert_eq!(
-            log.take(),
-            [
-                "will evict op=put tensor=1v1 bytes=32 score=..",
-                "did evict op=put tensor=1v1 bytes=32"
-            ]
-        );
-        engine.label(y, "y").unwrap();
-        assert!(engine.drop_now(y).unwrap());
-        engine.get(y).unwrap();
-        engine.step();
-        assert_eq!(
-            log.take(),
-            [
-                "did evict op=mix tensor=y bytes=32",
-                "will regenerate op=mix tensor=y bytes=32 depth=1",
-                "will regenerate op=put tensor=1v1 bytes=32 depth=2",
-                "did regenerate op=put tensor=1v1 bytes=32 cost=..",
-                "will evict op=mix tensor=3v1 bytes=32 score=..",
-                "did evict op=mix tensor=3v1 bytes=32",
-                "did regenerate op=mix tensor=y bytes=32 cost=..",
-                "step step=1 used=64",
-            ]
-        );
-    });
-    log.during(|| {
-        let mut engine = engine(64);
-        let keys = [1, 2, 3, 4].map(|seed| engine.put(Bytes::of(16, seed)));
-        engine.del(keys[0]);
-        engine.del(keys[2]);
-        engine.apply(mix(32, 2), &[]).unwrap();
-        assert_eq!(log.take(), ["did compact wanted=32 moves=1 moved=16"]);
-        engine.commit(keys[1]).unwrap();
-        assert!(!engine.drop_now(keys[1]).unwrap());
-        let line = "not evicted: it is a leaf, which nothing could bring back tensor=put bytes=16";
-        assert_eq!(log.take(), [line]);
-        let op = Toy::Break { bytes: vec![1], salt: 1, run: 1, how: Broken::Fails };
-        engine.apply(op, &[]).unwrap_err();
-        let line = "op failed error=break failed on the device: broken on purpose";
-        assert_eq!(log.take().last().unwrap(), line);
-    });
 }
