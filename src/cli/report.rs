@@ -135,8 +135,8 @@ impl From<&Stats> for Counters {
     }
 }
 
-/// How much plans helped; nothing if no step ran by one. Not the time: there are too few steps to compare with for a figure that
-/// nobody would take for more than it is. The JSON has it.
+/// How much plans helped; nothing if no step ran by one. The time only where a step takes long enough for the few that ran
+/// without a plan, the first ones of the run, to tell.
 struct OfPlans<'a>(&'a Counters);
 
 impl fmt::Display for OfPlans<'_> {
@@ -149,11 +149,26 @@ impl fmt::Display for OfPlans<'_> {
         write!(f, "  planned     {} in {bytes}", Counted(planned_steps, "step"))?;
         // Where steps evict without a plan, what they take is what there is.
         match (planned_steps_evicting, spared_evictions) {
-            (0, 0) => writeln!(f, "; {} without a plan", ByteSize(self.0.unplanned_bytes)),
-            (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction")),
-            (_, 0) => writeln!(f, ", with evictions"),
-            (_, spared) => writeln!(f, ", with evictions; {} spared", HumanCount(spared)),
+            (0, 0) => writeln!(f, "; {} without a plan", ByteSize(self.0.unplanned_bytes))?,
+            (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction"))?,
+            (_, 0) => writeln!(f, ", with evictions")?,
+            (_, spared) => writeln!(f, ", with evictions; {} spared", HumanCount(spared))?,
         }
+        let Some(saved) = self.saved_percent() else { return Ok(()) };
+        match saved {
+            -2..=2 => writeln!(f, "{:14}a step takes as long as without", ""),
+            3.. => writeln!(f, "{:14}a step takes about {saved} % less time than without", ""),
+            _ => writeln!(f, "{:14}a step takes about {} % more time than without", "", -saved),
+        }
+    }
+}
+
+impl OfPlans<'_> {
+    /// Of the time of a step, by its plan.
+    fn saved_percent(&self) -> Option<i64> {
+        let &Counters { planned_steps, planned_seconds, unplanned_seconds, .. } = self.0;
+        let tells = unplanned_seconds > 0.0 && planned_seconds / planned_steps as f64 > 1e-3;
+        tells.then(|| (100.0 * (1.0 - planned_seconds / unplanned_seconds)).round() as i64)
     }
 }
 
@@ -277,6 +292,28 @@ mod tests {
             };
             let text = OfPlans(&counters).to_string();
             assert_eq!(text, format!("  planned     216 steps in 3.00 MiB{told}\n"));
+        }
+    }
+
+    #[test]
+    fn what_time_plans_saved_is_told_where_steps_are_long() {
+        for (planned_seconds, unplanned_seconds, told) in [
+            (9.2, 10.0, "a step takes about 8 % less time than without"),
+            (9.8, 10.0, "a step takes as long as without"),
+            (12.0, 10.0, "a step takes about 20 % more time than without"),
+            (0.05, 0.1, ""),
+            (10.0, 0.0, ""),
+        ] {
+            let counters = Counters {
+                planned_steps: 100,
+                planned_seconds,
+                unplanned_seconds,
+                ..Counters::from(&Stats::default())
+            };
+            let text = OfPlans(&counters).to_string();
+            let (_, rest) = text.split_once('\n').expect("a line of memory");
+            let line = format!("              {told}\n");
+            assert_eq!(rest, if told.is_empty() { "" } else { &line });
         }
     }
 

@@ -68,7 +68,8 @@ pub struct Stats {
     pub planned_steps_evicting: u64,
     /// Steps that began by plan and went on without, as they were not what was planned.
     pub left_plans: u64,
-    /// Evictions that steps by plan had no need of: so many more there were in the same steps when they last ran without.
+    /// Evictions that steps by plan had no need of: so many more there were in the same steps when they last ran before they
+    /// were planned.
     pub spared_evictions: u64,
     /// Bytes of the largest plan of a step: of the block in which steps run, beside what is there between them.
     pub plan_bytes: u64,
@@ -78,11 +79,12 @@ pub struct Stats {
     /// Seconds that steps by plan took, each from its first command to its mark: all that the worker waited for its caller or
     /// for the device meanwhile is in them, what the caller does between steps is not.
     pub planned_seconds: f64,
-    /// Seconds that the same steps would have taken without a plan: for each, the median of the latest of its kind that ran
-    /// so, at most 8, without the first of all. Mostly these are two in the beginning of a run, where steps are slow, so that
-    /// it is rough, and rather too much. Steps of a kind of which there are none are in neither.
+    /// Seconds that the same steps would have taken without a plan: for each, the quickest of the latest of its kind that ran
+    /// so, at most 8, without the first of all. Mostly these are three in the beginning of a run, where steps are slow, so that
+    /// it is rough, and too much where a step takes less than a millisecond. Steps of a kind of which there are none are in neither.
     pub unplanned_seconds: f64,
-    /// Seconds beside that in which plans were made, and what was done was written into the books as plans were left.
+    /// Seconds beside that in which a step waited for planners, which work while the step before it runs, and in which what
+    /// was done was written into the books as plans were left.
     pub planning_seconds: f64,
     /// Bytes of host memory for what is known of the steps of the program; see the policy `learned`.
     pub learning_bytes: u64,

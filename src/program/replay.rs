@@ -4,11 +4,12 @@
 //! watch    a turn is compared with those before, command by command           (watch.rs, turns.rs)
 //! foretell which kind of turn comes next                                      (kinds.rs)
 //! capture  if it came twice, the store writes down what the next one does     (engine/planned.rs, store/tape.rs)
-//! prepare  each block that it took gets an address in one block, by planners  (prepare.rs)
+//! prepare  each block that it took gets an address in one block, by planners, while another turn runs (prepare.rs)
 //! enter    at the boundary of a turn that block is taken                      (enter.rs)
 //! follow   as long as commands are as expected: kernels on known places       (follow.rs)
 //! leave    at the first that is not, the engine goes through the commands so far in its books, each place where the
 //!          plan had it; from then on all is as if there had been no plan      (leave.rs)
+//! glance   where turns are all new, they are looked at from afar only           (glance.rs)
 //! help     it is counted how much all of this helps                           (help.rs)
 //! ```
 //!
@@ -28,6 +29,7 @@
 mod boundary;
 mod enter;
 mod follow;
+mod glance;
 mod help;
 mod kinds;
 mod leave;
@@ -41,6 +43,7 @@ use crate::engine::Totals;
 use crate::layout::Layout;
 use crate::store::Action;
 use boundary::Boundary;
+use glance::{Glance, Seen};
 use help::{Help, Stopwatch};
 use kinds::Kinds;
 use std::ops::Range;
@@ -146,6 +149,8 @@ pub(super) struct Planning<D: Device> {
     patience: u32,
     /// Turns in a row that were of no known kind.
     strange: u32,
+    /// After a rest because of too many of those.
+    glance: Option<Glance>,
     /// The boundary at which the tape began, and what was counted then.
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
@@ -193,6 +198,7 @@ impl<D: Device> Planning<D> {
             rest: 0,
             patience: FIRST_REST,
             strange: 0,
+            glance: None,
             taping: None,
             replay: None,
             balance: Balance::default(),
@@ -204,13 +210,36 @@ impl<D: Device> Planning<D> {
     fn give_up(&mut self) {
         (self.strange, self.balance) = (0, Balance::default());
         self.numbers.restart();
+        self.rest();
+    }
+
+    fn rest(&mut self) {
         self.rest = self.patience;
         self.patience = (self.patience * 2).min(MOST_REST);
+    }
+
+    /// Where a rest is over: whether turns are only glanced at, since those before it were like none before.
+    fn only_glances(&mut self) -> bool {
+        let Some(glance) = &mut self.glance else { return false };
+        match glance.turn_ends() {
+            None => glance.begin(),
+            Some(Seen::New) => {}
+            Some(Seen::Enough) => self.rest(),
+            Some(Seen::Again) => {
+                self.glance = None;
+                return false;
+            }
+        }
+        true
     }
 
     /// Turns of this kind could not be planned. If none can be, nobody looks at any for a while.
     fn refuse(&mut self, kind: usize) {
         self.kinds.get_mut(kind).refuse();
+        self.give_up_if_all_are_refused();
+    }
+
+    fn give_up_if_all_are_refused(&mut self) {
         if self.kinds.all().iter().all(kinds::Kind::is_refused) {
             self.give_up();
         }

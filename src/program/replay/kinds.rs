@@ -1,6 +1,7 @@
 //! The kinds of turn that there are, and which comes next.
 
 use super::help::Unplanned;
+use super::prepare::Preparing;
 use super::{Planned, StepPlan};
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 pub(super) struct Kind {
     pub commands: Vec<Arc<Planned>>,
     pub plan: Option<StepPlan>,
+    /// A plan that will be there after its next turn, or another's.
+    pub preparing: Option<Preparing>,
     /// How often it came.
     times: u32,
     /// In how many of its turns to come it is not tried to plan it, and how many that will be the next time.
@@ -76,7 +79,7 @@ impl Kind {
 
     /// Whether it came twice, so that it will again, and is not let be.
     pub fn may_be_planned(&self) -> bool {
-        self.plan.is_none() && self.times >= 2 && self.rest == 0
+        self.plan.is_none() && self.preparing.is_none() && self.times >= 2 && self.rest == 0
     }
 
     /// Whether it came before the last time, so that it may come again.
@@ -130,6 +133,7 @@ impl Kinds {
         let kind = Kind {
             commands,
             plan: None,
+            preparing: None,
             times: 0,
             rest: 0,
             patience: FIRST_REST,

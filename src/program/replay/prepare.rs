@@ -1,4 +1,5 @@
-//! From what a turn did to a plan: an address for each block that it took.
+//! From what a turn did to a plan: an address for each block that it took. Planners take their time, so they work on a thread
+//! of their own, while the next turn runs without a plan.
 
 use super::boundary::Boundary;
 use super::{Planning, StepPlan};
@@ -10,6 +11,8 @@ use crate::plan::{
 };
 use crate::program::{Command, Driver};
 use crate::store::{Action, Ends, Life, Record, Spot, Tape};
+use crate::sync::thread;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 /// A turn that was written down, and is over.
@@ -23,63 +26,115 @@ pub(super) struct Taken {
     pub heirs: Vec<(u32, u32)>,
 }
 
+/// A plan that is being made. Dropped, it is of no use any more.
+#[derive(Debug)]
+pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
+
+/// What a plan is made from.
+struct Draft {
+    ends: Vec<Ends>,
+    commands: Vec<Arc<super::Planned>>,
+    before: Boundary,
+    after: Boundary,
+    heirs: Vec<(u32, u32)>,
+    took: Totals,
+    /// Of the tape.
+    start: Option<u64>,
+    spread: u64,
+    keeps_unheld: bool,
+    granule: u64,
+    room: u64,
+    /// Whether it may evict, and recompute.
+    may_recompute: bool,
+}
+
+impl Preparing {
+    /// Waits for it. `None`: there is no such plan.
+    pub fn finish(self) -> Option<StepPlan> {
+        self.0.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
 impl<D: Device> Driver<D> {
-    /// How a turn of this kind can be done again, if it can: as in a larger memory, if there is an address for everything, or
-    /// as it was done.
+    /// Begins to find out how a turn of this kind can be done again; `None` if it is plain that it cannot.
     pub(super) fn prepare_plan(
         &mut self,
         planning: &Planning<D>,
         kind: usize,
         taken: Taken,
-    ) -> Option<StepPlan> {
+    ) -> Option<Preparing> {
         let Taken { tape, ends, before, began, heirs } = taken;
-        let (start, unplanned_bytes) = (tape.start(), tape.spread());
+        let (start, spread) = (tape.start(), tape.spread());
         let Tape { plentiful, short, keeps_unheld, .. } = tape;
-        let after = Boundary::of(self, &planning.numbers)?;
-        let commands = &planning.kinds.get(kind).commands;
-        let (granule, room) = (self.engine.granularity()?, self.engine.room());
-        let took = self.engine.totals().since(&began);
-        let plan = |record: Record, ends: Vec<usize>, is_plentiful: bool| {
-            if let Some(why) = record.spoiled {
-                tracing::debug!(target: "remat", why, "a step cannot run by plan");
-                return None;
-            }
-            let returns = returns(&record, &before, &after)?;
-            let firsts = firsts(commands, &ends, &record.actions)?;
-            let (offsets, bytes, moves) = match addresses(&record, granule, room, is_plentiful) {
-                Ok(Some((offsets, bytes))) => (offsets, bytes, false),
-                Ok(None) if !is_plentiful => {
-                    let (offsets, bytes) = as_it_was(&record, start?, granule, room)?;
-                    (offsets, bytes, true)
-                }
-                _ => return None,
-            };
-            let taken = (0..).zip(&record.lives);
-            let taken = taken.filter(|(_, life)| life.is_used && life.moved_from.is_none());
-            let took = if is_plentiful { took.in_a_larger_memory() } else { took };
-            Some(StepPlan {
-                ends,
-                boundary: before.clone(),
-                offsets,
-                taken: taken.map(|(block, _)| block).collect(),
-                bytes,
-                unplanned_bytes,
-                returns,
-                heirs: heirs.clone(),
-                firsts,
-                is_plentiful,
-                keeps_unheld: keeps_unheld && !is_plentiful,
-                took: if moves { took } else { took.without_moves() },
-                laid: None,
-                actions: record.actions,
-            })
+        let of = planning.kinds.get(kind);
+        let is_learnt = !self.learning.improves() || of.is_frequent();
+        let draft = Draft {
+            after: Boundary::of(self, &planning.numbers)?,
+            commands: of.commands.clone(),
+            took: self.engine.totals().since(&began),
+            granule: self.engine.granularity()?,
+            room: self.engine.room(),
+            may_recompute: is_learnt && self.engine.may_plan_recomputing(),
+            start,
+            spread,
+            keeps_unheld,
+            ends,
+            before,
+            heirs,
         };
-        let planned = plan(plentiful, ends.iter().map(|ends| ends.plentiful).collect(), true);
-        let is_learnt = !self.learning.improves() || planning.kinds.get(kind).is_frequent();
-        if planned.is_some() || !is_learnt || !self.engine.may_plan_recomputing() {
+        let thread = thread::Builder::new().name("remat-plan".into());
+        thread.spawn(move || draft.plan(plentiful, short)).ok().map(Preparing)
+    }
+}
+
+impl Draft {
+    /// As in a larger memory, if there is an address for everything, or as it was done.
+    fn plan(self, plentiful: Record, short: Record) -> Option<StepPlan> {
+        let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
+        let planned = self.plan_of(plentiful, ends, true);
+        if planned.is_some() || !self.may_recompute {
             return planned;
         }
-        plan(short, ends.iter().map(|ends| ends.short).collect(), false)
+        let ends = self.ends.iter().map(|ends| ends.short).collect();
+        self.plan_of(short, ends, false)
+    }
+
+    fn plan_of(&self, record: Record, ends: Vec<usize>, is_plentiful: bool) -> Option<StepPlan> {
+        let Self { before, took, .. } = self;
+        let (granule, room) = (self.granule, self.room);
+        if let Some(why) = record.spoiled {
+            tracing::debug!(target: "remat", why, "a step cannot run by plan");
+            return None;
+        }
+        let returns = returns(&record, before, &self.after)?;
+        let firsts = firsts(&self.commands, &ends, &record.actions)?;
+        let (offsets, bytes, moves) = match addresses(&record, granule, room, is_plentiful) {
+            Ok(Some((offsets, bytes))) => (offsets, bytes, false),
+            Ok(None) if !is_plentiful => {
+                let (offsets, bytes) = as_it_was(&record, self.start?, granule, room)?;
+                (offsets, bytes, true)
+            }
+            _ => return None,
+        };
+        let taken = (0..).zip(&record.lives);
+        let taken = taken.filter(|(_, life)| life.is_used && life.moved_from.is_none());
+        let took = if is_plentiful { took.in_a_larger_memory() } else { *took };
+        Some(StepPlan {
+            ends,
+            boundary: before.clone(),
+            offsets,
+            taken: taken.map(|(block, _)| block).collect(),
+            bytes,
+            unplanned_bytes: self.spread,
+            returns,
+            heirs: self.heirs.clone(),
+            firsts,
+            is_plentiful,
+            keeps_unheld: self.keeps_unheld && !is_plentiful,
+            took: if moves { took } else { took.without_moves() },
+            laid: None,
+            actions: record.actions,
+        })
     }
 }
 

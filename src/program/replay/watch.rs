@@ -1,6 +1,7 @@
 //! Comparing each turn with those that came before, and what follows from that.
 
 use super::boundary::Boundary;
+use super::glance::Glance;
 use super::kinds::Kinds;
 use super::prepare::Taken;
 use super::{Planned, Planning};
@@ -44,13 +45,19 @@ impl<D: Device> Driver<D> {
     pub(super) fn begins_by_plan(&mut self) -> bool {
         let Some(mut planning) = self.planning.take() else { return false };
         planning.is_marked = false;
+        let is_refused = planning.take_prepared();
         if planning.rest > 1 {
             planning.rest -= 1;
+        } else if planning.rest == 1 && planning.only_glances() {
+            // Nothing is known of them but that.
         } else if planning.rest == 1 || planning.turn.is_between {
             planning.rest = 0;
             planning.numbers.turn(self.tensors.iter().map(|(tensor, _)| tensor));
         } else {
             self.turn_ends(&mut planning);
+        }
+        if is_refused && planning.rest == 0 {
+            planning.give_up_if_all_are_refused();
         }
         planning.stopwatch.begin();
         let begins = planning.rest == 0 && self.enter_or_watch(&mut planning);
@@ -79,11 +86,13 @@ impl<D: Device> Driver<D> {
         let of = planning.kinds.get_mut(kind);
         of.evicted = evictions > 0;
         if let Some(took) = took.filter(|_| of.is_known()) {
-            // What is evicted while a tape runs is no measure: memory was made one piece for it.
-            of.unplanned.add(took, taping.is_none().then_some(evictions));
+            // What is evicted while a tape runs, or after it did, is no measure: memory was made one piece for it.
+            let counts = taping.is_none() && of.plan.is_none();
+            of.unplanned.add(took, counts.then_some(evictions));
         }
         planning.strange = if is_new { planning.strange + 1 } else { 0 };
         if planning.strange >= MOST_STRANGE {
+            planning.glance = Some(Glance::default());
             return planning.give_up();
         }
         let (Some((before, began)), Some(tape)) = (taping, tape) else { return };
@@ -93,11 +102,8 @@ impl<D: Device> Driver<D> {
         let mut ends = std::mem::take(&mut planning.turn.ends);
         ends.push(tape.ends());
         let taken = Taken { tape: *tape, ends, before, began, heirs };
-        let start = Instant::now();
-        let plan = self.prepare_plan(planning, kind, taken);
-        planning.help.spent_since(start);
-        match plan {
-            Some(plan) => planning.kinds.get_mut(kind).plan = Some(plan),
+        match self.prepare_plan(planning, kind, taken) {
+            Some(preparing) => planning.kinds.get_mut(kind).preparing = Some(preparing),
             None => planning.refuse(kind),
         }
     }
@@ -148,6 +154,9 @@ impl<D: Device> Planning<D> {
     /// A command comes, after so many actions on the tape, if that runs.
     fn hear(&mut self, command: &Command<D::Op, D::Host>, actions: Option<Ends>) {
         self.is_marked |= matches!(command, Command::Step);
+        if let Some(glance) = &mut self.glance {
+            glance.hear(command);
+        }
         if self.rest > 0 || self.turn.is_between {
             return;
         }
@@ -169,6 +178,26 @@ impl<D: Device> Planning<D> {
             }
         }
         turn.at += 1;
+    }
+
+    /// Plans that were begun a turn ago are used from now on. They are waited for, so that it does not depend on time which
+    /// turns run by plan. Returns whether one of them came to nothing.
+    fn take_prepared(&mut self) -> bool {
+        let mut is_refused = false;
+        for kind in 0..self.kinds.all().len() {
+            let Some(preparing) = self.kinds.get_mut(kind).preparing.take() else { continue };
+            let start = Instant::now();
+            let plan = preparing.finish();
+            self.help.spent_since(start);
+            match plan {
+                Some(plan) => self.kinds.get_mut(kind).plan = Some(plan),
+                None => {
+                    self.kinds.get_mut(kind).refuse();
+                    is_refused = true;
+                }
+            }
+        }
+        is_refused
     }
 
     /// The turn at hand is left by its plan, after so many of its commands.
