@@ -327,7 +327,7 @@ impl Steps {
             if let Some(before) = before {
                 let before = &mut self.nodes[before as usize];
                 match &mut before.branch {
-                    Some(branch) => branch.mistook(first_new, first_known),
+                    Some(branch) => branch.mistook(first_new, Some(first_known)),
                     None => before.next = Some(first_known),
                 }
             }

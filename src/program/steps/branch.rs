@@ -57,11 +57,11 @@ impl Branch {
         }
     }
 
-    /// What came last was not `node`, but `known` as so often.
-    pub fn mistook(&mut self, node: NodeId, known: NodeId) {
+    /// What came last was not `node`, but `known` as so often; `None`: nothing came.
+    pub fn mistook(&mut self, node: NodeId, known: Option<NodeId>) {
         if self.runs.last() == Some(&(node, 1)) {
             self.runs.pop();
-            self.took(known);
+            known.into_iter().for_each(|known| self.took(known));
         }
         if self.runs.len() == 1 {
             // There is no other any more.

@@ -7,7 +7,7 @@
 //! one: at the mark before the turn it takes over its role, now and each time that the mark comes.
 
 use super::{MARK, NOWHERE, NodeId, Role, Steps};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Turns of so many kinds are remembered.
 const KINDS: usize = 8;
@@ -70,6 +70,8 @@ struct Twins {
     then: FxHashMap<Role, Role>,
     /// What was carried into both in different roles.
     heirs: Vec<Heir>,
+    /// Where in the turn a command was taken for another one of the earlier turn, which reads what this one does.
+    mistaken: Vec<usize>,
 }
 
 impl Twins {
@@ -127,9 +129,14 @@ impl Steps {
     /// How the turn after a mark is like one of the same commands; `None` if it is not.
     fn twins(&self, mark: NodeId, past: &[NodeId], turn: &[NodeId]) -> Option<Twins> {
         let mut twins = Twins::default();
-        for ids in past.iter().zip(turn) {
+        let mut of_past: Option<FxHashSet<NodeId>> = None;
+        for (at, ids) in past.iter().zip(turn).enumerate() {
             if ids.0 != ids.1 && !self.turns.is_new_node(*ids.1) {
-                return None;
+                let of_past = of_past.get_or_insert_with(|| past.iter().copied().collect());
+                if !of_past.contains(ids.1) {
+                    return None;
+                }
+                twins.mistaken.push(at);
             }
             let [then, now] = [ids.0, ids.1].map(|&id| &self.nodes[id as usize]);
             let inputs = then.inputs.iter().zip(&now.inputs);
@@ -144,6 +151,10 @@ impl Steps {
             if !alike {
                 return None;
             }
+        }
+        // If nothing is new, nothing is to be learned.
+        if !twins.mistaken.is_empty() && !turn.iter().any(|&node| self.turns.is_new_node(node)) {
+            return None;
         }
         // What inherits a role at this mark already keeps it.
         let keeps = |role: Role| self.heirs(mark).iter().any(|known| known.inherits == role);
@@ -188,6 +199,21 @@ impl Steps {
         let new = (first_role as u32..self.roles.len() as u32).map(Role);
         self.renamed.extend(new.map(|new| (new, role(new))));
         self.renamed.extend(twins.heirs.iter().map(|heir| (heir.plays, Some(heir.inherits))));
+        for &at in &twins.mistaken {
+            let (taken_for, is) = (turn[at], past[at]);
+            let made: Vec<_> = self.values_of(taken_for).zip(self.values_of(is)).collect();
+            self.renamed.extend(made.into_iter().map(|(now, then)| (now, Some(then))));
+            if let Some(before) = at.checked_sub(1)
+                && let Some(branch) = &mut self.nodes[past[before] as usize].branch
+            {
+                branch.mistook(taken_for, Some(is));
+            }
+            if let (Some(&after), Some(branch)) =
+                (past.get(at + 1), &mut self.nodes[taken_for as usize].branch)
+            {
+                branch.mistook(after, None);
+            }
+        }
         // Others were mistaken, or inherited only once.
         let heirs = self.heirs.entry(mark).or_default();
         heirs.retain(|old| {

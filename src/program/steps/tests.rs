@@ -414,6 +414,45 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     }
 }
 
+/// What makes the correction of a moment is the same op as what decays it in the next step: they read the same.
+#[test]
+fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
+    const ADAM: &[Line] = &[
+        (46, &["m0"], &["a"]),
+        (GONE, &["m0"], &[]),
+        (47, &["a", "d0"], &["m0'"]),
+        (GONE, &["a"], &[]),
+        (46, &["m1"], &["a"]),
+        (GONE, &["m1"], &[]),
+        (47, &["a", "d0"], &["m1'"]),
+        (GONE, &["a", "d0", "x"], &[]),
+        (46, &["m0'"], &["b"]),
+        (48, &["w0", "b"], &["w0'"]),
+        (GONE, &["w0", "b"], &[]),
+        (46, &["m1'"], &["b"]),
+        (48, &["w1", "b"], &["w1'"]),
+        (GONE, &["w1", "b"], &[]),
+        (60, &["w0'"], &[]),
+        END,
+    ];
+    let turn = [&PASS[..10], ADAM].concat();
+    let mut told = told(&[WEIGHTS, &[(2, &[], &["m0"]), (3, &[], &["m1"]), END]]);
+    let mut nodes = 0;
+    for step in 0..20 {
+        let unexpected = told.tell_all(&turn);
+        for (new, name) in [("w0'", "w0"), ("w1'", "w1"), ("m0'", "m0"), ("m1'", "m1")] {
+            let role = told.names.remove(new).unwrap();
+            told.names.insert(name, role);
+        }
+        told.steps.check();
+        match step {
+            0..5 => nodes = told.steps.nodes.len(),
+            _ => assert_eq!((unexpected, told.steps.nodes.len()), (0, nodes), "step {step}"),
+        }
+    }
+    assert!(told.steps.nodes.len() < 50, "{nodes}");
+}
+
 /// It may be used then, or not: who let go of it before would have to make it again, if only for the end of the step.
 #[test]
 fn what_is_held_where_nothing_more_is_known_is_used_there() {
