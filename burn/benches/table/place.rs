@@ -3,8 +3,6 @@
 use crate::common::{Net, Training};
 use burn::tensor::Device;
 use burn_flex::{Flex, FlexDevice};
-use remat_burn::remat::PolicyKind;
-use remat_burn::remat::evict::Learn;
 use remat_burn::remat::program::KnownSteps;
 use remat_burn::{Builder, Guard};
 use std::time::Instant;
@@ -77,7 +75,6 @@ impl Place {
     }
 
     fn ours(builder: Builder) -> Result<Self, String> {
-        let builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
         let guard = builder.recompute_limit(RECOMPUTE_LIMIT).serve::<Flex>(FlexDevice);
         let guard = guard.map_err(|error| error.to_string())?;
         Ok(Self { device: guard.device(), served: None, guard: Some(guard) })
