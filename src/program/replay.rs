@@ -4,12 +4,13 @@
 //! watch    a turn is compared with those before, command by command           (watch.rs, turns.rs)
 //! foretell which kind of turn comes next                                      (kinds.rs)
 //! capture  if it came twice, the store writes down what the next one does     (engine/planned.rs, store/tape.rs)
-//! prepare  each block that it took gets an address in one block, by planners, while another turn runs (prepare.rs)
+//! prepare  each block that it took gets an address in one block, by planners, while
+//!          another turn runs                                                  (prepare.rs)
 //! enter    at the boundary of a turn that block is taken                      (enter.rs)
 //! follow   as long as commands are as expected: kernels on known places       (follow.rs)
 //! leave    at the first that is not, the engine goes through the commands so far in its books, each place where the
 //!          plan had it; from then on all is as if there had been no plan      (leave.rs)
-//! glance   where turns are all new, they are looked at from afar only           (glance.rs)
+//! glance   where turns are all new, they are looked at from afar only         (glance.rs)
 //! help     it is counted how much all of this helps                           (help.rs)
 //! ```
 //!
