@@ -414,43 +414,70 @@ fn parameters_made_anew_are_the_heirs_of_the_old_ones() {
     }
 }
 
-/// What makes the correction of a moment is the same op as what decays it in the next step: they read the same.
-#[test]
-fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
-    const ADAM: &[Line] = &[
-        (46, &["m0"], &["a"]),
-        (GONE, &["m0"], &[]),
-        (47, &["a", "d0"], &["m0'"]),
-        (GONE, &["a"], &[]),
-        (46, &["m1"], &["a"]),
-        (GONE, &["m1"], &[]),
-        (47, &["a", "d0"], &["m1'"]),
-        (GONE, &["a", "d0", "x"], &[]),
-        (46, &["m0'"], &["b"]),
-        (48, &["w0", "b"], &["w0'"]),
-        (GONE, &["w0", "b"], &[]),
-        (46, &["m1'"], &["b"]),
-        (48, &["w1", "b"], &["w1'"]),
-        (GONE, &["w1", "b"], &[]),
-        (60, &["w0'"], &[]),
-        END,
+/// An update by a moment, as Adam's: the op that decays it in a step reads what the one that corrects it read in the step
+/// before.
+fn decay_and_correct(parameters: usize, one_by_one: bool) -> Vec<Line> {
+    const NAMES: [[&str; 4]; 4] = [
+        ["w0", "m0", "w0'", "m0'"],
+        ["w1", "m1", "w1'", "m1'"],
+        ["w2", "m2", "w2'", "m2'"],
+        ["w3", "m3", "w3'", "m3'"],
     ];
-    let turn = [&PASS[..10], ADAM].concat();
-    let mut told = told(&[WEIGHTS, &[(2, &[], &["m0"]), (3, &[], &["m1"]), END]]);
-    let mut nodes = 0;
-    for step in 0..20 {
-        let unexpected = told.tell_all(&turn);
-        for (new, name) in [("w0'", "w0"), ("w1'", "w1"), ("m0'", "m0"), ("m1'", "m1")] {
-            let role = told.names.remove(new).unwrap();
-            told.names.insert(name, role);
-        }
-        told.steps.check();
-        match step {
-            0..5 => nodes = told.steps.nodes.len(),
-            _ => assert_eq!((unexpected, told.steps.nodes.len()), (0, nodes), "step {step}"),
+    let line = |token, inputs: &[&'static str], makes: &[&'static str]| -> Line {
+        (token, inputs.to_vec().leak(), makes.to_vec().leak())
+    };
+    let decays = |[_, m, _, new]: [&'static str; 4]| {
+        [
+            line(46, &[m], &["a"]),
+            line(GONE, &[m], &[]),
+            line(47, &["a", "d0"], &[new]),
+            line(GONE, &["a"], &[]),
+        ]
+    };
+    let corrects = |[w, _, new_w, m]: [&'static str; 4]| {
+        [line(46, &[m], &["b"]), line(48, &[w, "b"], &[new_w]), line(GONE, &[w, "b"], &[])]
+    };
+    let of = &NAMES[..parameters];
+    match one_by_one {
+        true => of.iter().flat_map(|&of| decays(of).into_iter().chain(corrects(of))).collect(),
+        false => {
+            let decays = of.iter().flat_map(|&of| decays(of));
+            decays.chain(of.iter().flat_map(|&of| corrects(of))).collect()
         }
     }
-    assert!(told.steps.nodes.len() < 50, "{nodes}");
+}
+
+#[test]
+fn a_command_that_reads_what_another_will_read_is_told_apart_from_that() {
+    const MOMENTS: Line = (2, &[], &["m0", "m1", "m2", "m3"]);
+    for (parameters, one_by_one, is_split) in [1, 2, 3, 4]
+        .into_iter()
+        .flat_map(|n| [(n, false, false), (n, false, true), (n, true, false), (n, true, true)])
+    {
+        let update = decay_and_correct(parameters, one_by_one);
+        let between: &[Line] = if is_split { &[END] } else { &[] };
+        let turn = [&PASS[..10], between, &update, &[(GONE, &["d0", "x"], &[]), END]].concat();
+        let mut told = told(&[&[MOMENTS, END]]);
+        let mut nodes = 0;
+        let case = format!("{parameters}, one by one {one_by_one}, marked between {is_split}");
+        for step in 0..20 {
+            let unexpected = told.tell_all(&turn);
+            for name in ["w0", "w1", "w2", "w3", "m0", "m1", "m2", "m3"] {
+                if let Some(role) = told.names.remove(format!("{name}'").as_str()) {
+                    told.names.insert(name, role);
+                }
+            }
+            told.steps.check();
+            match step {
+                0..5 => nodes = told.steps.nodes.len(),
+                _ => assert_eq!(
+                    (unexpected, told.steps.nodes.len()),
+                    (0, nodes),
+                    "{case}, step {step}"
+                ),
+            }
+        }
+    }
 }
 
 /// It may be used then, or not: who let go of it before would have to make it again, if only for the end of the step.
