@@ -26,7 +26,7 @@ fn models_train_to_the_same_bits_with_plans_and_without() {
         let run = |plan: &str| {
             let budget: &[&str] =
                 if args.contains(&"--budget") { &[] } else { &["--budget", "100%"] };
-            train(&[args, &["--steps", "20", "--no-test", "--plan", plan], budget].concat())
+            train(&[args, &["--steps", "24", "--no-test", "--plan", plan], budget].concat())
         };
         let (off, auto) = (run("off"), run("auto"));
         assert_eq!(off["params_sha256"], auto["params_sha256"], "{args:?}");
@@ -35,7 +35,7 @@ fn models_train_to_the_same_bits_with_plans_and_without() {
         assert_eq!(off["ops"], auto["ops"], "{args:?}");
         assert!(auto["peak_bytes"].as_u64() <= auto["budget_bytes"].as_u64(), "{args:?}");
         let planned = auto["planned_steps"].as_u64().unwrap();
-        assert_eq!(planned >= 5, plans, "{args:?}: {planned} ran by plan");
+        assert_eq!(planned > 5, plans, "{args:?}: {planned} ran by plan");
         for (report, planned) in [(&off, 0), (&auto, planned)] {
             for field in ["planned_seconds", "unplanned_seconds"] {
                 let seconds = report[field].as_f64().unwrap();

@@ -131,11 +131,13 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
     let case = format!("{kinds:?}, each {twisted}th is another, in {budget} bytes");
     let mut program = Program::new(Plan::Auto, budget)?;
     let mut last = Stats::default();
-    // Over how many bytes each step was spread, what it evicted, and what the last one before a plan did.
-    let (mut spreads, mut evictions, mut without) = (vec![], vec![], None::<u64>);
+    // Of the steps of each kind without a plan: over how many bytes they were spread, and what they evicted. And evictions of
+    // the last one before the tape.
+    let (mut unplanned, mut without) = (BTreeMap::<_, Vec<(u64, u64)>>::new(), None::<u64>);
     for number in 0..STEPS {
         let layers = kinds[number as usize % kinds.len()];
-        program.step(number, layers, number % twisted == twisted - 1)?;
+        let is_twisted = number % twisted == twisted - 1;
+        program.step(number, layers, is_twisted)?;
         let (written, stats) = program.look()?;
         let say = || format!("{case}, step {number}: {stats:?}, before {last:?}");
         // Time: what runs by plan takes some, and is compared with what took some without.
@@ -145,19 +147,21 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
         assert!(stats.planned_seconds >= last.planned_seconds);
         let is_changed = stats.left_plans > last.left_plans || stats.plan_bytes > last.plan_bytes;
         assert!(!is_changed || stats.planning_seconds > last.planning_seconds, "{}", say());
-        // Memory: one of the steps before was written down, and planned while others ran.
+        // Memory: the last step of some kind was written down, or the one before, if another ran while that was planned.
+        let latest: Vec<_> = unplanned.values().flat_map(|of| of.iter().rev().take(2)).collect();
         if stats.plan_bytes > last.plan_bytes {
             // What is there between steps is where it was, if nothing was moved.
             if stats.compactions == 0 {
-                assert!(spreads.contains(&stats.unplanned_bytes), "{spreads:?}, {}", say());
+                let is_one = latest.iter().any(|(spread, _)| *spread == stats.unplanned_bytes);
+                assert!(is_one, "{latest:?}, {}", say());
                 sums.spread += 1;
             }
-            if last.evictions == 0 {
+            if latest.iter().all(|(_, evicted)| *evicted == 0) {
                 assert!(stats.plan_bytes <= stats.unplanned_bytes, "{}", say());
                 sums.smaller += u64::from(stats.plan_bytes < stats.unplanned_bytes);
             }
-            // The last one was planned meanwhile, and the one before that was written down.
-            without = without.or(evictions.iter().rev().nth(2).copied());
+            let before_tape = unplanned.values().find_map(|of| of.iter().rev().nth(2));
+            without = without.or(before_tape.map(|(_, evicted)| *evicted));
         }
         let evicted = stats.evictions - last.evictions;
         let spared = stats.spared_evictions - last.spared_evictions;
@@ -166,8 +170,10 @@ fn check(kinds: &[usize], twisted: u64, budget: u64, sums: &mut Sums) -> Result<
             assert_eq!(ran, 1, "{}", say());
             assert_eq!(spared, without.saturating_sub(evicted), "{}", say());
         }
-        spreads.push(program.spread(&written));
-        evictions.push(evicted);
+        if ran == 0 {
+            let of = unplanned.entry((layers, is_twisted)).or_default();
+            of.push((program.spread(&written), evicted));
+        }
         last = stats;
     }
     // What was counted stays, whatever becomes of the plans.
