@@ -1,6 +1,7 @@
 //! A glance at turns, where none of late was like one before: it costs next to nothing, and tells whether one is now. Only
 //! then are they compared command by command again.
 
+use super::turns::Expected;
 use crate::op::Operation;
 use crate::program::Command;
 use rustc_hash::FxHasher;
@@ -51,7 +52,7 @@ impl Glance {
         }
         discriminant(command).hash(hash);
         for call in command.calls() {
-            call.op.name().hash(hash);
+            Expected::of(&call.op).hash(hash);
             call.inputs.len().hash(hash);
         }
     }

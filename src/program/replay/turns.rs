@@ -20,7 +20,7 @@ pub(super) struct Expected {
 
 impl Expected {
     #[inline]
-    fn of(op: &impl Operation) -> Self {
+    pub fn of(op: &impl Operation) -> Self {
         let mut hasher = FxHasher::default();
         op.name().hash(&mut hasher);
         Self { hash: hasher.finish(), rematerializable: op.rematerializable() }
