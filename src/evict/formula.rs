@@ -145,6 +145,8 @@ fn power(base: f64, exponent: f64) -> f64 {
         1.0 => base,
         2.0 => base * base,
         0.5 => base.sqrt(),
+        // 1 / .8, for the floors of `Formula::ANCESTORS`. Exact on every machine.
+        1.25 => base * base.sqrt().sqrt(),
         _ => base.powf(exponent),
     }
 }
