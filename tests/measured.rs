@@ -11,6 +11,7 @@ use crate::random_programs::public::setup::{Setup, shares};
 use remat::autograd::Tape;
 use remat::event::{Cause, Event, Hears};
 use remat::evict::{Evictor, Foresight, Victim, View, Want};
+use remat::graph::StorageKey;
 use remat::lab::{MemoryKind, Outcome, Replay, Status, Trace};
 use remat::nn::{Mode, Module as _, ResNet, Sequential, mlp, resnet};
 use remat::optim::Optimizer;
@@ -82,6 +83,10 @@ impl Evictor for Ear {
 
     fn keeps_unheld(&self) -> bool {
         self.0.keeps_unheld()
+    }
+
+    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
+        self.0.keeps(storage, view)
     }
 
     fn evicts(&self) -> bool {

@@ -45,11 +45,23 @@ impl<D: Device> Engine<D> {
         if goes || !self.store.graph.is_resident(key) {
             self.write_down_unheld(key);
         }
-        // By a script its bytes are something else's by now.
-        let keeps =
-            self.store.script.as_ref().map_or(self.keeps_unheld, |script| script.keeps_unheld);
-        if goes && !keeps {
+        if goes && !self.keeps(key) {
             self.evict(key, Cause::Unheld);
+        }
+    }
+
+    /// Whether a storage stays that has lost its last handle.
+    fn keeps(&mut self, key: StorageKey) -> bool {
+        match &mut self.store.script {
+            // Its bytes may be something else's by now.
+            Some(script) => script.unheld_stays.pop_front().unwrap_or(false),
+            None => {
+                let keeps = self.evictor_keeps(key);
+                if let Some(tape) = &mut self.store.tape {
+                    tape.unheld_stays.push(keeps);
+                }
+                keeps
+            }
         }
     }
 

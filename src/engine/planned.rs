@@ -110,7 +110,7 @@ impl<D: Device> Engine<D> {
             let held = store.graph.held(key)?;
             Some((held, store.space.offset(held), Owner::Storage(key).number()))
         });
-        let tape = Tape::new(before, is_short, self.keeps_unheld);
+        let tape = Tape::new(before, is_short);
         self.store.tape = Some(Box::new(tape));
     }
 

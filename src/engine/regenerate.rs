@@ -402,7 +402,7 @@ impl<D: Device> Engine<D> {
     /// A storage that was regenerated only as a step on the way, and that no run to come reads: it goes at once or first,
     /// as [`Dead`] says.
     pub(super) fn drop_if_dead(&mut self, key: StorageKey) {
-        if self.settings.dead == Dead::Keep || self.keeps_unheld || !self.is_dead(key) {
+        if self.settings.dead == Dead::Keep || !self.is_dead(key) || self.evictor_keeps(key) {
             return;
         }
         if self.settings.dead == Dead::Drop || !self.evicts {

@@ -191,6 +191,10 @@ impl Evictor for ByScore {
         self.policy.keeps_unheld()
     }
 
+    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
+        self.policy.keeps(storage, view)
+    }
+
     fn hears(&self) -> Hears {
         // The cost of a candidate may have fallen.
         self.policy.hears().and(Hears::RARE)

@@ -108,6 +108,10 @@ impl Policy for Learned {
         self.known.as_ref().is_some_and(Known::is_short)
     }
 
+    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
+        self.known.as_mut().is_some_and(|known| known.is_needed(storage, view))
+    }
+
     fn hears(&self) -> Hears {
         Hears::EVICTIONS.and(Hears::USES)
     }

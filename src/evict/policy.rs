@@ -28,6 +28,11 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
+    /// As [`Evictor::keeps`](super::Evictor::keeps).
+    fn keeps(&mut self, _storage: StorageKey, _view: View<'_>) -> bool {
+        true
+    }
+
     /// What it wants to be told of: to tell it of what it does not listen to takes time. It may be told of more. Must
     /// always return the same.
     fn hears(&self) -> Hears {

@@ -90,8 +90,8 @@ struct StepPlan {
     firsts: Vec<(u32, u32)>,
     /// Whether nothing is evicted in it, and nothing recomputed.
     is_plentiful: bool,
-    /// Whether what nobody holds stays, to be evicted like anything else.
-    keeps_unheld: bool,
+    /// Whether each storage that lost its last handle stayed, in order. Where none is left, it went.
+    unheld_stays: Vec<bool>,
     took: Totals,
     /// Its operands in the block, where that last was.
     laid: Option<Laid>,

@@ -18,8 +18,8 @@ pub(crate) struct Script {
     /// Of each block that was taken, whose it is; and of each run that was the first of its path, which that is.
     pub owners: Vec<Option<StorageKey>>,
     pub firsts: Vec<Option<PathKey>>,
-    /// Whether what nobody holds stayed, to be evicted like anything else.
-    pub keeps_unheld: bool,
+    /// Whether each storage that lost its last handle stayed, in order. Where none is left, it went.
+    pub unheld_stays: VecDeque<bool>,
     /// Actions that are done already.
     pub done: usize,
     /// What went wrong with the next one.

@@ -166,8 +166,8 @@ pub(crate) struct Tape {
     pub plentiful: Record,
     /// What was done.
     pub short: Record,
-    /// Whether what nobody holds stays, to be evicted like anything else.
-    pub keeps_unheld: bool,
+    /// Whether each storage that lost its last handle stayed, in order.
+    pub unheld_stays: Vec<bool>,
     /// The blocks of before, by their owners.
     before: FxHashMap<u64, Range<u64>>,
     /// Blocks of before that went: they are not used for anything else meanwhile, if it goes without them. Only where `short`
@@ -190,12 +190,8 @@ pub(crate) struct Tape {
 impl Tape {
     /// These blocks are there before: where they begin, and whose they are. `is_short`: if there is no room for all of the
     /// turn, it may be planned all the same.
-    pub fn new(
-        before: impl Iterator<Item = (Held, u64, u64)>,
-        is_short: bool,
-        keeps_unheld: bool,
-    ) -> Self {
-        let mut tape = Self { keeps_before: is_short, keeps_unheld, ..Self::default() };
+    pub fn new(before: impl Iterator<Item = (Held, u64, u64)>, is_short: bool) -> Self {
+        let mut tape = Self { keeps_before: is_short, ..Self::default() };
         for (number, (held, offset, owner)) in before.enumerate() {
             tape.before.insert(owner, offset..offset + held.bytes);
             for record in [&mut tape.plentiful, &mut tape.short] {

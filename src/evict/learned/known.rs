@@ -132,6 +132,13 @@ impl Known {
         self.used = used;
     }
 
+    /// Whether something was evicted that will be used and is to be made from this, which nobody holds. If not, it would be
+    /// the first to go when memory is short, before anything could be evicted that is made from it; so it need not stay.
+    pub fn is_needed(&mut self, key: StorageKey, view: View<'_>) -> bool {
+        let place = Place::of(view);
+        self.needs.below(key, place.at, view.graph, |key| place.need(key)) != NEVER
+    }
+
     /// Whether it will neither be used nor be wanted to bring something back that will.
     fn is_unwanted(&mut self, key: StorageKey, view: View<'_>) -> bool {
         let place = Place::of(view);

@@ -282,7 +282,7 @@ fn a_budget_that_changes_and_comes_back_changes_in_the_replay() {
         train(runtime, 6, |runtime| {
             let tight = (8..16).contains(&calls);
             if calls % 4 == 0 {
-                runtime.set_budget(if tight { peak * 8 / 10 } else { peak }).unwrap();
+                runtime.set_budget(if tight { peak * 7 / 10 } else { peak }).unwrap();
             }
             calls += 1;
         })

@@ -68,7 +68,7 @@ impl<D: Device> Driver<D> {
             offsets: offsets.collect(),
             // In a memory that is plentiful, nobody asks.
             owners: if plan.is_plentiful { vec![] } else { vec![None; plan.offsets.len()] },
-            keeps_unheld: plan.keeps_unheld,
+            unheld_stays: plan.unheld_stays.iter().copied().collect(),
             done,
             failure,
             ..Script::default()

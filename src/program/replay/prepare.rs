@@ -41,7 +41,7 @@ struct Draft {
     /// Of the tape.
     start: Option<u64>,
     spread: u64,
-    keeps_unheld: bool,
+    unheld_stays: Vec<bool>,
     granule: u64,
     room: u64,
     /// Whether it may evict, and recompute.
@@ -65,7 +65,7 @@ impl<D: Device> Driver<D> {
     ) -> Option<Preparing> {
         let Taken { tape, ends, before, began, heirs } = taken;
         let (start, spread) = (tape.start(), tape.spread());
-        let Tape { plentiful, short, keeps_unheld, .. } = tape;
+        let Tape { plentiful, short, unheld_stays, .. } = tape;
         let of = planning.kinds.get(kind);
         let is_learnt = !self.learning.improves() || of.is_frequent();
         let draft = Draft {
@@ -77,7 +77,7 @@ impl<D: Device> Driver<D> {
             may_recompute: is_learnt && self.engine.may_plan_recomputing(),
             start,
             spread,
-            keeps_unheld,
+            unheld_stays,
             ends,
             before,
             heirs,
@@ -130,7 +130,8 @@ impl Draft {
             heirs: self.heirs.clone(),
             firsts,
             is_plentiful,
-            keeps_unheld: self.keeps_unheld && !is_plentiful,
+            // In a memory that is plentiful, all went.
+            unheld_stays: if is_plentiful { vec![] } else { self.unheld_stays.clone() },
             took: if moves { took } else { took.without_moves() },
             laid: None,
             actions: record.actions,
