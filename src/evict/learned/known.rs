@@ -135,6 +135,8 @@ impl Known {
     /// Whether something was evicted that will be used and is to be made from this, which nobody holds. If not, it would be
     /// the first to go when memory is short, before anything could be evicted that is made from it; so it need not stay.
     pub fn is_needed(&mut self, key: StorageKey, view: View<'_>) -> bool {
+        // If it was foreseen to be used, it was worth more.
+        self.lowered.push(key);
         let place = Place::of(view);
         self.needs.below(key, place.at, view.graph, |key| place.need(key)) != NEVER
     }
@@ -288,9 +290,13 @@ impl<'a> Place<'a> {
         Self { graph: view.graph, foreseen, at: foreseen.at() }
     }
 
-    /// The position of the next use of a storage: the one at hand counts.
+    /// The position of the next use of a storage: the one at hand counts. What nobody holds is used by no command, whatever
+    /// comes.
     #[inline]
     fn need(&self, key: StorageKey) -> u32 {
+        if self.graph.storage(key).handles == 0 {
+            return NEVER;
+        }
         match self.foreseen.ordinal(key) {
             Some(ordinal) => self.foreseen.step().next_use(ordinal, self.at),
             None => self.guess(key),

@@ -112,14 +112,16 @@ impl Needs {
         mut lowered: impl FnMut(StorageKey),
     ) {
         let need = self.known(key, at).unwrap_or(NEVER).min(own);
+        // A step that goes as it was foreseen forgets nothing else.
+        if need == NEVER {
+            return;
+        }
         let mut stack = std::mem::take(&mut self.stack);
         stack.push(key);
         while let Some(key) = stack.pop() {
             for source in graph.sources(key) {
                 lowered(source);
-                // A step that goes as it was foreseen forgets only what will not be used.
-                if need != NEVER && self.below.remove(source).is_some() && graph.is_evicted(source)
-                {
+                if self.below.remove(source).is_some() && graph.is_evicted(source) {
                     stack.push(source);
                 }
             }
