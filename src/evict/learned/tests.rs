@@ -3,7 +3,7 @@
 use super::Learned;
 use super::known::Known;
 use crate::Layout;
-use crate::engine::{Dead, RecomputeLimit};
+use crate::engine::{Dead, RecomputeLimit, Stats};
 use crate::event::{Event, Hears};
 use crate::evict::{ByScore, Foresight, Learn, Policy, PolicyKind, View};
 use crate::graph::{NEVER, StorageKey};
@@ -19,6 +19,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Checked {
     learned: Learned,
+    /// Whether it keeps even what nobody holds and nothing evicted needs.
+    keeps_all: bool,
     counts: Arc<Mutex<Counts>>,
 }
 
@@ -27,6 +29,9 @@ struct Counts {
     scores: u64,
     /// Of candidates that are wanted for something evicted before they are used themselves.
     below: u64,
+    /// Of storages that nobody held any more: how many were needed, and how many were not.
+    kept: u64,
+    let_go: u64,
 }
 
 impl Policy for Checked {
@@ -55,6 +60,14 @@ impl Policy for Checked {
 
     fn keeps_unheld(&self) -> bool {
         self.learned.keeps_unheld()
+    }
+
+    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
+        let keeps = self.learned.keeps(storage, view);
+        assert_eq!(keeps, plain_need_below(storage, view) != NEVER, "{storage:?} at {}", view.now);
+        let mut counts = lock(&self.counts);
+        *(if keeps { &mut counts.kept } else { &mut counts.let_go }) += 1;
+        keeps || self.keeps_all
     }
 
     fn hears(&self) -> Hears {
@@ -114,30 +127,63 @@ fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     program
 }
 
-#[test]
-fn needs_are_those_that_a_plain_walk_finds() {
+/// A small log twice, and programs at random.
+fn programs() -> Vec<RecordedProgram> {
     let mut rng = SplitMix64::new(15);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
     let small = Trace::open(path).unwrap().repeat_step(2).unwrap();
     let mut programs = vec![small.program().clone()];
     programs.extend((0..150).map(|_| random(&mut rng, 40)));
+    programs
+}
+
+/// Replays a program in so many percent of its peak.
+fn run(program: &RecordedProgram, percent: u64, dead: Dead, checked: Checked) -> Stats {
+    let policy = PolicyKind::Learned(Learn::Ahead);
+    let peak = Replay::new(policy, u64::MAX).unbudgeted(program).unwrap().peak_bytes;
+    let mut replay = Replay::new(policy, peak * percent / 100);
+    replay.settings.dead = dead;
+    replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(10.0));
+    replay.run_by(program, Box::new(ByScore::new(checked))).unwrap().stats
+}
+
+#[test]
+fn needs_are_those_that_a_plain_walk_finds() {
     let counts = Arc::default();
     let mut evictions = 0;
-    for program in &programs {
-        let policy = PolicyKind::Learned(Learn::Ahead);
-        let peak = Replay::new(policy, u64::MAX).unbudgeted(program).unwrap().peak_bytes;
+    for program in &programs() {
         for percent in (30..100).step_by(10) {
             for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
-                let mut replay = Replay::new(policy, peak * percent / 100);
-                replay.settings.dead = dead;
-                replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(10.0));
-                let checked = Checked { learned: Learned::new(), counts: Arc::clone(&counts) };
-                let evictor = Box::new(ByScore::new(checked));
-                evictions += replay.run_by(program, evictor).unwrap().stats.evictions;
+                let (learned, counts) = (Learned::new(), Arc::clone(&counts));
+                let checked = Checked { learned, keeps_all: false, counts };
+                evictions += run(program, percent, dead, checked).evictions;
             }
         }
     }
     let counts = lock(&counts);
-    assert!(evictions > 20_000, "{evictions} evictions");
+    assert!(evictions > 5_000, "{evictions} evictions, {counts:?}");
     assert!(counts.below * 20 > counts.scores, "{counts:?}");
+    assert!(counts.kept > 500 && counts.let_go > 5_000, "{counts:?}");
+}
+
+#[test]
+fn what_nothing_evicted_needs_could_as_well_have_stayed() {
+    let (mut runs, mut recomputed, mut evictions) = (0, 0, [0; 2]);
+    for program in &programs() {
+        for percent in (30..100).step_by(10) {
+            let of = |keeps_all| {
+                let checked =
+                    Checked { learned: Learned::new(), keeps_all, counts: Arc::default() };
+                run(program, percent, Dead::Linger, checked)
+            };
+            let (goes, stays) = (of(false), of(true));
+            assert_eq!(goes.recompute_cost, stays.recompute_cost, "in {percent} %");
+            runs += 1;
+            recomputed += goes.recomputed_ops;
+            evictions[0] += goes.evictions;
+            evictions[1] += stays.evictions;
+        }
+    }
+    assert!(runs > 1_000 && recomputed > 10_000, "{recomputed} in {runs} runs");
+    assert!(evictions[0] * 4 < evictions[1] * 3, "{evictions:?}");
 }
