@@ -147,13 +147,6 @@ fn lower(key: StorageKey, view: View<'_>) {
 
 impl Evictor for ByScore {
     fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
-        let first = match self.sampling {
-            None => self.policy.floors().and_then(|floors| floors.lowest(view)),
-            Some(_) => None,
-        };
-        if let Some((storage, score)) = first {
-            return Some(Victim { storage, score: Some(score) });
-        }
         self.forget_lowered(view);
         let has_floors = self.policy.floors().is_some();
         let found = want.need.tiers().iter().find_map(|&tier| {

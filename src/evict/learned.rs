@@ -150,10 +150,6 @@ impl Floors for Learned {
         }
     }
 
-    fn lowest(&mut self, view: View<'_>) -> Option<(StorageKey, f64)> {
-        self.known.as_mut()?.unwanted(view)
-    }
-
     fn lowered(&mut self) -> &mut Lowered {
         match &mut self.known {
             Some(known) => known.lowered(),

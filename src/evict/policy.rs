@@ -72,12 +72,6 @@ pub trait Floors {
         aged
     }
 
-    /// A candidate of [`Tier::Free`](super::Tier::Free) that has the lowest score of all, and that, if one is known
-    /// without a look at the others. Default: none is.
-    fn lowest(&mut self, _view: View<'_>) -> Option<(StorageKey, f64)> {
-        None
-    }
-
     /// The candidates whose scores may have fallen since the last choice; whoever asks empties it.
     fn lowered(&mut self) -> &mut Lowered;
 }

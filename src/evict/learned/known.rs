@@ -3,10 +3,9 @@
 use super::Foresight;
 use super::needs::Needs;
 use crate::event::Event;
-use crate::evict::{Lowered, Tier, View};
+use crate::evict::{Lowered, View};
 use crate::graph::{Foreseen, Graph, NEVER, PathKey, StorageKey};
 use slotmap::Key as _;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// After so many storages a walk that only says whose scores have fallen ends: those of all may have.
@@ -29,10 +28,6 @@ pub(super) struct Known {
     used: Vec<StorageKey>,
     /// What came back for that command.
     returned: Vec<StorageKey>,
-    /// What nobody wanted when it had been used: largest first, of equals the last.
-    unwanted: BinaryHeap<(u64, u64, StorageKey)>,
-    /// How many have been put there.
-    count: u64,
     at: u32,
 }
 
@@ -71,8 +66,6 @@ impl Known {
             lowered: Lowered::default(),
             used: Vec::new(),
             returned: Vec::new(),
-            unwanted: BinaryHeap::new(),
-            count: 0,
             at: 0,
         }
     }
@@ -92,7 +85,8 @@ impl Known {
                 }
                 if at != self.at {
                     self.at = at;
-                    self.judge_used(view);
+                    // What the last command used may be wanted much later, or no more.
+                    self.used.drain(..).for_each(|key| self.lowered.push(key));
                     self.lower_below(view.graph);
                 }
                 self.used.push(storage);
@@ -119,19 +113,6 @@ impl Known {
         }
     }
 
-    /// The command is over: what it used may be wanted much later, or no more.
-    fn judge_used(&mut self, view: View<'_>) {
-        let mut used = std::mem::take(&mut self.used);
-        for key in used.drain(..) {
-            self.lowered.push(key);
-            if view.graph.contains(key) && self.is_unwanted(key, view) {
-                self.count += 1;
-                self.unwanted.push((view.graph.storage(key).bytes, self.count, key));
-            }
-        }
-        self.used = used;
-    }
-
     /// Whether something was evicted that will be used and is to be made from this, which nobody holds. If not, it would be
     /// the first to go when memory is short, before anything could be evicted that is made from it; so it need not stay.
     pub fn is_needed(&mut self, key: StorageKey, view: View<'_>) -> bool {
@@ -139,25 +120,6 @@ impl Known {
         self.lowered.push(key);
         let place = Place::of(view);
         self.needs.below(key, place.at, view.graph, |key| place.need(key)) != NEVER
-    }
-
-    /// Whether it will neither be used nor be wanted to bring something back that will.
-    fn is_unwanted(&mut self, key: StorageKey, view: View<'_>) -> bool {
-        let place = Place::of(view);
-        place.need(key) == NEVER
-            && self.needs.below(key, place.at, view.graph, |key| place.need(key)) == NEVER
-    }
-
-    /// A candidate that nobody wants, the largest, and its score.
-    pub fn unwanted(&mut self, view: View<'_>) -> Option<(StorageKey, f64)> {
-        while let Some((bytes, _, key)) = self.unwanted.pop() {
-            let goes = view.graph.contains(key) && view.tier(key) == Some(Tier::Free);
-            // Something may have been evicted since that is to be made from it.
-            if goes && self.is_unwanted(key, view) {
-                return Some((key, -(bytes as f64)));
-            }
-        }
-        None
     }
 
     pub fn lowered(&mut self) -> &mut Lowered {
