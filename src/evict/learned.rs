@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - `need` is the earliest next use of the candidate or of any evicted storage that is made from it: it will be wanted
-//!   to bring that back. Without any need the score is `-bytes`, and it goes first.
+//!   to bring that back. Without any need the score is `-bytes`, and it goes first; what nobody holds, at once.
 //! - `weight(a)` is [`Setting::live`] if `a` will be used itself, for then it comes back anyway. Otherwise it is 1; but
 //!   [`Setting::shared`] if another evicted storage is made from it that will be used.
 //! - `distance` is measured on a [`Clock`], `t` is [`Setting::time`], and `factor` is 1 unless a search found better.
