@@ -83,15 +83,15 @@ pub trait Evictor: fmt::Debug + Send {
         false
     }
 
-    /// Whether it is asked by [`Evictor::keeps`] what stays of what nobody holds any more: for an evictor that knows what
-    /// will be wanted again. Otherwise none does. It is asked this at first, and after each [`Evictor::foresee`]. Default: no.
+    /// Whether anything that nobody holds any more may stay, for an evictor that knows what will be wanted again: then
+    /// [`Evictor::keeps`] is asked of each storage. Asked at first, and after each [`Evictor::foresee`]. Default: no.
     fn keeps_unheld(&self) -> bool {
         false
     }
 
     /// Whether a storage that nobody holds any more, or that was brought back only as a step on the way, stays until it
     /// is chosen. Otherwise the bytes of the one go at once, and those of the other as
-    /// [`Settings::dead`](crate::Settings::dead) says. Only asked where it [keeps such at all](Self::keeps_unheld). Default: yes.
+    /// [`Settings::dead`](crate::Settings::dead) says. Only asked where any [may stay](Self::keeps_unheld). Default: yes.
     fn keeps(&mut self, _storage: StorageKey, _view: View<'_>) -> bool {
         true
     }

@@ -109,14 +109,8 @@ impl<D: Device> Engine<D> {
 
     /// Whether the evictor wants a storage to stay that nobody holds, or that was brought back only as a step on the way.
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
-        if !self.keeps_unheld {
-            return false;
-        }
-        let (evictor, view) = (&mut self.evictor, self.store.view());
-        caught(EVICTOR, || evictor.keeps(key, view)).unwrap_or_else(|error| {
-            self.broken.get_or_insert(error);
-            true
-        })
+        self.keeps_unheld
+            && self.ask_evictor(|evictor, view| evictor.keeps(key, view)).unwrap_or(true)
     }
 
     /// The step that runs from now on is known, as [`Driver::foresee`](crate::program::Driver::foresee) says; or it is not.

@@ -77,10 +77,22 @@ impl<D: Device> Engine<D> {
     }
 
     fn tell_evictor(&mut self, event: Event) {
-        let (evictor, view) = (&mut self.evictor, self.store.view());
-        if let Err(error) = caught(EVICTOR, || evictor.on(&event, view)) {
-            // What it knows does not agree with what is any more.
-            self.broken.get_or_insert(error);
+        self.ask_evictor(|evictor, view| evictor.on(&event, view));
+    }
+
+    /// Asks the evictor something, or tells it. `None` if it panicked: then nothing works any more.
+    pub(super) fn ask_evictor<T>(
+        &mut self,
+        ask: impl FnOnce(&mut dyn Evictor, View<'_>) -> T,
+    ) -> Option<T> {
+        let (evictor, view) = (&mut *self.evictor, self.store.view());
+        match caught(EVICTOR, || ask(evictor, view)) {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                // What it knows does not agree with what is any more.
+                self.broken.get_or_insert(error);
+                None
+            }
         }
     }
 

@@ -14,8 +14,9 @@ const FAR: usize = 4096;
 /// The score, and what it takes to find it fast.
 ///
 /// A floor is what the score would be if nothing around were evicted. What falls: the score of what was just used, for
-/// its next use is farther away, or of what nobody holds any more, for it has none; and, when a storage comes back, those of its sources and of what was to be made from
-/// it. The latter are found once a command, for all that came back for it: one walk in place of one for each.
+/// its next use is farther away; that of what nobody holds any more, for it has no next use; and, when a storage comes
+/// back, those of its sources and of what was to be made from it. The latter are found once a command, for all that came
+/// back for it: one walk in place of one for each.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,

@@ -127,21 +127,24 @@ fn random(rng: &mut SplitMix64, ops: usize) -> RecordedProgram {
     program
 }
 
-/// A small log twice, and programs at random.
-fn programs() -> Vec<RecordedProgram> {
+const LEARNED: PolicyKind = PolicyKind::Learned(Learn::Ahead);
+
+/// A small log twice, and programs at random; and the peak of each.
+fn programs() -> Vec<(RecordedProgram, u64)> {
     let mut rng = SplitMix64::new(15);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.log");
     let small = Trace::open(path).unwrap().repeat_step(2).unwrap();
     let mut programs = vec![small.program().clone()];
     programs.extend((0..150).map(|_| random(&mut rng, 40)));
-    programs
+    let with_peak = |program| {
+        let peak = Replay::new(LEARNED, u64::MAX).unbudgeted(&program).unwrap().peak_bytes;
+        (program, peak)
+    };
+    programs.into_iter().map(with_peak).collect()
 }
 
-/// Replays a program in so many percent of its peak.
-fn run(program: &RecordedProgram, percent: u64, dead: Dead, checked: Checked) -> Stats {
-    let policy = PolicyKind::Learned(Learn::Ahead);
-    let peak = Replay::new(policy, u64::MAX).unbudgeted(program).unwrap().peak_bytes;
-    let mut replay = Replay::new(policy, peak * percent / 100);
+fn run(program: &RecordedProgram, budget: u64, dead: Dead, checked: Checked) -> Stats {
+    let mut replay = Replay::new(LEARNED, budget);
     replay.settings.dead = dead;
     replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(10.0));
     replay.run_by(program, Box::new(ByScore::new(checked))).unwrap().stats
@@ -151,12 +154,12 @@ fn run(program: &RecordedProgram, percent: u64, dead: Dead, checked: Checked) ->
 fn needs_are_those_that_a_plain_walk_finds() {
     let counts = Arc::default();
     let mut evictions = 0;
-    for program in &programs() {
+    for (program, peak) in &programs() {
         for percent in (30..100).step_by(10) {
             for dead in [Dead::Linger, Dead::Drop, Dead::Keep] {
                 let (learned, counts) = (Learned::new(), Arc::clone(&counts));
                 let checked = Checked { learned, keeps_all: false, counts };
-                evictions += run(program, percent, dead, checked).evictions;
+                evictions += run(program, peak * percent / 100, dead, checked).evictions;
             }
         }
     }
@@ -169,12 +172,12 @@ fn needs_are_those_that_a_plain_walk_finds() {
 #[test]
 fn what_nothing_evicted_needs_could_as_well_have_stayed() {
     let (mut runs, mut recomputed, mut evictions) = (0, 0, [0; 2]);
-    for program in &programs() {
+    for (program, peak) in &programs() {
         for percent in (30..100).step_by(10) {
             let of = |keeps_all| {
                 let checked =
                     Checked { learned: Learned::new(), keeps_all, counts: Arc::default() };
-                run(program, percent, Dead::Linger, checked)
+                run(program, peak * percent / 100, Dead::Linger, checked)
             };
             let (goes, stays) = (of(false), of(true));
             assert_eq!(goes.recompute_cost, stays.recompute_cost, "in {percent} %");
