@@ -64,14 +64,13 @@ impl ByScore {
     fn lowest(&mut self, tier: Tier, view: View<'_>) -> Option<(f64, usize)> {
         let Self { policy, score_evaluations, all_lowered, search, open, .. } = self;
         let floors = policy.floors().expect("only asked where there are floors");
-        let (aged, exact) = (floors.aging() == Aging::Staleness, floors.floors_are_scores());
+        let (aging, exact) = (floors.aging(), floors.floors_are_scores());
         let candidates = view.candidates;
         // Set meanwhile, should the policy panic and leave a note that is none.
         if std::mem::replace(all_lowered, true) {
             candidates.forget_notes();
         }
         let field = Field {
-            keys: candidates.keys(),
             known: candidates.notes(),
             // Tiers beyond the first are looked at when nothing is left in it.
             floors: if tier == Tier::Free {
@@ -80,16 +79,29 @@ impl ByScore {
                 candidates.open_up_to(tier, open);
                 open
             },
-            since: candidates.since(),
-            now: view.now,
+            times: match aging {
+                Aging::Distance => candidates.due(),
+                Aging::Steady | Aging::Staleness => candidates.since(),
+            },
+            now: match aging {
+                Aging::Distance => floors.now(view),
+                Aging::Steady | Aging::Staleness => view.now,
+            },
         };
         let order = |at| candidates.order(at);
-        let found = search.lowest(field, aged, exact, order, |key, question| match question {
-            Question::Floor => floors.floor(key, view),
-            Question::Score { enough } => {
-                *score_evaluations += 1;
-                floors.score_up_to(key, enough, view)
+        let found = search.lowest(field, aging, exact, order, |at, question| {
+            let key = candidates.keys()[at];
+            let answer = match question {
+                Question::Floor => floors.floor(key, view),
+                Question::Score { enough } => {
+                    *score_evaluations += 1;
+                    floors.score_up_to(key, enough, view)
+                }
+            };
+            if aging == Aging::Distance {
+                candidates.due()[at].set(floors.due());
             }
+            answer
         });
         *all_lowered = false;
         found.map(|(score, at)| (floors.as_score(score), at))

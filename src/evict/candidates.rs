@@ -32,13 +32,15 @@ pub(super) const SPARED: f64 = f64::NAN;
 pub(crate) struct Candidates {
     keys: Vec<StorageKey>,
     /// Clock when an op last read or made each.
-    since: Vec<f64>,
+    since: Vec<Cell<f64>>,
     tiers: Vec<Tier>,
     /// Counts up: when each became one that may be chosen, to tell equals apart.
     order: Vec<u64>,
     /// A number of the evictor's own for each. It moves with the candidate, and begins as [`UNKNOWN`].
     notes: Vec<Cell<f64>>,
-    /// The same, but [`SPARED`] outside of [`Tier::Free`]: all that most searches look at.
+    /// Another one, which means nothing where there is no note.
+    due: Vec<Cell<f64>>,
+    /// The notes, but [`SPARED`] outside of [`Tier::Free`]: all that most searches look at.
     open: Vec<Cell<f64>>,
     unpinned: u64,
     /// Bytes that those take up that are not pinned.
@@ -57,8 +59,13 @@ impl Candidates {
     }
 
     /// Clock when each was last used.
-    pub fn since(&self) -> &[f64] {
+    pub fn since(&self) -> &[Cell<f64>] {
         &self.since
+    }
+
+    /// When each will be used, by the evictor's own clock.
+    pub fn due(&self) -> &[Cell<f64>] {
+        &self.due
     }
 
     pub fn tier(&self, position: usize) -> Tier {
@@ -112,10 +119,11 @@ impl Candidates {
         let tier = self.tier_of(storage, held.bytes);
         storage.candidate = Some(self.keys.len() as u32);
         self.keys.push(key);
-        self.since.push(storage.last_used);
+        self.since.push(Cell::new(storage.last_used));
         self.tiers.push(tier);
         self.order.push(self.unpinned);
         self.notes.push(Cell::new(UNKNOWN));
+        self.due.push(Cell::new(0.0));
         self.open.push(Cell::new(if tier == Tier::Free { UNKNOWN } else { SPARED }));
         self.unpinned += 1;
         if storage.pins == 0 {
@@ -137,6 +145,7 @@ impl Candidates {
         self.tiers.swap_remove(at);
         self.order.swap_remove(at);
         self.notes.swap_remove(at);
+        self.due.swap_remove(at);
         self.open.swap_remove(at);
         Some((*self.keys.get(at)?, position))
     }
@@ -144,7 +153,7 @@ impl Candidates {
     /// An op reads or makes the candidate now.
     #[inline]
     pub fn touch(&mut self, position: u32, now: f64) {
-        self.since[position as usize] = now;
+        self.since[position as usize].set(now);
     }
 
     /// It was pinned for the first time.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - `need` is the earliest next use of the candidate or of any evicted storage that is made from it: it will be wanted
-//!   to bring that back. Without any need the score is `-bytes`, and it goes first; what nobody holds, at once.
+//!   to bring that back. Without any need it goes first, with a score below 0; what nobody holds, at once.
 //! - `weight(a)` is [`Setting::live`] if `a` will be used itself, for then it comes back anyway. Otherwise it is 1; but
 //!   [`Setting::shared`] if another evicted storage is made from it that will be used.
 //! - `distance` is measured on a [`Clock`], `t` is [`Setting::time`], and `factor` is 1 unless a search found better.
@@ -81,7 +81,7 @@ impl Learned {
 impl Policy for Learned {
     fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         match &mut self.known {
-            Some(known) => known.score_up_to(candidate, f64::INFINITY, view),
+            Some(known) => known.score(candidate, view),
             None => self.guess.score(candidate, view),
         }
     }
@@ -124,7 +124,7 @@ impl Policy for Learned {
 impl Floors for Learned {
     fn aging(&self) -> Aging {
         match self.known {
-            Some(_) => Aging::Steady,
+            Some(_) => Aging::Distance,
             None => self.guess.aging(),
         }
     }
@@ -138,16 +138,24 @@ impl Floors for Learned {
 
     fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         match &mut self.known {
-            Some(known) => known.score_up_to(candidate, enough, view),
+            Some(known) => known.rank_up_to(candidate, enough, view),
             None => self.guess.score_up_to(candidate, enough, view),
         }
     }
 
     fn as_score(&self, aged: f64) -> f64 {
-        match self.known {
-            Some(_) => aged,
+        match &self.known {
+            Some(known) => known.as_score(aged),
             None => self.guess.as_score(aged),
         }
+    }
+
+    fn due(&self) -> f64 {
+        self.known.as_ref().map_or(0.0, Known::due)
+    }
+
+    fn now(&self, view: View<'_>) -> f64 {
+        self.known.as_ref().map_or(0.0, |known| known.now(view))
     }
 
     fn lowered(&mut self) -> &mut Lowered {

@@ -49,7 +49,8 @@ pub trait Policy: fmt::Debug + Send {
 /// Lower bounds of scores, for policies whose scores seldom fall.
 ///
 /// A score may rise at any time, but falls only with the candidate's own cost, or where the policy says so by
-/// [`Floors::lowered`]. Where scores are divided by the staleness, all this is about scores before the division.
+/// [`Floors::lowered`]. Where scores are divided by the staleness or the distance, all this is about scores before the
+/// division.
 pub trait Floors {
     /// How scores change with time. Must always return the same, but after [`Policy::foresee`].
     fn aging(&self) -> Aging;
@@ -67,9 +68,19 @@ pub trait Floors {
     }
 
     /// What a number found by floors is as a score: those may be compared in another unit that orders them in the same
-    /// way. `aged`: after the division by the staleness.
+    /// way. `aged`: after the division by the staleness or the distance.
     fn as_score(&self, aged: f64) -> f64 {
         aged
+    }
+
+    /// Under [`Aging::Distance`], when the candidate will be used that was asked about last.
+    fn due(&self) -> f64 {
+        0.0
+    }
+
+    /// Under [`Aging::Distance`], what time it is on the clock of [`Floors::due`].
+    fn now(&self, _view: View<'_>) -> f64 {
+        0.0
     }
 
     /// The candidates whose scores may have fallen since the last choice; whoever asks empties it.
@@ -83,6 +94,9 @@ pub enum Aging {
     Steady,
     /// They are divided by [`View::staleness`]; before that, they are not below 0 and do not change.
     Staleness,
+    /// They are divided by the distance from [`Floors::now`] to [`Floors::due`], which is finite. Before that they do not
+    /// change, and no use comes later than it was due.
+    Distance,
 }
 
 /// More candidates than this are taken for all.

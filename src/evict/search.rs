@@ -7,8 +7,8 @@
 //!
 //! [`Floors`]: super::Floors
 
+use super::Aging;
 use super::candidates::{SPARED, UNKNOWN};
-use crate::graph::StorageKey;
 use smallvec::SmallVec;
 use std::cell::Cell;
 
@@ -22,6 +22,9 @@ const ASK_FOR: f64 = 4.0;
 /// Minima kept side by side, so that the processor can work on several at once.
 const LANES: usize = 4;
 
+/// What is due sooner, or now, is as far away as this.
+const LEAST_DISTANCE: f64 = 1e-12;
+
 /// What is to be asked of the policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Question {
@@ -34,13 +37,12 @@ pub(super) enum Question {
 /// Candidates, side by side.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'a> {
-    pub keys: &'a [StorageKey],
-    /// What is known of their scores, before the division by the staleness.
+    /// What is known of their scores, before the division by the staleness or the distance.
     pub known: &'a [Cell<f64>],
     /// The same, but [`SPARED`] for those that are passed over: all that a search looks at.
     pub floors: &'a [Cell<f64>],
-    /// When each was last used.
-    pub since: &'a [f64],
+    /// When each was last used or, under [`Aging::Distance`], is due.
+    pub times: &'a [Cell<f64>],
     pub now: f64,
 }
 
@@ -49,34 +51,41 @@ pub(super) struct Field<'a> {
 pub(super) struct Search {
     /// The lowest score of each block.
     blocks: Vec<f64>,
-    /// Lower scores count as this, so that every score stays above [`UNKNOWN`], also when it is divided by the
-    /// staleness.
+    /// Lower scores count as this, so that every score stays above [`UNKNOWN`], also when it is divided.
     least: f64,
 }
 
 impl Search {
     /// Position and score of the candidate with the lowest score; of equals, the one for which `order` is highest.
-    /// `None` if there is none. With `aged`, `ask` answers for a score before it is divided by the staleness; with
-    /// `exact`, floors are scores.
+    /// `None` if there is none. `ask` answers for a score before it is divided by what `aging` says; with `exact`,
+    /// floors are scores.
     pub fn lowest(
         &mut self,
         field: Field<'_>,
-        aged: bool,
+        aging: Aging,
         exact: bool,
         order: impl Fn(usize) -> u64,
-        ask: impl FnMut(StorageKey, Question) -> f64,
+        ask: impl FnMut(usize, Question) -> f64,
     ) -> Option<(f64, usize)> {
-        self.least = if aged { 0.0 } else { f64::MIN };
-        // Written so that it is one instruction for several at once, as `f64::max` is not.
-        let staleness = |since: f64| {
-            let staleness = field.now - since;
-            if staleness > f64::MIN_POSITIVE { staleness } else { f64::MIN_POSITIVE }
-        };
-        if aged {
-            let score = |floor, since| floor / staleness(since);
-            self.search(field, exact, score, |score, since| score * staleness(since), order, ask)
-        } else {
-            self.search(field, exact, |floor, _| floor, |score, _| score, order, ask)
+        let now = field.now;
+        match aging {
+            Aging::Steady => {
+                self.least = f64::MIN;
+                self.search(field, exact, |floor, _| floor, |score, _| score, order, ask)
+            }
+            Aging::Staleness => {
+                self.least = 0.0;
+                let staleness = move |since| higher(now - since, f64::MIN_POSITIVE);
+                let score = move |floor, since| floor / staleness(since);
+                let floor = move |score, since| score * staleness(since);
+                self.search(field, exact, score, floor, order, ask)
+            }
+            Aging::Distance => {
+                self.least = f64::MIN * LEAST_DISTANCE / 2.0;
+                let score = move |floor, due| floor / distance(due, now);
+                let floor = move |score, due| score * distance(due, now);
+                self.search(field, exact, score, floor, order, ask)
+            }
         }
     }
 
@@ -88,16 +97,16 @@ impl Search {
         score: impl Fn(f64, f64) -> f64,
         enough: impl Fn(f64, f64) -> f64,
         order: impl Fn(usize) -> u64,
-        mut ask: impl FnMut(StorageKey, Question) -> f64,
+        mut ask: impl FnMut(usize, Question) -> f64,
     ) -> Option<(f64, usize)> {
-        let Field { keys, floors, since, .. } = field;
+        let Field { floors, times, .. } = field;
         let mut blocks = std::mem::take(&mut self.blocks);
         blocks.clear();
         blocks.extend(
             floors
                 .chunks(BLOCK)
-                .zip(since.chunks(BLOCK))
-                .map(|(floors, since)| lowest_of(floors, since, &score)),
+                .zip(times.chunks(BLOCK))
+                .map(|(floors, times)| lowest_of(floors, times, &score)),
         );
         // Those whose floors are their scores, in a tie with others that were not asked yet.
         let mut settled = SmallVec::<[usize; 8]>::new();
@@ -106,12 +115,12 @@ impl Search {
             let (mut latest, mut best) = (0, None);
             for (block, least) in blocks.iter_mut().enumerate().filter(|(_, b)| **b <= lowest) {
                 let range = field.range(block);
-                let all = floors[range.clone()].iter().zip(&since[range.clone()]);
-                for (at, (floor, &since)) in range.zip(all) {
+                let all = floors[range.clone()].iter().zip(&times[range.clone()]);
+                for (at, (floor, time)) in range.zip(all) {
                     // What is passed over is not a number, and what is unknown is lower than any.
-                    if score(floor.get(), since) <= lowest {
+                    if score(floor.get(), time.get()) <= lowest {
                         if floor.get() == UNKNOWN {
-                            field.learn(at, self.heard(ask(keys[at], Question::Floor)));
+                            field.learn(at, self.heard(ask(at, Question::Floor)));
                         } else if order(at) >= latest {
                             (latest, best) = (order(at), Some(at));
                         }
@@ -132,11 +141,11 @@ impl Search {
             floors[at].set(SPARED);
             blocks[at / BLOCK] = field.look_again(at / BLOCK, &score);
             let next = blocks.iter().copied().fold(f64::INFINITY, lower);
-            let limit = enough(next, since[at]);
+            let limit = enough(next, times[at].get());
             // Times a number above 1, a negative one would be lower.
             let limit = limit.max(ASK_FOR * limit);
-            field.learn(at, self.heard(ask(keys[at], Question::Score { enough: limit })));
-            let risen = score(floors[at].get(), since[at]);
+            field.learn(at, self.heard(ask(at, Question::Score { enough: limit })));
+            let risen = score(floors[at].get(), times[at].get());
             if risen < next {
                 break Some((risen, at));
             }
@@ -165,26 +174,27 @@ impl Field<'_> {
     #[inline(always)]
     fn look_again(&self, block: usize, score: impl Fn(f64, f64) -> f64) -> f64 {
         let range = self.range(block);
-        lowest_of(&self.floors[range.clone()], &self.since[range], score)
+        lowest_of(&self.floors[range.clone()], &self.times[range], score)
     }
 
     fn range(&self, block: usize) -> std::ops::Range<usize> {
-        block * BLOCK..self.keys.len().min((block + 1) * BLOCK)
+        block * BLOCK..self.floors.len().min((block + 1) * BLOCK)
     }
 }
 
 /// The lowest score, without a branch on what is lower; infinite if there is none.
 #[inline(always)]
-fn lowest_of(floors: &[Cell<f64>], since: &[f64], score: impl Fn(f64, f64) -> f64) -> f64 {
+fn lowest_of(floors: &[Cell<f64>], times: &[Cell<f64>], score: impl Fn(f64, f64) -> f64) -> f64 {
     let mut least = [f64::INFINITY; LANES];
     let (floors, floors_rest) = floors.as_chunks::<LANES>();
-    let (since, since_rest) = since.as_chunks::<LANES>();
-    for (floors, since) in floors.iter().zip(since) {
+    let (times, times_rest) = times.as_chunks::<LANES>();
+    for (floors, times) in floors.iter().zip(times) {
         for lane in 0..LANES {
-            least[lane] = lower(least[lane], score(floors[lane].get(), since[lane]));
+            least[lane] = lower(least[lane], score(floors[lane].get(), times[lane].get()));
         }
     }
-    let rest = floors_rest.iter().zip(since_rest).map(|(floor, &since)| score(floor.get(), since));
+    let rest = floors_rest.iter().zip(times_rest);
+    let rest = rest.map(|(floor, time)| score(floor.get(), time.get()));
     rest.chain(least).fold(f64::INFINITY, lower)
 }
 
@@ -193,27 +203,33 @@ const fn lower(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
 
+/// How far away something is that is due.
+pub(super) const fn distance(due: f64, now: f64) -> f64 {
+    higher(due - now, LEAST_DISTANCE)
+}
+
+/// The higher of two numbers, `b` if `a` is none: one instruction for several at once, as `f64::max` is not.
+const fn higher(a: f64, b: f64) -> f64 {
+    if a > b { a } else { b }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slotmap::SlotMap;
 
     /// Candidates whose scores are told by position; the later one goes first of equals.
     struct Made {
-        keys: Vec<StorageKey>,
         known: Vec<Cell<f64>>,
         floors: Vec<Cell<f64>>,
-        since: Vec<f64>,
+        times: Vec<Cell<f64>>,
     }
 
     impl Made {
         fn new(count: usize) -> Self {
-            let mut keys = SlotMap::<StorageKey, ()>::with_key();
             Self {
-                keys: (0..count).map(|_| keys.insert(())).collect(),
                 known: vec![Cell::new(UNKNOWN); count],
                 floors: vec![Cell::new(UNKNOWN); count],
-                since: (0..count).map(|i| i as f64).collect(),
+                times: (0..count).map(|i| Cell::new(i as f64)).collect(),
             }
         }
 
@@ -223,24 +239,18 @@ mod tests {
 
         fn ask(
             &self,
-            aged: bool,
-            mut answer: impl FnMut(usize, Question) -> f64,
+            aging: Aging,
+            answer: impl FnMut(usize, Question) -> f64,
         ) -> Option<(f64, usize)> {
-            let Self { keys, known, floors, since } = self;
-            let field = Field { keys, known, floors, since, now: keys.len() as f64 };
-            let place = |key| keys.iter().position(|&k| k == key).unwrap();
-            Search::default().lowest(
-                field,
-                aged,
-                false,
-                |at| at as u64,
-                |key, question| answer(place(key), question),
-            )
+            let Self { known, floors, times } = self;
+            let now = if aging == Aging::Distance { 0 } else { known.len() };
+            let field = Field { known, floors, times, now: now as f64 };
+            Search::default().lowest(field, aging, false, |at| at as u64, answer)
         }
 
         /// Where `scores` are what a policy says of each position.
-        fn lowest(&self, aged: bool, scores: &[f64]) -> Option<(f64, usize)> {
-            self.ask(aged, |at, _| scores[at])
+        fn lowest(&self, aging: Aging, scores: &[f64]) -> Option<(f64, usize)> {
+            self.ask(aging, |at, _| scores[at])
         }
     }
 
@@ -250,14 +260,19 @@ mod tests {
             let mut scores = vec![5.0; 100];
             scores[at] = 1.0;
             let mut made = Made::new(100);
-            assert_eq!(made.lowest(false, &scores), Some((1.0, at)));
+            assert_eq!(made.lowest(Aging::Steady, &scores), Some((1.0, at)));
             made.spare(at, true);
-            assert_eq!(made.lowest(false, &scores), Some((5.0, if at == 99 { 98 } else { 99 })));
+            assert_eq!(
+                made.lowest(Aging::Steady, &scores),
+                Some((5.0, if at == 99 { 98 } else { 99 }))
+            );
             made.spare(at, false);
-            assert_eq!(made.lowest(false, &scores), Some((1.0, at)));
+            assert_eq!(made.lowest(Aging::Steady, &scores), Some((1.0, at)));
         }
-        let oldest = Made::new(100).lowest(true, &[1.0; 100]);
+        let oldest = Made::new(100).lowest(Aging::Staleness, &[1.0; 100]);
         assert_eq!(oldest, Some((0.01, 0)), "what was used longest ago");
+        let farthest = Made::new(101).lowest(Aging::Distance, &[1.0; 101]);
+        assert_eq!(farthest, Some((0.01, 100)), "what is due last");
     }
 
     #[test]
@@ -265,7 +280,7 @@ mod tests {
         let scores: Vec<f64> = (0..70).map(|i| f64::from((i * 37 + 11) % 70)).collect();
         let mut asked = 0;
         let (score, at) = Made::new(70)
-            .ask(false, |at, question| {
+            .ask(Aging::Steady, |at, question| {
                 asked += usize::from(question != Question::Floor);
                 scores[at] - if question == Question::Floor { 5.0 } else { 0.0 }
             })
@@ -280,8 +295,8 @@ mod tests {
     #[test]
     fn a_policy_may_answer_anything() {
         for answer in [f64::NEG_INFINITY, f64::MIN, -1.0, 0.0, f64::NAN] {
-            for aged in [false, true] {
-                assert!(Made::new(3).lowest(aged, &[answer; 3]).is_some(), "{answer}");
+            for aging in [Aging::Steady, Aging::Staleness, Aging::Distance] {
+                assert!(Made::new(3).lowest(aging, &[answer; 3]).is_some(), "{answer} {aging:?}");
             }
         }
     }
@@ -290,13 +305,13 @@ mod tests {
     fn infinite_scores_are_chosen_when_nothing_else_is_left_and_spared_ones_never() {
         let infinite = [f64::INFINITY; 40];
         let mut made = Made::new(40);
-        assert_eq!(made.lowest(true, &infinite), Some((f64::INFINITY, 39)));
+        assert_eq!(made.lowest(Aging::Staleness, &infinite), Some((f64::INFINITY, 39)));
         made.spare(39, true);
-        assert_eq!(made.lowest(true, &infinite), Some((f64::INFINITY, 38)));
+        assert_eq!(made.lowest(Aging::Staleness, &infinite), Some((f64::INFINITY, 38)));
         (0..40).for_each(|at| made.spare(at, true));
-        assert_eq!(made.lowest(true, &infinite), None);
+        assert_eq!(made.lowest(Aging::Staleness, &infinite), None);
         made.spare(7, false);
-        assert_eq!(made.lowest(false, &[f64::NAN; 40]), Some((f64::INFINITY, 7)));
-        assert_eq!(Made::new(0).lowest(false, &[]), None);
+        assert_eq!(made.lowest(Aging::Steady, &[f64::NAN; 40]), Some((f64::INFINITY, 7)));
+        assert_eq!(Made::new(0).lowest(Aging::Steady, &[]), None);
     }
 }

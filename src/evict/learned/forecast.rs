@@ -32,7 +32,7 @@ pub struct Setting {
     pub live: f64,
     /// Weight of one that will not, but that another evicted storage is made from which will: from 0 up.
     pub shared: f64,
-    /// Exponent of the distance to the next use: from 0 up.
+    /// Exponent of the distance to the next use: from 0 up; below 0.1 it counts as 0.
     pub time: f64,
 }
 
@@ -233,6 +233,9 @@ impl Clock {
     }
 }
 
+/// Roots of scores are comparable as long as their exponent is not less.
+const LEAST_TIME: f64 = 0.1;
+
 /// A step that is known, and how that counts: what an evictor goes by while the step runs.
 #[derive(Clone, Debug)]
 pub struct Foresight {
@@ -289,16 +292,43 @@ impl Foresight {
         !self.factors.is_empty()
     }
 
-    /// How far away a position is, to the power that the setting says; never 0. A position beyond the step is at its
-    /// end.
+    /// When a position comes on the clock. One beyond the step is at its end.
     #[inline]
-    pub(super) fn distance(&self, from: u32, to: u32) -> f64 {
-        let at = |position: u32| self.clock[(position as usize).min(self.clock.len() - 1)];
-        let distance = (at(to) - at(from)).max(1e-12);
+    pub(super) fn time(&self, position: u32) -> f64 {
+        self.clock[(position as usize).min(self.clock.len() - 1)]
+    }
+
+    /// When what is used at a position is due, as scores see it.
+    #[inline]
+    pub(super) fn due(&self, position: u32) -> f64 {
+        if self.setting.time < LEAST_TIME { self.end() } else { self.time(position) }
+    }
+
+    /// When what is never used is due.
+    #[inline]
+    pub(super) fn end(&self) -> f64 {
+        self.clock[self.clock.len() - 1]
+    }
+
+    /// What, divided by a distance, orders candidates as `score` does that is divided by its power: the same root of it.
+    #[inline]
+    pub(super) fn rank(&self, score: f64) -> f64 {
         match self.setting.time {
-            1.0 => distance,
-            0.5 => distance.sqrt(),
-            time => distance.powf(time),
+            1.0 => score,
+            0.5 => score * score,
+            time if time < LEAST_TIME => score,
+            time => score.powf(time.recip()),
+        }
+    }
+
+    /// The score of a rank.
+    #[inline]
+    pub(super) fn score(&self, rank: f64) -> f64 {
+        match self.setting.time {
+            1.0 => rank,
+            0.5 => rank.sqrt(),
+            time if time < LEAST_TIME => rank,
+            time => rank.powf(time),
         }
     }
 }

@@ -3,20 +3,20 @@
 use super::Foresight;
 use super::needs::Needs;
 use crate::event::Event;
+use crate::evict::search::distance;
 use crate::evict::{Lowered, View};
 use crate::graph::{Foreseen, Graph, NEVER, PathKey, StorageKey};
 use slotmap::Key as _;
 use std::sync::Arc;
 
-/// After so many storages a walk that only says whose scores have fallen ends: those of all may have.
-const FAR: usize = 4096;
-
 /// The score, and what it takes to find it fast.
 ///
-/// A floor is what the score would be if nothing around were evicted. What falls: the score of what was just used, for
-/// its next use is farther away; that of what nobody holds any more, for it has no next use; and, when a storage comes
-/// back, those of its sources and of what was to be made from it. The latter are found once a command, for all that came
-/// back for it: one walk in place of one for each.
+/// Scores are compared as *ranks*, which are divided by the distance itself: so a search knows how they change with time.
+/// A floor is what the rank would be if nothing around were evicted. What falls: that of what was just used, for its next
+/// use is farther away; that of what nobody holds any more, for it has no next use; and, when a storage comes back, those
+/// of its sources and those in which its cost was counted. The latter are found once a command, by a walk down that ends
+/// where no score has looked. Found at once, they would change choices while something is being brought back; measured,
+/// that recomputes no less.
 #[derive(Debug)]
 pub(super) struct Known {
     foresight: Arc<Foresight>,
@@ -30,13 +30,15 @@ pub(super) struct Known {
     /// What came back for that command.
     returned: Vec<StorageKey>,
     at: u32,
+    /// When the candidate is due that was asked about last.
+    due: f64,
 }
 
-/// Paths that a walk has met, so that walks need no clearing.
+/// Paths whose costs were counted, so that walks up need no clearing, and walks down end where nobody has looked.
 #[derive(Debug, Default)]
 struct Marks {
-    /// For each slot of a path, the number of the last walk that met it.
-    met: Vec<u64>,
+    /// For each slot of a path, the number of the last score that counted it; 0 if those that did are told it fell.
+    counted: Vec<u64>,
     number: u64,
 }
 
@@ -45,16 +47,25 @@ impl Marks {
         self.number += 1;
     }
 
-    /// Whether this walk had not met the path.
+    /// Whether this score had not counted the path.
     #[inline]
-    fn meets(&mut self, path: PathKey) -> bool {
-        // The slot is in the lower half of a key. A walk sees no two paths of one slot.
-        let slot = path.data().as_ffi() as u32 as usize;
-        if slot >= self.met.len() {
-            self.met.resize(slot + 1, 0);
+    fn counts(&mut self, path: PathKey) -> bool {
+        let slot = slot(path);
+        if slot >= self.counted.len() {
+            self.counted.resize(slot + 1, 0);
         }
-        std::mem::replace(&mut self.met[slot], self.number) != self.number
+        std::mem::replace(&mut self.counted[slot], self.number) != self.number
     }
+
+    /// Whether any score has counted the path since this was last asked.
+    fn take(&mut self, path: PathKey) -> bool {
+        self.counted.get_mut(slot(path)).is_some_and(|counted| std::mem::take(counted) != 0)
+    }
+}
+
+/// The slot is in the lower half of a key. A walk sees no two paths of one slot.
+fn slot(path: PathKey) -> usize {
+    path.data().as_ffi() as u32 as usize
 }
 
 impl Known {
@@ -68,6 +79,7 @@ impl Known {
             used: Vec::new(),
             returned: Vec::new(),
             at: 0,
+            due: 0.0,
         }
     }
 
@@ -91,7 +103,6 @@ impl Known {
                     self.lower_below(view.graph);
                 }
                 self.used.push(storage);
-                self.lowered.push(storage);
             }
             Event::DidRegenerate { storage, .. } => {
                 self.needs.did_return(storage, view.graph);
@@ -127,31 +138,58 @@ impl Known {
         &mut self.lowered
     }
 
-    /// What the score is if nothing around the candidate is evicted.
+    /// What the rank is if nothing around the candidate is evicted.
     pub fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let known = self.needs.known(candidate, place.at).unwrap_or(NEVER);
-        let need = place.need(candidate).min(known);
-        if need == NEVER {
+        if !self.is_due(place.need(candidate).min(known)) {
             return -(view.graph.storage(candidate).bytes as f64);
         }
         let scale = self.scale(candidate, &place, view.graph);
-        view.graph.own_cost(candidate) * scale / self.foresight.distance(place.at, need)
+        self.foresight.rank(view.graph.own_cost(candidate) * scale)
     }
 
     /// See [`Floors::score_up_to`](crate::evict::Floors::score_up_to).
-    pub fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
+    pub fn rank_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
         let place = Place::of(view);
         let graph = view.graph;
         let own = |key| place.need(key);
         let below = self.needs.below(candidate, place.at, graph, own);
-        let need = own(candidate).min(below);
-        if need == NEVER {
+        if !self.is_due(own(candidate).min(below)) {
             return -(graph.storage(candidate).bytes as f64);
         }
-        let scale = self.scale(candidate, &place, graph) / self.foresight.distance(place.at, need);
+        let scale = self.scale(candidate, &place, graph);
         let cost = graph.own_cost(candidate);
-        (cost + self.cost_above(candidate, enough / scale - cost, &place)) * scale
+        let enough = self.foresight.score(enough.max(0.0)) / scale - cost;
+        let cost = cost + self.cost_above(candidate, enough, &place);
+        self.foresight.rank(cost * scale)
+    }
+
+    /// The score; see the [module](super).
+    pub fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+        let rank = self.rank_up_to(candidate, f64::INFINITY, view);
+        self.as_score(rank / distance(self.due, self.now(view)))
+    }
+
+    /// The score of a rank that was divided by the distance.
+    pub fn as_score(&self, rank: f64) -> f64 {
+        if rank < 0.0 { rank } else { self.foresight.score(rank) }
+    }
+
+    /// When the candidate is due that was asked about last.
+    pub const fn due(&self) -> f64 {
+        self.due
+    }
+
+    pub fn now(&self, view: View<'_>) -> f64 {
+        self.foresight.time(position(view))
+    }
+
+    /// Takes note of when a candidate is due, and tells whether it ever is.
+    fn is_due(&mut self, need: u32) -> bool {
+        let is_due = need != NEVER;
+        self.due = if is_due { self.foresight.due(need) } else { self.foresight.end() };
+        is_due
     }
 
     /// By what a cost is multiplied, but for the distance.
@@ -177,7 +215,7 @@ impl Known {
         let mut cost = 0.0;
         while let Some((source, mut shared)) = up.pop() {
             let key = graph.storage(source).producer.expect("an evicted storage has a producer");
-            if !self.marks.meets(key) {
+            if !self.marks.counts(key) {
                 continue;
             }
             let path = graph.path(key);
@@ -200,19 +238,15 @@ impl Known {
         cost
     }
 
-    /// Some storages are evicted no more: tells whose scores may have fallen that are to be made from them.
+    /// Some storages are evicted no more: tells whose scores have counted their costs.
+    ///
+    /// A score that counted a path counted all between that and the candidate. So each step of this walk takes back one of
+    /// a walk up, however deep the histories are.
     fn lower_below(&mut self, graph: &Graph) {
-        self.marks.begin();
-        let mut left = FAR;
         let mut down = std::mem::take(&mut self.returned);
         while let Some(key) = down.pop() {
             let path = graph.storages.get(key).and_then(|storage| storage.producer);
-            let Some(path) = path.filter(|path| self.marks.meets(*path)) else { continue };
-            left -= 1;
-            if left == 0 {
-                self.lowered.all();
-                break;
-            }
+            let Some(path) = path.filter(|path| self.marks.take(*path)) else { continue };
             for output in graph.path(path).outputs.iter().flatten() {
                 for below in graph.dependents(*output) {
                     if graph.is_evicted(below) {
@@ -223,7 +257,6 @@ impl Known {
                 }
             }
         }
-        down.clear();
         self.returned = down;
     }
 }

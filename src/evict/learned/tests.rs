@@ -5,7 +5,8 @@ use super::known::Known;
 use crate::Layout;
 use crate::engine::{Dead, RecomputeLimit, Stats};
 use crate::event::{Event, Hears};
-use crate::evict::{ByScore, Foresight, Learn, Policy, PolicyKind, View};
+use crate::evict::candidates::Tier;
+use crate::evict::{ByScore, Evictor, Foresight, Learn, Policy, PolicyKind, Victim, View, Want};
 use crate::graph::{NEVER, StorageKey};
 use crate::lab::{Replay, Trace};
 use crate::op::Outputs;
@@ -167,6 +168,71 @@ fn needs_are_those_that_a_plain_walk_finds() {
     assert!(evictions > 5_000, "{evictions} evictions, {counts:?}");
     assert!(counts.below * 20 > counts.scores, "{counts:?}");
     assert!(counts.kept > 500 && counts.let_go > 5_000, "{counts:?}");
+}
+
+/// Chooses by floors, and sees whether any score is lower.
+#[derive(Debug)]
+struct Compared {
+    by_floors: ByScore,
+    plain: Learned,
+    /// How many choices there were, and for how many a lower score was to be had.
+    choices: Arc<Mutex<(u64, u64)>>,
+}
+
+impl Evictor for Compared {
+    fn next(&mut self, want: Want, view: View<'_>) -> Option<Victim> {
+        let victim = self.by_floors.next(want, view)?;
+        let score = self.plain.score(victim.storage, view);
+        let candidates = view.candidates;
+        let mut free = (0..candidates.keys().len()).filter(|&at| candidates.tier(at) == Tier::Free);
+        // Ranks are compared, and scores are rounded.
+        let lower =
+            |at| self.plain.score(candidates.keys()[at], view) < score - score.abs() * 1e-12;
+        let mut choices = lock(&self.choices);
+        choices.0 += 1;
+        choices.1 += u64::from(free.any(lower));
+        Some(victim)
+    }
+
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        self.by_floors.on(event, view);
+        self.plain.on(event, view);
+    }
+
+    fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
+        self.by_floors.foresee(foresight.clone());
+        self.plain.foresee(foresight);
+    }
+
+    fn foresees(&self) -> bool {
+        true
+    }
+
+    fn keeps_unheld(&self) -> bool {
+        self.plain.keeps_unheld()
+    }
+
+    fn keeps(&mut self, storage: StorageKey, view: View<'_>) -> bool {
+        self.by_floors.keeps(storage, view)
+    }
+}
+
+/// Not always: what has fallen is told once a command.
+#[test]
+fn floors_find_the_lowest_score_nearly_always() {
+    let choices = Arc::default();
+    for (program, peak) in &programs() {
+        for percent in (30..100).step_by(10) {
+            let mut replay = Replay::new(LEARNED, peak * percent / 100);
+            replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(10.0));
+            let by_floors = ByScore::new(Learned::new());
+            let compared =
+                Compared { by_floors, plain: Learned::new(), choices: Arc::clone(&choices) };
+            replay.run_by(program, Box::new(compared)).unwrap();
+        }
+    }
+    let (choices, missed) = *lock(&choices);
+    assert!(choices > 5_000 && missed * 20 < choices, "{missed} of {choices}");
 }
 
 #[test]
