@@ -70,6 +70,10 @@ impl ByScore {
         if std::mem::replace(all_lowered, true) {
             candidates.forget_notes();
         }
+        let (times, now) = match aging {
+            Aging::Distance => (candidates.due(), floors.now(view)),
+            Aging::Steady | Aging::Staleness => (candidates.since(), view.now),
+        };
         let field = Field {
             known: candidates.notes(),
             // Tiers beyond the first are looked at when nothing is left in it.
@@ -79,14 +83,8 @@ impl ByScore {
                 candidates.open_up_to(tier, open);
                 open
             },
-            times: match aging {
-                Aging::Distance => candidates.due(),
-                Aging::Steady | Aging::Staleness => candidates.since(),
-            },
-            now: match aging {
-                Aging::Distance => floors.now(view),
-                Aging::Steady | Aging::Staleness => view.now,
-            },
+            times,
+            now,
         };
         let order = |at| candidates.order(at);
         let found = search.lowest(field, aging, exact, order, |at, question| {

@@ -1,6 +1,6 @@
 //! What a search found out about a step: a value that can be kept, and what is made of it to score by.
 
-use crate::graph::StepFuture;
+use crate::graph::{NEVER, StepFuture};
 use std::sync::Arc;
 
 /// How much is found out about a step before it is run by [`Learned`](super::Learned).
@@ -298,16 +298,10 @@ impl Foresight {
         self.clock[(position as usize).min(self.clock.len() - 1)]
     }
 
-    /// When what is used at a position is due, as scores see it.
+    /// When what is used at a position is due, as scores see it. What is [`NEVER`] used is due at the end.
     #[inline]
     pub(super) fn due(&self, position: u32) -> f64 {
-        if self.setting.time < LEAST_TIME { self.end() } else { self.time(position) }
-    }
-
-    /// When what is never used is due.
-    #[inline]
-    pub(super) fn end(&self) -> f64 {
-        self.clock[self.clock.len() - 1]
+        self.time(if self.setting.time < LEAST_TIME { NEVER } else { position })
     }
 
     /// What, divided by a distance, orders candidates as `score` does that is divided by its power: the same root of it.

@@ -187,9 +187,8 @@ impl Known {
 
     /// Takes note of when a candidate is due, and tells whether it ever is.
     fn is_due(&mut self, need: u32) -> bool {
-        let is_due = need != NEVER;
-        self.due = if is_due { self.foresight.due(need) } else { self.foresight.end() };
-        is_due
+        self.due = self.foresight.due(need);
+        need != NEVER
     }
 
     /// By what a cost is multiplied, but for the distance.
