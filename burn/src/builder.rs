@@ -5,12 +5,13 @@ use crate::custom::{CustomOp, CustomOps};
 use crate::device::BurnDevice;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::learn::learner;
+use crate::heap::keep_freed_memory;
+use crate::learn::{BY_DEFAULT, Modest, learner};
 use crate::server::Server;
 use crate::session::Session;
 use burn_ir::{BackendIr, CustomOpIr, HandleContainer};
 use remat::error::RuntimeError;
-use remat::evict::{Evictor, Forecast, Learn};
+use remat::evict::{Evictor, Forecast};
 use remat::program::{Driver, Knowledge, KnownSteps, Recorder, Window};
 use remat::{
     ByteSize, CostModelChoice, CostModelKind, Dead, Engine, Listener, PolicyChoice, PolicyKind,
@@ -71,9 +72,9 @@ impl Builder {
         self
     }
 
-    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: [`PolicyKind::Learned`] with
-    /// [`Builder::known_steps`], and [`PolicyKind::Ancestors`] without, which takes less time. The searches of `learned:portfolio`
-    /// and `learned:search` need the feature `lab`.
+    /// What to evict first: a [`PolicyKind`], or a [`Policy`](remat::evict::Policy) of your own. Default: `learned:portfolio`, which
+    /// recognizes the steps of training and finds out how they are best run; `learned` without the feature `lab`, and for steps
+    /// of so many operations that finding out would take more than a sixteenth of a budget that is host memory itself.
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = Some(policy.into());
         self
@@ -281,6 +282,9 @@ impl Builder {
         let device = if sim {
             BurnDevice::<B>::sim(&device, self.budget)
         } else {
+            if facts.on_host {
+                keep_freed_memory();
+            }
             let here = BurnDevice::<B>::new(device, facts, self.budget, registry);
             // Where kernels are waited for, nothing need wait with them but what wants to know how long each takes.
             match facts.on_host && !wants_times(&self.cost_model) {
@@ -288,10 +292,8 @@ impl Builder {
                 false => here,
             }
         };
-        let policy = self.policy.unwrap_or_else(|| match self.known.steps {
-            Some(_) => PolicyKind::Learned(Learn::default()).into(),
-            None => PolicyKind::Ancestors.into(),
-        });
+        let is_modest = self.policy.is_none() && facts.on_host;
+        let policy = self.policy.unwrap_or_else(|| PolicyKind::Learned(BY_DEFAULT).into());
         let learn = policy.learn();
         let evictor = policy.evictor(self.seed, self.sqrt_sampling);
         let mut engine = Engine::new(device, self.settings, evictor, self.cost_model.build())?;
@@ -299,7 +301,10 @@ impl Builder {
         let mut driver = Driver::new(engine);
         driver.know(self.known);
         let learner = learner(&driver, learn, self.seed)?;
-        driver.learn_by(learner);
+        driver.learn_by(match learner {
+            Some(learner) if is_modest => Some(Box::new(Modest(learner))),
+            learner => learner,
+        });
         if let Some(recorder) = self.recorder {
             driver.record_to(recorder, self.window);
         }

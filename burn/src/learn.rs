@@ -2,8 +2,13 @@
 
 use remat::Error;
 use remat::device::Device;
-use remat::evict::Learn;
-use remat::program::{Driver, Learner};
+use remat::evict::{Forecast, Learn};
+use remat::graph::StepFuture;
+use remat::program::{Driver, Learner, Turn};
+
+/// How much is found out if nobody says.
+pub(crate) const BY_DEFAULT: Learn =
+    if cfg!(feature = "lab") { Learn::Portfolio } else { Learn::Ahead };
 
 /// Finds out as much for a driver, for [`Driver::learn_by`].
 ///
@@ -32,4 +37,41 @@ pub(crate) fn learner<D: Device>(
         "the policy {policy} searches: build remat-burn with its feature `lab`, or take `learned`"
     );
     Err(remat::error::RuntimeError::Settings(wrong).into())
+}
+
+/// A learner that leaves alone what would take much host memory beside the budget.
+#[derive(Debug)]
+pub(crate) struct Modest(pub Box<dyn Learner>);
+
+impl Modest {
+    /// Of host memory, for each command of a step that is no deletion.
+    const COMMAND_BYTES: u64 = 2400;
+    /// Of the budget, one over this.
+    const SHARE: u64 = 16;
+}
+
+impl Learner for Modest {
+    fn wants(&self, step: &StepFuture, budget: u64) -> bool {
+        step.len() as u64 * Self::COMMAND_BYTES <= budget / Self::SHARE
+    }
+
+    fn begin(&mut self, turn: Turn) {
+        self.0.begin(turn);
+    }
+
+    fn prepare(&mut self, step: u64, budget: u64, runs: u64) {
+        self.0.prepare(step, budget, runs);
+    }
+
+    fn forecast(&mut self, step: u64, budget: u64, runs: u64) -> Option<Forecast> {
+        self.0.forecast(step, budget, runs)
+    }
+
+    fn improves(&self) -> bool {
+        self.0.improves()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
 }

@@ -11,6 +11,7 @@ mod device;
 mod error;
 mod form;
 mod guard;
+mod heap;
 mod learn;
 mod name;
 mod op;

@@ -12,6 +12,7 @@ use super::turn::Turn;
 use crate::device::Device;
 use crate::engine::Stats;
 use crate::evict::{Forecast, Foresight};
+use crate::graph::StepFuture;
 use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -28,13 +29,16 @@ const MOST_TRIES: u32 = 16;
 
 /// Finds out how turns are best run: on a thread of its own, say.
 pub trait Learner: Send + fmt::Debug {
+    /// Whether it is to be given turns of a step in a budget of so many bytes. Otherwise none is written down.
+    fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
+        true
+    }
+
     /// Is given a turn.
     fn begin(&mut self, turn: Turn);
 
     /// What is found by `runs` simulated runs of a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
     /// done by then, and no more, for they slow the steps beside them.
-    ///
-    /// [`StepFuture::key`]: crate::graph::StepFuture::key
     fn prepare(&mut self, step: u64, budget: u64, runs: u64);
 
     /// The best that was found by the first `runs` simulated runs of a step in a budget, or by all if there is no use in so
@@ -195,9 +199,10 @@ impl<D: Device> Driver<D> {
         let Learning { learner: Some(learner), given, .. } = &self.learning else { return };
         let is_full = *given > MOST_COMMANDS;
         let improves = learner.improves();
+        let wants = learner.wants(&known.future, budget);
         let key = (known.key, budget);
         let kind = self.learning.kind(key);
-        let is_over = is_full || kind.forecast.is_some() && !improves;
+        let is_over = is_full || !wants || kind.forecast.is_some() && !improves;
         match &mut kind.state {
             State::New(tries) if *tries >= MOST_TRIES || is_over => {}
             State::New(tries) => {

@@ -23,16 +23,17 @@ use burn_remote::server::{BackendServer, WebSocketTransport};
 use common::{Net, Outcome, Training};
 use memory::Since;
 use place::{How, Measured, Place};
-use remat_burn::remat::Stats;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Steps of a run whose memory counts.
-const STEPS: usize = 3;
+/// Steps of a run whose memory counts: as many as it takes until a device looks for how they are best run.
+const STEPS: usize = 6;
 /// Such runs: the most that one of them takes counts.
 const ROUNDS: usize = 3;
-/// Steps whose times count, after those in which a device learns what comes.
+/// Steps in which a device learns what comes, and how that is best run.
+const LEARNING: usize = 24;
+/// Steps after those, whose times and recomputing count.
 const PAIRS: usize = 41;
 
 /// What a run came to.
@@ -40,8 +41,16 @@ struct Ran {
     outcome: Outcome,
     /// Really allocated.
     real: u64,
-    /// Of ours.
-    stats: Option<Stats>,
+    /// Counted, of ours.
+    counted: Option<u64>,
+}
+
+/// What a step takes.
+struct Pace {
+    /// How much longer than on Burn's own server.
+    ratio: f64,
+    /// Cost of what is recomputed, over that of the work itself; of ours.
+    recomputed: Option<f64>,
 }
 
 struct Row {
@@ -200,32 +209,32 @@ fn model<N: Net>(name: &str, served: &Device) -> Vec<String> {
                 continue;
             }
         };
-        let counted = ran.stats.map_or(String::new(), |stats| mib(stats.peak_bytes));
-        let again = ran.stats.map_or(String::new(), |stats| {
-            format!("{:.1} %", 100.0 * stats.recompute_cost / stats.base_cost)
-        });
+        let counted = ran.counted.map_or(String::new(), mib);
         let bits = match (row.how, name) {
             (How::Plain | How::Served, "dropout") => "".to_owned(),
             _ if ran.outcome == same_as.outcome => format!("yes{whose}"),
             _ => "NO".to_owned(),
         };
-        let time = match pace::<N>(row.how, row.checkpointing, known) {
-            Ok(ratio) => format!("{ratio:.2}"),
-            Err(error) => error,
+        let (again, time) = match pace::<N>(row.how, row.checkpointing, known) {
+            Ok(pace) => {
+                let again = pace.recomputed.map(|share| format!("{:.1} %", 100.0 * share));
+                (again.unwrap_or_default(), format!("{:.2}", pace.ratio))
+            }
+            Err(error) => (String::new(), error),
         };
         println!(
             "| {name} | {} | {} | {counted} | {again} | {time} | {bits} |",
             row.name(),
             mib(ran.real),
         );
-        if let Some(stats) = ran.stats {
-            let bound = stats.peak_bytes + above + (4 << 20);
+        if let Some(counted) = ran.counted {
+            let bound = counted + above + (4 << 20);
             let holds = if ran.real <= bound { "holds" } else { "DOES NOT HOLD" };
             bounds.push(format!(
                 "{name}, {}: {} <= {} + {} + 4: {holds}",
                 row.name(),
                 mib(ran.real),
-                mib(stats.peak_bytes),
+                mib(counted),
                 mib(above)
             ));
         }
@@ -255,23 +264,26 @@ fn run_once<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<R
         place.step(&mut training)?;
     }
     let outcome = training.outcome();
-    let stats = place.guard.as_ref().map(|guard| guard.stats());
-    let stats = stats.transpose().map_err(|error| error.to_string())?;
-    Ok(Ran { outcome, real: since.peak(), stats })
+    let counted = place.stats()?.map(|stats| stats.peak_bytes);
+    Ok(Ran { outcome, real: since.peak(), counted })
 }
 
-/// How much longer a step takes than on Burn's own server.
-fn pace<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<f64, String> {
+/// What a step takes, beside one on Burn's own server.
+fn pace<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<Pace, String> {
     let start = Instant::now();
     let base = Place::new(How::Served, false, known)?;
     let place = Place::new(how, checkpointing, known)?;
     let [mut there, mut here] = [&base, &place].map(|place| Training::<N>::new(&place.device));
     let mut pair = || Ok::<_, String>((base.step(&mut there)?, place.step(&mut here)?));
-    for _ in 0..STEPS {
+    for _ in 0..LEARNING {
         pair()?;
     }
+    let before = place.stats()?;
     let ratios = (0..PAIRS).map(|_| pair().map(|(base, seconds)| seconds / base));
     let mut ratios = ratios.collect::<Result<Vec<f64>, _>>()?;
+    let recomputed = before.zip(place.stats()?).map(|(before, after)| {
+        (after.recompute_cost - before.recompute_cost) / (after.base_cost - before.base_cost)
+    });
     ratios.sort_by(f64::total_cmp);
     let quartile = |n: usize| ratios[PAIRS * n / 4];
     eprintln!(
@@ -281,5 +293,5 @@ fn pace<N: Net>(how: How, checkpointing: bool, known: &Measured) -> Result<f64, 
         quartile(3),
         start.elapsed()
     );
-    Ok(quartile(2))
+    Ok(Pace { ratio: quartile(2), recomputed })
 }

@@ -3,6 +3,7 @@
 use crate::common::{Net, Training};
 use burn::tensor::Device;
 use burn_flex::{Flex, FlexDevice};
+use remat_burn::remat::Stats;
 use remat_burn::remat::program::KnownSteps;
 use remat_burn::{Builder, Guard};
 use std::time::Instant;
@@ -88,6 +89,12 @@ impl Place {
         self.end_step()?;
         trained?;
         Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Of ours.
+    pub fn stats(&self) -> Result<Option<Stats>, String> {
+        let stats = self.guard.as_ref().map(Guard::stats);
+        stats.transpose().map_err(|error| error.to_string())
     }
 
     fn end_step(&self) -> Result<(), String> {
