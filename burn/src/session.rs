@@ -219,8 +219,8 @@ impl<B: BackendIr> Session<B> {
             })
     }
 
-    /// Executes a command. An op may write over its first input, if that goes then and could be evicted: it is evicted, be it by
-    /// deleting it or before.
+    /// Executes a command. An op may write over its first input, if that would be evicted by deleting it: it is evicted, be it so
+    /// or before.
     fn execute(&mut self, command: Do<B>) {
         let given = match &command {
             Command::Apply(Apply { op, inputs, .. }) if op.ends_first => {
@@ -237,13 +237,9 @@ impl<B: BackendIr> Session<B> {
         }
     }
 
-    fn can_give(&self, tensor: TensorId) -> bool {
-        let graph = self.driver.engine().graph();
+    fn can_give(&mut self, tensor: TensorId) -> bool {
         // What waits was announced, one command after the other.
-        (self.ahead.is_none() || self.driver.evicts_unheld())
-            && self.driver.key(tensor).ok().and_then(|key| graph.tensor(key)).is_some_and(|given| {
-                graph.storage(given.storage).handles == 1 && graph.is_evictable(given.storage)
-            })
+        (self.ahead.is_none() || self.driver.evicts_unheld()) && self.driver.would_go(tensor)
     }
 
     /// Burn has no more use for a tensor.

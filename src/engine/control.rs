@@ -1,7 +1,7 @@
 //! Changing what was set, while there are tensors: the budget, the threshold, the evictor, and whether history is kept.
 
 use super::tell::EVICTOR;
-use super::{Engine, Error, StorageKey};
+use super::{Engine, Error, StorageKey, TensorKey};
 use crate::bytes::ByteSize;
 use crate::device::Device;
 use crate::error::RuntimeError;
@@ -111,6 +111,15 @@ impl<D: Device> Engine<D> {
     pub(super) fn evictor_keeps(&mut self, key: StorageKey) -> bool {
         self.keeps_unheld
             && self.ask_evictor(|evictor, view| evictor.keeps(key, view)).unwrap_or(true)
+    }
+
+    /// Whether the bytes of a tensor would go at once if its last handle went now: nobody else looks at them, they can be evicted,
+    /// and the evictor does not want them to stay.
+    pub(crate) fn would_go(&mut self, key: TensorKey) -> bool {
+        let graph = &self.store.graph;
+        let Some(storage) = graph.tensor(key).map(|tensor| tensor.storage) else { return false };
+        let goes = graph.storage(storage).handles == 1 && graph.is_evictable(storage);
+        goes && !self.evictor_keeps(storage)
     }
 
     /// The step that runs from now on is known, as [`Driver::foresee`](crate::program::Driver::foresee) says; or it is not.

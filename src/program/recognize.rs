@@ -122,6 +122,13 @@ impl<D: Device> Driver<D> {
         self.recognizer.is_none() && !self.engine.keeps_unheld()
     }
 
+    /// Whether the bytes of a tensor would go at once if its last handle went now. Not for what is wanted to bring others back, if the
+    /// evictor knows that. For devices whose ops write over inputs that are not needed any more.
+    #[must_use]
+    pub fn would_go(&mut self, tensor: TensorId) -> bool {
+        self.key(tensor).is_ok_and(|key| self.engine.would_go(key))
+    }
+
     /// Whether steps are recognized, from now on perhaps.
     #[inline(always)]
     fn recognizes(&mut self) -> bool {
