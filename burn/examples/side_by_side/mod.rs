@@ -125,12 +125,12 @@ pub fn run(task: &impl Task, options: &Options) -> Result<(), Failure> {
         let device = options.autodiff(guard.device());
         (train(task, steps, &device, || Ok(guard.step()?))?, "without a limit")
     } else {
-        (plain, "plain Burn")
+        (plain, "by plain Burn")
     };
     if ours.parameters != other.parameters {
-        return Err(format!("the parameters are not those of {whose}").into());
+        return Err(format!("the parameters are not the same bits as {whose}").into());
     }
-    println!("parameters     the same bits as by {whose}");
+    println!("parameters     the same bits as {whose}");
     println!("learned        {}", task.learned(ours.model, &device)?);
     Ok(())
 }
