@@ -72,12 +72,7 @@ fn is_known<N: Net>(percents: &[u64], hopeless: &[u64]) {
         let budget = free.peak_bytes * percent / 100;
         let guard = serve(remat_burn::budget(budget).known_steps(known.clone()));
         assert_eq!(train::<N>(&guard, 6, |_| ()).unwrap(), expected, "{name}, {percent} %");
-        // But for a command or two, where Burn let go of a tensor at another moment.
-        assert!(
-            commands(&guard) <= known.len() + 8,
-            "{name}, {percent} %: {} commands",
-            commands(&guard)
-        );
+        assert_eq!(commands(&guard), known.len(), "{name}, {percent} %");
         let rehearsed = guard.stats().unwrap();
         assert!(rehearsed.evictions > 0 && rehearsed.peak_bytes <= budget, "{name}, {percent} %");
         let learned = PolicyKind::Learned(Learn::Ahead);
