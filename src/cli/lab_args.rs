@@ -198,7 +198,7 @@ Examples:
 
 A formula is a policy that evicts the tensor with the lowest value. Its numerator is 1, or a sum of \
 own (the cost of the tensor) and one of exact, eq, sources or ancestors (the cost of evicted tensors around \
-it; ancestors are the sources, of which held ones count less). \
+it; ancestors are the sources, of which held ones count less, and the four nearest dependents). \
 Its denominator is a product of size or (size+free), and stale. Each part may be left out, or have an \
 exponent.")]
 pub struct SweepArgs {

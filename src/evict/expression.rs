@@ -149,7 +149,7 @@ mod tests {
             (Formula::LRU, "1/stale"),
             (Formula::LARGEST, "1/size"),
             (Formula::MSPS, "(own+sources)/size"),
-            (Formula::ANCESTORS, "(own+ancestors)/(size*stale^0.8)"),
+            (Formula::ANCESTORS, "(own+ancestors)/(size*stale^0.6666666666666666)"),
         ] {
             assert_eq!(formula.to_string(), text);
             assert_eq!(text.parse(), Ok(formula), "{text}");

@@ -1,7 +1,7 @@
 //! The family of rules of which h_DTR is one, put together from parts.
 
 use super::classes::WatchedClasses;
-use super::neighbourhood::Neighbourhood;
+use super::neighbourhood::{Below, Neighbourhood, Reach};
 use super::{Aging, Floors, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
@@ -29,7 +29,8 @@ pub enum Around {
     /// The evicted storages that it takes to recompute it.
     Sources,
     /// The same of 1024 of them, but of those that somebody holds only 0.3 of the cost: they are likely to come back for
-    /// their own sake.
+    /// their own sake. And of the four nearest evicted storages that it takes it to recompute: 0.9 of the cost of those
+    /// that somebody holds, for they are likely to be wanted, and 0.15 of the others.
     Ancestors,
     /// Those, and the evicted storages that it takes it to recompute: the evicted neighbourhood.
     Exact,
@@ -49,12 +50,13 @@ pub struct Exponents {
     pub staleness: f64,
 }
 
-/// How much of the cost of an evicted ancestor counts that somebody holds. Of 0.7, 0.5, 0.3, 0.15 and 0, this is best
-/// on the traces of the DTR paper.
-const HELD: f64 = 0.3;
+/// What counts of evicted ancestors. Of those that somebody holds .3: of .7, .5, .3, .15 and 0, this is best on the traces
+/// of the DTR paper. So many of them are as good as infinitely many, and finding more takes longer than bringing them back.
+const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024 };
 
-/// How many ancestors count. So many are as good as infinitely many, and finding more takes longer than bringing them back.
-const ANCESTORS: usize = 1024;
+/// What counts of evicted dependents. More of them count for too much in training (docs/learned-eviction.md, "What else was
+/// tried").
+const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4 };
 
 impl Default for Exponents {
     fn default() -> Self {
@@ -68,11 +70,11 @@ impl Formula {
     pub fn policy(self) -> Ranking {
         let book = match self.around {
             Around::Nothing => Book::Nothing,
-            Around::Sources => Book::Neighbourhood(Neighbourhood::sources(1.0)),
+            Around::Sources => Book::Neighbourhood(Neighbourhood::new(Reach::ALL, Below::Nothing)),
             Around::Ancestors => {
-                Book::Neighbourhood(Neighbourhood::nearest_sources(HELD, ANCESTORS))
+                Book::Neighbourhood(Neighbourhood::new(ANCESTORS, Below::Nearest(DEPENDENTS)))
             }
-            Around::Exact => Book::Neighbourhood(Neighbourhood::both()),
+            Around::Exact => Book::Neighbourhood(Neighbourhood::new(Reach::ALL, Below::All)),
             Around::Classes => Book::Classes(WatchedClasses::default()),
         };
         Ranking { formula: self, aging: self.aging(), book, lowered: Lowered::default() }
@@ -140,13 +142,16 @@ impl Formula {
     }
 }
 
+const TWO_THIRDS: f64 = 2.0 / 3.0;
+
 fn power(base: f64, exponent: f64) -> f64 {
     match exponent {
         1.0 => base,
         2.0 => base * base,
         0.5 => base.sqrt(),
-        // 1 / .8, for the floors of `Formula::ANCESTORS`. Exact on every machine.
-        1.25 => base * base.sqrt().sqrt(),
+        // 3 / 2, for the floors of `Formula::ANCESTORS`. Exact on every machine.
+        1.5 => base * base.sqrt(),
+        TWO_THIRDS => (base * base).cbrt(),
         _ => base.powf(exponent),
     }
 }

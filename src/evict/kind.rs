@@ -158,7 +158,7 @@ impl PolicyKind {
                 "least by MegEngine's function of cost, bytes, free neighbours and staleness"
             }
             Self::Ancestors => {
-                "least (own cost + cost of evicted sources, less of held ones) / (bytes * staleness^0.8)"
+                "least (own cost + cost of evicted sources, less of held ones, and of the nearest evicted dependents) / (bytes * staleness^(2/3))"
             }
             Self::Dtr => {
                 "least (own cost + cost of its evicted neighbourhood) / (bytes * staleness)"

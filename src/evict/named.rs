@@ -38,13 +38,13 @@ impl Formula {
         ..Self::DTR
     };
 
-    /// `(own cost + weighted cost of the evicted storages needed to recompute it) / (bytes * staleness^0.8)`: see
-    /// [`Around::Ancestors`]. Those that need it do not count, for they are brought back by runs of their own. Age counts
-    /// a little less than in h_DTR: with less still, what was just brought back is evicted again where memory is short; with
-    /// more, the traces of the DTR paper recompute more.
+    /// `(own cost + weighted cost of the evicted storages needed to recompute it, and of the nearest that need it) / (bytes *
+    /// staleness^(2/3))`: see [`Around::Ancestors`]. Those farther below do not count, for they are brought back by
+    /// runs of their own. Age counts less than in h_DTR: with less still, what was just brought back is evicted
+    /// again where memory is short; with more, the traces of the DTR paper recompute more.
     pub const ANCESTORS: Self = Self {
         around: Around::Ancestors,
-        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 0.8 },
+        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 2.0 / 3.0 },
         ..Self::DTR
     };
 }

@@ -16,17 +16,35 @@ const FAR: usize = 256;
 /// back.
 #[derive(Debug)]
 pub(super) struct Neighbourhood {
-    /// Whether evicted storages that need the candidate count.
-    dependents: bool,
-    /// By what costs of evicted storages count that somebody holds: at most 1.
-    held: f64,
-    /// No more paths than this count: a history may be as long as the program.
-    most: usize,
+    /// What counts of the evicted storages that must come back before a candidate can.
+    up: Reach,
+    /// What counts of the evicted storages that need the candidate to come back.
+    down: Below,
     /// Of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
     /// Cost of all evicted storages ever forgotten, and of those that came back with too much below them.
     forgotten: f64,
     walk: Walk,
+}
+
+/// What counts of the evicted storages on one side of a candidate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    /// By what the cost of those counts that somebody holds: at most 1.
+    pub held: f64,
+    /// The same of the others.
+    pub unheld: f64,
+    /// No more paths than this count: a history may be as long as the program.
+    pub most: usize,
+}
+
+/// What counts of the evicted storages that need a candidate to come back.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Below {
+    Nothing,
+    /// Those between which and the candidate the fewest others are.
+    Nearest(Reach),
+    All,
 }
 
 /// No more than the cost of a neighbourhood is now, up to rounding, but for what was forgotten since.
@@ -44,43 +62,42 @@ struct Walk {
     met: Vec<u64>,
     number: u64,
     stack: Vec<StorageKey>,
-    /// No more paths are walked than this; [`usize::MAX`] is no limit.
-    left: usize,
+    /// Whether the last walk ended before it had met all paths that count.
+    is_cut: bool,
+}
+
+impl Reach {
+    /// All of the evicted storages, and all of their costs.
+    pub const ALL: Self = Self { held: 1.0, unheld: 1.0, most: usize::MAX };
+
+    fn cost(self, key: StorageKey, path: PathKey, graph: &Graph) -> f64 {
+        let is_held = graph.storage(key).handles > 0;
+        graph.path(path).cost * if is_held { self.held } else { self.unheld }
+    }
 }
 
 impl Neighbourhood {
-    /// Of the evicted storages that must come back before a candidate can be recomputed. Costs of those that somebody
-    /// holds count times `held`, at most 1.
-    pub fn sources(held: f64) -> Self {
-        Self {
-            dependents: false,
-            held,
-            most: usize::MAX,
-            floors: SecondaryMap::new(),
-            forgotten: 0.0,
-            walk: Walk { left: usize::MAX, ..Walk::default() },
-        }
-    }
-
-    /// The same, of which so many paths count.
-    pub fn nearest_sources(held: f64, most: usize) -> Self {
-        Self { most, ..Self::sources(held) }
-    }
-
-    /// Of those, and of the evicted storages that need the candidate to be recomputed.
-    pub fn both() -> Self {
-        Self { dependents: true, ..Self::sources(1.0) }
+    pub fn new(up: Reach, down: Below) -> Self {
+        Self { up, down, floors: SecondaryMap::new(), forgotten: 0.0, walk: Walk::default() }
     }
 
     /// Cost of the neighbourhood of a candidate now; of a part of it, if that is above `enough`.
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
-        self.walk.left = self.most;
-        let mut cost = self.walk.up(candidate, enough, self.held, graph, |_| {});
-        self.walk.left = usize::MAX;
-        if self.dependents && cost <= enough {
-            cost += self.walk.down(candidate, enough - cost, graph, |_| {});
+        let mut cost = self.walk.up(candidate, enough, self.up, graph, |_| {});
+        let mut floor = cost;
+        match self.down {
+            // Not of the floor: where nearer ones are evicted, or somebody lets go of one, it falls, and nobody tells.
+            // So one choice in a hundred is not of the lowest score, in random programs.
+            Below::Nearest(reach) if cost <= enough => {
+                cost += self.walk.nearest_below(candidate, enough - cost, reach, graph);
+            }
+            Below::All if cost <= enough => {
+                cost += self.walk.down(candidate, enough - cost, Reach::ALL, graph, |_| {});
+                floor = cost;
+            }
+            _ => {}
         }
-        self.floors.insert(candidate, Floor { cost, forgotten: self.forgotten });
+        self.floors.insert(candidate, Floor { cost: floor, forgotten: self.forgotten });
         cost
     }
 
@@ -98,14 +115,14 @@ impl Neighbourhood {
     pub fn did_regenerate(&mut self, key: StorageKey, graph: &Graph, lowered: &mut Lowered) {
         let Self { floors, walk, .. } = self;
         let cost = graph.own_cost(key);
-        walk.left = FAR;
-        walk.down(key, f64::INFINITY, graph, |candidate| {
+        let near = Reach { most: FAR, ..Reach::ALL };
+        walk.down(key, f64::INFINITY, near, graph, |candidate| {
             if let Some(floor) = floors.get_mut(candidate) {
                 floor.cost -= cost;
                 lowered.push(candidate);
             }
         });
-        if std::mem::replace(&mut walk.left, usize::MAX) == 0 {
+        if walk.is_cut {
             self.forgotten += cost;
             lowered.all();
         }
@@ -140,11 +157,11 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
-        held: f64,
+        reach: Reach,
         graph: &Graph,
         mut edge: impl FnMut(StorageKey),
     ) -> f64 {
-        self.walk(from, enough, held, graph, |key, stack| {
+        self.walk(from, enough, reach, graph, |key, stack| {
             for source in graph.sources(key) {
                 if graph.is_evicted(source) { stack.push(source) } else { edge(source) }
             }
@@ -156,34 +173,65 @@ impl Walk {
         &mut self,
         from: StorageKey,
         enough: f64,
+        reach: Reach,
         graph: &Graph,
         mut edge: impl FnMut(StorageKey),
     ) -> f64 {
-        self.walk(from, enough, 1.0, graph, |key, stack| {
+        self.walk(from, enough, reach, graph, |key, stack| {
             for dependent in graph.dependents(key) {
                 if graph.is_evicted(dependent) { stack.push(dependent) } else { edge(dependent) }
             }
         })
     }
 
+    /// Cost of the evicted storages on the way down from `from`, the nearest first; or of the first of them that together
+    /// are above `enough`.
+    fn nearest_below(&mut self, from: StorageKey, enough: f64, reach: Reach, graph: &Graph) -> f64 {
+        self.number += 1;
+        let (mut cost, mut left) = (0.0, reach.most);
+        let mut queue = std::mem::take(&mut self.stack);
+        queue.push(from);
+        let mut at = 0;
+        'walk: while let Some(&above) = queue.get(at) {
+            at += 1;
+            for key in graph.dependents(above).filter(|key| graph.is_evicted(*key)) {
+                let path = graph.storage(key).producer.expect("an evicted storage has a producer");
+                if self.meets(path) {
+                    cost += reach.cost(key, path, graph);
+                    left -= 1;
+                    if cost > enough || left == 0 {
+                        break 'walk;
+                    }
+                    let outputs = graph.path(path).outputs.iter().flatten().copied();
+                    queue.extend(outputs.filter(|output| graph.is_evicted(*output)));
+                }
+            }
+        }
+        queue.clear();
+        self.stack = queue;
+        cost
+    }
+
     fn walk(
         &mut self,
         from: StorageKey,
         enough: f64,
-        held: f64,
+        reach: Reach,
         graph: &Graph,
         mut next: impl FnMut(StorageKey, &mut Vec<StorageKey>),
     ) -> f64 {
         self.number += 1;
+        self.is_cut = false;
         let mut cost = 0.0;
+        let mut left = reach.most;
         next(from, &mut self.stack);
         while let Some(key) = self.stack.pop() {
             let path = graph.storage(key).producer.expect("an evicted storage has a producer");
             if self.meets(path) {
-                let weight = if graph.storage(key).handles > 0 { held } else { 1.0 };
-                cost += weight * graph.path(path).cost;
-                self.left = self.left.saturating_sub(usize::from(self.left < usize::MAX));
-                if cost > enough || self.left == 0 {
+                cost += reach.cost(key, path, graph);
+                left -= 1;
+                if cost > enough || left == 0 {
+                    self.is_cut = true;
                     self.stack.clear();
                     break;
                 }

@@ -23,6 +23,9 @@ impl Learn {
     pub const RUNS: u64 = 2000;
 }
 
+/// An exponent whose ranks take no power.
+const TWO_THIRDS: f64 = 2.0 / 3.0;
+
 /// How much what counts in a score; see [the formula](crate::evict::learned).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -40,7 +43,7 @@ impl Default for Setting {
     /// On a clock of [`Clock::default`], the one that falls behind the best for a program least over the traces of the DTR
     /// paper and recordings of training, by this crate and by Burn.
     fn default() -> Self {
-        Self { live: 1.0, shared: 0.2, time: 0.7 }
+        Self { live: 1.0, shared: 0.2, time: TWO_THIRDS }
     }
 }
 
@@ -311,6 +314,7 @@ impl Foresight {
         match self.setting.time {
             1.0 => score,
             0.5 => score * score,
+            TWO_THIRDS => score * score.sqrt(),
             time if time < LEAST_TIME => score,
             time => score.powf(time.recip()),
         }
@@ -322,6 +326,7 @@ impl Foresight {
         match self.setting.time {
             1.0 => rank,
             0.5 => rank.sqrt(),
+            TWO_THIRDS => (rank * rank).cbrt(),
             time if time < LEAST_TIME => rank,
             time => rank.powf(time),
         }

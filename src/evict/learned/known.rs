@@ -159,10 +159,7 @@ impl Known {
             return -(graph.storage(candidate).bytes as f64);
         }
         let scale = self.scale(candidate, &place, graph);
-        let cost = graph.own_cost(candidate);
-        let enough = self.foresight.score(enough.max(0.0)) / scale - cost;
-        let cost = cost + self.cost_above(candidate, enough, &place);
-        self.foresight.rank(cost * scale)
+        self.rank_with_ancestors(candidate, scale, enough, &place)
     }
 
     /// The score; see the [module](super).
@@ -202,16 +199,23 @@ impl Known {
         }
     }
 
-    /// Cost of all evicted ancestors of a candidate, each by its weight; or of the first of them that together are
-    /// above `enough`.
-    fn cost_above(&mut self, candidate: StorageKey, enough: f64, place: &Place<'_>) -> f64 {
+    /// The rank of the own cost and of those of all evicted ancestors, each by its weight; or of the first of them that
+    /// together are above `enough`.
+    fn rank_with_ancestors(
+        &mut self,
+        candidate: StorageKey,
+        scale: f64,
+        enough: f64,
+        place: &Place<'_>,
+    ) -> f64 {
         let graph = place.graph;
         let setting = self.foresight.setting();
         let mut up = std::mem::take(&mut self.up);
         self.marks.begin();
         let evicted = |source: &StorageKey| graph.is_evicted(*source);
         up.extend(graph.sources(candidate).filter(evicted).map(|source| (source, false)));
-        let mut cost = 0.0;
+        let mut cost = graph.own_cost(candidate);
+        let mut rank = self.foresight.rank(cost * scale);
         while let Some((source, mut shared)) = up.pop() {
             let key = graph.storage(source).producer.expect("an evicted storage has a producer");
             if !self.marks.counts(key) {
@@ -226,7 +230,8 @@ impl Known {
             }
             let weight = if lives { setting.live } else { 1.0 };
             cost += path.cost * if shared { weight * setting.shared } else { weight };
-            if cost > enough {
+            rank = self.foresight.rank(cost * scale);
+            if rank > enough {
                 break;
             }
             let sources = path.inputs.iter().map(|edge| edge.storage).filter(evicted);
@@ -234,7 +239,7 @@ impl Known {
         }
         up.clear();
         self.up = up;
-        cost
+        rank
     }
 
     /// Some storages are evicted no more: tells whose scores have counted their costs.
