@@ -78,7 +78,7 @@ mod prices;
 mod terms;
 
 pub use demand::{Demand, Misfit};
-pub use dual::Effort;
+pub use dual::{Absence, Effort, Relaxed};
 pub use prices::Prices;
 
 /// What no run under a budget recomputes less than.

@@ -8,12 +8,15 @@ mod working_set;
 use exact::Exact;
 use random::program;
 use relaxed::Relaxed;
-use remat::PolicyKind;
-use remat::bound::Effort;
+use remat::bound::{Demand, Effort};
 use remat::engine::Dead;
 use remat::lab::{MemoryKind, Replay, Status, Trace};
-use remat::program::{Knowledge, RecordedProgram, Window};
+use remat::op::Outputs;
+use remat::program::{
+    Command, Knowledge, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue, Window,
+};
 use remat::trace::{Entry, JsonLines, Recorder as _, VERSION};
+use remat::{Layout, PolicyKind};
 use std::fmt::Write as _;
 use std::path::Path;
 use working_set::working_sets;
@@ -130,6 +133,34 @@ fn on_small_programs_no_run_that_there_could_be_recomputes_less() {
     );
     assert!(updates_at_once > 50, "{updates_at_once}");
     assert!(points > 3 * PROGRAMS && cost > 500 && share > 0.4 * f64::from(cost));
+}
+
+/// Six values that cost more and more, of which four have room while an op runs that reads none of them.
+#[test]
+fn the_cheapest_had_better_be_away() {
+    let mut program = RecordedProgram::default();
+    let x = program.put(RecordedValue::constant(100)).unwrap();
+    let out = |bytes| Outputs::fresh([Layout::raw(bytes)]);
+    let made: Vec<_> = (1..=6)
+        .map(|cost| program.apply(RecordedOp::new("op", f64::from(cost)), &[x], out(100)).unwrap())
+        .collect();
+    let large = program.apply(RecordedOp::new("large", 1.0), &[x], out(300)).unwrap();
+    program.push(Command::Get(large)).unwrap();
+    program.push(Command::Del(large)).unwrap();
+    for value in made {
+        program.push(Command::Get(value)).unwrap();
+        program.push(Command::Del(value)).unwrap();
+    }
+    let demand = Demand::new(program.commands(), 1, &mut RecordedCosts);
+    let relaxed = demand.relaxed(800, Effort::default()).unwrap();
+    assert_eq!(relaxed.bound, demand.bound(800).unwrap());
+    let mut absences = relaxed.absences;
+    absences.sort_by_key(|absence| absence.from);
+    assert_eq!(absences.len(), 6);
+    for (absence, is_away) in absences.iter().zip([true, true, false, false, false, false]) {
+        assert_eq!(absence.bytes, 100);
+        assert!((absence.share - f64::from(u8::from(is_away))).abs() < 0.1, "{absences:?}");
+    }
 }
 
 #[test]

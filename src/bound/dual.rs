@@ -65,6 +65,32 @@ pub(super) struct Dual<'a> {
     saved: Vec<f64>,
     /// Of the gaps of a group: price held, gain, number, and whether the shared sources are asked for.
     ways: Vec<Way>,
+    /// Of each item, whether its value is away at these prices.
+    is_away: Vec<bool>,
+}
+
+/// A bound, and what is away in a solution of the relaxed problem behind it; nearly, for the solver stops before its end.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Relaxed {
+    /// The bound.
+    pub bound: Bound,
+    /// Of each gap between two commands that need a value, in which memory is short.
+    pub absences: Vec<Absence>,
+}
+
+/// How much of a value is away between two commands that need it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Absence {
+    /// Position of the command before; of the one that makes the value, if that is before its first use.
+    pub from: u32,
+    /// Position of the command after.
+    pub to: u32,
+    /// Size of the value.
+    pub bytes: u64,
+    /// How much of it is away: 0 if it is kept, 1 if it is not. Mostly near one of the two.
+    pub share: f64,
 }
 
 /// A group.
@@ -108,6 +134,7 @@ impl<'a> Dual<'a> {
                 groups.push(Together { group: number, items: start..items.len() });
             }
         }
+        let is_away = vec![false; items.len()];
         Self {
             terms,
             excess: excess.collect(),
@@ -118,10 +145,11 @@ impl<'a> Dual<'a> {
             sums: vec![0.0; points.len() + 1],
             saved: vec![0.0; points.len() + 1],
             ways: Vec::new(),
+            is_away,
         }
     }
 
-    /// The dual function, rounded down, and in `saved` what is away at these prices.
+    /// The dual function, rounded down, and in `saved` and `is_away` what is away at these prices.
     fn value(&mut self, prices: &[f64]) -> f64 {
         let mut value = 0.0;
         for (i, (price, excess)) in prices.iter().zip(&self.excess).enumerate() {
@@ -129,6 +157,7 @@ impl<'a> Dual<'a> {
             value += price * excess;
         }
         self.saved.fill(0.0);
+        self.is_away.fill(false);
         for i in 0..self.single {
             let Placed { item, low, high, .. } = self.items[i];
             let (low, high) = (low as usize, high as usize);
@@ -144,6 +173,7 @@ impl<'a> Dual<'a> {
                 let bytes = item.bytes - line.held;
                 self.saved[low] += bytes;
                 self.saved[high] -= bytes;
+                self.is_away[i] = true;
             }
         }
         for number in 0..self.groups.len() {
@@ -175,6 +205,7 @@ impl<'a> Dual<'a> {
             base += gain;
             self.saved[from] += bytes;
             self.saved[to] -= bytes;
+            self.is_away[i] = gain > 0.0;
         }
         ways.sort_by_key(|way| way.end);
         let mut best = (0.0, Line::FREE);
@@ -200,6 +231,7 @@ impl<'a> Dual<'a> {
                 let bytes = item.bytes - way.line.held;
                 self.saved[low as usize] += bytes;
                 self.saved[high as usize] -= bytes;
+                self.is_away[way.item] = true;
             }
         }
         self.ways = ways;
@@ -277,19 +309,37 @@ impl Demand {
     /// # Errors
     /// As for [`Demand::bound`].
     pub fn bound_by(&self, budget: u64, effort: Effort) -> Result<Bound, Misfit> {
+        Ok(self.relaxed(budget, effort)?.bound)
+    }
+
+    /// The same, and what is away where that is the least: rounded, it tells what had better be evicted when.
+    ///
+    /// # Errors
+    /// As for [`Demand::bound`].
+    pub fn relaxed(&self, budget: u64, effort: Effort) -> Result<Relaxed, Misfit> {
         self.check(budget)?;
         let points = self.instants(budget, effort.instants);
         if points.is_empty() || self.work <= 0.0 {
-            return Ok(Bound { budget, work: self.work, cost: 0.0, prices: Prices::default() });
+            let prices = Prices::default();
+            let bound = Bound { budget, work: self.work, cost: 0.0, prices };
+            return Ok(Relaxed { bound, absences: Vec::new() });
         }
         let mut dual = Dual::new(self, budget, &points);
-        let (value, prices) = ascend(&mut dual, self.work, effort.steps);
-        Ok(Bound {
+        let Ascent { value, prices, away } = ascend(&mut dual, self.work, effort.steps);
+        let bound = Bound {
             budget,
             work: self.work,
             cost: value.max(0.0),
             prices: Prices::new(points.into_iter().zip(prices)),
-        })
+        };
+        let absence = |(placed, share): (&Placed<'_>, f64)| Absence {
+            from: placed.item.from,
+            to: placed.item.to,
+            bytes: placed.item.bytes as u64,
+            share,
+        };
+        let absences = dual.items.iter().zip(away).map(absence).collect();
+        Ok(Relaxed { bound, absences })
     }
 
     /// Where memory is short: of many instants, in stretches of the same length, that of the highest use, and that
@@ -316,16 +366,30 @@ impl Demand {
     }
 }
 
+/// Where a climb ended.
+struct Ascent {
+    /// The best value, and its prices.
+    value: f64,
+    prices: Vec<f64>,
+    /// How much of each item is away. At any prices it is all or nothing, and mostly too much or too little; the mean over
+    /// the last steps tends to a solution of the relaxed problem (Anstreicher and Wolsey, 2009).
+    away: Vec<f64>,
+}
+
+/// How much the last step counts in that mean.
+const LAST_STEP: f64 = 0.02;
+
 /// Climbs the dual function: Polyak's steps towards a goal a little above the best so far, in directions that do not go
 /// back on the step before (Camerini, Fratta and Maffioli, 1975).
-fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> (f64, Vec<f64>) {
+fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> Ascent {
     let count = dual.excess.len();
     let mut prices = vec![0.0; count];
     let mut best = (f64::NEG_INFINITY, prices.clone());
     let mut slope = vec![0.0; count];
     let mut way = vec![0.0; count];
+    let mut away = vec![0.0; dual.items.len()];
     let (mut ahead, mut stuck) = (GOALS[0] * work, 0);
-    for _ in 0..steps {
+    for number in 0..steps {
         if ahead < GOALS[1] * work {
             break;
         }
@@ -352,8 +416,13 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> (f64, Vec<f64>) {
             *slope = dual.excess[i] - saved;
         }
         let norm = turn(&mut way, &mut slope, &prices);
-        // What is left is rounding.
-        if norm.is_nan() || norm <= (1e-9 * dual.most_used).powi(2) {
+        // What is left is rounding: as much is away as must be, where that is worth anything.
+        let is_over = norm <= (1e-9 * dual.most_used).powi(2);
+        let weight = if is_over { 1.0 } else { LAST_STEP.max(1.0 / (number + 1) as f64) };
+        for (away, is_away) in away.iter_mut().zip(&dual.is_away) {
+            *away += weight * (f64::from(u8::from(*is_away)) - *away);
+        }
+        if norm.is_nan() || is_over {
             break;
         }
         let step = (best.0.max(0.0) + ahead - value) / norm;
@@ -361,7 +430,7 @@ fn ascend(dual: &mut Dual<'_>, work: f64, steps: usize) -> (f64, Vec<f64>) {
             *price = (*price + step * way).max(0.0);
         }
     }
-    best
+    Ascent { value: best.0, prices: best.1, away }
 }
 
 /// The next direction, from the slope and the direction before. Returns the square of its length. No price goes below 0.

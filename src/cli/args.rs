@@ -419,7 +419,7 @@ pub enum LearnArg {
     Off,
     /// What a step will use next: --policy learned
     Ahead,
-    /// The best of some 60 ways to go by that, simulated before the first step: --policy learned:portfolio
+    /// The best of some 70 ways to go by that, simulated before the first step: --policy learned:portfolio
     Portfolio,
     /// The best that a search of 2000 simulated runs finds: --policy learned:search
     Search,

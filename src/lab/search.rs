@@ -2,7 +2,7 @@
 //!
 //! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It begins with the setting
 //! that is best on the average, goes on with a portfolio of others (`portfolio.rs`), among them clocks made of
-//! [prices of memory](crate::bound), and then climbs: it changes a few numbers of the best, and keeps what is better
+//! [prices of memory](crate::bound) and roundings of the problem that these solve, and then climbs: it changes a few numbers of the best, and keeps what is better
 //! (`climb.rs`). Effort is counted in simulated runs, so that the same program, budget, seed and effort find the
 //! same forecast on any machine. A run ends as soon as it recomputes more than the best did.
 //!
@@ -15,7 +15,7 @@ mod guide;
 mod portfolio;
 
 use super::replay::{Machine, Replay};
-use crate::bound::{Demand, Effort};
+use crate::bound::{Absence, Demand, Effort, Relaxed};
 use crate::engine::RecomputeLimit;
 use crate::error::Error;
 use crate::evict::{Forecast, Learn, PolicyKind};
@@ -25,6 +25,7 @@ use crate::rng::SplitMix64;
 pub use background::learner;
 use climb::Climb;
 use guide::{Guide, Log};
+use portfolio::Solved;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ impl Search {
         Ok(Self {
             begin,
             carried,
-            todo: portfolio::forecasts(&step, replay.budget, |budget| priced.prices(budget)).into(),
+            todo: portfolio::forecasts(&step, replay.budget, |budget| priced.solved(budget)).into(),
             least: priced.least(replay.budget),
             program,
             replay,
@@ -233,8 +234,14 @@ impl Priced {
         Self { demand: replay.demand(program), positions, len }
     }
 
-    fn prices(&self, budget: u64) -> Vec<(u32, f64)> {
-        let Ok(bound) = self.demand.bound_by(budget, Effort::default()) else { return Vec::new() };
+    /// The relaxed problem at positions of the step, solved. `None` if nothing is recomputed, or some command does not fit.
+    fn solved(&self, budget: u64) -> Option<Solved> {
+        let Relaxed { bound, mut absences } =
+            self.demand.relaxed(budget, Effort::default()).ok()?;
+        for Absence { from, to, .. } in &mut absences {
+            *from = self.positions[*from as usize];
+            *to = self.positions[*to as usize];
+        }
         let mut prices: Vec<(u32, f64)> = Vec::new();
         for (command, price) in bound.prices.points() {
             let at = self.positions[command];
@@ -244,7 +251,7 @@ impl Priced {
             }
         }
         prices.retain(|(at, _)| *at < self.len);
-        prices
+        (!prices.is_empty()).then_some(Solved { prices, absences })
     }
 
     fn least(&self, budget: u64) -> f64 {

@@ -9,7 +9,7 @@ pub enum Learn {
     /// Nothing: it looks ahead, by the setting that is best on the average.
     #[default]
     Ahead,
-    /// The best of a portfolio of some 60 settings.
+    /// The best of a portfolio of some 70 settings.
     Portfolio,
     /// A search of so many simulated runs, the portfolio included.
     Search {

@@ -1,7 +1,9 @@
 //! Forecasts to begin with: settings of which each is best somewhere.
 
+use crate::bound::Absence;
 use crate::evict::{Clock, Forecast, Setting};
 use crate::graph::StepFuture;
+use rustc_hash::FxHashMap;
 
 /// Shares of the budget that prices are found for: in a smaller one memory is short for longer.
 const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
@@ -9,16 +11,27 @@ const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 /// As many of those that passed are kept to climb from.
 const KEPT: usize = 3;
 
+/// A solution of the relaxed problem of the [bound](crate::bound).
+pub(super) struct Solved {
+    /// What memory is worth: position and price.
+    pub prices: Vec<(u32, f64)>,
+    /// What is away in the gaps between two uses, those by positions of the step.
+    pub absences: Vec<Absence>,
+}
+
 /// All of them, the setting that is best on the average first, and then what does without any knowledge, so that
 /// knowledge does no harm.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
-    prices: impl Fn(u64) -> Vec<(u32, f64)>,
+    solved: impl Fn(u64) -> Option<Solved>,
 ) -> Vec<Forecast> {
     let plain = Forecast::plain(step, budget);
     let by_age = Forecast { clock: Clock::Age, ..plain.clone() };
+    let solved: Vec<Solved> =
+        SHARES.iter().filter_map(|share| solved((budget as f64 * share) as u64)).collect();
     let mut forecasts = vec![plain.clone(), by_age];
+    forecasts.extend(solved.iter().flat_map(|solved| rounded(step, &plain, solved)));
     let mut add = |clock: Clock, setting: Setting| {
         let forecast = Forecast { clock, setting, ..plain.clone() };
         if forecast != plain {
@@ -32,11 +45,7 @@ pub(super) fn forecasts(
             }
         }
     }
-    for share in SHARES {
-        let prices = prices((budget as f64 * share) as u64);
-        if prices.is_empty() {
-            continue;
-        }
+    for Solved { prices, .. } in solved {
         for slack in [0.3, 0.02] {
             for (live, time) in [(0.3, 1.0), (0.0, 1.0), (0.0, 0.5), (1.0, 1.0)] {
                 for shared in [0.2, 1.0] {
@@ -47,6 +56,49 @@ pub(super) fn forecasts(
         }
     }
     forecasts
+}
+
+/// The relaxed solution, rounded: what it keeps in a gap scores higher, and what is away in it lower. Of 192 ways to do so,
+/// these four together recompute least over 72 points of 16 traces and recordings.
+fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4] {
+    let time = |slack| Clock::Time { slack };
+    let prices = |slack| Clock::Prices { prices: solved.prices.clone(), slack };
+    let shares = shares(step, &solved.absences);
+    [
+        (prices(0.3), 0.0, 0.5, 0.7),
+        (time(1.0), 1.0, 1.0, 0.7),
+        (time(0.1), 1.0, 0.5, 3.0),
+        (prices(0.02), 1.0, 0.5, 0.7),
+    ]
+    .map(|(clock, live, time, strength)| {
+        let factor = |share: &Option<f64>| {
+            share.map_or(1.0, |share| (strength * (1.0 - 2.0 * share)).exp() as f32)
+        };
+        let factors = shares.iter().map(factor).collect();
+        Forecast { clock, setting: Setting { live, shared: 0.2, time }, factors, ..plain.clone() }
+    })
+}
+
+/// How much is away in each gap of the step; `None` where memory is not short. A gap is known by its ends and its bytes; of
+/// those that have all of them in common, the mean is taken.
+fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
+    let mut sums: FxHashMap<(u32, u32, u64), (f64, f64)> = FxHashMap::default();
+    for &Absence { from, to, bytes, share } in absences {
+        // What was made before the step is there from its beginning.
+        let from = if from == u32::MAX { 0 } else { from };
+        let (sum, count) = sums.entry((from, to, bytes)).or_default();
+        *sum += share;
+        *count += 1.0;
+    }
+    let mut shares = vec![None; step.gaps()];
+    for value in 0..step.values() as u32 {
+        let mut from = step.life(value).start;
+        for (gap, &to) in step.gaps_of(value).zip(step.uses(value)) {
+            shares[gap] = sums.get(&(from, to, step.bytes(value))).map(|(sum, count)| sum / count);
+            from = to;
+        }
+    }
+    shares
 }
 
 /// Keeps the best of those that passed, best first. Where age counts, there is nothing to change.
