@@ -1,7 +1,7 @@
 //! The family of rules of which h_DTR is one, put together from parts.
 
 use super::classes::WatchedClasses;
-use super::neighbourhood::{Below, Neighbourhood, Reach};
+use super::neighbourhood::{Neighbourhood, Reach};
 use super::{Aging, Floors, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
@@ -52,11 +52,11 @@ pub struct Exponents {
 
 /// What counts of evicted ancestors. Of those that somebody holds .3: of .7, .5, .3, .15 and 0, this is best on the traces
 /// of the DTR paper. So many of them are as good as infinitely many, and finding more takes longer than bringing them back.
-const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024 };
+const ANCESTORS: Reach = Reach { held: 0.3, unheld: 1.0, most: 1024, nearest_first: false };
 
 /// What counts of evicted dependents. More of them count for too much in training (docs/learned-eviction.md, "What else was
 /// tried").
-const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4 };
+const DEPENDENTS: Reach = Reach { held: 0.9, unheld: 0.15, most: 4, nearest_first: true };
 
 impl Default for Exponents {
     fn default() -> Self {
@@ -70,11 +70,11 @@ impl Formula {
     pub fn policy(self) -> Ranking {
         let book = match self.around {
             Around::Nothing => Book::Nothing,
-            Around::Sources => Book::Neighbourhood(Neighbourhood::new(Reach::ALL, Below::Nothing)),
+            Around::Sources => Book::Neighbourhood(Neighbourhood::new(Reach::ALL, None)),
             Around::Ancestors => {
-                Book::Neighbourhood(Neighbourhood::new(ANCESTORS, Below::Nearest(DEPENDENTS)))
+                Book::Neighbourhood(Neighbourhood::new(ANCESTORS, Some(DEPENDENTS)))
             }
-            Around::Exact => Book::Neighbourhood(Neighbourhood::new(Reach::ALL, Below::All)),
+            Around::Exact => Book::Neighbourhood(Neighbourhood::new(Reach::ALL, Some(Reach::ALL))),
             Around::Classes => Book::Classes(WatchedClasses::default()),
         };
         Ranking { formula: self, aging: self.aging(), book, lowered: Lowered::default() }
@@ -142,7 +142,8 @@ impl Formula {
     }
 }
 
-const TWO_THIRDS: f64 = 2.0 / 3.0;
+/// An exponent of staleness and distance whose ranks take no power.
+pub(super) const TWO_THIRDS: f64 = 2.0 / 3.0;
 
 fn power(base: f64, exponent: f64) -> f64 {
     match exponent {

@@ -1,5 +1,6 @@
 //! The rules that have names, as formulas.
 
+use super::formula::TWO_THIRDS;
 use super::{Around, Exponents, Formula};
 
 impl Formula {
@@ -44,7 +45,7 @@ impl Formula {
     /// again where memory is short; with more, the traces of the DTR paper recompute more.
     pub const ANCESTORS: Self = Self {
         around: Around::Ancestors,
-        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: 2.0 / 3.0 },
+        exponents: Exponents { cost: 1.0, bytes: 1.0, staleness: TWO_THIRDS },
         ..Self::DTR
     };
 }

@@ -19,7 +19,7 @@ pub(super) struct Neighbourhood {
     /// What counts of the evicted storages that must come back before a candidate can.
     up: Reach,
     /// What counts of the evicted storages that need the candidate to come back.
-    down: Below,
+    down: Option<Reach>,
     /// Of candidates whose scores were computed.
     floors: SecondaryMap<StorageKey, Floor>,
     /// Cost of all evicted storages ever forgotten, and of those that came back with too much below them.
@@ -28,7 +28,7 @@ pub(super) struct Neighbourhood {
 }
 
 /// What counts of the evicted storages on one side of a candidate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reach {
     /// By what the cost of those counts that somebody holds: at most 1.
     pub held: f64,
@@ -36,15 +36,8 @@ pub(super) struct Reach {
     pub unheld: f64,
     /// No more paths than this count: a history may be as long as the program.
     pub most: usize,
-}
-
-/// What counts of the evicted storages that need a candidate to come back.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Below {
-    Nothing,
-    /// Those between which and the candidate the fewest others are.
-    Nearest(Reach),
-    All,
+    /// Whether those count first between which and the candidate the fewest others are.
+    pub nearest_first: bool,
 }
 
 /// No more than the cost of a neighbourhood is now, up to rounding, but for what was forgotten since.
@@ -68,7 +61,7 @@ struct Walk {
 
 impl Reach {
     /// All of the evicted storages, and all of their costs.
-    pub const ALL: Self = Self { held: 1.0, unheld: 1.0, most: usize::MAX };
+    pub const ALL: Self = Self { held: 1.0, unheld: 1.0, most: usize::MAX, nearest_first: false };
 
     fn cost(self, key: StorageKey, path: PathKey, graph: &Graph) -> f64 {
         let is_held = graph.storage(key).handles > 0;
@@ -77,7 +70,7 @@ impl Reach {
 }
 
 impl Neighbourhood {
-    pub fn new(up: Reach, down: Below) -> Self {
+    pub fn new(up: Reach, down: Option<Reach>) -> Self {
         Self { up, down, floors: SecondaryMap::new(), forgotten: 0.0, walk: Walk::default() }
     }
 
@@ -85,17 +78,13 @@ impl Neighbourhood {
     pub fn cost(&mut self, candidate: StorageKey, enough: f64, graph: &Graph) -> f64 {
         let mut cost = self.walk.up(candidate, enough, self.up, graph, |_| {});
         let mut floor = cost;
-        match self.down {
-            // Not of the floor: where nearer ones are evicted, or somebody lets go of one, it falls, and nobody tells.
-            // So one choice in a hundred is not of the lowest score, in random programs.
-            Below::Nearest(reach) if cost <= enough => {
-                cost += self.walk.nearest_below(candidate, enough - cost, reach, graph);
-            }
-            Below::All if cost <= enough => {
-                cost += self.walk.down(candidate, enough - cost, Reach::ALL, graph, |_| {});
+        if let Some(down) = self.down.filter(|_| cost <= enough) {
+            cost += self.walk.down(candidate, enough - cost, down, graph, |_| {});
+            // Some of them are not of the floor: where others are evicted, or somebody lets go of one, it falls, and nobody
+            // tells. So one choice in a hundred is not of the lowest score, in random programs.
+            if down == Reach::ALL {
                 floor = cost;
             }
-            _ => {}
         }
         self.floors.insert(candidate, Floor { cost: floor, forgotten: self.forgotten });
         cost
@@ -184,34 +173,6 @@ impl Walk {
         })
     }
 
-    /// Cost of the evicted storages on the way down from `from`, the nearest first; or of the first of them that together
-    /// are above `enough`.
-    fn nearest_below(&mut self, from: StorageKey, enough: f64, reach: Reach, graph: &Graph) -> f64 {
-        self.number += 1;
-        let (mut cost, mut left) = (0.0, reach.most);
-        let mut queue = std::mem::take(&mut self.stack);
-        queue.push(from);
-        let mut at = 0;
-        'walk: while let Some(&above) = queue.get(at) {
-            at += 1;
-            for key in graph.dependents(above).filter(|key| graph.is_evicted(*key)) {
-                let path = graph.storage(key).producer.expect("an evicted storage has a producer");
-                if self.meets(path) {
-                    cost += reach.cost(key, path, graph);
-                    left -= 1;
-                    if cost > enough || left == 0 {
-                        break 'walk;
-                    }
-                    let outputs = graph.path(path).outputs.iter().flatten().copied();
-                    queue.extend(outputs.filter(|output| graph.is_evicted(*output)));
-                }
-            }
-        }
-        queue.clear();
-        self.stack = queue;
-        cost
-    }
-
     fn walk(
         &mut self,
         from: StorageKey,
@@ -224,15 +185,20 @@ impl Walk {
         self.is_cut = false;
         let mut cost = 0.0;
         let mut left = reach.most;
+        // Where the nearest are first, those before this were taken.
+        let mut at = 0;
         next(from, &mut self.stack);
-        while let Some(key) = self.stack.pop() {
+        while let Some(key) = match reach.nearest_first {
+            true => self.stack.get(at).copied(),
+            false => self.stack.pop(),
+        } {
+            at += 1;
             let path = graph.storage(key).producer.expect("an evicted storage has a producer");
             if self.meets(path) {
                 cost += reach.cost(key, path, graph);
                 left -= 1;
                 if cost > enough || left == 0 {
                     self.is_cut = true;
-                    self.stack.clear();
                     break;
                 }
                 for output in graph.path(path).outputs.iter().flatten() {
@@ -242,6 +208,7 @@ impl Walk {
                 }
             }
         }
+        self.stack.clear();
         cost
     }
 

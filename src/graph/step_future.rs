@@ -125,6 +125,13 @@ impl StepFuture {
         self.starts[of] as usize + of..=self.starts[of + 1] as usize + of
     }
 
+    /// The gaps of a value that end with a use, each with the positions at its beginning and its end.
+    pub fn gaps_before_uses(&self, ordinal: u32) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
+        let uses = self.uses(ordinal);
+        let from = std::iter::once(self.life(ordinal).start).chain(uses.iter().copied());
+        self.gaps_of(ordinal).zip(from.zip(uses)).map(|(gap, (from, &to))| (gap, from, to))
+    }
+
     /// The first use of a value from a position on; [`NEVER`] if there is none.
     #[inline]
     pub(crate) fn next_use(&self, ordinal: u32, at: u32) -> u32 {

@@ -2,9 +2,10 @@
 //!
 //! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It begins with the setting
 //! that is best on the average, goes on with a portfolio of others (`portfolio.rs`), among them clocks made of
-//! [prices of memory](crate::bound) and roundings of the problem that these solve, and then climbs: it changes a few numbers of the best, and keeps what is better
-//! (`climb.rs`). Effort is counted in simulated runs, so that the same program, budget, seed and effort find the
-//! same forecast on any machine. A run ends as soon as it recomputes more than the best did.
+//! [prices of memory](crate::bound) and roundings of the problem that these solve, and then climbs: it changes a few
+//! numbers of the best, and keeps what is better (`climb.rs`). Effort is counted in simulated runs, so that the same
+//! program, budget, seed and effort find the same forecast on any machine. A run ends as soon as it recomputes more than
+//! the best did.
 //!
 //! What it finds only scores. In a run that differs from the simulated one it is a guess as good as another, and no
 //! bits and no budget depend on it.
@@ -239,7 +240,11 @@ impl Priced {
         let Relaxed { bound, mut absences } =
             self.demand.relaxed(budget, Effort::default()).ok()?;
         for Absence { from, to, .. } in &mut absences {
-            *from = self.positions[*from as usize];
+            // What was made before the step is there from its beginning.
+            *from = match self.positions[*from as usize] {
+                u32::MAX => 0,
+                position => position,
+            };
             *to = self.positions[*to as usize];
         }
         let mut prices: Vec<(u32, f64)> = Vec::new();

@@ -1,5 +1,6 @@
 //! What a search found out about a step: a value that can be kept, and what is made of it to score by.
 
+use crate::evict::formula::TWO_THIRDS;
 use crate::graph::{NEVER, StepFuture};
 use std::sync::Arc;
 
@@ -22,9 +23,6 @@ impl Learn {
     /// Simulated runs of a search, if nothing else is said.
     pub const RUNS: u64 = 2000;
 }
-
-/// An exponent whose ranks take no power.
-const TWO_THIRDS: f64 = 2.0 / 3.0;
 
 /// How much what counts in a score; see [the formula](crate::evict::learned).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -95,12 +95,10 @@ fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
     }
     let mut open = Vec::new();
     for value in (0..step.values() as u32).filter(|&value| step.bytes(value) >= budget / SMALL) {
-        let mut from = step.life(value).start;
-        for (gap, &to) in step.gaps_of(value).zip(step.uses(value)) {
+        for (gap, from, to) in step.gaps_before_uses(value) {
             if to > from + 1 && short[to as usize] > short[from as usize + 1] {
                 open.push(gap as u32);
             }
-            from = to;
         }
     }
     open

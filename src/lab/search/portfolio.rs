@@ -84,18 +84,14 @@ fn rounded(step: &StepFuture, plain: &Forecast, solved: &Solved) -> [Forecast; 4
 fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     let mut sums: FxHashMap<(u32, u32, u64), (f64, f64)> = FxHashMap::default();
     for &Absence { from, to, bytes, share } in absences {
-        // What was made before the step is there from its beginning.
-        let from = if from == u32::MAX { 0 } else { from };
         let (sum, count) = sums.entry((from, to, bytes)).or_default();
         *sum += share;
         *count += 1.0;
     }
     let mut shares = vec![None; step.gaps()];
     for value in 0..step.values() as u32 {
-        let mut from = step.life(value).start;
-        for (gap, &to) in step.gaps_of(value).zip(step.uses(value)) {
+        for (gap, from, to) in step.gaps_before_uses(value) {
             shares[gap] = sums.get(&(from, to, step.bytes(value))).map(|(sum, count)| sum / count);
-            from = to;
         }
     }
     shares
