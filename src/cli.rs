@@ -10,6 +10,7 @@ mod completions;
 mod devices;
 mod evaluate;
 mod failure;
+mod forecasts;
 mod generate;
 #[cfg(feature = "cuda")]
 mod gpu;

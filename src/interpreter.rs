@@ -35,7 +35,7 @@ type Messages<D> = Receiver<Message<<D as Device>::Op, <D as Device>::Host>>;
 pub(crate) struct Interpreter<D: Device> {
     driver: Driver<D>,
     /// Who finds out how steps are best run, where a policy that is set wants that.
-    learners: Learners<D>,
+    learners: Learners,
     control: Arc<Control>,
     /// Handles that went and that no message has brought along yet.
     home: Arc<Home>,
@@ -59,7 +59,7 @@ impl<D: Device> Interpreter<D> {
         control: Arc<Control>,
         home: Arc<Home>,
         recorder: Option<Box<dyn Recorder>>,
-        learning: Learning<D>,
+        learning: Learning,
     ) -> Self {
         let cancel = Arc::clone(&control);
         engine.interrupt_when(move || cancel.is_cancelled());

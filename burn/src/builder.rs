@@ -300,7 +300,7 @@ impl Builder {
         self.listeners.into_iter().for_each(|listener| engine.listen(listener));
         let mut driver = Driver::new(engine);
         driver.know(self.known);
-        let learner = learner(&driver, learn, self.seed)?;
+        let learner = learner(learn, self.seed)?;
         driver.learn_by(match learner {
             Some(learner) if is_modest => Some(Box::new(Modest(learner))),
             learner => learner,

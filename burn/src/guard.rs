@@ -246,7 +246,7 @@ impl<B: BackendIr> Ask for Served<B> {
 
     fn set_evictor(&self, evictor: Box<dyn Evictor>, how: Learn, seed: u64) -> Result<(), Error> {
         let change = |driver: &mut Driver<_>| {
-            let learner = learner(driver, how, seed)?;
+            let learner = learner(how, seed)?;
             driver.set_evictor(evictor)?;
             driver.learn_by(learner);
             Ok(())

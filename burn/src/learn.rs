@@ -1,10 +1,9 @@
 //! Finding out how the steps of a training are best run, beside the training.
 
 use remat::Error;
-use remat::device::Device;
 use remat::evict::{Forecast, Learn};
 use remat::graph::StepFuture;
-use remat::program::{Driver, Learner, Turn};
+use remat::program::{Learner, Turn};
 
 /// How much is found out if nobody says.
 pub(crate) const BY_DEFAULT: Learn =
@@ -15,17 +14,15 @@ pub(crate) const BY_DEFAULT: Learn =
 /// # Errors
 /// If that takes a search, and this crate was built without.
 #[cfg(feature = "lab")]
-pub(crate) fn learner<D: Device>(
-    driver: &Driver<D>,
+pub(crate) fn learner(
     learn: Learn,
     seed: u64,
 ) -> Result<Option<Box<dyn Learner>>, Error> {
-    Ok(remat::lab::learner(driver, learn, seed))
+    Ok(remat::lab::learner(learn, seed))
 }
 
 #[cfg(not(feature = "lab"))]
-pub(crate) fn learner<D: Device>(
-    _driver: &Driver<D>,
+pub(crate) fn learner(
     learn: Learn,
     _seed: u64,
 ) -> Result<Option<Box<dyn Learner>>, Error> {

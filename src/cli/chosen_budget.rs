@@ -125,6 +125,11 @@ impl ChosenBudget {
         self.budget
     }
 
+    /// The rehearsal under it, without a forecast.
+    pub const fn rehearsed(&self) -> &Rehearsed {
+        &self.rehearsed
+    }
+
     /// Whether the rehearsal evicted anything.
     pub const fn evicts(&self) -> bool {
         self.rehearsed.evictions > 0

@@ -4,19 +4,23 @@ use super::args::MemoryArgs;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
 use super::session::{Session, Setup};
+use super::sync::{Mutex, lock};
 use super::task::Batch;
 use super::terminal;
 use remat::device::sim::Sim;
 use remat::error::RegenerationError;
 use remat::evict::{Forecast, Learn};
 use remat::ops::Op;
-use remat::program::KnownSteps;
+use remat::program::{KnownSteps, Learner, Turn};
 use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
 
 /// Steps of a rehearsal, if the run has as many. After the first, the optimizer's state is there as well;
 /// from the second on, each is like the one before.
 const STEPS: usize = 4;
+
+/// Steps of a rehearsal by forecasts: the fourth is the first that runs by plan.
+const STEPS_BY_FORECAST: usize = 6;
 
 /// Most steps until memory settles, that is, until a step leaves it as the one before did. With very small
 /// batches it never does: the statistics of batch norm wander through its holes.
@@ -28,12 +32,8 @@ const ALIKE: usize = 6;
 /// Full test batches of a rehearsal: the second starts with what the first left.
 const TEST_BATCHES: usize = 2;
 
-/// Steps of a rehearsal in which one is written down for a search.
+/// Steps of a rehearsal in which a turn of each kind is written down.
 const STEPS_TO_LEARN: usize = 4;
-
-/// Ops in all simulated runs before the first step: a few seconds. Half of them for a step like most, and half for the first,
-/// which makes the state of the optimizer.
-const OPS_TO_LEARN: u64 = 1 << 20;
 
 /// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
@@ -51,6 +51,26 @@ pub struct Rehearsal<'a> {
     known: Option<KnownSteps>,
     /// The test's batches, the last one short.
     tests: Vec<Batch>,
+}
+
+/// Keeps the turns that it is given.
+#[derive(Debug, Default)]
+struct Notebook(Arc<Mutex<Vec<Turn>>>);
+
+impl Learner for Notebook {
+    fn begin(&mut self, turn: Turn) {
+        lock(&self.0).push(turn);
+    }
+
+    fn prepare(&mut self, _step: u64, _budget: u64, _runs: u64) {}
+
+    fn forecast(&mut self, _step: u64, _budget: u64, _runs: u64) -> Option<Forecast> {
+        None
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// The outcome of a rehearsal.
@@ -147,15 +167,30 @@ impl<'a> Rehearsal<'a> {
         threshold: Option<u64>,
         recompute_limit: Option<f64>,
     ) -> Result<Verdict, Failure> {
-        let mut builder = self.builder(budget, threshold);
+        self.by(budget, threshold, recompute_limit, &[])
+    }
+
+    /// The same, with each step run as a forecast says.
+    pub fn by(
+        &self,
+        budget: u64,
+        threshold: Option<u64>,
+        recompute_limit: Option<f64>,
+        forecasts: &[Forecast],
+    ) -> Result<Verdict, Failure> {
+        let mut builder = self.builder(budget, threshold).forecasts(forecasts.iter().cloned());
         if self.memory.policy().searches() {
-            // Not for each budget that is tried.
+            // They are found out elsewhere, and not for each budget that is tried.
             builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
+        }
+        if !forecasts.is_empty() {
+            builder = builder.plan(self.memory.plan.into());
         }
         if let Some(limit) = recompute_limit {
             builder = builder.recompute_limit(limit);
         }
-        let verdict = self.rehearse(builder, self.short(), false)?;
+        let steps = if forecasts.is_empty() { STEPS } else { STEPS_BY_FORECAST };
+        let verdict = self.rehearse(builder, steps.min(self.steps), false)?;
         // The limit holds for the whole run, and the first step recomputes the least.
         Ok(verdict.and_then(|rehearsed| match recompute_limit {
             Some(limit) if rehearsed.recompute_ratio > limit => {
@@ -166,33 +201,22 @@ impl<'a> Rehearsal<'a> {
         }))
     }
 
-    /// How a step is best run under a budget, found out by as many simulated runs as take a few seconds, or known from an
-    /// earlier run. Nothing, if the policy wants no more than to look ahead, if no two steps are alike, or if no run passes
-    /// by what was found.
-    pub fn learn(
-        &self,
-        budget: u64,
-        threshold: Option<u64>,
-        known: &[Forecast],
-    ) -> Result<Vec<Forecast>, Failure> {
-        if !self.memory.policy().searches() || !self.repeats() {
+    /// A turn of each kind of step: the same in any budget. The last is a step like most; the first makes the state of the
+    /// optimizer. None if no two steps are alike.
+    pub fn turns(&self, threshold: Option<u64>) -> Result<Vec<Turn>, Failure> {
+        if !self.repeats() {
             return Ok(Vec::new());
         }
-        let builder = self.builder(budget, threshold).forecasts(known.iter().cloned());
-        let found = self.session(builder, |mut session| {
-            let mut stats = Stats::default();
-            let mut ops = 0;
+        let notebook = Notebook::default();
+        let turns = Arc::clone(&notebook.0);
+        let builder = self.builder(1u64 << 60, threshold).learn_by(notebook);
+        self.session(builder, |mut session| {
             for _ in 0..STEPS_TO_LEARN {
-                let now = session.step(|_| self.batch.clone(), 0.0)?.wait()?.1;
-                ops = now.ops - stats.ops;
-                stats = now;
+                session.step(|_| self.batch.clone(), 0.0)?.wait()?;
             }
-            session.runtime().forecasts(Some((OPS_TO_LEARN / 2 / ops.max(1)).max(1)))
-        })?;
-        let found = found.unwrap_or_default();
-        let builder = self.builder(budget, threshold).forecasts(found.iter().cloned());
-        let passes = found.is_empty() || self.rehearse(builder, self.short(), false)?.is_ok();
-        Ok(if passes { found } else { Vec::new() })
+            Ok(())
+        })??;
+        Ok(std::mem::take(&mut *lock(&turns)))
     }
 
     /// Whether the steps of the run are like those of the rehearsal: with a tree of its own for each, none is.
@@ -219,9 +243,7 @@ impl<'a> Rehearsal<'a> {
         let done = terminal::muted(|| {
             work(Session::new(builder.device(move |bytes| Ok(sim(bytes)))?, self.setup)?)
         });
-        if interrupt::is_requested() {
-            return Err(Failure::interrupted("interrupted before the first step"));
-        }
+        interrupt::before_the_first_step()?;
         match done {
             Err(error) if !is_of_memory(&error) => Err(error.into()),
             verdict => Ok(verdict),

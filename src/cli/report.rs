@@ -33,6 +33,8 @@ pub struct Report {
     pub own_cost: Option<bool>,
     pub cost_model: String,
     pub budget_bytes: u64,
+    /// Of the budget, what the run may use: less where a step recomputes less in less.
+    pub effective_budget_bytes: u64,
     pub eviction_threshold_bytes: Option<u64>,
     /// What 100 % stands for: the smallest budget found under which nothing is evicted.
     pub full_budget_bytes: u64,
@@ -232,7 +234,7 @@ impl fmt::Display for Report {
             )?;
         }
         if let Some(least) = self.least_recompute_ratio {
-            // Of the kind of step that recomputes most: a short run, whose first step is cheaper, may recompute less.
+            // A short run, whose first step is cheaper, may recompute less.
             let least = super::bound::at_least(least);
             writeln!(
                 f,

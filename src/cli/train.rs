@@ -1,9 +1,10 @@
 //! `remat train`
 
-use super::args::{LearningArgs, MemoryArgs, OutputArgs, Precision, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
 use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
+use super::forecasts::{Forecaster, Forecasts};
 use super::interrupt;
 use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
@@ -23,9 +24,7 @@ use super::words::Counted;
 use indicatif::HumanCount;
 use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
-use remat::evict::Forecast;
-use remat::{PolicyKind, Runtime};
-use std::time::{Duration, Instant};
+use remat::{ByteSize, PolicyKind, Runtime};
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -93,13 +92,21 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         chosen.warnings().iter().for_each(warn);
     }
 
-    let learned = Learned::by(&rehearsal, &chosen, memory, &about, shows)?;
+    let found = forecasts(&rehearsal, &chosen, &about, shows)?;
+    if let Some(found) =
+        found.as_ref().filter(|found| !output.quiet && found.budget < chosen.budget())
+    {
+        let [part, all] = [found.budget, chosen.budget()].map(ByteSize);
+        say(format_args!("running in {part} of the {all}: a step recomputes less there"));
+    }
+    let budget = found.as_ref().map_or(chosen.budget(), |found| found.budget);
     let mut builder = match chosen.evicts() {
-        true => rehearsal.builder(chosen.budget(), chosen.threshold()),
+        true => rehearsal.builder(budget, chosen.threshold()),
         // To recognize steps would cost a little.
-        false => memory.builder(chosen.budget(), chosen.threshold()).seed(learning.seed),
+        false => memory.builder(budget, chosen.threshold()).seed(learning.seed),
     };
-    builder = builder.forecasts(learned.forecasts.iter().cloned()).plan(memory.plan.into());
+    let forecasts = found.iter().flat_map(|found| &found.forecasts).cloned();
+    builder = builder.forecasts(forecasts).plan(memory.plan.into());
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
@@ -124,7 +131,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     })?;
     let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
     late.iter().filter(|_| !output.quiet).for_each(warn);
-    let report = report(args, &*task, &chosen, &learned, steps, about, &outcome);
+    let report = report(args, &*task, &chosen, found.as_ref(), steps, about, &outcome);
     deliver(&report, args, json)?;
     journal.finish()?;
     if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
@@ -133,56 +140,34 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     judge(&outcome, steps, args)
 }
 
-/// What was found out before the first step.
-struct Learned {
-    forecasts: Vec<Forecast>,
-    /// How long it took, where there was something to find out.
-    seconds: Option<Duration>,
-}
-
-impl Learned {
-    fn by(
-        rehearsal: &Rehearsal<'_>,
-        chosen: &ChosenBudget,
-        memory: &MemoryArgs,
-        device: &impl ToString,
-        shows: Shows,
-    ) -> Result<Self, Failure> {
-        let origin = || Origin::here(device, &memory.cost);
-        let file = memory.learn_cache.as_deref();
-        let mut cache = file.map(|path| LearnCache::read(path, origin())).transpose()?;
-        let known = cache.as_ref().map_or(&[][..], LearnCache::forecasts);
-        if !chosen.evicts() {
-            return Ok(Self { forecasts: Vec::new(), seconds: None });
-        }
-        let waiting = Waiting::new(shows);
-        waiting.at("learning how a step is best run");
-        let start = Instant::now();
-        let forecasts = rehearsal.learn(chosen.budget(), chosen.threshold(), known)?;
-        let seconds = (!forecasts.is_empty()).then(|| start.elapsed());
-        if let (Some(cache), Some(path)) = (&mut cache, file)
-            && cache.add(&forecasts)
-        {
-            cache.write(path)?;
-        }
-        Ok(Self { forecasts, seconds })
+/// What is found out before the first step, and kept for later runs.
+fn forecasts(
+    rehearsal: &Rehearsal<'_>,
+    chosen: &ChosenBudget,
+    device: &impl ToString,
+    shows: Shows,
+) -> Result<Option<Forecasts>, Failure> {
+    let memory = rehearsal.memory;
+    let origin = || Origin::here(device, &memory.cost);
+    let file = memory.learn_cache.as_deref();
+    let mut cache = file.map(|path| LearnCache::read(path, origin())).transpose()?;
+    if !chosen.evicts() {
+        return Ok(None);
     }
-
-    /// Of the kind of step that recomputes most.
-    fn worst(&self) -> Option<&Forecast> {
-        let simulated = self.forecasts.iter().filter(|forecast| forecast.excess.is_some());
-        simulated.max_by(|a, b| a.excess.partial_cmp(&b.excess).expect("they are numbers"))
+    let forecaster = Forecaster {
+        rehearsal,
+        waiting: &Waiting::new(shows),
+        full_budget: chosen.full_budget(),
+        threshold: chosen.threshold(),
+        known: cache.as_ref().map_or(&[], LearnCache::forecasts),
+    };
+    let found = forecaster.find(chosen.budget(), chosen.rehearsed())?;
+    if let (Some(found), Some(cache), Some(path)) = (&found, &mut cache, file)
+        && cache.add(&found.all().cloned().collect::<Vec<_>>())
+    {
+        cache.write(path)?;
     }
-
-    /// The share of a step's work that is recomputed, as it was simulated.
-    fn predicted(&self) -> Option<f64> {
-        self.worst()?.excess
-    }
-
-    /// The share that any run recomputes.
-    fn least(&self) -> Option<f64> {
-        self.worst()?.least
-    }
+    Ok(found)
 }
 
 /// The checkpoint to go on from, if there is one, and what is kept of the run.
@@ -302,7 +287,7 @@ fn report(
     args: &TrainArgs,
     task: &dyn Task,
     chosen: &ChosenBudget,
-    learned: &Learned,
+    found: Option<&Forecasts>,
     steps: usize,
     device: About,
     outcome: &Outcome,
@@ -337,6 +322,7 @@ fn report(
         own_cost,
         cost_model: memory.cost.to_string(),
         budget_bytes: chosen.budget(),
+        effective_budget_bytes: found.map_or(chosen.budget(), |found| found.budget),
         eviction_threshold_bytes: chosen.threshold(),
         full_budget_bytes: chosen.full_budget(),
         unbudgeted_peak_bytes: chosen.unbudgeted_peak(),
@@ -353,9 +339,9 @@ fn report(
         params_sha256: outcome.params_sha256.clone(),
         train_seconds: training.seconds.as_secs_f64(),
         seconds_per_step_median: training.median_step().map(|time| time.as_secs_f64()),
-        learn_seconds: learned.seconds.map(|time| time.as_secs_f64()),
-        predicted_recompute_ratio: learned.predicted(),
-        least_recompute_ratio: learned.least(),
+        learn_seconds: found.map(|found| found.time.as_secs_f64()),
+        predicted_recompute_ratio: found.and_then(Forecasts::predicted),
+        least_recompute_ratio: found.map(|found| found.least),
         counters: Counters::from(&training.stats),
     }
 }

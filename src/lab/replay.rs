@@ -215,10 +215,10 @@ impl Replay {
         if learn == Learn::Ahead {
             return Ok(None);
         }
-        let search = Search::new(Arc::new(program.clone()), self, self.seed)?;
-        let step = Arc::clone(search.step());
+        let mut search = Search::new(Arc::new(program.clone()), self, self.seed)?;
+        search.learn(learn, u64::MAX)?;
         // Where nothing passes, the plain setting shows where it fails.
-        let found = search.learn(learn)?.map(|forecast| Arc::new(forecast.for_step(step)));
+        let found = search.best().map(|best| Arc::new(best.for_step(Arc::clone(search.step()))));
         Ok(found.map(|foresight| Self { foresight: Some(foresight), ..self.clone() }))
     }
 
@@ -250,7 +250,7 @@ pub(super) struct Machine<'a> {
     pub(super) keeps_constants: bool,
     /// What is to be changed yet, after how many commands, and whether it failed in the run.
     changes: VecDeque<(usize, Change, bool)>,
-    learners: Learners<TraceDevice>,
+    learners: Learners,
     /// A multiple of the cost of the whole program, and that cost: what the engine has the product of for a limit.
     limit: Option<(f64, f64)>,
     /// Ops that only let time pass.
@@ -307,7 +307,7 @@ impl<'a> Machine<'a> {
             None => learners,
             Some(known) => {
                 let learn = replay.policy.learn();
-                Learning { learn, learners, known, plan: Plan::Off }.begin(&mut driver)
+                Learning { learn, learners, own: None, known, plan: Plan::Off }.begin(&mut driver)
             }
         };
         let foresight = match &replay.foresight {

@@ -15,7 +15,7 @@ mod climb;
 mod guide;
 mod portfolio;
 
-use super::replay::{Machine, Replay};
+use super::replay::{Machine, MemoryKind, Replay};
 use crate::bound::{Absence, Demand, Effort, Relaxed};
 use crate::engine::RecomputeLimit;
 use crate::error::Error;
@@ -44,11 +44,13 @@ pub struct Search {
     /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
-    /// Of the portfolio: what is still to be tried, and the best of what passed.
+    /// Of the portfolio: what is still to be tried, and the best of what passed, best first.
     todo: VecDeque<Forecast>,
     passed: Vec<Forecast>,
     climb: Option<Climb>,
     best: Option<Forecast>,
+    /// What recomputes as much is of no use.
+    limit: f64,
     /// The least that any run recomputes, over the cost of the program.
     least: f64,
     rng: SplitMix64,
@@ -62,20 +64,33 @@ impl Search {
     /// If the settings make no sense.
     pub fn new(program: Arc<RecordedProgram>, replay: &Replay, seed: u64) -> Result<Self, Error> {
         let step = Arc::new(program.future());
-        let budget = replay.budget;
-        Self::of_turn(Turn { program, begin: 0, step, carried: Vec::new(), budget }, replay, seed)
+        Self::of(program, 0, step, Vec::new(), replay, seed)
     }
 
-    /// A search on the turn of a loop, in the budget in which it ran; the rest as [`Search::new`].
+    /// A search on the turn of a loop, in its budget and with the settings with which it ran; the rest as [`Search::new`].
     ///
     /// # Errors
     /// As there.
-    pub fn of_turn(turn: Turn, replay: &Replay, seed: u64) -> Result<Self, Error> {
-        let Turn { program, begin, step, carried, budget } = turn;
-        replay.settings.check(budget)?;
+    pub fn of_turn(turn: Turn, seed: u64) -> Result<Self, Error> {
+        let Turn { program, begin, step, carried, budget, settings, in_arena } = turn;
+        let memory = if in_arena { MemoryKind::Arena } else { MemoryKind::Counted };
+        let replay =
+            Replay { memory, settings, seed, ..Replay::new(PolicyKind::default(), budget) };
+        Self::of(program, begin, step, carried, &replay, seed)
+    }
+
+    fn of(
+        program: Arc<RecordedProgram>,
+        begin: usize,
+        step: Arc<StepFuture>,
+        carried: Vec<(TensorId, u32)>,
+        replay: &Replay,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        replay.settings.check(replay.budget)?;
         let policy = PolicyKind::Learned(Learn::Ahead);
         // Changes are of a whole run, and this is about one budget.
-        let replay = Replay { policy, budget, changes: Vec::new(), ..replay.clone() };
+        let replay = Replay { policy, changes: Vec::new(), ..replay.clone() };
         let priced = Priced::new(&program, begin, &replay);
         Ok(Self {
             begin,
@@ -88,15 +103,32 @@ impl Search {
             passed: Vec::new(),
             climb: None,
             best: None,
+            limit: f64::INFINITY,
             rng: SplitMix64::new(seed),
             runs: 0,
         })
+    }
+
+    /// What recomputes this share of the step or more is of no use: runs end there.
+    #[must_use]
+    pub fn below(mut self, excess: f64) -> Self {
+        self.limit = excess;
+        self
     }
 
     /// The best forecast so far; `None` if no run has passed.
     #[must_use]
     pub const fn best(&self) -> Option<&Forecast> {
         self.best.as_ref()
+    }
+
+    /// The best forecast so far, and a few of the portfolio that are nearly as good, best first: for who can tell better than
+    /// by one simulated run.
+    #[must_use]
+    pub fn finalists(&self) -> Vec<Forecast> {
+        let mut finalists: Vec<Forecast> = self.best.iter().chain(&self.passed).cloned().collect();
+        finalists.dedup();
+        finalists
     }
 
     /// Simulated runs so far.
@@ -111,10 +143,26 @@ impl Search {
         &self.step
     }
 
+    /// The least that any run recomputes, over the cost of the step; infinite if none can pass.
+    #[must_use]
+    pub const fn least(&self) -> f64 {
+        self.least
+    }
+
     /// Whether the portfolio is still being tried.
     #[must_use]
     pub fn is_in_portfolio(&self) -> bool {
         !self.todo.is_empty()
+    }
+
+    /// Whether it went as far as that.
+    #[must_use]
+    pub fn is_done(&self, learn: Learn) -> bool {
+        match learn {
+            Learn::Ahead => self.runs >= 1,
+            Learn::Portfolio => !self.is_in_portfolio(),
+            Learn::Search { runs } => self.runs >= runs,
+        }
     }
 
     /// How far the best is above the least that can be proven, over that: 0 if nothing can be gained. `None` if no
@@ -155,28 +203,25 @@ impl Search {
         let mut climb = match self.climb.take() {
             Some(climb) => climb,
             None if self.passed.is_empty() => return Ok(false),
-            None => Climb::new(std::mem::take(&mut self.passed), &self.step, self.replay.budget),
+            None => Climb::new(self.passed.clone(), &self.step, self.replay.budget),
         };
         let goes_on = climb.advance(self);
         self.climb = Some(climb);
         goes_on
     }
 
-    /// The best that is found by so much effort; `None` if no run passes.
+    /// Goes on by so much effort, to about so many simulated runs at the most.
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn learn(mut self, learn: Learn) -> Result<Option<Forecast>, Error> {
-        match learn {
-            Learn::Ahead => _ = self.advance()?,
-            Learn::Portfolio => while self.is_in_portfolio() && self.advance()? {},
-            Learn::Search { runs } => _ = self.advance_by(runs)?,
-        }
-        Ok(self.best)
+    pub fn learn(&mut self, learn: Learn, runs: u64) -> Result<(), Error> {
+        while self.runs < runs && !self.is_done(learn) && self.advance()? {}
+        Ok(())
     }
 
+    /// What is better recomputes less.
     fn best_excess(&self) -> f64 {
-        self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
+        self.best.as_ref().and_then(|best| best.excess).unwrap_or(self.limit)
     }
 
     /// Runs by a forecast, which is told what it recomputes: nothing if that is above `limit` or the run fails.
@@ -259,7 +304,8 @@ impl Priced {
         (!prices.is_empty()).then_some(Solved { prices, absences })
     }
 
+    /// Infinite if some command does not fit.
     fn least(&self, budget: u64) -> f64 {
-        self.demand.bound(budget).map_or(0.0, |bound| bound.excess())
+        self.demand.bound(budget).map_or(f64::INFINITY, |bound| bound.excess())
     }
 }

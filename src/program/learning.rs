@@ -184,7 +184,7 @@ impl<D: Device> Driver<D> {
     /// A turn of a known loop begins with the command at hand, and the one before is over.
     pub(super) fn turn_begins(&mut self, recognizer: &mut Recognizer) {
         let budget = self.engine.budget();
-        if let Some(turn) = self.writing.take().and_then(|writing| writing.finish(budget))
+        if let Some(turn) = self.writing.take().and_then(|writing| writing.finish(&self.engine))
             && let Some(learner) = &mut self.learning.learner
         {
             let key = (turn.step.key(), budget);

@@ -36,11 +36,7 @@ pub(crate) enum Change {
 
 impl Change {
     /// Makes it, in order with the commands.
-    pub fn make<D: Device>(
-        self,
-        driver: &mut Driver<D>,
-        learners: &Learners<D>,
-    ) -> Result<(), Error> {
+    pub fn make<D: Device>(self, driver: &mut Driver<D>, learners: &Learners) -> Result<(), Error> {
         match self {
             Self::Budget(bytes) => driver.set_budget(bytes),
             Self::EvictionThreshold(threshold) => driver.set_eviction_threshold(threshold),

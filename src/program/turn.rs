@@ -4,6 +4,7 @@ use super::{
     Apply, Command, Driver, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
 use crate::device::Device;
+use crate::engine::{Engine, Settings};
 use crate::graph::{StepFuture, StorageKey};
 use crate::layout::Layout;
 use crate::op::{Look, Outputs};
@@ -22,8 +23,12 @@ pub struct Turn {
     pub step: Arc<StepFuture>,
     /// What tensors that were there before hold of the step's values, for [`Driver::bind`].
     pub carried: Vec<(TensorId, u32)>,
-    /// Bytes of the budget in which it ran.
+    /// Bytes of the budget in which it ran. It can be run again in another.
     pub budget: u64,
+    /// Of the engine that ran it.
+    pub settings: Settings,
+    /// Whether that has an arena; otherwise it only counts bytes.
+    pub in_arena: bool,
 }
 
 /// A turn that is being written down.
@@ -67,9 +72,17 @@ impl Writing {
     }
 
     /// The turn is over. `None` if it could not be written down.
-    pub fn finish(self, budget: u64) -> Option<Turn> {
+    pub fn finish<D: Device>(self, engine: &Engine<D>) -> Option<Turn> {
         let Self { program, begin, step, carried, is_lost, .. } = self;
-        (!is_lost).then(|| Turn { program: Arc::new(program), begin, step, carried, budget })
+        (!is_lost).then(|| Turn {
+            program: Arc::new(program),
+            begin,
+            step,
+            carried,
+            budget: engine.budget(),
+            settings: engine.settings().clone(),
+            in_arena: engine.arena().is_some(),
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::guard::caught;
 use crate::interpreter::{Control, Interpreter};
 use crate::memory::SplitRule;
 use crate::ops::Home;
-use crate::program::{Knowledge, KnownSteps, Learners, Learning, Plan, Recorder, Window};
+use crate::program::{Knowledge, KnownSteps, Learner, Learners, Learning, Plan, Recorder, Window};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -114,6 +114,8 @@ pub struct Builder {
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
     known: Knowledge,
+    /// In place of that of the policy.
+    learner: Option<Box<dyn Learner>>,
     plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
     wrong: Option<String>,
@@ -132,6 +134,7 @@ impl Default for Builder {
             recorder: None,
             window: Window::default(),
             known: Knowledge::default(),
+            learner: None,
             plan: Plan::default(),
             listeners: Vec::new(),
             wrong: None,
@@ -351,6 +354,15 @@ impl Builder {
         self
     }
 
+    /// Who finds out how steps are best run, in place of the search of `learned:portfolio` or `learned:search`, until the policy
+    /// changes: one of your own, or one that only keeps the turns that it is given, to search another day (`lab::Search`).
+    /// A recording says nothing of it.
+    #[must_use]
+    pub fn learn_by(mut self, learner: impl Learner + 'static) -> Self {
+        self.learner = Some(Box::new(learner));
+        self
+    }
+
     /// The steps of the program, from [`Runtime::known_steps`] of an earlier run: a policy that looks ahead foresees them from
     /// the first command on. With none ([`KnownSteps::default`]) they are recognized from then on, for a later run; otherwise
     /// from the first eviction on.
@@ -443,7 +455,7 @@ impl Builder {
             let learners = Learners { new: crate::lab::learner, seed };
             // Without the lab nobody can.
             #[cfg(not(feature = "lab"))]
-            let learners = Learners { new: |_, _, _| None, seed };
+            let learners = Learners { new: |_, _| None, seed };
             // Who looks ahead wants to know of commands before they run, and who records of all that each does.
             let is_heard = self.window.commands > 0 || self.recorder.is_some();
             let plan = if is_heard { Plan::Off } else { self.plan };
@@ -463,7 +475,7 @@ impl Builder {
                         Arc::clone(&control),
                         emptied,
                         self.recorder,
-                        Learning { learn, learners, known: self.known, plan },
+                        Learning { learn, learners, own: self.learner, known: self.known, plan },
                     );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));

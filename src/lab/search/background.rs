@@ -1,11 +1,8 @@
 //! Searches on a thread of their own, for a program that is running.
 
 use super::Search;
-use crate::device::Device;
-use crate::engine::Settings;
-use crate::evict::{Forecast, Learn, PolicyKind};
-use crate::lab::{MemoryKind, Replay};
-use crate::program::{Driver, Learner, Turn};
+use crate::evict::{Forecast, Learn};
+use crate::program::{Learner, Turn};
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,11 +24,11 @@ struct Background {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// How searches are made and how far they go.
+/// How far searches go, and the seed of what they try.
 #[derive(Debug)]
 struct Work {
     learn: Learn,
-    replay: Replay,
+    seed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -74,19 +71,12 @@ enum At {
 }
 
 impl Background {
-    /// Searches as far as `learn` says at the most, by an engine of these settings.
+    /// Searches as far as `learn` says at the most.
     ///
     /// # Errors
     /// If there is no thread to be had.
-    fn new(
-        learn: Learn,
-        memory: MemoryKind,
-        settings: Settings,
-        seed: u64,
-    ) -> std::io::Result<Self> {
-        let policy = PolicyKind::Learned(Learn::Ahead);
-        let replay = Replay { memory, settings, seed, ..Replay::new(policy, 0) };
-        let (work, shared) = (Arc::new(Work { learn, replay }), Arc::<Shared>::default());
+    fn new(learn: Learn, seed: u64) -> std::io::Result<Self> {
+        let (work, shared) = (Arc::new(Work { learn, seed }), Arc::<Shared>::default());
         let (of_thread, at) = (Arc::clone(&work), Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("remat-search".to_owned())
@@ -95,19 +85,14 @@ impl Background {
     }
 }
 
-/// Searches on a thread of its own for a driver, for [`Driver::learn_by`]: as far as wanted, which may be not at all. How it
-/// searches depends on nothing but the seed, and on which turns it is given.
+/// Searches on a thread of its own, for [`Driver::learn_by`](crate::program::Driver::learn_by): as far as wanted, which may be
+/// not at all. How it searches depends on nothing but the seed, and on which turns it is given.
 #[must_use]
-pub fn learner<D: Device>(driver: &Driver<D>, learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
+pub fn learner(learn: Learn, seed: u64) -> Option<Box<dyn Learner>> {
     if learn == Learn::Ahead {
         return None;
     }
-    let engine = driver.engine();
-    let memory = match engine.arena() {
-        Some(_) => MemoryKind::Arena,
-        None => MemoryKind::Counted,
-    };
-    match Background::new(learn, memory, engine.settings().clone(), seed) {
+    match Background::new(learn, seed) {
         Ok(background) => Some(Box::new(background)),
         Err(error) => {
             tracing::warn!(target: "remat", %error, "no thread for the search of forecasts");
@@ -206,14 +191,6 @@ impl Work {
         taken.go_on(self, at);
         true
     }
-
-    const fn most(&self) -> u64 {
-        match self.learn {
-            Learn::Ahead => 1,
-            Learn::Portfolio => u64::MAX,
-            Learn::Search { runs } => runs,
-        }
-    }
 }
 
 impl Progress {
@@ -234,14 +211,12 @@ struct Back<'a> {
 impl Back<'_> {
     fn go_on(&mut self, work: &Work, at: At) {
         let begun = match at {
-            At::New(turn) => Search::of_turn(*turn, &work.replay, work.replay.seed).map(Box::new),
+            At::New(turn) => Search::of_turn(*turn, work.seed).map(Box::new),
             At::Begun(search) => Ok(search),
             At::Taken | At::Over => return,
         };
         let Ok(mut search) = begun else { return };
-        let goes_on = search.advance().unwrap_or(false)
-            && (work.learn != Learn::Portfolio || search.is_in_portfolio())
-            && search.runs() < work.most();
+        let goes_on = search.advance().unwrap_or(false) && !search.is_done(work.learn);
         (self.runs, self.best) = (search.runs(), search.best().cloned());
         if goes_on {
             self.at = At::Begun(search);
