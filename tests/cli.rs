@@ -85,6 +85,7 @@ fn the_report_says_what_was_asked_for() {
     for field in [
         "threads",
         "budget_bytes",
+        "effective_budget_bytes",
         "eviction_threshold_bytes",
         "full_budget_bytes",
         "unbudgeted_peak_bytes",

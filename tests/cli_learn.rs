@@ -74,6 +74,36 @@ fn more_memory_never_makes_a_step_recompute_more() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Short runs, a threshold below which no budget makes sense, a longer search, a recording: whatever the run, no more than the
+/// budget is used, no less than the threshold, and the bits are the same.
+#[test]
+fn any_run_uses_a_part_of_its_budget() {
+    let folder = folder("parts");
+    let recording = folder.join("run.jsonl");
+    let recording = recording.to_str().unwrap();
+    let threshold = ["--eviction-threshold", "41%"];
+    let cases: [(&str, &[&str]); 4] = [
+        ("1", &[]),
+        ("3", &threshold),
+        ("3", &["--learn", "search"]),
+        ("3", &["--record", recording]),
+    ];
+    let mut sha256 = [const { None }; 4];
+    for (steps, more) in cases {
+        let options = ["unrolled-gan", "--no-test", "--budget", "42%", "--steps", steps];
+        let report = train(&[&options[..], more].concat());
+        let bytes = |field: &str| report[field].as_u64().unwrap_or(0);
+        let effective = bytes("effective_budget_bytes");
+        assert!(bytes("peak_bytes") <= effective && effective <= bytes("budget_bytes"));
+        assert!(bytes("eviction_threshold_bytes") <= effective, "{more:?}");
+        assert!(report["predicted_recompute_ratio"].is_number(), "{more:?}");
+        let sha = &report["params_sha256"];
+        let first = &mut sha256[steps.parse::<usize>().unwrap()];
+        assert_eq!(first.get_or_insert_with(|| sha.clone()), sha, "{more:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// A step of several batches is one step: what one batch makes for the update is kept, or not, by when that will come.
 #[test]
 fn steps_of_several_batches_are_learned_as_well() {
@@ -115,8 +145,14 @@ fn a_cache_keeps_what_was_found_out() {
     let name = file.to_str().unwrap();
     let with = |batch, budget| {
         let report = train(&args(batch, budget, &["--learn-cache", name]));
-        ["predicted_recompute_ratio", "recompute_ratio", "evictions", "params_sha256"]
-            .map(|field| report[field].clone())
+        [
+            "predicted_recompute_ratio",
+            "recompute_ratio",
+            "evictions",
+            "params_sha256",
+            "effective_budget_bytes",
+        ]
+        .map(|field| report[field].clone())
     };
     let first = with("32", "60%");
     let found = std::fs::read(&file).unwrap();

@@ -14,18 +14,12 @@ pub(crate) const BY_DEFAULT: Learn =
 /// # Errors
 /// If that takes a search, and this crate was built without.
 #[cfg(feature = "lab")]
-pub(crate) fn learner(
-    learn: Learn,
-    seed: u64,
-) -> Result<Option<Box<dyn Learner>>, Error> {
+pub(crate) fn learner(learn: Learn, seed: u64) -> Result<Option<Box<dyn Learner>>, Error> {
     Ok(remat::lab::learner(learn, seed))
 }
 
 #[cfg(not(feature = "lab"))]
-pub(crate) fn learner(
-    learn: Learn,
-    _seed: u64,
-) -> Result<Option<Box<dyn Learner>>, Error> {
+pub(crate) fn learner(learn: Learn, _seed: u64) -> Result<Option<Box<dyn Learner>>, Error> {
     if learn == Learn::Ahead {
         return Ok(None);
     }

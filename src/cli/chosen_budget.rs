@@ -191,10 +191,22 @@ impl ChosenBudget {
         }
     }
 
-    /// The error of a run that passed its rehearsal but ran out of memory, with a larger budget that passes.
-    pub fn too_small(&self, rehearsal: &Rehearsal<'_>, shows: Shows, error: &Error) -> Failure {
+    /// The error of a run that passed its rehearsal but ran out of memory in so much of the budget, with a larger one that passes.
+    pub fn too_small(
+        &self,
+        budget: u64,
+        rehearsal: &Rehearsal<'_>,
+        shows: Shows,
+        error: &Error,
+    ) -> Failure {
+        if budget < self.budget {
+            let [part, all] = [budget, self.budget].map(ByteSize);
+            return Failure::usage(format!(
+                "{part} of the budget of {all} passed the rehearsal, and is too small; --learn ahead takes all of it\n  {error}"
+            ));
+        }
         let chooser = Chooser { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
-        let refusal = chooser.refusal(self.budget, &ByteSize(self.budget).to_string(), Some(error));
+        let refusal = chooser.refusal(budget, &ByteSize(budget).to_string(), Some(error));
         refusal.unwrap_or_else(|failure| failure)
     }
 }

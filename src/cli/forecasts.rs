@@ -1,8 +1,8 @@
 //! What is found out before the first step: how a step is best run, and in how much of the budget.
 //!
-//! What passes in a budget passes in a larger one as well, if no more of that is used. So smaller budgets are tried, too, and
-//! more memory never makes a step recompute more: every whole percent below the budget is searched, down to where the
-//! [bound](remat::bound) shows that nothing better is left.
+//! What passes in a budget passes in a larger one as well, if no more of that is used. So smaller budgets are tried, too, that
+//! more memory does not make a step recompute more: the whole percents below the budget, until the [bound](remat::bound)
+//! shows that nothing better is left, or a few of them gain nothing.
 
 use super::failure::Failure;
 use super::interrupt;
@@ -20,8 +20,12 @@ use std::time::{Duration, Instant};
 /// Commands in all simulated runs of a kind of step in a budget: a few seconds.
 const COMMANDS_TO_LEARN: u64 = 1 << 20;
 
-/// So many smaller budgets are searched at once, whatever the machine: what one of them gives limits the search in the next.
-const AT_ONCE: usize = 2;
+/// Commands of a step in all rehearsals by what was found in a budget.
+const COMMANDS_TO_REHEARSE: u64 = 1 << 15;
+
+/// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are. Where a step
+/// recomputes less in less memory, that is by chance, and was never more than two percent away.
+const AT_ONCE: usize = 4;
 
 /// What was found out.
 #[derive(Debug)]
@@ -30,8 +34,8 @@ pub struct Forecasts {
     pub budget: u64,
     /// How each kind of step is best run in that.
     pub forecasts: Vec<Forecast>,
-    /// Of the whole budget, if that is another one: for later runs.
-    pub others: Vec<Forecast>,
+    /// The same in the other budgets that were tried, for later runs.
+    pub in_others: Vec<Forecast>,
     /// The share of its work that a step recomputes at least, in the whole budget.
     pub least: f64,
     /// How long it took.
@@ -43,11 +47,6 @@ impl Forecasts {
     pub fn predicted(&self) -> Option<f64> {
         self.forecasts.iter().filter_map(|forecast| forecast.excess).reduce(f64::max)
     }
-
-    /// All that later runs may use.
-    pub fn all(&self) -> impl Iterator<Item = &Forecast> {
-        self.forecasts.iter().chain(&self.others)
-    }
 }
 
 /// Looks for forecasts.
@@ -57,155 +56,160 @@ pub struct Forecaster<'a> {
     /// 100 %.
     pub full_budget: u64,
     pub threshold: Option<u64>,
-    /// What earlier runs found: if it is about a budget, also about smaller ones that are better.
+    /// What earlier runs found.
     pub known: &'a [Forecast],
 }
 
-/// What came of simulated runs of a step in a budget.
-struct Searched {
-    /// The share that any run of it recomputes.
+/// What came of a budget.
+struct Tried {
+    /// The share that any run of the usual step recomputes.
     least: f64,
-    /// What recomputes less than it was to, best first. From another state of memory than that of the simulated runs another
-    /// one may be better.
-    found: Vec<Forecast>,
+    /// `None` if nothing passes, or nothing can be better than what there is.
+    best: Option<Best>,
 }
 
-/// Forecasts that pass, and their rehearsal.
-type Passing = (Vec<Forecast>, Rehearsed);
+/// How steps are best run in a budget.
+struct Best {
+    budget: u64,
+    forecasts: Vec<Forecast>,
+    /// By these.
+    rehearsed: Rehearsed,
+}
 
 impl Forecaster<'_> {
     /// How steps are best run within a budget; `plain` says how they pass in it without a forecast. `None` if the policy does
-    /// not search, if no two steps are alike, or if none passes by any forecast.
+    /// not search, if no two steps are alike, or if nothing is found that passes and is no worse.
     pub fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, Failure> {
-        let memory = self.rehearsal.memory;
         let PolicyKind::Learned(learn @ (Learn::Portfolio | Learn::Search { .. })) =
-            memory.policy()
+            self.rehearsal.memory.policy()
         else {
             return Ok(None);
         };
         let start = Instant::now();
         let turns = self.rehearsal.turns(self.threshold)?;
-        // The last is the usual one. If nothing is gained there, others need not be tried.
-        let Some((usual, others)) = turns.split_last() else { return Ok(None) };
-        let searches = Searches { forecaster: self, learn };
-        self.at(budget);
-        let Searched { least, found } = searches.on(usual, budget, f64::INFINITY)?;
-        let whole = searches.passing(budget, found, others, f64::INFINITY)?;
-        let mut best = whole.clone().map(|passing| (budget, passing));
-        let mut most = whole.as_ref().map_or(plain, |(_, rehearsed)| rehearsed).step_ratio;
-        'smaller: for pair in self.smaller(budget, usual.step.key(), learn).chunks(AT_ONCE) {
-            self.at(pair[0]);
-            for (&smaller, searched) in pair.iter().zip(searches.on_all(usual, pair, most)) {
-                let Searched { least, found } = searched?;
-                if least >= most {
-                    break 'smaller;
-                }
-                if let Some(passing) = searches.passing(smaller, found, others, most)? {
-                    most = passing.1.step_ratio;
-                    best = Some((smaller, passing));
-                }
+        // What most steps are is the last.
+        let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
+        let trial = Trial { forecaster: self, learn, usual, rare };
+        self.tell(budget);
+        let Tried { least, best: whole } = trial.within(budget, f64::INFINITY)?;
+        let given = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).step_ratio;
+        let mut all: Vec<Best> = whole.into_iter().collect();
+        let mut most = given;
+        for few in self.smaller(budget).chunks(AT_ONCE) {
+            self.tell(few[0]);
+            let before = most;
+            for tried in trial.within_each(few, most) {
+                all.extend(tried?.best);
+            }
+            most = all.iter().map(|best| best.rehearsed.step_ratio).fold(most, f64::min);
+            if most >= before {
+                break;
             }
         }
-        let Some((effective, (forecasts, _))) = best else { return Ok(None) };
-        let others = whole.filter(|_| effective != budget).map(|(forecasts, _)| forecasts);
-        Ok(Some(Forecasts {
-            budget: effective,
-            forecasts,
-            others: others.unwrap_or_default(),
-            least,
-            time: start.elapsed(),
-        }))
+        // Of equals the largest.
+        let Some(at) = all.iter().position(|best| best.rehearsed.step_ratio <= most) else {
+            return Ok(None);
+        };
+        let Best { budget, forecasts, .. } = all.remove(at);
+        let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
+        Ok(Some(Forecasts { budget, forecasts, in_others, least, time: start.elapsed() }))
     }
 
-    fn at(&self, budget: u64) {
+    fn tell(&self, budget: u64) {
         let percent = 100.0 * budget as f64 / self.full_budget as f64;
         let bytes = ByteSize(budget);
         self.waiting.at(format!("learning how a step is best run in {bytes} ({percent:.0} %)"));
     }
 
-    /// Smaller budgets, the largest first: whole percents, or what an earlier run has found to be of use.
-    fn smaller(&self, budget: u64, usual: u64, learn: Learn) -> Vec<u64> {
+    /// The whole percents below a budget, the largest first.
+    fn smaller(&self, budget: u64) -> Vec<u64> {
         if self.rehearsal.memory.cost == CostModelKind::Measured {
-            // They vary by more than what could be gained.
+            // Measurements vary by more than what could be gained.
             return Vec::new();
         }
-        let known = |budget: u64| self.known(usual, budget).is_some();
-        let is_known = known(budget) && learn == Learn::Portfolio;
         let percents = (1..=100).rev().map(|percent| Share::Percent(f64::from(percent)));
-        let budgets = percents.map(|share| share.of(self.full_budget));
         let least = self.threshold.unwrap_or(1).max(1);
-        let is_one =
-            |&smaller: &u64| (least..budget).contains(&smaller) && (!is_known || known(smaller));
-        budgets.filter(is_one).collect()
-    }
-
-    fn known(&self, step: u64, budget: u64) -> Option<&Forecast> {
-        self.known.iter().find(|known| (known.step, known.budget) == (step, budget))
+        percents
+            .map(|share| share.of(self.full_budget))
+            .filter(|smaller| (least..budget).contains(smaller))
+            .collect()
     }
 }
 
-/// How a forecaster searches.
-struct Searches<'a> {
+/// Tries budgets.
+struct Trial<'a> {
     forecaster: &'a Forecaster<'a>,
     learn: Learn,
+    /// The turns of a step like most, and of other kinds.
+    usual: &'a Turn,
+    rare: &'a [Turn],
 }
 
-impl Searches<'_> {
-    /// What recomputes less than `most` of the step in a budget.
-    fn on(&self, turn: &Turn, budget: u64, most: f64) -> Result<Searched, Failure> {
-        let known = self.forecaster.known(turn.step.key(), budget);
-        if let Some(known) = known.filter(|_| self.learn == Learn::Portfolio) {
-            return Ok(Searched { least: known.least.unwrap_or(0.0), found: vec![known.clone()] });
+impl Trial<'_> {
+    /// How steps are best run in a budget, if a step may then recompute less than `most`.
+    fn within(&self, budget: u64, most: f64) -> Result<Tried, Failure> {
+        let Forecaster { rehearsal, threshold, .. } = self.forecaster;
+        let Searched { least, mut found } = self.search(self.usual, budget, most)?;
+        let mut best: Option<Best> = None;
+        if found.is_empty() {
+            return Ok(Tried { least, best });
         }
-        let turn = Turn { budget, ..turn.clone() };
-        let runs = (COMMANDS_TO_LEARN / (turn.step.len() as u64).max(1)).max(1);
-        let mut search = Search::of_turn(turn, self.forecaster.rehearsal.seed)?.below(most);
-        let least = search.least();
-        if least < most {
-            search.learn(self.learn, runs)?;
+        let rehearsals = COMMANDS_TO_REHEARSE / (self.usual.step.len() as u64).max(1);
+        found.truncate(rehearsals.max(1) as usize);
+        let mut of_rare = Vec::new();
+        for turn in self.rare {
+            of_rare.extend(self.search(turn, budget, f64::INFINITY)?.found.into_iter().next());
         }
-        let found = search.finalists().into_iter().chain(known.cloned()).collect();
-        Ok(Searched { least, found })
+        for usual in found {
+            let forecasts = [&of_rare[..], &[usual]].concat();
+            let limit = rehearsal.memory.recompute_limit;
+            let verdict = rehearsal.by(budget, *threshold, limit, &forecasts)?;
+            let least = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.step_ratio);
+            if let Some(rehearsed) = verdict.ok().filter(|now| now.step_ratio < least) {
+                best = Some(Best { budget, forecasts, rehearsed });
+            }
+        }
+        Ok(Tried { least, best })
     }
 
     /// The same in several budgets, at once.
-    fn on_all(&self, turn: &Turn, budgets: &[u64], most: f64) -> Vec<Result<Searched, Failure>> {
+    fn within_each(&self, budgets: &[u64], most: f64) -> Vec<Result<Tried, Failure>> {
         thread::scope(|scope| {
-            let search = |&budget| scope.spawn(move || self.on(turn, budget, most));
-            let threads: Vec<_> = budgets.iter().map(search).collect();
+            let within = |&budget| scope.spawn(move || self.within(budget, most));
+            let threads: Vec<_> = budgets.iter().map(within).collect();
             threads.into_iter().map(|of| of.join().unwrap_or_else(|e| resume_unwind(e))).collect()
         })
     }
 
-    /// Of forecasts of the usual step, the one by which a step of a rehearsal recomputes least, and those of other steps; if that
-    /// is less than `most`.
-    fn passing(
-        &self,
-        budget: u64,
-        usual: Vec<Forecast>,
-        others: &[Turn],
-        most: f64,
-    ) -> Result<Option<Passing>, Failure> {
-        interrupt::before_the_first_step()?;
-        if usual.is_empty() {
-            return Ok(None);
+    /// How a turn is run in a budget, the best first by simulated runs, if it may recompute less than `most`.
+    fn search(&self, turn: &Turn, budget: u64, most: f64) -> Result<Searched, Failure> {
+        let Forecaster { rehearsal, known, .. } = self.forecaster;
+        let key = (turn.step.key(), budget);
+        let known = known.iter().find(|known| (known.step, known.budget) == key);
+        if let (Some(known), Learn::Portfolio) = (known, self.learn) {
+            return Ok(Searched { least: known.least.unwrap_or(0.0), found: vec![known.clone()] });
         }
-        let others = others.iter().map(|other| self.on(other, budget, f64::INFINITY));
-        let others: Vec<_> = others.collect::<Result<_, _>>()?;
-        let others = others.into_iter().filter_map(|of| of.found.into_iter().next());
-        let others: Vec<Forecast> = others.collect();
-        let Forecaster { rehearsal, threshold, .. } = self.forecaster;
-        let limit = rehearsal.memory.recompute_limit;
-        let mut best: Option<Passing> = None;
-        for forecast in usual {
-            let forecasts = [&[forecast], &others[..]].concat();
-            let least = best.as_ref().map_or(most, |(_, best)| best.step_ratio);
-            if let Ok(rehearsed) = rehearsal.by(budget, *threshold, limit, &forecasts)?
-                && rehearsed.step_ratio < least
-            {
-                best = Some((forecasts, rehearsed));
-            }
+        let mut search = Search::of_turn(Turn { budget, ..turn.clone() }, rehearsal.seed)?;
+        let least = search.least();
+        if least >= most {
+            return Ok(Searched { least, found: Vec::new() });
         }
-        Ok(best)
+        let runs = COMMANDS_TO_LEARN / (turn.step.len() as u64).max(1);
+        while !search.is_done(self.learn) && search.runs() < runs.max(1) && search.advance()? {
+            interrupt::before_the_first_step()?;
+        }
+        let mut found = search.finalists();
+        // An earlier run may have been luckier.
+        found.extend(known.cloned());
+        let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
+        found.sort_by(|a, b| excess(a).total_cmp(&excess(b)));
+        Ok(Searched { least, found })
     }
+}
+
+/// What came of simulated runs.
+struct Searched {
+    /// The share that any run recomputes.
+    least: f64,
+    found: Vec<Forecast>,
 }

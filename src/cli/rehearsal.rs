@@ -11,7 +11,7 @@ use remat::device::sim::Sim;
 use remat::error::RegenerationError;
 use remat::evict::{Forecast, Learn};
 use remat::ops::Op;
-use remat::program::{KnownSteps, Learner, Turn};
+use remat::program::{KnownSteps, Learner, Plan, Turn};
 use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
 
@@ -46,6 +46,8 @@ pub struct Rehearsal<'a> {
     pub seed: u64,
     /// Of the run.
     pub steps: usize,
+    /// Whether steps of the run go by plan.
+    pub plan: Plan,
     batch: Batch,
     /// Of the run, if its policy looks ahead: it foresees even the first.
     known: Option<KnownSteps>,
@@ -114,7 +116,9 @@ impl<'a> Rehearsal<'a> {
         if rest > 0 {
             tests.push(setup.task.blank(rest)?);
         }
-        let mut rehearsal = Self { sim, setup, memory, seed, steps, batch, known: None, tests };
+        let plan = memory.plan.into();
+        let mut rehearsal =
+            Self { sim, setup, memory, seed, steps, plan, batch, known: None, tests };
         if memory.policy().looks_ahead() && rehearsal.repeats() {
             rehearsal.known = rehearsal.recognize()?;
         }
@@ -184,7 +188,7 @@ impl<'a> Rehearsal<'a> {
             builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
         }
         if !forecasts.is_empty() {
-            builder = builder.plan(self.memory.plan.into());
+            builder = builder.plan(self.plan);
         }
         if let Some(limit) = recompute_limit {
             builder = builder.recompute_limit(limit);
@@ -211,7 +215,8 @@ impl<'a> Rehearsal<'a> {
         let turns = Arc::clone(&notebook.0);
         let builder = self.builder(1u64 << 60, threshold).learn_by(notebook);
         self.session(builder, |mut session| {
-            for _ in 0..STEPS_TO_LEARN {
+            // The turn of a step is over when the next begins.
+            for _ in 0..STEPS_TO_LEARN.min(self.steps + 1) {
                 session.step(|_| self.batch.clone(), 0.0)?.wait()?;
             }
             Ok(())

@@ -24,6 +24,8 @@ use super::words::Counted;
 use indicatif::HumanCount;
 use remat::checkpoint::Checkpoint;
 use remat::data::{Augment, Batches};
+use remat::evict::Learn;
+use remat::program::Plan;
 use remat::{ByteSize, PolicyKind, Runtime};
 
 /// Rehearses, trains, tests and reports.
@@ -85,7 +87,11 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         }
     }
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
-    let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
+    let mut rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
+    if recording.is_some() {
+        // A recording has what each command does.
+        rehearsal.plan = Plan::Off;
+    }
     let chosen = ChosenBudget::new(&rehearsal, &target, shows)?;
     if !output.quiet {
         say(&chosen);
@@ -105,8 +111,12 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         // To recognize steps would cost a little.
         false => memory.builder(budget, chosen.threshold()).seed(learning.seed),
     };
-    let forecasts = found.iter().flat_map(|found| &found.forecasts).cloned();
-    builder = builder.forecasts(forecasts).plan(memory.plan.into());
+    if let Some(found) = &found {
+        // It was searched for. What is found beside the steps is for kinds that the rehearsal does not have.
+        let policy = PolicyKind::Learned(Learn::Portfolio);
+        builder = builder.policy(policy).forecasts(found.forecasts.iter().cloned());
+    }
+    builder = builder.plan(rehearsal.plan);
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
@@ -125,7 +135,9 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         shows,
     };
     let outcome = learn(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
-        Stop::Error(error) if is_of_memory(&error) => chosen.too_small(&rehearsal, shows, &error),
+        Stop::Error(error) if is_of_memory(&error) => {
+            chosen.too_small(budget, &rehearsal, shows, &error)
+        }
         Stop::Error(error) => error.into(),
         Stop::Failure(failure) => failure,
     })?;
@@ -163,7 +175,7 @@ fn forecasts(
     };
     let found = forecaster.find(chosen.budget(), chosen.rehearsed())?;
     if let (Some(found), Some(cache), Some(path)) = (&found, &mut cache, file)
-        && cache.add(&found.all().cloned().collect::<Vec<_>>())
+        && cache.add(&[&found.forecasts[..], &found.in_others].concat())
     {
         cache.write(path)?;
     }

@@ -216,7 +216,7 @@ impl Replay {
             return Ok(None);
         }
         let mut search = Search::new(Arc::new(program.clone()), self, self.seed)?;
-        search.learn(learn, u64::MAX)?;
+        search.learn(learn)?;
         // Where nothing passes, the plain setting shows where it fails.
         let found = search.best().map(|best| Arc::new(best.for_step(Arc::clone(search.step()))));
         Ok(found.map(|foresight| Self { foresight: Some(foresight), ..self.clone() }))

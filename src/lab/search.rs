@@ -47,10 +47,10 @@ pub struct Search {
     /// Of the portfolio: what is still to be tried, and the best of what passed, best first.
     todo: VecDeque<Forecast>,
     passed: Vec<Forecast>,
+    /// The first of it, if that passed.
+    plain: Option<Forecast>,
     climb: Option<Climb>,
     best: Option<Forecast>,
-    /// What recomputes as much is of no use.
-    limit: f64,
     /// The least that any run recomputes, over the cost of the program.
     least: f64,
     rng: SplitMix64,
@@ -103,17 +103,10 @@ impl Search {
             passed: Vec::new(),
             climb: None,
             best: None,
-            limit: f64::INFINITY,
+            plain: None,
             rng: SplitMix64::new(seed),
             runs: 0,
         })
-    }
-
-    /// What recomputes this share of the step or more is of no use: runs end there.
-    #[must_use]
-    pub fn below(mut self, excess: f64) -> Self {
-        self.limit = excess;
-        self
     }
 
     /// The best forecast so far; `None` if no run has passed.
@@ -122,12 +115,16 @@ impl Search {
         self.best.as_ref()
     }
 
-    /// The best forecast so far, and a few of the portfolio that are nearly as good, best first: for who can tell better than
-    /// by one simulated run.
+    /// What may be best in a run that begins from another state of memory than the simulated ones, and so for who can try it
+    /// there: the best so far, the best few of the portfolio, and the setting that is best on the average.
     #[must_use]
     pub fn finalists(&self) -> Vec<Forecast> {
-        let mut finalists: Vec<Forecast> = self.best.iter().chain(&self.passed).cloned().collect();
-        finalists.dedup();
+        let mut finalists: Vec<Forecast> = Vec::new();
+        for forecast in self.best.iter().chain(&self.passed).chain(&self.plain) {
+            if !finalists.contains(forecast) {
+                finalists.push(forecast.clone());
+            }
+        }
         finalists
     }
 
@@ -196,8 +193,12 @@ impl Search {
         if let Some(forecast) = self.todo.pop_front() {
             // Those a little worse may be better to begin climbing from.
             let limit = self.best_excess() * 1.1 + 0.002;
+            let is_first = self.runs == 0;
             let tried = self.simulate(forecast, limit, None)?;
             portfolio::keep(&mut self.passed, &tried);
+            if is_first && tried.excess.is_some() {
+                self.plain = Some(tried);
+            }
             return Ok(true);
         }
         let mut climb = match self.climb.take() {
@@ -210,18 +211,17 @@ impl Search {
         goes_on
     }
 
-    /// Goes on by so much effort, to about so many simulated runs at the most.
+    /// Goes on by so much effort.
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn learn(&mut self, learn: Learn, runs: u64) -> Result<(), Error> {
-        while self.runs < runs && !self.is_done(learn) && self.advance()? {}
+    pub fn learn(&mut self, learn: Learn) -> Result<(), Error> {
+        while !self.is_done(learn) && self.advance()? {}
         Ok(())
     }
 
-    /// What is better recomputes less.
     fn best_excess(&self) -> f64 {
-        self.best.as_ref().and_then(|best| best.excess).unwrap_or(self.limit)
+        self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
     }
 
     /// Runs by a forecast, which is told what it recomputes: nothing if that is above `limit` or the run fails.

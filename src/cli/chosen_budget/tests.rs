@@ -201,8 +201,15 @@ fn a_run_that_fails_all_the_same_is_told_of_a_larger_budget_that_passes() {
     let chosen = choose(options).unwrap();
     rehearse(options, |rehearsal| {
         let error = rehearsal.under(chosen.state(), None, None).unwrap().unwrap_err();
-        let message = format!("{:?}", chosen.too_small(rehearsal, Shows::Nothing, &error));
+        let told = |budget| {
+            let failure = chosen.too_small(budget, rehearsal, Shows::Nothing, &error);
+            let message = format!("{failure:?}");
+            assert!(message.contains("out of memory"), "{message}");
+            message
+        };
+        let message = told(chosen.budget());
         assert!(message.contains("is too small; --budget 61% ("), "{message}");
-        assert!(message.contains("out of memory"), "{message}");
+        let message = told(chosen.budget() - 1);
+        assert!(message.contains("is too small; --learn ahead takes all of it"), "{message}");
     });
 }
