@@ -160,8 +160,12 @@ impl Trial<'_> {
         for turn in self.rare {
             of_rare.extend(self.search(turn, budget, f64::INFINITY)?.found.into_iter().next());
         }
-        for usual in found {
-            let forecasts = [&of_rare[..], &[usual]].concat();
+        // How the first step leaves memory changes all that come.
+        let mut with: Vec<&[Forecast]> = vec![&of_rare, &[]];
+        with.dedup();
+        for (usual, others) in found.iter().flat_map(|usual| with.iter().map(move |of| (usual, of)))
+        {
+            let forecasts = [others, std::slice::from_ref(usual)].concat();
             let limit = rehearsal.memory.recompute_limit;
             let verdict = rehearsal.by(budget, *threshold, limit, &forecasts)?;
             let least = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.step_ratio);
