@@ -23,6 +23,7 @@ use context::Context;
 use heirs::{Heir, Turns};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::num::NonZeroU32;
 
 /// More nodes than this are not kept. Some 20 MiB.
 const MOST: usize = 1 << 16;
@@ -42,16 +43,32 @@ const MOST_APART: usize = 1 << 13;
 /// in place, or replaces it, has its role from then on: so a parameter has the same role in all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) struct Role(u32);
+#[cfg_attr(feature = "serde", serde(from = "u32", into = "u32"))]
+pub(super) struct Role {
+    /// Its index and 1, so that an `Option` takes no more room.
+    number: NonZeroU32,
+}
 
 impl Role {
     /// The next ones.
     pub const fn after(self, roles: u32) -> Self {
-        Self(self.0 + roles)
+        Self { number: self.number.saturating_add(roles) }
     }
 
     pub const fn index(self) -> usize {
-        self.0 as usize
+        (self.number.get() - 1) as usize
+    }
+}
+
+impl From<u32> for Role {
+    fn from(index: u32) -> Self {
+        Self { number: NonZeroU32::MIN.saturating_add(index) }
+    }
+}
+
+impl From<Role> for u32 {
+    fn from(role: Role) -> Self {
+        role.number.get() - 1
     }
 }
 
@@ -144,7 +161,7 @@ struct Node {
     /// Its inputs; `None` for one without a role.
     inputs: SmallVec<[Option<Role>; 4]>,
     reads: bool,
-    makes: SmallVec<[Makes; 2]>,
+    makes: SmallVec<[Makes; 1]>,
     /// That of the first value that it makes; those of others follow.
     first: Role,
     /// What it cost the last time, in the units of the cost model.
@@ -397,17 +414,17 @@ impl Steps {
     }
 
     fn add(&mut self, heard: &Heard) -> NodeId {
-        let first = Role(self.roles.len() as u32);
+        let first = Role::from(self.roles.len() as u32);
         for makes in &heard.makes {
             if let Makes::Value(bytes) = makes {
-                self.roles.push((*bytes, NOWHERE));
+                push(&mut self.roles, (*bytes, NOWHERE));
             }
         }
-        self.nodes.push(Node {
+        let node = Node {
             token: heard.token,
             inputs: heard.inputs.iter().copied().collect(),
             reads: heard.reads,
-            makes: heard.makes.clone(),
+            makes: heard.makes.iter().copied().collect(),
             first,
             cost: 0.0,
             next: None,
@@ -416,7 +433,8 @@ impl Steps {
             branch: None,
             place: (0, 0),
             part: 0,
-        });
+        };
+        push(&mut self.nodes, node);
         (self.nodes.len() - 1) as NodeId
     }
 
@@ -479,6 +497,14 @@ impl Steps {
     }
 }
 
+/// Grows by a quarter: a vector that doubles may take twice what is in it.
+fn push<T>(all: &mut Vec<T>, one: T) {
+    if all.len() == all.capacity() {
+        all.reserve_exact(all.len() / 4 + 64);
+    }
+    all.push(one);
+}
+
 /// How far commands are those that came before.
 #[derive(Default)]
 struct Likeness {
@@ -516,7 +542,7 @@ impl Node {
 
     /// But for its inputs.
     fn is_like_heard(&self, heard: &Heard) -> bool {
-        self.token == heard.token && self.reads == heard.reads && self.makes == heard.makes
+        self.token == heard.token && self.reads == heard.reads && self.makes[..] == heard.makes[..]
     }
 
     fn is_like(&self, other: &Self) -> bool {

@@ -196,7 +196,7 @@ impl Steps {
         });
         // Of what the mark itself has shown.
         self.renamed.iter_mut().for_each(|(_, now)| *now = now.and_then(role));
-        let new = (first_role as u32..self.roles.len() as u32).map(Role);
+        let new = (first_role as u32..self.roles.len() as u32).map(Role::from);
         self.renamed.extend(new.map(|new| (new, role(new))));
         self.renamed.extend(twins.heirs.iter().map(|heir| (heir.plays, Some(heir.inherits))));
         for &at in &twins.mistaken {
