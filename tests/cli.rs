@@ -419,7 +419,7 @@ fn a_recording_replays_with_the_evictions_of_its_run() {
         let files = ["--policy", policy, "--record", trace, "--json", run_json];
         assert!(run(&[&["train"], &base[..], &files[..]].concat()).status.success());
         let made: Value = serde_json::from_slice(&std::fs::read(run_json).unwrap()).unwrap();
-        let budget = made["budget_bytes"].to_string();
+        let budget = made["effective_budget_bytes"].to_string();
         let args = ["simulate", trace, "--budget", &budget, "--policy", policy, "--json", "-"];
         let again: Value = serde_json::from_slice(&run(&args).stdout).unwrap();
         for key in ["evictions", "recomputed_ops", "ops", "peak_bytes", "moved_bytes"] {

@@ -581,7 +581,7 @@ fn the_history_of_a_recording_is_that_of_its_run() {
         for (ours, theirs) in [
             ("steps", "steps"),
             ("ops", "ops"),
-            ("budget_bytes", "budget_bytes"),
+            ("budget_bytes", "effective_budget_bytes"),
             ("threshold_bytes", "eviction_threshold_bytes"),
             ("peak_bytes", "peak_bytes"),
         ] {
@@ -692,7 +692,7 @@ fn a_replay_knows_what_the_run_knew() {
             let mut args: Vec<&str> = train.split(' ').collect();
             args.extend(["--record", &recording]);
             let trained: Value = serde_json::from_str(&stdout(&args)).unwrap();
-            let budget = trained["budget_bytes"].to_string();
+            let budget = trained["effective_budget_bytes"].to_string();
             let simulate =
                 ["simulate", &recording, "--policy", policy, "--budget", &budget, "--json", "-"];
             let args: Vec<&str> = simulate.into_iter().chain(["--as-run"]).collect();

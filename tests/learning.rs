@@ -1,14 +1,15 @@
 //! A runtime learns how the steps of its program are best run while it runs them, and nothing but evictions changes.
 
-use remat::evict::{Clock, Forecast, Setting, View};
+use remat::evict::{Clock, Forecast, Learn, Setting, View};
 
 use crate::common::rng::SplitMix64;
 use remat::autograd::Gradients;
 use remat::event::Event;
+use remat::lab::Search;
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
 use remat::prelude::{Error, Runtime, Tape, Tensor};
-use remat::program::KnownSteps;
+use remat::program::{KnownSteps, Learner, Turn};
 use remat::{Builder, CostModelKind, Listener, PolicyKind, Stats};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -118,6 +119,52 @@ fn forecasts_are_for_later_runs_too() {
 }
 
 /// A forecast by which turns recompute much more than was simulated is tried against none, and what recomputes less goes on.
+/// Keeps the turns that it is given.
+#[derive(Debug)]
+struct Notebook(Arc<Mutex<Vec<Turn>>>);
+
+impl Learner for Notebook {
+    fn begin(&mut self, turn: Turn) {
+        self.0.lock().unwrap().push(turn);
+    }
+
+    fn prepare(&mut self, _step: u64, _budget: u64, _runs: u64) {}
+
+    fn forecast(&mut self, _step: u64, _budget: u64, _runs: u64) -> Option<Forecast> {
+        None
+    }
+
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// Turns of a run without a limit are searched in the budget of a later one.
+#[test]
+fn turns_may_be_learned_from_elsewhere() {
+    let turns = Arc::<Mutex<Vec<Turn>>>::default();
+    let known = KnownSteps::marked();
+    let unlimited = of("learned", 1 << 30).known_steps(known).learn_by(Notebook(turns.clone()));
+    let (runtime, _) = train(unlimited, 6, true, 0).unwrap();
+    let usual = turns.lock().unwrap().pop().expect("it was given a turn");
+    let budget = peak() / 2;
+    let mut search = Search::of_turn(Turn { budget, ..usual }, 0).unwrap();
+    search.learn(Learn::Portfolio).unwrap();
+    let [best, others @ ..] = &search.finalists()[..] else { panic!("some pass") };
+    let excess = |forecast: &Forecast| forecast.excess.expect("it passed");
+    assert!(search.least() <= excess(best));
+    assert!(others.iter().all(|other| other != best && excess(other) >= excess(best)));
+    let with = of("learned", budget).forecasts([best.clone()]);
+    let [with, without] =
+        [with, of("learned", budget)].map(|builder| train(builder, 12, true, 0).unwrap().1);
+    assert!(recomputed(&with, 6, 12) < recomputed(&without, 6, 12));
+
+    // Of another policy it is told nothing.
+    runtime.set_policy(PolicyKind::Learned(Learn::Ahead)).unwrap();
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&turns), 1, "nobody has the notebook any more");
+}
+
 #[test]
 fn a_forecast_that_does_not_hold_is_dropped() {
     let peak = peak();

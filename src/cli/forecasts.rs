@@ -23,8 +23,8 @@ const COMMANDS_TO_LEARN: u64 = 1 << 20;
 /// Commands of a step in all rehearsals by what was found in a budget.
 const COMMANDS_TO_REHEARSE: u64 = 1 << 15;
 
-/// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are. Where a step
-/// recomputes less in less memory, that is by chance, and was never more than two percent away.
+/// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are: where a step
+/// recomputes less in less memory, that is by chance.
 const AT_ONCE: usize = 4;
 
 /// What was found out.
@@ -92,9 +92,8 @@ impl Forecaster<'_> {
         let trial = Trial { forecaster: self, learn, usual, rare };
         self.tell(budget);
         let Tried { least, best: whole } = trial.within(budget, f64::INFINITY)?;
-        let given = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).step_ratio;
+        let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).step_ratio;
         let mut all: Vec<Best> = whole.into_iter().collect();
-        let mut most = given;
         for few in self.smaller(budget).chunks(AT_ONCE) {
             self.tell(few[0]);
             let before = most;
