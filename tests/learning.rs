@@ -118,7 +118,6 @@ fn forecasts_are_for_later_runs_too() {
     assert!(share(&second) < share(&plain), "{} {}", share(&second), share(&plain));
 }
 
-/// A forecast by which turns recompute much more than was simulated is tried against none, and what recomputes less goes on.
 /// Keeps the turns that it is given.
 #[derive(Debug)]
 struct Notebook(Arc<Mutex<Vec<Turn>>>);
@@ -126,16 +125,6 @@ struct Notebook(Arc<Mutex<Vec<Turn>>>);
 impl Learner for Notebook {
     fn begin(&mut self, turn: Turn) {
         self.0.lock().unwrap().push(turn);
-    }
-
-    fn prepare(&mut self, _step: u64, _budget: u64, _runs: u64) {}
-
-    fn forecast(&mut self, _step: u64, _budget: u64, _runs: u64) -> Option<Forecast> {
-        None
-    }
-
-    fn bytes(&self) -> u64 {
-        0
     }
 }
 
@@ -165,6 +154,7 @@ fn turns_may_be_learned_from_elsewhere() {
     assert_eq!(Arc::strong_count(&turns), 1, "nobody has the notebook any more");
 }
 
+/// A forecast by which turns recompute much more than was simulated is tried against none, and what recomputes less goes on.
 #[test]
 fn a_forecast_that_does_not_hold_is_dropped() {
     let peak = peak();

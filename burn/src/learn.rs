@@ -9,7 +9,7 @@ use remat::program::{Learner, Turn};
 pub(crate) const BY_DEFAULT: Learn =
     if cfg!(feature = "lab") { Learn::Portfolio } else { Learn::Ahead };
 
-/// Finds out as much for a driver, for [`Driver::learn_by`].
+/// Finds out as much, for [`Driver::learn_by`](remat::program::Driver::learn_by).
 ///
 /// # Errors
 /// If that takes a search, and this crate was built without.

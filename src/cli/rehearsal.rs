@@ -63,16 +63,6 @@ impl Learner for Notebook {
     fn begin(&mut self, turn: Turn) {
         lock(&self.0).push(turn);
     }
-
-    fn prepare(&mut self, _step: u64, _budget: u64, _runs: u64) {}
-
-    fn forecast(&mut self, _step: u64, _budget: u64, _runs: u64) -> Option<Forecast> {
-        None
-    }
-
-    fn bytes(&self) -> u64 {
-        0
-    }
 }
 
 /// The outcome of a rehearsal.

@@ -170,16 +170,6 @@ impl Search {
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Does so many simulated runs, or as many as can gain anything. Returns how many.
-    ///
-    /// # Errors
-    /// If the settings make no sense.
-    pub fn advance_by(&mut self, runs: u64) -> Result<u64, Error> {
-        let before = self.runs;
-        while self.runs - before < runs && self.advance()? {}
-        Ok(self.runs - before)
-    }
-
     /// Tries one more forecast: at most a few simulated runs. False if nothing is left to try: the best recomputes no
     /// more than must be, or nothing passes.
     ///

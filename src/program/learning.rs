@@ -27,7 +27,7 @@ const MOST_COMMANDS: usize = 1 << 17;
 /// So many times a turn is begun to be written down that does not come to its end.
 const MOST_TRIES: u32 = 16;
 
-/// Finds out how turns are best run: on a thread of its own, say.
+/// Finds out how turns are best run: on a thread of its own, say. One that only takes turns finds nothing.
 pub trait Learner: Send + fmt::Debug {
     /// Whether it is to be given turns of a step in a budget of so many bytes. Otherwise none is written down.
     fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
@@ -39,11 +39,13 @@ pub trait Learner: Send + fmt::Debug {
 
     /// What is found by `runs` simulated runs of a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
     /// done by then, and no more, for they slow the steps beside them.
-    fn prepare(&mut self, step: u64, budget: u64, runs: u64);
+    fn prepare(&mut self, _step: u64, _budget: u64, _runs: u64) {}
 
     /// The best that was found by the first `runs` simulated runs of a step in a budget, or by all if there is no use in so
     /// many; waits for them. `None`: none of them came to an end.
-    fn forecast(&mut self, step: u64, budget: u64, runs: u64) -> Option<Forecast>;
+    fn forecast(&mut self, _step: u64, _budget: u64, _runs: u64) -> Option<Forecast> {
+        None
+    }
 
     /// Whether it may find what is better than a forecast of an earlier run. Otherwise a step that has one is not given to it.
     fn improves(&self) -> bool {
@@ -51,7 +53,9 @@ pub trait Learner: Send + fmt::Debug {
     }
 
     /// Bytes of host memory that it takes.
-    fn bytes(&self) -> u64;
+    fn bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// What is known of how steps are best run.
