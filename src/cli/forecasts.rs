@@ -30,7 +30,7 @@ const AT_ONCE: usize = 4;
 /// What was found out.
 #[derive(Debug)]
 pub struct Forecasts {
-    /// Bytes that the run holds at most: of the budget, as much as its steps recompute least in.
+    /// Bytes that the run holds at most: of the budget, as much as it recomputes least in.
     pub budget: u64,
     /// How each kind of step is best run in that.
     pub forecasts: Vec<Forecast>,
@@ -92,7 +92,7 @@ impl Forecaster<'_> {
         let trial = Trial { forecaster: self, learn, usual, rare };
         self.tell(budget);
         let Tried { least, best: whole } = trial.within(budget, f64::INFINITY)?;
-        let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).step_ratio;
+        let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).recompute_ratio;
         let mut all: Vec<Best> = whole.into_iter().collect();
         for few in self.smaller(budget).chunks(AT_ONCE) {
             self.tell(few[0]);
@@ -100,13 +100,13 @@ impl Forecaster<'_> {
             for tried in trial.within_each(few, most) {
                 all.extend(tried?.best);
             }
-            most = all.iter().map(|best| best.rehearsed.step_ratio).fold(most, f64::min);
+            most = all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min);
             if most >= before {
                 break;
             }
         }
         // Of equals the largest.
-        let Some(at) = all.iter().position(|best| best.rehearsed.step_ratio <= most) else {
+        let Some(at) = all.iter().position(|best| best.rehearsed.recompute_ratio <= most) else {
             return Ok(None);
         };
         let Best { budget, forecasts, .. } = all.remove(at);
@@ -167,8 +167,8 @@ impl Trial<'_> {
             let forecasts = [others, std::slice::from_ref(usual)].concat();
             let limit = rehearsal.memory.recompute_limit;
             let verdict = rehearsal.by(budget, *threshold, limit, &forecasts)?;
-            let least = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.step_ratio);
-            if let Some(rehearsed) = verdict.ok().filter(|now| now.step_ratio < least) {
+            let least = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.recompute_ratio);
+            if let Some(rehearsed) = verdict.ok().filter(|now| now.recompute_ratio < least) {
                 best = Some(Best { budget, forecasts, rehearsed });
             }
         }
