@@ -147,8 +147,8 @@ fn stopped_after_each_of_ten_steps_and_resumed_it_ends_with_the_same_bits() {
     for (optimizer, each, learn) in
         [("sgd", 1, "ahead"), ("adamw", 4, "portfolio"), ("lion", 4, "ahead")]
     {
-        let options = ["--optimizer", optimizer, "--learn", learn, "--schedule", "constant"];
-        let base = [&POSITIONS[..], &options].concat();
+        let training = ["--optimizer", optimizer, "--learn", learn, "--schedule", "constant"];
+        let base = [&POSITIONS[..], &training].concat();
         let whole = digest(&[&base[..], &["--steps", "10"]].concat());
         for steps in (1..10).step_by(each) {
             let steps = steps.to_string();

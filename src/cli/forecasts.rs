@@ -1,7 +1,7 @@
 //! What is found out before the first step: how a step is best run, and in how much of the budget.
 //!
 //! What passes in a budget passes in a larger one as well, if no more of that is used. So smaller budgets are tried, too, that
-//! more memory does not make a step recompute more: the whole percents below the budget, until the [bound](remat::bound)
+//! more memory does not make a run recompute more: the whole percents below the budget, until the [bound](remat::bound)
 //! shows that nothing better is left, or a few of them gain nothing.
 
 use super::failure::Failure;
@@ -23,7 +23,7 @@ const COMMANDS_TO_LEARN: u64 = 1 << 20;
 /// Commands of a step in all rehearsals by what was found in a budget.
 const COMMANDS_TO_REHEARSE: u64 = 1 << 15;
 
-/// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are: where a step
+/// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are: where a run
 /// recomputes less in less memory, that is by chance.
 const AT_ONCE: usize = 4;
 
@@ -145,7 +145,8 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// How steps are best run in a budget, if a step may then recompute less than `most`.
+    /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
+    /// seen to recompute. In a run of a few steps, whose first recomputes less, that may leave out what would be a little better.
     fn within(&self, budget: u64, most: f64) -> Result<Tried, Failure> {
         let Forecaster { rehearsal, threshold, .. } = self.forecaster;
         let Searched { least, mut found } = self.search(self.usual, budget, most)?;
@@ -184,7 +185,7 @@ impl Trial<'_> {
         })
     }
 
-    /// How a turn is run in a budget, the best first by simulated runs, if it may recompute less than `most`.
+    /// How a turn is run in a budget, the best first by simulated runs, if its bound is below `most`.
     fn search(&self, turn: &Turn, budget: u64, most: f64) -> Result<Searched, Failure> {
         let Forecaster { rehearsal, known, .. } = self.forecaster;
         let key = (turn.step.key(), budget);

@@ -103,7 +103,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         found.as_ref().filter(|found| !output.quiet && found.budget < chosen.budget())
     {
         let [part, all] = [found.budget, chosen.budget()].map(ByteSize);
-        say(format_args!("running in {part} of the {all}: less is recomputed so"));
+        say(format_args!("running in {part} of the {all}: less is recomputed that way"));
     }
     let budget = found.as_ref().map_or(chosen.budget(), |found| found.budget);
     let mut builder = match chosen.evicts() {
