@@ -87,11 +87,14 @@ pub struct Engine<D: Device> {
     step: u64,
     stats: Stats,
     failures: Failures,
+    /// Those of before a script, while that is gone through.
+    failures_before: Failures,
     /// Key that stands for a value that replaced another one in this step -> key of the other one.
     replaced: FxHashMap<TensorKey, TensorKey>,
     last_run: LastRun,
     /// Of the step at hand.
     work: thrash::StepWork,
+    repeats: thrash::Repeats,
     /// Runs whose time the device will tell, oldest first.
     late: VecDeque<late::Late>,
     /// Of ops that ran again.
@@ -155,9 +158,11 @@ impl<D: Device> Engine<D> {
             step: 0,
             stats: Stats::new(budget),
             failures: Failures::default(),
+            failures_before: Failures::default(),
             replaced: FxHashMap::default(),
             last_run: LastRun::default(),
             work: thrash::StepWork::default(),
+            repeats: thrash::Repeats::default(),
             late: VecDeque::new(),
             recomputed: late::Recomputed::default(),
             lingering: VecDeque::new(),
@@ -249,7 +254,11 @@ impl<D: Device> Engine<D> {
     /// If the key is stale.
     pub fn alias(&mut self, key: TensorKey) -> Result<TensorKey, Error> {
         let TensorInfo { storage, layout } = self.tensor(key)?;
-        Ok(self.store.graph.add_tensor(storage, layout))
+        let alias = self.store.graph.add_tensor(storage, layout);
+        if let Some(error) = self.failures.of_stale_among(&[key]) {
+            self.failures.make_stale(alias, &error);
+        }
+        Ok(alias)
     }
 
     /// Panics if the engine contradicts itself: the invariants of edges, residence and bytes. Walks everything.

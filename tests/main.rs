@@ -14,6 +14,7 @@ mod budgets;
 mod callbacks;
 #[cfg(feature = "lab")]
 mod captured_steps;
+mod cases;
 #[cfg(feature = "serde")]
 mod checkpoint;
 #[cfg(feature = "cli")]
@@ -79,5 +80,6 @@ mod settings_at_run_time;
 mod short_memory;
 mod skipped_updates;
 mod tensors;
+mod told_alike;
 mod transformers;
 mod types;

@@ -34,6 +34,10 @@ impl<D: Device> Engine<D> {
             .collect::<Result<SmallVec<[Layout; 4]>, _>>()?;
         let outputs = inferred(&op, &layouts)??;
         let read = self.inputs(&op, inputs, &outputs)?;
+        if let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) {
+            self.report(&error);
+            return Err(error);
+        }
         let (keys, failed) = match &outputs {
             Outputs::Views(looks) => (self.views(&read, looks), self.reason_among(&read.storages)),
             Outputs::Updates { .. } => match self.try_update(op, inputs, &read, &outputs) {
@@ -51,7 +55,7 @@ impl<D: Device> Engine<D> {
             }
         };
         let Some(error) = failed else { return Ok(keys) };
-        self.failures.report(&error);
+        self.report(&error);
         for key in keys {
             self.del(key);
         }
@@ -72,6 +76,9 @@ impl<D: Device> Engine<D> {
     ) -> Result<Keys, Error> {
         self.working().map_err(cold)?;
         let read = self.inputs(&op, inputs, outputs).map_err(cold)?;
+        if let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) {
+            return Ok(self.lose(inputs, &read, outputs, &error));
+        }
         match outputs {
             // By far the most frequent.
             Outputs::Fresh(layouts) if !layouts.is_empty() => {
@@ -79,6 +86,37 @@ impl<D: Device> Engine<D> {
             }
             _ => self.issue_other(op, inputs, read, outputs),
         }
+    }
+
+    /// The outputs of an op that reads a stale handle: nothing is run for them.
+    #[cold]
+    fn lose(
+        &mut self,
+        inputs: &[TensorKey],
+        read: &Inputs,
+        outputs: &Outputs,
+        error: &Error,
+    ) -> Keys {
+        match outputs {
+            Outputs::Views(looks) => {
+                let keys = self.views(read, looks);
+                keys.iter().for_each(|&key| self.failures.make_stale(key, error));
+                keys
+            }
+            Outputs::Updates { .. } => self.stand_ins(inputs, outputs, error),
+            Outputs::Fresh(layouts) => self.poisoned(layouts, error),
+        }
+    }
+
+    /// Tensors that are lost to a failure.
+    pub(super) fn poisoned(&mut self, layouts: &[Layout], error: &Error) -> Keys {
+        let mut keys = Keys::new();
+        for layout in layouts {
+            let storage = self.add_storage(layout);
+            keys.push(self.store.graph.add_tensor(storage, *layout));
+            self.poison_quietly(&[storage], error);
+        }
+        keys
     }
 
     /// The same for an op that makes nothing new.

@@ -20,6 +20,7 @@ impl<D: Device> Engine<D> {
     pub fn del(&mut self, key: TensorKey) {
         if let Some(tensor) = self.store.graph.tensors.remove(key) {
             self.store.graph.storages[tensor.storage].handles -= 1;
+            self.failures.end_stale(key);
             self.settle(tensor.storage);
         }
         // What it replaced in this step would be taken back for nobody.

@@ -86,6 +86,10 @@ impl<D: Device> Engine<D> {
             self.evict(storage, Cause::Wish);
         } else if self.store.graph.is_resident(storage) {
             let bytes = self.store.graph.storage(storage).bytes;
+            if let Some(tape) = &mut self.store.tape {
+                // The warning comes in each turn.
+                tape.spoil("a leaf was to be evicted");
+            }
             self.tell(Event::DidKeepLeaf { storage, bytes });
         }
         Ok(evictable)

@@ -1,7 +1,7 @@
 //! Reading a value.
 
 use super::run::own_out_of_memory;
-use super::{Engine, Error, TensorKey};
+use super::{Engine, Error, StorageKey, TensorKey};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::guard::guarded;
 use crate::store::Action;
@@ -53,12 +53,18 @@ impl<D: Device> Engine<D> {
     ) -> Result<T, Error> {
         self.working()?;
         let tensor = self.tensor(key)?;
-        let reason = self.reasons.get(tensor.storage).cloned().or_else(|| self.take_skipped());
-        if let Some(reason) = reason {
-            self.failures.report(&reason);
-            return Err(reason);
+        if !self.owes_no_word() || !self.reasons.is_empty() {
+            std::hint::cold_path();
+            self.tell_reader(key, tensor.storage)?;
         }
-        self.ensure(&[tensor.storage])?;
+        self.repeats.pause(true);
+        let ensured = self.ensure(&[tensor.storage]);
+        self.repeats.pause(false);
+        ensured?;
+        if self.step == 0 {
+            // Without marks, a step ends with the last read.
+            self.repeats.next_step();
+        }
         let block = self.store.graph.held(tensor.storage).expect("just made resident");
         if let Some(tape) = &mut self.store.tape {
             tape.push(|record, _| Action::Read { from: record.operand(block, tensor.layout) });
@@ -76,5 +82,13 @@ impl<D: Device> Engine<D> {
         };
         self.release_pins(&[tensor.storage]);
         read
+    }
+
+    /// Tells who reads a tensor why it is lost or stale, or else why an update of any was skipped.
+    fn tell_reader(&mut self, key: TensorKey, storage: StorageKey) -> Result<(), Error> {
+        let reason = self.reasons.get(storage).or(self.failures.of_stale(key)).cloned();
+        let Some(reason) = reason else { return self.take_skipped().map_or(Ok(()), Err) };
+        self.report(&reason);
+        Err(reason)
     }
 }

@@ -79,7 +79,6 @@ impl<D: Device> Engine<D> {
         if !known {
             self.keep_failure(&error);
         }
-        self.failures.skip(&error);
         error
     }
 
@@ -93,11 +92,8 @@ impl<D: Device> Engine<D> {
     ) -> Keys {
         let (targets, fresh) = outputs.written().unwrap_or_default();
         let mut stand_ins = Keys::from_slice(&keys[..targets]);
-        for &layout in fresh {
-            let storage = self.add_storage(&layout);
-            stand_ins.push(self.store.graph.add_tensor(storage, layout));
-            self.poison_quietly(&[storage], error);
-        }
+        self.keep_old(&stand_ins, error);
+        stand_ins.extend(self.poisoned(fresh, error));
         stand_ins
     }
 

@@ -65,16 +65,15 @@ pub(crate) struct PlannedRun<'a> {
 }
 
 impl<D: Device> Engine<D> {
-    /// Whether nothing waits for what comes: no replacement may be taken back, no failure is new, no leaf waits for room,
-    /// and history is kept.
+    /// Whether nothing waits for what comes: no replacement may be taken back, no failure is to be told or heeded, no leaf
+    /// waits for room, and history is kept.
     pub(crate) fn is_settled(&self) -> bool {
         self.enabled
-            && self.broken.is_none()
+            && self.owes_no_word()
             && self.replaced.is_empty()
             && self.leaves_to_be.is_empty()
             && self.crossing.is_empty()
             && self.lingering.is_empty()
-            && self.failures.of_step().is_none()
             && self.reasons.is_empty()
     }
 
@@ -178,9 +177,11 @@ impl<D: Device> Engine<D> {
         self.settings.recompute_limit.is_none() && self.settings.eviction_threshold.is_none()
     }
 
-    /// Bytes that are free.
+    /// Bytes that may be taken: free, and below the eviction threshold, if there is one.
     pub(crate) fn room(&self) -> u64 {
-        self.store.space.free_bytes()
+        let threshold = self.settings.eviction_threshold.unwrap_or(u64::MAX);
+        let below = threshold.saturating_sub(self.store.space.used());
+        self.store.space.free_bytes().min(below)
     }
 
     /// Storages evicted so far.
@@ -247,6 +248,18 @@ impl<D: Device> Engine<D> {
         guarded(what, || ask(&mut self.store.device))
     }
 
+    /// The mark of a step that runs by plan, which takes so much.
+    pub(crate) fn step_by_plan(&mut self, took: &Totals) {
+        self.work.did_run(took.cost);
+        self.repeats.did_run(took.ops);
+        self.step();
+    }
+
+    /// Whether a regeneration is to be given up.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.check_interrupt().is_err()
+    }
+
     /// A step ran by plan, which took so much.
     pub(crate) fn did_replay(&mut self, took: &Totals) {
         let &Totals { ops, cost, for_room } = took;
@@ -258,6 +271,7 @@ impl<D: Device> Engine<D> {
     /// that were counted.
     pub(crate) fn begin_script(&mut self, script: Script, marks: u64) {
         self.step -= marks;
+        self.failures_before = self.failures.set_aside();
         self.store.script = Some(Box::new(script));
     }
 
@@ -333,6 +347,7 @@ impl<D: Device> Engine<D> {
     /// All of that was executed.
     pub(crate) fn end_script(&mut self) {
         let Some(script) = self.store.script.take() else { return };
+        self.failures.put_back(std::mem::take(&mut self.failures_before));
         for key in script.owners.iter().copied().flatten() {
             if self.store.graph.storages.contains_key(key) {
                 self.drop_if_dead(key);

@@ -284,7 +284,7 @@ impl<D: Device> Engine<D> {
 
     /// Fails if this cascade, or everything so far, costs more than it may.
     fn check_limits(&self, cascade: &Cascade) -> Result<(), Error> {
-        self.check_recompute_limit()?;
+        self.check_recompute_limits()?;
         let limit = self.settings.regeneration_limit;
         let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;
         if spent_runs == first_runs {

@@ -26,14 +26,14 @@ impl<D: Device> Engine<D> {
             let message = format!("{} cannot take the place of {}", new.layout, old.layout);
             return Err(OpError::new("replace", message).into());
         }
-        let known = self.reasons.get(new.storage).or(self.failures.of_step()).cloned();
-        if let Some(error) = known {
-            self.failures.skip(&error);
+        let known = self.reasons.get(new.storage).or(self.failures.of_stale(value));
+        if let Some(error) = known.or(self.failures.of_step()).cloned() {
+            self.keep_old(&[target], &error);
             return Ok(target);
         }
         if let Err(error) = self.commit_storage(new.storage) {
             self.keep_failure(&error);
-            self.failures.skip(&error);
+            self.keep_old(&[target], &error);
             return Ok(target);
         }
         let key = self.store.graph.add_tensor(new.storage, new.layout);
@@ -56,10 +56,13 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Keys that stand for new values stand for the old ones again.
-    pub(super) fn take_back(&mut self) {
+    /// Keys that stand for new values stand for the old ones again, and are stale for this failure; or, if the old ones
+    /// were stale before, for the failure of those.
+    pub(super) fn take_back(&mut self, error: &Error) {
         for (key, old) in std::mem::take(&mut self.replaced) {
             let Ok(before) = self.tensor(old) else { continue };
+            let why = self.failures.of_stale(old).unwrap_or(error).clone();
+            self.failures.make_stale(key, &why);
             if let Some(tensor) = self.store.graph.tensors.get_mut(key) {
                 let TensorInfo { storage, .. } = std::mem::replace(tensor, before);
                 self.store.graph.storages[before.storage].handles += 1;

@@ -477,6 +477,7 @@ impl<D: Device> Engine<D> {
             Some(path) if again => self.account_recompute(path, cost),
             _ => {
                 self.work.did_run(cost);
+                self.repeats.did_run(1);
                 let rematerializable = work.rematerializable();
                 self.last_run = LastRun { cost, flops: run.flops, workspace, rematerializable };
             }

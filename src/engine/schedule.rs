@@ -97,7 +97,7 @@ impl<D: Device> Engine<D> {
                     });
                     if absent {
                         result = self.check_interrupt().and_then(|()| self.run_path(run.path));
-                        result = result.and_then(|()| self.check_recompute_limit());
+                        result = result.and_then(|()| self.check_recompute_limits());
                         if result.is_err() {
                             break;
                         }

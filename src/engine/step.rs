@@ -28,6 +28,7 @@ impl<D: Device> Engine<D> {
         self.take_times();
         self.store.space.ask_again();
         self.work.next_step();
+        self.repeats.next_step();
         self.lingering.retain(|&key| self.store.graph.storages.contains_key(key));
         for key in std::mem::take(&mut self.crossing) {
             if !self.crosses_steps(key) {

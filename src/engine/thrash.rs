@@ -1,4 +1,4 @@
-//! Thrashing: recomputing far more than the work itself.
+//! Thrashing: recomputing far more than the work itself; and steps that are given up because of it.
 
 use super::{Engine, Error, PathKey, RecomputeLimit};
 use crate::device::Device;
@@ -11,6 +11,61 @@ const MULTIPLE: f64 = 4.0;
 
 /// And has run at least this many ops again, so that the first ops of a program do not count.
 const MIN_OPS: u64 = 256;
+
+/// A step that has run more than this many times its own ops again is given up: it would crawl, and fail in the end.
+const MOST_TIMES_AGAIN: u64 = 64;
+
+/// Runs of the step at hand. Without marks, a step ends with each read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Repeats {
+    /// Ops that ran for the first time.
+    own: u64,
+    /// `own` of the step before.
+    last_own: u64,
+    /// Ops that ran again.
+    again: u64,
+    /// Whether a read is at hand. Its runs are not counted: a program may read as often as it likes, and the regeneration
+    /// limit bounds each read.
+    paused: bool,
+}
+
+impl Repeats {
+    pub(super) fn next_step(&mut self) {
+        if self.own > 0 {
+            self.last_own = self.own;
+        }
+        (self.own, self.again) = (0, 0);
+    }
+
+    /// A failure was told: whoever tries once more begins with nothing spent.
+    pub(super) fn begin_anew(&mut self) {
+        self.again = 0;
+    }
+
+    pub(super) fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// So many ops ran for the first time.
+    pub(super) fn did_run(&mut self, ops: u64) {
+        self.own += ops;
+    }
+
+    fn did_run_again(&mut self) {
+        self.again += u64::from(!self.paused);
+    }
+
+    /// The error of a step that ran too much again, while there are so many paths. A step that makes little may need
+    /// all that there are.
+    fn check(&self, paths: usize) -> Result<(), Error> {
+        let ops = self.own.max(self.last_own).max(paths as u64);
+        if self.paused || self.again <= MOST_TIMES_AGAIN * ops {
+            return Ok(());
+        }
+        let (runs, limit) = (self.again, MOST_TIMES_AGAIN);
+        Err(RegenerationError::StepLimit { runs, ops, limit }.into())
+    }
+}
 
 /// The work of the step at hand, in units of the cost model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,15 +114,23 @@ impl<D: Device> Engine<D> {
     /// A path ran again.
     #[inline(never)]
     pub(super) fn account_recompute(&mut self, path: PathKey, cost: f64) {
+        self.repeats.did_run_again();
         if self.work.did_run_again(cost) {
             let work = self.work.base.max(self.work.last_base);
             let times = (10.0 * self.work.recomputed / work).round() / 10.0;
             let (step, raise) = (self.step + 1, self.work.too_low());
+            if let Some(tape) = &mut self.store.tape {
+                // The warning comes in each turn.
+                tape.short.spoil_if(true, "it recomputes several times its own work");
+            }
             self.tell(Event::Thrash { step, path, times, raise });
         }
     }
 
-    pub(super) fn check_recompute_limit(&self) -> Result<(), Error> {
+    /// Fails if the step at hand, or everything so far, recomputes more than it may.
+    pub(super) fn check_recompute_limits(&self) -> Result<(), Error> {
+        let (_, _, paths) = self.store.graph.counts();
+        self.repeats.check(paths)?;
         let (cost, work) = (self.stats.recompute_cost, self.stats.base_cost);
         match self.settings.recompute_limit {
             Some(RecomputeLimit::Multiple(limit)) if cost > limit * work => {

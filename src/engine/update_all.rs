@@ -50,7 +50,9 @@ impl<D: Device> Engine<D> {
             ops.push(op);
             parts.push(Part { keys: inputs, read, outputs });
         }
-        let (done, skipped) = match self.failures.of_step().cloned() {
+        let mut parts_read = parts.iter().map(|part| &part.keys[part.outputs.targets()..]);
+        let stale = parts_read.find_map(|keys| self.failures.of_stale_among(keys));
+        let (done, skipped) = match self.failures.of_step().cloned().or(stale) {
             Some(error) => (Vec::new(), Some(Skipped::known(error))),
             None => self.update_all(ops, &parts),
         };

