@@ -283,7 +283,8 @@ impl<D: Device> Engine<D> {
     }
 
     /// Fails if this cascade, or everything so far, costs more than it may.
-    fn check_limits(&self, cascade: &Cascade) -> Result<(), Error> {
+    fn check_limits(&mut self, cascade: &Cascade) -> Result<(), Error> {
+        self.repeats.need(cascade.paths.len());
         self.check_recompute_limits()?;
         let limit = self.settings.regeneration_limit;
         let Cascade { needed_cost, spent_cost, spent_runs, first_runs, .. } = *cascade;

@@ -75,6 +75,7 @@ impl<D: Device> Engine<D> {
         wanted: &[StorageKey],
     ) -> Result<(), Error> {
         let Schedule { closure, steps, .. } = schedule;
+        self.repeats.need(closure.runs.len());
         // What the schedule counts on is pinned until the schedule lets it go.
         let mut pinned = vec![false; closure.storages.len()];
         for node in closure.resident() {

@@ -24,6 +24,8 @@ pub(super) struct Repeats {
     last_own: u64,
     /// Ops that ran again.
     again: u64,
+    /// Paths of the largest regeneration: a step that makes little may read what takes many ops to restore.
+    largest: u64,
     /// Whether a read is at hand. Its runs are not counted: a program may read as often as it likes, and the regeneration
     /// limit bounds each read.
     paused: bool,
@@ -34,7 +36,7 @@ impl Repeats {
         if self.own > 0 {
             self.last_own = self.own;
         }
-        (self.own, self.again) = (0, 0);
+        (self.own, self.again, self.largest) = (0, 0, 0);
     }
 
     /// A failure was told: whoever tries once more begins with nothing spent.
@@ -55,10 +57,14 @@ impl Repeats {
         self.again += u64::from(!self.paused);
     }
 
-    /// The error of a step that ran too much again, while there are so many paths. A step that makes little may need
-    /// all that there are.
-    fn check(&self, paths: usize) -> Result<(), Error> {
-        let ops = self.own.max(self.last_own).max(paths as u64);
+    /// A regeneration has so many paths.
+    pub(super) fn need(&mut self, paths: usize) {
+        self.largest = self.largest.max(paths as u64);
+    }
+
+    /// The error of a step that ran too much again.
+    fn check(&self) -> Result<(), Error> {
+        let ops = self.own.max(self.last_own).max(self.largest);
         if self.paused || self.again <= MOST_TIMES_AGAIN * ops {
             return Ok(());
         }
@@ -129,8 +135,7 @@ impl<D: Device> Engine<D> {
 
     /// Fails if the step at hand, or everything so far, recomputes more than it may.
     pub(super) fn check_recompute_limits(&self) -> Result<(), Error> {
-        let (_, _, paths) = self.store.graph.counts();
-        self.repeats.check(paths)?;
+        self.repeats.check()?;
         let (cost, work) = (self.stats.recompute_cost, self.stats.base_cost);
         match self.settings.recompute_limit {
             Some(RecomputeLimit::Multiple(limit)) if cost > limit * work => {

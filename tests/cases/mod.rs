@@ -1,4 +1,5 @@
 //! Programs after public bug reports, and attacks of our own, each with the values that are right.
 
+mod crawl;
 mod silent;
 mod stale;
