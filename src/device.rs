@@ -142,7 +142,22 @@ pub trait Device: 'static {
     /// If the copy failed. After [`DeviceError::out_of_memory`], something is evicted and the same is called again.
     fn read(&mut self, from: Place) -> Result<Self::Host, DeviceError>;
 
-    /// The same without waiting, where the device runs behind. The value is the one that is there now,
+    /// Whether it has bits that [`Device::bits`] shows. Not if it only counts.
+    fn has_bits(&self) -> bool {
+        false
+    }
+
+    /// Shows the bits of a tensor to `see`, once: the bytes of its elements, packed in row-major order. It is asked where
+    /// what is recomputed is verified ([`Settings::verify_recomputed`](crate::Settings::verify_recomputed)), of devices
+    /// that [have some](Device::has_bits). Such a device waits here for what it runs behind.
+    ///
+    /// # Errors
+    /// If they cannot be had.
+    fn bits(&mut self, _from: Place, _see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        Err(DeviceError::new("the device does not show its bits"))
+    }
+
+    /// The same as [`Device::read`] without waiting, where the device runs behind. The value is the one that is there now,
     /// whatever later calls put in its place.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ mod step;
 mod tell;
 mod thrash;
 mod update_all;
+mod verify;
 
 pub(crate) use planned::{PlannedRun, Totals};
 pub use settings::{Dead, RecomputeLimit, Settings};
@@ -110,6 +111,8 @@ pub struct Engine<D: Device> {
     unchecked: usize,
     /// Asked before each run of a regeneration whether to give it up.
     interrupt: Option<Box<dyn Fn() -> bool + Send>>,
+    /// If what is recomputed is verified.
+    verify: Option<Box<verify::Verify>>,
 }
 
 /// The last op that was run for the first time, for recorders.
@@ -140,6 +143,7 @@ impl<D: Device> Engine<D> {
         let budget = memory.bytes();
         settings.check(budget)?;
         let space = settings.space(memory)?;
+        let verify = verify::Verify::new(&settings, &device)?;
         Ok(Self {
             store: Store::new(device, memory, space, settings.min_evict_bytes(budget)),
             reasons: SecondaryMap::new(),
@@ -171,6 +175,7 @@ impl<D: Device> Engine<D> {
             #[cfg(debug_assertions)]
             unchecked: 0,
             interrupt: None,
+            verify,
             settings,
             budget,
         })

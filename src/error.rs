@@ -5,10 +5,12 @@
 
 mod failure;
 mod kinds;
+mod other_bits;
 mod out_of_memory;
 
 pub use failure::{Failure, FailureKey};
 pub use kinds::{CallbackError, DeviceFault, HandleError, RegenerationError, RuntimeError};
+pub use other_bits::OtherBits;
 pub use out_of_memory::OutOfMemory;
 
 use crate::host::HostError;
@@ -51,6 +53,10 @@ pub enum Error {
     /// Regenerating evicted tensors was given up.
     #[error(transparent)]
     Regeneration(Failure<RegenerationError>),
+    /// An op gave other bits when it ran again, where that is verified
+    /// ([`Builder::verify_recomputed`](crate::Builder::verify_recomputed)).
+    #[error(transparent)]
+    OtherBits(Failure<OtherBits>),
     /// A handle or key that cannot be used here.
     #[error(transparent)]
     Handle(Failure<HandleError>),
@@ -71,6 +77,7 @@ impl Error {
             Self::Device(e) => e.key(),
             Self::Callback(e) => e.key(),
             Self::Regeneration(e) => e.key(),
+            Self::OtherBits(e) => e.key(),
             Self::Handle(e) => e.key(),
             Self::Runtime(e) => e.key(),
         }
@@ -95,6 +102,7 @@ families! {
     Device: DeviceFault,
     Callback: CallbackError,
     Regeneration: RegenerationError,
+    OtherBits: OtherBits,
     Handle: HandleError,
     Runtime: RuntimeError,
 }

@@ -111,7 +111,7 @@ Examples:
 
 Exit codes:
   0    done
-  1    a file or the device failed, or the loss became NaN or infinite
+  1    a file or the device failed, the loss became NaN or infinite, or --verify found other bits
   2    invalid arguments, or a budget that is too small
   130  interrupted by Ctrl-C
 
@@ -231,6 +231,21 @@ pub struct MemoryArgs {
     /// Fail when recomputing costs more than X times the work itself [default: never]
     #[arg(long, value_name = "X", value_parser = values::from_zero::<f64>, allow_hyphen_values = true)]
     pub recompute_limit: Option<f64>,
+
+    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as 0.25
+    ///
+    /// An op that gives other bits ends the run with an error that names it, the step and the first element that differs.
+    /// The summary says how much was compared, and the host memory that it took. Results do not change.
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
+    pub verify: Option<f64>,
+}
+
+/// Has a runtime verify what it recomputes, if that is wanted: a real one, for a rehearsal has no bits.
+pub fn verifying(builder: Builder, share: Option<f64>) -> Builder {
+    match share {
+        Some(share) => builder.verify_recomputed(share),
+        None => builder,
+    }
 }
 
 /// Data, and how much of it.

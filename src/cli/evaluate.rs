@@ -1,12 +1,13 @@
 //! `remat evaluate`
 
-use super::args::{DeviceArgs, TrainArgs};
+use super::args::{DeviceArgs, TrainArgs, verifying};
 use super::checkpoint::{self, Kept};
 use super::failure::Failure;
 use super::interrupt;
 use super::learn;
 use super::output::Output;
 use super::rehearsal::Rehearsal;
+use super::report::Verified;
 use super::session::{Session, Setup};
 use super::source::Source;
 use super::target::{About, Target};
@@ -47,6 +48,10 @@ pub struct EvaluateArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub budget: Option<Budget>,
 
+    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as 0.25
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
+    pub verify: Option<f64>,
+
     #[command(flatten)]
     pub device: DeviceArgs,
 
@@ -75,6 +80,8 @@ struct Report {
     test_loss: f64,
     test_examples: usize,
     test_seconds: f64,
+    #[serde(flatten)]
+    verified: Option<Verified>,
     /// Over parameters and buffers.
     params_sha256: String,
     #[serde(skip)]
@@ -93,6 +100,9 @@ impl fmt::Display for Report {
         writeln!(f, "  test        {told}; {tests} in {}", Seconds(self.test_seconds))?;
         let [peak, budget] = [self.peak_bytes, self.budget_bytes].map(ByteSize);
         writeln!(f, "  memory      peak {peak} of {budget}")?;
+        if let Some(verified) = &self.verified {
+            writeln!(f, "{verified}")?;
+        }
         write!(f, "  parameters  sha256 {}", &self.params_sha256[..16])
     }
 }
@@ -128,7 +138,8 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         Some(Budget::Auto) => target.available_bytes()?,
     };
     let about = target.about();
-    let runtime = target.start(memory.builder(budget, None).seed(learning.seed))?;
+    let builder = memory.builder(budget, None).seed(learning.seed);
+    let runtime = target.start(verifying(builder, args.verify))?;
     let loaded = Session::new(runtime, &setup).map_err(Failure::from).and_then(|mut session| {
         session.load_network(&saved).map_err(checkpoint::failure)?;
         Ok(session)
@@ -147,13 +158,15 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
             )));
         }
     };
+    let stats = session.runtime().stats()?;
     let report = Report {
         model: model.to_string(),
         data: learning.data.to_string(),
         steps: kept.done,
         device: about,
         budget_bytes: budget,
-        peak_bytes: session.runtime().stats()?.peak_bytes,
+        peak_bytes: stats.peak_bytes,
+        verified: args.verify.map(|_| Verified::from(&stats)),
         test_accuracy: test.score.accuracy(),
         test_loss: test.score.mean_loss(),
         test_examples: task.tests(),

@@ -70,6 +70,39 @@ pub struct Report {
     pub least_recompute_ratio: Option<f64>,
     #[serde(flatten)]
     pub counters: Counters,
+    #[serde(flatten)]
+    pub verified: Option<Verified>,
+}
+
+/// What was compared of what was recomputed, and what that took.
+#[derive(Debug, Serialize)]
+pub struct Verified {
+    pub verified_values: u64,
+    pub unverified_values: u64,
+    pub hashed_bytes: u64,
+    pub hash_bytes: u64,
+}
+
+impl From<&Stats> for Verified {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            verified_values: stats.verified_values,
+            unverified_values: stats.unverified_values,
+            hashed_bytes: stats.hashed_bytes,
+            hash_bytes: stats.hash_bytes,
+        }
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verified_values, unverified_values, hashed_bytes, hash_bytes } = *self;
+        let all = Counted(verified_values + unverified_values, "value");
+        let verified = HumanCount(verified_values);
+        let [hashed, held] = [hashed_bytes, hash_bytes].map(ByteSize);
+        write!(f, "  verified    {verified} of {all} made again, all with the same bits\n")?;
+        write!(f, "{:14}{hashed} hashed; hashes take {held} of host memory", "")
+    }
 }
 
 /// How a run ended.
@@ -224,6 +257,9 @@ impl fmt::Display for Report {
             of_time(counters.recompute_seconds),
         )?;
         write!(f, "{}", OfPlans(counters))?;
+        if let Some(verified) = &self.verified {
+            writeln!(f, "{verified}")?;
+        }
         if let (Some(seconds), Some(ratio)) = (self.learn_seconds, self.predicted_recompute_ratio) {
             writeln!(
                 f,

@@ -1,6 +1,6 @@
 //! `remat train`
 
-use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs};
+use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs, verifying};
 use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::failure::{Failure, is_of_memory};
@@ -13,7 +13,7 @@ use super::model::{Model, OwnModel};
 use super::output::{Output, check_distinct, is_standard};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
-use super::report::{Counters, EndingName, Report};
+use super::report::{Counters, EndingName, Report, Verified};
 use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
@@ -120,7 +120,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
-    let runtime = target.start(builder)?;
+    let runtime = target.start(verifying(builder, memory.verify))?;
     let course = Course {
         setup: &setup,
         seed: learning.seed,
@@ -355,6 +355,7 @@ fn report(
         predicted_recompute_ratio: found.and_then(Forecasts::predicted),
         least_recompute_ratio: found.map(|found| found.least),
         counters: Counters::from(&training.stats),
+        verified: memory.verify.map(|_| Verified::from(&training.stats)),
     }
 }
 

@@ -190,6 +190,12 @@ pub fn above_zero(text: &str) -> Result<f32, String> {
     number(text, |x| x > 0.0, "give a number above 0, such as 0.1")
 }
 
+/// A part of all.
+pub fn part(text: &str) -> Result<f64, String> {
+    let help = "give a number above 0 and at most 1, such as 0.25; 1 is all";
+    number(text, |x| x > 0.0 && x <= 1.0, help)
+}
+
 /// A weight decay, or a limit.
 pub fn from_zero<F: FromStr + Copy + Into<f64>>(text: &str) -> Result<F, String> {
     number(text, |x| x >= 0.0, "give a number from 0 up")
@@ -281,6 +287,8 @@ mod tests {
         assert_eq!(above_zero("1e-2"), Ok(0.01));
         assert_eq!(from_zero("0"), Ok(0.0f32));
         assert_eq!(below_one("0.9"), Ok(0.9));
+        assert_eq!((part("1"), part("0.25")), (Ok(1.0), Ok(0.25)));
+        assert!(["0", "-1", "1.01", "2", "NaN", "inf", ""].iter().all(|text| part(text).is_err()));
         assert!(["NaN", "inf", "0", "-1", "x"].iter().all(|text| above_zero(text).is_err()));
         assert!(["1", "-0.1", "NaN"].iter().all(|text| below_one(text).is_err()));
         assert_eq!(exponents("1, 2,0.5").unwrap().bytes, 2.0);

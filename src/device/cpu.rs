@@ -123,6 +123,19 @@ impl<O: Kernels> Device for Cpu<O> {
             .map_err(|e| DeviceError::new(e.to_string()))
     }
 
+    fn has_bits(&self) -> bool {
+        true
+    }
+
+    fn bits(&mut self, from: Place, see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        if from.layout.is_contiguous() {
+            see(elements(self.region.one(words_of(&from)?)?, &from));
+        } else {
+            see(self.read(from)?.as_bytes());
+        }
+        Ok(())
+    }
+
     fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Result<(), DeviceError> {
         self.region.copy(from, to, bytes)
     }

@@ -186,6 +186,15 @@ impl<O: Kernels> Device for Cuda<O> {
         all.unpack()
     }
 
+    fn has_bits(&self) -> bool {
+        true
+    }
+
+    fn bits(&mut self, from: Place, see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        see(self.read(from)?.as_bytes());
+        Ok(())
+    }
+
     fn read_later(&mut self, from: Place) -> Result<Reading<HostTensor>, DeviceError> {
         if self.reads.start(&self.gpu, &from)? {
             Ok(Reading::Later)

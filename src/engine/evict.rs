@@ -126,6 +126,9 @@ impl<D: Device> Engine<D> {
         if self.store.tape.is_some() {
             self.write_down_eviction(storage, cause);
         }
+        if self.verify.is_some() {
+            self.keep_bits(storage, cause);
+        }
         self.store.set_absent(storage, Residence::Evicted);
         let bytes = self.store.graph.storage(storage).bytes;
         self.tell(Event::DidEvict { storage, bytes, cause });

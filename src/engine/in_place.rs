@@ -253,7 +253,11 @@ impl<D: Device> Engine<D> {
         for key in held {
             if let Err(error) = self.commit_storage(key) {
                 let intact = sources.iter().all(|&source| self.store.graph.held(source).is_some());
-                return if intact { Ok(()) } else { Err(error) };
+                if intact {
+                    self.keep_other_bits(&error);
+                    return Ok(());
+                }
+                return Err(error);
             }
         }
         Ok(())

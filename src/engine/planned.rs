@@ -348,6 +348,7 @@ impl<D: Device> Engine<D> {
     pub(crate) fn end_script(&mut self) {
         let Some(script) = self.store.script.take() else { return };
         self.failures.put_back(std::mem::take(&mut self.failures_before));
+        self.take_over_planned(&script.firsts);
         for key in script.owners.iter().copied().flatten() {
             if self.store.graph.storages.contains_key(key) {
                 self.drop_if_dead(key);

@@ -141,6 +141,10 @@ impl<D: Device> Engine<D> {
         targets: &[Target],
     ) -> Result<(), Error> {
         let again = self.store.graph.path(path).ran;
+        let verifies = again && self.verifies();
+        if verifies {
+            self.before_again(path, body, targets)?;
+        }
         let (work, inputs, outputs) = (&body.work, body.inputs(), body.outputs());
         let scratch = self.scratch_bytes(work, inputs, outputs).map_err(cold)?;
         let path_run = Some(path);
@@ -181,7 +185,7 @@ impl<D: Device> Engine<D> {
         if std::mem::replace(&mut done.cost, cost) != cost && again {
             self.tell(Event::DidChangeCost { path });
         }
-        Ok(())
+        if verifies { self.after_again(path, body, targets) } else { Ok(()) }
     }
 
     /// Places outputs and runs the kernel. What it wrote to `blocks`, which are none at first, is to be settled, or they are

@@ -48,6 +48,8 @@ pub struct Settings {
     /// Take the device's memory region by region, as it is needed, each twice as large as the one before; all of it is
     /// taken before anything is evicted. Where the device has no more, what there is counts as the budget.
     pub allow_growth: bool,
+    /// Keep a hash of this share of what is evicted, and compare it when that is recomputed. `None`: of nothing.
+    pub verify_recomputed: Option<f64>,
 }
 
 impl Default for Settings {
@@ -60,6 +62,7 @@ impl Default for Settings {
             regeneration_limit: 100.0,
             split_rule: SplitRule::Exact,
             allow_growth: false,
+            verify_recomputed: None,
         }
     }
 }
@@ -86,6 +89,13 @@ impl Settings {
             let limit = self.regeneration_limit;
             return wrong(format!(
                 "the regeneration limit is {limit}; give a number from 1.0 up: each path has to run once"
+            ));
+        }
+        if let Some(share) = self.verify_recomputed
+            && !(share > 0.0 && share <= 1.0)
+        {
+            return wrong(format!(
+                "the share of recomputed values to verify is {share}; give a number above 0 and at most 1, where 1 is all"
             ));
         }
         let is_none = |limit: f64| limit.is_nan() || limit < 0.0;

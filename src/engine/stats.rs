@@ -13,8 +13,11 @@ pub struct Stats {
     pub budget_bytes: u64,
     /// Bytes in use now.
     pub used_bytes: u64,
-    /// Bytes of host memory held by copies of what was put, so that it can be evicted. Not part of the budget.
+    /// Bytes of host memory held by copies of what was put, so that it can be evicted, and by hashes. Not part of the budget.
     pub host_bytes: u64,
+    /// Those of them that hold hashes of what was evicted: see
+    /// [`Settings::verify_recomputed`](super::Settings::verify_recomputed).
+    pub hash_bytes: u64,
     /// Most bytes ever in use.
     pub peak_bytes: u64,
     /// With an eviction threshold: most bytes in use that could not be evicted before an op. It cannot be met
@@ -28,6 +31,14 @@ pub struct Stats {
     pub recomputed_ops: u64,
     /// Bytes that those made, whether they were wanted or not.
     pub recomputed_bytes: u64,
+    /// Values made again whose bits were compared with those that were evicted.
+    pub verified_values: u64,
+    /// With such a check on, values made again that were not compared: those that are not in the sample. And those of which
+    /// nothing is known, as the plan of their step was left after they had gone with their last handle, or the device had no
+    /// room to look at them.
+    pub unverified_values: u64,
+    /// Bytes that were hashed for it.
+    pub hashed_bytes: u64,
     /// Storages evicted because memory was short or above the threshold, or at the user's wish.
     pub evictions: u64,
     /// Their bytes.
@@ -146,6 +157,8 @@ impl<D: Device> Engine<D> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let (tensors, storages, paths) = self.store.graph.counts();
+        let counts = self.verify.as_ref().map(|verify| verify.counts()).unwrap_or_default();
+        let hash_bytes = self.verify.as_ref().map_or(0, |verify| verify.host_bytes());
         Stats {
             used_bytes: self.store.space.used(),
             peak_bytes: self.store.space.peak(),
@@ -153,7 +166,11 @@ impl<D: Device> Engine<D> {
             tensors,
             storages,
             paths,
-            host_bytes: self.store.host_bytes,
+            host_bytes: self.store.host_bytes + hash_bytes,
+            hash_bytes,
+            verified_values: counts.verified,
+            unverified_values: counts.unverified,
+            hashed_bytes: counts.hashed_bytes,
             score_evaluations: self.stats.score_evaluations + self.evictor.score_evaluations(),
             recompute_seconds: self.recomputed.seconds(self.stats.recompute_cost),
             ..self.stats

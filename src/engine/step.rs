@@ -34,7 +34,9 @@ impl<D: Device> Engine<D> {
             if !self.crosses_steps(key) {
                 continue;
             }
-            if !self.fit_as_leaves(&[key]) || self.commit_storage(key).is_err() {
+            let stays = !self.fit_as_leaves(&[key])
+                || self.commit_storage(key).inspect_err(|e| self.keep_other_bits(e)).is_err();
+            if stays {
                 self.tell(Event::KeepsHistory { storage: key });
                 self.crossing.push(key);
             }

@@ -47,6 +47,7 @@ use boundary::Boundary;
 use glance::{Glance, Seen};
 use help::{Help, Stopwatch};
 use kinds::Kinds;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 use turns::{Expected, Numbering};
 use watch::Turn;
@@ -93,6 +94,9 @@ struct StepPlan {
     /// Whether each storage that lost its last handle stayed, in order. Where none is left, it went.
     unheld_stays: Vec<bool>,
     took: Totals,
+    /// If what is recomputed is verified: the actions that make what it evicts or makes again, and of each, the how manieth it
+    /// was of all that ran for the first time.
+    verified: FxHashMap<usize, u32>,
     /// Its operands in the block, where that last was.
     laid: Option<Laid>,
 }

@@ -237,6 +237,37 @@ impl Builder {
         self
     }
 
+    /// Check that what is recomputed has the bits that were evicted: of this share of the values that go, from above 0 up to 1,
+    /// where 1 is all. Of each, a hash is kept on the host when it is evicted, and compared each time that it is recomputed, or
+    /// brought back from its copy on the host; by plan or not. If an op gives other bits, the command that needed it fails with
+    /// [`Error::OtherBits`], which names the op, the step and the first element that differs; so does each later command that
+    /// needs it. Default: off. A sample depends on the order of evictions alone.
+    ///
+    /// It takes HOSTSHARE of the bytes that are hashed ([`Stats::hash_bytes`], which count as host bytes), and at most 8 KiB
+    /// a value of up to 16 million elements. It takes the time to look at what goes and at what comes back: COST. A GPU is
+    /// waited for whenever something is looked at. A device that only counts, such as [`Builder::sim`], has no bits: that is
+    /// an error when it is started.
+    ///
+    /// [`Stats::hash_bytes`]: crate::Stats::hash_bytes
+    ///
+    /// ```
+    /// use remat::Runtime;
+    ///
+    /// let runtime = Runtime::builder().budget("12KiB").verify_recomputed(1.0).cpu()?;
+    /// let x = runtime.ones(&[1024])?;
+    /// let (y, z) = (x.exp()?, x.sin()?);
+    /// let found = y.to_vec::<f32>()?.len() + z.to_vec::<f32>()?.len() + (&y * &z)?.to_vec::<f32>()?.len();
+    /// let stats = runtime.stats()?;
+    /// assert!(found == 3 * 1024 && stats.verified_values == stats.recomputed_ops && stats.verified_values > 0);
+    /// assert!(Runtime::builder().verify_recomputed(1.0).sim().is_err());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn verify_recomputed(mut self, share: f64) -> Self {
+        self.settings.verify_recomputed = Some(share);
+        self
+    }
+
     /// Seed of random ops, of sampling and of the `random` policy. Default: 0.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {

@@ -5,6 +5,7 @@ use super::{FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
 use crate::engine::{Engine, PlannedRun};
 use crate::error::Error;
+use crate::op::Operation as _;
 use crate::program::{Command, Driver, TensorId};
 use crate::store::Action;
 use std::ops::Range;
@@ -180,6 +181,7 @@ impl<D: Device> Driver<D> {
         self.engine.did_replay(&plan.took);
         balance.ran(replay.taken.len());
         help.ran(stopwatch.take(), plan.took.for_room.evictions, &kind.unplanned);
+        self.engine.forget_planned();
         replay.taken.clear();
         replay.marks = 0;
         let kind = replay.kind;
@@ -281,6 +283,9 @@ impl<D: Device> Planning<D> {
                 _ => Ok(()),
             };
             done.map_err(|error| Failed::Itself(action - actions.start, error))?;
+            if !plan.is_plentiful && !plan.verified.is_empty() {
+                plan.keep_bits(laid, action, engine);
+            }
         }
         Ok(true)
     }
@@ -319,7 +324,10 @@ impl<D: Device> Replay<D> {
                 (command, Some(run)) => engine.run_planned(&command.calls()[call].op, &run),
                 _ => Ok(()),
             };
-            done.map_err(|_| Failed::ForRoom(at - actions.start))?;
+            let same = done.is_ok_and(|()| plan.has_same_bits(laid, at, &self.taken, engine));
+            if !same {
+                return Err(Failed::ForRoom(at - actions.start));
+            }
         }
         Ok(())
     }
@@ -356,6 +364,36 @@ impl StepPlan {
         self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
     }
 
+    /// If what is recomputed is verified, and what this action made will be evicted or made again: its bits are kept.
+    #[cold]
+    fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {
+        if let Some(&first) = self.verified.get(&action) {
+            engine.keep_planned(first, laid.made_by(action));
+        }
+    }
+
+    /// Whether what was done again has the bits that it had before, if that is verified.
+    fn has_same_bits<D: Device>(
+        &self,
+        laid: &Laid,
+        action: usize,
+        taken: &[Command<D::Op, D::Host>],
+        engine: &mut Engine<D>,
+    ) -> bool {
+        let again = self.actions[action].again().filter(|_| !self.verified.is_empty());
+        let (Some(first), Some((command, call))) = (again, self.first_of(&self.actions[action]))
+        else {
+            return true;
+        };
+        let (op, inputs) = match &taken[command] {
+            Command::Put { .. } => ("put", 0),
+            command => (command.calls()[call].op.name(), laid.actions[action].inputs),
+        };
+        let operands = laid.actions[action].operands.clone();
+        let read = &laid.layouts[operands][..inputs];
+        engine.compare_planned(first, op, read, laid.made_by(action))
+    }
+
     /// The command, and the call in it, that an action does again.
     fn first_of(&self, action: &Action) -> Option<(usize, usize)> {
         let (command, call) = self.firsts[action.again()? as usize];
@@ -372,6 +410,11 @@ struct Next<'a, D: Device> {
 }
 
 impl Laid {
+    /// Where what an action makes is.
+    fn made_by(&self, action: usize) -> &[Place] {
+        &self.places_of(action)[self.actions[action].inputs..]
+    }
+
     #[inline]
     fn places_of(&self, action: usize) -> &[Place] {
         &self.places[self.actions[action].operands.clone()]

@@ -12,6 +12,7 @@ use crate::plan::{
 use crate::program::{Command, Driver};
 use crate::store::{Action, Ends, Life, Record, Spot, Tape};
 use crate::sync::thread;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ struct Draft {
     room: u64,
     /// Whether it may evict, and recompute.
     may_recompute: bool,
+    /// Whether what is recomputed is verified.
+    verifies: bool,
 }
 
 impl Preparing {
@@ -74,6 +77,7 @@ impl<D: Device> Driver<D> {
             took: self.engine.totals().since(&began),
             granule: self.engine.granularity()?,
             room: self.engine.room(),
+            verifies: self.engine.verifies(),
             may_recompute: is_learnt && self.engine.may_plan_recomputing(),
             start,
             spread,
@@ -134,6 +138,10 @@ impl Draft {
             unheld_stays: if is_plentiful { vec![] } else { self.unheld_stays.clone() },
             took: if moves { took } else { took.without_moves() },
             laid: None,
+            verified: match self.verifies && !is_plentiful {
+                true => verified(&record.actions),
+                false => FxHashMap::default(),
+            },
             actions: record.actions,
         })
     }
@@ -201,6 +209,44 @@ fn firsts(
         }
     }
     Some(firsts)
+}
+
+/// The actions that make what is evicted, or made again; and of each, the how manieth it was of all that ran for the first
+/// time.
+fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
+    // Those that ran for the first time, and which of them made what is in a block.
+    let (mut firsts, mut makers) = (Vec::new(), FxHashMap::<u32, u32>::default());
+    let mut wanted = FxHashSet::default();
+    for (at, action) in actions.iter().enumerate() {
+        let made = match action {
+            Action::Run { operands, inputs, .. } => &operands[*inputs..],
+            Action::Upload { to, .. } => std::slice::from_ref(to),
+            Action::Evict { block } => {
+                wanted.extend(makers.get(block).copied());
+                continue;
+            }
+            Action::Move { from, to, .. } => {
+                let maker = makers.get(from).copied();
+                makers.extend(maker.map(|maker| (*to, maker)));
+                continue;
+            }
+            Action::Copy { .. } | Action::Read { .. } => continue,
+        };
+        let maker = action.again().unwrap_or(firsts.len() as u32);
+        if action.again().is_some() {
+            wanted.insert(maker);
+        } else {
+            firsts.push(at);
+        }
+        for operand in made {
+            if let Spot::Taken(block) = operand.spot {
+                makers.insert(block, maker);
+            }
+        }
+    }
+    let actions =
+        wanted.into_iter().filter_map(|first| Some((*firsts.get(first as usize)?, first)));
+    actions.collect()
 }
 
 /// An address for each block, and the bytes of them all.

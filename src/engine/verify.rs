@@ -1,0 +1,437 @@
+//! The check mode: what is recomputed is compared with what was evicted ([`Settings::verify_recomputed`]).
+//!
+//! ```text
+//! a value goes            what is kept of its bits is found out      (print.rs)
+//! its path runs again     the same of each output that is there, for it is written over
+//! after that run          of each output, the bits are compared
+//! they differ             all outputs go, and the command fails; so does each later one that needs that path
+//! ```
+//!
+//! Of a step that runs by plan, a value is looked at when it is made, if the plan evicts it or makes it again. Where the
+//! plan is left, what was kept so goes into the books.
+
+mod print;
+
+use self::print::{Difference, Print};
+use super::run::Target;
+use super::{Engine, Error, PathKey, Settings, StorageKey};
+use crate::device::{Device, Place};
+use crate::error::{FailureKey, OtherBits, RuntimeError};
+use crate::event::Cause;
+use crate::guard::guarded;
+use crate::layout::Layout;
+use crate::rng::spread;
+use crate::store::Body;
+use rustc_hash::FxHashMap;
+
+/// What is verified, and what is kept for it.
+#[derive(Debug)]
+pub(super) struct Verify {
+    /// Of all values that go, the share whose bits are kept.
+    share: f64,
+    /// Values so far of which it was asked whether they are among those.
+    asked: u64,
+    prints: FxHashMap<StorageKey, Print>,
+    /// Paths that gave other bits, and what was found.
+    wrong: FxHashMap<PathKey, Wrong>,
+    /// The newest failure that is the first of one of them.
+    found: Option<FailureKey>,
+    /// How many of both were left when those of what is gone were last sorted out.
+    kept: usize,
+    by_plan: ByPlan,
+    host_bytes: u64,
+    counts: Counts,
+}
+
+/// A path that gave other bits.
+#[derive(Debug)]
+struct Wrong {
+    what: OtherBits,
+    /// Whether a command failed because of it.
+    is_told: bool,
+}
+
+/// What is kept in a step that runs by plan: of the outputs of each run that was the first of its path.
+#[derive(Debug, Default)]
+struct ByPlan {
+    prints: FxHashMap<(u32, usize), Print>,
+    wrong: Option<(u32, OtherBits)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub verified: u64,
+    pub unverified: u64,
+    pub hashed_bytes: u64,
+}
+
+/// So many are kept, beside twice those that are needed, before they are sorted out.
+const SPARE: usize = 64;
+
+impl Verify {
+    /// `None`: nothing is verified.
+    ///
+    /// # Errors
+    /// If the device has no bits.
+    pub fn new<D: Device>(settings: &Settings, device: &D) -> Result<Option<Box<Self>>, Error> {
+        let Some(share) = settings.verify_recomputed else { return Ok(None) };
+        if !device.has_bits() {
+            let name = device.name();
+            let why = format!(
+                "{name} shows no bits (Device::has_bits), so that there is nothing to verify in what is recomputed; \
+                 leave verify_recomputed out, or use another device"
+            );
+            return Err(RuntimeError::Settings(why).into());
+        }
+        Ok(Some(Box::new(Self {
+            share,
+            asked: 0,
+            prints: FxHashMap::default(),
+            wrong: FxHashMap::default(),
+            found: None,
+            kept: 0,
+            by_plan: ByPlan::default(),
+            host_bytes: 0,
+            counts: Counts::default(),
+        })))
+    }
+
+    /// Host memory that is taken.
+    pub fn host_bytes(&self) -> u64 {
+        self.host_bytes
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether the next value is in the sample: that depends on how many came before, and on nothing else.
+    fn is_in_sample(&mut self) -> bool {
+        self.asked += 1;
+        // 53 bits that look random.
+        let number = (spread(self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 11) as f64;
+        number < self.share * (1u64 << 53) as f64
+    }
+
+    /// Bits are looked at.
+    fn print(&mut self, bits: &[u8], width: usize) -> Print {
+        self.counts.hashed_bytes += bits.len() as u64;
+        Print::of(bits, width)
+    }
+
+    fn keep(&mut self, key: StorageKey, print: Print) {
+        self.host_bytes += bytes_of(&print);
+        if let Some(before) = self.prints.insert(key, print) {
+            self.host_bytes -= bytes_of(&before);
+        }
+    }
+
+    fn keep_by_plan(&mut self, value: (u32, usize), print: Print) {
+        self.host_bytes += bytes_of(&print);
+        if let Some(before) = self.by_plan.prints.insert(value, print) {
+            self.host_bytes -= bytes_of(&before);
+        }
+    }
+
+    /// Whether what is gone is to be sorted out.
+    fn is_full(&self) -> bool {
+        self.prints.len() + self.wrong.len() > 2 * self.kept + SPARE
+    }
+
+    /// Of a value whose bits are these now, what `print` is of.
+    fn compare(&mut self, print: &Print, bits: &[u8], width: usize) -> Option<Difference> {
+        self.counts.verified += 1;
+        match self.print(bits, width) == *print {
+            true => None,
+            false => print.difference(bits, width),
+        }
+    }
+}
+
+/// With what the table takes for it, about.
+fn bytes_of(print: &Print) -> u64 {
+    print.heap_bytes() + size_of::<(StorageKey, Print)>() as u64
+}
+
+/// What ran, as errors say it.
+struct Ran<'a> {
+    op: &'a str,
+    inputs: &'a [Layout],
+    step: u64,
+}
+
+impl Ran<'_> {
+    fn other_bits(&self, output: usize, layout: Layout, difference: Difference) -> OtherBits {
+        let Difference { elements, bits, more } = difference;
+        OtherBits {
+            op: self.op.to_owned(),
+            inputs: self.inputs.to_vec(),
+            output,
+            layout,
+            step: self.step,
+            elements,
+            bits,
+            more,
+        }
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Whether what runs again is verified: not what a script says, which the device does not do.
+    pub(crate) fn verifies(&self) -> bool {
+        self.verify.is_some() && self.store.script.is_none()
+    }
+
+    /// A storage goes.
+    #[cold]
+    pub(super) fn keep_bits(&mut self, key: StorageKey, cause: Cause) {
+        // There is nothing in it, or what a run that failed left.
+        if matches!(cause, Cause::Failed | Cause::Postponed) || !self.verifies() {
+            return;
+        }
+        let Some(path) = self.store.graph.storage(key).producer else { return };
+        let Some(body) = self.store.bodies.get(path) else { return };
+        let outputs = &self.store.graph.path(path).outputs;
+        let Some(output) = outputs.iter().position(|&output| output == Some(key)) else { return };
+        let layout = body.outputs()[output];
+        self.keep_bits_of(key, layout);
+    }
+
+    /// Keeps what a storage has now, unless that is known, or it is not in the sample.
+    fn keep_bits_of(&mut self, key: StorageKey, layout: Layout) {
+        let Some(held) = self.store.graph.held(key) else { return };
+        let place = Place { storage: self.store.space.offset(held), layout };
+        let Some(verify) = &mut self.verify else { return };
+        if verify.prints.contains_key(&key) || !verify.is_in_sample() {
+            return;
+        }
+        let mut print = None;
+        // If the device cannot, there is nothing to compare with, which is counted then.
+        let seen = guarded("verifying", || {
+            self.store.device.bits(place, &mut |bits| {
+                print = Some(verify.print(bits, layout.dtype().bytes()));
+            })
+        });
+        if let (Ok(()), Some(print)) = (seen, print) {
+            verify.keep(key, print);
+            if verify.is_full() {
+                self.sort_out();
+            }
+        }
+    }
+
+    /// Of what is gone, nothing need be kept.
+    fn sort_out(&mut self) {
+        let (Some(verify), graph) = (&mut self.verify, &self.store.graph) else { return };
+        let may_run_again = |key: &StorageKey| {
+            graph.storages.get(*key).is_some_and(|storage| storage.producer.is_some())
+        };
+        verify.prints.retain(|key, print| {
+            let stays = may_run_again(key);
+            if !stays {
+                verify.host_bytes -= bytes_of(print);
+            }
+            stays
+        });
+        verify.wrong.retain(|path, _| graph.paths.contains_key(*path));
+        verify.kept = verify.prints.len() + verify.wrong.len();
+    }
+
+    /// A path is to run again, over those of its outputs that are there.
+    ///
+    /// # Errors
+    /// If it gave other bits before.
+    #[cold]
+    pub(super) fn before_again(
+        &mut self,
+        path: PathKey,
+        body: &Body<D>,
+        targets: &[Target],
+    ) -> Result<(), Error> {
+        let Some(verify) = &mut self.verify else { return Ok(()) };
+        if let Some(wrong) = verify.wrong.get_mut(&path) {
+            let error = Error::from(wrong.what.clone());
+            if !std::mem::replace(&mut wrong.is_told, true) {
+                verify.found = Some(error.key());
+            }
+            return Err(error);
+        }
+        for (target, &layout) in targets.iter().zip(body.outputs()) {
+            if let Some(key) = target.storage() {
+                self.keep_bits_of(key, layout);
+            }
+        }
+        Ok(())
+    }
+
+    /// A path ran again. If it gave other bits, its outputs go.
+    ///
+    /// # Errors
+    /// If so, or if the device could not tell.
+    #[cold]
+    pub(super) fn after_again(
+        &mut self,
+        path: PathKey,
+        body: &Body<D>,
+        targets: &[Target],
+    ) -> Result<(), Error> {
+        let result = self.compare_outputs(path, body, targets);
+        if result.is_err() {
+            self.give_up(targets);
+        }
+        result
+    }
+
+    fn compare_outputs(
+        &mut self,
+        path: PathKey,
+        body: &Body<D>,
+        targets: &[Target],
+    ) -> Result<(), Error> {
+        let ran = Ran { op: body.work.name(), inputs: body.inputs(), step: self.step + 1 };
+        let outputs = targets.iter().zip(body.outputs()).enumerate();
+        for (output, (target, &layout)) in outputs {
+            let Some(key) = target.storage() else { continue };
+            let Some(held) = self.store.graph.held(key) else { continue };
+            let place = Place { storage: self.store.space.offset(held), layout };
+            let Some(verify) = &mut self.verify else { continue };
+            // It is away while it is compared.
+            let Some(print) = verify.prints.remove(&key) else {
+                verify.counts.unverified += 1;
+                continue;
+            };
+            let difference = self.compare_bits(&print, place);
+            if let Some(verify) = &mut self.verify {
+                verify.prints.insert(key, print);
+                if let Some(difference) = difference? {
+                    let what = ran.other_bits(output, layout, difference);
+                    let error = Error::from(what.clone());
+                    verify.wrong.insert(path, Wrong { what, is_told: true });
+                    verify.found = Some(error.key());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why something was not brought back that can be done without, which no command fails of. That an op gave other bits is
+    /// kept for who asks, the first time.
+    pub(super) fn keep_other_bits(&mut self, error: &Error) {
+        if self.verify.as_ref().is_some_and(|verify| verify.found == Some(error.key())) {
+            self.keep_failure(error);
+        }
+    }
+
+    /// Where the bits at a place are not what was kept.
+    ///
+    /// # Errors
+    /// If the device could not say what they are.
+    fn compare_bits(&mut self, print: &Print, place: Place) -> Result<Option<Difference>, Error> {
+        let Some(verify) = &mut self.verify else { return Ok(None) };
+        let width = place.layout.dtype().bytes();
+        let mut difference = None;
+        let seen = guarded("verifying", || {
+            self.store.device.bits(place, &mut |bits| {
+                difference = verify.compare(print, bits, width);
+            })
+        });
+        match seen {
+            Ok(()) => Ok(difference),
+            // Where there is no room to look at it, nobody does.
+            Err(Error::Device(fault)) if fault.out_of_memory => {
+                verify.counts.unverified += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// By plan, a run that was the first of its path made its outputs, which will be evicted, or made again.
+    #[cold]
+    pub(crate) fn keep_planned(&mut self, first: u32, outputs: &[Place]) {
+        for (output, &place) in outputs.iter().enumerate() {
+            let Some(verify) = &mut self.verify else { return };
+            if !verify.is_in_sample() {
+                continue;
+            }
+            let mut print = None;
+            let seen = guarded("verifying", || {
+                self.store.device.bits(place, &mut |bits| {
+                    print = Some(verify.print(bits, place.layout.dtype().bytes()));
+                })
+            });
+            if let (Ok(()), Some(print)) = (seen, print) {
+                verify.keep_by_plan((first, output), print);
+            }
+        }
+    }
+
+    /// By plan, what that run did was done again. False if it gave other bits.
+    #[cold]
+    pub(crate) fn compare_planned(
+        &mut self,
+        first: u32,
+        op: &str,
+        inputs: &[Layout],
+        outputs: &[Place],
+    ) -> bool {
+        let ran = Ran { op, inputs, step: self.step + 1 };
+        for (output, &place) in outputs.iter().enumerate() {
+            let Some(verify) = &mut self.verify else { return true };
+            let value = (first, output);
+            let Some(print) = verify.by_plan.prints.remove(&value) else {
+                verify.counts.unverified += 1;
+                continue;
+            };
+            let difference = self.compare_bits(&print, place);
+            let Some(verify) = &mut self.verify else { return true };
+            verify.by_plan.prints.insert(value, print);
+            match difference {
+                Ok(None) => {}
+                Ok(Some(difference)) => {
+                    let wrong = ran.other_bits(output, place.layout, difference);
+                    verify.by_plan.wrong = Some((first, wrong));
+                    return false;
+                }
+                // It is asked once more where the command is done without a plan.
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// A turn that ran by plan is over, or was not begun.
+    pub(crate) fn forget_planned(&mut self) {
+        if let Some(verify) = &mut self.verify {
+            let ByPlan { prints, .. } = std::mem::take(&mut verify.by_plan);
+            verify.host_bytes -= prints.values().map(bytes_of).sum::<u64>();
+        }
+    }
+
+    /// What was kept by plan goes into the books: these are the paths of runs that were the first of theirs.
+    pub(super) fn take_over_planned(&mut self, firsts: &[Option<PathKey>]) {
+        let Some(verify) = &mut self.verify else { return };
+        let ByPlan { prints, wrong } = std::mem::take(&mut verify.by_plan);
+        let path_of = |first: u32| {
+            let path = firsts.get(first as usize).copied().flatten()?;
+            self.store.graph.paths.contains_key(path).then_some(path)
+        };
+        for ((first, output), print) in prints {
+            verify.host_bytes -= bytes_of(&print);
+            let path = path_of(first).map(|path| self.store.graph.path(path));
+            let made = path.and_then(|path| path.outputs.get(output).copied().flatten());
+            if let Some(key) = made {
+                verify.keep(key, print);
+            }
+        }
+        if let Some((first, wrong)) = wrong
+            && let Some(path) = path_of(first)
+        {
+            verify.wrong.insert(path, Wrong { what: wrong, is_told: false });
+        }
+        if verify.is_full() {
+            self.sort_out();
+        }
+    }
+}
