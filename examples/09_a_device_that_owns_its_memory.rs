@@ -73,6 +73,16 @@ impl Device for Framework {
         Ok(self.buffers[&from.storage].to_vec())
     }
 
+    fn has_bits(&self) -> bool {
+        true
+    }
+
+    fn bits(&mut self, from: Place, see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        let values = self.buffers[&from.storage].iter();
+        see(&values.flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
+        Ok(())
+    }
+
     fn copy(&mut self, _: u64, _: u64, _: u64) -> Result<(), DeviceError> {
         unreachable!("nothing is moved where there are no offsets")
     }
@@ -100,7 +110,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         refusals: 0,
     };
     let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Bytes.build());
-    let mut engine = Engine::new(framework, Settings::default(), policy, costs)?;
+    // What is made again is to have the same bits.
+    let mut settings = Settings::default();
+    settings.verify_recomputed = Some(1.0);
+    let mut engine = Engine::new(framework, settings, policy, costs)?;
 
     let next = || Function { name: "next", run: |x| x[0].iter().map(|x| x + 1.0).collect() };
     let mut kept = vec![engine.put(Arc::new(vec![0.0; LENGTH]))];
@@ -122,6 +135,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{} evictions, {refusals} of them for the machine's sake; {} ops run again",
         stats.evictions, stats.recomputed_ops
     );
+    println!("{} values were made again, all with the same bits", stats.verified_values);
+    assert!(stats.verified_values > 0 && stats.unverified_values == 0);
     assert!(buffers.len() <= 4 && *refusals > 0 && stats.recomputed_ops > 0);
     Ok(())
 }

@@ -35,6 +35,8 @@ mod cli_settings;
 mod cli_texts;
 #[cfg(feature = "cli")]
 mod cli_training;
+#[cfg(feature = "cli")]
+mod cli_verify;
 mod control;
 #[cfg(feature = "cli")]
 mod ctrl_c;
@@ -83,3 +85,4 @@ mod tensors;
 mod told_alike;
 mod transformers;
 mod types;
+mod verify;

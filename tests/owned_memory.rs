@@ -8,6 +8,7 @@ use remat::op::{OpError, Operation, Outputs};
 use remat::{CostModelKind, DType, Engine, Error, Layout, PolicyKind, Settings};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Clone, Debug)]
 enum Fun {
@@ -48,11 +49,14 @@ struct Owner {
     budget: u64,
     available: u64,
     peak: u64,
+    /// The element of the second output of each pair that is one more, if there is such an element.
+    odd: Arc<AtomicUsize>,
 }
 
 impl Owner {
     fn new(budget: u64, available: u64) -> Self {
-        Self { buffers: HashMap::new(), seen: BTreeSet::new(), budget, available, peak: 0 }
+        let (buffers, seen, odd) = (HashMap::new(), BTreeSet::new(), Arc::new(usize::MAX.into()));
+        Self { buffers, seen, budget, available, peak: 0, odd }
     }
 
     fn bytes(&self) -> u64 {
@@ -110,6 +114,15 @@ impl Device for Owner {
         Ok(values)
     }
 
+    fn has_bits(&self) -> bool {
+        true
+    }
+
+    fn bits(&mut self, from: Place, see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        see(&self.look(&from).iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
+        Ok(())
+    }
+
     fn copy(&mut self, _: u64, _: u64, _: u64) -> Result<(), DeviceError> {
         panic!("there are no offsets to move anything between")
     }
@@ -129,7 +142,10 @@ impl Device for Owner {
         let add = || a.iter().zip(&b).map(|(a, b)| a.wrapping_mul(3).wrapping_add(*b)).collect();
         match call.op {
             Fun::Pair => {
-                let less = a.iter().zip(&b).map(|(a, b)| a.wrapping_sub(*b)).collect();
+                let odd = self.odd.load(Ordering::SeqCst);
+                let mut less: Vec<i64> =
+                    a.iter().zip(&b).map(|(a, b)| a.wrapping_sub(*b)).collect();
+                less.get_mut(odd).into_iter().for_each(|element| *element += 1);
                 let [x, y] = [0, 1].map(|i| call.outputs[i].storage);
                 self.make(vec![(x, add()), (y, less)])?;
             }
@@ -149,6 +165,7 @@ fn engine(budget: u64, available: u64) -> OwnerEngine {
     let (policy, costs) = (PolicyKind::DtrEq.build(0), CostModelKind::Bytes.build());
     let mut settings = Settings::default();
     settings.min_evict_bytes = Some(0);
+    settings.verify_recomputed = Some(1.0);
     Engine::new(Owner::new(budget, available), settings, policy, costs).unwrap()
 }
 
@@ -196,6 +213,7 @@ fn play(engine: &mut OwnerEngine, seed: u64) -> Vec<Vec<i64>> {
     read.extend(held.iter().map(|&key| engine.get(key).unwrap()));
     held.into_iter().for_each(|key| engine.del(key));
     assert!(engine.take_failure().is_none());
+    assert_eq!(engine.stats().host_bytes, 0);
     assert_eq!((engine.device().buffers.len(), engine.stats().used_bytes), (0, 0));
     read
 }
@@ -287,5 +305,30 @@ fn a_read_that_takes_memory_of_the_device_evicts_for_it() {
         }
         assert_eq!(engine.stats().evictions > before, tensors < 4);
         assert!(engine.device().peak <= tensors * TENSOR);
+    }
+}
+
+/// What is made again beside a value that is there is compared with that, too.
+#[test]
+fn other_bits_are_found_whichever_of_two_outputs_was_evicted() {
+    for which in [0, 1] {
+        for element in [0, 7, LENGTH - 1] {
+            let mut engine = engine(100 * TENSOR, u64::MAX);
+            let x = engine.put(Arc::new(vec![5; LENGTH]));
+            let pair = engine.apply(Fun::Pair, &[x, x]).unwrap();
+            assert!(engine.drop_now(pair[which]).unwrap());
+            engine.device().odd.store(element, Ordering::SeqCst);
+            for key in [pair[which], pair[0], pair[1]] {
+                let error = engine.get(key).unwrap_err();
+                let Error::OtherBits(other) = &error else { panic!("{error}") };
+                assert_eq!((other.output, other.step), (1, 1));
+                assert_eq!((&other.elements, other.bits), (&(element..element + 1), Some([0, 1])));
+                assert!(error.to_string().starts_with("fun(i64[16], i64[16]) gave other bits"));
+                engine.check();
+            }
+            assert_eq!(engine.get(x).unwrap(), vec![5; LENGTH]);
+            assert_eq!(engine.device().bytes(), TENSOR, "what is wrong went");
+            assert!(engine.take_failure().is_none(), "it was told");
+        }
     }
 }

@@ -105,6 +105,9 @@ impl<D: Device> Engine<D> {
 
     /// An evicted storage is about to go, or to lose its producer.
     fn tell_forgotten(&mut self, key: StorageKey) {
+        if self.verify.is_some() {
+            self.forget_bits(key);
+        }
         if self.store.graph.is_evicted(key) {
             self.tell(Event::WillForget { storage: key });
         }

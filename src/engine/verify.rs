@@ -23,6 +23,7 @@ use crate::layout::Layout;
 use crate::rng::spread;
 use crate::store::Body;
 use rustc_hash::FxHashMap;
+use slotmap::SecondaryMap;
 
 /// What is verified, and what is kept for it.
 #[derive(Debug)]
@@ -33,11 +34,9 @@ pub(super) struct Verify {
     asked: u64,
     prints: FxHashMap<StorageKey, Print>,
     /// Paths that gave other bits, and what was found.
-    wrong: FxHashMap<PathKey, Wrong>,
+    wrong: SecondaryMap<PathKey, Wrong>,
     /// The newest failure that is the first of one of them.
     found: Option<FailureKey>,
-    /// How many of both were left when those of what is gone were last sorted out.
-    kept: usize,
     by_plan: ByPlan,
     host_bytes: u64,
     counts: Counts,
@@ -65,9 +64,6 @@ pub(super) struct Counts {
     pub hashed_bytes: u64,
 }
 
-/// So many are kept, beside twice those that are needed, before they are sorted out.
-const SPARE: usize = 64;
-
 impl Verify {
     /// `None`: nothing is verified.
     ///
@@ -87,9 +83,8 @@ impl Verify {
             share,
             asked: 0,
             prints: FxHashMap::default(),
-            wrong: FxHashMap::default(),
+            wrong: SecondaryMap::new(),
             found: None,
-            kept: 0,
             by_plan: ByPlan::default(),
             host_bytes: 0,
             counts: Counts::default(),
@@ -131,11 +126,6 @@ impl Verify {
         if let Some(before) = self.by_plan.prints.insert(value, print) {
             self.host_bytes -= bytes_of(&before);
         }
-    }
-
-    /// Whether what is gone is to be sorted out.
-    fn is_full(&self) -> bool {
-        self.prints.len() + self.wrong.len() > 2 * self.kept + SPARE
     }
 
     /// Of a value whose bits are these now, what `print` is of.
@@ -214,27 +204,17 @@ impl<D: Device> Engine<D> {
         });
         if let (Ok(()), Some(print)) = (seen, print) {
             verify.keep(key, print);
-            if verify.is_full() {
-                self.sort_out();
-            }
         }
     }
 
-    /// Of what is gone, nothing need be kept.
-    fn sort_out(&mut self) {
-        let (Some(verify), graph) = (&mut self.verify, &self.store.graph) else { return };
-        let may_run_again = |key: &StorageKey| {
-            graph.storages.get(*key).is_some_and(|storage| storage.producer.is_some())
-        };
-        verify.prints.retain(|key, print| {
-            let stays = may_run_again(key);
-            if !stays {
-                verify.host_bytes -= bytes_of(print);
-            }
-            stays
-        });
-        verify.wrong.retain(|path, _| graph.paths.contains_key(*path));
-        verify.kept = verify.prints.len() + verify.wrong.len();
+    /// A storage is about to go for good, or to become a leaf: it is not made again.
+    #[cold]
+    pub(super) fn forget_bits(&mut self, key: StorageKey) {
+        if let Some(verify) = &mut self.verify
+            && let Some(print) = verify.prints.remove(&key)
+        {
+            verify.host_bytes -= bytes_of(&print);
+        }
     }
 
     /// A path is to run again, over those of its outputs that are there.
@@ -249,7 +229,7 @@ impl<D: Device> Engine<D> {
         targets: &[Target],
     ) -> Result<(), Error> {
         let Some(verify) = &mut self.verify else { return Ok(()) };
-        if let Some(wrong) = verify.wrong.get_mut(&path) {
+        if let Some(wrong) = verify.wrong.get_mut(path) {
             let error = Error::from(wrong.what.clone());
             if !std::mem::replace(&mut wrong.is_told, true) {
                 verify.found = Some(error.key());
@@ -429,9 +409,6 @@ impl<D: Device> Engine<D> {
             && let Some(path) = path_of(first)
         {
             verify.wrong.insert(path, Wrong { what: wrong, is_told: false });
-        }
-        if verify.is_full() {
-            self.sort_out();
         }
     }
 }

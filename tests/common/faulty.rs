@@ -174,6 +174,15 @@ impl<D: Device> Device for Faulty<D> {
         self.inner.read(from)
     }
 
+    fn has_bits(&self) -> bool {
+        self.inner.has_bits()
+    }
+
+    fn bits(&mut self, from: Place, see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        self.faults.check()?;
+        self.inner.bits(from, see)
+    }
+
     fn read_later(&mut self, from: Place) -> Result<Reading<D::Host>, DeviceError> {
         self.faults.check()?;
         self.inner.read_later(from)

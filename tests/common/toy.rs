@@ -364,6 +364,15 @@ impl Device for ToyDevice {
         Ok(Bytes(self.value(&from)))
     }
 
+    fn has_bits(&self) -> bool {
+        true
+    }
+
+    fn bits(&mut self, from: Place, see: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        see(&self.value(&from));
+        Ok(())
+    }
+
     /// Every other value comes when it was asked for a few times.
     fn read_later(&mut self, from: Place) -> Result<Reading<Bytes>, DeviceError> {
         let value = self.read(from)?;
