@@ -21,6 +21,7 @@ mod put;
 mod regenerate;
 mod replace;
 mod run;
+mod running;
 mod schedule;
 mod settings;
 mod stats;
@@ -102,6 +103,10 @@ pub struct Engine<D: Device> {
     recomputed: late::Recomputed,
     /// What lingers ([`Dead::Linger`]), the oldest first; some of it may be gone or wanted again.
     lingering: VecDeque<StorageKey>,
+    /// How many there were when those that are gone were last left out.
+    lingered: usize,
+    lengths: step::Lengths,
+    running: running::Running,
     /// Values from the host that are to be leaves, and wait for room.
     leaves_to_be: Vec<StorageKey>,
     /// Empty between commands; kept to reuse its memory.
@@ -170,6 +175,9 @@ impl<D: Device> Engine<D> {
             late: VecDeque::new(),
             recomputed: late::Recomputed::default(),
             lingering: VecDeque::new(),
+            lingered: 0,
+            lengths: step::Lengths::default(),
+            running: running::Running::default(),
             leaves_to_be: Vec::new(),
             cascade: regenerate::Cascade::default(),
             #[cfg(debug_assertions)]

@@ -91,6 +91,8 @@ pub struct Storage {
     pub last_used: f64,
     /// Whether the engine has it on the list of what goes first.
     pub(crate) lingers: bool,
+    /// Whether it is a running value.
+    pub(crate) runs: Runs,
     /// How often it was brought back.
     pub recomputed: u32,
     /// The step it was made in.
@@ -101,6 +103,17 @@ pub struct Storage {
     pub label: Option<Arc<str>>,
     /// Position among the store's candidates. `Some` iff it is resident and has a producer.
     pub(crate) candidate: Option<u32>,
+}
+
+/// Whether a storage is a running value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Runs {
+    #[default]
+    No,
+    /// It could not be made a leaf.
+    Still,
+    /// It was made a leaf.
+    AsLeaf,
 }
 
 /// A path reads a storage as its input number `input`.
@@ -272,6 +285,7 @@ impl Graph {
             users: SmallVec::new(),
             last_used: now,
             lingers: false,
+            runs: Runs::No,
             recomputed: 0,
             born,
             oldest: born,

@@ -14,7 +14,7 @@ mod tape;
 pub(crate) use body::{Body, Work};
 pub(crate) use launch::Launch;
 pub(crate) use script::Script;
-pub(crate) use tape::{Action, Ends, Life, Operand, Record, Spot, Tape};
+pub(crate) use tape::{Action, Before, Ends, Life, Operand, Record, Spot, Tape};
 
 use crate::device::{Device, Memory, Place};
 use crate::evict::{Candidates, View};
@@ -89,6 +89,14 @@ impl<D: Device> Store<D> {
     /// Bytes that evicting everything evictable would give back.
     pub fn evictable_bytes(&self) -> u64 {
         self.candidates.evictable_bytes()
+    }
+
+    /// Bytes of host memory held by a path.
+    pub fn host_bytes_of(&self, path: PathKey) -> u64 {
+        match self.bodies.get(path).map(|body| &body.work) {
+            Some(Work::Upload(host)) => D::layout_of(host).bytes(),
+            _ => 0,
+        }
     }
 
     /// An empty list.

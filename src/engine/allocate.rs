@@ -110,6 +110,7 @@ impl<D: Device> Engine<D> {
             pinned: 0,
             leaves: 0,
             evictable: store.evictable_bytes(),
+            unmarked: self.unmarked(),
             device: None,
             holders: Vec::new(),
         };

@@ -42,6 +42,10 @@ impl<D: Device> Engine<D> {
             return;
         }
         self.lost_last_handle(key);
+        // With what was made from it cut loose, nobody may need it any more.
+        if !self.store.graph.storages.contains_key(key) {
+            return;
+        }
         let goes = self.store.graph.is_evictable(key);
         if goes || !self.store.graph.is_resident(key) {
             self.write_down_unheld(key);
@@ -94,6 +98,7 @@ impl<D: Device> Engine<D> {
             }
             self.tell_forgotten(key);
             self.write_down_unheld(key);
+            self.running_goes(key);
             let last_output_of = self.store.remove_storage(key);
             self.reasons.remove(key);
             self.tell(Event::DidDelete { storage: key });

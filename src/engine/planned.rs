@@ -12,7 +12,7 @@ use crate::guard::guarded;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::op::Operation as _;
-use crate::store::{Action, Ends, Script, Tape};
+use crate::store::{Action, Before, Ends, Record, Script, Tape};
 use std::ops::Range;
 
 /// Counters that tell what a step took.
@@ -93,9 +93,9 @@ impl<D: Device> Engine<D> {
         Totals { ops, cost, for_room }
     }
 
-    /// Writes down what is done from now on. `before` are the storages that there are, all resident. If memory `is_short`, what
-    /// is free is made one piece before, so that they are not in the way.
-    pub(crate) fn begin_tape(&mut self, before: &[StorageKey], is_short: bool) {
+    /// Writes down what is done from now on. If memory `is_short`, what is free is made one piece before, so that what is
+    /// there is not in the way.
+    pub(crate) fn begin_tape(&mut self, is_short: bool) {
         let is_short = is_short && self.may_plan_recomputing();
         if is_short {
             let room = self.room();
@@ -104,13 +104,7 @@ impl<D: Device> Engine<D> {
             // Otherwise it cannot be planned, and that is all.
             _ = if moves.is_empty() { Ok(()) } else { self.compact(&moves, room, bytes) };
         }
-        let store = &self.store;
-        let before = before.iter().filter_map(|&key| {
-            let held = store.graph.held(key)?;
-            Some((held, store.space.offset(held), Owner::Storage(key).number()))
-        });
-        let tape = Tape::new(before, is_short);
-        self.store.tape = Some(Box::new(tape));
+        self.store.tape = Some(Box::new(Tape::new(is_short)));
     }
 
     /// A command comes. Returns how much is written down, if that is done.
@@ -159,6 +153,24 @@ impl<D: Device> Engine<D> {
             std::hint::cold_path();
             tape.forget(self.store.graph.held(key), Owner::Storage(key).number());
         }
+    }
+
+    /// Over how many bytes the blocks of a tape were spread, and where they began: see [`Tape::spread`]. Looks at all that is
+    /// there.
+    pub(crate) fn spread_of(&self, tape: &Tape) -> (u64, Option<u64>) {
+        let storages =
+            self.store.graph.storages().filter_map(|(key, _)| self.store.graph.held(key));
+        let before = storages.filter(|&held| tape.short.taken(held).is_none());
+        tape.spread(before.map(|held| self.offset(held)..self.offset(held) + held.bytes))
+    }
+
+    /// Whose each block of before is, or was, that a record of a tape speaks of.
+    pub(crate) fn owners_of_before(&self, tape: &Tape, record: &Record) -> Vec<Option<StorageKey>> {
+        let owner = |before: &Before| match tape.went.get(&before.held.block()) {
+            Some((owner, _)) if before.went => Owner::storage(*owner),
+            _ => Owner::storage(self.store.space.arena()?.owner(before.held.block())),
+        };
+        record.before.iter().map(owner).collect()
     }
 
     /// The granule of addresses; `None` where there are none.

@@ -8,6 +8,21 @@ use smallvec::SmallVec;
 /// More storages than this that nobody holds, and no mark of a step yet, are taken for a loop without marks.
 const MANY_UNHELD: usize = 1 << 14;
 
+/// The same if memory is short, and they are most of all storages.
+const SOME_UNHELD: usize = 1 << 10;
+
+/// A mark is missing if so many times the ops were run since the last one that the longest step had.
+const MUCH_LONGER: u64 = 8;
+
+/// How many ops there were between marks.
+#[derive(Debug, Default)]
+pub(super) struct Lengths {
+    /// Ops before the last mark.
+    before: u64,
+    /// Of the longest step.
+    longest: u64,
+}
+
 impl<D: Device> Engine<D> {
     /// What [`Engine::replace`] replaced so far stays, whatever fails from now on. Part of [`Engine::step`], for
     /// those who know that nothing more of a step is to come.
@@ -25,11 +40,14 @@ impl<D: Device> Engine<D> {
     pub fn step(&mut self) {
         self.step += 1;
         self.confirm();
+        let ops = self.stats.ops;
+        self.lengths.longest = self.lengths.longest.max(ops.saturating_sub(self.lengths.before));
+        self.lengths.before = ops;
         self.take_times();
         self.store.space.ask_again();
         self.work.next_step();
         self.repeats.next_step();
-        self.lingering.retain(|&key| self.store.graph.storages.contains_key(key));
+        self.forget_lingering();
         for key in std::mem::take(&mut self.crossing) {
             if !self.crosses_steps(key) {
                 continue;
@@ -44,6 +62,19 @@ impl<D: Device> Engine<D> {
         self.tell(Event::DidStep { step: self.step, used: self.store.space.used() });
     }
 
+    /// Leaves out what is gone of what lingers: at once at both ends, and in between whenever there is twice as much. So if
+    /// nothing is left of it, nothing is on the list.
+    fn forget_lingering(&mut self) {
+        let storages = &self.store.graph.storages;
+        let is_gone = |key: &StorageKey| !storages.contains_key(*key);
+        while self.lingering.pop_front_if(|key| is_gone(key)).is_some() {}
+        while self.lingering.pop_back_if(|key| is_gone(key)).is_some() {}
+        if self.lingering.len() > 2 * self.lingered {
+            self.lingering.retain(|key| !is_gone(key));
+            self.lingered = self.lingering.len();
+        }
+    }
+
     /// The last handle of `key` went, which is kept because others are made from it. Finds the held storages whose
     /// history crosses a step because of that: they are looked at when this step ends, and no others.
     pub(super) fn lost_last_handle(&mut self, key: StorageKey) {
@@ -56,6 +87,10 @@ impl<D: Device> Engine<D> {
         }
         self.store.graph.storages[key].oldest = oldest;
         self.warn_of_missing_marks();
+        self.bound_history(key);
+        if !self.store.graph.storages.contains_key(key) {
+            return;
+        }
         // If it is of this step, so are all that are made from it.
         if oldest != self.step {
             self.find_crossing(key, oldest);
@@ -90,6 +125,16 @@ impl<D: Device> Engine<D> {
             self.store.graph.sources(key).map(|source| self.store.graph.storage(source));
         storage.handles > 0
             && sources.any(|source| source.handles == 0 && source.oldest < storage.born)
+    }
+
+    /// How many storages nobody holds, if they are most of all and a mark of a step would let them go; otherwise 0.
+    pub(super) fn unmarked(&self) -> usize {
+        let graph = &self.store.graph;
+        let since = self.stats.ops.saturating_sub(self.lengths.before);
+        let is_missing = self.step == 0 || since > MUCH_LONGER * self.lengths.longest;
+        let unheld = graph.storages().filter(|(_, storage)| storage.handles == 0).count();
+        let are_most = unheld > SOME_UNHELD && 2 * unheld > graph.storages.len();
+        if is_missing && are_most { unheld } else { 0 }
     }
 
     /// Says so, once, if history seems to grow for ever.

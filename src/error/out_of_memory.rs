@@ -31,6 +31,9 @@ pub struct OutOfMemory {
     /// Bytes that could still have been evicted; above 0 only if that would not have been enough, or
     /// the policy never evicts.
     pub evictable: u64,
+    /// Values that are kept only because others are made from them, where they are most of all and no end of a step was
+    /// marked, or none for long; otherwise 0.
+    pub unmarked: usize,
     /// What the device said, if it ran out of memory of its own before the budget was used up.
     pub device: Option<String>,
     /// The five largest holders: what, how many bytes, and why it stays.
@@ -85,6 +88,14 @@ impl fmt::Display for OutOfMemory {
         for (i, (name, bytes, why)) in self.holders.iter().enumerate() {
             let head = if i == 0 { "  largest holders: " } else { "                   " };
             writeln!(f, "{head}{} {name} ({why})", size(*bytes))?;
+        }
+        if self.unmarked > 0 {
+            writeln!(
+                f,
+                "  {} values that nobody holds are kept, for others are made from them, and no end of a step was \
+                 marked: call step() where one ends, or commit() on what is carried on from there",
+                self.unmarked
+            )?;
         }
         if let Some(device) = &self.device {
             return write!(

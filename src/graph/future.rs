@@ -98,7 +98,10 @@ impl Future {
 
     /// The step at hand is known, and its first command is the next; or it is not known.
     pub(crate) fn foresee(&mut self, step: Option<Arc<StepFuture>>) {
-        self.foreseen = step.map(Foreseen::new);
+        match (step, &mut self.foreseen) {
+            (Some(step), Some(foreseen)) => foreseen.begin(step),
+            (step, foreseen) => *foreseen = step.map(Foreseen::new),
+        }
     }
 
     /// The next command is the one at this position of the known step.

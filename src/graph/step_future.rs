@@ -277,12 +277,25 @@ pub struct Foreseen {
     at: u32,
     /// Position of the next one.
     next: u32,
-    ordinals: SecondaryMap<StorageKey, u32>,
+    /// Which of all turns it is.
+    turn: u32,
+    /// Of storages: the turn in which a value was theirs, and that. Kept from turn to turn, for the table is as long as there
+    /// ever were storages.
+    ordinals: SecondaryMap<StorageKey, (u32, u32)>,
 }
 
 impl Foreseen {
     pub(super) fn new(step: Arc<StepFuture>) -> Self {
-        Self { step, at: 0, next: 0, ordinals: SecondaryMap::new() }
+        Self { step, at: 0, next: 0, turn: 0, ordinals: SecondaryMap::new() }
+    }
+
+    /// The same for a turn of this step, from its first command on.
+    pub(super) fn begin(&mut self, step: Arc<StepFuture>) {
+        (self.step, self.at, self.next) = (step, 0, 0);
+        match self.turn.checked_add(1) {
+            Some(turn) => self.turn = turn,
+            None => (self.turn, self.ordinals) = (0, SecondaryMap::new()),
+        }
     }
 
     /// The step.
@@ -301,7 +314,8 @@ impl Foreseen {
     #[must_use]
     #[inline]
     pub fn ordinal(&self, storage: StorageKey) -> Option<u32> {
-        self.ordinals.get(storage).copied()
+        let &(turn, ordinal) = self.ordinals.get(storage)?;
+        (turn == self.turn).then_some(ordinal)
     }
 
     /// How many commands away the next use of a storage is, 0 for the one at hand; `None` if there is none to come, or
@@ -323,7 +337,7 @@ impl Foreseen {
 
     pub(super) fn bind(&mut self, storage: StorageKey, ordinal: u32) {
         if (ordinal as usize) < self.step.values() {
-            self.ordinals.insert(storage, ordinal);
+            self.ordinals.insert(storage, (self.turn, ordinal));
         }
     }
 

@@ -17,6 +17,18 @@ pub(super) struct Numbers {
     in_row: usize,
     /// Those with lower numbers.
     early: FxHashMap<TensorId, TensorKey>,
+    /// If somebody asks what changed.
+    changes: Option<Box<Changes>>,
+}
+
+/// Numbers that came to mean something or nothing since somebody asked, in that order. Those that did both are left out
+/// now and then: so there are never many more than mean something now, or did when somebody asked.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Whether each came to mean something.
+    all: Vec<(TensorId, bool)>,
+    /// With more of them, some are left out.
+    most: usize,
 }
 
 /// A row that is shorter than this is kept whatever is in it.
@@ -37,30 +49,45 @@ impl Numbers {
 
     #[inline]
     pub fn insert(&mut self, tensor: TensorId, key: TensorKey) {
-        let Some(at) = tensor.0.checked_sub(self.first) else {
-            self.early.insert(tensor, key);
-            return;
-        };
-        if at == self.row.len() as u64 {
-            self.row.push_back(key);
-            self.in_row += 1;
-            if self.row.len() > SHORT {
-                self.shorten();
-            }
-        } else {
-            self.insert_beside(at, tensor, key);
+        let before = self.put(tensor, key);
+        if self.changes.is_some() {
+            self.note_made(tensor, before.is_some());
         }
     }
 
+    /// What one number means is what another one means from now on. Nobody is told that it changed.
+    pub fn rename(&mut self, before: TensorId, after: TensorId) {
+        if let Some(key) = self.take(before) {
+            self.put(after, key);
+        }
+    }
+
+    /// Returns what it meant.
+    #[inline]
+    fn put(&mut self, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
+        let Some(at) = tensor.0.checked_sub(self.first) else {
+            return self.early.insert(tensor, key);
+        };
+        if at != self.row.len() as u64 {
+            return self.insert_beside(at, tensor, key);
+        }
+        self.row.push_back(key);
+        self.in_row += 1;
+        if self.row.len() > SHORT {
+            self.shorten();
+        }
+        None
+    }
+
     #[cold]
-    fn insert_beside(&mut self, at: u64, tensor: TensorId, key: TensorKey) {
+    fn insert_beside(&mut self, at: u64, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         if at > (self.row.len() + SHORT) as u64 {
             // Others have counted on meanwhile: a new row.
             self.retire(self.row.len());
             self.first = tensor.0;
             self.row.push_back(key);
             self.in_row = 1;
-            return;
+            return None;
         }
         let at = at as usize;
         while self.row.len() <= at {
@@ -68,11 +95,24 @@ impl Numbers {
         }
         let before = std::mem::replace(&mut self.row[at], key);
         self.in_row += usize::from(before.is_null());
+        if self.row.len() > SHORT {
+            self.shorten();
+        }
+        (!before.is_null()).then_some(before)
     }
 
     #[inline]
     pub fn remove(&mut self, tensor: TensorId) -> Option<TensorKey> {
-        let Some(at) = tensor.0.checked_sub(self.first) else { return self.early.remove(&tensor) };
+        let key = self.take(tensor)?;
+        if let Some(changes) = &mut self.changes {
+            changes.all.push((tensor, false));
+        }
+        Some(key)
+    }
+
+    #[inline]
+    fn take(&mut self, tensor: TensorId) -> Option<TensorKey> {
+        let Some(at) = tensor.0.checked_sub(self.first) else { return self.take_early(tensor) };
         let place = self.row.get_mut(at as usize)?;
         let key = std::mem::replace(place, TensorKey::null());
         if key.is_null() {
@@ -80,6 +120,62 @@ impl Numbers {
         }
         self.in_row -= 1;
         Some(key)
+    }
+
+    fn take_early(&mut self, tensor: TensorId) -> Option<TensorKey> {
+        let key = self.early.remove(&tensor)?;
+        let (len, capacity) = (self.early.len(), self.early.capacity());
+        if capacity > SHORT && len * 8 < capacity {
+            self.early.shrink_to(2 * len);
+        }
+        Some(key)
+    }
+
+    /// From now on it is noted what changes, beginning with all that means something; or it is noted no more.
+    pub fn note_changes(&mut self, wanted: bool) {
+        let all = self.iter().map(|(tensor, _)| (tensor, true)).collect();
+        self.changes = wanted.then(|| Box::new(Changes { all, most: SHORT }));
+    }
+
+    /// What changed since this was last asked, rising.
+    pub fn take_changes(&mut self) -> Vec<TensorId> {
+        let Some(changes) = &mut self.changes else { return Vec::new() };
+        changes.most = SHORT;
+        let mut all: Vec<_> = changes.all.drain(..).map(|(tensor, _)| tensor).collect();
+        changes.all.shrink_to(2 * SHORT);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether nothing changed since then.
+    pub fn is_unchanged(&self) -> bool {
+        self.changes.as_ref().is_none_or(|changes| changes.all.is_empty())
+    }
+
+    #[inline]
+    fn note_made(&mut self, tensor: TensorId, meant_something: bool) {
+        let Some(changes) = &mut self.changes else { return };
+        if meant_something {
+            std::hint::cold_path();
+            changes.all.push((tensor, false));
+        }
+        changes.all.push((tensor, true));
+        if changes.all.len() > changes.most {
+            self.note_less();
+        }
+    }
+
+    /// Leaves out what came and went.
+    #[cold]
+    fn note_less(&mut self) {
+        let Some(mut changes) = self.changes.take() else { return };
+        // Stable, so that the first of a number tells whether it meant something before.
+        changes.all.sort_by_key(|(tensor, _)| *tensor);
+        changes.all.dedup_by_key(|(tensor, _)| *tensor);
+        changes.all.retain(|&(tensor, was_new)| !was_new || self.get(tensor).is_some());
+        changes.most = 2 * changes.all.len() + SHORT;
+        self.changes = Some(changes);
     }
 
     /// All that mean something, in no order.
@@ -99,6 +195,9 @@ impl Numbers {
         // Half of it, so that each number is moved once at the most.
         if self.in_row * 4 < self.row.len() {
             self.retire(self.row.len() / 2);
+            if self.row.capacity() > 4 * self.row.len().max(SHORT) {
+                self.row.shrink_to(2 * self.row.len());
+            }
         }
     }
 

@@ -77,6 +77,12 @@ impl Recognizer {
         Some(self.known.as_ref()?.value(role, position))
     }
 
+    /// The storages that play roles, with those.
+    fn playing(&self) -> impl Iterator<Item = (StorageKey, Role)> {
+        let players = self.players.iter().flatten();
+        players.filter_map(|&storage| Some((storage, *self.roles.get(storage)?)))
+    }
+
     /// Bytes of host memory.
     pub fn bytes(&self) -> u64 {
         self.steps.bytes()
@@ -274,7 +280,9 @@ impl<D: Device> Driver<D> {
         let told = self.foresee(Some(Arc::clone(foresight)));
         recognizer.foresight = made;
         self.report(told);
-        for (storage, _) in &recognizer.roles {
+        // By their roles, of which there are no more than the program has: tables of storages are as long as there ever
+        // were storages.
+        for (storage, _) in recognizer.playing() {
             if self.engine.graph().contains(storage)
                 && let Some(value) = recognizer.value_of(storage, at)
             {

@@ -74,6 +74,8 @@ struct StepPlan {
     actions: Vec<Action>,
     /// What is there when it begins, and when it ends.
     boundary: Boundary,
+    /// Slots that look at the storages of it that the plan speaks of: their numbers in the plan.
+    before: Vec<u32>,
     /// Of each block that it takes, in order: its first byte, from that of the plan's block on. `None` if nothing is done
     /// with it.
     offsets: Vec<Option<u64>>,
@@ -106,9 +108,10 @@ struct Replay<D: Device> {
     /// First byte of the block, and its size.
     start: u64,
     bytes: u64,
-    /// What is there between turns, and where.
+    /// What is there between turns.
     boundary: Boundary,
-    before: Vec<u64>,
+    /// Which of all times it is that plans are entered.
+    entry: u64,
     /// The kind of the turn at hand.
     kind: usize,
     /// The commands of this turn so far.
@@ -120,7 +123,9 @@ struct Replay<D: Device> {
 /// A plan whose operands have places.
 #[derive(Debug)]
 struct Laid {
-    /// First byte of the block, and of each storage that is there between turns.
+    /// The entry for which it was laid out, or found to be right.
+    entry: u64,
+    /// First byte of the block, and of each storage of before.
     start: u64,
     before: Vec<u64>,
     /// Of all operands, action by action.
@@ -159,6 +164,8 @@ pub(super) struct Planning<D: Device> {
     /// The boundary at which the tape began, and what was counted then.
     taping: Option<(Boundary, Totals)>,
     replay: Option<Replay<D>>,
+    /// How often plans were entered.
+    entries: u64,
     balance: Balance,
     help: Help,
 }
@@ -179,6 +186,7 @@ impl<D: Device> Driver<D> {
             Plan::Off => None,
             Plan::Auto => Some(Box::new(Planning::new())),
         };
+        self.tensors.note_changes(plan == Plan::Auto);
     }
 
     /// What was planned is planned anew: limits are others now.
@@ -206,6 +214,7 @@ impl<D: Device> Planning<D> {
             glance: None,
             taping: None,
             replay: None,
+            entries: 0,
             balance: Balance::default(),
             help: Help::default(),
         }

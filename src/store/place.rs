@@ -58,9 +58,21 @@ impl<D: Device> Store<D> {
     /// The one door by which bytes go.
     #[inline]
     pub fn free(&mut self, held: Held) {
-        if self.tape.as_mut().is_none_or(|tape| !tape.give(held)) {
+        if self.tape.is_none() || !self.write_down_free(held) {
             self.give_back(held);
         }
+    }
+
+    /// For the tape: a block goes. Whether it is kept.
+    #[cold]
+    fn write_down_free(&mut self, held: Held) -> bool {
+        let Some(tape) = &mut self.tape else { return false };
+        // Nothing is planned where there are no places.
+        let owner = self
+            .space
+            .arena()
+            .map_or_else(|| Owner::Scratch.number(), |arena| arena.owner(held.block()));
+        tape.give(held, self.space.offset(held), owner)
     }
 
     /// The same, whatever is written down.

@@ -1,16 +1,16 @@
 //! What a store did, in order, so that it can be planned and done again: which kernels ran where, and when each block was
 //! in use.
 
-use crate::graph::PathKey;
+use crate::graph::{Owner, PathKey};
 use crate::layout::Layout;
 use crate::memory::{Block, Held, Move};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Where bytes were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// In a block that was there before, by its number among those.
+    /// In a block that was there before, by its number among those of them that the record speaks of.
     Before(u32),
     /// In a block that was taken since, by its number among those.
     Taken(u32),
@@ -86,15 +86,22 @@ pub(crate) struct Life {
     pub is_used: bool,
 }
 
+/// A block that was there before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    pub held: Held,
+    pub went: bool,
+}
+
 /// What was done, and which blocks were in use meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub actions: Vec<Action>,
     /// Of each block taken, in the order in which they were.
     pub lives: Vec<Life>,
-    /// Of each block that was there before: whether it went.
-    pub went: Vec<bool>,
-    /// Where blocks are; `None` for those that are not in this record.
+    /// Blocks that were there before and with which something was done, or that went. Nobody asks about others.
+    pub before: Vec<Before>,
+    /// Where blocks are; `None` for those that are not in this record. All others were there before.
     spots: FxHashMap<Block, Option<Spot>>,
     /// Why it cannot be planned.
     pub spoiled: Option<&'static str>,
@@ -120,14 +127,23 @@ impl Record {
     }
 
     fn forget(&mut self, held: Held) -> Option<Spot> {
-        let spot = self.spots.remove(&held.block());
-        self.spoil_if(spot.is_none(), "a block went that nobody knows of");
-        spot.flatten()
+        let spot = self.find(held);
+        self.spots.remove(&held.block());
+        spot
+    }
+
+    /// Where a block is; `None` if it is not in this record.
+    fn find(&mut self, held: Held) -> Option<Spot> {
+        let before = &mut self.before;
+        *self.spots.entry(held.block()).or_insert_with(|| {
+            before.push(Before { held, went: false });
+            Some(Spot::Before(before.len() as u32 - 1))
+        })
     }
 
     fn end(&mut self, spot: Spot) {
         match spot {
-            Spot::Before(number) => self.went[number as usize] = true,
+            Spot::Before(number) => self.before[number as usize].went = true,
             Spot::Taken(number) => self.lives[number as usize].upper = Some(self.actions.len()),
         }
     }
@@ -139,13 +155,16 @@ impl Record {
         (life.lower as u64, upper as u64)
     }
 
-    /// Where a block is; `None` if it is not in this record.
-    pub fn spot(&self, held: Held) -> Option<Spot> {
-        self.spots.get(&held.block()).copied().flatten()
+    /// Which of the blocks taken this is.
+    pub fn taken(&self, held: Held) -> Option<u32> {
+        match self.spots.get(&held.block()) {
+            Some(Some(Spot::Taken(number))) => Some(*number),
+            _ => None,
+        }
     }
 
     pub fn operand(&mut self, held: Held, layout: Layout) -> Operand {
-        let spot = self.spot(held).unwrap_or_else(|| {
+        let spot = self.find(held).unwrap_or_else(|| {
             self.spoil_if(true, "a block was used that nobody knows of");
             Spot::Before(0)
         });
@@ -168,8 +187,10 @@ pub(crate) struct Tape {
     pub short: Record,
     /// Whether each storage that lost its last handle stayed, in order.
     pub unheld_stays: Vec<bool>,
-    /// The blocks of before, by their owners.
-    before: FxHashMap<u64, Range<u64>>,
+    /// The blocks of before that went: whose they were, and where.
+    pub went: FxHashMap<Block, (u64, Range<u64>)>,
+    /// If what was there before is to stay where it is: owners of what was taken since.
+    new: FxHashSet<u64>,
     /// Blocks of before that went: they are not used for anything else meanwhile, if it goes without them. Only where `short`
     /// may become a plan.
     pub kept: Vec<Held>,
@@ -188,39 +209,26 @@ pub(crate) struct Tape {
 }
 
 impl Tape {
-    /// These blocks are there before: where they begin, and whose they are. `is_short`: if there is no room for all of the
-    /// turn, it may be planned all the same.
-    pub fn new(before: impl Iterator<Item = (Held, u64, u64)>, is_short: bool) -> Self {
-        let mut tape = Self { keeps_before: is_short, ..Self::default() };
-        for (number, (held, offset, owner)) in before.enumerate() {
-            tape.before.insert(owner, offset..offset + held.bytes);
-            for record in [&mut tape.plentiful, &mut tape.short] {
-                record.spots.insert(held.block(), Some(Spot::Before(number as u32)));
-                record.went.push(false);
-            }
-        }
-        tape
+    /// `is_short`: if there is no room for all of the turn, it may be planned all the same.
+    pub fn new(is_short: bool) -> Self {
+        Self { keeps_before: is_short, ..Self::default() }
     }
 
-    /// Whether a block of before that is to stay where it is belongs to this owner, or did.
+    /// Whether a block that is to stay where it is belongs to this owner: it was there before.
     pub fn is_of_before(&self, owner: u64) -> bool {
-        self.keeps_before && self.before.contains_key(&owner)
+        self.keeps_before && Owner::storage(owner).is_some() && !self.new.contains(&owner)
     }
 
-    /// The first of the bytes that were used since. `None` if blocks of before were among them.
-    pub fn start(&self) -> Option<u64> {
-        let used = self.used()?;
-        let is_apart = |before: &Range<u64>| before.end <= used.start || used.end <= before.start;
-        self.before.values().all(is_apart).then_some(used.start)
-    }
-
-    /// Over how many bytes the blocks are spread that were used since, those of before among them left out.
-    pub fn spread(&self) -> u64 {
-        let Some(used) = self.used() else { return 0 };
-        let among = |before: &Range<u64>| {
+    /// Over how many bytes the blocks are spread that were used since, those of before among them left out; and the first of
+    /// all these bytes, `None` if blocks of before were among them. `there` is what is there now of before.
+    pub fn spread(&self, there: impl Iterator<Item = Range<u64>>) -> (u64, Option<u64>) {
+        let Some(used) = self.used() else { return (0, None) };
+        let among = |before: Range<u64>| {
             before.end.min(used.end).saturating_sub(before.start.max(used.start))
         };
-        used.end - used.start - self.before.values().map(among).sum::<u64>()
+        let went = self.went.values().map(|(_, range)| range.clone());
+        let among: u64 = there.chain(went).map(among).sum();
+        (used.end - used.start - among, (among == 0).then_some(used.start))
     }
 
     /// From the first of the bytes that were used since to the last.
@@ -254,6 +262,9 @@ impl Tape {
 
     /// A block is taken for an owner.
     pub fn take(&mut self, held: Held, offset: u64, owner: u64) {
+        if self.keeps_before {
+            self.new.insert(owner);
+        }
         self.short.take(held, offset);
         let is_again = self.run.1;
         match self.away.remove(&owner) {
@@ -263,14 +274,17 @@ impl Tape {
         }
     }
 
-    /// A block goes. Whether it is to be [kept](Self::kept).
-    pub fn give(&mut self, held: Held) -> bool {
+    /// A block goes, that began there and was that owner's. Whether it is to be [kept](Self::kept).
+    pub fn give(&mut self, held: Held, offset: u64, owner: u64) -> bool {
         self.plentiful.give(held);
         match self.short.give(held) {
             Some(Spot::Taken(block)) if !self.run.1 => self.ended.push(block),
-            Some(Spot::Before(_)) if self.keeps_before => {
-                self.kept.push(held);
-                return true;
+            Some(Spot::Before(_)) => {
+                self.went.insert(held.block(), (owner, offset..offset + held.bytes));
+                if self.keeps_before {
+                    self.kept.push(held);
+                    return true;
+                }
             }
             _ => {}
         }
@@ -328,9 +342,11 @@ impl Tape {
 
     /// Nobody holds an owner's bytes any more: in a larger memory, they would go now. `held` is where they are.
     pub fn forget(&mut self, held: Option<Held>, owner: u64) {
-        let known = held
-            .and_then(|held| self.plentiful.spots.get_mut(&held.block()))
-            .and_then(Option::take);
+        let known = held.and_then(|held| {
+            let spot = self.plentiful.find(held);
+            self.plentiful.spots.insert(held.block(), None);
+            spot
+        });
         if let Some(spot) = known.or_else(|| self.away.remove(&owner)) {
             self.plentiful.end(spot);
         }

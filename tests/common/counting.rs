@@ -38,6 +38,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Bytes that are on the heap now.
+#[allow(dead_code)] // Not all want it.
+pub fn live() -> usize {
+    LIVE.load(Relaxed)
+}
+
 /// Most bytes that were taken during `body`, beside those that were there before.
 pub fn peak_during<R>(body: impl FnOnce() -> R) -> (usize, R) {
     let before = LIVE.load(Relaxed);

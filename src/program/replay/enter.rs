@@ -1,10 +1,12 @@
 //! The beginning of turns by plan: its block is taken, and all operands get their places.
 
-use super::boundary::Boundary;
+use super::boundary::{Boundary, Slots};
 use super::kinds::Kinds;
 use super::{Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
+use crate::engine::Engine;
 use crate::layout::Layout;
+use crate::memory::Held;
 use crate::program::Driver;
 use crate::store::{Action, Operand, Spot};
 
@@ -16,7 +18,7 @@ impl<D: Device> Driver<D> {
         kind: usize,
         boundary: Boundary,
     ) -> bool {
-        let like = |plan: &&StepPlan| plan.boundary.is_like(&boundary);
+        let like = |plan: &&StepPlan| plan.boundary == boundary;
         let Some(plan) = planning.kinds.get(kind).plan.as_ref().filter(like) else { return false };
         let moved = self.engine.moved_bytes();
         // One block for the plans of all kinds, if there is room for that.
@@ -32,11 +34,12 @@ impl<D: Device> Driver<D> {
                 return false;
             }
         };
+        planning.entries += 1;
+        let (taken, entry) = (Vec::new(), planning.entries);
+        let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0 };
         // Only now, for blocks may have been moved to make room.
-        let before: Vec<u64> = boundary.held.iter().map(|&held| self.engine.offset(held)).collect();
-        let taken = Vec::new();
-        let mut replay = Replay { start, bytes, boundary, before, kind, taken, marks: 0 };
-        let entered = replay.choose(&mut planning.kinds, kind);
+        let there = There { slots: &planning.numbers.slots, engine: &self.engine };
+        let entered = replay.choose(&mut planning.kinds, kind, there);
         planning.replay = Some(replay);
         entered
     }
@@ -44,22 +47,51 @@ impl<D: Device> Driver<D> {
 
 impl<D: Device> Replay<D> {
     /// The turn that begins is of this kind. Whether there is a plan for that, which goes with what is there.
-    pub(super) fn choose(&mut self, kinds: &mut Kinds, kind: usize) -> bool {
+    pub(super) fn choose(&mut self, kinds: &mut Kinds, kind: usize, there: There<'_, D>) -> bool {
         let Some(plan) = &mut kinds.get_mut(kind).plan else { return false };
-        if plan.bytes > self.bytes || !plan.boundary.is_like(&self.boundary) {
+        if plan.bytes > self.bytes || plan.boundary != self.boundary {
             return false;
         }
-        let is_here = |laid: &Laid| laid.start == self.start && laid.before == self.before;
-        if !plan.laid.as_ref().is_some_and(is_here) {
-            plan.laid = Some(Laid::new(plan, &self.boundary, self.start, &self.before));
+        // While turns run by plan, everything stays where it is.
+        if plan.laid.as_ref().is_none_or(|laid| laid.entry != self.entry) {
+            let Some(held) = there.held(&plan.before) else { return false };
+            let before = held.iter().map(|&held| there.engine.offset(held)).collect();
+            plan.laid = Some(match plan.laid.take() {
+                Some(laid) if laid.start == self.start && laid.before == before => {
+                    Laid { entry: self.entry, ..laid }
+                }
+                _ => Laid::new(plan, self, before, &held),
+            });
         }
         self.kind = kind;
         true
     }
 }
 
+/// What is there between turns, and where.
+#[derive(Clone, Copy)]
+pub(super) struct There<'a, D: Device> {
+    pub slots: &'a Slots,
+    pub engine: &'a Engine<D>,
+}
+
+impl<D: Device> There<'_, D> {
+    /// What those hold that these slots look at.
+    fn held(&self, slots: &[u32]) -> Option<Vec<Held>> {
+        let held = |&slot| self.engine.graph().held(self.slots.storage(slot)?);
+        slots.iter().map(held).collect()
+    }
+}
+
 impl Laid {
-    fn new(plan: &StepPlan, boundary: &Boundary, start: u64, before: &[u64]) -> Self {
+    /// With the storages of before at these addresses.
+    fn new<D: Device>(
+        plan: &StepPlan,
+        replay: &Replay<D>,
+        before: Vec<u64>,
+        held: &[Held],
+    ) -> Self {
+        let &Replay { start, entry, .. } = replay;
         // Of what is done nothing with, nobody asks.
         let taken = |number: u32| start + plan.offsets[number as usize].unwrap_or_default();
         let (mut places, mut layouts) = (Vec::new(), Vec::new());
@@ -67,7 +99,7 @@ impl Laid {
         for action in &plan.actions {
             let first = places.len();
             let mut place = |&Operand { spot, layout }: &Operand| {
-                places.push(Place { storage: offset(spot, before, taken), layout });
+                places.push(Place { storage: offset(spot, &before, taken), layout });
                 layouts.push(layout);
             };
             let (mut inputs, mut workspace) = (0, 0..0);
@@ -76,7 +108,7 @@ impl Laid {
                     operands.iter().for_each(place);
                     inputs = *read;
                     if let &Some((spot, bytes)) = scratch {
-                        let first = offset(spot, before, taken);
+                        let first = offset(spot, &before, taken);
                         workspace = first..first + bytes;
                     }
                 }
@@ -95,10 +127,10 @@ impl Laid {
         }
         let returns = plan.returns.iter().map(|&(block, storage)| {
             let storage = storage as usize;
-            (taken(block), before[storage], boundary.held[storage].bytes)
+            (taken(block), before[storage], held[storage].bytes)
         });
         let returns = returns.collect();
-        Self { start, before: before.to_vec(), places, layouts, actions, returns }
+        Self { entry, start, before, places, layouts, actions, returns }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands that are as planned: kernels on known places, and nothing else.
 
+use super::enter::There;
 use super::leave::Failed;
 use super::{FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
@@ -103,7 +104,7 @@ impl<D: Device> Driver<D> {
     /// A turn begins with this command, in memory that is laid out for plans. Whether it runs by one.
     fn goes_on_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
         let Some(mut planning) = self.planning.take() else { return false };
-        if planning.choose(command) {
+        if planning.choose(command, &self.engine) {
             self.planning = Some(planning);
             return true;
         }
@@ -173,11 +174,7 @@ impl<D: Device> Driver<D> {
             stopwatch.also_since(start);
         }
         let tensors = &mut self.tensors;
-        numbers.turn_as_planned(&plan.heirs, |before, after| {
-            if let Some(key) = tensors.remove(before) {
-                tensors.insert(after, key);
-            }
-        });
+        numbers.turn_as_planned(&plan.heirs, |before, after| tensors.rename(before, after));
         self.engine.did_replay(&plan.took);
         balance.ran(replay.taken.len());
         help.ran(stopwatch.take(), plan.took.for_room.evictions, &kind.unplanned);
@@ -194,7 +191,7 @@ impl<D: Device> Driver<D> {
 impl<D: Device> Planning<D> {
     /// Chooses the plan for a turn that begins with this command: of the kind that is expected, or of another that begins
     /// so. Not if a turn is expected that has no plan, or is like none before.
-    fn choose(&mut self, command: &Command<D::Op, D::Host>) -> bool {
+    fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
         let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
         let Some(expected) = kinds.next_planned() else { return false };
         let others = (0..kinds.all().len()).filter(|&kind| kind != expected);
@@ -202,7 +199,7 @@ impl<D: Device> Planning<D> {
         kinds_by_hope.any(|kind| {
             let first = kinds.get(kind).commands.first();
             let begins = first.is_some_and(|first| numbers.is::<D>(first, command));
-            begins && replay.choose(kinds, kind)
+            begins && replay.choose(kinds, kind, There { slots: &numbers.slots, engine })
         })
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Kind {
     misses: u32,
     /// Whether something was evicted when it last came without a plan.
     pub evicted: bool,
+    /// Whether something else was there after it then than before, as where a loop keeps the loss of each step.
+    pub changes_boundary: bool,
     /// What its turns take without a plan.
     pub unplanned: Unplanned,
 }
@@ -139,6 +141,7 @@ impl Kinds {
             patience: FIRST_REST,
             misses: 0,
             evicted: false,
+            changes_boundary: false,
             unplanned: Unplanned::default(),
         };
         if !is_full {

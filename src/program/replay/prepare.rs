@@ -1,16 +1,18 @@
 //! From what a turn did to a plan: an address for each block that it took. Planners take their time, so they work on a thread
 //! of their own, while the next turn runs without a plan.
 
-use super::boundary::Boundary;
+use super::boundary::{Boundary, Slots};
+use super::turns::Turned;
 use super::{Planning, StepPlan};
 use crate::device::Device;
 use crate::engine::Totals;
+use crate::graph::{Graph, StorageKey};
 use crate::plan::{
     BestFit, Buffer, Exact, Gaps, Lifetimes, Limits, Placement, PlanError, Planned, Planner,
     Portfolio, Pushdown,
 };
 use crate::program::{Command, Driver};
-use crate::store::{Action, Ends, Life, Record, Spot, Tape};
+use crate::store::{Action, Before, Ends, Life, Record, Tape};
 use crate::sync::thread;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
@@ -24,8 +26,14 @@ pub(super) struct Taken {
     pub before: Boundary,
     /// What was counted before.
     pub began: Totals,
-    pub heirs: Vec<(u32, u32)>,
+    /// Of the blocks of before of which the two records speak: their storages, and slots that looked at those.
+    pub plentiful: Vec<Option<Root>>,
+    pub short: Vec<Option<Root>>,
+    pub turned: Turned,
 }
+
+/// A storage that was there before, and a slot that looked at it.
+pub(super) type Root = (StorageKey, u32);
 
 /// A plan that is being made. Dropped, it is of no use any more.
 #[derive(Debug)]
@@ -35,8 +43,7 @@ pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
 struct Draft {
     ends: Vec<Ends>,
     commands: Vec<Arc<super::Planned>>,
-    before: Boundary,
-    after: Boundary,
+    boundary: Boundary,
     heirs: Vec<(u32, u32)>,
     took: Totals,
     /// Of the tape.
@@ -66,13 +73,24 @@ impl<D: Device> Driver<D> {
         kind: usize,
         taken: Taken,
     ) -> Option<Preparing> {
-        let Taken { tape, ends, before, began, heirs } = taken;
-        let (start, spread) = (tape.start(), tape.spread());
+        let Taken { tape, ends, before, began, plentiful: roots, short: short_roots, turned } =
+            taken;
+        // The tensors after the turn are those before it, or there is no such plan.
+        self.boundary_of(planning).filter(|after| *after == before)?;
+        let slots = &planning.numbers.slots;
+        let drawn = |record: &Record, roots: &[Option<Root>]| {
+            Outside::new(record, roots, &turned, slots, self.engine.graph())
+        };
+        let (of_plentiful, of_short) =
+            (drawn(&tape.plentiful, &roots), drawn(&tape.short, &short_roots));
+        if of_plentiful.is_none() && of_short.is_none() {
+            return None;
+        }
+        let (spread, start) = self.engine.spread_of(&tape);
         let Tape { plentiful, short, unheld_stays, .. } = tape;
         let of = planning.kinds.get(kind);
         let is_learnt = !self.learning.improves() || of.is_frequent();
         let draft = Draft {
-            after: Boundary::of(self, &planning.numbers)?,
             commands: of.commands.clone(),
             took: self.engine.totals().since(&began),
             granule: self.engine.granularity()?,
@@ -83,17 +101,18 @@ impl<D: Device> Driver<D> {
             spread,
             unheld_stays,
             ends,
-            before,
-            heirs,
+            boundary: before,
+            heirs: turned.heirs,
         };
         let thread = thread::Builder::new().name("remat-plan".into());
-        thread.spawn(move || draft.plan(plentiful, short)).ok().map(Preparing)
+        let both = ((plentiful, of_plentiful), (short, of_short));
+        thread.spawn(move || draft.plan(both.0, both.1)).ok().map(Preparing)
     }
 }
 
 impl Draft {
     /// As in a larger memory, if there is an address for everything, or as it was done.
-    fn plan(self, plentiful: Record, short: Record) -> Option<StepPlan> {
+    fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
         let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
         let planned = self.plan_of(plentiful, ends, true);
         if planned.is_some() || !self.may_recompute {
@@ -103,14 +122,11 @@ impl Draft {
         self.plan_of(short, ends, false)
     }
 
-    fn plan_of(&self, record: Record, ends: Vec<usize>, is_plentiful: bool) -> Option<StepPlan> {
-        let Self { before, took, .. } = self;
+    fn plan_of(&self, drawn: Drawn, ends: Vec<usize>, is_plentiful: bool) -> Option<StepPlan> {
+        let (record, outside) = drawn;
+        let Self { boundary, took, .. } = self;
         let (granule, room) = (self.granule, self.room);
-        if let Some(why) = record.spoiled {
-            tracing::debug!(target: "remat", why, "a step cannot run by plan");
-            return None;
-        }
-        let returns = returns(&record, before, &self.after)?;
+        let Outside { before, returns } = outside?;
         let firsts = firsts(&self.commands, &ends, &record.actions)?;
         let (offsets, bytes, moves) = match addresses(&record, granule, room, is_plentiful) {
             Ok(Some((offsets, bytes))) => (offsets, bytes, false),
@@ -125,7 +141,8 @@ impl Draft {
         let took = if is_plentiful { took.in_a_larger_memory() } else { *took };
         Some(StepPlan {
             ends,
-            boundary: before.clone(),
+            boundary: *boundary,
+            before,
             offsets,
             taken: taken.map(|(block, _)| block).collect(),
             bytes,
@@ -147,28 +164,52 @@ impl Draft {
     }
 }
 
-/// What takes the place of something that was there before: blocks that are left when the turn ends, and the storages whose
-/// they are then. `None` if the tensors after the turn are not those before it.
-fn returns(record: &Record, before: &Boundary, after: &Boundary) -> Option<Vec<(u32, u32)>> {
-    if !before.is_like(after) {
-        return None;
-    }
-    let mut returns = Vec::new();
-    for (number, &held) in after.held.iter().enumerate() {
-        let storage = number as u32;
-        match record.spot(held)? {
-            Spot::Before(other) if other == storage => {}
-            Spot::Taken(block)
-                if record.went[number] && held.bytes == before.held[number].bytes =>
-            {
-                returns.push((block, storage));
-            }
-            _ => return None,
+/// A record of a turn, and what it has to do with what is there between turns, if that can be planned.
+type Drawn = (Record, Option<Outside>);
+
+/// What a turn has to do with what is there between turns.
+struct Outside {
+    /// Slots that look at the storages of before of which the record speaks, in its order.
+    before: Vec<u32>,
+    /// What takes the place of something that was there before: blocks that are left when the turn ends, and the numbers of
+    /// the storages whose they are then.
+    returns: Vec<(u32, u32)>,
+}
+
+impl Outside {
+    /// `None` if the storages after the turn are not those before it.
+    fn new(
+        record: &Record,
+        roots: &[Option<Root>],
+        turned: &Turned,
+        slots: &Slots,
+        graph: &Graph,
+    ) -> Option<Self> {
+        if let Some(why) = record.spoiled {
+            tracing::debug!(target: "remat", why, "a step cannot run by plan");
+            return None;
         }
+        let roots: Vec<Root> = roots.iter().copied().collect::<Option<_>>()?;
+        let numbers: FxHashMap<StorageKey, u32> =
+            (0..).zip(&roots).map(|(number, &(storage, _))| (storage, number)).collect();
+        let (mut returns, mut seen) = (Vec::new(), FxHashSet::default());
+        for &(slot, was) in &turned.left {
+            let is = slots.storage(slot)?;
+            if is == was || !seen.insert(is) {
+                continue;
+            }
+            let (held, number) = (graph.held(is)?, *numbers.get(&was)?);
+            let Before { held: before, went } = record.before[number as usize];
+            if !went || held.bytes != before.bytes {
+                return None;
+            }
+            returns.push((record.taken(held)?, number));
+        }
+        let left = record.lives.iter().filter(|life| life.upper.is_none()).count();
+        let kept = record.before.iter().filter(|before| before.went).count();
+        let before = roots.into_iter().map(|(_, slot)| slot).collect();
+        (left == returns.len() && kept == returns.len()).then_some(Self { before, returns })
     }
-    let left = record.lives.iter().filter(|life| life.upper.is_none()).count();
-    let kept = record.went.iter().filter(|went| **went).count();
-    (left == returns.len() && kept == returns.len()).then_some(returns)
 }
 
 /// Of each run that was the first of its path, and each upload: the command that it was done for, and the call in that. `None`

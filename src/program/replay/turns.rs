@@ -1,10 +1,13 @@
 //! What is the same in each turn: commands, with tensors by the order in which they are made.
 
 use super::Planned;
+use super::boundary::Slots;
 use crate::device::Device;
+use crate::graph::{Graph, StorageKey};
 use crate::op::Operation;
+use crate::program::numbers::Numbers;
 use crate::program::{Apply, Command, TensorId};
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use rustc_hash::FxHasher;
 use std::convert::Infallible;
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -44,9 +47,16 @@ pub(super) struct Numbering {
     heirs: Vec<u32>,
     /// Whether `this` is not in rising order, since several threads send commands.
     is_mixed: bool,
-    /// What is in each slot.
-    slots: Vec<Option<TensorId>>,
-    slot_of: FxHashMap<TensorId, u32>,
+    pub slots: Slots,
+}
+
+/// What a turn changed of what is there.
+#[derive(Debug, Default)]
+pub(super) struct Turned {
+    /// Which of the tensors that it made are in which slots now.
+    pub heirs: Vec<(u32, u32)>,
+    /// Slots that were left, or are looked at anew, each with the storage that was looked at there.
+    pub left: Vec<(u32, StorageKey)>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -60,9 +70,9 @@ const NOTHING: TensorId = TensorId(1 << 63);
 impl Numbering {
     /// What a tensor is called.
     pub fn relative(&self, tensor: TensorId) -> TensorId {
-        match (self.made_as(tensor), self.slot_of.get(&tensor)) {
+        match (self.made_as(tensor), self.slots.of(tensor)) {
             (Some(at), _) => TensorId(at as u64),
-            (None, Some(&slot)) => TensorId(SLOT | u64::from(slot)),
+            (None, Some(slot)) => TensorId(SLOT | u64::from(slot)),
             (None, None) => NOTHING,
         }
     }
@@ -83,7 +93,7 @@ impl Numbering {
         } else if relative == NOTHING {
             self.relative(tensor) == NOTHING
         } else {
-            self.slots.get((relative.0 ^ SLOT) as usize) == Some(&Some(tensor))
+            self.slots.tensor((relative.0 ^ SLOT) as u32) == Some(tensor)
         }
     }
 
@@ -116,49 +126,59 @@ impl Numbering {
     fn slot_to_inherit(&self, tensor: TensorId) -> u32 {
         match self.made_as(tensor) {
             Some(at) => self.heirs.get(at).copied().unwrap_or(NONE),
-            None => self.slot_of.get(&tensor).copied().unwrap_or(NONE),
+            None => self.slots.of(tensor).unwrap_or(NONE),
         }
     }
 
-    /// The turn is over, and these tensors are there. Returns which of those it made are in which slots now.
-    pub fn turn(&mut self, there: impl Iterator<Item = TensorId>) -> Vec<(u32, u32)> {
-        let mut there: FxHashSet<TensorId> = there.collect();
-        for slot in &mut self.slots {
-            slot.take_if(|tensor| !there.remove(tensor));
+    /// The turn is over: what changed in it has other slots now.
+    pub fn turn(&mut self, tensors: &mut Numbers, graph: &Graph) -> Turned {
+        let mut turned = Turned::default();
+        let info = |tensors: &Numbers, tensor| graph.tensor(tensors.get(tensor)?);
+        let mut new = tensors.take_changes();
+        #[cfg(test)]
+        {
+            self.slots.changed += new.len() as u64;
         }
+        new.retain(|&tensor| {
+            let Some(slot) = self.slots.of(tensor) else { return tensors.get(tensor).is_some() };
+            turned.left.extend(self.slots.leave(slot).map(|storage| (slot, storage)));
+            // The number means something else now.
+            if let Some(info) = info(tensors, tensor) {
+                self.slots.fill(slot, tensor, info, graph);
+            }
+            false
+        });
         self.heirs.resize(self.this.len(), NONE);
-        let mut placed = Vec::new();
         // Heirs first, for their slots are theirs. Of several, as a value and its copy, the first.
         let mut rest = Vec::new();
         for (made, (&tensor, &heir)) in (0..).zip(self.this.iter().zip(&self.heirs)) {
-            if there.remove(&tensor) {
-                match self.slots.get_mut(heir as usize) {
-                    Some(slot @ None) => {
-                        *slot = Some(tensor);
-                        placed.push((made, heir));
-                    }
-                    _ => rest.push((tensor, Some(made))),
+            if self.slots.of(tensor).is_none()
+                && let Some(info) = info(tensors, tensor)
+            {
+                if heir != NONE && self.slots.tensor(heir).is_none() {
+                    self.slots.fill(heir, tensor, info, graph);
+                    turned.heirs.push((made, heir));
+                } else {
+                    rest.push((tensor, Some(made)));
                 }
             }
         }
         // What came while nobody looked.
-        let mut older: Vec<_> = there.into_iter().map(|tensor| (tensor, None)).collect();
-        older.sort_unstable();
-        let mut free = 0;
-        for (tensor, made) in older.into_iter().chain(rest) {
-            while self.slots.get(free).is_some_and(Option::is_some) {
-                free += 1;
+        let mut of_turn: Vec<TensorId> = rest.iter().map(|(tensor, _)| *tensor).collect();
+        of_turn.sort_unstable();
+        new.retain(|tensor| of_turn.binary_search(tensor).is_err());
+        let older = new.into_iter().map(|tensor| (tensor, None));
+        for (tensor, made) in older.chain(rest) {
+            if self.slots.of(tensor).is_none()
+                && let Some(info) = info(tensors, tensor)
+            {
+                let free = self.slots.lowest_free();
+                self.slots.fill(free, tensor, info, graph);
+                turned.heirs.extend(made.map(|made| (made, free)));
             }
-            if free == self.slots.len() {
-                self.slots.push(None);
-            }
-            self.slots[free] = Some(tensor);
-            placed.extend(made.map(|made| (made, free as u32)));
         }
-        self.slot_of.clear();
-        self.slot_of.extend((0..).zip(&self.slots).filter_map(|(at, slot)| Some(((*slot)?, at))));
         self.restart();
-        placed
+        turned
     }
 
     /// Nothing was made in this turn.
@@ -177,18 +197,11 @@ impl Numbering {
     ) {
         for &(made, slot) in heirs {
             let tensor = self.this[made as usize];
-            if let Some(before) = self.slots[slot as usize].replace(tensor) {
-                self.slot_of.remove(&before);
+            if let Some(before) = self.slots.rename(slot, tensor) {
                 with(before, tensor);
             }
-            self.slot_of.insert(tensor, slot);
         }
         self.restart();
-    }
-
-    /// The slot of a tensor that is there between two turns.
-    pub fn slot(&self, tensor: TensorId) -> Option<u32> {
-        self.slot_of.get(&tensor).copied()
     }
 
     /// A command that has been [made](Self::make_heirs), for the turns to come.

@@ -24,6 +24,8 @@ pub(super) struct Turn {
     new: Option<Vec<Arc<Planned>>>,
     /// Evictions before it.
     evictions: u64,
+    /// What was there before it, if that is known.
+    began: Option<Boundary>,
     /// How many actions there were on the tape after each command, if that runs.
     ends: Vec<Ends>,
     /// None has begun since the last one that ran by plan: what comes are deletions.
@@ -52,7 +54,7 @@ impl<D: Device> Driver<D> {
             // Nothing is known of them but that.
         } else if planning.rest == 1 || planning.turn.is_between {
             planning.rest = 0;
-            planning.numbers.turn(self.tensors.iter().map(|(tensor, _)| tensor));
+            planning.numbers.turn(&mut self.tensors, self.engine.graph());
         } else {
             self.turn_ends(&mut planning);
         }
@@ -74,9 +76,19 @@ impl<D: Device> Driver<D> {
 
     /// A turn is over that did not run by plan.
     fn turn_ends(&mut self, planning: &mut Planning<D>) {
-        let heirs = planning.numbers.turn(self.tensors.iter().map(|(tensor, _)| tensor));
         let taping = planning.taping.take();
         let tape = self.engine.take_tape();
+        // As it was when the turn began.
+        let slots = &planning.numbers.slots;
+        let roots = tape.as_deref().map(|tape| {
+            [&tape.plentiful, &tape.short].map(|record| {
+                let owners = self.engine.owners_of_before(tape, record).into_iter();
+                owners.map(|owner| Some((owner?, slots.of_storage(owner?)?))).collect::<Vec<_>>()
+            })
+        });
+        let turned = planning.numbers.turn(&mut self.tensors, self.engine.graph());
+        let after = planning.numbers.slots.boundary();
+        let began = planning.turn.began.take();
         let took = planning.stopwatch.take();
         let Some((kind, is_new)) = planning.kind_of_turn() else {
             return planning.give_up();
@@ -85,6 +97,9 @@ impl<D: Device> Driver<D> {
         let evictions = self.engine.evictions() - planning.turn.evictions;
         let of = planning.kinds.get_mut(kind);
         of.evicted = evictions > 0;
+        if let Some(before) = began {
+            of.changes_boundary = before != after;
+        }
         if let Some(took) = took.filter(|_| of.is_known()) {
             // What is evicted while a tape runs, or after it did, is no measure: memory was made one piece for it.
             let counts = taping.is_none() && of.plan.is_none();
@@ -95,13 +110,16 @@ impl<D: Device> Driver<D> {
             planning.glance = Some(Glance::default());
             return planning.give_up();
         }
-        let (Some((before, began)), Some(tape)) = (taping, tape) else { return };
+        let (Some((before, began)), Some(tape), Some([plentiful, short])) = (taping, tape, roots)
+        else {
+            return;
+        };
         if !planning.kinds.get(kind).may_be_planned() {
             return;
         }
         let mut ends = std::mem::take(&mut planning.turn.ends);
         ends.push(tape.ends());
-        let taken = Taken { tape: *tape, ends, before, began, heirs };
+        let taken = Taken { tape: *tape, ends, before, began, plentiful, short, turned };
         match self.prepare_plan(planning, kind, taken) {
             Some(preparing) => planning.kinds.get_mut(kind).preparing = Some(preparing),
             None => planning.refuse(kind),
@@ -114,11 +132,12 @@ impl<D: Device> Driver<D> {
             self.watch_turn(planning);
             return false;
         };
-        let boundary = self.boundary(planning);
+        let boundary = self.boundary_to_plan(planning);
         let enters = boundary.is_some_and(|boundary| self.enter(planning, kind, boundary));
         planning.kinds.get_mut(kind).entered(enters);
         if !enters {
             planning.turn = Turn::of_any(planning.kinds.all().len());
+            planning.turn.began = Some(planning.numbers.slots.boundary());
         }
         enters
     }
@@ -127,14 +146,17 @@ impl<D: Device> Driver<D> {
     pub(super) fn watch_turn(&mut self, planning: &mut Planning<D>) {
         planning.turn = Turn::of_any(planning.kinds.all().len());
         planning.turn.evictions = self.engine.evictions();
+        planning.turn.began = Some(planning.numbers.slots.boundary());
         let next = planning.kinds.next();
         let Some(kind) = next.filter(|&kind| planning.kinds.get(kind).may_be_planned()) else {
             return;
         };
-        match self.boundary(planning) {
+        // What left something else behind than it found, the last time, will again.
+        let repeats = !planning.kinds.get(kind).changes_boundary;
+        match self.boundary_to_plan(planning).filter(|_| repeats) {
             Some(boundary) => {
                 let is_short = planning.kinds.get(kind).evicted;
-                self.engine.begin_tape(&boundary.storages, is_short);
+                self.engine.begin_tape(is_short);
                 planning.taping = Some((boundary, self.engine.totals()));
                 // What made room for the tape is no part of the turn.
                 planning.stopwatch.begin();
@@ -144,9 +166,19 @@ impl<D: Device> Driver<D> {
     }
 
     /// What is there, if a plan may begin. Who writes down what is executed, or knows it ahead, wants all of it to come.
-    fn boundary(&self, planning: &Planning<D>) -> Option<Boundary> {
+    fn boundary_to_plan(&self, planning: &Planning<D>) -> Option<Boundary> {
         let is_heard = self.is_written() || !self.admitted.is_empty();
-        if is_heard { None } else { Boundary::of(self, &planning.numbers) }
+        if is_heard { None } else { self.boundary_of(planning) }
+    }
+
+    /// What is there now. `None` if it could not be the beginning of a plan: something has a history, or is away, or waits
+    /// for what comes.
+    pub(super) fn boundary_of(&self, planning: &Planning<D>) -> Option<Boundary> {
+        let boundary = planning.numbers.slots.boundary();
+        let (tensors, _, paths) = self.engine.graph().counts();
+        // What has no history, and is not lost, is resident.
+        let may_begin = self.engine.is_settled() && paths == 0 && boundary.tensors == tensors;
+        (may_begin && self.tensors.is_unchanged()).then_some(boundary)
     }
 }
 

@@ -1,0 +1,197 @@
+//! An evaluation that adds up what it measures on the device, and never marks a step: what it needs is a few numbers,
+//! whatever the number of batches.
+
+use remat::nn::{Linear, Sequential};
+use remat::ops::Accumulate;
+use remat::optim::Optimizer;
+use remat::prelude::*;
+use remat::{Plan, PolicyKind, Stats};
+
+const POLICIES: [&str; 4] = ["learned", "learned:portfolio", "dtr-eq", "lru"];
+
+/// What bounds the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Nothing,
+    /// Nothing but updates in place.
+    Training,
+    Commits,
+    Marks,
+}
+
+/// What is kept of each loss.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    Sum,
+    TwoSums,
+    Max,
+    Average,
+    InPlace,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    bound: Bound,
+    kept: Kept,
+    /// Whether batches come from the host, or ops make them.
+    from_host: bool,
+    budget: &'static str,
+    policy: &'static str,
+    plan: Plan,
+}
+
+impl Case {
+    fn runtime(&self) -> Runtime {
+        let policy: PolicyKind = self.policy.parse().unwrap();
+        let builder = Runtime::builder().budget(self.budget).policy(policy).plan(self.plan);
+        builder.seed(1).threads(1).cpu().unwrap()
+    }
+
+    /// Returns what was kept at the end, and what there was after some of the batches.
+    fn run(
+        &self,
+        rt: &Runtime,
+        batches: usize,
+        after: &[usize],
+    ) -> Result<(Vec<u32>, Vec<Stats>), Error> {
+        let mut net = Sequential::new()
+            .then("a", Linear::new(rt, 16, 16)?)
+            .then_fn("t", Tensor::tanh)
+            .then("b", Linear::new(rt, 16, 4)?);
+        let mut optimizer = Optimizer::sgd(0.01, 0.9, 0.0);
+        let (mut one, mut two) = (rt.zeros(&[])?, rt.zeros(&[])?);
+        let mut stats = Vec::new();
+        for batch in 0..batches {
+            let x = match self.from_host {
+                true => {
+                    let value = |i: usize| ((i * 3 + batch) % 19) as f32 / 9.5 - 1.0;
+                    rt.tensor(&[32, 16], (0..512).map(value).collect())?
+                }
+                false => rt.full(&[32, 16], (batch % 19) as f32 / 9.5 - 1.0)?,
+            };
+            let tape = Tape::new(rt);
+            if self.bound == Bound::Training {
+                tape.watch(&mut net);
+            }
+            let loss = net.forward(&x, Mode::Infer)?.square()?.mean()?;
+            match self.kept {
+                Kept::Sum => one = (&one + &loss)?,
+                Kept::TwoSums => {
+                    one = (&one + &loss)?;
+                    two = (&two + &loss.square()?)?;
+                }
+                Kept::Max => one = one.maximum(&loss)?,
+                Kept::Average => one = (&one.affine(0.9, 0.0)? + &loss.affine(0.1, 0.0)?)?,
+                Kept::InPlace => rt.update(Accumulate, &mut [&mut one], &[&loss])?,
+            }
+            if self.bound == Bound::Training {
+                optimizer.minimize(tape, &loss, &mut net)?;
+            }
+            if self.bound == Bound::Commits {
+                rt.commit(&one)?;
+                rt.commit(&two)?;
+            }
+            drop((x, loss));
+            if self.bound == Bound::Marks {
+                rt.step()?;
+            }
+            if after.contains(&(batch + 1)) {
+                rt.sync()?;
+                stats.push(rt.stats()?);
+            }
+        }
+        let bits = [one.item()?, two.item()?].map(f32::to_bits);
+        Ok((bits.to_vec(), stats))
+    }
+}
+
+const KEPT: [Kept; 5] = [Kept::Sum, Kept::TwoSums, Kept::Max, Kept::Average, Kept::InPlace];
+const BOUNDS: [Bound; 4] = [Bound::Nothing, Bound::Training, Bound::Commits, Bound::Marks];
+
+/// Long enough for histories to be looked at: they are when some thousand values are kept.
+const BATCHES: usize = 1200;
+
+fn check(case: Case, batches: usize, expected: &[u32]) {
+    let rt = case.runtime();
+    let (bits, stats) =
+        case.run(&rt, batches, &[200, batches]).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+    assert_eq!(bits, expected, "{case:?}");
+    let [early, late] = &stats[..] else { panic!("{case:?}") };
+    let (storages, host) = (late.storages, late.host_bytes);
+    assert!(
+        storages <= 2 * early.storages,
+        "{case:?}: {storages} storages, {} early",
+        early.storages
+    );
+    assert!(host <= 2 * early.host_bytes, "{case:?}: {host} bytes, {} early", early.host_bytes);
+    assert!(late.storages < 100 && late.paths < 100, "{case:?}: {late:?}");
+}
+
+/// A running sum kept the batches of all of the evaluation; beside training, memory ran out.
+#[test]
+fn what_is_summed_up_needs_no_marks() {
+    let mut number = 0;
+    for bound in BOUNDS {
+        for kept in KEPT {
+            for from_host in [true, false] {
+                let case =
+                    |policy, budget, plan| Case { bound, kept, from_host, budget, policy, plan };
+                let plenty = case("dtr-eq", "1GiB", Plan::Off);
+                let (expected, _) = plenty.run(&plenty.runtime(), BATCHES, &[]).unwrap();
+                for budget in ["64KiB", "1MiB"] {
+                    for plan in [Plan::Off, Plan::Auto] {
+                        // Each policy with each of the others, now and then.
+                        number += 1;
+                        let policy = POLICIES[(number + number / 4) % POLICIES.len()];
+                        check(case(policy, budget, plan), BATCHES, &expected);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All of it, with as many batches as in the report: takes minutes.
+#[test]
+#[ignore = "minutes"]
+fn twenty_thousand_batches_keep_what_two_hundred_do() {
+    for bound in BOUNDS {
+        for kept in KEPT {
+            for from_host in [true, false] {
+                let case =
+                    |policy, budget, plan| Case { bound, kept, from_host, budget, policy, plan };
+                let plenty = case("dtr-eq", "1GiB", Plan::Off);
+                let (expected, _) = plenty.run(&plenty.runtime(), 20_000, &[]).unwrap();
+                for policy in POLICIES {
+                    for budget in ["64KiB", "1MiB"] {
+                        for plan in [Plan::Off, Plan::Auto] {
+                            check(case(policy, budget, plan), 20_000, &expected);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where it cannot be helped, since what is carried on is no small value, it is said what would help.
+#[test]
+fn where_a_mark_would_help_the_error_says_so() {
+    let rt = Runtime::builder().budget("64KiB").policy(PolicyKind::DtrEq).threads(1).cpu().unwrap();
+    let mut kept = Vec::new();
+    let failed = (0..20_000).find_map(|i| {
+        let mut step = || -> Result<(), Error> {
+            let state = rt.full(&[64], i as f32)?.neg()?.neg()?;
+            rt.commit(&state)?;
+            let mut next = state.neg()?;
+            for _ in 0..40 {
+                next = next.neg()?;
+            }
+            kept.push((state, next));
+            rt.sync()
+        };
+        step().err()
+    });
+    let said = failed.unwrap().to_string();
+    assert!(said.contains("step()") && said.contains("commit()"), "{said}");
+}

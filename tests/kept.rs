@@ -1,0 +1,64 @@
+//! What a loop that runs by plan, or keeps the loss of each step, takes on the heap.
+
+#[path = "common/counting.rs"]
+mod counting;
+
+use remat::ops::Accumulate;
+use remat::prelude::*;
+use remat::{Plan, PolicyKind};
+
+const POLICIES: [&str; 4] = ["learned", "learned:portfolio", "dtr-eq", "lru"];
+
+/// A step of a small network. Returns its loss.
+fn step(rt: &Runtime, weight: &mut Tensor) -> Tensor {
+    let x = rt.full(&[4, 16], 0.5).unwrap();
+    let tape = Tape::new(rt);
+    tape.watch(weight);
+    let hidden = x.matmul(weight).unwrap().tanh().unwrap();
+    let loss = hidden.mean().unwrap();
+    drop((x, hidden));
+    let gradients = tape.backward(&loss).unwrap();
+    let gradient = gradients.get(weight).unwrap().clone();
+    drop(gradients);
+    rt.update(Accumulate, &mut [weight], &[&gradient]).unwrap();
+    drop(gradient);
+    rt.step().unwrap();
+    loss
+}
+
+/// One test, so that nothing else takes memory meanwhile.
+#[test]
+fn the_heap_grows_with_what_is_held_and_with_nothing_else() {
+    for policy in POLICIES {
+        for plan in [Plan::Auto, Plan::Off] {
+            let name = format!("{policy}, {plan:?}");
+            let policy: PolicyKind = policy.parse().unwrap();
+            let builder = Runtime::builder().budget("64MiB").threads(1).policy(policy);
+            let rt = builder.plan(plan).cpu().unwrap();
+            let mut weight = rt.full(&[16, 16], 0.01).unwrap();
+            let mut steps = |count: usize| {
+                let kept: Vec<Tensor> = (0..count).map(|_| step(&rt, &mut weight)).collect();
+                rt.sync().unwrap();
+                kept
+            };
+            // Each step by plan left 8 bytes for each tensor that it had made: some 200 KiB here.
+            drop(steps(50));
+            (0..3000).for_each(|_| drop(steps(1)));
+            let before = counting::live();
+            (0..3000).for_each(|_| drop(steps(1)));
+            let grown = counting::live().saturating_sub(before);
+            assert!(grown < 64 << 10, "{name}: {grown} bytes in 3000 steps");
+            // A loss that is kept takes what it takes, however many there are.
+            let few = steps(2000);
+            let with_few = counting::live();
+            let more = steps(4000);
+            let each = counting::live().saturating_sub(with_few) / 4000;
+            assert!(each < 2048, "{name}: {each} bytes for each loss");
+            // When they go, so does most of what was held for them, but for slots that are kept to be used again.
+            drop((few, more));
+            drop(steps(100));
+            let left = counting::live().saturating_sub(before) / 6000;
+            assert!(left < 700, "{name}: {left} bytes left of each loss");
+        }
+    }
+}
