@@ -93,6 +93,8 @@ pub struct Storage {
     pub(crate) lingers: bool,
     /// Whether it is a running value.
     pub(crate) runs: Runs,
+    /// Whether it was a leaf when its last handle went.
+    pub(crate) left_as_leaf: bool,
     /// How often it was brought back.
     pub recomputed: u32,
     /// The step it was made in.
@@ -286,6 +288,7 @@ impl Graph {
             last_used: now,
             lingers: false,
             runs: Runs::No,
+            left_as_leaf: false,
             recomputed: 0,
             born,
             oldest: born,

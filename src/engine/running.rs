@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A mark of a step, or a commit, makes a leaf of such a value, and its history goes. Without one, that is done here: for
-//! what is small beside the budget and could only be brought back through very many others, or through more bytes of the
-//! host than the budget has. What is made from it next, in its stead, becomes a leaf at once.
+//! what is small beside the budget and could only be brought back through very many others, or through many bytes of the
+//! host, or of leaves that nobody holds: such as losses that an update in place has made leaves. What is made from it next, in its stead, becomes a leaf at once.
 //!
 //! Leaves cannot be evicted. So all that are made here together take little of the budget, and nothing larger than that
 //! is cut. A mere chain, each value of which is made from the last one, keeps its history: what is made from one value only is
@@ -18,7 +18,7 @@
 
 use super::{Engine, StorageKey};
 use crate::device::Device;
-use crate::graph::Runs;
+use crate::graph::{Residence, Runs};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -48,7 +48,10 @@ const NEAR: usize = 64;
 pub(super) struct Running {
     storages: usize,
     host_bytes: u64,
-    /// Bytes of those that were made leaves, and are there.
+    /// Bytes of leaves that nobody holds: then, and now.
+    unheld: u64,
+    unheld_now: u64,
+    /// Bytes of those that were made leaves here, and are there.
     leaves: u64,
     /// Storages looked at, ever.
     pub walked: u64,
@@ -59,6 +62,7 @@ pub(super) struct Running {
 struct History {
     storages: usize,
     host_bytes: u64,
+    leaf_bytes: u64,
     /// Where it begins: at values that somebody holds, or that are made from none.
     entries: usize,
     /// Where it is that of another value, too.
@@ -70,7 +74,13 @@ impl<D: Device> Engine<D> {
     #[inline]
     pub(super) fn bound_history(&mut self, key: StorageKey) {
         let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
-        let running = &mut self.running;
+        let storage = &mut self.store.graph.storages[key];
+        if storage.producer.is_none() && matches!(storage.residence, Residence::Resident(_)) {
+            storage.left_as_leaf = true;
+            self.running.unheld_now += self.store.space.at_most(storage.bytes);
+        }
+        let runs = storage.runs;
+        let (capacity, running) = (self.store.space.capacity(), &mut self.running);
         // Much of that may have gone since.
         if storages < running.storages / 4 {
             running.storages = storages;
@@ -78,9 +88,12 @@ impl<D: Device> Engine<D> {
         if host_bytes < running.host_bytes / 4 {
             running.host_bytes = host_bytes;
         }
+        if running.unheld_now < running.unheld / 4 {
+            running.unheld = running.unheld_now;
+        }
         let is_much = storages > 2 * running.storages + MANY
-            || host_bytes > 2 * running.host_bytes + self.store.space.capacity();
-        let runs = self.store.graph.storage(key).runs;
+            || host_bytes > 2 * running.host_bytes + capacity
+            || running.unheld_now > 2 * running.unheld + capacity / 4;
         // What is written down and done again by plan is not cut: then it is not cut there either.
         if (runs != Runs::No || is_much) && self.store.tape.is_none() && self.store.script.is_none()
         {
@@ -97,10 +110,12 @@ impl<D: Device> Engine<D> {
     /// A running value is about to go.
     pub(super) fn running_goes(&mut self, key: StorageKey) {
         let storage = self.store.graph.storage(key);
-        if storage.runs == Runs::AsLeaf {
+        if storage.runs == Runs::AsLeaf || storage.left_as_leaf {
             std::hint::cold_path();
-            let bytes = self.store.space.at_most(storage.bytes);
-            self.running.leaves = self.running.leaves.saturating_sub(bytes);
+            let (bytes, running) = (self.store.space.at_most(storage.bytes), &mut self.running);
+            let of = |wanted: bool| if wanted { bytes } else { 0 };
+            running.leaves = running.leaves.saturating_sub(of(storage.runs == Runs::AsLeaf));
+            running.unheld_now = running.unheld_now.saturating_sub(of(storage.left_as_leaf));
         }
     }
 
@@ -168,6 +183,7 @@ impl<D: Device> Engine<D> {
             let history = self.history_of(key, number, &sums, &mut seen);
             let is_long = history.storages >= LONG
                 || history.host_bytes > self.store.space.capacity() / 2
+                || history.leaf_bytes > self.store.space.capacity() / 8
                 || history.shared >= ENTRIES;
             if is_long && history.entries + history.shared >= ENTRIES {
                 sums.push(number);
@@ -179,6 +195,7 @@ impl<D: Device> Engine<D> {
         }
         self.running.storages = self.store.graph.storages.len();
         self.running.host_bytes = self.store.host_bytes;
+        self.running.unheld = self.running.unheld_now;
     }
 
     /// What nobody holds of the history of `key`, and nobody has seen yet. `sums` are those of the values before it that are
@@ -196,6 +213,7 @@ impl<D: Device> Engine<D> {
         while let Some(at) = stack.pop() {
             let Some(path) = graph.storage(at).producer else {
                 history.entries += 1;
+                history.leaf_bytes += self.store.space.at_most(graph.storage(at).bytes);
                 continue;
             };
             let inputs = &graph.path(path).inputs;

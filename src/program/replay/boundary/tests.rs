@@ -28,7 +28,7 @@ fn a_boundary_is_what_it_would_be_anew_whatever_came_before() {
         let mut graph = Graph::default();
         let storages: Vec<_> = (0..8).map(|i| graph.add_storage(64 << (i % 3), 0.0, 0)).collect();
         let mut slots = Slots::default();
-        let mut model = BTreeMap::new();
+        let mut model: BTreeMap<u32, (TensorId, TensorInfo)> = BTreeMap::new();
         let mut next = 0;
         for _ in 0..2000 {
             let slot = draw.below(40) as u32;
