@@ -12,11 +12,6 @@ mod bounded_history;
 #[cfg(feature = "cli")]
 mod budgets;
 mod callbacks;
-/// Programs after bug reports of the public.
-mod cases {
-    mod eval_sum;
-    mod kept_losses;
-}
 #[cfg(feature = "lab")]
 mod captured_steps;
 mod cases;

@@ -1,5 +1,7 @@
 //! Programs after public bug reports, and attacks of our own, each with the values that are right.
 
 mod crawl;
+mod eval_sum;
+mod kept_losses;
 mod silent;
 mod stale;
