@@ -41,6 +41,7 @@ mod control;
 #[cfg(feature = "cli")]
 mod ctrl_c;
 mod deep_histories;
+mod duties;
 mod effects;
 mod events;
 mod failures;

@@ -12,7 +12,7 @@ use crate::plan::{
     Portfolio, Pushdown,
 };
 use crate::program::{Command, Driver};
-use crate::store::{Action, Before, Ends, Life, Record, Tape};
+use crate::store::{Action, Before, Ends, Life, Record, Spot, Tape};
 use crate::sync::thread;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::panic::resume_unwind;
