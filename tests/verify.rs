@@ -81,7 +81,7 @@ impl CustomOp for Odd {
 }
 
 const SHAPE: [usize; 2] = [32, 32];
-const LAYERS: usize = 8;
+const LAYERS: usize = 12;
 /// The layer that is odd.
 const ODD: usize = 3;
 
@@ -143,7 +143,7 @@ impl Program {
             let x = &kept[layer];
             kept.push(if layer == ODD {
                 let op = Odd { wrong, dtype: self.dtype, runs: AtomicU32::new(0) };
-                let [y, count]: [Tensor; 2] = Tensor::apply(op, &[x])?.try_into().unwrap();
+                let [y, count]: [Tensor; 2] = Tensor::apply(op, &[x])?.into_inner().unwrap();
                 counts = Some(count);
                 y
             } else if layer == ODD + 1 {
@@ -230,7 +230,7 @@ fn an_op_that_gives_other_bits_is_named_with_its_step_and_element() {
     for dtype in [DType::F32, DType::BF16] {
         let expected = Program { dtype, ..Program::new(Wrong::Nothing) }.run(Runtime::builder());
         for (number, wrong) in WRONGS.into_iter().enumerate() {
-            for tensors in [5, 6, 7] {
+            for tensors in [4, 5, 6] {
                 for plan in [Plan::Off, Plan::Auto] {
                     let policies = [PolicyKind::Lru, PolicyKind::Dtr, PolicyKind::default()];
                     let policy = policies[(number + tensors as usize) % 3];
@@ -280,7 +280,7 @@ fn where_a_plan_is_left_what_it_kept_is_known() {
         let program = Program { lets_go, ..Program::new(Wrong::Nothing) };
         let expected = program.run(Runtime::builder());
         for twist in 0..LAYERS + 2 {
-            for tensors in [5, 6] {
+            for tensors in [4, 5] {
                 let builder = Runtime::builder()
                     .budget(tensors * bytes())
                     .policy(PolicyKind::Lru)
@@ -313,7 +313,7 @@ fn a_share_is_the_same_each_time_and_what_is_kept_goes() {
             let expected = program.run(Runtime::builder());
             let counts = |share: f64| {
                 let builder =
-                    Runtime::builder().budget(6 * bytes()).policy(PolicyKind::Dtr).plan(plan);
+                    Runtime::builder().budget(5 * bytes()).policy(PolicyKind::Dtr).plan(plan);
                 let ran = program.run(builder.verify_recomputed(share));
                 let stats = ran.stats;
                 let (silent, errors) = compare(ran, &expected);
@@ -366,9 +366,10 @@ fn what_is_lost_stays_lost_and_the_rest_goes_on() -> Result<(), Error> {
     let runtime = Runtime::builder().budget("1MiB").verify_recomputed(1.0).cpu()?;
     let x = runtime.tensor(&SHAPE, vec![0.5; 1024])?;
     let op = Odd { wrong: Wrong::One(9), dtype: DType::F32, runs: AtomicU32::new(0) };
-    let [y, count]: [Tensor; 2] = Tensor::apply(op, &[&x])?.try_into().unwrap();
+    let [y, count]: [Tensor; 2] = Tensor::apply(op, &[&x])?.into_inner().unwrap();
     let z = y.cos()?;
-    let values = [&x, &z].map(|tensor| tensor.to_vec::<f32>());
+    let bits = |tensor: &Tensor| tensor.to_host().map(|host| host.as_bytes().to_vec());
+    let values = [&x, &z].map(bits);
     runtime.drop_now(&y)?;
     let ops = |runtime: &Runtime| runtime.stats().map(|stats| stats.recomputed_ops);
     let error = y.to_vec::<f32>().unwrap_err();
@@ -386,7 +387,7 @@ fn what_is_lost_stays_lost_and_the_rest_goes_on() -> Result<(), Error> {
     runtime.step()?;
     runtime.sync()?;
     for (tensor, before) in [&x, &z].into_iter().zip(values) {
-        assert_eq!(tensor.to_vec::<f32>()?, before?);
+        assert!(bits(tensor)? == before?);
     }
     Ok(())
 }
