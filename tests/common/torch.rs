@@ -290,8 +290,7 @@ impl Torch {
         flops: f64,
         inputs: &[&Var],
         bytes: &[usize],
-        saves: &[&Var],
-        saves_output: bool,
+        (saves, saves_output): (&[&Var], bool),
         wants: &[&Var],
     ) -> Var {
         let reads: Vec<&T> = inputs.iter().map(|input| &input.t).collect();
