@@ -4,7 +4,7 @@ use crate::common::command::{folder, run, stderr, train};
 
 #[test]
 fn what_is_recomputed_is_verified_and_the_summary_says_how_much() {
-    let base = ["mlp", "--batch", "32", "--steps", "12", "--budget", "40%", "--threads", "2"];
+    let base = ["resnet20", "--batch", "16", "--steps", "8", "--budget", "70%", "--no-test"];
     for precision in ["f32", "bf16"] {
         for plan in ["off", "auto"] {
             let args = |more: &[&'static str]| {
@@ -44,7 +44,7 @@ fn a_test_verifies_too() {
     let output = run(&["train", "mlp", "--steps", "2", "--no-test", "--verify", "--save", saved]);
     assert!(output.status.success(), "{}", stderr(&output));
     for (verify, told) in [(&["--verify"][..], true), (&["--verify=0.5"], true), (&[], false)] {
-        let output = run(&[&["evaluate", saved, "--budget", "60%"], verify].concat());
+        let output = run(&[&["evaluate", saved, "--budget", "70%"], verify].concat());
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{}", stderr(&output));
         assert_eq!(said.contains("\n  verified    "), told, "{said}");

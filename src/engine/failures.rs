@@ -149,10 +149,10 @@ impl<D: Device> Engine<D> {
         Some(error)
     }
 
-    /// Somebody gets this failure now. What follows is tried anew.
+    /// Somebody gets this failure now. What follows is tried anew: with nothing spent.
     pub(super) fn report(&mut self, error: &Error) {
         self.failures.report(error);
-        self.repeats.begin_anew();
+        self.repeats.next_step();
     }
 
     /// Whether a command may be done without a look at failures: none waits to be told that a read or an update would have

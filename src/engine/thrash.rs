@@ -39,11 +39,6 @@ impl Repeats {
         (self.own, self.again, self.largest) = (0, 0, 0);
     }
 
-    /// A failure was told: whoever tries once more begins with nothing spent.
-    pub(super) fn begin_anew(&mut self) {
-        self.again = 0;
-    }
-
     pub(super) fn pause(&mut self, paused: bool) {
         self.paused = paused;
     }
