@@ -37,7 +37,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// the storage itself.
     ///
     /// An update that cannot be made, because another input is lost to a failure or there is no room, is skipped: the
-    /// handles keep the old values. The next `get` or `sync` returns the reason, once.
+    /// handles keep the old values. The next `get` or `sync` returns the reason, once. Until then, what is computed from
+    /// these handles is lost for the same reason; an update of them that works clears that.
     ///
     /// # Errors
     /// As for [`Runtime::apply`], and if the outputs of the op are not exactly its first inputs in place. Nothing has
@@ -82,6 +83,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// If `value` is lost to a failure, or anything failed since the last [`Runtime::step`], `target` keeps the old
     /// value. If anything fails before the next step, or before the next backward pass of a
     /// [`Tape`](crate::autograd::Tape), it gets the old value back.
+    /// The next `get` of `target` returns the reason then, once, unless it was told before, or another replacement or an
+    /// update of `target` worked.
     ///
     /// # Errors
     /// If the two differ in type or shape, are not contiguous, or belong to another runtime. Nothing has changed then.
