@@ -100,7 +100,7 @@ impl fmt::Display for Verified {
         let all = Counted(verified_values + unverified_values, "value");
         let verified = HumanCount(verified_values);
         let [hashed, held] = [hashed_bytes, hash_bytes].map(ByteSize);
-        write!(f, "  verified    {verified} of {all} made again, all with the same bits\n")?;
+        writeln!(f, "  verified    {verified} of {all} made again, all with the same bits")?;
         write!(f, "{:14}{hashed} hashed; hashes take {held} of host memory", "")
     }
 }
