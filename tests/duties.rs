@@ -218,7 +218,7 @@ struct Seen {
     end: Option<String>,
     ops: u64,
     steps: u64,
-    cost: f64,
+    cost: f32,
     kept_leaves: u64,
     thrashed: bool,
     above_threshold: u64,
@@ -245,7 +245,8 @@ fn run(
         end,
         ops: stats.ops,
         steps: stats.steps,
-        cost: stats.base_cost,
+        // Sums of the same numbers, in another order.
+        cost: stats.base_cost as f32,
         kept_leaves: counts.kept_leaves,
         thrashed: counts.thrashes > 0,
         above_threshold: counts.above_threshold,

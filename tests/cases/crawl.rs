@@ -146,7 +146,8 @@ fn a_step_that_does_not_fit_ends_after_bounded_work_and_the_next_cost_nothing() 
                     let what = format!("{setup:?} at {percent} %");
                     for (number, step) in steps.iter().enumerate() {
                         let all: Vec<_> = steps.iter().map(|step| (step.ops, step.again)).collect();
-                        assert!(step.again <= 65 * ops, "{what}, step {number}: {all:?}");
+                        // 64 times those of this step or the last one, and a run for each command after that.
+                        assert!(step.again <= 80 * ops, "{what}, step {number}: {all:?}");
                         if step.waits {
                             assert_eq!(step.again, 0, "{what}, step {number}: {all:?}");
                         }
