@@ -157,7 +157,7 @@ impl Trust {
     fn foreseen(&mut self, tokens: u64, commands: u64, share: f64, is_first: bool) {
         let is_near = |kind: &Kind| kind.commands.abs_diff(commands) <= commands / 8;
         let same = self.kinds.iter().position(|kind| kind.tokens == tokens);
-        let known = same.or_else(|| self.kinds.iter().rposition(is_near));
+        let known = same.or_else(|| self.kinds.iter().rposition(|kind| is_near(kind)));
         let Some(kind) = known.map(|known| &mut self.kinds[known]) else {
             if share > MOST_UNCOMPARED {
                 (self.rest, self.is_first) = (TRIAL + 1, true);
