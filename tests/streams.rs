@@ -110,7 +110,8 @@ impl Model {
                     0.0,
                     &[p(0), &x],
                     &[steps * bytes],
-                    (&[&x], false),
+                    &[&x],
+                    false,
                     &[p(0)],
                 );
                 let mut at = 1;
@@ -172,7 +173,7 @@ impl Model {
             Self::Transformer => {
                 let (t, d) = (64, 128);
                 let bytes = 4 * rows * t * d;
-                x = torch.general("embedding", 0.0, &[p(0), &x], &[bytes], (&[&x], false), &[p(0)]);
+                x = torch.general("embedding", 0.0, &[p(0), &x], &[bytes], &[&x], false, &[p(0)]);
                 for block in 0..2 {
                     let p = |at: usize| &params[1 + 12 * block + at].var;
                     let norm = |torch: &mut Torch, x: &Var, at: usize| {
@@ -183,7 +184,8 @@ impl Model {
                             0.0,
                             &inputs,
                             &sizes,
-                            (&inputs, false),
+                            &inputs,
+                            false,
                             &inputs,
                         )
                     };
@@ -191,14 +193,8 @@ impl Model {
                     let qkv = torch.linear(&y, (p(2), p(3)), [rows * t, d, 3 * d], false);
                     let sizes = [bytes, 16 * rows * t];
                     let flops = 4.0 * (rows * t * t * d) as f64;
-                    let y = torch.general(
-                        "attention",
-                        flops,
-                        &[&qkv],
-                        &sizes,
-                        (&[&qkv], true),
-                        &[&qkv],
-                    );
+                    let y =
+                        torch.general("attention", flops, &[&qkv], &sizes, &[&qkv], true, &[&qkv]);
                     drop(qkv);
                     let y = torch.linear(&y, (p(4), p(5)), [rows * t, d, d], false);
                     let y = torch.dropout(&y);
@@ -224,7 +220,8 @@ impl Model {
                         flops,
                         &[x, w],
                         &[bytes],
-                        (&[x, w], false),
+                        &[x, w],
+                        false,
                         wants,
                     );
                     let (inputs, sizes) = ([&y, n], [bytes, 128, 128]);
@@ -233,7 +230,8 @@ impl Model {
                         0.0,
                         &inputs,
                         &sizes,
-                        (&inputs, false),
+                        &inputs,
+                        false,
                         &inputs,
                     )
                 };
@@ -246,7 +244,7 @@ impl Model {
                     let y = torch.add_to(y, &x);
                     x = torch.in_place("relu_", y);
                 }
-                x = torch.general("mean", 0.0, &[&x], &[128 * rows], (&[], false), &[&x]);
+                x = torch.general("mean", 0.0, &[&x], &[128 * rows], &[], false, &[&x]);
                 x = torch.linear(&x, (p(18), p(19)), [rows, 32, 10], false);
             }
         }

@@ -290,7 +290,8 @@ impl Torch {
         flops: f64,
         inputs: &[&Var],
         bytes: &[usize],
-        (saves, saves_output): (&[&Var], bool),
+        saves: &[&Var],
+        saves_output: bool,
         wants: &[&Var],
     ) -> Var {
         let reads: Vec<&T> = inputs.iter().map(|input| &input.t).collect();
