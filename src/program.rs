@@ -54,7 +54,6 @@ mod reruns;
 mod settings;
 
 mod steps;
-mod trust;
 mod turn;
 mod window;
 

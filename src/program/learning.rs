@@ -239,8 +239,7 @@ impl<D: Device> Driver<D> {
             }
         }
         let budget = self.engine.budget();
-        let known = recognizer.known.as_ref().filter(|_| recognizer.trust.is_given());
-        recognizer.going = known.map(|known| {
+        recognizer.going = recognizer.known.as_ref().map(|known| {
             let kind = (known.key, budget);
             Going { kind, recompute_cost, base_cost }
         });
