@@ -137,6 +137,7 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
     let mut lost = HashSet::new();
     // Something failed since the last event; and also of an update, of which several may have been given as one.
     let (mut failed, mut update_failed) = (false, false);
+    let any_fails = entries.iter().any(|entry| matches!(entry, Entry::Failed));
     for entry in entries {
         let command = match entry {
             Entry::Failed => {
@@ -150,8 +151,9 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
             // What waits goes on to wait.
             Command::Del(_) | Command::Label { .. } | Command::Confirm | Command::Sync => continue,
             Command::Put { tensor, .. } if failed => _ = lost.insert(*tensor),
+            // It may be taken back later: its handle is stale then.
             &Command::Replace { target, value, made, .. }
-                if lost.contains(&target) || lost.contains(&value) =>
+                if any_fails || lost.contains(&target) || lost.contains(&value) =>
             {
                 lost.insert(made);
             }
@@ -167,8 +169,12 @@ pub fn lost(entries: &[Entry]) -> HashSet<TensorId> {
                             }
                             Outputs::Updates { .. } => false,
                             // A view, or an update that was skipped, or a replacement.
+                            // Its handle is stale until somebody is told, and what is made from it is lost.
                             Outputs::Views(looks) => {
-                                update_failed || lost.contains(&call.inputs[looks[i].input])
+                                let is_skipped = updates || call.op.name.as_ref() == "replace";
+                                is_skipped
+                                    || update_failed
+                                    || lost.contains(&call.inputs[looks[i].input])
                             }
                         };
                         if goes {
