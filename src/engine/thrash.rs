@@ -15,6 +15,9 @@ const MIN_OPS: u64 = 256;
 /// A step that has run more than this many times its own ops again is given up: it would crawl, and fail in the end.
 const MOST_TIMES_AGAIN: u64 = 64;
 
+/// But a small step may run so many again: they are done in no time.
+const FEW_AGAIN: u64 = 1 << 12;
+
 /// Runs of the step at hand. Without marks, a step ends with each read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Repeats {
@@ -60,7 +63,7 @@ impl Repeats {
     /// The error of a step that ran too much again.
     fn check(&self) -> Result<(), Error> {
         let ops = self.own.max(self.last_own).max(self.largest);
-        if self.paused || self.again <= MOST_TIMES_AGAIN * ops {
+        if self.paused || self.again <= FEW_AGAIN.max(MOST_TIMES_AGAIN * ops) {
             return Ok(());
         }
         let (runs, limit) = (self.again, MOST_TIMES_AGAIN);

@@ -156,6 +156,9 @@ impl<'a> Case<'a> {
                 RegenerationError::RecomputeLimit { ratio, limit } if may.run_out => {
                     assert!(setup.recompute_limit == Some(limit) && ratio > limit, "{text}");
                 }
+                RegenerationError::StepLimit { runs, ops, limit } if may.run_out => {
+                    assert!(runs > limit * ops, "{text}");
+                }
                 RegenerationError::Cancelled if self.program.cancels => {}
                 _ => panic!("no reason for this: {text}"),
             },
