@@ -89,7 +89,7 @@ pub struct Engine<D: Device> {
     step: u64,
     stats: Stats,
     failures: Failures,
-    /// Those of before a script, while that is gone through.
+    /// Failures of before a script, while the script is gone through.
     failures_before: Failures,
     /// Key that stands for a value that replaced another one in this step -> key of the other one.
     replaced: FxHashMap<TensorKey, TensorKey>,

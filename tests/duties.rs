@@ -1,7 +1,7 @@
 //! What the engine owes beside a command, it owes on every path: a loop that runs by plan, under a window, while it is recorded
 //! or learned from is told, counted, limited, cancelled and warned as one that runs plainly. `docs/design.md` has the list.
 
-use crate::common::say_nothing_of_what_is_on_purpose;
+use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
 use remat::event::Event;
 use remat::evict::View;
@@ -133,13 +133,6 @@ struct Loop {
     weights: Vec<Tensor>,
     told: Vec<(usize, String)>,
     read: Vec<u32>,
-}
-
-fn kind(error: &Error) -> String {
-    match error {
-        Error::OutOfMemory(e) => format!("out of memory: {}", e.op),
-        other => other.to_string(),
-    }
 }
 
 impl Loop {

@@ -3,7 +3,7 @@
 //! The loops are the same each time; `REMAT_RANDOM_LOOPS=N` draws N others.
 
 use crate::common::rng::SplitMix64;
-use crate::common::say_nothing_of_what_is_on_purpose;
+use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
 use remat::ops::{Accumulate, CustomOp, Gradient, Op, Recorded, SgdMomentum};
 use remat::prelude::*;
@@ -160,14 +160,6 @@ impl Draw {
             budget: [100, 100, 100, 90, 80, 70][draw.below(6)],
             twists,
         }
-    }
-}
-
-/// A failure without the figures of how full memory was.
-fn kind(error: &Error) -> String {
-    match error {
-        Error::OutOfMemory(e) => format!("out of memory: {} wants {}", e.op, e.wanted),
-        other => other.to_string(),
     }
 }
 

@@ -267,11 +267,6 @@ impl<D: Device> Engine<D> {
         self.step();
     }
 
-    /// Whether a regeneration is to be given up.
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.check_interrupt().is_err()
-    }
-
     /// A step ran by plan, which took so much.
     pub(crate) fn did_replay(&mut self, took: &Totals) {
         let &Totals { ops, cost, for_room } = took;

@@ -303,7 +303,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Fails if somebody wants it to end.
-    pub(super) fn check_interrupt(&self) -> Result<(), Error> {
+    pub(crate) fn check_interrupt(&self) -> Result<(), Error> {
         if self.interrupt.as_ref().is_some_and(|wanted| wanted()) {
             return Err(RegenerationError::Cancelled.into());
         }

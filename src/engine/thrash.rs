@@ -46,7 +46,7 @@ impl Repeats {
         self.paused = paused;
     }
 
-    /// So many ops ran for the first time.
+    /// Counts ops that ran for the first time.
     pub(super) fn did_run(&mut self, ops: u64) {
         self.own += ops;
     }

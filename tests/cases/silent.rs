@@ -1,6 +1,6 @@
 //! An update is skipped once. With plans as without, the next read says so, nothing wrong is read as right, and it is told once.
 
-use crate::common::say_nothing_of_what_is_on_purpose;
+use crate::common::{kind, say_nothing_of_what_is_on_purpose};
 use remat::device::{DeviceError, cpu};
 use remat::nn::{Linear, Sequential};
 use remat::ops::{Accumulate, CustomOp, Gradient, Recorded};
@@ -96,14 +96,6 @@ impl Heard {
             Asks::Rarely if step % 7 == 6 => self.hear(step, x.item()),
             Asks::Rarely => {}
         }
-    }
-}
-
-/// A failure without the figures of how full memory was.
-fn kind(error: &Error) -> String {
-    match error {
-        Error::OutOfMemory(e) => format!("out of memory: {} wants {}", e.op, e.wanted),
-        other => other.to_string(),
     }
 }
 

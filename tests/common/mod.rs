@@ -49,3 +49,11 @@ pub fn say_nothing_of_what_is_on_purpose() {
         }
     }));
 }
+
+/// A failure without the figures of how full memory was.
+pub fn kind(error: &remat::Error) -> String {
+    match error {
+        remat::Error::OutOfMemory(e) => format!("out of memory: {} wants {}", e.op, e.wanted),
+        other => other.to_string(),
+    }
+}

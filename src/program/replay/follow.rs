@@ -310,7 +310,7 @@ impl<D: Device> Replay<D> {
                 moved.map_err(|_| Failed::ForRoom(at - actions.start))?;
             }
             let Some((command, call)) = plan.first_of(action) else { continue };
-            if engine.is_interrupted() {
+            if engine.check_interrupt().is_err() {
                 return Err(Failed::ForRoom(at - actions.start));
             }
             let done = match (&self.taken[command], laid.run(plan, at)) {
