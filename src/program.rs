@@ -54,6 +54,7 @@ mod reruns;
 mod settings;
 
 mod steps;
+mod trust;
 mod turn;
 mod window;
 

@@ -82,6 +82,7 @@ mod same_bits;
 mod settings_at_run_time;
 mod short_memory;
 mod skipped_updates;
+mod streams;
 mod tensors;
 mod told_alike;
 mod transformers;

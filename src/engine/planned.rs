@@ -196,6 +196,12 @@ impl<D: Device> Engine<D> {
         self.store.space.free_bytes().min(below)
     }
 
+    /// Costs so far, of what ran for the first time and of what ran again, and how many steps ran by plan.
+    #[inline]
+    pub(crate) const fn costs(&self) -> (f64, f64, u64) {
+        (self.stats.base_cost, self.stats.recompute_cost, self.stats.planned_steps)
+    }
+
     /// Storages evicted so far.
     pub(crate) fn evictions(&self) -> u64 {
         self.stats.evictions

@@ -289,6 +289,9 @@ impl<D: Device> Driver<D> {
     ) -> Result<T, Error> {
         let key = self.key(tensor)?;
         let done = with(&mut self.engine, key);
+        if let Err(error) = &done {
+            self.guess_after(error);
+        }
         self.record(|| command);
         done
     }
@@ -335,6 +338,7 @@ impl<D: Device> Driver<D> {
             Err(error) => {
                 std::hint::cold_path();
                 spoken.into_iter().for_each(|call| self.record_skipped(call));
+                self.guess_after(&error);
                 self.engine.fail(error.clone());
                 self.take_back(&keys, outputs, made, &error);
             }
@@ -374,6 +378,7 @@ impl<D: Device> Driver<D> {
                 }
             }
             Err(error) => {
+                self.guess_after(&error);
                 self.engine.fail(error.clone());
                 for (call, keys) in rest {
                     self.take_back(&keys, &call.outputs, call.made, &error);

@@ -126,6 +126,11 @@ impl Learning {
         self.learner.as_ref().is_some_and(|learner| learner.improves())
     }
 
+    /// Whether turns of a step in a budget are run by a forecast, or are to be once that was tried without.
+    pub fn has_forecast(&self, key: (u64, u64)) -> bool {
+        self.kinds.get(&key).is_some_and(|kind| kind.forecast.is_some())
+    }
+
     fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
         self.kinds.entry(key).or_default()
     }
@@ -239,7 +244,8 @@ impl<D: Device> Driver<D> {
             }
         }
         let budget = self.engine.budget();
-        recognizer.going = recognizer.known.as_ref().map(|known| {
+        let known = recognizer.known.as_ref().filter(|_| recognizer.trust.is_given());
+        recognizer.going = known.map(|known| {
             let kind = (known.key, budget);
             Going { kind, recompute_cost, base_cost }
         });

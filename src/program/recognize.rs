@@ -2,8 +2,10 @@
 
 use super::learning::Going;
 use super::steps::{Heard, Known, KnownSteps, MARK, Makes, NodeId, Role, Steps};
+use super::trust::{Costs, Trust};
 use super::{Command, Driver, TensorId};
 use crate::device::Device;
+use crate::error::Error;
 use crate::evict::Foresight;
 use crate::graph::StorageKey;
 use crate::layout::Layout;
@@ -29,8 +31,12 @@ pub(super) struct Recognizer {
     pub foresight: Option<(u64, Arc<Foresight>)>,
     /// Where in it the command at hand is.
     at: usize,
-    /// The turn that is going on; `None` before one has begun as it was expected to.
+    /// The turn that is going on; `None` before one has begun as it was expected to, and where it is guessed.
     pub going: Option<Going>,
+    /// Whether the evictor is told what is expected.
+    pub trust: Trust,
+    /// Whether it is to be told with the next command.
+    tells: bool,
 }
 
 /// A command that is running, and where it is among those that have come before.
@@ -168,11 +174,12 @@ impl<D: Device> Driver<D> {
         command: &Command<D::Op, D::Host>,
     ) -> Recognized {
         if recognizer.steps.is_full() {
-            *recognizer = Recognizer::default();
-            let told = self.foresee(None);
-            self.report(told);
+            let trust = std::mem::take(&mut recognizer.trust);
+            *recognizer = Recognizer { trust, ..Recognizer::default() };
+            self.foresee_nothing();
         }
         let heard = self.hear(&recognizer.roles, command);
+        let token = heard.token;
         let node = recognizer.steps.hear(heard);
         let renamed = recognizer.steps.take_renamed();
         recognizer.recast(renamed);
@@ -180,9 +187,12 @@ impl<D: Device> Driver<D> {
             (Some(at), Some(_)) => {
                 let goes_on = at == recognizer.at + 1 && !recognizer.steps.enters_loop();
                 recognizer.at = if goes_on { at } else { self.turn_around(recognizer, at) };
+                if recognizer.tells {
+                    let at = recognizer.at;
+                    self.foresee_from(recognizer, at);
+                }
             }
-            (_, was_known) => {
-                let was_known = was_known.is_some();
+            _ => {
                 (self.writing, recognizer.going) = (None, None);
                 recognizer.known = recognizer.steps.look_ahead();
                 recognizer.foresight = None;
@@ -190,11 +200,15 @@ impl<D: Device> Driver<D> {
                 if recognizer.known.is_some() {
                     let at = recognizer.at;
                     self.foresee_from(recognizer, at);
-                } else if was_known {
-                    let told = self.foresee(None);
-                    self.report(told);
+                } else {
+                    self.foresee_nothing();
                 }
             }
+        }
+        recognizer.trust.hear(token, self.is_foreseen());
+        if !self.has_forecast(recognizer) && recognizer.trust.is_lost(self.costs()) {
+            (self.writing, recognizer.going) = (None, None);
+            self.foresee_nothing();
         }
         let mut makes = SmallVec::new();
         let mut roles = recognizer.steps.made_by(node);
@@ -228,7 +242,56 @@ impl<D: Device> Driver<D> {
         let heirs = recognizer.steps.heirs(node).iter();
         let heirs: Vec<_> = heirs.map(|heir| (heir.plays, Some(heir.inherits))).collect();
         recognizer.recast(heirs);
+        if recognizer.steps.is_mark(node) {
+            self.compare_turn(&mut recognizer);
+        }
         self.recognizer = Some(recognizer);
+    }
+
+    /// A turn is over: the next is foreseen or guessed, whichever recomputes less.
+    fn compare_turn(&mut self, recognizer: &mut Recognizer) {
+        let was_given = recognizer.trust.is_given();
+        let compared = !self.has_forecast(recognizer);
+        recognizer.trust.turn_is_over(self.costs(), compared);
+        let is_given = recognizer.trust.is_given();
+        recognizer.tells = !was_given && is_given && recognizer.known.is_some();
+        if !is_given {
+            self.foresee_nothing();
+        }
+    }
+
+    /// A command failed. If that may be because of what was foreseen, what comes next is guessed.
+    pub(super) fn guess_after(&mut self, error: &Error) {
+        let is_memory = matches!(error, Error::OutOfMemory(_) | Error::Regeneration(_));
+        if let (true, Some(recognizer)) = (is_memory, &mut self.recognizer) {
+            recognizer.trust.failed();
+            recognizer.going = None;
+            if !recognizer.trust.is_given() {
+                self.foresee_nothing();
+            }
+        }
+    }
+
+    /// Whether the turn at hand has a forecast: then [`Drift`](super::drift::Drift) says what is tried.
+    fn has_forecast(&self, recognizer: &Recognizer) -> bool {
+        let known = recognizer.known.as_ref();
+        known.is_some_and(|known| self.learning.has_forecast((known.key, self.engine.budget())))
+    }
+
+    fn is_foreseen(&self) -> bool {
+        self.engine.graph().future().foreseen().is_some()
+    }
+
+    fn foresee_nothing(&mut self) {
+        if self.is_foreseen() {
+            let told = self.foresee(None);
+            self.report(told);
+        }
+    }
+
+    fn costs(&self) -> Costs {
+        let (work, again, planned) = self.engine.costs();
+        Costs { work, again, planned, budget: self.engine.budget() }
     }
 
     /// A tensor goes. Called before it does.
@@ -263,7 +326,13 @@ impl<D: Device> Driver<D> {
             }
         };
         match at {
-            0 => self.turn_begins(recognizer),
+            0 => {
+                // Where steps are marked, turns are what is between marks.
+                if !recognizer.steps.is_marked() {
+                    self.compare_turn(recognizer);
+                }
+                self.turn_begins(recognizer);
+            }
             // What is written down is no turn of it.
             _ => (self.writing, recognizer.going) = (None, None),
         }
@@ -273,6 +342,10 @@ impl<D: Device> Driver<D> {
 
     /// Tells the evictor what is expected, and that the command at hand is number `at` of that.
     fn foresee_from(&mut self, recognizer: &mut Recognizer, at: usize) {
+        recognizer.tells = false;
+        if !recognizer.trust.is_given() {
+            return self.foresee_nothing();
+        }
         let budget = self.engine.budget();
         let made = recognizer.foresight.take().filter(|(made_for, _)| *made_for == budget);
         let made = made.or_else(|| Some((budget, self.foresight_of(recognizer)?)));

@@ -379,6 +379,16 @@ impl Steps {
         }
     }
 
+    /// Whether a node is a mark.
+    pub fn is_mark(&self, node: NodeId) -> bool {
+        self.nodes.get(node as usize).is_some_and(|node| node.token == MARK)
+    }
+
+    /// Whether a mark came.
+    pub const fn is_marked(&self) -> bool {
+        self.is_marked
+    }
+
     /// Where on the course the last command is; `None` if that is not what is expected.
     pub const fn on_course(&self) -> Option<usize> {
         self.on_course

@@ -16,6 +16,7 @@ pub mod program;
 /// The generator of the crate.
 #[path = "../../src/rng.rs"]
 pub mod rng;
+pub mod torch;
 pub mod toy;
 #[cfg(feature = "lab")]
 pub mod training;

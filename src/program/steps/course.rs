@@ -7,6 +7,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// Of each value that a command made, those that it read.
+type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
+
 /// A course, as a step that is known.
 #[derive(Debug)]
 pub(in crate::program) struct Known {
@@ -143,16 +146,19 @@ impl Steps {
         }
         gone.sort_unstable();
         let mut gone = gone.into_iter().peekable();
+        let mut sources: Sources = Sources::default();
+        let inherits = !self.heirs.is_empty();
         for (position, &id) in self.course.iter().enumerate() {
             let node = &self.nodes[id as usize];
             let input = |input: u32| node.inputs.get(input as usize).copied().flatten();
             let now = |values: &FxHashMap<Role, Values>, role: Option<Role>| {
                 role.and_then(|role| values.get(&role)?.now()).unwrap_or(Known::LEFT_OVER)
             };
+            let mut read: SmallVec<[u32; 4]> = SmallVec::new();
             if node.reads {
-                for role in node.inputs.iter().filter(|role| role.is_some()) {
-                    builder.read(now(&values, *role));
-                }
+                let inputs = node.inputs.iter().filter(|role| role.is_some());
+                read.extend(inputs.map(|role| now(&values, *role)));
+                read.iter().for_each(|&value| builder.read(value));
             }
             let mut made = self.values_of(id);
             for makes in &node.makes {
@@ -175,9 +181,12 @@ impl Steps {
                     }
                     values.made.push((ordinal, position as u32));
                 }
+                if let (Makes::Value(_), true) = (makes, inherits) {
+                    sources.insert(ordinal, read.clone());
+                }
                 builder.output(ordinal);
             }
-            self.inherit(id, position, &mut values, &mut builder);
+            self.inherit(id, position, &mut values, &sources, &mut builder);
             builder.next(node.cost);
             while let Some((_, role)) = gone.next_if(|(at, _)| *at as usize <= position) {
                 if let Some(value) = values.get(&role).and_then(Values::now) {
@@ -215,15 +224,31 @@ impl Steps {
     }
 
     /// At a mark, the heirs' values are in the roles that they inherit. It uses them: it is there that their history is cut.
+    /// And it uses what is held of what they are made from, through what nobody holds: if they were evicted, they come back
+    /// from that. Else gradients that are held go first, as nobody reads them any more, and with them goes the way back to what
+    /// was made of them.
     fn inherit(
         &self,
         node: NodeId,
         position: usize,
         values: &mut FxHashMap<Role, Values>,
+        sources: &Sources,
         builder: &mut StepFutureBuilder,
     ) {
         let value = |heir: &Heir| Some((heir.inherits, values.get(&heir.plays)?.now()?));
         let inherited: SmallVec<[_; 8]> = self.heirs(node).iter().filter_map(value).collect();
+        let mut up: Vec<u32> = inherited.iter().map(|heir| heir.1).collect();
+        let mut seen: FxHashSet<u32> = up.iter().copied().collect();
+        while let Some(value) = up.pop() {
+            for &source in sources.get(&value).into_iter().flatten() {
+                if seen.insert(source) {
+                    match builder.is_held(source) {
+                        true => builder.read(source),
+                        false => up.push(source),
+                    }
+                }
+            }
+        }
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();

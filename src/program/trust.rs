@@ -1,0 +1,292 @@
+//! Whether steps that are foreseen go better than steps that are guessed.
+//!
+//! Before a step is known it is guessed, so there is something to compare with: what turns of the same commands recomputed
+//! then. Where foreseen turns recompute more, the next ones are guessed again, for twice as many turns each time. It counts
+//! costs of the cost model, never time, so a run depends on nothing else.
+
+use crate::rng::mix;
+
+/// Foreseen turns may recompute so much more than guessed ones, all together, in shares of the work of a turn.
+const MOST_LOST: f64 = 0.1;
+/// So much more in one turn ends that turn's forecast at once.
+const MOST_AT_ONCE: f64 = 0.5;
+/// A turn that recomputes so many times its work is guessed once, if no such turn was.
+const MOST_UNCOMPARED: f64 = 4.0;
+/// Turns that are guessed after the first time that foreseeing was worse, and at most.
+const REST: (u32, u32) = (8, 1 << 16);
+/// Turns that are guessed for something to compare with.
+const TRIAL: u32 = 2;
+/// Kinds of turns that are known.
+const KINDS: usize = 16;
+/// A turn of which so many in a hundred commands were foreseen is no guessed one.
+const FEW: u64 = 10;
+
+/// Costs of a run so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Costs {
+    /// Of what ran for the first time, and of what ran again.
+    pub work: f64,
+    pub again: f64,
+    /// Steps that ran by plan: nothing is heard of their commands.
+    pub planned: u64,
+    /// Bytes of the budget. In another one, turns recompute something else.
+    pub budget: u64,
+}
+
+/// What is known of turns of one kind.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// A hash of its commands, and how many there are.
+    tokens: u64,
+    commands: u64,
+    /// What the last guessed one recomputed, over its work.
+    guessed: f64,
+    /// And the last foreseen one.
+    foreseen: Option<f64>,
+}
+
+/// Whether what is foreseen is gone by.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    /// The latest last.
+    kinds: Vec<Kind>,
+    /// The turn at hand: where it began, its commands, and how many of them were foreseen. `None` before the first.
+    began: Option<Costs>,
+    tokens: u64,
+    commands: u64,
+    foreseen: u64,
+    has_failed: bool,
+    /// Whether the turn before was run otherwise: this one begins with what that one left.
+    is_first: bool,
+    /// Work of the turn before.
+    work: f64,
+    /// How much more foreseen turns have recomputed than guessed ones; see [`MOST_LOST`].
+    lost: f64,
+    /// Turns that are still guessed, and how many are the next time.
+    rest: u32,
+    next_rest: u32,
+}
+
+impl Trust {
+    /// Whether what is foreseen is gone by.
+    pub const fn is_given(&self) -> bool {
+        self.rest == 0
+    }
+
+    /// A command came, and was foreseen or was not.
+    pub fn hear(&mut self, token: u64, foreseen: bool) {
+        self.tokens = mix(self.tokens, token);
+        self.commands += 1;
+        self.foreseen += u64::from(foreseen);
+    }
+
+    /// Whether the turn at hand has recomputed so much by now that it is better guessed. Then it is from now on.
+    pub fn is_lost(&mut self, now: Costs) -> bool {
+        let Some(began) = self.began else { return false };
+        if self.rest > 0 || self.kinds.is_empty() || began.planned != now.planned {
+            return false;
+        }
+        let most = self.kinds.iter().map(|kind| kind.guessed).fold(0.0, f64::max);
+        let is_lost = self.foreseen > 0
+            && now.again - began.again
+                > (most + MOST_AT_ONCE) * self.work.max(now.work - began.work);
+        if is_lost {
+            self.take();
+        }
+        is_lost
+    }
+
+    /// A command failed for want of memory, or recomputed more than it may.
+    pub fn failed(&mut self) {
+        // What the turn recomputes says nothing any more, nor do failures that come of this one.
+        self.began = None;
+        if std::mem::replace(&mut self.has_failed, true) {
+            return;
+        }
+        match self.rest {
+            0 => self.take(),
+            // It is no better then.
+            _ => self.rest = 1,
+        }
+    }
+
+    /// The turn at hand is over. One that is not `compared` was foreseen in another way than by what usually comes next:
+    /// whether that is better is for others to say.
+    pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
+        let tokens = std::mem::take(&mut self.tokens);
+        let (commands, foreseen) = (self.commands, self.foreseen);
+        (self.commands, self.foreseen, self.has_failed) = (0, 0, false);
+        let began = self.began.replace(now);
+        let was_guessed = 100 * foreseen < FEW * commands;
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        if began.is_some_and(|began| began.budget != now.budget) {
+            // Nothing is known of this one.
+            *self = Self { began: Some(now), ..Self::default() };
+            return;
+        }
+        let began = began.filter(|began| began.planned == now.planned && now.work > began.work);
+        if let Some(began) = began {
+            self.work = now.work - began.work;
+            let share = (now.again - began.again) / self.work;
+            if was_guessed {
+                self.guessed(tokens, commands, share, is_first);
+            } else if self.rest == 0 && compared {
+                self.foreseen(tokens, commands, share, is_first);
+            }
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            self.is_first |= self.rest == 0;
+        }
+    }
+
+    fn guessed(&mut self, tokens: u64, commands: u64, share: f64, is_first: bool) {
+        let known = self.kinds.iter().position(|kind| kind.tokens == tokens);
+        let known = known.map(|known| self.kinds.remove(known));
+        if self.kinds.len() == KINDS {
+            self.kinds.remove(0);
+        }
+        let foreseen = known.and_then(|kind| kind.foreseen);
+        let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
+        self.kinds.push(Kind { tokens, commands, guessed, foreseen });
+        if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
+            // It is no better.
+            self.rest = self.rest.min(1);
+        }
+    }
+
+    fn foreseen(&mut self, tokens: u64, commands: u64, share: f64, is_first: bool) {
+        let is_near = |kind: &Kind| kind.commands.abs_diff(commands) <= commands / 8;
+        let same = self.kinds.iter().position(|kind| kind.tokens == tokens);
+        let known = same.or_else(|| self.kinds.iter().rposition(is_near));
+        let Some(kind) = known.map(|known| &mut self.kinds[known]) else {
+            if share > MOST_UNCOMPARED {
+                (self.rest, self.is_first) = (TRIAL + 1, true);
+            }
+            return;
+        };
+        kind.foreseen = Some(share);
+        let more = share - kind.guessed;
+        self.lost = (self.lost + if is_first { more / 2.0 } else { more }).max(0.0);
+        if self.lost > MOST_LOST {
+            self.take();
+        }
+    }
+
+    /// Guesses for a while.
+    fn take(&mut self) {
+        let rest = self.next_rest.max(REST.0);
+        // The turn at hand counts, too.
+        (self.rest, self.next_rest) = (rest + 1, (2 * rest).min(REST.1));
+        (self.lost, self.is_first) = (0.0, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns one after the other, of which each recomputes so much if it is foreseen and if it is guessed: how many of
+    /// the last ones were foreseen, and what was recomputed beside what is least.
+    fn run(
+        turns: usize,
+        foreseen: impl Fn(usize) -> f64,
+        guessed: impl Fn(usize) -> f64,
+    ) -> (usize, f64) {
+        let (mut trust, mut costs) = (Trust::default(), Costs::default());
+        let (mut times, mut lost) = (0, 0.0);
+        trust.turn_is_over(costs, true);
+        for turn in 0..turns {
+            // It is known from the third on.
+            let goes_by = turn > 1 && trust.is_given();
+            let again = if goes_by { foreseen(turn) } else { guessed(turn) };
+            for command in 0..10 {
+                trust.hear(command, goes_by);
+            }
+            costs.work += 1.0;
+            costs.again += again;
+            trust.turn_is_over(costs, true);
+            times += usize::from(goes_by);
+            lost += again - foreseen(turn).min(guessed(turn));
+        }
+        (times, lost)
+    }
+
+    #[test]
+    fn what_recomputes_less_goes_on() {
+        for (foreseen, guessed) in [(0.1, 0.2), (0.0, 0.0), (3.0, 3.0), (0.3, 0.3)] {
+            assert_eq!(run(1000, |_| foreseen, |_| guessed).0, 998, "{foreseen} {guessed}");
+        }
+    }
+
+    /// Over a long run it costs next to nothing, however much worse it is.
+    #[test]
+    fn what_recomputes_more_is_left_for_twice_as_long_each_time() {
+        for more in [0.02, 0.1, 0.3, 1.0, 3.0] {
+            let (times, lost) = run(2000, |_| 0.2 + more, |_| 0.2);
+            assert!(lost <= 10.0 * (more + 2.0 * MOST_LOST), "{more}: {times} times, {lost}");
+            assert!(lost > 0.0, "it was tried");
+        }
+    }
+
+    #[test]
+    fn a_turn_that_was_guessed_well_by_accident_is_no_measure_for_long() {
+        let guessed = |turn| if turn < 2 { 0.0 } else { 0.5 };
+        let (times, lost) = run(1000, |_| 0.2, guessed);
+        assert!(times > 950, "{times}");
+        assert!(lost < 8.0, "{lost}");
+    }
+
+    /// And it is noticed while turns are guessed.
+    #[test]
+    fn what_is_guessed_is_guessed_no_longer_than_it_is_better() {
+        let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };
+        let (times, lost) = run(12, |_| 4.0, guessed);
+        assert_eq!((times, lost), (8, 10.0), "two turns, and no more");
+    }
+
+    #[test]
+    fn a_turn_that_goes_wrong_is_guessed_at_once() {
+        let mut trust = Trust::default();
+        let costs = |work, again| Costs { work, again, ..Costs::default() };
+        trust.turn_is_over(costs(0.0, 0.0), true);
+        trust.hear(1, false);
+        trust.turn_is_over(costs(1.0, 0.2), true);
+        trust.hear(1, true);
+        assert!(!trust.is_lost(costs(1.5, 0.8)), "it may vary");
+        assert!(trust.is_lost(costs(1.5, 1.0)));
+        assert!(!trust.is_given());
+        assert!(!trust.is_lost(costs(1.5, 9.0)), "it is guessed now");
+    }
+
+    #[test]
+    fn a_failure_ends_what_was_tried() {
+        let mut trust = Trust::default();
+        trust.failed();
+        for _ in 0..=REST.0 {
+            assert!(!trust.is_given(), "foreseen, it failed");
+            trust.turn_is_over(Costs::default(), true);
+        }
+        assert!(trust.is_given());
+        trust.failed();
+        trust.failed();
+        for _ in 0..2 {
+            trust.turn_is_over(Costs::default(), true);
+            assert!(!trust.is_given(), "one failure leads to others");
+        }
+        trust.failed();
+        trust.turn_is_over(Costs::default(), true);
+        assert!(trust.is_given(), "guessed, it failed, too");
+    }
+
+    #[test]
+    fn another_budget_is_another_matter() {
+        let mut trust = Trust::default();
+        trust.failed();
+        for budget in [1, 1, 2] {
+            assert!(!trust.is_given());
+            trust.turn_is_over(Costs { budget, ..Costs::default() }, true);
+        }
+        assert!(trust.is_given());
+    }
+}
