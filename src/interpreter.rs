@@ -56,13 +56,17 @@ impl<D: Device> Interpreter<D> {
     pub fn new(
         mut engine: Engine<D>,
         window: Window,
+        interrupt: Option<Box<dyn Fn() -> bool + Send>>,
         control: Arc<Control>,
         home: Arc<Home>,
         recorder: Option<Box<dyn Recorder>>,
         learning: Learning,
     ) -> Self {
         let cancel = Arc::clone(&control);
-        engine.interrupt_when(move || cancel.is_cancelled());
+        match interrupt {
+            None => engine.interrupt_when(move || cancel.is_cancelled()),
+            Some(wanted) => engine.interrupt_when(move || cancel.is_cancelled() || wanted()),
+        }
         let mut driver = Driver::new(engine);
         let learners = learning.begin(&mut driver);
         if let Some(recorder) = recorder {
@@ -272,8 +276,8 @@ impl<D: Device> Interpreter<D> {
                 };
                 let _ = reply.send(Ok(words));
             }
-            Question::Forecasts { runs, reply } => {
-                let _ = reply.send(Ok(self.driver.forecasts(runs)));
+            Question::Forecasts { turns, reply } => {
+                let _ = reply.send(Ok(self.driver.forecasts(turns)));
             }
             Question::KnownSteps { reply } => {
                 let _ = reply.send(Ok(self.driver.known_steps()));

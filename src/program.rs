@@ -32,6 +32,7 @@
 //! ```
 
 mod admit;
+mod allowance;
 mod capture;
 mod command;
 mod drift;
@@ -59,6 +60,7 @@ mod turn;
 mod window;
 
 pub use crate::id::{Ids, TensorId};
+pub use allowance::Allowance;
 pub use capture::CapturedProgram;
 pub use command::{Apply, Command, Consumed};
 pub use driver::Driver;

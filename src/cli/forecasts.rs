@@ -3,6 +3,8 @@
 //! What passes in a budget passes in a larger one as well, if no more of that is used. So smaller budgets are tried, too, that
 //! more memory does not make a run recompute more: the whole percents below the budget, until the [bound](remat::bound)
 //! shows that nothing better is left, or a few of them gain nothing.
+//!
+//! All of it takes at most the [ops](Allowance) of so many turns of each kind of step, whatever the budget; fewer in a short run.
 
 use super::failure::Failure;
 use super::interrupt;
@@ -10,22 +12,31 @@ use super::rehearsal::{Rehearsal, Rehearsed};
 use super::sync::thread;
 use super::values::Share;
 use super::waiting::Waiting;
-use remat::evict::{Forecast, Learn};
+use remat::evict::{Clock, Forecast, Learn};
 use remat::lab::Search;
-use remat::program::Turn;
+use remat::program::{Allowance, Turn};
 use remat::{ByteSize, CostModelKind, PolicyKind};
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
-/// Commands in all simulated runs of a kind of step in a budget: a few seconds.
-const COMMANDS_TO_LEARN: u64 = 1 << 20;
+/// Turns of each kind of step that the portfolio may simulate, for each step of the run, and in all.
+const TURNS_OF_PORTFOLIO: (u64, u64) = (16, 1024);
 
-/// Commands of a step in all rehearsals by what was found in a budget.
-const COMMANDS_TO_REHEARSE: u64 = 1 << 15;
+/// The same of a search.
+const TURNS_OF_SEARCH: (u64, u64) = (128, 8192);
+
+/// Ops in all that is simulated of a kind of step: a few seconds.
+const MOST_OPS: u64 = 3 << 20;
+
+/// A policy that only looks ahead is compared with those that know nothing.
+const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
 /// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are: where a run
 /// recomputes less in less memory, that is by chance.
 const AT_ONCE: usize = 4;
+
+/// No smaller budget is tried with fewer turns.
+const LEAST_TURNS: u64 = 24;
 
 /// What was found out.
 #[derive(Debug)]
@@ -38,6 +49,8 @@ pub struct Forecasts {
     pub in_others: Vec<Forecast>,
     /// The share of its work that a step recomputes at least, in the whole budget.
     pub least: f64,
+    /// Ops that were simulated for that.
+    pub simulated_ops: u64,
     /// How long it took.
     pub time: Duration,
 }
@@ -78,26 +91,39 @@ struct Best {
 
 impl Forecaster<'_> {
     /// How steps are best run within a budget; `plain` says how they pass in it without a forecast. `None` if the policy does
-    /// not search, if no two steps are alike, or if nothing is found that passes and is no worse.
+    /// not look ahead, if no two steps are alike, or if nothing is found that passes and is no worse.
     pub fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, Failure> {
-        let PolicyKind::Learned(learn @ (Learn::Portfolio | Learn::Search { .. })) =
-            self.rehearsal.memory.policy()
-        else {
-            return Ok(None);
-        };
+        let PolicyKind::Learned(learn) = self.rehearsal.memory.policy() else { return Ok(None) };
         let start = Instant::now();
         let turns = self.rehearsal.turns(self.threshold)?;
         // What most steps are is the last.
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
+        let all_ops = trial.ops();
+        let mut allowance = Allowance::of_ops(all_ops);
         self.tell(budget);
-        let Tried { least, best: whole } = trial.within(budget, f64::INFINITY)?;
+        let Tried { least, best: whole } = {
+            // What is left is for smaller budgets.
+            let mut most = allowance.take(allowance.left() / 2);
+            let tried = trial.within(budget, f64::INFINITY, &mut most)?;
+            allowance.give_back(most);
+            tried
+        };
         let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).recompute_ratio;
+        if learn == Learn::Ahead {
+            most = most.min(plain.recompute_ratio);
+        }
         let mut all: Vec<Best> = whole.into_iter().collect();
-        for few in self.smaller(budget).chunks(AT_ONCE) {
+        for few in self.smaller(budget, learn).chunks(AT_ONCE) {
+            let each = allowance.left() / few.len() as u64;
+            if !Allowance::of_ops(each / LEAST_TURNS).has_turn(&usual.step) {
+                break;
+            }
             self.tell(few[0]);
             let before = most;
-            for tried in trial.within_each(few, most) {
+            let parts = few.iter().map(|_| allowance.take(each)).collect();
+            for (tried, part) in trial.within_each(few, most, parts) {
+                allowance.give_back(part);
                 all.extend(tried?.best);
             }
             most = all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min);
@@ -105,13 +131,16 @@ impl Forecaster<'_> {
                 break;
             }
         }
+        // Where it only looks ahead, what knows nothing is for where it is better.
+        let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
         // Of equals the largest.
-        let Some(at) = all.iter().position(|best| best.rehearsed.recompute_ratio <= most) else {
-            return Ok(None);
-        };
+        let at = all.iter().position(|best| best.rehearsed.recompute_ratio <= most);
+        let Some(at) = at.filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
         let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
-        Ok(Some(Forecasts { budget, forecasts, in_others, least, time: start.elapsed() }))
+        let simulated_ops = all_ops - allowance.left();
+        let time = start.elapsed();
+        Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
     }
 
     fn tell(&self, budget: u64) {
@@ -121,8 +150,8 @@ impl Forecaster<'_> {
     }
 
     /// The whole percents below a budget, the largest first.
-    fn smaller(&self, budget: u64) -> Vec<u64> {
-        if self.rehearsal.memory.cost == CostModelKind::Measured {
+    fn smaller(&self, budget: u64, learn: Learn) -> Vec<u64> {
+        if self.rehearsal.memory.cost == CostModelKind::Measured || learn == Learn::Ahead {
             // Measurements vary by more than what could be gained.
             return Vec::new();
         }
@@ -145,49 +174,114 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
+    /// Ops that may be simulated in all: those of so many turns of each kind of step.
+    fn ops(&self) -> u64 {
+        let (each, most) = match self.learn {
+            Learn::Ahead => (TURNS_OF_LOOKING_AHEAD, TURNS_OF_LOOKING_AHEAD),
+            Learn::Portfolio => TURNS_OF_PORTFOLIO,
+            Learn::Search { .. } => TURNS_OF_SEARCH,
+        };
+        let turns = each.saturating_mul(self.forecaster.rehearsal.steps as u64).min(most);
+        let kinds = self.rare.iter().chain([self.usual]);
+        kinds.map(|turn| Allowance::of_turns(turns, &turn.step).left().min(MOST_OPS)).sum()
+    }
+
     /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
     /// seen to recompute. In a run of a few steps, whose first recomputes less, that may leave out what would be a little better.
-    fn within(&self, budget: u64, most: f64) -> Result<Tried, Failure> {
-        let Forecaster { rehearsal, threshold, .. } = self.forecaster;
-        let Searched { least, mut found } = self.search(self.usual, budget, most)?;
-        let mut best: Option<Best> = None;
-        if found.is_empty() {
-            return Ok(Tried { least, best });
+    fn within(
+        &self,
+        budget: u64,
+        most: f64,
+        allowance: &mut Allowance,
+    ) -> Result<Tried, Failure> {
+        let mut to_search = allowance.take(allowance.left() / 2);
+        let Searched { least, found } = self.search(self.usual, budget, most, &mut to_search)?;
+        allowance.give_back(to_search);
+        if least >= most {
+            return Ok(Tried { least, best: None });
         }
-        let rehearsals = COMMANDS_TO_REHEARSE / (self.usual.step.len() as u64).max(1);
-        found.truncate(rehearsals.max(1) as usize);
         let mut of_rare = Vec::new();
         for turn in self.rare {
-            of_rare.extend(self.search(turn, budget, f64::INFINITY)?.found.into_iter().next());
+            let mut to_search = allowance.take(allowance.left() / 3);
+            let Searched { found, .. } =
+                self.search(turn, budget, f64::INFINITY, &mut to_search)?;
+            allowance.give_back(to_search);
+            of_rare.extend(found.into_iter().next());
         }
         // How the first step leaves memory changes all that come.
         let mut with: Vec<&[Forecast]> = vec![&of_rare, &[]];
         with.dedup();
-        for (usual, others) in found.iter().flat_map(|usual| with.iter().map(move |of| (usual, of)))
-        {
-            let forecasts = [others, std::slice::from_ref(usual)].concat();
-            let limit = rehearsal.memory.recompute_limit;
-            let verdict = rehearsal.by(budget, *threshold, limit, &forecasts)?;
-            let least = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.recompute_ratio);
-            if let Some(rehearsed) = verdict.ok().filter(|now| now.recompute_ratio < least) {
+        let of_found = found.iter().map(|usual| {
+            with.iter().map(|of| [*of, std::slice::from_ref(usual)].concat()).collect::<Vec<_>>()
+        });
+        let mut of_found = of_found.flatten();
+        let first: Vec<Vec<Forecast>> = of_found.by_ref().take(with.len()).collect();
+        let mut best: Option<Best> = None;
+        for forecasts in first.into_iter().chain(self.unknowing(budget)).chain(of_found) {
+            let limit = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.recompute_ratio);
+            if let Some(rehearsed) = self.rehearse(budget, &forecasts, limit, allowance)? {
                 best = Some(Best { budget, forecasts, rehearsed });
             }
         }
         Ok(Tried { least, best })
     }
 
-    /// The same in several budgets, at once.
-    fn within_each(&self, budgets: &[u64], most: f64) -> Vec<Result<Tried, Failure>> {
+    /// All kinds of steps by each policy that knows nothing of them.
+    fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
+        Clock::UNKNOWING.into_iter().map(move |clock| {
+            let kinds = self.rare.iter().chain([self.usual]);
+            let by = |turn: &Turn| Forecast {
+                clock: clock.clone(),
+                ..Forecast::plain(&turn.step, budget)
+            };
+            kinds.map(by).collect()
+        })
+    }
+
+    /// The rehearsal by these, if it passes and recomputes a smaller share than `limit`.
+    fn rehearse(
+        &self,
+        budget: u64,
+        forecasts: &[Forecast],
+        limit: f64,
+        allowance: &mut Allowance,
+    ) -> Result<Option<Rehearsed>, Failure> {
+        let Forecaster { rehearsal, threshold, .. } = self.forecaster;
+        if !allowance.has_turn(&self.usual.step) {
+            return Ok(None);
+        }
+        let verdict = rehearsal.by(budget, *threshold, forecasts, allowance)?;
+        Ok(verdict.ok().filter(|now| !now.is_stopped && now.recompute_ratio < limit))
+    }
+
+    /// The same in several budgets, at once, each with its part of what may be simulated. What is left of that comes back.
+    fn within_each(
+        &self,
+        budgets: &[u64],
+        most: f64,
+        parts: Vec<Allowance>,
+    ) -> Vec<(Result<Tried, Failure>, Allowance)> {
         thread::scope(|scope| {
-            let within = |&budget| scope.spawn(move || self.within(budget, most));
-            let threads: Vec<_> = budgets.iter().map(within).collect();
+            let within = |(&budget, mut part): (&u64, Allowance)| {
+                scope.spawn(move || (self.within(budget, most, &mut part), part))
+            };
+            let threads: Vec<_> = budgets.iter().zip(parts).map(within).collect();
             threads.into_iter().map(|of| of.join().unwrap_or_else(|e| resume_unwind(e))).collect()
         })
     }
 
     /// How a turn is run in a budget, the best first by simulated runs, if its bound is below `most`.
-    fn search(&self, turn: &Turn, budget: u64, most: f64) -> Result<Searched, Failure> {
+    fn search(
+        &self,
+        turn: &Turn,
+        budget: u64,
+        most: f64,
+        allowance: &mut Allowance,
+    ) -> Result<Searched, Failure> {
         let Forecaster { rehearsal, known, .. } = self.forecaster;
+        if self.learn == Learn::Ahead {
+            return Ok(Searched { least: 0.0, found: Vec::new() });
+        }
         let key = (turn.step.key(), budget);
         let known = known.iter().find(|known| (known.step, known.budget) == key);
         if let (Some(known), Learn::Portfolio) = (known, self.learn) {
@@ -198,8 +292,10 @@ impl Trial<'_> {
         if least >= most {
             return Ok(Searched { least, found: Vec::new() });
         }
-        let runs = COMMANDS_TO_LEARN / (turn.step.len() as u64).max(1);
-        while !search.is_done(self.learn) && search.runs() < runs.max(1) && search.advance()? {
+        while !search.is_done(self.learn)
+            && allowance.has_turn(&turn.step)
+            && search.advance(allowance)?
+        {
             interrupt::before_the_first_step()?;
         }
         let mut found = search.finalists();

@@ -3,7 +3,8 @@
 use super::args::MemoryArgs;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
-use super::session::{Session, Setup};
+use super::session::{Session, Setup, Step};
+use super::sync::atomic::{AtomicU64, Ordering};
 use super::sync::{Mutex, lock};
 use super::task::Batch;
 use super::terminal;
@@ -11,7 +12,7 @@ use remat::device::sim::Sim;
 use remat::error::RegenerationError;
 use remat::evict::{Forecast, Learn};
 use remat::ops::Op;
-use remat::program::{KnownSteps, Learner, Plan, Turn};
+use remat::program::{Allowance, KnownSteps, Learner, Plan, Turn};
 use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
 
@@ -35,6 +36,13 @@ const TEST_BATCHES: usize = 2;
 /// Steps of a rehearsal in which a turn of each kind is written down.
 const STEPS_TO_LEARN: usize = 4;
 
+/// Turns of a step whose ops a rehearsal may take. One that is stopped by that is judged by the steps that it did.
+const MOST_TURNS: u64 = 96;
+
+/// What a run by `learned` goes by where it passes only by that, or recomputes less: they know nothing, but they are no guesses
+/// about steps that are alike.
+const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
+
 /// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
 pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
@@ -53,6 +61,17 @@ pub struct Rehearsal<'a> {
     known: Option<KnownSteps>,
     /// The test's batches, the last one short.
     tests: Vec<Batch>,
+    /// Ops of a step in which nothing is recomputed, once that is known.
+    turn_ops: AtomicU64,
+}
+
+/// What steps go by in a rehearsal.
+#[derive(Clone, Copy, Debug)]
+enum Way<'a> {
+    /// The policy of the run, without what may be found out for it.
+    Usual,
+    Named(PolicyKind),
+    Forecasts(&'a [Forecast]),
 }
 
 /// Keeps the turns that it is given.
@@ -84,6 +103,10 @@ pub struct Rehearsed {
     /// Whether the last step did with memory what the one before did, or nothing was moved for long, so that
     /// all later ones will do the same; or there are no later ones.
     pub is_settled: bool,
+    /// The policy that it went by in place of that of the run, which does not pass.
+    pub policy: Option<PolicyKind>,
+    /// Whether it ended because it had simulated as much as it may; then it says what was recomputed up to there.
+    pub is_stopped: bool,
 }
 
 /// An `Err` means that the memory did not suffice; that is not a failure of the program.
@@ -108,7 +131,18 @@ impl<'a> Rehearsal<'a> {
         }
         let plan = memory.plan.into();
         let mut rehearsal =
-            Self { sim, setup, memory, seed, steps, plan, batch, known: None, tests };
+            Self {
+                sim,
+                setup,
+                memory,
+                seed,
+                steps,
+                plan,
+                batch,
+                known: None,
+                tests,
+                turn_ops: AtomicU64::new(0),
+            };
         if memory.policy().looks_ahead() && rehearsal.repeats() {
             rehearsal.known = rehearsal.recognize()?;
         }
@@ -141,7 +175,7 @@ impl<'a> Rehearsal<'a> {
     /// Without a limit.
     pub fn unlimited(&self) -> Result<Rehearsed, Failure> {
         let builder = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
-        Ok(self.rehearse(builder, self.short(), false)??)
+        Ok(self.rehearse(builder, self.short(), false, &mut Self::no_limit())??)
     }
 
     /// Whether nothing is evicted under this budget in all steps of the run, whatever the policy.
@@ -150,41 +184,79 @@ impl<'a> Rehearsal<'a> {
         let builder =
             Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
         Ok(self
-            .rehearse(builder, self.short(), true)?
+            .rehearse(builder, self.short(), true, &mut Self::no_limit())?
             .is_ok_and(|rehearsed| rehearsed.evictions == 0 && rehearsed.is_settled))
     }
 
-    /// Under a budget, with the options of the run.
+    /// Under a budget, with the options of the run. A policy that looks ahead, and does not pass, has the best of those that
+    /// know nothing in its place.
     pub fn under(
         &self,
         budget: u64,
         threshold: Option<u64>,
         recompute_limit: Option<f64>,
     ) -> Result<Verdict, Failure> {
-        self.by(budget, threshold, recompute_limit, &[])
+        let by = |way| {
+            let turn = self.turn_ops.load(Ordering::Relaxed);
+            let mut most = match turn {
+                0 => Self::no_limit(),
+                turn => Allowance::of_ops(turn.saturating_mul(MOST_TURNS)),
+            };
+            self.by_way(way, budget, threshold, recompute_limit, &mut most)
+        };
+        let verdict = by(Way::Usual)?;
+        if verdict.is_ok() || !matches!(self.memory.policy(), PolicyKind::Learned(_)) {
+            return Ok(verdict);
+        }
+        let mut best: Option<Rehearsed> = None;
+        for policy in NAMED {
+            let passed = by(Way::Named(policy))?.ok();
+            let least = best.map_or(f64::INFINITY, |best| best.recompute_ratio);
+            if let Some(passed) = passed.filter(|passed| passed.recompute_ratio < least) {
+                best = Some(Rehearsed { policy: Some(policy), ..passed });
+            }
+        }
+        Ok(best.map_or(verdict, Ok))
     }
 
-    /// The same, with each step run as a forecast says.
+    /// The same, with each step run as a forecast says, in so many ops.
     pub fn by(
         &self,
         budget: u64,
         threshold: Option<u64>,
-        recompute_limit: Option<f64>,
         forecasts: &[Forecast],
+        allowance: &mut Allowance,
     ) -> Result<Verdict, Failure> {
-        let mut builder = self.builder(budget, threshold).forecasts(forecasts.iter().cloned());
+        let limit = self.memory.recompute_limit;
+        self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
+    }
+
+    fn by_way(
+        &self,
+        way: Way<'_>,
+        budget: u64,
+        threshold: Option<u64>,
+        recompute_limit: Option<f64>,
+        allowance: &mut Allowance,
+    ) -> Result<Verdict, Failure> {
+        let mut builder = self.builder(budget, threshold);
         if self.memory.policy().searches() {
             // They are found out elsewhere, and not for each budget that is tried.
             builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
         }
-        if !forecasts.is_empty() {
-            builder = builder.plan(self.plan);
-        }
-        if let Some(limit) = recompute_limit {
-            builder = builder.recompute_limit(limit);
-        }
-        let steps = if forecasts.is_empty() { STEPS } else { STEPS_BY_FORECAST };
-        let verdict = self.rehearse(builder, steps.min(self.steps), false)?;
+        let (builder, steps) = match way {
+            Way::Usual => (builder, STEPS),
+            Way::Named(policy) => (builder.policy(policy), STEPS),
+            Way::Forecasts(forecasts) => {
+                let builder = builder.forecasts(forecasts.iter().cloned()).plan(self.plan);
+                (builder, STEPS_BY_FORECAST)
+            }
+        };
+        let builder = match recompute_limit {
+            Some(limit) => builder.recompute_limit(limit),
+            None => builder,
+        };
+        let verdict = self.rehearse(builder, steps.min(self.steps), false, allowance)?;
         // The limit holds for the whole run, and the first step recomputes the least.
         Ok(verdict.and_then(|rehearsed| match recompute_limit {
             Some(limit) if rehearsed.recompute_ratio > limit => {
@@ -193,6 +265,10 @@ impl<'a> Rehearsal<'a> {
             }
             _ => Ok(rehearsed),
         }))
+    }
+
+    const fn no_limit() -> Allowance {
+        Allowance::of_ops(u64::MAX)
     }
 
     /// A turn of each kind of step: the same in any budget. The last is a step like most; the first makes the state of the
@@ -224,11 +300,29 @@ impl<'a> Rehearsal<'a> {
         STEPS.min(self.steps)
     }
 
-    fn rehearse(&self, builder: Builder, steps: usize, settle: bool) -> Result<Verdict, Failure> {
-        self.session(builder, |session| self.all(session, steps, settle))
+    /// Takes what it simulates from `allowance`, and ends where that is spent.
+    fn rehearse(
+        &self,
+        builder: Builder,
+        steps: usize,
+        settle: bool,
+        allowance: &mut Allowance,
+    ) -> Result<Verdict, Failure> {
+        let turn = self.turn_ops.load(Ordering::Relaxed);
+        let first_runs = turn.saturating_mul(steps as u64);
+        let builder = builder.interrupt_when(allowance.interrupt(first_runs));
+        let mut ops = 0;
+        let verdict = self.session(builder, |session| {
+            let runtime = session.runtime().clone();
+            let verdict = self.all(session, steps, settle);
+            ops = runtime.stats().map_or(first_runs, |stats| stats.ops + stats.recomputed_ops);
+            verdict
+        });
+        allowance.spend(ops);
+        verdict
     }
 
-    /// On the device's stand-in. An inner `Err` means that the memory did not suffice.
+    /// On the device's stand-in. An inner `Err` means that the memory did not suffice, or what it may simulate did not.
     fn session<T>(
         &self,
         builder: Builder,
@@ -240,7 +334,7 @@ impl<'a> Rehearsal<'a> {
         });
         interrupt::before_the_first_step()?;
         match done {
-            Err(error) if !is_of_memory(&error) => Err(error.into()),
+            Err(error) if !is_of_memory(&error) && !is_stopped(&error) => Err(error.into()),
             verdict => Ok(verdict),
         }
     }
@@ -249,8 +343,17 @@ impl<'a> Rehearsal<'a> {
     fn all(&self, mut session: Session, steps: usize, settle: bool) -> Verdict {
         let most = if settle { STEPS_TO_SETTLE.min(self.steps) } else { steps };
         let mut stats: Vec<Stats> = vec![Stats::default()];
+        let mut stopped = false;
         while stats.len() <= most && !interrupt::is_requested() {
-            stats.push(session.step(|_| self.batch.clone(), 0.0)?.wait()?.1);
+            match session.step(|_| self.batch.clone(), 0.0).and_then(Step::wait) {
+                Ok((_, after)) => stats.push(after),
+                // It is known by then how such a run goes on.
+                Err(error) if is_stopped(&error) && stats.len() > 1 => {
+                    stopped = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
             if stats.len() == 2 && self.setup.tests_between {
                 self.test(&mut session)?;
             }
@@ -259,24 +362,38 @@ impl<'a> Rehearsal<'a> {
                 break;
             }
         }
-        session.runtime().sync()?;
-        self.test(&mut session)?;
+        if !stopped {
+            session.runtime().sync()?;
+            self.test(&mut session)?;
+        }
         let end = session.runtime().stats()?;
         let last = stats[stats.len() - 1];
         let before = stats[stats.len().saturating_sub(2)];
         let more = self.steps.saturating_sub(stats.len() - 1) as f64;
         let recomputed = last.recompute_cost - before.recompute_cost;
         let base = last.base_cost - before.base_cost;
+        let (recompute_ratio, step_ratio) = match stopped {
+            false => (
+                (last.recompute_cost + more * recomputed) / (last.base_cost + more * base),
+                recomputed / base,
+            ),
+            true => {
+                let recomputed = end.recompute_cost - last.recompute_cost;
+                (end.recompute_cost / end.base_cost, recomputed / base)
+            }
+        };
+        self.turn_ops.store(last.ops - before.ops, Ordering::Relaxed);
         Ok(Rehearsed {
             evictions: end.evictions,
             peak_bytes: end.peak_bytes,
             state_bytes: last.used_bytes,
             unevictable_bytes: end.unevictable_bytes,
-            recompute_ratio: (last.recompute_cost + more * recomputed)
-                / (last.base_cost + more * base),
-            step_ratio: recomputed / base,
-            thrashes: last.thrashed_steps > 0,
+            recompute_ratio,
+            step_ratio,
+            thrashes: stopped || last.thrashed_steps > 0,
             is_settled: is_settled(&stats) || is_still(&stats) || stats.len() > self.steps,
+            policy: None,
+            is_stopped: stopped,
         })
     }
 
@@ -286,6 +403,12 @@ impl<'a> Rehearsal<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a rehearsal ended because it had simulated as much as it may.
+fn is_stopped(error: &Error) -> bool {
+    let stopped = |error: &RegenerationError| *error == RegenerationError::Cancelled;
+    matches!(error, Error::Regeneration(error) if stopped(error))
 }
 
 /// Whether the last steps moved the same and left the same holes: fewer than these do so by chance.
@@ -381,6 +504,11 @@ mod tests {
                     false => builder,
                 };
                 let builder = ahead(rehearsal.builder(budget, None));
+                let other = rehearsed.as_ref().ok().and_then(|rehearsed| rehearsed.policy);
+                let builder = match other {
+                    Some(policy) => builder.policy(policy),
+                    None => builder,
+                };
                 let real = run(&setup, builder, 3, tested);
                 match (rehearsed, real) {
                     (Ok(rehearsed), Ok(real)) => {
@@ -428,7 +556,8 @@ mod tests {
             while !rehearsal.fits(budget).unwrap() {
                 budget += budget / 400;
             }
-            let long = rehearsal.rehearse(memory.builder(budget, None), peak, false).unwrap();
+            let long = memory.builder(budget, None);
+            let long = rehearsal.rehearse(long, peak, false, &mut Rehearsal::no_limit()).unwrap();
             assert_eq!(long.unwrap().evictions, 0, "{model:?}, {batch}");
         }
     }

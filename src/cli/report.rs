@@ -64,6 +64,8 @@ pub struct Report {
     pub seconds_per_step_median: Option<f64>,
     /// How long it took to find out how a step is best run, before the first; null if nothing was.
     pub learn_seconds: Option<f64>,
+    /// Ops that were simulated for that, in searches and rehearsals.
+    pub simulated_ops: Option<u64>,
     /// What [`Counters::recompute_ratio`] of a step should be by that.
     pub predicted_recompute_ratio: Option<f64>,
     /// What that is at least, however a step is run in program order.

@@ -111,10 +111,17 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         // To recognize steps would cost a little.
         false => memory.builder(budget, chosen.threshold()).seed(learning.seed),
     };
-    if let Some(found) = &found {
-        // It was searched for. What is found beside the steps is for kinds that the rehearsal does not have.
-        let policy = PolicyKind::Learned(Learn::Portfolio);
-        builder = builder.policy(policy).forecasts(found.forecasts.iter().cloned());
+    match (&found, chosen.rehearsed().policy) {
+        (Some(found), _) => {
+            if memory.policy().searches() {
+                // It was searched for. What is found beside the steps is for kinds that the rehearsal does not have.
+                builder = builder.policy(PolicyKind::Learned(Learn::Portfolio));
+            }
+            builder = builder.forecasts(found.forecasts.iter().cloned());
+        }
+        // What is known does not pass.
+        (None, Some(policy)) => builder = builder.policy(policy),
+        (None, None) => {}
     }
     builder = builder.plan(rehearsal.plan);
     if let Some(recording) = recording {
@@ -352,8 +359,9 @@ fn report(
         train_seconds: training.seconds.as_secs_f64(),
         seconds_per_step_median: training.median_step().map(|time| time.as_secs_f64()),
         learn_seconds: found.map(|found| found.time.as_secs_f64()),
+        simulated_ops: found.map(|found| found.simulated_ops),
         predicted_recompute_ratio: found.and_then(Forecasts::predicted),
-        least_recompute_ratio: found.map(|found| found.least),
+        least_recompute_ratio: found.map(|found| found.least).filter(|_| memory.policy().searches()),
         counters: Counters::from(&training.stats),
         verified: memory.verify.map(|_| Verified::from(&training.stats)),
     }

@@ -128,6 +128,8 @@ impl<D: Device> Engine<D> {
     /// If the evictor panics. Nothing works any more then.
     pub fn foresee(&mut self, foresight: Option<Arc<Foresight>>) -> Result<(), Error> {
         self.working()?;
+        let smallest = foresight.as_ref().and_then(|foresight| foresight.min_evict_bytes());
+        self.store.candidates.set_min_evict_bytes(smallest, &self.store.graph);
         let step = foresight.as_ref().map(|foresight| Arc::clone(foresight.step()));
         self.store.graph.future.foresee(step);
         let evictor = &mut self.evictor;

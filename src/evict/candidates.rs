@@ -1,6 +1,6 @@
 //! The storages that an evictor may choose among: facts that the store keeps, side by side.
 
-use crate::graph::{Storage, StorageKey};
+use crate::graph::{Graph, Storage, StorageKey};
 use crate::memory::Held;
 use std::cell::Cell;
 
@@ -47,11 +47,13 @@ pub(crate) struct Candidates {
     evictable_bytes: u64,
     /// Smaller storages are [`Tier::Small`].
     min_evict_bytes: u64,
+    /// The same where no forecast says otherwise.
+    usual_min_evict_bytes: u64,
 }
 
 impl Candidates {
     pub fn new(min_evict_bytes: u64) -> Self {
-        Self { min_evict_bytes, ..Self::default() }
+        Self { min_evict_bytes, usual_min_evict_bytes: min_evict_bytes, ..Self::default() }
     }
 
     pub fn keys(&self) -> &[StorageKey] {
@@ -176,6 +178,20 @@ impl Candidates {
     #[inline]
     pub fn awaited(&mut self, position: u32, storage: &Storage, held: Held) {
         self.set_tier(position, self.tier_of(storage, held.bytes));
+    }
+
+    /// From now on smaller storages are [`Tier::Small`]; `None`: the usual ones. O(candidates) where that changes.
+    pub fn set_min_evict_bytes(&mut self, bytes: Option<u64>, graph: &Graph) {
+        let bytes = bytes.unwrap_or(self.usual_min_evict_bytes);
+        if std::mem::replace(&mut self.min_evict_bytes, bytes) == bytes {
+            return;
+        }
+        for position in 0..self.keys.len() {
+            let key = self.keys[position];
+            let held = graph.held(key).expect("a candidate is resident");
+            let tier = self.tier_of(graph.storage(key), held.bytes);
+            self.set_tier(position as u32, tier);
+        }
     }
 
     #[inline]

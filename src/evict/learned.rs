@@ -33,6 +33,9 @@
 //! [`Driver::bind`]. Whoever recognizes steps does the rest: [`Driver::seek`] where commands are left out or come in
 //! between, [`Driver::foresee`] with the next step where one ends, and with `None` where nothing is known.
 //!
+//! A forecast may say that a policy decides which knows nothing of the step ([`Clock::UNKNOWING`]), where that recomputes least.
+//! Then it evicts as that policy does.
+//!
 //! Without a known step, what the *queue* shows is used: commands that are admitted and have not run
 //! ([`Future::next_read`]). What is read within that window counts as used as soon as that, if it looks staler; all
 //! else goes by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). The same holds, in a known step, for storages that the step does not know.
@@ -54,7 +57,7 @@ mod tests;
 
 pub use forecast::{Clock, Forecast, ForecastError, Foresight, Learn, Setting};
 
-use super::{Aging, Floors, Lowered, Policy, View};
+use super::{Aging, Floors, Formula, Lowered, Policy, View};
 use crate::event::{Event, Hears};
 use crate::graph::StorageKey;
 use guess::Guess;
@@ -66,7 +69,7 @@ use std::sync::Arc;
 pub struct Learned {
     /// Of the step that is running, if that is known.
     known: Option<Known>,
-    /// Otherwise.
+    /// Otherwise, or if its forecast says so.
     guess: Guess,
 }
 
@@ -94,9 +97,15 @@ impl Policy for Learned {
     }
 
     fn foresee(&mut self, foresight: Option<Arc<Foresight>>) {
-        self.known = foresight.filter(|foresight| !foresight.is_by_age()).map(Known::new);
-        // What it kept of evicted storages is not what is.
-        self.guess = Guess::default();
+        let formula = match &foresight {
+            Some(foresight) => foresight.formula(),
+            None => Some(Formula::ANCESTORS),
+        };
+        // One that decided until now goes on. What any other kept of evicted storages is not what is.
+        if self.known.is_some() || formula != Some(self.guess.formula()) {
+            self.guess = Guess::by(formula.unwrap_or(Formula::ANCESTORS));
+        }
+        self.known = foresight.filter(|_| formula.is_none()).map(Known::new);
     }
 
     fn foresees(&self) -> bool {

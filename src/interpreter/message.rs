@@ -32,7 +32,7 @@ pub(crate) enum Question<H> {
     Snapshot { reply: Sender<Result<Snapshot, Error>> },
     Describe { what: Description, reply: Sender<Result<String, Error>> },
     FinishRecording { reply: Sender<Result<(), Error>> },
-    Forecasts { runs: Option<u64>, reply: Sender<Result<Vec<Forecast>, Error>> },
+    Forecasts { turns: Option<u64>, reply: Sender<Result<Vec<Forecast>, Error>> },
     KnownSteps { reply: Sender<Result<Option<KnownSteps>, Error>> },
 }
 

@@ -14,7 +14,7 @@ use crate::graph::StorageKey;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
-    Ahead, Apply, Change, Command, Driver, Knowledge, Learners, Learning, Plan, RecordedCosts,
+    Ahead, Allowance, Apply, Change, Command, Driver, Knowledge, Learners, Learning, Plan, RecordedCosts,
     RecordedOp, RecordedProgram, RecordedValue, Setting, TensorId, Waiting, Window,
 };
 use std::collections::VecDeque;
@@ -331,6 +331,12 @@ impl<'a> Machine<'a> {
             limit,
             waits: 0,
         })
+    }
+
+    /// Ends it where bringing something back would take more ops than there are, first runs included.
+    pub(super) fn limit_ops(&mut self, allowance: Allowance) {
+        let ops = self.program.commands().iter().filter(|command| command.is_position()).count();
+        self.driver.engine_mut().interrupt_when(allowance.interrupt(ops as u64));
     }
 
     pub(super) fn listen(&mut self, listener: Box<dyn Listener>) {

@@ -3,9 +3,11 @@
 //! A search tries one [`Forecast`] after the other on a simulated engine and keeps the best. It begins with the setting
 //! that is best on the average, goes on with a portfolio of others (`portfolio.rs`), among them clocks made of
 //! [prices of memory](crate::bound) and roundings of the problem that these solve, and then climbs: it changes a few
-//! numbers of the best, and keeps what is better (`climb.rs`). Effort is counted in simulated runs, so that the same
-//! program, budget, seed and effort find the same forecast on any machine. A run ends as soon as it recomputes more than
-//! the best did.
+//! numbers of the best, and keeps what is better (`climb.rs`). A run ends as soon as it recomputes more than
+//! the best did; and as long as none has passed, the portfolio is tried with a low limit first.
+//!
+//! Effort is counted in simulated runs, and in the [ops](Allowance) that these take: so the same program, budget, seed and
+//! effort find the same forecast on any machine, and where much is recomputed a search takes no longer than elsewhere.
 //!
 //! What it finds only scores. In a run that differs from the simulated one it is a guess as good as another, and no
 //! bits and no budget depend on it.
@@ -21,7 +23,7 @@ use crate::engine::RecomputeLimit;
 use crate::error::Error;
 use crate::evict::{Forecast, Learn, PolicyKind};
 use crate::graph::StepFuture;
-use crate::program::{RecordedProgram, TensorId, Turn};
+use crate::program::{Allowance, RecordedProgram, TensorId, Turn};
 use crate::rng::SplitMix64;
 pub use background::learner;
 use climb::Climb;
@@ -29,6 +31,9 @@ use guide::{Guide, Log};
 use portfolio::Solved;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Shares of its work that a run may recompute as long as none has passed: first the one, then the other.
+const LIMITS: [f64; 2] = [1.0, 10.0];
 
 /// A search for the best way to run a program in a budget: first the setting that is best on the average, then a portfolio of
 /// others, among them clocks made of [prices of memory](crate::bound), then climbing from the best of them.
@@ -44,9 +49,15 @@ pub struct Search {
     /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
-    /// Of the portfolio: what is still to be tried, and the best of what passed, best first.
+    /// Of the portfolio: what is still to be tried, what recomputes too much for the first of [`LIMITS`], and the best of what
+    /// passed, best first.
     todo: VecDeque<Forecast>,
+    failed: VecDeque<Forecast>,
     passed: Vec<Forecast>,
+    /// Which of the [`LIMITS`].
+    attempt: usize,
+    /// Whether other sizes were tried of what may go first.
+    sizes_tried: bool,
     /// The first of it, if that passed.
     plain: Option<Forecast>,
     climb: Option<Climb>,
@@ -55,6 +66,7 @@ pub struct Search {
     least: f64,
     rng: SplitMix64,
     runs: u64,
+    ops: u64,
 }
 
 impl Search {
@@ -100,12 +112,16 @@ impl Search {
             program,
             replay,
             step,
+            failed: VecDeque::new(),
             passed: Vec::new(),
+            attempt: 0,
+            sizes_tried: false,
             climb: None,
             best: None,
             plain: None,
             rng: SplitMix64::new(seed),
             runs: 0,
+            ops: 0,
         })
     }
 
@@ -134,6 +150,20 @@ impl Search {
         self.runs
     }
 
+    /// Ops of these runs.
+    #[must_use]
+    pub const fn ops(&self) -> u64 {
+        self.ops
+    }
+
+    /// Ops that it may take, if it is to go as far as that, less those that it has taken.
+    #[must_use]
+    pub fn allowance(&self, learn: Learn) -> Allowance {
+        let mut allowance = Allowance::of_turns(learn.turns(), &self.step);
+        allowance.spend(self.ops);
+        allowance
+    }
+
     /// What the forecasts are of.
     #[must_use]
     pub const fn step(&self) -> &Arc<StepFuture> {
@@ -155,11 +185,13 @@ impl Search {
     /// Whether it went as far as that.
     #[must_use]
     pub fn is_done(&self, learn: Learn) -> bool {
-        match learn {
-            Learn::Ahead => self.runs >= 1,
-            Learn::Portfolio => !self.is_in_portfolio(),
-            Learn::Search { runs } => self.runs >= runs,
-        }
+        let is_spent = !self.allowance(learn).has_turn(&self.step);
+        is_spent
+            || match learn {
+                Learn::Ahead => self.runs >= 1,
+                Learn::Portfolio => !self.is_in_portfolio(),
+                Learn::Search { runs } => self.runs >= runs,
+            }
     }
 
     /// How far the best is above the least that can be proven, over that: 0 if nothing can be gained. `None` if no
@@ -170,24 +202,21 @@ impl Search {
         Some(if excess > 0.0 { (excess - self.least) / self.least.max(1e-9) } else { 0.0 })
     }
 
-    /// Tries one more forecast: at most a few simulated runs. False if nothing is left to try: the best recomputes no
-    /// more than must be, or nothing passes.
+    /// Tries one more forecast: at most a few simulated runs, which end once they have taken as many ops as there are in
+    /// `allowance`. Those are spent. False if nothing is left to try: the best recomputes no more than must be, or nothing
+    /// passes.
     ///
     /// # Errors
     /// If the settings make no sense.
-    pub fn advance(&mut self) -> Result<bool, Error> {
+    pub fn advance(&mut self, allowance: &mut Allowance) -> Result<bool, Error> {
         if self.distance().is_some_and(|distance| distance <= 1e-3) {
             self.todo.clear();
             return Ok(false);
         }
         if let Some(forecast) = self.todo.pop_front() {
-            // Those a little worse may be better to begin climbing from.
-            let limit = self.best_excess() * 1.1 + 0.002;
-            let is_first = self.runs == 0;
-            let tried = self.simulate(forecast, limit, None)?;
-            portfolio::keep(&mut self.passed, &tried);
-            if is_first && tried.excess.is_some() {
-                self.plain = Some(tried);
+            self.try_next(forecast, allowance)?;
+            if self.todo.is_empty() {
+                self.refill();
             }
             return Ok(true);
         }
@@ -196,7 +225,7 @@ impl Search {
             None if self.passed.is_empty() => return Ok(false),
             None => Climb::new(self.passed.clone(), &self.step, self.replay.budget),
         };
-        let goes_on = climb.advance(self);
+        let goes_on = climb.advance(self, allowance);
         self.climb = Some(climb);
         goes_on
     }
@@ -206,30 +235,66 @@ impl Search {
     /// # Errors
     /// If the settings make no sense.
     pub fn learn(&mut self, learn: Learn) -> Result<(), Error> {
-        while !self.is_done(learn) && self.advance()? {}
+        let mut allowance = self.allowance(learn);
+        while !self.is_done(learn) && self.advance(&mut allowance)? {}
         Ok(())
+    }
+
+    /// Tries one of the portfolio.
+    fn try_next(&mut self, forecast: Forecast, allowance: &mut Allowance) -> Result<(), Error> {
+        // Those a little worse may be better to begin climbing from.
+        let limit = (self.best_excess() * 1.1 + 0.002).min(LIMITS[self.attempt]);
+        let is_plain = forecast == Forecast::plain(&self.step, self.replay.budget);
+        let tried = self.simulate(forecast, limit, allowance, None)?;
+        portfolio::keep(&mut self.passed, &tried);
+        if tried.excess.is_some() {
+            if is_plain {
+                self.plain = Some(tried);
+            }
+        } else if self.attempt + 1 < LIMITS.len() {
+            self.failed.push_back(Forecast { least: None, ..tried });
+        }
+        Ok(())
+    }
+
+    /// All were tried: what may pass with a higher limit comes next, if none did; or the best ones with other sizes.
+    fn refill(&mut self) {
+        let failed = std::mem::take(&mut self.failed);
+        if self.best.is_none() {
+            if self.attempt + 1 < LIMITS.len() {
+                self.attempt += 1;
+                self.todo = failed;
+            }
+        } else if !std::mem::replace(&mut self.sizes_tried, true) {
+            let usual = self.replay.settings.min_evict_bytes;
+            let best = self.best.iter().chain(self.passed.first());
+            self.todo = portfolio::of_other_sizes(best, self.replay.budget, usual).into();
+        }
     }
 
     fn best_excess(&self) -> f64 {
         self.best.as_ref().and_then(|best| best.excess).unwrap_or(f64::INFINITY)
     }
 
-    /// Runs by a forecast, which is told what it recomputes: nothing if that is above `limit` or the run fails.
+    /// Runs by a forecast, which is told what it recomputes: nothing if that is above `limit`, or more than is allowed, or the
+    /// run fails.
     fn simulate(
         &mut self,
         mut forecast: Forecast,
         limit: f64,
+        allowance: &mut Allowance,
         log: Option<&mut Guide>,
     ) -> Result<Forecast, Error> {
         let mut replay = self.replay.clone();
         replay.budget = forecast.budget;
         let most = match replay.settings.recompute_limit {
             Some(RecomputeLimit::Multiple(most)) => most,
-            _ => 10.0,
+            _ => LIMITS[LIMITS.len() - 1],
         };
         replay.settings.recompute_limit = Some(RecomputeLimit::Multiple(limit.min(most)));
         replay.foresight = Some(Arc::new(forecast.for_step(Arc::clone(&self.step))));
         let mut machine = Machine::of_step(&replay, &self.program, self.begin, &self.carried)?;
+        machine.limit_ops(*allowance);
         let heard = log.is_some().then(Log::default);
         if let Some(heard) = &heard {
             machine.listen(Box::new(heard.clone()));
@@ -237,7 +302,10 @@ impl Search {
         // Perhaps beside the program itself, whose log is not to tell of what only was tried.
         let nobody = tracing::Dispatch::none();
         let outcome = tracing::dispatcher::with_default(&nobody, || machine.simulate());
+        let ops = outcome.stats.ops + outcome.stats.recomputed_ops;
         self.runs += 1;
+        self.ops += ops;
+        allowance.spend(ops);
         forecast.excess = outcome.slowdown().map(|slowdown| slowdown - 1.0);
         forecast.least = Some(self.least);
         if let (Some(guide), Some(heard)) = (log, heard) {

@@ -2,10 +2,11 @@
 //!
 //! When a loop has turned once as it was expected to, its next turn is [written down](Turn) and given to a [`Learner`],
 //! which runs it again and again on a simulated engine. From the turn after that on, what it has found is used. How much
-//! it may have tried by then is counted in simulated runs, and when its finds are used, in turns: so a program has the
-//! same evictions whenever it runs, however fast anything is.
+//! it may have tried by then is counted in [simulated ops](Allowance), and when its finds are used, in turns: so a program
+//! has the same evictions whenever it runs, however fast anything is.
 
 use super::Driver;
+use super::Allowance;
 use super::drift::{Drift, Next};
 use super::recognize::Recognizer;
 use super::turn::Turn;
@@ -17,9 +18,9 @@ use rustc_hash::FxHashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Simulated runs before the first turn is over, and more for each turn. A simulated run takes about as long as launching a tenth of the
-/// kernels of the turn.
-const RUNS: (u64, u64) = (16, 2);
+/// Simulated turns before the first turn is over, and more for each turn: as many ops as these have without recomputing. To simulate a
+/// turn takes about as long as launching a tenth of its kernels.
+const TURNS: (u64, u64) = (16, 2);
 
 /// Steps of so many commands together are given to a learner, which holds each of them several times over.
 const MOST_COMMANDS: usize = 1 << 17;
@@ -37,13 +38,13 @@ pub trait Learner: Send + fmt::Debug {
     /// Is given a turn.
     fn begin(&mut self, turn: Turn);
 
-    /// What is found by `runs` simulated runs of a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
-    /// done by then, and no more, for they slow the steps beside them.
-    fn prepare(&mut self, _step: u64, _budget: u64, _runs: u64) {}
+    /// What is found by `ops` simulated ops about a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
+    /// done by then, and no more, for they slow the steps beside them. See [`Allowance`].
+    fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
-    /// The best that was found by the first `runs` simulated runs of a step in a budget, or by all if there is no use in so
-    /// many; waits for them. `None`: none of them came to an end.
-    fn forecast(&mut self, _step: u64, _budget: u64, _runs: u64) -> Option<Forecast> {
+    /// The best that was found by the runs of a step in a budget that take the first `ops` simulated ops, or by all if there
+    /// is no use in so many; waits for them. `None`: no such run came to its end.
+    fn forecast(&mut self, _step: u64, _budget: u64, _ops: u64) -> Option<Forecast> {
         None
     }
 
@@ -82,8 +83,8 @@ struct Kind {
 enum State {
     /// To be written down, so many times begun.
     New(u32),
-    /// Given to the learner so many turns ago.
-    Given(u64),
+    /// Given to the learner so many turns ago, and so many ops of a turn.
+    Given(u64, u64),
 }
 
 impl Default for State {
@@ -143,7 +144,7 @@ impl<D: Device> Driver<D> {
         // What was given to another one is of no use to this one.
         self.learning.given = 0;
         for kind in self.learning.kinds.values_mut() {
-            if let State::Given(_) = kind.state {
+            if let State::Given(..) = kind.state {
                 kind.state = State::New(0);
             }
         }
@@ -157,15 +158,15 @@ impl<D: Device> Driver<D> {
         kind.set_forecast(Some(forecast));
     }
 
-    /// What was found so far about each kind of step that came, sorted by step and budget. With `runs`, so many simulated runs of
-    /// each are waited for.
-    pub fn forecasts(&mut self, runs: Option<u64>) -> Vec<Forecast> {
+    /// What was found so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
+    /// each are waited for as so many turns have that recompute nothing.
+    pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = &mut self.learning;
         let mut all: Vec<Forecast> = Vec::new();
         for (&(step, budget), kind) in kinds.iter().filter(|(_, kind)| kind.came) {
-            let asked = match (&kind.state, runs, &mut *learner) {
-                (State::Given(_), Some(runs), Some(learner)) => {
-                    learner.forecast(step, budget, runs)
+            let asked = match (&kind.state, turns, &mut *learner) {
+                (State::Given(_, ops), Some(turns), Some(learner)) => {
+                    learner.forecast(step, budget, turns.saturating_mul(*ops))
                 }
                 _ => None,
             };
@@ -198,9 +199,10 @@ impl<D: Device> Driver<D> {
         {
             let key = (turn.step.key(), budget);
             self.learning.given += turn.program.commands().len();
+            let ops = Allowance::a_turn(&turn.step);
             learner.begin(turn);
-            learner.prepare(key.0, key.1, runs(1));
-            self.learning.kind(key).state = State::Given(0);
+            learner.prepare(key.0, key.1, ops_by(1, ops));
+            self.learning.kind(key).state = State::Given(0, ops);
         }
         self.turn_is_over(recognizer);
         let Some(known) = &recognizer.known else { return };
@@ -219,15 +221,15 @@ impl<D: Device> Driver<D> {
                 let step = Arc::clone(&known.future);
                 self.begin_turn(&step, |storage| recognizer.value_of(storage, 0));
             }
-            State::Given(turns) => {
+            State::Given(turns, ops) => {
                 *turns += 1;
-                let turns = *turns;
+                let (turns, ops) = (*turns, *ops);
                 if turns >= 2 && turns.is_power_of_two() {
-                    self.ask_learner(key, turns);
+                    self.ask_learner(key, ops_by(turns, ops));
                     recognizer.foresight = None;
                 }
                 if let Some(learner) = &mut self.learning.learner {
-                    learner.prepare(key.0, key.1, runs(turns + 1));
+                    learner.prepare(key.0, key.1, ops_by(turns + 1, ops));
                 }
             }
         }
@@ -251,9 +253,9 @@ impl<D: Device> Driver<D> {
         });
     }
 
-    fn ask_learner(&mut self, (step, budget): (u64, u64), turns: u64) {
+    fn ask_learner(&mut self, (step, budget): (u64, u64), ops: u64) {
         let Some(learner) = &mut self.learning.learner else { return };
-        let found = learner.forecast(step, budget, runs(turns));
+        let found = learner.forecast(step, budget, ops);
         let kind = self.learning.kind((step, budget));
         let excess = |forecast: &Forecast| forecast.excess.unwrap_or(f64::INFINITY);
         if let Some(found) = found
@@ -280,7 +282,7 @@ fn sort(forecasts: &mut [Forecast]) {
     forecasts.sort_unstable_by_key(|forecast| (forecast.step, forecast.budget));
 }
 
-/// Simulated runs that are used from a turn on.
-const fn runs(turns: u64) -> u64 {
-    RUNS.0 + RUNS.1 * turns
+/// Simulated ops whose finds are used from a turn on, of a step whose turns have so many.
+const fn ops_by(turns: u64, ops: u64) -> u64 {
+    ops.saturating_mul(TURNS.0 + TURNS.1 * turns)
 }

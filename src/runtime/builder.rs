@@ -13,7 +13,7 @@ use crate::interpreter::{Control, Interpreter};
 use crate::memory::SplitRule;
 use crate::ops::Home;
 use crate::program::{Knowledge, KnownSteps, Learner, Learners, Learning, Plan, Recorder, Window};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::sync::Arc;
 
 /// A policy of the crate, or one of your own.
@@ -118,7 +118,18 @@ pub struct Builder {
     learner: Option<Box<dyn Learner>>,
     plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
+    interrupt: Interrupt,
     wrong: Option<String>,
+}
+
+/// Who may want a regeneration to end.
+#[derive(Default)]
+struct Interrupt(Option<Box<dyn Fn() -> bool + Send>>);
+
+impl fmt::Debug for Interrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interrupt").field(&self.0.is_some()).finish()
+    }
 }
 
 impl Default for Builder {
@@ -137,6 +148,7 @@ impl Default for Builder {
             learner: None,
             plan: Plan::default(),
             listeners: Vec::new(),
+            interrupt: Interrupt::default(),
             wrong: None,
         }
     }
@@ -378,6 +390,17 @@ impl Builder {
         self.device(move |bytes| crate::device::cuda::Cuda::of(&gpu, bytes))
     }
 
+    /// Asks `wanted` on the worker's thread before each run of a regeneration whether to give it up, as [`Runtime::cancel`] would:
+    /// the command fails with [`RegenerationError::Cancelled`], and all else is as it was. Steps that run by plan do not ask.
+    /// Such as an [`Allowance`](crate::program::Allowance) of ops in a rehearsal.
+    ///
+    /// [`RegenerationError::Cancelled`]: crate::error::RegenerationError::Cancelled
+    #[must_use]
+    pub fn interrupt_when(mut self, wanted: impl Fn() -> bool + Send + 'static) -> Self {
+        self.interrupt = Interrupt(Some(Box::new(wanted)));
+        self
+    }
+
     /// How steps are best run, from [`Runtime::forecasts`] of an earlier run: used by the policy `learned` where it recognizes
     /// one of these steps, in the same budget.
     #[must_use]
@@ -504,6 +527,7 @@ impl Builder {
                     let worker = Interpreter::new(
                         engine,
                         self.window,
+                        self.interrupt.0,
                         Arc::clone(&control),
                         emptied,
                         self.recorder,

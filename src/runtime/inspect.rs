@@ -19,15 +19,15 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// How the steps that were recognized so far are best run, by what is known of them by now; for [`Builder::forecasts`] of
-    /// a later run. With `runs`, waits until so many simulated runs of each are done. Empty unless the policy is
+    /// a later run. With `turns`, waits until as many ops of each are simulated as so many turns have without recomputing. Empty unless the policy is
     /// `learned:portfolio` or `learned:search`.
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
-    pub fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
-        self.shared.ask(|reply| Question::Forecasts { runs, reply })?.wait()
+    pub fn forecasts(&self, turns: Option<u64>) -> Result<Vec<Forecast>, Error> {
+        self.shared.ask(|reply| Question::Forecasts { turns, reply })?.wait()
     }
 
     /// The steps of the program, as far as they are recognized; for [`Builder::known_steps`] of a later run. `None` unless the

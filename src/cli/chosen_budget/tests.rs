@@ -29,6 +29,8 @@ const PLAN: ChosenBudget = ChosenBudget {
         step_ratio: 0.5,
         thrashes: false,
         is_settled: true,
+        policy: None,
+        is_stopped: false,
     },
     threshold_thrashes: false,
     free: None,

@@ -1,5 +1,6 @@
 //! What a search found out about a step: a value that can be kept, and what is made of it to score by.
 
+use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
 use crate::graph::{NEVER, StepFuture};
 use std::sync::Arc;
@@ -22,6 +23,17 @@ pub enum Learn {
 impl Learn {
     /// Simulated runs of a search, if nothing else is said.
     pub const RUNS: u64 = 2000;
+
+    /// Turns of a step that a search about it in one budget takes at the most: as many simulated ops as these have without
+    /// recomputing. Where most is recomputed, it ends by this before its runs are done.
+    #[must_use]
+    pub const fn turns(self) -> u64 {
+        match self {
+            Self::Ahead => 16,
+            Self::Portfolio => 512,
+            Self::Search { runs } => runs.saturating_mul(2).saturating_add(512),
+        }
+    }
 }
 
 /// How much what counts in a score; see [the formula](crate::evict::learned).
@@ -65,12 +77,32 @@ pub enum Clock {
     /// None: what was used as long ago will be used as long from now, as if the step were not known. There are programs
     /// for which that is best.
     Age,
+    /// None: the step is run as by [`Formula::DTR`], with the same evictions.
+    Dtr,
+    /// None: the step is run as by [`Formula::DTR_EQ`], with the same evictions.
+    DtrEq,
 }
 
 impl Default for Clock {
     /// Time, of which all counts.
     fn default() -> Self {
         Self::Time { slack: 1.0 }
+    }
+}
+
+impl Clock {
+    /// Those that measure nothing: a policy that knows nothing of the step decides.
+    pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
+
+    /// The policy that decides where nothing is measured.
+    #[must_use]
+    pub const fn formula(&self) -> Option<Formula> {
+        match self {
+            Self::Time { .. } | Self::Prices { .. } => None,
+            Self::Age => Some(Formula::ANCESTORS),
+            Self::Dtr => Some(Formula::DTR),
+            Self::DtrEq => Some(Formula::DTR_EQ),
+        }
     }
 }
 
@@ -90,6 +122,11 @@ pub struct Forecast {
     /// For each gap between two uses ([`StepFuture::gap`]) a factor of the scores in it; empty for 1 throughout.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub factors: Vec<f32>,
+    /// Smaller storages go only where nothing else is left; `None`: as [`Settings::min_evict_bytes`] says.
+    ///
+    /// [`Settings::min_evict_bytes`]: crate::Settings::min_evict_bytes
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub min_evict_bytes: Option<u64>,
     /// Cost of recomputing over that of the step, as it was simulated; `None` if it was not.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub excess: Option<f64>,
@@ -135,12 +172,18 @@ impl Forecast {
     /// The setting that is best on the average, without a search.
     #[must_use]
     pub fn plain(step: &StepFuture, budget: u64) -> Self {
+        Self::by(Clock::default(), step, budget)
+    }
+
+    /// The default setting on another clock.
+    pub(crate) fn by(clock: Clock, step: &StepFuture, budget: u64) -> Self {
         Self {
             step: step.key(),
             budget,
-            clock: Clock::default(),
+            clock,
             setting: Setting::default(),
             factors: Vec::new(),
+            min_evict_bytes: None,
             excess: None,
             least: None,
         }
@@ -163,7 +206,15 @@ impl Forecast {
     pub(crate) fn for_step(&self, step: Arc<StepFuture>) -> Foresight {
         let clock = self.clock.over(&step, self.budget);
         let is_short = step.usage().iter().any(|&used| used > self.budget);
-        Foresight { step, clock, is_short, setting: self.setting, factors: self.factors.clone() }
+        Foresight {
+            step,
+            clock,
+            formula: self.clock.formula(),
+            is_short,
+            setting: self.setting,
+            factors: self.factors.clone(),
+            min_evict_bytes: self.min_evict_bytes,
+        }
     }
 
     fn check(&self, step: &StepFuture) -> Result<(), ForecastError> {
@@ -178,7 +229,7 @@ impl Forecast {
         let (prices, slack) = match &self.clock {
             Clock::Time { slack } => (&[][..], *slack),
             Clock::Prices { prices, slack } => (&prices[..], *slack),
-            Clock::Age => (&[][..], 0.0),
+            Clock::Age | Clock::Dtr | Clock::DtrEq => (&[][..], 0.0),
         };
         from_zero("the slack", slack)?;
         let mut first = 0;
@@ -199,13 +250,13 @@ impl Forecast {
 }
 
 impl Clock {
-    /// When each position of the step comes, and its end. Rises from one to the next. Empty for [`Clock::Age`].
+    /// When each position of the step comes, and its end. Rises from one to the next. Empty where nothing is measured.
     fn over(&self, step: &StepFuture, budget: u64) -> Vec<f64> {
         let time = step.time();
         let all = time.last().copied().unwrap_or(0.0);
         let mut clock = Vec::with_capacity(time.len());
         match self {
-            Self::Age => {}
+            Self::Age | Self::Dtr | Self::DtrEq => {}
             Self::Time { slack } => {
                 // No two positions are at the same time.
                 let tick = if all > 0.0 { all * 1e-9 } else { 1.0 };
@@ -244,11 +295,14 @@ pub struct Foresight {
     step: Arc<StepFuture>,
     /// When each position comes, and the end: one more than there are positions. Empty where nobody goes by it.
     clock: Vec<f64>,
+    /// Of a policy that decides in place of all this.
+    formula: Option<Formula>,
     /// Whether what the step holds does not fit.
     is_short: bool,
     setting: Setting,
     /// Of each gap; empty for 1.
     factors: Vec<f32>,
+    min_evict_bytes: Option<u64>,
 }
 
 impl Foresight {
@@ -270,9 +324,14 @@ impl Foresight {
         self.is_short
     }
 
-    /// Whether it says to go by age.
-    pub(super) const fn is_by_age(&self) -> bool {
-        self.clock.is_empty()
+    /// The policy that decides, if it says that one is to that knows nothing of the step.
+    pub(super) const fn formula(&self) -> Option<Formula> {
+        self.formula
+    }
+
+    /// Smaller storages go only where nothing else is left; `None`: it does not say.
+    pub(crate) const fn min_evict_bytes(&self) -> Option<u64> {
+        self.min_evict_bytes
     }
 
     pub(super) const fn setting(&self) -> Setting {

@@ -1,23 +1,51 @@
-//! What goes where no step is known: by age, and by what the queue shows.
+//! What goes where no step is known, or a forecast says that a policy decides which knows nothing of it.
 
-use crate::event::Event;
+use crate::event::{Cause, Event};
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};
 use crate::graph::StorageKey;
 
-/// [`Formula::ANCESTORS`]: what was used as long ago will be used as long from now. But where a waiting command is known
-/// to read it sooner, it will be used then.
+/// A formula. By [`Formula::ANCESTORS`], what was used as long ago will be used as long from now; but where a waiting command
+/// is known to read it sooner, it will be used then. Any other evicts what it evicts as a policy of its own.
 #[derive(Debug)]
 pub(super) struct Guess {
+    formula: Formula,
     ranking: Ranking,
+    /// Whether it was told of what is evicted: where it takes over, it is not.
+    is_told: bool,
 }
 
 impl Default for Guess {
     fn default() -> Self {
-        Self { ranking: Formula::ANCESTORS.policy() }
+        Self::by(Formula::ANCESTORS)
     }
 }
 
 impl Guess {
+    /// Takes over from here.
+    pub fn by(formula: Formula) -> Self {
+        Self { formula, ranking: formula.policy(), is_told: false }
+    }
+
+    pub const fn formula(&self) -> Formula {
+        self.formula
+    }
+
+    /// Tells it of what was evicted before, as an engine tells a policy that takes over.
+    fn tell(&mut self, view: View<'_>) {
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
+        let evicted = view.graph.storages().filter(|(key, _)| view.graph.is_evicted(*key));
+        for (storage, of) in evicted {
+            let event = Event::DidEvict { storage, bytes: of.bytes, cause: Cause::Before };
+            self.ranking.on(&event, view);
+        }
+    }
+
+    fn looks_ahead(&self) -> bool {
+        self.formula == Formula::ANCESTORS
+    }
+
     pub fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
         let rank = self.score_up_to(candidate, f64::INFINITY, view) / view.staleness(candidate);
         self.as_score(rank)
@@ -26,12 +54,20 @@ impl Guess {
     pub fn on(&mut self, event: &Event, view: View<'_>) {
         if let Event::DidUse { storage } = *event {
             // What was to come of it is past.
-            if view.graph.future().commands() > 0 {
+            if self.looks_ahead() && view.graph.future().commands() > 0 {
                 self.ranking.lowered().push(storage);
             }
             return;
         }
-        self.ranking.on(event, view);
+        // The first event may be of something that is evicted by now.
+        match self.is_told {
+            true => self.ranking.on(event, view),
+            false if matches!(event, Event::DidEvict { .. }) => self.tell(view),
+            false => {
+                self.tell(view);
+                self.ranking.on(event, view);
+            }
+        }
     }
 
     pub fn aging(&self) -> Aging {
@@ -39,11 +75,13 @@ impl Guess {
     }
 
     pub fn floor(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+        self.tell(view);
         self.ranking.floor(candidate, view)
     }
 
     pub fn score_up_to(&mut self, candidate: StorageKey, enough: f64, view: View<'_>) -> f64 {
-        let sooner = sooner(candidate, view);
+        self.tell(view);
+        let sooner = if self.looks_ahead() { sooner(candidate, view) } else { 1.0 };
         self.ranking.score_up_to(candidate, enough / sooner, view) * sooner
     }
 

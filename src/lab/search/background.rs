@@ -15,7 +15,7 @@ type Key = (u64, u64);
 
 /// Searches in the background. Dropped, it ends within a simulated run.
 ///
-/// What a search finds in so many runs depends on nothing but the turn: so it does not matter which thread does them.
+/// What a search finds in so many simulated ops depends on nothing but the turn: so it does not matter which thread does them.
 /// Its own thread does them ahead, at a low priority; whoever asks before they are done does the rest.
 #[derive(Debug)]
 struct Background {
@@ -50,10 +50,10 @@ struct State {
 #[derive(Debug)]
 struct Progress {
     at: At,
-    /// Simulated runs so far, and how many will be asked for.
-    runs: u64,
+    /// Simulated ops so far, and how many will be asked for.
+    ops: u64,
     ahead: u64,
-    /// Forecasts, each better than the one before, and how many runs they took.
+    /// Forecasts, each better than the one before, and how many ops they took.
     found: Vec<(u64, Forecast)>,
     /// Of what is held for it.
     bytes: u64,
@@ -106,13 +106,13 @@ impl Learner for Background {
         let key = (turn.step.key(), turn.budget);
         let bytes = (turn.program.commands().len() * COMMAND_BYTES) as u64;
         let at = At::New(Box::new(turn));
-        let progress = Progress { at, runs: 0, ahead: 0, found: Vec::new(), bytes };
+        let progress = Progress { at, ops: 0, ahead: 0, found: Vec::new(), bytes };
         lock(&self.shared.state).searches.insert(key, progress);
     }
 
-    fn prepare(&mut self, step: u64, budget: u64, runs: u64) {
+    fn prepare(&mut self, step: u64, budget: u64, ops: u64) {
         if let Some(progress) = lock(&self.shared.state).searches.get_mut(&(step, budget)) {
-            progress.ahead = progress.ahead.max(runs);
+            progress.ahead = progress.ahead.max(ops);
         }
         self.shared.changed.notify_all();
     }
@@ -122,14 +122,14 @@ impl Learner for Background {
         matches!(self.work.learn, Learn::Search { .. })
     }
 
-    fn forecast(&mut self, step: u64, budget: u64, runs: u64) -> Option<Forecast> {
+    fn forecast(&mut self, step: u64, budget: u64, ops: u64) -> Option<Forecast> {
         let key = (step, budget);
         lock(&self.shared.state).wanted = Some(key);
-        while self.work.advance(&self.shared, Some(key), runs) {}
+        while self.work.advance(&self.shared, Some(key), ops) {}
         let mut state = lock(&self.shared.state);
         state.wanted = None;
         let progress = state.searches.get(&key)?;
-        let in_time = progress.found.iter().rfind(|(done, _)| *done <= runs);
+        let in_time = progress.found.iter().rfind(|(done, _)| *done <= ops);
         let found = in_time.map(|(_, forecast)| forecast.clone());
         drop(state);
         self.shared.changed.notify_all();
@@ -159,9 +159,9 @@ impl Work {
         while self.advance(shared, None, 0) {}
     }
 
-    /// Goes on with a search by a few runs, unless `runs` are done; without a key, with any that is not as far ahead
+    /// Goes on with a search by a few runs, unless `ops` are done; without a key, with any that is not as far ahead
     /// as it should be, once there is one. False: that is done, or all ends.
-    fn advance(&self, shared: &Shared, key: Option<Key>, runs: u64) -> bool {
+    fn advance(&self, shared: &Shared, key: Option<Key>, ops: u64) -> bool {
         let mut state = lock(&shared.state);
         let (key, at) = loop {
             if state.ends {
@@ -170,7 +170,7 @@ impl Work {
             let State { searches, wanted, .. } = &mut *state;
             let due = match key {
                 Some(key) => match searches.get_mut(&key) {
-                    Some(of) if of.runs < runs && !matches!(of.at, At::Over) => Some((key, of)),
+                    Some(of) if of.ops < ops && !matches!(of.at, At::Over) => Some((key, of)),
                     _ => return false,
                 },
                 None => searches
@@ -187,7 +187,7 @@ impl Work {
         };
         drop(state);
         // If it panics, the search is over for whoever waits.
-        let mut taken = Back { shared, key, at: At::Over, runs: 0, best: None };
+        let mut taken = Back { shared, key, at: At::Over, ops: 0, best: None };
         taken.go_on(self, at);
         true
     }
@@ -195,7 +195,7 @@ impl Work {
 
 impl Progress {
     const fn is_due(&self) -> bool {
-        self.runs < self.ahead && matches!(self.at, At::New(_) | At::Begun(_))
+        self.ops < self.ahead && matches!(self.at, At::New(_) | At::Begun(_))
     }
 }
 
@@ -204,7 +204,7 @@ struct Back<'a> {
     shared: &'a Shared,
     key: Key,
     at: At,
-    runs: u64,
+    ops: u64,
     best: Option<Forecast>,
 }
 
@@ -216,8 +216,10 @@ impl Back<'_> {
             At::Taken | At::Over => return,
         };
         let Ok(mut search) = begun else { return };
-        let goes_on = search.advance().unwrap_or(false) && !search.is_done(work.learn);
-        (self.runs, self.best) = (search.runs(), search.best().cloned());
+        let mut allowance = search.allowance(work.learn);
+        let goes_on = search.advance(&mut allowance).unwrap_or(false);
+        let goes_on = goes_on && !search.is_done(work.learn);
+        (self.ops, self.best) = (search.ops(), search.best().cloned());
         if goes_on {
             self.at = At::Begun(search);
         }
@@ -229,12 +231,12 @@ impl Drop for Back<'_> {
         let mut state = lock(&self.shared.state);
         if let Some(of) = state.searches.get_mut(&self.key) {
             of.at = std::mem::replace(&mut self.at, At::Over);
-            of.runs = of.runs.max(self.runs);
+            of.ops = of.ops.max(self.ops);
             let best = self
                 .best
                 .take()
                 .filter(|best| of.found.last().is_none_or(|(_, last)| last.excess != best.excess));
-            of.found.extend(best.map(|best| (self.runs, best)));
+            of.found.extend(best.map(|best| (self.ops, best)));
             if matches!(of.at, At::Over) {
                 of.bytes = 0;
             }

@@ -2,9 +2,11 @@
 
 use super::Search;
 use super::guide::Guide;
+use super::portfolio;
 use crate::error::Error;
 use crate::evict::{Clock, Forecast};
 use crate::graph::StepFuture;
+use crate::program::Allowance;
 use crate::rng::SplitMix64;
 
 /// Values smaller than the budget over this do not matter.
@@ -33,7 +35,11 @@ impl Climb {
     }
 
     /// Tries one change. False if there is nothing to change.
-    pub fn advance(&mut self, search: &mut Search) -> Result<bool, Error> {
+    pub fn advance(
+        &mut self,
+        search: &mut Search,
+        allowance: &mut Allowance,
+    ) -> Result<bool, Error> {
         if self.open.is_empty() {
             return Ok(false);
         }
@@ -42,7 +48,7 @@ impl Climb {
             _ => {
                 let Some(start) = self.next_start(search) else { return Ok(false) };
                 let mut guide = Guide::default();
-                let start = search.simulate(start, f64::INFINITY, Some(&mut guide))?;
+                let start = search.simulate(start, f64::INFINITY, allowance, Some(&mut guide))?;
                 if start.excess.is_none() {
                     self.left = 0;
                     return Ok(!self.starts.is_empty());
@@ -55,14 +61,14 @@ impl Climb {
         let mut next = now.clone();
         let changes = 1 + search.rng.below(3);
         for _ in 0..changes {
-            change(&mut next, guide, &self.open, &mut search.rng);
+            change(&mut next, guide, &self.open, &mut search.rng, search.replay.budget);
         }
         let excess = now.excess.unwrap_or(f64::INFINITY);
-        let tried = search.simulate(next, excess, None)?;
+        let tried = search.simulate(next, excess, allowance, None)?;
         if tried.excess.is_some_and(|tried| tried < excess) {
             // Once more, to see where it loses time now.
-            let tried = search.simulate(tried, f64::INFINITY, Some(guide))?;
-            *now = tried;
+            let again = search.simulate(tried.clone(), f64::INFINITY, allowance, Some(guide))?;
+            *now = if again.excess.is_some() { again } else { tried };
         }
         Ok(true)
     }
@@ -75,7 +81,7 @@ impl Climb {
             }
             true => {
                 self.left = u64::MAX;
-                let best = search.best.clone().filter(|best| best.clock != Clock::Age);
+                let best = search.best.clone().filter(|best| best.clock.formula().is_none());
                 best.or_else(|| self.now.take().map(|(now, _)| now))?
             }
         };
@@ -105,7 +111,13 @@ fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
 }
 
 /// Changes something. Chances and sizes are those that did best in a prototype.
-fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitMix64) {
+fn change(
+    forecast: &mut Forecast,
+    guide: &Guide,
+    open: &[u32],
+    rng: &mut SplitMix64,
+    budget: u64,
+) {
     let kind = rng.unit();
     let large = |rng: &mut SplitMix64| rng.unit() * 3.0 + 0.3;
     if kind < 0.30
@@ -139,6 +151,9 @@ fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitM
         let setting = &mut forecast.setting;
         setting.live = (setting.live + rng.normal() * 0.2).clamp(0.0, 1.5);
         setting.shared = (setting.shared + rng.normal() * 0.2).clamp(0.0, 1.5);
+    } else if kind < 0.94 {
+        let shares = portfolio::SMALLEST;
+        forecast.min_evict_bytes = Some((budget / shares[rng.below(shares.len())]).max(1));
     } else if kind < 0.97 {
         let time = &mut forecast.setting.time;
         *time = (*time + rng.normal() * 0.15).clamp(0.1, 1.5);

@@ -8,6 +8,9 @@ use rustc_hash::FxHashMap;
 /// Shares of the budget that prices are found for: in a smaller one memory is short for longer.
 const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 
+/// Of what a storage is smaller than that goes only where nothing else is left: the budget over these.
+pub(super) const SMALLEST: [u64; 5] = [u64::MAX, 16384, 4096, 1024, 256];
+
 /// As many of those that passed are kept to climb from.
 const KEPT: usize = 3;
 
@@ -19,18 +22,18 @@ pub(super) struct Solved {
     pub absences: Vec<Absence>,
 }
 
-/// All of them, the setting that is best on the average first, and then what does without any knowledge, so that
-/// knowledge does no harm.
+/// All of them, the setting that is best on the average first, and then the policies that do without any knowledge, so
+/// that knowledge does no harm.
 pub(super) fn forecasts(
     step: &StepFuture,
     budget: u64,
     solved: impl Fn(u64) -> Option<Solved>,
 ) -> Vec<Forecast> {
     let plain = Forecast::plain(step, budget);
-    let by_age = Forecast { clock: Clock::Age, ..plain.clone() };
     let solved: Vec<Solved> =
         SHARES.iter().filter_map(|share| solved((budget as f64 * share) as u64)).collect();
-    let mut forecasts = vec![plain.clone(), by_age];
+    let mut forecasts = vec![plain.clone()];
+    forecasts.extend(Clock::UNKNOWING.map(|clock| Forecast::by(clock, step, budget)));
     forecasts.extend(solved.iter().flat_map(|solved| rounded(step, &plain, solved)));
     let mut add = |clock: Clock, setting: Setting| {
         let forecast = Forecast { clock, setting, ..plain.clone() };
@@ -97,9 +100,30 @@ fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     shares
 }
 
-/// Keeps the best of those that passed, best first. Where age counts, there is nothing to change.
+/// These with other sizes of what goes only where nothing else is left; `usual` is what the settings say.
+pub(super) fn of_other_sizes<'a>(
+    best: impl Iterator<Item = &'a Forecast>,
+    budget: u64,
+    usual: Option<u64>,
+) -> Vec<Forecast> {
+    let usual = usual.unwrap_or(budget / 4096).max(1);
+    let sizes = || SMALLEST.iter().map(|share| (budget / share).max(1));
+    let mut forecasts: Vec<Forecast> = Vec::new();
+    for forecast in best {
+        for bytes in sizes().filter(|&bytes| bytes != usual) {
+            let plain = Forecast { excess: None, least: None, ..forecast.clone() };
+            let other = Forecast { min_evict_bytes: Some(bytes), ..plain };
+            if !forecasts.contains(&other) {
+                forecasts.push(other);
+            }
+        }
+    }
+    forecasts
+}
+
+/// Keeps the best of those that passed, best first. Where another policy decides, there is nothing to change.
 pub(super) fn keep(kept: &mut Vec<Forecast>, tried: &Forecast) {
-    let Some(excess) = tried.excess.filter(|_| tried.clock != Clock::Age) else { return };
+    let Some(excess) = tried.excess.filter(|_| tried.clock.formula().is_none()) else { return };
     let at = kept.partition_point(|other| other.excess.is_some_and(|other| other <= excess));
     kept.insert(at, tried.clone());
     kept.truncate(KEPT);

@@ -1,0 +1,75 @@
+//! How much is simulated to find out how steps are best run.
+
+use crate::graph::StepFuture;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Ops that may be run on simulated devices, first runs and reruns alike: by searches, by rehearsals, beside a program and before
+/// it.
+///
+/// It is given as turns of a step in which nothing is recomputed. So what is found does not depend on time, and a budget in
+/// which much is recomputed does not take longer than one in which little is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Allowance {
+    left: u64,
+}
+
+impl Allowance {
+    /// The ops of so many turns of a step.
+    #[must_use]
+    pub fn of_turns(turns: u64, step: &StepFuture) -> Self {
+        Self::of_ops(turns.saturating_mul(Self::a_turn(step)))
+    }
+
+    /// So many ops.
+    #[must_use]
+    pub const fn of_ops(left: u64) -> Self {
+        Self { left }
+    }
+
+    /// Ops of a turn in which nothing is recomputed.
+    #[must_use]
+    pub fn a_turn(step: &StepFuture) -> u64 {
+        (step.len() as u64).max(1)
+    }
+
+    /// Ops that are left.
+    #[must_use]
+    pub const fn left(self) -> u64 {
+        self.left
+    }
+
+    /// Whether it is enough for a turn of a step.
+    #[must_use]
+    pub fn has_turn(self, step: &StepFuture) -> bool {
+        self.left >= Self::a_turn(step)
+    }
+
+    /// So many ops were run: of those that are left, or more.
+    pub const fn spend(&mut self, ops: u64) {
+        self.left = self.left.saturating_sub(ops);
+    }
+
+    /// Takes a part of what is left, to be [given back](Self::give_back) as far as it is not spent.
+    #[must_use]
+    pub const fn take(&mut self, most: u64) -> Self {
+        let left = if most < self.left { most } else { self.left };
+        self.left -= left;
+        Self { left }
+    }
+
+    /// What is left of a part that was taken.
+    pub const fn give_back(&mut self, part: Self) {
+        self.left += part.left;
+    }
+
+    /// Whether to give up a regeneration, asked before each rerun ([`Engine::interrupt_when`]): once as many are run as are left
+    /// beside `first_runs`.
+    ///
+    /// [`Engine::interrupt_when`]: crate::engine::Engine::interrupt_when
+    #[must_use]
+    pub fn interrupt(self, first_runs: u64) -> impl Fn() -> bool + Send + 'static {
+        let left = AtomicU64::new(self.left.saturating_sub(first_runs));
+        let take = |left: u64| left.checked_sub(1);
+        move || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err()
+    }
+}
