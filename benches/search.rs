@@ -11,7 +11,7 @@ use remat::data::{Batches, Dataset};
 use remat::lab::{Replay, Search, Trace};
 use remat::nn::{Mode, Module, ResNet, Sequential, resnet};
 use remat::optim::Optimizer;
-use remat::program::RecordedProgram;
+use remat::program::{Allowance, RecordedProgram};
 use remat::trace::JsonLines;
 use remat::{HostTensor, PolicyKind, Runtime};
 use std::sync::{Arc, Condvar, Mutex};
@@ -98,7 +98,8 @@ fn search(program: Arc<RecordedProgram>, budget: u64, switch: &Switch) -> u64 {
         }
         state.1 = true;
         drop(state);
-        if !search.advance().expect("a usual budget") {
+        let mut allowance = Allowance::of_ops(u64::MAX);
+        if !search.advance(&mut allowance).expect("a usual budget") {
             before += search.runs();
             search = begin(before);
         }

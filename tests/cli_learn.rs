@@ -34,6 +34,38 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
     }
 }
 
+/// What is simulated before the first step is bounded in ops, whatever the budget, and by how many steps the run has.
+#[test]
+fn learning_is_bounded_in_work() {
+    let cases = [
+        (&["unrolled-gan", "--batch", "64"][..], 7, &["60%", "40%", "35%"][..]),
+        (&["resnet20", "--batch", "16"], 3, &["60%", "40%", "30%"]),
+        (&["mlp", "--batch", "64"], 5, &["80%", "75%"]),
+        (&["mlp", "--batch", "64"], 40, &["80%", "75%"]),
+        (
+            &["lstm", "--layers", "1", "--width", "32", "--context", "32", "--batch", "16"],
+            4,
+            &["60%"],
+        ),
+    ];
+    for (network, steps, budgets) in cases {
+        for learn in ["ahead", "portfolio"] {
+            for budget in budgets {
+                let of_steps = steps.to_string();
+                let options =
+                    ["--steps", &of_steps, "--no-test", "--budget", budget, "--learn", learn];
+                let report = train(&[network, &options].concat());
+                let number = |field: &str| report[field].as_u64();
+                let Some(simulated) = number("simulated_ops") else { continue };
+                // Most networks have two kinds of steps, for the first makes the state of the optimizer; the GAN has four.
+                let turns = simulated / (number("ops").unwrap() / steps);
+                let most = if learn == "ahead" { 64 } else { (24 + 8 * steps).max(24) };
+                assert!(turns <= 4 * most, "{network:?} {learn} {budget}: {turns} turns");
+            }
+        }
+    }
+}
+
 /// Where less memory is the better for a run, as in 42 % of the GAN's and in 93 % of the transformer's, only so much is used.
 #[test]
 fn more_memory_never_makes_a_run_recompute_more() {

@@ -5,6 +5,7 @@ use remat::evict::{Clock, Forecast, Learn, Setting, View};
 use crate::common::rng::SplitMix64;
 use remat::autograd::Gradients;
 use remat::event::Event;
+use remat::graph::StepFuture;
 use remat::lab::Search;
 use remat::nn::{Mode, Module, mlp};
 use remat::optim::Optimizer;
@@ -126,6 +127,52 @@ impl Learner for Notebook {
     fn begin(&mut self, turn: Turn) {
         self.0.lock().unwrap().push(turn);
     }
+}
+
+/// Ops of a turn, and how many are asked for before each of the turns to come.
+#[derive(Debug, Default)]
+struct Asked {
+    turn_ops: u64,
+    ops: Vec<u64>,
+}
+
+/// Keeps what it is asked for.
+#[derive(Debug)]
+struct Counter(Arc<Mutex<Asked>>);
+
+impl Learner for Counter {
+    fn wants(&self, _step: &StepFuture, _budget: u64) -> bool {
+        // Of the first kind of step.
+        self.0.lock().unwrap().turn_ops == 0
+    }
+
+    fn begin(&mut self, turn: Turn) {
+        self.0.lock().unwrap().turn_ops = turn.ops();
+    }
+
+    fn prepare(&mut self, _step: u64, _budget: u64, ops: u64) {
+        self.0.lock().unwrap().ops.push(ops);
+    }
+}
+
+/// A tight budget takes no more effort than a wide one: ops that are simulated are counted, not runs.
+#[test]
+fn a_runtime_asks_for_as_many_simulated_ops_in_any_budget() {
+    let peak = peak();
+    let mut all = Vec::new();
+    for percent in [45, 60, 80] {
+        let asked = Arc::<Mutex<Asked>>::default();
+        let builder = of("learned", peak * percent / 100).learn_by(Counter(asked.clone()));
+        train(builder, 20, true, 0).unwrap();
+        let Asked { turn_ops, ops } = std::mem::take(&mut *asked.lock().unwrap());
+        assert!(turn_ops > 0 && ops.len() > 8, "{percent} %: {turn_ops}, {ops:?}");
+        for (turn, &ops) in ops.iter().enumerate() {
+            assert_eq!(ops, turn_ops * (18 + 2 * turn as u64), "{percent} %, turn {turn}");
+        }
+        all.push(turn_ops);
+    }
+    assert_eq!(all[0], all[1]);
+    assert_eq!(all[1], all[2]);
 }
 
 /// Turns of a run without a limit are searched in the budget of a later one.

@@ -141,15 +141,15 @@ impl Guard {
     }
 
     /// What was found so far about each kind of step that came, by the policies that search, for [`Builder::forecasts`] of a later
-    /// run. With `runs`, so many simulated runs of each are waited for.
+    /// run. With `turns`, as many simulated ops of each are waited for as so many turns have that recompute nothing.
     ///
     /// [`Builder::forecasts`]: crate::Builder::forecasts
     ///
     /// # Errors
     /// If the connection to the device is lost.
-    pub fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
+    pub fn forecasts(&self, turns: Option<u64>) -> Result<Vec<Forecast>, Error> {
         self.arrive()?;
-        self.session.forecasts(runs)
+        self.session.forecasts(turns)
     }
 
     /// Ends the recording, if there is one, and writes out the rest of it. So does dropping the device, which has no way to say
@@ -212,7 +212,7 @@ trait Ask: Send + Sync {
     fn set_eviction_threshold(&self, threshold: Option<u64>) -> Result<(), Error>;
     fn set_evictor(&self, evictor: Box<dyn Evictor>, learn: Learn, seed: u64) -> Result<(), Error>;
     fn known_steps(&self) -> Result<Option<KnownSteps>, Error>;
-    fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error>;
+    fn forecasts(&self, turns: Option<u64>) -> Result<Vec<Forecast>, Error>;
     fn finish_recording(&self) -> Result<(), Error>;
     fn quietly(&self, with: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error>;
     fn address(&self) -> SocketAddr;
@@ -254,8 +254,8 @@ impl<B: BackendIr> Ask for Served<B> {
         self.slot().with(|session| session.set(change))?
     }
 
-    fn forecasts(&self, runs: Option<u64>) -> Result<Vec<Forecast>, Error> {
-        self.slot().with(|session| session.forecasts(runs))
+    fn forecasts(&self, turns: Option<u64>) -> Result<Vec<Forecast>, Error> {
+        self.slot().with(|session| session.forecasts(turns))
     }
 
     fn known_steps(&self) -> Result<Option<KnownSteps>, Error> {

@@ -50,12 +50,12 @@ impl Learner for Modest {
         self.0.begin(turn);
     }
 
-    fn prepare(&mut self, step: u64, budget: u64, runs: u64) {
-        self.0.prepare(step, budget, runs);
+    fn prepare(&mut self, step: u64, budget: u64, ops: u64) {
+        self.0.prepare(step, budget, ops);
     }
 
-    fn forecast(&mut self, step: u64, budget: u64, runs: u64) -> Option<Forecast> {
-        self.0.forecast(step, budget, runs)
+    fn forecast(&mut self, step: u64, budget: u64, ops: u64) -> Option<Forecast> {
+        self.0.forecast(step, budget, ops)
     }
 
     fn improves(&self) -> bool {

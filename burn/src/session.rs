@@ -316,11 +316,11 @@ impl<B: BackendIr> Session<B> {
     }
 
     /// What was found about steps, after all commands so far.
-    pub fn forecasts(&mut self, runs: Option<u64>) -> Vec<Forecast> {
+    pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         self.mark_if_due();
         self.catch_up();
         self.driver.record_wait();
-        self.driver.forecasts(runs)
+        self.driver.forecasts(turns)
     }
 
     /// Writes out the rest of the recording, if there is one.

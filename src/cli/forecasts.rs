@@ -19,11 +19,16 @@ use remat::{ByteSize, CostModelKind, PolicyKind};
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
-/// Turns of each kind of step that the portfolio may simulate, for each step of the run, and in all.
-const TURNS_OF_PORTFOLIO: (u64, u64) = (16, 1024);
+/// Turns of each kind of step that may be simulated for each step of the run, however small its ops are, and floating-point
+/// operations of an op that are worth one more: about as many as a core does while one is simulated.
+const TURNS_A_STEP: f64 = 2.0;
+const FLOPS_A_TURN: f64 = 5e5;
 
-/// The same of a search.
-const TURNS_OF_SEARCH: (u64, u64) = (128, 8192);
+/// The least and the most of these turns for a run by the portfolio.
+const TURNS: (f64, f64) = (16.0, 1024.0);
+
+/// A search takes so many times what the portfolio does.
+const SEARCH: f64 = 8.0;
 
 /// Ops in all that is simulated of a kind of step: a few seconds.
 const MOST_OPS: u64 = 3 << 20;
@@ -36,7 +41,7 @@ const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 const AT_ONCE: usize = 4;
 
 /// No smaller budget is tried with fewer turns.
-const LEAST_TURNS: u64 = 24;
+const LEAST_TURNS: u64 = 16;
 
 /// What was found out.
 #[derive(Debug)]
@@ -99,16 +104,9 @@ impl Forecaster<'_> {
         // What most steps are is the last.
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
-        let all_ops = trial.ops();
-        let mut allowance = Allowance::of_ops(all_ops);
+        let mut allowance = Allowance::of_ops(trial.ops());
         self.tell(budget);
-        let Tried { least, best: whole } = {
-            // What is left is for smaller budgets.
-            let mut most = allowance.take(allowance.left() / 2);
-            let tried = trial.within(budget, f64::INFINITY, &mut most)?;
-            allowance.give_back(most);
-            tried
-        };
+        let Tried { least, best: whole } = trial.within(budget, f64::INFINITY, &mut allowance)?;
         let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).recompute_ratio;
         if learn == Learn::Ahead {
             most = most.min(plain.recompute_ratio);
@@ -116,7 +114,7 @@ impl Forecaster<'_> {
         let mut all: Vec<Best> = whole.into_iter().collect();
         for few in self.smaller(budget, learn).chunks(AT_ONCE) {
             let each = allowance.left() / few.len() as u64;
-            if !Allowance::of_ops(each / LEAST_TURNS).has_turn(&usual.step) {
+            if each < LEAST_TURNS * usual.ops() {
                 break;
             }
             self.tell(few[0]);
@@ -138,7 +136,7 @@ impl Forecaster<'_> {
         let Some(at) = at.filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
         let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
-        let simulated_ops = all_ops - allowance.left();
+        let simulated_ops = allowance.spent();
         let time = start.elapsed();
         Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
     }
@@ -174,27 +172,27 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Ops that may be simulated in all: those of so many turns of each kind of step.
+    /// Ops that may be simulated in all: those of so many turns of each kind of step. Shorter runs have fewer, for what is
+    /// learned pays less, and so have those whose ops are hardly more work than to simulate them.
     fn ops(&self) -> u64 {
-        let (each, most) = match self.learn {
-            Learn::Ahead => (TURNS_OF_LOOKING_AHEAD, TURNS_OF_LOOKING_AHEAD),
-            Learn::Portfolio => TURNS_OF_PORTFOLIO,
-            Learn::Search { .. } => TURNS_OF_SEARCH,
+        let ops = self.usual.ops().max(1);
+        let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
+        let turns = a_step * self.forecaster.rehearsal.steps as f64;
+        let turns = match self.learn {
+            Learn::Ahead => TURNS_OF_LOOKING_AHEAD,
+            Learn::Portfolio => turns.clamp(TURNS.0, TURNS.1) as u64,
+            Learn::Search { .. } => {
+                (turns * SEARCH).clamp(TURNS.0 * SEARCH, TURNS.1 * SEARCH) as u64
+            }
         };
-        let turns = each.saturating_mul(self.forecaster.rehearsal.steps as u64).min(most);
         let kinds = self.rare.iter().chain([self.usual]);
-        kinds.map(|turn| Allowance::of_turns(turns, &turn.step).left().min(MOST_OPS)).sum()
+        kinds.map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
     /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
     /// seen to recompute. In a run of a few steps, whose first recomputes less, that may leave out what would be a little better.
-    fn within(
-        &self,
-        budget: u64,
-        most: f64,
-        allowance: &mut Allowance,
-    ) -> Result<Tried, Failure> {
-        let mut to_search = allowance.take(allowance.left() / 2);
+    fn within(&self, budget: u64, most: f64, allowance: &mut Allowance) -> Result<Tried, Failure> {
+        let mut to_search = allowance.take(allowance.left() / 3);
         let Searched { least, found } = self.search(self.usual, budget, most, &mut to_search)?;
         allowance.give_back(to_search);
         if least >= most {
@@ -202,7 +200,7 @@ impl Trial<'_> {
         }
         let mut of_rare = Vec::new();
         for turn in self.rare {
-            let mut to_search = allowance.take(allowance.left() / 3);
+            let mut to_search = allowance.take(allowance.left() / 4);
             let Searched { found, .. } =
                 self.search(turn, budget, f64::INFINITY, &mut to_search)?;
             allowance.give_back(to_search);
@@ -218,8 +216,14 @@ impl Trial<'_> {
         let first: Vec<Vec<Forecast>> = of_found.by_ref().take(with.len()).collect();
         let mut best: Option<Best> = None;
         for forecasts in first.into_iter().chain(self.unknowing(budget)).chain(of_found) {
-            let limit = best.as_ref().map_or(f64::INFINITY, |best| best.rehearsed.recompute_ratio);
-            if let Some(rehearsed) = self.rehearse(budget, &forecasts, limit, allowance)? {
+            let rehearsed = self.rehearse(budget, &forecasts, best.as_ref(), allowance)?;
+            if let Some(rehearsed) = rehearsed {
+                let mut forecasts = forecasts;
+                if let Some(usual) = forecasts.last_mut() {
+                    // No search has tried it, or none came so far.
+                    usual.excess.get_or_insert(rehearsed.step_ratio);
+                    usual.least = usual.least.or((least > 0.0).then_some(least));
+                }
                 best = Some(Best { budget, forecasts, rehearsed });
             }
         }
@@ -238,20 +242,24 @@ impl Trial<'_> {
         })
     }
 
-    /// The rehearsal by these, if it passes and recomputes a smaller share than `limit`.
+    /// The rehearsal by these, if it passes and recomputes a smaller share than the best so far.
     fn rehearse(
         &self,
         budget: u64,
         forecasts: &[Forecast],
-        limit: f64,
+        best: Option<&Best>,
         allowance: &mut Allowance,
     ) -> Result<Option<Rehearsed>, Failure> {
         let Forecaster { rehearsal, threshold, .. } = self.forecaster;
-        if !allowance.has_turn(&self.usual.step) {
-            return Ok(None);
-        }
-        let verdict = rehearsal.by(budget, *threshold, forecasts, allowance)?;
-        Ok(verdict.ok().filter(|now| !now.is_stopped && now.recompute_ratio < limit))
+        // One that takes many more ops is no better.
+        let most = best.map_or(u64::MAX, |best| best.rehearsed.simulated_ops * 5 / 4);
+        let mut part = allowance.take(most);
+        let is_enough = part.left() >= rehearsal.least_ops();
+        let verdict = is_enough.then(|| rehearsal.by(budget, *threshold, forecasts, &mut part));
+        allowance.give_back(part);
+        let least = best.map_or(f64::INFINITY, |best| best.rehearsed.recompute_ratio);
+        let rehearsed = verdict.transpose()?.and_then(Result::ok);
+        Ok(rehearsed.filter(|now| !now.is_stopped && now.recompute_ratio < least))
     }
 
     /// The same in several budgets, at once, each with its part of what may be simulated. What is left of that comes back.
@@ -293,7 +301,7 @@ impl Trial<'_> {
             return Ok(Searched { least, found: Vec::new() });
         }
         while !search.is_done(self.learn)
-            && allowance.has_turn(&turn.step)
+            && allowance.left() >= search.turn_ops()
             && search.advance(allowance)?
         {
             interrupt::before_the_first_step()?;

@@ -107,6 +107,8 @@ pub struct Rehearsed {
     pub policy: Option<PolicyKind>,
     /// Whether it ended because it had simulated as much as it may; then it says what was recomputed up to there.
     pub is_stopped: bool,
+    /// Ops of the rehearsal, those of the test included.
+    pub simulated_ops: u64,
 }
 
 /// An `Err` means that the memory did not suffice; that is not a failure of the program.
@@ -130,19 +132,18 @@ impl<'a> Rehearsal<'a> {
             tests.push(setup.task.blank(rest)?);
         }
         let plan = memory.plan.into();
-        let mut rehearsal =
-            Self {
-                sim,
-                setup,
-                memory,
-                seed,
-                steps,
-                plan,
-                batch,
-                known: None,
-                tests,
-                turn_ops: AtomicU64::new(0),
-            };
+        let mut rehearsal = Self {
+            sim,
+            setup,
+            memory,
+            seed,
+            steps,
+            plan,
+            batch,
+            known: None,
+            tests,
+            turn_ops: AtomicU64::new(0),
+        };
         if memory.policy().looks_ahead() && rehearsal.repeats() {
             rehearsal.known = rehearsal.recognize()?;
         }
@@ -229,6 +230,12 @@ impl<'a> Rehearsal<'a> {
     ) -> Result<Verdict, Failure> {
         let limit = self.memory.recompute_limit;
         self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
+    }
+
+    /// Ops of a rehearsal by forecasts that recomputes nothing, as far as is known.
+    pub fn least_ops(&self) -> u64 {
+        let steps = STEPS_BY_FORECAST.min(self.steps) as u64;
+        self.turn_ops.load(Ordering::Relaxed).saturating_mul(steps)
     }
 
     fn by_way(
@@ -394,6 +401,7 @@ impl<'a> Rehearsal<'a> {
             is_settled: is_settled(&stats) || is_still(&stats) || stats.len() > self.steps,
             policy: None,
             is_stopped: stopped,
+            simulated_ops: end.ops + end.recomputed_ops,
         })
     }
 

@@ -361,7 +361,9 @@ fn report(
         learn_seconds: found.map(|found| found.time.as_secs_f64()),
         simulated_ops: found.map(|found| found.simulated_ops),
         predicted_recompute_ratio: found.and_then(Forecasts::predicted),
-        least_recompute_ratio: found.map(|found| found.least).filter(|_| memory.policy().searches()),
+        least_recompute_ratio: found
+            .map(|found| found.least)
+            .filter(|_| memory.policy().searches()),
         counters: Counters::from(&training.stats),
         verified: memory.verify.map(|_| Verified::from(&training.stats)),
     }

@@ -8,7 +8,7 @@
 //! Otherwise a chain of diamonds (residual blocks) would be run through twice at each diamond, and
 //! cost grow with two to the power of the depth.
 
-use super::settings::Dead;
+use super::settings::{Dead, RecomputeLimit};
 use super::{Engine, Error, PathKey, StorageKey};
 use crate::device::Device;
 use crate::error::RegenerationError;
@@ -265,6 +265,11 @@ impl<D: Device> Engine<D> {
         let most = match limit.is_finite() {
             true => limit * cascade.needed_cost - cascade.spent_cost,
             false => f64::INFINITY,
+        };
+        // One that costs more than may still be recomputed is of no use.
+        let most = match self.settings.recompute_limit {
+            Some(RecomputeLimit::Cost(all)) => most.min(all - self.stats.recompute_cost),
+            _ => most,
         };
         let most_runs = (RUNS_PER_COST * limit * cascade.paths.len() as f64) as usize;
         let planned = |path| cascade.paths.get(&path).map(|planned| planned.cost);

@@ -14,8 +14,8 @@ use crate::graph::StorageKey;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
 use crate::program::{
-    Ahead, Allowance, Apply, Change, Command, Driver, Knowledge, Learners, Learning, Plan, RecordedCosts,
-    RecordedOp, RecordedProgram, RecordedValue, Setting, TensorId, Waiting, Window,
+    Ahead, Allowance, Apply, Change, Command, Driver, Knowledge, Learners, Learning, Plan,
+    RecordedCosts, RecordedOp, RecordedProgram, RecordedValue, Setting, TensorId, Waiting, Window,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -240,7 +240,7 @@ pub(super) struct Machine<'a> {
     begin: usize,
     carried: &'a [(TensorId, u32)],
     foresight: Option<Arc<Foresight>>,
-    driver: Driver<TraceDevice>,
+    pub(super) driver: Driver<TraceDevice>,
     /// How far ahead commands are admitted; `None`: not at all.
     ahead: Option<Ahead>,
     /// The first command that is not admitted.
@@ -335,8 +335,7 @@ impl<'a> Machine<'a> {
 
     /// Ends it where bringing something back would take more ops than there are, first runs included.
     pub(super) fn limit_ops(&mut self, allowance: Allowance) {
-        let ops = self.program.commands().iter().filter(|command| command.is_position()).count();
-        self.driver.engine_mut().interrupt_when(allowance.interrupt(ops as u64));
+        self.driver.engine_mut().interrupt_when(allowance.interrupt(self.program.ops_from(0)));
     }
 
     pub(super) fn listen(&mut self, listener: Box<dyn Listener>) {

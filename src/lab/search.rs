@@ -16,6 +16,8 @@ mod background;
 mod climb;
 mod guide;
 mod portfolio;
+#[cfg(test)]
+mod tests;
 
 use super::replay::{Machine, MemoryKind, Replay};
 use crate::bound::{Absence, Demand, Effort, Relaxed};
@@ -67,6 +69,8 @@ pub struct Search {
     rng: SplitMix64,
     runs: u64,
     ops: u64,
+    /// Of a run that recomputes nothing.
+    turn_ops: u64,
 }
 
 impl Search {
@@ -109,6 +113,7 @@ impl Search {
             carried,
             todo: portfolio::forecasts(&step, replay.budget, |budget| priced.solved(budget)).into(),
             least: priced.least(replay.budget),
+            turn_ops: program.ops_from(begin).max(1),
             program,
             replay,
             step,
@@ -156,10 +161,16 @@ impl Search {
         self.ops
     }
 
+    /// Ops of the step, if nothing is recomputed: no run takes less.
+    #[must_use]
+    pub const fn turn_ops(&self) -> u64 {
+        self.turn_ops
+    }
+
     /// Ops that it may take, if it is to go as far as that, less those that it has taken.
     #[must_use]
     pub fn allowance(&self, learn: Learn) -> Allowance {
-        let mut allowance = Allowance::of_turns(learn.turns(), &self.step);
+        let mut allowance = Allowance::of_turns(learn.turns(), self.turn_ops);
         allowance.spend(self.ops);
         allowance
     }
@@ -185,7 +196,7 @@ impl Search {
     /// Whether it went as far as that.
     #[must_use]
     pub fn is_done(&self, learn: Learn) -> bool {
-        let is_spent = !self.allowance(learn).has_turn(&self.step);
+        let is_spent = self.allowance(learn).left() < self.turn_ops;
         is_spent
             || match learn {
                 Learn::Ahead => self.runs >= 1,

@@ -1,35 +1,29 @@
 //! How much is simulated to find out how steps are best run.
 
-use crate::graph::StepFuture;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Ops that may be run on simulated devices, first runs and reruns alike: by searches, by rehearsals, beside a program and before
 /// it.
 ///
-/// It is given as turns of a step in which nothing is recomputed. So what is found does not depend on time, and a budget in
-/// which much is recomputed does not take longer than one in which little is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// It is given as turns of a step in which nothing is recomputed ([`Turn::ops`](super::Turn::ops)). So what is found does not
+/// depend on time, and a budget in which much is recomputed does not take longer than one in which little is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     left: u64,
+    spent: u64,
 }
 
 impl Allowance {
-    /// The ops of so many turns of a step.
-    #[must_use]
-    pub fn of_turns(turns: u64, step: &StepFuture) -> Self {
-        Self::of_ops(turns.saturating_mul(Self::a_turn(step)))
-    }
-
     /// So many ops.
     #[must_use]
     pub const fn of_ops(left: u64) -> Self {
-        Self { left }
+        Self { left, spent: 0 }
     }
 
-    /// Ops of a turn in which nothing is recomputed.
+    /// The ops of so many turns, of which each has so many.
     #[must_use]
-    pub fn a_turn(step: &StepFuture) -> u64 {
-        (step.len() as u64).max(1)
+    pub const fn of_turns(turns: u64, ops: u64) -> Self {
+        Self::of_ops(turns.saturating_mul(ops))
     }
 
     /// Ops that are left.
@@ -38,15 +32,16 @@ impl Allowance {
         self.left
     }
 
-    /// Whether it is enough for a turn of a step.
+    /// Ops that were run.
     #[must_use]
-    pub fn has_turn(self, step: &StepFuture) -> bool {
-        self.left >= Self::a_turn(step)
+    pub const fn spent(self) -> u64 {
+        self.spent
     }
 
     /// So many ops were run: of those that are left, or more.
     pub const fn spend(&mut self, ops: u64) {
         self.left = self.left.saturating_sub(ops);
+        self.spent = self.spent.saturating_add(ops);
     }
 
     /// Takes a part of what is left, to be [given back](Self::give_back) as far as it is not spent.
@@ -54,12 +49,13 @@ impl Allowance {
     pub const fn take(&mut self, most: u64) -> Self {
         let left = if most < self.left { most } else { self.left };
         self.left -= left;
-        Self { left }
+        Self::of_ops(left)
     }
 
     /// What is left of a part that was taken.
     pub const fn give_back(&mut self, part: Self) {
         self.left += part.left;
+        self.spent = self.spent.saturating_add(part.spent);
     }
 
     /// Whether to give up a regeneration, asked before each rerun ([`Engine::interrupt_when`]): once as many are run as are left

@@ -2,11 +2,10 @@
 //!
 //! When a loop has turned once as it was expected to, its next turn is [written down](Turn) and given to a [`Learner`],
 //! which runs it again and again on a simulated engine. From the turn after that on, what it has found is used. How much
-//! it may have tried by then is counted in [simulated ops](Allowance), and when its finds are used, in turns: so a program
+//! it may have tried by then is counted in [simulated ops](super::Allowance), and when its finds are used, in turns: so a program
 //! has the same evictions whenever it runs, however fast anything is.
 
 use super::Driver;
-use super::Allowance;
 use super::drift::{Drift, Next};
 use super::recognize::Recognizer;
 use super::turn::Turn;
@@ -39,7 +38,7 @@ pub trait Learner: Send + fmt::Debug {
     fn begin(&mut self, turn: Turn);
 
     /// What is found by `ops` simulated ops about a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
-    /// done by then, and no more, for they slow the steps beside them. See [`Allowance`].
+    /// done by then, and no more, for they slow the steps beside them. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
     /// The best that was found by the runs of a step in a budget that take the first `ops` simulated ops, or by all if there
@@ -199,7 +198,7 @@ impl<D: Device> Driver<D> {
         {
             let key = (turn.step.key(), budget);
             self.learning.given += turn.program.commands().len();
-            let ops = Allowance::a_turn(&turn.step);
+            let ops = turn.ops();
             learner.begin(turn);
             learner.prepare(key.0, key.1, ops_by(1, ops));
             self.learning.kind(key).state = State::Given(0, ops);

@@ -51,6 +51,18 @@ pub struct RecordedValue {
     pub reruns: Option<Box<Reruns>>,
 }
 
+impl RecordedProgram {
+    /// Ops from a command on, uploads among them, if nothing is recomputed.
+    #[must_use]
+    pub(crate) fn ops_from(&self, begin: usize) -> u64 {
+        let ops = |command: &RecordedCommand| match command {
+            Command::Put { .. } => 1,
+            command => command.calls().len() as u64,
+        };
+        self.commands()[begin..].iter().map(ops).sum()
+    }
+}
+
 /// The cost model of recordings: a run costs what was recorded of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordedCosts;

@@ -31,6 +31,21 @@ pub struct Turn {
     pub in_arena: bool,
 }
 
+impl Turn {
+    /// Ops of the step, if it recomputes nothing.
+    #[must_use]
+    pub fn ops(&self) -> u64 {
+        self.program.ops_from(self.begin)
+    }
+
+    /// Floating-point operations of these, as far as that was recorded.
+    #[must_use]
+    pub fn flops(&self) -> f64 {
+        let calls = self.program.commands()[self.begin..].iter().flat_map(Command::calls);
+        calls.filter_map(|call| call.op.flops).sum()
+    }
+}
+
 /// A turn that is being written down.
 #[derive(Debug)]
 pub(super) struct Writing {

@@ -19,8 +19,8 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     }
 
     /// How the steps that were recognized so far are best run, by what is known of them by now; for [`Builder::forecasts`] of
-    /// a later run. With `turns`, waits until as many ops of each are simulated as so many turns have without recomputing. Empty unless the policy is
-    /// `learned:portfolio` or `learned:search`.
+    /// a later run. With `turns`, waits until as many ops of each are simulated as so many turns have that recompute nothing. Empty
+    /// unless the policy is `learned:portfolio` or `learned:search`.
     ///
     /// [`Builder::forecasts`]: super::Builder::forecasts
     ///

@@ -31,6 +31,7 @@ const PLAN: ChosenBudget = ChosenBudget {
         is_settled: true,
         policy: None,
         is_stopped: false,
+        simulated_ops: 0,
     },
     threshold_thrashes: false,
     free: None,

@@ -111,13 +111,7 @@ fn open(step: &StepFuture, budget: u64) -> Vec<u32> {
 }
 
 /// Changes something. Chances and sizes are those that did best in a prototype.
-fn change(
-    forecast: &mut Forecast,
-    guide: &Guide,
-    open: &[u32],
-    rng: &mut SplitMix64,
-    budget: u64,
-) {
+fn change(forecast: &mut Forecast, guide: &Guide, open: &[u32], rng: &mut SplitMix64, budget: u64) {
     let kind = rng.unit();
     let large = |rng: &mut SplitMix64| rng.unit() * 3.0 + 0.3;
     if kind < 0.30
