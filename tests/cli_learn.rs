@@ -25,7 +25,9 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
         let simulated = matches!(learn, "portfolio" | "search");
         assert!(!simulated || recomputed <= best, "{learn}: {recomputed} after {best}");
         best = best.min(recomputed);
-        assert_eq!(number("predicted_recompute_ratio").is_some(), simulated, "{learn}");
+        // Where it only looks ahead, it is rehearsed beside the policies that know nothing.
+        let predicted = number("predicted_recompute_ratio").is_some();
+        assert!(learn == "ahead" || predicted == simulated, "{learn}");
         if let (Some(predicted), Some(least)) =
             (number("predicted_recompute_ratio"), number("least_recompute_ratio"))
         {
@@ -39,7 +41,7 @@ fn more_knowledge_recomputes_less_with_the_same_bits() {
 fn learning_is_bounded_in_work() {
     let cases = [
         (&["unrolled-gan", "--batch", "64"][..], 7, &["60%", "40%", "35%"][..]),
-        (&["resnet20", "--batch", "16"], 3, &["60%", "40%", "30%"]),
+        (&["resnet20", "--batch", "16"], 3, &["75%", "64%"]),
         (&["mlp", "--batch", "64"], 5, &["80%", "75%"]),
         (&["mlp", "--batch", "64"], 40, &["80%", "75%"]),
         (
@@ -59,7 +61,7 @@ fn learning_is_bounded_in_work() {
                 let Some(simulated) = number("simulated_ops") else { continue };
                 // Most networks have two kinds of steps, for the first makes the state of the optimizer; the GAN has four.
                 let turns = simulated / (number("ops").unwrap() / steps);
-                let most = if learn == "ahead" { 64 } else { (24 + 8 * steps).max(24) };
+                let most = if learn == "ahead" { 64 } else { (8 * steps).max(128) };
                 assert!(turns <= 4 * most, "{network:?} {learn} {budget}: {turns} turns");
             }
         }

@@ -5,6 +5,8 @@
 //! shows that nothing better is left, or a few of them gain nothing.
 //!
 //! All of it takes at most the [ops](Allowance) of so many turns of each kind of step, whatever the budget; fewer in a short run.
+//! Each budget has an equal part of them, whichever is that of the run, and what one leaves is not for others. So a run in a
+//! larger budget finds what one in a smaller budget did, and what is known from earlier runs changes nothing but time.
 
 use super::failure::Failure;
 use super::interrupt;
@@ -25,7 +27,7 @@ const TURNS_A_STEP: f64 = 2.0;
 const FLOPS_A_TURN: f64 = 5e5;
 
 /// The least and the most of these turns for a run by the portfolio.
-const TURNS: (f64, f64) = (16.0, 1024.0);
+const TURNS: (f64, f64) = (128.0, 1536.0);
 
 /// A search takes so many times what the portfolio does.
 const SEARCH: f64 = 8.0;
@@ -40,8 +42,11 @@ const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 /// recomputes less in less memory, that is by chance.
 const AT_ONCE: usize = 4;
 
-/// No smaller budget is tried with fewer turns.
-const LEAST_TURNS: u64 = 16;
+/// And so many times at the most.
+const TIMES: usize = 2;
+
+/// No smaller budget is tried with fewer turns: the budget of the run has all of them then.
+const LEAST_TURNS: u64 = 24;
 
 /// What was found out.
 #[derive(Debug)]
@@ -104,26 +109,31 @@ impl Forecaster<'_> {
         // What most steps are is the last.
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
-        let mut allowance = Allowance::of_ops(trial.ops());
-        self.tell(budget);
-        let Tried { least, best: whole } = trial.within(budget, f64::INFINITY, &mut allowance)?;
+        let smaller = self.smaller(budget, learn);
+        let (part, times) = trial.parts(smaller.len());
+        let mut spent = 0;
+        let mut within = |few: &[u64], most| -> Result<Vec<Tried>, Failure> {
+            self.tell(few[0]);
+            trial
+                .within_each(few, most, part)
+                .into_iter()
+                .map(|(tried, ops)| {
+                    spent += ops;
+                    tried
+                })
+                .collect()
+        };
+        let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY)?.pop() else {
+            return Ok(None);
+        };
         let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).recompute_ratio;
         if learn == Learn::Ahead {
             most = most.min(plain.recompute_ratio);
         }
         let mut all: Vec<Best> = whole.into_iter().collect();
-        for few in self.smaller(budget, learn).chunks(AT_ONCE) {
-            let each = allowance.left() / few.len() as u64;
-            if each < LEAST_TURNS * usual.ops() {
-                break;
-            }
-            self.tell(few[0]);
+        for few in smaller.chunks(AT_ONCE).take(times) {
             let before = most;
-            let parts = few.iter().map(|_| allowance.take(each)).collect();
-            for (tried, part) in trial.within_each(few, most, parts) {
-                allowance.give_back(part);
-                all.extend(tried?.best);
-            }
+            all.extend(within(few, most)?.into_iter().filter_map(|tried| tried.best));
             most = all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min);
             if most >= before {
                 break;
@@ -136,7 +146,7 @@ impl Forecaster<'_> {
         let Some(at) = at.filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
         let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
-        let simulated_ops = allowance.spent();
+        let simulated_ops = spent;
         let time = start.elapsed();
         Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
     }
@@ -189,21 +199,29 @@ impl Trial<'_> {
         kinds.map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
+    /// Ops of each budget, and how often smaller ones are tried, if there are so many.
+    fn parts(&self, smaller: usize) -> (u64, usize) {
+        let kinds = self.rare.iter().chain([self.usual]);
+        let least = LEAST_TURNS * kinds.map(Turn::ops).sum::<u64>();
+        let part = |times: usize| self.ops() / (1 + times * AT_ONCE) as u64;
+        let most = if smaller == 0 { 0 } else { TIMES };
+        let times = (0..=most).rev().find(|&times| part(times) >= least).unwrap_or(0);
+        (part(times), times)
+    }
+
     /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
     /// seen to recompute. In a run of a few steps, whose first recomputes less, that may leave out what would be a little better.
     fn within(&self, budget: u64, most: f64, allowance: &mut Allowance) -> Result<Tried, Failure> {
-        let mut to_search = allowance.take(allowance.left() / 3);
-        let Searched { least, found } = self.search(self.usual, budget, most, &mut to_search)?;
-        allowance.give_back(to_search);
+        let third = allowance.left() / 3;
+        let Searched { least, found } = self.search(self.usual, budget, most, third, allowance)?;
         if least >= most {
             return Ok(Tried { least, best: None });
         }
         let mut of_rare = Vec::new();
         for turn in self.rare {
-            let mut to_search = allowance.take(allowance.left() / 4);
+            let each = third / self.rare.len() as u64;
             let Searched { found, .. } =
-                self.search(turn, budget, f64::INFINITY, &mut to_search)?;
-            allowance.give_back(to_search);
+                self.search(turn, budget, f64::INFINITY, each, allowance)?;
             of_rare.extend(found.into_iter().next());
         }
         // How the first step leaves memory changes all that come.
@@ -262,24 +280,41 @@ impl Trial<'_> {
         Ok(rehearsed.filter(|now| !now.is_stopped && now.recompute_ratio < least))
     }
 
-    /// The same in several budgets, at once, each with its part of what may be simulated. What is left of that comes back.
+    /// The same in several budgets, at once, each in so many ops; and how many it took.
     fn within_each(
         &self,
         budgets: &[u64],
         most: f64,
-        parts: Vec<Allowance>,
-    ) -> Vec<(Result<Tried, Failure>, Allowance)> {
+        part: u64,
+    ) -> Vec<(Result<Tried, Failure>, u64)> {
+        let within = move |budget| {
+            let mut part = Allowance::of_ops(part);
+            (self.within(budget, most, &mut part), part.spent())
+        };
         thread::scope(|scope| {
-            let within = |(&budget, mut part): (&u64, Allowance)| {
-                scope.spawn(move || (self.within(budget, most, &mut part), part))
-            };
-            let threads: Vec<_> = budgets.iter().zip(parts).map(within).collect();
+            let threads = budgets.iter().map(|&budget| scope.spawn(move || within(budget)));
+            let threads: Vec<_> = threads.collect();
             threads.into_iter().map(|of| of.join().unwrap_or_else(|e| resume_unwind(e))).collect()
         })
     }
 
-    /// How a turn is run in a budget, the best first by simulated runs, if its bound is below `most`.
+    /// How a turn is run in a budget, the best first by simulated runs, if its bound is below `most`. It takes `part` of
+    /// the allowance, and gives nothing back: what is rehearsed is the same if it was known.
     fn search(
+        &self,
+        turn: &Turn,
+        budget: u64,
+        most: f64,
+        part: u64,
+        allowance: &mut Allowance,
+    ) -> Result<Searched, Failure> {
+        let mut part = allowance.take(part);
+        let searched = self.search_in(turn, budget, most, &mut part);
+        allowance.close(part);
+        searched
+    }
+
+    fn search_in(
         &self,
         turn: &Turn,
         budget: u64,

@@ -105,6 +105,7 @@ mod tests {
             clock: Clock::default(),
             setting: Setting { time, ..Setting::default() },
             factors: vec![1.0, 0.5],
+            min_evict_bytes: None,
             excess: Some(0.1),
             least: None,
         }

@@ -58,6 +58,11 @@ impl Allowance {
         self.spent = self.spent.saturating_add(part.spent);
     }
 
+    /// What was taken is done with, and what is left of it is lost.
+    pub const fn close(&mut self, part: Self) {
+        self.spent = self.spent.saturating_add(part.spent);
+    }
+
     /// Whether to give up a regeneration, asked before each rerun ([`Engine::interrupt_when`]): once as many are run as are left
     /// beside `first_runs`.
     ///

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::evict::Foresight;
 use crate::graph::{StepFuture, StepFutureBuilder};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -154,17 +154,31 @@ impl StepTeller {
     }
 
     /// The end of a step. What is held and made from earlier steps, through what nobody holds, becomes a leaf there: it is
-    /// read, as [`Engine::step`](crate::engine::Engine::step) says.
+    /// read, as [`Engine::step`](crate::engine::Engine::step) says. So is what is held of what that is made from: if it was
+    /// evicted, it is restored from that.
     fn step(&mut self) {
+        let mut restored = Vec::new();
         for value in self.since..self.told.len() {
             let Told { born, ref sources, handles, .. } = self.told[value];
             let unheld = sources.iter().map(|&source| &self.told[source as usize]);
             let unheld = unheld.filter(|source| source.handles == 0);
             let oldest = unheld.map(|source| source.oldest).min().unwrap_or(born).min(born);
             if handles > 0 && oldest < born {
-                self.builder.read(value as u32);
+                restored.push(value as u32);
             }
             self.told[value].oldest = oldest;
+        }
+        let mut read: FxHashSet<u32> = restored.iter().copied().collect();
+        restored.iter().for_each(|&value| self.builder.read(value));
+        while let Some(value) = restored.pop() {
+            for &source in &self.told[value as usize].sources {
+                if read.insert(source) {
+                    match self.told[source as usize].handles {
+                        0 => restored.push(source),
+                        _ => self.builder.read(source),
+                    }
+                }
+            }
         }
         self.ends += 1;
         self.since = self.told.len();

@@ -200,9 +200,6 @@ fn a_search_takes_so_many_ops_whatever_the_budget() {
 fn what_a_policy_says_bounds_its_search() {
     for learn in [Learn::Portfolio, Learn::Search { runs: 20 }] {
         few(|program, budget, memory| {
-            if dead != Dead::Linger {
-                return;
-            }
             let mut search =
                 search(program, &replay(PolicyKind::Learned(learn), budget, memory, Dead::Linger));
             search.learn(learn).unwrap();
