@@ -5,8 +5,9 @@
 //! shows that nothing better is left, or a few of them gain nothing.
 //!
 //! All of it takes at most the [ops](Allowance) of so many turns of each kind of step, whatever the budget; fewer in a short run.
-//! Each budget has an equal part of them, whichever is that of the run, and what one leaves is not for others. So a run in a
-//! larger budget finds what one in a smaller budget did, and what is known from earlier runs changes nothing but time.
+//! Half of them are for comparing budgets. Each of those has an equal part, whichever is that of the run, and what one leaves is
+//! not for others: so a run in a larger budget finds what one in a smaller budget did, and what is known from earlier runs
+//! changes nothing but time. The other half is for the best of them.
 
 use super::failure::Failure;
 use super::interrupt;
@@ -23,11 +24,11 @@ use std::time::{Duration, Instant};
 
 /// Turns of each kind of step that may be simulated for each step of the run, however small its ops are, and floating-point
 /// operations of an op that are worth one more: about as many as a core does while one is simulated.
-const TURNS_A_STEP: f64 = 2.0;
-const FLOPS_A_TURN: f64 = 5e5;
+const TURNS_A_STEP: f64 = 4.0;
+const FLOPS_A_TURN: f64 = 2.5e5;
 
 /// The least and the most of these turns for a run by the portfolio.
-const TURNS: (f64, f64) = (128.0, 1536.0);
+const TURNS: (f64, f64) = (128.0, 2048.0);
 
 /// A search takes so many times what the portfolio does.
 const SEARCH: f64 = 8.0;
@@ -45,8 +46,10 @@ const AT_ONCE: usize = 4;
 /// And so many times at the most.
 const TIMES: usize = 2;
 
-/// No smaller budget is tried with fewer turns: the budget of the run has all of them then.
-const LEAST_TURNS: u64 = 24;
+/// No smaller budget is tried with fewer turns: the budget of the run has all of them then. And none is tried the second time
+/// with fewer than this share of [those that a search takes](Learn::turns).
+const LEAST_TURNS: u64 = 10;
+const SHARE: u64 = 8;
 
 /// What was found out.
 #[derive(Debug)]
@@ -110,20 +113,19 @@ impl Forecaster<'_> {
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
         let smaller = self.smaller(budget, learn);
-        let (part, times) = trial.parts(smaller.len());
+        let (part, times) = trial.parts(!smaller.is_empty());
         let mut spent = 0;
-        let mut within = |few: &[u64], most| -> Result<Vec<Tried>, Failure> {
+        let mut within = |few: &[u64], most, part| -> Result<Vec<Tried>, Failure> {
             self.tell(few[0]);
-            trial
-                .within_each(few, most, part)
-                .into_iter()
-                .map(|(tried, ops)| {
-                    spent += ops;
-                    tried
-                })
-                .collect()
+            let each = trial.within_each(few, most, part).into_iter();
+            let each = each.map(|(tried, ops)| {
+                spent += ops;
+                tried
+            });
+            each.collect()
         };
-        let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY)?.pop() else {
+        let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, part)?.pop()
+        else {
             return Ok(None);
         };
         let mut most = whole.as_ref().map_or(plain, |whole| &whole.rehearsed).recompute_ratio;
@@ -133,17 +135,27 @@ impl Forecaster<'_> {
         let mut all: Vec<Best> = whole.into_iter().collect();
         for few in smaller.chunks(AT_ONCE).take(times) {
             let before = most;
-            all.extend(within(few, most)?.into_iter().filter_map(|tried| tried.best));
-            most = all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min);
+            all.extend(within(few, most, part)?.into_iter().filter_map(|tried| tried.best));
+            most = least_of(&all, most);
             if most >= before {
                 break;
             }
         }
+        if times > 0 {
+            // It may be that none has passed so far.
+            let budget = best_of(&all, most).map_or(budget, |at| all[at].budget);
+            let again = within(&[budget], f64::INFINITY, trial.ops() / 2)?.pop();
+            let again = again.and_then(|tried| tried.best);
+            let is_better = |again: &Best| again.rehearsed.recompute_ratio < most || all.is_empty();
+            if let Some(again) = again.filter(is_better) {
+                all.retain(|other| other.budget != budget);
+                all.insert(0, again);
+                most = least_of(&all, most);
+            }
+        }
         // Where it only looks ahead, what knows nothing is for where it is better.
         let is_plain = learn == Learn::Ahead && plain.recompute_ratio <= most;
-        // Of equals the largest.
-        let at = all.iter().position(|best| best.rehearsed.recompute_ratio <= most);
-        let Some(at) = at.filter(|_| !is_plain) else { return Ok(None) };
+        let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
         let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
         let simulated_ops = spent;
@@ -170,6 +182,16 @@ impl Forecaster<'_> {
             .filter(|smaller| (least..budget).contains(smaller))
             .collect()
     }
+}
+
+/// The smallest share that any of these recomputes, or `most` if that is smaller.
+fn least_of(all: &[Best], most: f64) -> f64 {
+    all.iter().map(|best| best.rehearsed.recompute_ratio).fold(most, f64::min)
+}
+
+/// Which of these recomputes at most this share; of several, the first, which is in the largest budget.
+fn best_of(all: &[Best], most: f64) -> Option<usize> {
+    all.iter().position(|best| best.rehearsed.recompute_ratio <= most)
 }
 
 /// Tries budgets.
@@ -199,14 +221,15 @@ impl Trial<'_> {
         kinds.map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// Ops of each budget, and how often smaller ones are tried, if there are so many.
-    fn parts(&self, smaller: usize) -> (u64, usize) {
+    /// Ops for each budget that is compared, and how often smaller ones are, if there are such. With none, all are for the one.
+    fn parts(&self, are_smaller: bool) -> (u64, usize) {
         let kinds = self.rare.iter().chain([self.usual]);
-        let least = LEAST_TURNS * kinds.map(Turn::ops).sum::<u64>();
-        let part = |times: usize| self.ops() / (1 + times * AT_ONCE) as u64;
-        let most = if smaller == 0 { 0 } else { TIMES };
-        let times = (0..=most).rev().find(|&times| part(times) >= least).unwrap_or(0);
-        (part(times), times)
+        let turn: u64 = kinds.map(Turn::ops).sum();
+        let part = |times: usize| self.ops() / 2 / (1 + times * AT_ONCE) as u64;
+        let enough = [LEAST_TURNS, self.learn.turns() / SHARE];
+        let times = enough.iter().zip(1..=TIMES).take_while(|_| are_smaller);
+        let times = times.filter(|&(&turns, times)| part(times) >= turns * turn).last();
+        times.map_or((self.ops(), 0), |(_, times)| (part(times), times))
     }
 
     /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was

@@ -102,11 +102,15 @@ impl Kind {
         let simulated = self.forecast.as_ref().and_then(|forecast| forecast.excess);
         let next = simulated.map(|simulated| self.drift.turned(real, simulated));
         if next == Some(Next::Dropped) {
-            self.set_forecast(None);
-            // Costs are others than those that were simulated.
-            self.state = State::New(0);
+            self.drop_forecast();
         }
         next.is_some_and(|next| next != Next::Same)
+    }
+
+    /// Costs are others than those that were simulated, or memory has other holes.
+    fn drop_forecast(&mut self) {
+        self.set_forecast(None);
+        self.state = State::New(0);
     }
 }
 
@@ -129,6 +133,11 @@ impl Learning {
     /// Whether turns of a step in a budget are run by a forecast, or are to be once that was tried without.
     pub fn has_forecast(&self, key: (u64, u64)) -> bool {
         self.kinds.get(&key).is_some_and(|kind| kind.forecast.is_some())
+    }
+
+    /// Memory did not suffice by the forecast that a step in a budget has.
+    pub fn drop_forecast(&mut self, key: (u64, u64)) {
+        self.kind(key).drop_forecast();
     }
 
     fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
@@ -245,7 +254,8 @@ impl<D: Device> Driver<D> {
             }
         }
         let budget = self.engine.budget();
-        let known = recognizer.known.as_ref().filter(|_| recognizer.trust.is_given());
+        let is_told = self.is_told(recognizer);
+        let known = recognizer.known.as_ref().filter(|_| is_told);
         recognizer.going = known.map(|known| {
             let kind = (known.key, budget);
             Going { kind, recompute_cost, base_cost }

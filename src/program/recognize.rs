@@ -5,7 +5,7 @@ use super::steps::{Heard, Known, KnownSteps, MARK, Makes, NodeId, Role, Steps};
 use super::trust::{Costs, Trust};
 use super::{Command, Driver, TensorId};
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, RegenerationError};
 use crate::evict::Foresight;
 use crate::graph::StorageKey;
 use crate::layout::Layout;
@@ -206,7 +206,8 @@ impl<D: Device> Driver<D> {
             }
         }
         recognizer.trust.hear(token, self.is_foreseen());
-        if !self.has_forecast(recognizer) && recognizer.trust.is_lost(self.costs()) {
+        if recognizer.trust.is_lost(self.costs()) && !self.has_forecast(recognizer) {
+            recognizer.trust.withdraw();
             (self.writing, recognizer.going) = (None, None);
             self.foresee_nothing();
         }
@@ -250,26 +251,44 @@ impl<D: Device> Driver<D> {
 
     /// A turn is over: the next is foreseen or guessed, whichever recomputes less.
     fn compare_turn(&mut self, recognizer: &mut Recognizer) {
-        let was_given = recognizer.trust.is_given();
+        let was_told = self.is_told(recognizer);
         let compared = !self.has_forecast(recognizer);
         recognizer.trust.turn_is_over(self.costs(), compared);
-        let is_given = recognizer.trust.is_given();
-        recognizer.tells = !was_given && is_given && recognizer.known.is_some();
-        if !is_given {
+        let is_told = self.is_told(recognizer);
+        recognizer.tells = !was_told && is_told && recognizer.known.is_some();
+        if !is_told {
             self.foresee_nothing();
         }
     }
 
     /// A command failed. If that may be because of what was foreseen, what comes next is guessed.
     pub(super) fn guess_after(&mut self, error: &Error) {
-        let is_memory = matches!(error, Error::OutOfMemory(_) | Error::Regeneration(_));
-        if let (true, Some(recognizer)) = (is_memory, &mut self.recognizer) {
-            recognizer.trust.failed();
-            recognizer.going = None;
-            if !recognizer.trust.is_given() {
-                self.foresee_nothing();
-            }
+        let is_memory = match error {
+            Error::OutOfMemory(_) => true,
+            Error::Regeneration(error) => **error != RegenerationError::Cancelled,
+            _ => false,
+        };
+        if !is_memory {
+            return;
         }
+        let Some(mut recognizer) = self.recognizer.take() else { return };
+        match &recognizer.known {
+            Some(known) if self.has_forecast(&recognizer) => {
+                self.learning.drop_forecast((known.key, self.engine.budget()));
+                recognizer.foresight = None;
+            }
+            _ => recognizer.trust.failed(),
+        }
+        recognizer.going = None;
+        if !self.is_told(&recognizer) {
+            self.foresee_nothing();
+        }
+        self.recognizer = Some(recognizer);
+    }
+
+    /// Whether the evictor is told what is expected of the turn at hand.
+    pub(super) fn is_told(&self, recognizer: &Recognizer) -> bool {
+        recognizer.trust.is_given() || self.has_forecast(recognizer)
     }
 
     /// Whether the turn at hand has a forecast: then [`Drift`](super::drift::Drift) says what is tried.
@@ -343,7 +362,7 @@ impl<D: Device> Driver<D> {
     /// Tells the evictor what is expected, and that the command at hand is number `at` of that.
     fn foresee_from(&mut self, recognizer: &mut Recognizer, at: usize) {
         recognizer.tells = false;
-        if !recognizer.trust.is_given() {
+        if !self.is_told(recognizer) {
             return self.foresee_nothing();
         }
         let budget = self.engine.budget();

@@ -80,20 +80,19 @@ impl Trust {
         self.foreseen += u64::from(foreseen);
     }
 
-    /// Whether the turn at hand has recomputed so much by now that it is better guessed. Then it is from now on.
-    pub fn is_lost(&mut self, now: Costs) -> bool {
+    /// Whether the turn at hand has recomputed so much by now that it is better guessed.
+    pub fn is_lost(&self, now: Costs) -> bool {
         let Some(began) = self.began else { return false };
-        if self.rest > 0 || self.kinds.is_empty() || began.planned != now.planned {
+        if self.rest > 0
+            || self.foreseen == 0
+            || self.kinds.is_empty()
+            || began.planned != now.planned
+        {
             return false;
         }
         let most = self.kinds.iter().map(|kind| kind.guessed).fold(0.0, f64::max);
-        let is_lost = self.foreseen > 0
-            && now.again - began.again
-                > (most + MOST_AT_ONCE) * self.work.max(now.work - began.work);
-        if is_lost {
-            self.take();
-        }
-        is_lost
+        let work = self.work.max(now.work - began.work);
+        now.again - began.again > (most + MOST_AT_ONCE) * work
     }
 
     /// A command failed for want of memory, or recomputed more than it may.
@@ -104,7 +103,7 @@ impl Trust {
             return;
         }
         match self.rest {
-            0 => self.take(),
+            0 => self.withdraw(),
             // It is no better then.
             _ => self.rest = 1,
         }
@@ -169,12 +168,12 @@ impl Trust {
         let more = share - kind.guessed;
         self.lost = (self.lost + if is_first { more / 2.0 } else { more }).max(0.0);
         if self.lost > MOST_LOST {
-            self.take();
+            self.withdraw();
         }
     }
 
-    /// Guesses for a while.
-    fn take(&mut self) {
+    /// From now on turns are guessed for a while.
+    pub fn withdraw(&mut self) {
         let rest = self.next_rest.max(REST.0);
         // The turn at hand counts, too.
         (self.rest, self.next_rest) = (rest + 1, (2 * rest).min(REST.1));
@@ -255,6 +254,7 @@ mod tests {
         trust.hear(1, true);
         assert!(!trust.is_lost(costs(1.5, 0.8)), "it may vary");
         assert!(trust.is_lost(costs(1.5, 1.0)));
+        trust.withdraw();
         assert!(!trust.is_given());
         assert!(!trust.is_lost(costs(1.5, 9.0)), "it is guessed now");
     }

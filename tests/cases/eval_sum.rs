@@ -127,51 +127,45 @@ fn check(case: Case, batches: usize, expected: &[u32]) {
     assert!(late.storages < 100 && late.paths < 100, "{case:?}: {late:?}");
 }
 
-/// A running sum kept the batches of all of the evaluation; beside training, memory ran out.
-#[test]
-fn what_is_summed_up_needs_no_marks() {
-    let mut number = 0;
-    for bound in BOUNDS {
+/// Policies, budgets and plans.
+fn settings() -> Vec<(&'static str, &'static str, Plan)> {
+    let budgets = ["64KiB", "1MiB"]
+        .into_iter()
+        .flat_map(|budget| [Plan::Off, Plan::Auto].into_iter().map(move |plan| (budget, plan)));
+    let each = |(budget, plan)| POLICIES.into_iter().map(move |policy| (policy, budget, plan));
+    budgets.flat_map(each).collect()
+}
+
+/// What is kept and what bounds it, each in every `nth` of the settings.
+fn in_every(nth: usize, batches: usize) {
+    let settings = settings();
+    for (at, bound) in BOUNDS.into_iter().enumerate() {
         for kept in KEPT {
             for from_host in [true, false] {
                 let case =
-                    |policy, budget, plan| Case { bound, kept, from_host, budget, policy, plan };
-                let plenty = case("dtr-eq", "1GiB", Plan::Off);
-                let (expected, _) = plenty.run(&plenty.runtime(), BATCHES, &[]).unwrap();
-                for budget in ["64KiB", "1MiB"] {
-                    for plan in [Plan::Off, Plan::Auto] {
-                        // Each policy with each of the others, now and then.
-                        number += 1;
-                        let policy = POLICIES[(number + number / 4) % POLICIES.len()];
-                        check(case(policy, budget, plan), BATCHES, &expected);
-                    }
+                    |(policy, budget, plan)| Case { bound, kept, from_host, budget, policy, plan };
+                let plenty = case(("dtr-eq", "1GiB", Plan::Off));
+                let (expected, _) = plenty.run(&plenty.runtime(), batches, &[]).unwrap();
+                let first = (at + 3 * kept as usize + 2 * usize::from(from_host)) % nth;
+                for &setting in settings.iter().skip(first).step_by(nth) {
+                    check(case(setting), batches, &expected);
                 }
             }
         }
     }
 }
 
+/// A running sum kept the batches of all of the evaluation; beside training, memory ran out.
+#[test]
+fn what_is_summed_up_needs_no_marks() {
+    in_every(7, BATCHES);
+}
+
 /// All of it, with as many batches as in the report: takes minutes.
 #[test]
 #[ignore = "minutes"]
 fn twenty_thousand_batches_keep_what_two_hundred_do() {
-    for bound in BOUNDS {
-        for kept in KEPT {
-            for from_host in [true, false] {
-                let case =
-                    |policy, budget, plan| Case { bound, kept, from_host, budget, policy, plan };
-                let plenty = case("dtr-eq", "1GiB", Plan::Off);
-                let (expected, _) = plenty.run(&plenty.runtime(), 20_000, &[]).unwrap();
-                for policy in POLICIES {
-                    for budget in ["64KiB", "1MiB"] {
-                        for plan in [Plan::Off, Plan::Auto] {
-                            check(case(policy, budget, plan), 20_000, &expected);
-                        }
-                    }
-                }
-            }
-        }
-    }
+    in_every(1, 20_000);
 }
 
 /// Where it cannot be helped, since what is carried on is no small value, it is said what would help.
