@@ -572,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_recompute_limit_holds_for_the_whole_run() {
-        let (args, task) = (args(""), digits(ResNet20));
+        let (args, task) = (args("--policy dtr-eq"), digits(ResNet20));
         let setup = setup(&task, 32, &args);
         let short = Rehearsal::new(Arc::new(Sim::cpu), &setup, &args.memory, 0, 4, 0).unwrap();
         let budget = short.unlimited().unwrap().peak_bytes * 6 / 10;

@@ -67,7 +67,6 @@ impl Allowance {
     /// beside `first_runs`.
     ///
     /// [`Engine::interrupt_when`]: crate::engine::Engine::interrupt_when
-    #[must_use]
     pub fn interrupt(self, first_runs: u64) -> impl Fn() -> bool + Send + 'static {
         let left = AtomicU64::new(self.left.saturating_sub(first_runs));
         let take = |left: u64| left.checked_sub(1);
