@@ -268,7 +268,7 @@ impl<D: Device> Engine<D> {
     pub fn alias(&mut self, key: TensorKey) -> Result<TensorKey, Error> {
         let TensorInfo { storage, layout } = self.tensor(key)?;
         let alias = self.store.graph.add_tensor(storage, layout);
-        if let Some(error) = self.failures.of_stale_among(&[key]) {
+        if let Some(error) = self.failures.of_stale(key).cloned() {
             self.failures.make_stale(alias, &error);
         }
         Ok(alias)

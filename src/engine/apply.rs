@@ -76,8 +76,10 @@ impl<D: Device> Engine<D> {
     ) -> Result<Keys, Error> {
         self.working().map_err(cold)?;
         let read = self.inputs(&op, inputs, outputs).map_err(cold)?;
-        if let Some(error) = self.failures.of_stale_among(&inputs[outputs.targets()..]) {
-            return Ok(self.lose(inputs, &read, outputs, &error));
+        if !self.failures.are_none_stale()
+            && let Some(lost) = self.lose_to_stale(inputs, &read, outputs)
+        {
+            return Ok(lost);
         }
         match outputs {
             // By far the most frequent.
@@ -88,24 +90,25 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// The outputs of an op that reads a stale handle: nothing is run for them.
+    /// The outputs of an op that reads a stale handle, if it does: nothing is run for them.
     #[cold]
-    fn lose(
+    #[inline(never)]
+    fn lose_to_stale(
         &mut self,
         inputs: &[TensorKey],
         read: &Inputs,
         outputs: &Outputs,
-        error: &Error,
-    ) -> Keys {
-        match outputs {
+    ) -> Option<Keys> {
+        let error = self.failures.of_stale_among(&inputs[outputs.targets()..])?;
+        Some(match outputs {
             Outputs::Views(looks) => {
                 let keys = self.views(read, looks);
-                keys.iter().for_each(|&key| self.failures.make_stale(key, error));
+                keys.iter().for_each(|&key| self.failures.make_stale(key, &error));
                 keys
             }
-            Outputs::Updates { .. } => self.stand_ins(inputs, outputs, error),
-            Outputs::Fresh(layouts) => self.poisoned(layouts, error),
-        }
+            Outputs::Updates { .. } => self.stand_ins(inputs, outputs, &error),
+            Outputs::Fresh(layouts) => self.poisoned(layouts, &error),
+        })
     }
 
     /// Tensors that are lost to a failure.

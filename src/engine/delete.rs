@@ -41,9 +41,7 @@ impl<D: Device> Engine<D> {
             self.forget(smallvec![key]);
             return;
         }
-        self.lost_last_handle(key);
-        // With what was made from it cut loose, nobody may need it any more.
-        if !self.store.graph.storages.contains_key(key) {
+        if !self.lost_last_handle(key) {
             return;
         }
         let goes = self.store.graph.is_evictable(key);

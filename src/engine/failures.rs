@@ -52,13 +52,17 @@ impl Failures {
         self.stale.get(&key).map(|(_, failure)| failure)
     }
 
-    /// The failure of the first stale handle among these.
+    /// Whether no handle is stale.
     #[inline]
+    pub fn are_none_stale(&self) -> bool {
+        self.stale.is_empty()
+    }
+
+    /// The failure of the first stale handle among these.
     pub fn of_stale_among(&self, keys: &[TensorKey]) -> Option<Error> {
         if self.stale.is_empty() {
             return None;
         }
-        std::hint::cold_path();
         keys.iter().find_map(|&key| self.of_stale(key).cloned())
     }
 
@@ -97,7 +101,9 @@ impl Failures {
         self.unreported = unreported;
         self.of_step = of_step.or(self.of_step.take());
         self.skipped = skipped.or(self.skipped.take());
-        stale.extend(self.stale.drain());
+        for (key, later) in self.stale.drain() {
+            stale.entry(key).or_insert(later);
+        }
         self.stale = stale;
     }
 

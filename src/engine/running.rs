@@ -43,14 +43,20 @@ const LEAVES: u64 = 4;
 /// So many edges are gone along at most to find what is made from a running value in its stead.
 const NEAR: usize = 64;
 
+/// It is compared with what there is each time that so many more values are kept which nobody holds.
+const TURNS: u32 = 16;
+
 /// What was kept when histories were last looked at.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     storages: usize,
     host_bytes: u64,
-    /// Bytes of leaves that nobody holds: then, and now.
+    /// Bytes of leaves that nobody holds.
     unheld: u64,
+    /// And now.
     unheld_now: u64,
+    /// Values until it is compared with what there is.
+    turns: u32,
     /// Bytes of those that were made leaves here, and are there.
     leaves: u64,
     /// Storages looked at, ever.
@@ -69,18 +75,50 @@ struct History {
     shared: usize,
 }
 
-impl<D: Device> Engine<D> {
-    /// The last handle of `key` went, and it is kept because others are made from it.
+impl Running {
+    /// Whether it is too soon to compare. Counts values that nobody holds any more.
     #[inline]
-    pub(super) fn bound_history(&mut self, key: StorageKey) {
-        let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
+    pub fn waits(&mut self) -> bool {
+        let left = self.turns.checked_sub(1);
+        self.turns = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// The last handle of `key` went, and it is kept because others are made from it. Whether it has gone with histories
+    /// that were cut.
+    #[inline(never)]
+    pub(super) fn bound_history(&mut self, key: StorageKey) -> bool {
+        self.warn_of_missing_marks();
         let storage = &mut self.store.graph.storages[key];
+        let runs = storage.runs;
         if storage.producer.is_none() && matches!(storage.residence, Residence::Resident(_)) {
             storage.left_as_leaf = true;
             self.running.unheld_now += self.store.space.at_most(storage.bytes);
         }
-        let runs = storage.runs;
+        let is_much = self.keeps_much();
+        // What is written down and done again by plan is not cut: then it is not cut there either.
+        let cuts = (runs != Runs::No || is_much)
+            && self.store.tape.is_none()
+            && self.store.script.is_none();
+        if cuts {
+            std::hint::cold_path();
+            if runs != Runs::No {
+                self.pass_on(key);
+            }
+            if is_much {
+                self.look_at_histories();
+            }
+        }
+        cuts && !self.store.graph.storages.contains_key(key)
+    }
+
+    /// Whether twice as much is kept as at the last look, or as is left of that, and so much more as a long history has.
+    fn keeps_much(&mut self) -> bool {
+        let (storages, host_bytes) = (self.store.graph.storages.len(), self.store.host_bytes);
         let (capacity, running) = (self.store.space.capacity(), &mut self.running);
+        running.turns = TURNS;
         // Much of that may have gone since.
         if storages < running.storages / 4 {
             running.storages = storages;
@@ -91,32 +129,22 @@ impl<D: Device> Engine<D> {
         if running.unheld_now < running.unheld / 4 {
             running.unheld = running.unheld_now;
         }
-        let is_much = storages > 2 * running.storages + MANY
+        storages > 2 * running.storages + MANY
             || host_bytes > 2 * running.host_bytes + capacity
-            || running.unheld_now > 2 * running.unheld + capacity / 4;
-        // What is written down and done again by plan is not cut: then it is not cut there either.
-        if (runs != Runs::No || is_much) && self.store.tape.is_none() && self.store.script.is_none()
-        {
-            std::hint::cold_path();
-            if runs != Runs::No {
-                self.pass_on(key);
-            }
-            if is_much {
-                self.look_at_histories();
-            }
-        }
+            || running.unheld_now > 2 * running.unheld + capacity / 4
     }
 
     /// A running value is about to go.
+    #[inline]
     pub(super) fn running_goes(&mut self, key: StorageKey) {
-        let storage = self.store.graph.storage(key);
-        if storage.runs == Runs::AsLeaf || storage.left_as_leaf {
-            std::hint::cold_path();
-            let (bytes, running) = (self.store.space.at_most(storage.bytes), &mut self.running);
-            let of = |wanted: bool| if wanted { bytes } else { 0 };
-            running.leaves = running.leaves.saturating_sub(of(storage.runs == Runs::AsLeaf));
-            running.unheld_now = running.unheld_now.saturating_sub(of(storage.left_as_leaf));
+        if self.running.leaves == 0 && self.running.unheld_now == 0 {
+            return;
         }
+        let storage = self.store.graph.storage(key);
+        let (bytes, running) = (self.store.space.at_most(storage.bytes), &mut self.running);
+        let of = |wanted: bool| if wanted { bytes } else { 0 };
+        running.leaves = running.leaves.saturating_sub(of(storage.runs == Runs::AsLeaf));
+        running.unheld_now = running.unheld_now.saturating_sub(of(storage.left_as_leaf));
     }
 
     /// What is made from a running value that nobody holds any more runs on in its stead.

@@ -3,6 +3,7 @@
 use super::{Engine, StorageKey};
 use crate::device::Device;
 use crate::event::Event;
+use crate::graph::Runs;
 use smallvec::SmallVec;
 
 /// More storages than this that nobody holds, and no mark of a step yet, are taken for a loop without marks.
@@ -76,8 +77,9 @@ impl<D: Device> Engine<D> {
     }
 
     /// The last handle of `key` went, which is kept because others are made from it. Finds the held storages whose
-    /// history crosses a step because of that: they are looked at when this step ends, and no others.
-    pub(super) fn lost_last_handle(&mut self, key: StorageKey) {
+    /// history crosses a step because of that: they are looked at when this step ends, and no others. Whether it is there
+    /// still: with what was made from it cut loose, nobody may need it any more.
+    pub(super) fn lost_last_handle(&mut self, key: StorageKey) -> bool {
         let mut oldest = self.store.graph.storage(key).born;
         for source in self.store.graph.sources(key) {
             let source = self.store.graph.storage(source);
@@ -85,16 +87,17 @@ impl<D: Device> Engine<D> {
                 oldest = oldest.min(source.oldest);
             }
         }
-        self.store.graph.storages[key].oldest = oldest;
-        self.warn_of_missing_marks();
-        self.bound_history(key);
-        if !self.store.graph.storages.contains_key(key) {
-            return;
+        let storage = &mut self.store.graph.storages[key];
+        storage.oldest = oldest;
+        let is_usual = storage.runs == Runs::No && storage.producer.is_some();
+        if !(is_usual && self.running.waits()) && self.bound_history(key) {
+            return false;
         }
         // If it is of this step, so are all that are made from it.
         if oldest != self.step {
             self.find_crossing(key, oldest);
         }
+        true
     }
 
     /// What is made from `key`, which goes back to step `oldest`.
@@ -138,7 +141,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Says so, once, if history seems to grow for ever.
-    fn warn_of_missing_marks(&mut self) {
+    pub(super) fn warn_of_missing_marks(&mut self) {
         let (tensors, storages, _) = self.store.graph.counts();
         if self.step == 0 && storages > tensors + MANY_UNHELD && !self.warned_of_marks {
             std::hint::cold_path();

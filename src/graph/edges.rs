@@ -56,6 +56,7 @@ impl Graph {
     }
 
     /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.
+    #[inline]
     pub(crate) fn remove_path(&mut self, key: PathKey, mut unneeded: impl FnMut(StorageKey)) {
         let mut path = self.paths.remove(key).expect("a path is removed once");
         debug_assert!(path.outputs.iter().all(Option::is_none), "a path goes after its outputs");

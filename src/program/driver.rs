@@ -7,7 +7,7 @@ use super::recognize::Recognizer;
 use super::recording::Recording;
 use super::replay::Planning;
 use super::turn::Writing;
-use super::{Apply, Command, Consumed, Program, RecordedCommand, TensorId};
+use super::{Apply, Command, Consumed, Program, RecordedCommand, RecordedOp, TensorId};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::engine::{Engine, Issue, Stats};
 use crate::error::{Error, HandleError};
@@ -335,14 +335,25 @@ impl<D: Device> Driver<D> {
                     self.record_call(call, &keys, &new);
                 }
             }
-            Err(error) => {
-                std::hint::cold_path();
-                spoken.into_iter().for_each(|call| self.record_skipped(call));
-                self.guess_after(&error);
-                self.engine.fail(error.clone());
-                self.take_back(&keys, outputs, made, &error);
-            }
+            Err(error) => self.did_not_apply(error, spoken, &keys, outputs, made),
         }
+    }
+
+    /// An op was refused, or failed.
+    #[cold]
+    #[inline(never)]
+    fn did_not_apply(
+        &mut self,
+        error: Error,
+        spoken: Option<Apply<RecordedOp>>,
+        keys: &[TensorKey],
+        outputs: &Outputs,
+        made: TensorId,
+    ) {
+        spoken.into_iter().for_each(|call| self.record_skipped(call));
+        self.guess_after(&error);
+        self.engine.fail(error.clone());
+        self.take_back(keys, outputs, made, &error);
     }
 
     fn update_all(&mut self, calls: Vec<Apply<D::Op>>) {

@@ -47,7 +47,7 @@ impl Numbers {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, tensor: TensorId, key: TensorKey) {
         let before = self.put(tensor, key);
         if self.changes.is_some() {
@@ -63,7 +63,7 @@ impl Numbers {
     }
 
     /// Returns what it meant.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
         let Some(at) = tensor.0.checked_sub(self.first) else {
             return self.early.insert(tensor, key);

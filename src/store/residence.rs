@@ -69,6 +69,7 @@ impl<D: Device> Store<D> {
     }
 
     /// Removes a path without outputs, and calls `unneeded` for each storage whose last reason it was.
+    #[inline]
     pub fn remove_path(&mut self, path: PathKey, unneeded: impl FnMut(StorageKey)) {
         self.graph.remove_path(path, unneeded);
         let Some(body) = self.bodies.remove(path) else { return };
