@@ -122,9 +122,9 @@ pub struct Forecast {
     /// For each gap between two uses ([`StepFuture::gap`]) a factor of the scores in it; empty for 1 throughout.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub factors: Vec<f32>,
-    /// Smaller storages go only where nothing else is left; `None`: as [`Settings::min_evict_bytes`] says.
+    /// Smaller storages go only where nothing else is left; `None`: as [`Settings`] say.
     ///
-    /// [`Settings::min_evict_bytes`]: crate::Settings::min_evict_bytes
+    /// [`Settings`]: crate::Settings
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub min_evict_bytes: Option<u64>,
     /// Cost of recomputing over that of the step, as it was simulated; `None` if it was not.
