@@ -43,7 +43,7 @@ const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 /// recomputes less in less memory, that is by chance.
 const AT_ONCE: usize = 4;
 
-/// And so many times at the most.
+/// Groups of smaller budgets that are tried at the most.
 const TIMES: usize = 2;
 
 /// No smaller budget is tried with fewer turns: the budget of the run has all of them then. And none is tried the second time
@@ -113,18 +113,18 @@ impl Forecaster<'_> {
         let Some((usual, rare)) = turns.split_last() else { return Ok(None) };
         let trial = Trial { forecaster: self, learn, usual, rare };
         let smaller = self.smaller(budget, learn);
-        let (part, times) = trial.parts(!smaller.is_empty());
+        let Parts { each, times, best } = trial.parts(!smaller.is_empty());
         let mut spent = 0;
         let mut within = |few: &[u64], most, part| -> Result<Vec<Tried>, Failure> {
             self.tell(few[0]);
-            let each = trial.within_each(few, most, part).into_iter();
-            let each = each.map(|(tried, ops)| {
+            let all = trial.within_each(few, most, part).into_iter();
+            let all = all.map(|(tried, ops)| {
                 spent += ops;
                 tried
             });
-            each.collect()
+            all.collect()
         };
-        let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, part)?.pop()
+        let Some(Tried { least, best: whole }) = within(&[budget], f64::INFINITY, each)?.pop()
         else {
             return Ok(None);
         };
@@ -135,7 +135,7 @@ impl Forecaster<'_> {
         let mut all: Vec<Best> = whole.into_iter().collect();
         for few in smaller.chunks(AT_ONCE).take(times) {
             let before = most;
-            all.extend(within(few, most, part)?.into_iter().filter_map(|tried| tried.best));
+            all.extend(within(few, most, each)?.into_iter().filter_map(|tried| tried.best));
             most = least_of(&all, most);
             if most >= before {
                 break;
@@ -144,7 +144,7 @@ impl Forecaster<'_> {
         if times > 0 {
             // It may be that none has passed so far.
             let budget = best_of(&all, most).map_or(budget, |at| all[at].budget);
-            let again = within(&[budget], f64::INFINITY, trial.ops() / 2)?.pop();
+            let again = within(&[budget], f64::INFINITY, best)?.pop();
             let again = again.and_then(|tried| tried.best);
             let is_better = |again: &Best| again.rehearsed.recompute_ratio < most || all.is_empty();
             if let Some(again) = again.filter(is_better) {
@@ -158,8 +158,7 @@ impl Forecaster<'_> {
         let Some(at) = best_of(&all, most).filter(|_| !is_plain) else { return Ok(None) };
         let Best { budget, forecasts, .. } = all.remove(at);
         let in_others = all.into_iter().flat_map(|best| best.forecasts).collect();
-        let simulated_ops = spent;
-        let time = start.elapsed();
+        let (simulated_ops, time) = (spent, start.elapsed());
         Ok(Some(Forecasts { budget, forecasts, in_others, least, simulated_ops, time }))
     }
 
@@ -171,8 +170,9 @@ impl Forecaster<'_> {
 
     /// The whole percents below a budget, the largest first.
     fn smaller(&self, budget: u64, learn: Learn) -> Vec<u64> {
-        if self.rehearsal.memory.cost == CostModelKind::Measured || learn == Learn::Ahead {
-            // Measurements vary by more than what could be gained.
+        // Measurements vary by more than what could be gained.
+        let is_measured = self.rehearsal.memory.cost == CostModelKind::Measured;
+        if is_measured || learn == Learn::Ahead {
             return Vec::new();
         }
         let percents = (1..=100).rev().map(|percent| Share::Percent(f64::from(percent)));
@@ -194,6 +194,16 @@ fn best_of(all: &[Best], most: f64) -> Option<usize> {
     all.iter().position(|best| best.rehearsed.recompute_ratio <= most)
 }
 
+/// Ops that may be simulated, as they are divided.
+struct Parts {
+    /// For each budget that is compared.
+    each: u64,
+    /// How many groups of smaller budgets are compared with that of the run.
+    times: usize,
+    /// For the best of all, where several are compared.
+    best: u64,
+}
+
 /// Tries budgets.
 struct Trial<'a> {
     forecaster: &'a Forecaster<'a>,
@@ -204,32 +214,38 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
+    /// The turns of all kinds.
+    fn kinds(&self) -> impl Iterator<Item = &Turn> {
+        self.rare.iter().chain([self.usual])
+    }
+
     /// Ops that may be simulated in all: those of so many turns of each kind of step. Shorter runs have fewer, for what is
     /// learned pays less, and so have those whose ops are hardly more work than to simulate them.
     fn ops(&self) -> u64 {
         let ops = self.usual.ops().max(1);
         let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
         let turns = a_step * self.forecaster.rehearsal.steps as f64;
+        let turns = turns.clamp(TURNS.0, TURNS.1);
         let turns = match self.learn {
             Learn::Ahead => TURNS_OF_LOOKING_AHEAD,
-            Learn::Portfolio => turns.clamp(TURNS.0, TURNS.1) as u64,
-            Learn::Search { .. } => {
-                (turns * SEARCH).clamp(TURNS.0 * SEARCH, TURNS.1 * SEARCH) as u64
-            }
+            Learn::Portfolio => turns as u64,
+            Learn::Search { .. } => (turns * SEARCH) as u64,
         };
-        let kinds = self.rare.iter().chain([self.usual]);
-        kinds.map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
+        self.kinds().map(|turn| Allowance::of_turns(turns, turn.ops()).left().min(MOST_OPS)).sum()
     }
 
-    /// Ops for each budget that is compared, and how often smaller ones are, if there are such. With none, all are for the one.
-    fn parts(&self, are_smaller: bool) -> (u64, usize) {
-        let kinds = self.rare.iter().chain([self.usual]);
-        let turn: u64 = kinds.map(Turn::ops).sum();
-        let part = |times: usize| self.ops() / 2 / (1 + times * AT_ONCE) as u64;
+    /// The parts, if there are smaller budgets. Where none of those is tried, all ops are for the one.
+    fn parts(&self, are_smaller: bool) -> Parts {
+        let (all, turn) = (self.ops(), self.kinds().map(Turn::ops).sum::<u64>());
+        let part = |times: usize| all / 2 / (1 + times * AT_ONCE) as u64;
         let enough = [LEAST_TURNS, self.learn.turns() / SHARE];
         let times = enough.iter().zip(1..=TIMES).take_while(|_| are_smaller);
         let times = times.filter(|&(&turns, times)| part(times) >= turns * turn).last();
-        times.map_or((self.ops(), 0), |(_, times)| (part(times), times))
+        times.map_or(Parts { each: all, times: 0, best: 0 }, |(_, times)| Parts {
+            each: part(times),
+            times,
+            best: all / 2,
+        })
     }
 
     /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
@@ -274,12 +290,11 @@ impl Trial<'_> {
     /// All kinds of steps by each policy that knows nothing of them.
     fn unknowing(&self, budget: u64) -> impl Iterator<Item = Vec<Forecast>> {
         Clock::UNKNOWING.into_iter().map(move |clock| {
-            let kinds = self.rare.iter().chain([self.usual]);
             let by = |turn: &Turn| Forecast {
                 clock: clock.clone(),
                 ..Forecast::plain(&turn.step, budget)
             };
-            kinds.map(by).collect()
+            self.kinds().map(by).collect()
         })
     }
 
@@ -303,7 +318,7 @@ impl Trial<'_> {
         Ok(rehearsed.filter(|now| !now.is_stopped && now.recompute_ratio < least))
     }
 
-    /// The same in several budgets, at once, each in so many ops; and how many it took.
+    /// [`Trial::within`] in several budgets at once, each in so many ops; and how many it took.
     fn within_each(
         &self,
         budgets: &[u64],

@@ -39,8 +39,7 @@ const STEPS_TO_LEARN: usize = 4;
 /// Turns of a step whose ops a rehearsal may take. One that is stopped by that is judged by the steps that it did.
 const MOST_TURNS: u64 = 96;
 
-/// What a run by `learned` goes by where it passes only by that, or recomputes less: they know nothing, but they are no guesses
-/// about steps that are alike.
+/// Policies that a run by `learned` goes by where only they pass. They know nothing of the steps.
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
 
 /// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
@@ -65,7 +64,7 @@ pub struct Rehearsal<'a> {
     turn_ops: AtomicU64,
 }
 
-/// What steps go by in a rehearsal.
+/// Policy or forecasts that steps go by in a rehearsal.
 #[derive(Clone, Copy, Debug)]
 enum Way<'a> {
     /// The policy of the run, without what may be found out for it.
@@ -220,7 +219,7 @@ impl<'a> Rehearsal<'a> {
         Ok(best.map_or(verdict, Ok))
     }
 
-    /// The same, with each step run as a forecast says, in so many ops.
+    /// Under a budget, with each step run as a forecast says, in so many ops.
     pub fn by(
         &self,
         budget: u64,

@@ -43,7 +43,7 @@ const LEAVES: u64 = 4;
 /// So many edges are gone along at most to find what is made from a running value in its stead.
 const NEAR: usize = 64;
 
-/// It is compared with what there is each time that so many more values are kept which nobody holds.
+/// Values that nobody holds any more until what is kept is compared again with what was.
 const TURNS: u32 = 16;
 
 /// What was kept when histories were last looked at.
@@ -53,9 +53,9 @@ pub(super) struct Running {
     host_bytes: u64,
     /// Bytes of leaves that nobody holds.
     unheld: u64,
-    /// And now.
+    /// Bytes of such leaves now.
     unheld_now: u64,
-    /// Values until it is compared with what there is.
+    /// Values that nobody holds any more until that is compared with what there is.
     turns: u32,
     /// Bytes of those that were made leaves here, and are there.
     leaves: u64,

@@ -47,7 +47,7 @@ pub(crate) struct Candidates {
     evictable_bytes: u64,
     /// Smaller storages are [`Tier::Small`].
     min_evict_bytes: u64,
-    /// The same where no forecast says otherwise.
+    /// Smaller storages are [`Tier::Small`] where no forecast says otherwise.
     usual_min_evict_bytes: u64,
 }
 
@@ -180,7 +180,7 @@ impl Candidates {
         self.set_tier(position, self.tier_of(storage, held.bytes));
     }
 
-    /// From now on smaller storages are [`Tier::Small`]; `None`: the usual ones. O(candidates) where that changes.
+    /// Sets below how many bytes storages are [`Tier::Small`]; `None`: as usual. O(candidates) where that changes.
     pub fn set_min_evict_bytes(&mut self, bytes: Option<u64>, graph: &Graph) {
         let bytes = bytes.unwrap_or(self.usual_min_evict_bytes);
         if std::mem::replace(&mut self.min_evict_bytes, bytes) == bytes {

@@ -69,7 +69,7 @@ use std::sync::Arc;
 pub struct Learned {
     /// Of the step that is running, if that is known.
     known: Option<Known>,
-    /// Otherwise, or if its forecast says so.
+    /// Decides where no step is known, or where the forecast of the known one says so.
     guess: Guess,
 }
 

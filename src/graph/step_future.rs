@@ -7,6 +7,7 @@
 
 use super::StorageKey;
 use crate::rng::mix;
+use rustc_hash::FxHashSet;
 use slotmap::SecondaryMap;
 use std::sync::Arc;
 
@@ -207,6 +208,22 @@ impl StepFutureBuilder {
         let uses = &mut self.uses[ordinal as usize];
         if uses.last() != Some(&at) {
             uses.push(at);
+        }
+    }
+
+    /// The command at hand reads what is held of what these values are made from, through what nobody holds: if they were
+    /// evicted, they are restored from that.
+    pub fn read_sources<'a>(&mut self, mut restored: Vec<u32>, sources: impl Fn(u32) -> &'a [u32]) {
+        let mut seen: FxHashSet<u32> = restored.iter().copied().collect();
+        while let Some(value) = restored.pop() {
+            for &source in sources(value) {
+                if seen.insert(source) {
+                    match self.is_held(source) {
+                        true => self.read(source),
+                        false => restored.push(source),
+                    }
+                }
+            }
         }
     }
 

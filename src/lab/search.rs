@@ -51,7 +51,7 @@ pub struct Search {
     /// Budget, kind of memory and settings of the simulated runs.
     replay: Replay,
     step: Arc<StepFuture>,
-    /// Of the portfolio: what is still to be tried, what recomputes too much for the first of [`LIMITS`], and the best of what
+    /// Forecasts of the portfolio: still to be tried; too much recomputed for the first of [`LIMITS`]; and the best that
     /// passed, best first.
     todo: VecDeque<Forecast>,
     failed: VecDeque<Forecast>,
@@ -69,7 +69,7 @@ pub struct Search {
     rng: SplitMix64,
     runs: u64,
     ops: u64,
-    /// Of a run that recomputes nothing.
+    /// Ops of a run that recomputes nothing.
     turn_ops: u64,
 }
 

@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Ops that may be run on simulated devices, first runs and reruns alike: by searches, by rehearsals, beside a program and before
 /// it.
 ///
-/// It is given as turns of a step in which nothing is recomputed ([`Turn::ops`](super::Turn::ops)). So what is found does not
+/// An allowance is given as turns of a step in which nothing is recomputed ([`Turn::ops`](super::Turn::ops)). So finds do not
 /// depend on time, and a budget in which much is recomputed does not take longer than one in which little is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
@@ -14,7 +14,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// So many ops.
+    /// An allowance of so many ops.
     #[must_use]
     pub const fn of_ops(left: u64) -> Self {
         Self { left, spent: 0 }
@@ -38,7 +38,7 @@ impl Allowance {
         self.spent
     }
 
-    /// So many ops were run: of those that are left, or more.
+    /// Takes note that so many ops were run: of those that are left, or more.
     pub const fn spend(&mut self, ops: u64) {
         self.left = self.left.saturating_sub(ops);
         self.spent = self.spent.saturating_add(ops);
@@ -52,13 +52,13 @@ impl Allowance {
         Self::of_ops(left)
     }
 
-    /// What is left of a part that was taken.
+    /// Takes back what is left of a part that was taken.
     pub const fn give_back(&mut self, part: Self) {
         self.left += part.left;
         self.spent = self.spent.saturating_add(part.spent);
     }
 
-    /// What was taken is done with, and what is left of it is lost.
+    /// Ends a part that was taken: what is left of it is lost.
     pub const fn close(&mut self, part: Self) {
         self.spent = self.spent.saturating_add(part.spent);
     }

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::evict::Foresight;
 use crate::graph::{StepFuture, StepFutureBuilder};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -168,18 +168,8 @@ impl StepTeller {
             }
             self.told[value].oldest = oldest;
         }
-        let mut read: FxHashSet<u32> = restored.iter().copied().collect();
         restored.iter().for_each(|&value| self.builder.read(value));
-        while let Some(value) = restored.pop() {
-            for &source in &self.told[value as usize].sources {
-                if read.insert(source) {
-                    match self.told[source as usize].handles {
-                        0 => restored.push(source),
-                        _ => self.builder.read(source),
-                    }
-                }
-            }
-        }
+        self.builder.read_sources(restored, |value| &self.told[value as usize].sources);
         self.ends += 1;
         self.since = self.told.len();
     }

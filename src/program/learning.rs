@@ -37,7 +37,7 @@ pub trait Learner: Send + fmt::Debug {
     /// Is given a turn.
     fn begin(&mut self, turn: Turn);
 
-    /// What is found by `ops` simulated ops about a step ([`StepFuture::key`]) in a budget will be asked for: they are to be
+    /// Finds of `ops` simulated ops about a step ([`StepFuture::key`]) in a budget will be asked for: the ops are to be
     /// done by then, and no more, for they slow the steps beside them. See [`Allowance`](super::Allowance).
     fn prepare(&mut self, _step: u64, _budget: u64, _ops: u64) {}
 
@@ -166,7 +166,7 @@ impl<D: Device> Driver<D> {
         kind.set_forecast(Some(forecast));
     }
 
-    /// What was found so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
+    /// Finds so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
     /// each are waited for as so many turns have that recompute nothing.
     pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
         let Learning { learner, kinds, .. } = &mut self.learning;

@@ -8,7 +8,7 @@ use crate::rng::mix;
 
 /// Foreseen turns may recompute so much more than guessed ones, all together, in shares of the work of a turn.
 const MOST_LOST: f64 = 0.1;
-/// So much more in one turn ends that turn's forecast at once.
+/// A turn that recomputes so much more is guessed from there.
 const MOST_AT_ONCE: f64 = 0.5;
 /// A turn that recomputes so many times its work is guessed once, if no such turn was.
 const MOST_UNCOMPARED: f64 = 4.0;
@@ -24,8 +24,9 @@ const FEW: u64 = 10;
 /// Costs of a run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Costs {
-    /// Of what ran for the first time, and of what ran again.
+    /// Cost of what ran for the first time.
     pub work: f64,
+    /// Cost of what ran again.
     pub again: f64,
     /// Steps that ran by plan: nothing is heard of their commands.
     pub planned: u64,
@@ -33,15 +34,15 @@ pub(super) struct Costs {
     pub budget: u64,
 }
 
-/// What is known of turns of one kind.
+/// Turns of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     /// A hash of its commands, and how many there are.
     tokens: u64,
     commands: u64,
-    /// What the last guessed one recomputed, over its work.
+    /// Share of its work that the last guessed one recomputed.
     guessed: f64,
-    /// And the last foreseen one.
+    /// Share of its work that the last foreseen one recomputed.
     foreseen: Option<f64>,
 }
 
@@ -172,7 +173,7 @@ impl Trust {
         }
     }
 
-    /// From now on turns are guessed for a while.
+    /// Turns are guessed for a while from now on.
     pub fn withdraw(&mut self) {
         let rest = self.next_rest.max(REST.0);
         // The turn at hand counts, too.
@@ -236,7 +237,7 @@ mod tests {
         assert!(lost < 8.0, "{lost}");
     }
 
-    /// And it is noticed while turns are guessed.
+    /// A guess that gets worse is noticed while turns are guessed.
     #[test]
     fn what_is_guessed_is_guessed_no_longer_than_it_is_better() {
         let guessed = |turn| if turn < 2 { 0.1 } else { 9.0 };

@@ -122,7 +122,7 @@ pub struct Builder {
     wrong: Option<String>,
 }
 
-/// Who may want a regeneration to end.
+/// Asked whether a regeneration is to end.
 #[derive(Default)]
 struct Interrupt(Option<Box<dyn Fn() -> bool + Send>>);
 

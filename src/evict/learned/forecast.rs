@@ -91,7 +91,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Those that measure nothing: a policy that knows nothing of the step decides.
+    /// Clocks that measure nothing: a policy that knows nothing of the step decides.
     pub const UNKNOWING: [Self; 3] = [Self::Age, Self::Dtr, Self::DtrEq];
 
     /// The policy that decides where nothing is measured.
@@ -295,7 +295,7 @@ pub struct Foresight {
     step: Arc<StepFuture>,
     /// When each position comes, and the end: one more than there are positions. Empty where nobody goes by it.
     clock: Vec<f64>,
-    /// Of a policy that decides in place of all this.
+    /// The formula of a policy that decides in place of all this.
     formula: Option<Formula>,
     /// Whether what the step holds does not fit.
     is_short: bool,

@@ -1,4 +1,4 @@
-//! What goes where no step is known, or a forecast says that a policy decides which knows nothing of it.
+//! Decides what goes where no step is known, or where a forecast names a policy that knows nothing of the step.
 
 use crate::event::{Cause, Event};
 use crate::evict::{Aging, Floors, Formula, Lowered, Policy, Ranking, View};
@@ -59,14 +59,11 @@ impl Guess {
             }
             return;
         }
-        // The first event may be of something that is evicted by now.
-        match self.is_told {
-            true => self.ranking.on(event, view),
-            false if matches!(event, Event::DidEvict { .. }) => self.tell(view),
-            false => {
-                self.tell(view);
-                self.ranking.on(event, view);
-            }
+        let was_told = self.is_told;
+        self.tell(view);
+        // What the first event says was evicted is among what it was just told of.
+        if was_told || !matches!(event, Event::DidEvict { .. }) {
+            self.ranking.on(event, view);
         }
     }
 

@@ -15,7 +15,7 @@ type Key = (u64, u64);
 
 /// Searches in the background. Dropped, it ends within a simulated run.
 ///
-/// What a search finds in so many simulated ops depends on nothing but the turn: so it does not matter which thread does them.
+/// A search finds in so many simulated ops what depends on nothing but the turn: so it does not matter which thread does them.
 /// Its own thread does them ahead, at a low priority; whoever asks before they are done does the rest.
 #[derive(Debug)]
 struct Background {

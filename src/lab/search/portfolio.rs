@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 /// Shares of the budget that prices are found for: in a smaller one memory is short for longer.
 const SHARES: [f64; 3] = [1.0, 0.95, 0.88];
 
-/// Of what a storage is smaller than that goes only where nothing else is left: the budget over these.
+/// A storage goes only where nothing else is left if it is smaller than the budget over one of these.
 pub(super) const SMALLEST: [u64; 5] = [u64::MAX, 16384, 4096, 1024, 256];
 
 /// As many of those that passed are kept to climb from.
@@ -100,7 +100,7 @@ fn shares(step: &StepFuture, absences: &[Absence]) -> Vec<Option<f64>> {
     shares
 }
 
-/// These with other sizes of what goes only where nothing else is left; `usual` is what the settings say.
+/// Forecasts with other sizes of what goes only where nothing else is left; `usual` is what the settings say.
 pub(super) fn of_other_sizes<'a>(
     best: impl Iterator<Item = &'a Forecast>,
     budget: u64,

@@ -1,4 +1,4 @@
-//! What a portfolio promises beside the policies that know nothing, and how much is simulated for it.
+//! Promises of a portfolio beside the policies that know nothing, and how much is simulated for it.
 
 use super::Search;
 use crate::bytes::ByteSize;
@@ -58,7 +58,7 @@ fn few(mut of: impl FnMut(&RecordedProgram, u64, MemoryKind)) {
     }
 }
 
-/// What was evicted, in order.
+/// Storages that were evicted, in order.
 #[derive(Clone, Debug, Default)]
 struct Evicted(Arc<Mutex<Vec<StorageKey>>>);
 
@@ -70,7 +70,7 @@ impl Listener for Evicted {
     }
 }
 
-/// What a run evicts, and what comes of it.
+/// Evictions of a run, whether it passed, and its counters.
 fn evictions(replay: &Replay, program: &RecordedProgram) -> (Vec<StorageKey>, bool, Stats) {
     let mut machine = Machine::new(replay, program).unwrap();
     let evicted = Evicted::default();
@@ -107,7 +107,7 @@ fn a_forecast_may_say_that_another_policy_decides() {
     );
 }
 
-/// What was evicted before counts in the scores of some, and they are told of it.
+/// A policy whose scores count what was evicted before is told of it.
 #[test]
 fn another_policy_may_take_over_in_the_middle() {
     let learned = PolicyKind::Learned(Learn::Ahead);
@@ -175,7 +175,7 @@ fn knowing_never_costs_more_than_not_knowing() {
     assert!(passed > 10 && best + sizes > 0, "{passed} runs, {best}, {sizes}");
 }
 
-/// Where most is recomputed, a run takes many times the ops of another. What may be simulated is the same.
+/// A run that recomputes most takes many times the ops of another. As much may be simulated in both.
 #[test]
 fn a_search_takes_so_many_ops_whatever_the_budget() {
     let (mut stopped, mut most) = (0, 0.0f64);

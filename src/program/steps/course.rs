@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Of each value that a command made, those that it read.
+/// Values that a command read, by each value that it made.
 type Sources = FxHashMap<u32, SmallVec<[u32; 4]>>;
 
 /// A course, as a step that is known.
@@ -223,10 +223,9 @@ impl Steps {
         inputs
     }
 
-    /// At a mark, the heirs' values are in the roles that they inherit. It uses them: it is there that their history is cut.
-    /// And it uses what is held of what they are made from, through what nobody holds: if they were evicted, they come back
-    /// from that. Else gradients that are held go first, as nobody reads them any more, and with them goes the way back to what
-    /// was made of them.
+    /// At a mark, the heirs' values are in the roles that they inherit. The mark reads them: it is there that their history
+    /// is cut. The mark reads what they are restored from, too. Else gradients that are held go first, as nobody reads them
+    /// any more, and with them goes the way back to what was made of them.
     fn inherit(
         &self,
         node: NodeId,
@@ -237,18 +236,8 @@ impl Steps {
     ) {
         let value = |heir: &Heir| Some((heir.inherits, values.get(&heir.plays)?.now()?));
         let inherited: SmallVec<[_; 8]> = self.heirs(node).iter().filter_map(value).collect();
-        let mut up: Vec<u32> = inherited.iter().map(|heir| heir.1).collect();
-        let mut seen: FxHashSet<u32> = up.iter().copied().collect();
-        while let Some(value) = up.pop() {
-            for &source in sources.get(&value).into_iter().flatten() {
-                if seen.insert(source) {
-                    match builder.is_held(source) {
-                        true => builder.read(source),
-                        false => up.push(source),
-                    }
-                }
-            }
-        }
+        let restored = inherited.iter().map(|heir| heir.1).collect();
+        builder.read_sources(restored, |value| sources.get(&value).map_or(&[], |of| &of[..]));
         for (role, value) in inherited {
             builder.read(value);
             let values = values.entry(role).or_default();
