@@ -8,6 +8,7 @@ mod checkpoint;
 mod chosen_budget;
 mod completions;
 mod devices;
+mod distinct;
 mod evaluate;
 mod failure;
 mod forecasts;
@@ -59,6 +60,7 @@ use terminal::print_result;
 /// Runs the program.
 pub fn run() -> ExitCode {
     terminal::set_color(std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()));
+    interrupt::survive_full_files();
     let parsed = Cli::command().try_get_matches();
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (args, matches) = match parsed {

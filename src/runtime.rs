@@ -25,7 +25,7 @@ use crate::op::{Operation, Outputs, check_outputs};
 use crate::ops::{Home, Log, Op, Runs, Tensor, Tensors};
 use crate::program::{Apply, Command, Consumed, Ids, TensorId};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::channel::{Receiver, Sender};
+use crate::sync::channel::{Receiver, Sender, TrySendError};
 use crate::sync::thread::JoinHandle;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -365,7 +365,26 @@ impl<O: Operation, H: Send + Sync + 'static> Shared<O, H> {
         let deleted = self.home.take();
         let sender = self.sender.as_ref().expect("there until dropped");
         self.control.will_send();
-        sender.send(Message { deleted, what }).map_err(|_| self.control.stopped())
+        match sender.try_send(Message { deleted, what }) {
+            Ok(()) => Ok(()),
+            Err(refused) => self.send_later(sender, refused),
+        }
+    }
+
+    /// Sends once the worker has taken what is in the queue.
+    #[cold]
+    fn send_later(
+        &self,
+        sender: &Sender<Message<O, H>>,
+        refused: TrySendError<Message<O, H>>,
+    ) -> Result<(), Error> {
+        match (refused, self.control.bars_waiting()) {
+            (TrySendError::Full(_), Some(barred)) => Err(barred),
+            (TrySendError::Full(message), None) => {
+                sender.send(message).map_err(|_| self.control.stopped())
+            }
+            (TrySendError::Disconnected(_), _) => Err(self.control.stopped()),
+        }
     }
 
     #[inline(always)]
@@ -449,7 +468,10 @@ impl<O: Operation, H> Drop for Shared<O, H> {
         // Without a sender, the worker finishes the commands in the queue and ends.
         self.control.close();
         drop(self.sender.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take()
+            // Where the worker would wait for itself, or is not there, it ends unwatched.
+            && self.control.bars_waiting().is_none()
+        {
             // A panic of the worker was reported to whoever waited for it.
             let _ = thread.join();
         }

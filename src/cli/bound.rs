@@ -1,10 +1,11 @@
 //! `remat bound`
 
+use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::BoundArgs;
-use super::output::{Output, check_distinct};
+use super::output::{self, Output};
 use super::simulate::percent;
-use super::terminal::{muted, print_report, say};
+use super::terminal::{muted, show};
 use super::values::shares;
 use super::words::Counted;
 use remat::ByteSize;
@@ -17,7 +18,8 @@ use std::path::Path;
 /// Reports on each trace under each budget.
 pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     args.source.check()?;
-    check_distinct(&[("--json", &args.json), ("--lp", &args.lp)], &args.source.traces)?;
+    let outputs = [("--json", &args.json), ("--lp", &args.lp)];
+    distinct::check(&outputs, &Input::kept(&args.source.traces))?;
     let budgets = args.budget.as_ref().map_or(0, Vec::len);
     if args.lp.is_some() && (args.source.traces.len(), budgets) != (1, 1) {
         return Err(Failure::usage(
@@ -30,14 +32,12 @@ pub fn run(args: &BoundArgs) -> Result<(), Failure> {
     let (mut lines, mut problem) = (String::new(), String::new());
     for path in &args.source.traces {
         let text = of_trace(args, path, &mut lines, &mut problem)?;
-        if to_stdout {
-            say(text);
-        } else {
-            print_report(&text)?;
-        }
+        show(&text, to_stdout)?;
     }
-    json.map_or(Ok(()), |json| json.deliver(&lines))?;
-    lp.map_or(Ok(()), |lp| lp.deliver(&problem))
+    output::all([
+        Output::deliver_to(json, || Ok(lines)),
+        Output::deliver_to(lp, || Ok(problem)),
+    ])
 }
 
 /// The report, in `lines` a JSON object for each budget, and in `problem` the linear program of the last, if that is

@@ -3,7 +3,7 @@
 use super::args::{Cli, Command, TrainArgs};
 use super::failure::Failure;
 use super::learn::Stop;
-use super::output::is_standard;
+use super::output::is_stdout;
 use super::task::Task;
 use super::values;
 use clap::parser::ValueSource;
@@ -42,7 +42,7 @@ pub struct CheckpointArgs {
 /// A file, not stdout: checkpoints are not text.
 fn file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    if is_standard(&path) { Err("name a file".to_owned()) } else { Ok(path) }
+    if text.is_empty() || is_stdout(&path) { Err("name a file".to_owned()) } else { Ok(path) }
 }
 
 impl CheckpointArgs {

@@ -2,16 +2,17 @@
 
 use super::args::{DeviceArgs, TrainArgs, verifying};
 use super::checkpoint::{self, Kept};
+use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::interrupt;
 use super::learn;
-use super::output::Output;
+use super::output::{self, Output};
 use super::rehearsal::Rehearsal;
 use super::report::Verified;
 use super::session::{Session, Setup};
 use super::source::Source;
 use super::target::{About, Target};
-use super::terminal::{Shows, print_report, say};
+use super::terminal::{Shows, show};
 use super::train;
 use super::values::{self, Budget};
 use super::words::{Counted, Seconds};
@@ -117,7 +118,6 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(args.quiet)?;
-    let json = args.json.as_deref().map(Output::create).transpose()?;
     let saved = Checkpoint::open(path).map_err(checkpoint::failure)?;
     let kept = Kept::of(&saved, path)?;
     let mut instead = Vec::new();
@@ -125,6 +125,9 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     instead.extend(args.batch.map(|batch| ("batch", batch.to_string())));
     let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
     let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
+    let inputs = [Some(&**path), learning.data.path()].into_iter().flatten();
+    distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
+    let json = args.json.as_deref().map(Output::create).transpose()?;
     let target = Target::open(device)?;
     let task = train::task(&trained)?;
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
@@ -180,13 +183,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
 
 /// Prints and writes the result.
 fn deliver(report: &Report, quiet: bool, json: Option<Output>) -> Result<(), Failure> {
-    if !quiet {
-        match json {
-            Some(Output::Stdout) => say(report),
-            _ => print_report(&report.to_string())?,
-        }
-    }
-    let Some(json) = json else { return Ok(()) };
-    let text = serde_json::to_string_pretty(report);
-    json.deliver(&text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))?)
+    let stdout_is_taken = matches!(json, Some(Output::Stdout));
+    let printed = if quiet { Ok(()) } else { show(report, stdout_is_taken) };
+    output::all([printed, Output::deliver_to(json, || output::json(report))])
 }

@@ -1,13 +1,17 @@
 use super::interrupt;
 use super::machine::Machine;
-use super::output::is_standard;
+use super::output::is_stdout;
 use super::terminal::{fail, say};
 use remat::data::DataError;
 use remat::device::DeviceError;
 use remat::error::{RegenerationError, RuntimeError};
 use remat::{ByteSize, Error};
+use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// The exit code where all was done but for a file beside the work.
+const BESIDE: u8 = 3;
 
 /// Why the program failed.
 #[derive(Debug)]
@@ -32,9 +36,21 @@ impl Failure {
         Self { code: interrupt::EXIT_CODE, message: message.into() }
     }
 
+    /// The work was done, and a file beside it could not be written.
+    #[must_use]
+    pub fn beside(self) -> Self {
+        Self { code: BESIDE, ..self }
+    }
+
+    /// Both: what came first counts.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { message: format!("{}\n{}", self.message, other.message), ..self }
+    }
+
     /// A file that could not be written.
-    pub fn writing(path: &Path, error: impl std::fmt::Display) -> Self {
-        match is_standard(path) {
+    pub fn writing(path: &Path, error: impl fmt::Display) -> Self {
+        match is_stdout(path) {
             true => Self::new(format!("stdout: {error}")),
             false => Self::new(format!("{}: {error}", path.display())),
         }
@@ -48,6 +64,12 @@ impl Failure {
             fail(&self.message);
         }
         ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

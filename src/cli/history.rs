@@ -1,10 +1,11 @@
 //! `remat history`
 
+use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::HistoryArgs;
-use super::output::{Output, check_distinct};
+use super::output::{self, Output, json_lines};
 use super::simulate::{percent, read};
-use super::terminal::{print_report, say};
+use super::terminal::show;
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::ByteSize;
@@ -20,8 +21,8 @@ const MOST_OPS: usize = 5;
 
 /// Reports on the memory of a recorded run, and draws it.
 pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
-    let inputs = std::slice::from_ref(&args.recording);
-    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], inputs)?;
+    let outputs = [("--json", &args.json), ("--plot", &args.plot)];
+    distinct::check(&outputs, &Input::kept([&args.recording]))?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, drawing) = (create(&args.json)?, create(&args.plot)?);
     let to_stdout = [&json, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
@@ -30,20 +31,12 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
         .history()
         .map_err(|reason| Failure::new(format!("{}: {reason}", args.recording.display())))?;
     let report = Report::new(&trace, history);
-    if to_stdout {
-        say(&report);
-    } else {
-        print_report(&report.to_string())?;
-    }
-    if let Some(json) = json {
-        let object = serde_json::to_string(&report);
-        json.deliver(&object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?)?;
-    }
-    if let Some(drawing) = drawing {
-        let drawn = plot::memory(&history.timeline);
-        drawing.deliver(&drawn.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
-    }
-    Ok(())
+    let drawn = || plot::memory(&history.timeline).map_err(output::no_drawing);
+    output::all([
+        show(&report, to_stdout),
+        Output::deliver_to(json, || json_lines(std::slice::from_ref(&report))),
+        Output::deliver_to(drawing, drawn),
+    ])
 }
 
 /// The memory of a run in figures.

@@ -1,10 +1,12 @@
-//! Ctrl-C: the first ends the program after the current step, the second abandons that step, the third quits at
+//! Ctrl-C, and SIGTERM: the first ends the program after the current step, the second abandons that step, the third quits at
 //! once.
 
 use super::failure::Failure;
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::sync::{Mutex, lock};
 use super::terminal::say;
+use std::fmt::Display;
+use std::io;
 use remat::Canceller;
 use remat::trace::WholeFile;
 
@@ -75,9 +77,38 @@ pub fn quit_at_once() -> Result<(), Failure> {
     handle(|| quit())
 }
 
-fn handle(on_ctrl_c: impl FnMut() + Send + 'static) -> Result<(), Failure> {
-    ctrlc::set_handler(on_ctrl_c)
-        .map_err(|error| Failure::new(format!("Ctrl-C cannot be handled: {error}")))
+fn handle(on_ctrl_c: impl Fn() + Clone + Send + 'static) -> Result<(), Failure> {
+    let failed = |error: &dyn Display| Failure::new(format!("Ctrl-C cannot be handled: {error}"));
+    handle_termination(on_ctrl_c.clone()).map_err(|error| failed(&error))?;
+    ctrlc::set_handler(on_ctrl_c).map_err(|error| failed(&error))
+}
+
+/// SIGTERM, by which batch systems end a program, does as Ctrl-C does.
+#[cfg(unix)]
+fn handle_termination(on_signal: impl Fn() + Send + 'static) -> io::Result<()> {
+    use super::sync::thread;
+    use signal_hook::{consts::SIGTERM, iterator::Signals};
+    let mut signals = Signals::new([SIGTERM])?;
+    let listen = move || signals.forever().for_each(|_| on_signal());
+    thread::Builder::new().name("signals".to_owned()).spawn(listen).map(drop)
+}
+
+#[cfg(not(unix))]
+fn handle_termination(_: impl Fn()) -> io::Result<()> {
+    Ok(())
+}
+
+/// From now on a file that grows beyond what the system allows (`ulimit -f`) is an error of the write. It would end the
+/// program at once otherwise, and leave half a file.
+pub fn survive_full_files() {
+    #[cfg(unix)]
+    {
+        use super::sync::atomic::AtomicBool;
+        use std::sync::Arc;
+        let noticed = Arc::new(AtomicBool::new(false));
+        // Where it cannot be had, the program is ended as before.
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, noticed);
+    }
 }
 
 fn quit() -> ! {

@@ -1,10 +1,12 @@
 //! What is kept of each step: a log, and a plot at the end.
 
 use super::failure::Failure;
-use super::output::{Output, is_standard};
+use super::output::{self, Output, is_standard};
 use super::task::Score;
-use remat::Stats;
+use super::terminal::warn;
 use remat::lab::plot::{self, TrainingStep};
+use remat::trace::WholeFile;
+use remat::{ByteSize, Stats};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -46,11 +48,19 @@ pub struct Done {
 
 /// A log that is written line by line, so that a run that is killed leaves what it did.
 struct Log {
-    file: File,
     path: PathBuf,
     format: Format,
-    /// The first line of CSV has the names.
-    is_empty: bool,
+    /// Lines of the log that is there, to go on from.
+    kept: String,
+    state: State,
+}
+
+enum State {
+    /// The log that is there stays until there is a line to write.
+    Waits,
+    Open(File),
+    /// It could not be written.
+    Lost(io::Error),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,26 +77,28 @@ pub struct Journal {
     /// The last step, which may be tested yet.
     last: Option<Entry>,
     before: Stats,
+    quiet: bool,
 }
 
 impl Journal {
-    /// Creates the files at once, so that those that cannot be written are an error before the work. Of a log that is there
-    /// already, the lines about the first `before` steps stay, after which the run goes on.
+    /// Fails if the files cannot be written: that is known before the work. Of a log that is there already, the lines about
+    /// the first `before` steps stay, after which the run goes on.
     pub fn create(
         log: Option<&Path>,
         plot: Option<&Path>,
         title: String,
         before: usize,
+        quiet: bool,
     ) -> Result<Self, Failure> {
         let svg = plot.map(Output::create).transpose()?;
         let plot = plot::Training { title, ..plot::Training::default() };
-        let log = log.map(|path| Log::create(path, before)).transpose()?;
-        Ok(Self { log, svg, plot, last: None, before: Stats::default() })
+        let log = log.map(|path| Log::new(path, before)).transpose()?;
+        Ok(Self { log, svg, plot, last: None, before: Stats::default(), quiet })
     }
 
     /// A step is done.
-    pub fn step(&mut self, done: &Done) -> Result<(), Failure> {
-        self.write()?;
+    pub fn step(&mut self, done: &Done) {
+        self.write();
         let Done { step, loss, lr, time, stats } = *done;
         let before = std::mem::replace(&mut self.before, stats);
         let work = stats.base_cost - before.base_cost;
@@ -115,7 +127,6 @@ impl Journal {
                 recomputed: recompute_ratio,
             });
         }
-        Ok(())
     }
 
     /// There was a test after the last step. What it recomputed is not the next one's.
@@ -127,73 +138,150 @@ impl Journal {
         self.plot.tests.push((last.step, score.mean_loss()));
     }
 
-    /// Writes what is left. A run without a step that can be drawn has no plot.
+    /// Writes what is left. Fails if a file could not be written. A run without a step that can be drawn has no plot.
     pub fn finish(mut self) -> Result<(), Failure> {
-        self.write()?;
-        let Some(svg) = self.svg.take() else { return Ok(()) };
-        let picture = plot::training(&self.plot);
-        svg.deliver(&picture.map_err(|error| Failure::new(format!("--plot: {error}")))?)
+        self.write();
+        let logged = self.log.map_or(Ok(()), Log::finish);
+        let drawn = || plot::training(&self.plot).map_err(output::no_drawing);
+        output::all([logged, Output::deliver_to(self.svg, drawn)])
     }
 
-    fn write(&mut self) -> Result<(), Failure> {
-        match (self.last.take(), &mut self.log) {
-            (Some(entry), Some(log)) => {
-                log.write(&entry).map_err(|e| Failure::writing(&log.path, &e))
+    /// A log that cannot be written ends no run.
+    fn write(&mut self) {
+        let Some((entry, log)) = self.last.take().zip(self.log.as_mut()) else { return };
+        if let Err(error) = log.write(&entry) {
+            if !self.quiet {
+                let path = log.path.display();
+                warn(format_args!("--log {path}: {error}; the run goes on without it"));
             }
-            _ => Ok(()),
+            log.state = State::Lost(error);
         }
     }
 }
 
 impl Log {
-    fn create(path: &Path, before: usize) -> Result<Self, Failure> {
+    /// A log that can be written, as far as is known before. What is there is not changed yet.
+    fn new(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
-        let text = match before {
+        // Whether there may be a file, and none that must not be replaced.
+        WholeFile::create(path).map_err(|error| Failure::writing(path, error))?;
+        let kept = match before {
             0 => String::new(),
-            // A log that cannot be read is one that is not there.
-            _ => format.up_to(&std::fs::read_to_string(path).unwrap_or_default(), before),
+            _ => format.up_to(path, before)?,
         };
-        let create = || {
-            let mut file = File::create(path)?;
-            file.write_all(text.as_bytes())?;
-            Ok(file)
-        };
-        let file = create().map_err(|e: io::Error| Failure::writing(path, &e))?;
-        Ok(Self { file, path: path.to_owned(), format, is_empty: text.is_empty() })
+        Ok(Self { path: path.to_owned(), format, kept, state: State::Waits })
+    }
+
+    /// Puts the lines that stay in place of all that is there.
+    fn open(&self) -> io::Result<File> {
+        let mut whole = WholeFile::create(&self.path)?;
+        whole.write_all(self.kept.as_bytes())?;
+        whole.finish()?;
+        File::options().append(true).open(&self.path)
     }
 
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
-        let line = match self.format {
-            Format::Csv => {
-                let mut writer = csv::WriterBuilder::new();
-                let mut writer = writer.has_headers(self.is_empty).from_writer(Vec::new());
-                writer.serialize(entry).map_err(io::Error::other)?;
-                writer.into_inner().map_err(io::Error::other)?
-            }
-            Format::JsonLines => {
-                let mut line = serde_json::to_vec(entry).map_err(io::Error::other)?;
-                line.push(b'\n');
-                line
-            }
+        let is_first = matches!(self.state, State::Waits);
+        if is_first {
+            self.state = State::Open(self.open()?);
+        }
+        let State::Open(file) = &mut self.state else { return Ok(()) };
+        file.write_all(&self.format.line(entry, is_first && self.kept.is_empty())?)
+    }
+
+    /// A run without steps has an empty log.
+    fn finish(self) -> Result<(), Failure> {
+        let written = match self.state {
+            State::Waits => self.open().map(drop),
+            State::Open(_) => Ok(()),
+            State::Lost(error) => Err(error),
         };
-        self.is_empty = false;
-        self.file.write_all(&line)
+        written.map_err(|error| {
+            let path = self.path.display();
+            Failure::new(format!("the run is done, but --log {path} is not whole: {error}"))
+        })
     }
 }
 
 impl Format {
-    /// The lines about the first steps, and what stands above them. What was cut off when a program was killed goes.
-    fn up_to(self, text: &str, steps: usize) -> String {
-        let step = |line: &str| match self {
-            Self::Csv if line.starts_with("step,") => Some(0),
-            Self::Csv => line.split(',').next()?.parse().ok(),
+    /// A log that is read is no longer than this.
+    const MOST_BYTES: u64 = 1 << 30;
+    /// What a line of JSON begins with, and the names of the columns.
+    const BEGINS: &str = r#"{"step":"#;
+    const COLUMNS: &str = "step,loss,lr,";
+
+    fn line(self, entry: &Entry, is_first: bool) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Csv => {
+                let mut writer = csv::WriterBuilder::new();
+                // The first line has the names.
+                let mut writer = writer.has_headers(is_first).from_writer(Vec::new());
+                writer.serialize(entry).map_err(io::Error::other)?;
+                writer.into_inner().map_err(io::Error::other)
+            }
+            Self::JsonLines => {
+                let mut line = serde_json::to_vec(entry).map_err(io::Error::other)?;
+                line.push(b'\n');
+                Ok(line)
+            }
+        }
+    }
+
+    /// The lines of the log that is there about the first steps, and what stands above them. A last line that was cut off
+    /// when a program was killed goes. Refused is what is no log: nothing of it may be lost.
+    fn up_to(self, path: &Path, steps: usize) -> Result<String, Failure> {
+        let refused = |what: &dyn std::fmt::Display| {
+            let path = path.display();
+            Failure::usage(format!("--log {path}: {what}; name another file, or move that one away"))
+        };
+        let bytes = match std::fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+            Ok(found) if found.len() > Self::MOST_BYTES => {
+                let bytes = [found.len(), Self::MOST_BYTES].map(ByteSize);
+                let [found, most] = bytes;
+                return Err(refused(&format_args!("it has {found}, and a log to go on from at most {most}")));
+            }
+            _ => std::fs::read(path).map_err(|error| refused(&error))?,
+        };
+        let mut kept = String::new();
+        for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
+            let not_ours = || refused(&format_args!("line {number} is none of a log of remat train"));
+            let line = std::str::from_utf8(line).map_err(|_| not_ours())?;
+            match self.step(line) {
+                Some(step) if line.ends_with('\n') && step <= steps as u64 => kept += line,
+                Some(_) => {}
+                None if !line.ends_with('\n') && self.may_begin_with(line) => {}
+                None => return Err(not_ours()),
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The step that a line is about; 0 of the names above them.
+    fn step(self, line: &str) -> Option<u64> {
+        match self {
+            Self::Csv if line.starts_with(Self::COLUMNS) => Some(0),
+            Self::Csv => {
+                let (step, rest) = line.split_once(',')?;
+                let loss = rest.split(',').next()?.parse::<f64>();
+                loss.is_ok().then(|| step.parse().ok())?
+            }
             Self::JsonLines => {
                 let entry: serde_json::Value = serde_json::from_str(line).ok()?;
-                entry["step"].as_u64()
+                entry.get("loss").and(entry.get("step"))?.as_u64()
             }
-        };
-        let stays = |line: &&str| step(line).is_some_and(|step| step <= steps as u64);
-        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).filter(stays).collect()
+        }
+    }
+
+    /// Whether a line of a log may have been cut off there.
+    fn may_begin_with(self, cut: &str) -> bool {
+        match self {
+            Self::Csv => {
+                let is_number = |c: char| c.is_ascii_digit() || ",.+-eEinfNa".contains(c);
+                Self::COLUMNS.starts_with(cut) || cut.starts_with(Self::COLUMNS) || cut.chars().all(is_number)
+            }
+            Self::JsonLines => Self::BEGINS.starts_with(cut) || cut.starts_with(Self::BEGINS),
+        }
     }
 
     fn of(path: &Path) -> Option<Self> {

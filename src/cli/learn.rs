@@ -1,6 +1,6 @@
 //! The training loop, and the tests in it and after it.
 
-use super::checkpoint::Kept;
+use super::checkpoint::{self, Kept};
 use super::failure::Failure;
 use super::interrupt::{self, Phase};
 use super::journal::{self, Journal};
@@ -8,8 +8,8 @@ use super::progress::Progress;
 use super::recording::Done;
 use super::session::{Session, Setup, Step};
 use super::task::Score;
-use super::terminal::Shows;
-use remat::checkpoint::Checkpoint;
+use super::terminal::{Shows, warn};
+use remat::checkpoint::{Checkpoint, CheckpointError};
 use remat::data::Batches;
 use remat::optim::Schedule;
 use remat::{Error, Runtime, Stats};
@@ -37,13 +37,18 @@ pub struct Course<'a> {
     /// Kept after every so many steps, too.
     pub save_every: Option<usize>,
     pub shows: Shows,
+    pub quiet: bool,
 }
 
 impl Course<'_> {
-    /// Writes a checkpoint after so many steps, if there is a file for it.
-    fn save(&self, session: &mut Session, done: usize) -> Result<(), Stop> {
-        let Some(path) = self.save else { return Ok(()) };
-        Ok(session.save(path, self.kept.after(done).text())?)
+    /// Writes a checkpoint after so many steps, if there is a file for it. A file that cannot be written ends no run: why
+    /// not is inside.
+    fn save(&self, session: &mut Session, done: usize) -> Result<Result<(), Failure>, Stop> {
+        let Some(path) = self.save else { return Ok(Ok(())) };
+        match session.save(path, self.kept.after(done).text()) {
+            Err(CheckpointError::Runtime(error)) => Err(error.into()),
+            saved => Ok(saved.map_err(checkpoint::failure)),
+        }
     }
 }
 
@@ -68,6 +73,8 @@ pub struct Outcome {
     pub training: Training,
     /// Whether the recording, if any, is safe.
     pub recorded: Result<(), Error>,
+    /// Whether the checkpoint at the end, if any, is safe.
+    pub saved: Result<(), Failure>,
     /// `None`: Ctrl-C came in the middle of a step.
     pub params_sha256: Option<String>,
     /// `None`: there was none, or it did not end.
@@ -167,9 +174,10 @@ pub fn learn(
     let training = train(&mut session, course, journal, done)?;
     done.run();
     let recorded = session.runtime().finish_recording();
-    if training.is_sound() && !training.is_given_up {
-        course.save(&mut session, training.steps())?;
-    }
+    let saved = match training.is_sound() && !training.is_given_up {
+        true => course.save(&mut session, training.steps())?,
+        false => Ok(()),
+    };
     let (ending, test) = match training.ending() {
         Ending::Done if course.test => test(&mut session, course.setup, course.shows)?,
         ending => (ending, None),
@@ -187,6 +195,7 @@ pub fn learn(
         parameters: session.parameters(),
         training,
         recorded,
+        saved,
         params_sha256,
         test,
         peak_bytes: session.runtime().stats()?.peak_bytes,
@@ -251,14 +260,17 @@ fn train(
                 lr: schedule.rate(step - 1),
                 time,
                 stats,
-            })?;
+            });
             done.steps(step);
             progress.step(step, loss, &stats);
         }
         under_way = next.transpose()?;
         if waits && goes_on {
             if is_saved && training.is_sound() {
-                course.save(session, given)?;
+                let saved = course.save(session, given)?;
+                if let Some(failure) = saved.err().filter(|_| !course.quiet) {
+                    warn(format_args!("after {given} steps: {failure}; the run goes on"));
+                }
             }
             if is_tested && let Some(score) = score(session, setup, |_| {})? {
                 journal.test(&score, &session.runtime().stats()?);

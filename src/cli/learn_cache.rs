@@ -1,6 +1,7 @@
 //! What was found out about steps, kept in a file between runs.
 
 use super::failure::Failure;
+use remat::ByteSize;
 use remat::evict::Forecast;
 use remat::trace::WholeFile;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ pub struct LearnCache {
     origin: Origin,
     forecasts: Vec<Forecast>,
 }
+
+/// A cache has some hundred KiB after hundreds of runs.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Where forecasts come from: elsewhere costs are others.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -53,12 +57,19 @@ impl LearnCache {
                 path.display()
             ))
         };
-        let bytes = match std::fs::read(path) {
+        match path.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { origin: here, forecasts: Vec::new() });
             }
-            bytes => bytes.map_err(|error| refused(&error))?,
-        };
+            // To read a pipe may wait for ever, and a device may never end.
+            Ok(found) if !found.is_file() => return Err(refused(&"no ordinary file")),
+            Ok(found) if found.len() > MOST_BYTES => {
+                let [found, most] = [found.len(), MOST_BYTES].map(ByteSize);
+                return Err(refused(&format_args!("{found}, and forecasts have at most {most}")));
+            }
+            _ => {}
+        }
+        let bytes = std::fs::read(path).map_err(|error| refused(&error))?;
         let cache: Self = serde_json::from_slice(&bytes)
             .map_err(|error| refused(&format_args!("no forecasts of remat's ({error})")))?;
         if cache.origin != here {
@@ -82,14 +93,11 @@ impl LearnCache {
         self.forecasts != before
     }
 
-    pub fn write(&self, path: &Path) -> Result<(), Failure> {
-        let write = || -> io::Result<()> {
-            let mut file = WholeFile::create(path)?;
-            serde_json::to_writer(&mut file, self)?;
-            file.write_all(b"\n")?;
-            file.finish()
-        };
-        write().map_err(|error| Failure::writing(path, error))
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = WholeFile::create(path)?;
+        serde_json::to_writer(&mut file, self)?;
+        file.write_all(b"\n")?;
+        file.finish()
     }
 }
 

@@ -19,6 +19,12 @@ pub fn json_lines(rows: &[impl Serialize]) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// JSON, an object on lines of its own.
+pub fn json(report: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(report);
+    text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))
+}
+
 /// A result that will be written in one piece.
 pub enum Output {
     Stdout,
@@ -28,11 +34,19 @@ pub enum Output {
 impl Output {
     /// Creates the file at once, so that a file that cannot be written is an error before the work, not after.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        if is_standard(path) {
+        if is_stdout(path) {
             return Ok(Self::Stdout);
         }
         let file = WholeFile::create(path).map_err(|e| Failure::writing(path, e))?;
         Ok(Self::File(file, path.to_owned()))
+    }
+
+    /// Writes and finishes, where there is such an output.
+    pub fn deliver_to(
+        output: Option<Self>,
+        text: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        output.map_or(Ok(()), |output| output.deliver(&text()?))
     }
 
     /// Writes and finishes.
@@ -48,13 +62,31 @@ impl Output {
     }
 }
 
+/// One result of several. An output that fails costs no other: each was tried.
+pub fn all<const N: usize>(delivered: [Result<(), Failure>; N]) -> Result<(), Failure> {
+    delivered.into_iter().filter_map(Result::err).reduce(Failure::and).map_or(Ok(()), Err)
+}
+
 /// Whether this is `-`: stdout, or stdin of what is read.
 pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// A drawing that could not be made.
+pub fn no_drawing(error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("--plot: {error}"))
+}
+
+/// Whether what is written there goes to stdout.
+pub fn is_stdout(path: &Path) -> bool {
+    is_standard(path) || ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path)
+}
+
 /// Where a plot goes: a file whose name may end in `.svg`, or stdout.
 pub fn svg(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err("name a file".to_owned());
+    }
     let path = PathBuf::from(text);
     let name = match path.extension() {
         Some(end) if end.eq_ignore_ascii_case("gz") => path.with_extension(""),
@@ -77,43 +109,6 @@ pub fn table_width(stream: Stream) -> usize {
     stream.width().unwrap_or(STANDARD)
 }
 
-/// Fails if two outputs are the same file, or an output is also an input.
-pub fn check_distinct(
-    outputs: &[(&str, &Option<PathBuf>)],
-    inputs: &[PathBuf],
-) -> Result<(), Failure> {
-    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
-    for (option, path) in outputs.iter().filter_map(|(o, path)| Some((o, path.as_ref()?))) {
-        let place = place(path);
-        if let Some((other, _)) = seen.iter().find(|(_, known)| *known == place) {
-            return Err(Failure::usage(match is_standard(path) {
-                true => format!("{other} and {option} both go to stdout; name a file for one"),
-                false => format!("{other} and {option} name the same file; give each its own"),
-            }));
-        }
-        if !is_standard(path) && inputs.iter().any(|input| self::place(input) == place) {
-            return Err(Failure::usage(format!(
-                "{option} would overwrite {}, which is an input; give another file",
-                path.display()
-            )));
-        }
-        seen.push((option, place));
-    }
-    Ok(())
-}
-
-/// The same for all names of a file, whether it exists or not.
-fn place(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).canonicalize();
-        match (folder, path.file_name()) {
-            (Ok(folder), Some(name)) => folder.join(name),
-            _ => path.to_owned(),
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +120,7 @@ mod tests {
         {
             assert_eq!(svg(name), Ok(name.into()), "{name}");
         }
+        assert!(svg("").is_err());
         for (name, instead) in [
             ("x.png", "x.svg"),
             ("dir/x.pdf", "dir/x.svg"),

@@ -13,9 +13,10 @@ use self::best::Best;
 use self::case::Case;
 use self::input::Input;
 use self::row::Row;
+use super::distinct;
 use super::failure::Failure;
-use super::output::{Output, check_distinct, json_lines};
-use super::terminal::{Shows, print_report, say};
+use super::output::{self, Output, json_lines};
+use super::terminal::{Shows, show};
 use super::waiting::Waiting;
 use super::words::Counted;
 use remat::ByteSize;
@@ -24,7 +25,6 @@ use remat::plan::order::{self, OrderError, Reach};
 use remat::plan::{self, Capture, Instance, Limits, Lives, Order, Planner};
 use std::fmt::Write as _;
 use std::rc::Rc;
-use std::slice;
 use std::time::{Duration, Instant};
 
 /// Planners that `--reuse` has to name: they are there to be compared with, and others are never much worse.
@@ -45,7 +45,7 @@ const LEFT_OUT: [&str; 9] = [
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let PlanArgs { json, csv, plot: drawing, .. } = args;
     let outputs = [("--json", json), ("--csv", csv), ("--plot", drawing)];
-    check_distinct(&outputs, slice::from_ref(&args.input))?;
+    distinct::check(&outputs, &distinct::Input::kept([&args.input]))?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
@@ -57,27 +57,20 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         Input::Step { capture, which, .. } => task.step(&capture, &which)?,
     };
     drop(task);
-    if let Some(json) = json {
-        json.deliver(&json_lines(&done.rows)?)?;
-    }
-    if to_stdout {
-        say(done.text);
-    } else {
-        print_report(&done.text)?;
-    }
+    let rows = Output::deliver_to(json, || json_lines(&done.rows));
+    let printed = show(&done.text, to_stdout);
     let best = |option| {
         let nothing = || format!("nothing was placed, so there is nothing for {option}");
         done.best.as_ref().ok_or_else(|| Failure::new(nothing()))
     };
-    if let Some(csv) = csv {
-        let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
-        csv.deliver(&best("--csv")?.csv(lives)?)?;
-    }
-    if let Some(drawing) = drawing {
-        let svg = plot::placement(&best("--plot")?.blocks(&name));
-        drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
-    }
-    Ok(())
+    let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
+    let drawn = || plot::placement(&best("--plot")?.blocks(&name)).map_err(output::no_drawing);
+    output::all([
+        printed,
+        rows,
+        Output::deliver_to(csv, || best("--csv")?.csv(lives)),
+        Output::deliver_to(drawing, drawn),
+    ])
 }
 
 /// What came of it.

@@ -1,10 +1,11 @@
 //! `remat simulate`
 
+use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs, TraceArgs};
-use super::output::{Output, check_distinct, is_standard};
+use super::output::{self, Output, is_standard};
 use super::search::{self, USUAL};
-use super::terminal::{Shows, muted, print_report, say};
+use super::terminal::{Shows, muted, show};
 use super::values::Share;
 use super::waiting::Waiting;
 use super::words::Counted;
@@ -22,7 +23,8 @@ use std::path::Path;
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
     args.replay.check(args.policy.as_slice())?;
     let traces = &args.replay.source.traces;
-    check_distinct(&[("--json", &args.json), ("--plot", &args.plot)], traces)?;
+    let outputs = [("--json", &args.json), ("--plot", &args.plot)];
+    distinct::check(&outputs, &Input::kept(traces))?;
     if args.plot.is_some() && traces.len() > 1 {
         return Err(Failure::usage("--plot draws one trace; give one, or drop it"));
     }
@@ -41,18 +43,12 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let object = serde_json::to_string(&report);
         let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
         let _ = writeln!(lines, "{object}");
-        if to_stdout {
-            say(&report);
-        } else {
-            print_report(&report.to_string())?;
-        }
+        show(&report, to_stdout)?;
     }
-    if let Some(json) = json {
-        json.deliver(&lines)?;
-    }
-    if let (Some(drawing), Some(drawn)) = (drawing, drawn) {
-        drawing.deliver(&drawn.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
-    }
+    let plotted = drawn.map_or(Ok(()), |drawn| {
+        Output::deliver_to(drawing, || drawn.map_err(output::no_drawing))
+    });
+    output::all([Output::deliver_to(json, || Ok(lines)), plotted])?;
     match (failed, traces.len() as u64) {
         (0, _) => Ok(()),
         (_, 1) => Err(Failure::new("the replay failed")),

@@ -2,7 +2,7 @@ use super::failure::Failure;
 use super::model::Model;
 use remat::data::{Dataset, Text};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where the images, or the text, come from.
@@ -46,6 +46,14 @@ impl Source {
                 "{model} learns from images, and {self} is a text; choose --data digits, synthetic:CxHxW, idx:DIR or \
                  images:DIR, or a model of texts: gpt or gpt2"
             ))),
+        }
+    }
+
+    /// The file or folder that is read.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Idx(path) | Self::Images(path) | Self::Text(path) => Some(path),
+            Self::Digits | Self::Synthetic(_) | Self::Trees | Self::Ring | Self::MobyDick => None,
         }
     }
 

@@ -1,10 +1,11 @@
 //! `remat sweep`
 
+use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::SweepArgs;
 use super::matrix::Matrix;
-use super::output::{Output, check_distinct, json_lines, table_width};
-use super::terminal::{BARS, Shows, muted, print_report, say, warn};
+use super::output::{self, Output, json_lines, table_width};
+use super::terminal::{BARS, Shows, muted, say, show, warn};
 use super::values::{Share, shares};
 use super::words::Counted;
 use super::wrap::Stream;
@@ -30,10 +31,8 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
         return Err(Failure::usage(problem));
     }
     let SweepArgs { json, csv, plot: drawing, .. } = args;
-    check_distinct(
-        &[("--json", json), ("--csv", csv), ("--plot", drawing)],
-        &args.replay.source.traces,
-    )?;
+    let outputs = [("--json", json), ("--csv", csv), ("--plot", drawing)];
+    distinct::check(&outputs, &Input::kept(&args.replay.source.traces))?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
     let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
@@ -61,16 +60,12 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
     let rows = replay_all(&jobs, args)?;
     let found = args.feasibility.then(|| feasibility(&rows));
 
-    if let Some(json) = json {
-        json.deliver(&json_lines(&rows)?)?;
-    }
-    if let Some(csv) = csv {
-        csv.deliver(&commas(&rows)?)?;
-    }
-    if let Some(drawing) = drawing {
-        let svg = plot::slowdown(&panels(&rows, &given), HIGHEST_SLOWDOWN);
-        drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
-    }
+    let drawn = || plot::slowdown(&panels(&rows, &given), HIGHEST_SLOWDOWN);
+    let files = [
+        Output::deliver_to(json, || json_lines(&rows)),
+        Output::deliver_to(csv, || commas(&rows)),
+        Output::deliver_to(drawing, || drawn().map_err(output::no_drawing)),
+    ];
     let text = match &found {
         Some(found) => found.iter().map(describe).collect::<Vec<_>>().join("\n"),
         None => {
@@ -78,14 +73,10 @@ pub fn run(args: &SweepArgs) -> Result<(), Failure> {
             Matrix::new(&rows, Labels::of(&rows, &given), table_width(stream)).to_string()
         }
     };
-    if to_stdout {
-        if !args.quiet {
-            say(text);
-        }
-        Ok(())
-    } else {
-        print_report(&text)
-    }
+    let is_silent = to_stdout && args.quiet;
+    let printed = if is_silent { Ok(()) } else { show(&text, to_stdout) };
+    let [json, csv, drawing] = files;
+    output::all([json, csv, drawing, printed])
 }
 
 /// Each once, in the order they come first.

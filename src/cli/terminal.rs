@@ -124,6 +124,14 @@ pub fn print_report(text: &str) -> Result<(), Failure> {
     print_result(&Stream::Stdout.fit(text))
 }
 
+/// Prints a result for people: to stderr where stdout is taken.
+pub fn show(report: &impl Display, stdout_is_taken: bool) -> Result<(), Failure> {
+    match stdout_is_taken {
+        true => Ok(say(report)),
+        false => print_report(&report.to_string()),
+    }
+}
+
 /// Prints a result as it is. A reader that has gone has seen enough.
 pub fn print_result(text: &str) -> Result<(), Failure> {
     let mut stdout = anstream::stdout().lock();

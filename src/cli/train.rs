@@ -3,6 +3,7 @@
 use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs, verifying};
 use super::checkpoint::{self, Kept, Options};
 use super::chosen_budget::ChosenBudget;
+use super::distinct::{self, Input};
 use super::failure::{Failure, is_of_memory};
 use super::forecasts::{Forecaster, Forecasts};
 use super::interrupt;
@@ -10,7 +11,7 @@ use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
 use super::learn_cache::{LearnCache, Origin};
 use super::model::{Model, OwnModel};
-use super::output::{Output, check_distinct, is_standard};
+use super::output::{self, Output};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report, Verified};
@@ -18,7 +19,7 @@ use super::session::Setup;
 use super::source::Source;
 use super::target::{About, Target};
 use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
-use super::terminal::{Shows, print_report, say, warn};
+use super::terminal::{Shows, say, show, warn};
 use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
@@ -27,6 +28,7 @@ use remat::data::{Augment, Batches};
 use remat::evict::Learn;
 use remat::program::Plan;
 use remat::{ByteSize, PolicyKind, Runtime};
+use std::path::PathBuf;
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -41,8 +43,12 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         ("--log", &output.log),
         ("--plot", &output.plot),
         ("--save", &checkpoints.save),
+        ("--learn-cache", &memory.learn_cache),
     ];
-    check_distinct(&files, &[])?;
+    let mut inputs = Input::kept(learning.data.path());
+    let resumed = checkpoints.resume.as_deref();
+    inputs.extend(resumed.map(|path| Input { path, may_become: Some("--save") }));
+    distinct::check(&files, &inputs)?;
     interrupt::listen(output.quiet)?;
     checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
@@ -61,7 +67,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let steps = steps(args, &setup);
     let (from, kept) = resume(args, options, &*task)?;
     let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
-    let mut journal = Journal::create(log, plot, title, kept.done)?;
+    let mut journal = Journal::create(log, plot, title, kept.done, output.quiet)?;
     let about = target.about();
     let shows = Shows::now(output.quiet);
     if !output.quiet {
@@ -98,7 +104,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         chosen.warnings().iter().for_each(warn);
     }
 
-    let found = forecasts(&rehearsal, &chosen, &about, shows)?;
+    let found = forecasts(&rehearsal, &chosen, &about, (shows, output.quiet))?;
     if let Some(found) =
         found.as_ref().filter(|found| !output.quiet && found.budget < chosen.budget())
     {
@@ -140,6 +146,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         save: checkpoints.save.as_deref(),
         save_every: checkpoints.save_every,
         shows,
+        quiet: output.quiet,
     };
     let outcome = learn(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
         Stop::Error(error) if is_of_memory(&error) => {
@@ -151,12 +158,20 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
     late.iter().filter(|_| !output.quiet).for_each(warn);
     let report = report(args, &*task, &chosen, found.as_ref(), steps, about, &outcome);
-    deliver(&report, args, json)?;
-    journal.finish()?;
-    if let (Err(error), Some(path)) = (&outcome.recorded, &output.record) {
-        return Err(Failure::writing(path, error));
-    }
-    judge(&outcome, steps, args)
+    let judged = judge(&outcome, steps, args);
+    let recorded = match (outcome.recorded, &output.record) {
+        (Err(error), Some(path)) => Err(Failure::writing(path, error)),
+        _ => Ok(()),
+    };
+    // What ended the run counts before what came of its files.
+    output::all([
+        judged,
+        outcome.saved,
+        print(&report, args),
+        recorded.map_err(Failure::beside),
+        Output::deliver_to(json, || output::json(&report)).map_err(Failure::beside),
+        journal.finish().map_err(Failure::beside),
+    ])
 }
 
 /// What is found out before the first step, and kept for later runs.
@@ -164,7 +179,7 @@ fn forecasts(
     rehearsal: &Rehearsal<'_>,
     chosen: &ChosenBudget,
     device: &impl ToString,
-    shows: Shows,
+    (shows, quiet): (Shows, bool),
 ) -> Result<Option<Forecasts>, Failure> {
     let memory = rehearsal.memory;
     let origin = || Origin::here(device, &memory.cost);
@@ -183,8 +198,12 @@ fn forecasts(
     let found = forecaster.find(chosen.budget(), chosen.rehearsed())?;
     if let (Some(found), Some(cache), Some(path)) = (&found, &mut cache, file)
         && cache.add(&[&found.forecasts[..], &found.in_others].concat())
+        && let Err(error) = cache.write(path)
+        && !quiet
     {
-        cache.write(path)?;
+        // Another run that writes it as well is no reason to end this one.
+        let path = path.display();
+        warn(format_args!("--learn-cache {path}: {error}; what was found out is not kept"));
     }
     Ok(found)
 }
@@ -369,19 +388,10 @@ fn report(
     }
 }
 
-/// Prints and writes the result.
-fn deliver(report: &Report, args: &TrainArgs, json: Option<Output>) -> Result<(), Failure> {
-    let OutputArgs { record, plot, quiet, .. } = &args.output;
-    let stdout_is_taken = matches!(json, Some(Output::Stdout))
-        || [record, plot].into_iter().flatten().any(|path| is_standard(path));
-    if !quiet {
-        if stdout_is_taken {
-            say(report);
-        } else {
-            print_report(&report.to_string())?;
-        }
-    }
-    let Some(json) = json else { return Ok(()) };
-    let text = serde_json::to_string_pretty(report);
-    json.deliver(&text.map_err(|e| Failure::new(format!("the result has no JSON form: {e}")))?)
+/// Prints the result.
+fn print(report: &Report, args: &TrainArgs) -> Result<(), Failure> {
+    let OutputArgs { json, record, plot, quiet, .. } = &args.output;
+    let takes_stdout = |path: &PathBuf| output::is_stdout(path);
+    let stdout_is_taken = [json, record, plot].into_iter().flatten().any(takes_stdout);
+    if *quiet { Ok(()) } else { show(report, stdout_is_taken) }
 }

@@ -145,6 +145,17 @@ pub enum RuntimeError {
         /// What ended it.
         why: String,
     },
+    /// A wait for the worker, on one of its own threads: it would never end.
+    #[error(
+        "a listener, a cost model, a device or an op cannot wait for the runtime that runs it: the answer would come after it; \
+         ask from another thread, or keep what is needed"
+    )]
+    OwnThread,
+    /// A wait for the worker in a process that was forked, which has no threads but the one that forked it.
+    #[error(
+        "the runtime's worker is not in this process: it was forked after the runtime was started; start a runtime in it"
+    )]
+    Forked,
     /// A recording could not be written.
     #[error("the recording could not be written: {0}")]
     Recording(std::io::Error),

@@ -4,12 +4,18 @@ use crate::error::{Error, RuntimeError};
 use crate::program::Window;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{CachePadded, Condvar, Mutex, OnceLock, lock, wait};
+use std::cell::Cell;
 
 /// Most bytes of host values on their way to the worker. Whoever sends more waits, unless nothing else is on its way.
 /// A worker that looks ahead must not wait for more before it goes on.
 const MOST_IN_FLIGHT: u64 = Window::PUT_BYTES;
 
-#[derive(Debug, Default)]
+thread_local! {
+    /// The runtime whose worker this thread belongs to, by the address of its [`Control`].
+    static SERVES: Cell<usize> = const { Cell::new(0) };
+}
+
+#[derive(Debug)]
 pub(crate) struct Control {
     /// Number of commands sent so far.
     sent: CachePadded<AtomicU64>,
@@ -25,6 +31,24 @@ pub(crate) struct Control {
     landed: Condvar,
     /// Why the worker ended, if it ended early.
     why_stopped: OnceLock<String>,
+    /// The process that the worker is in.
+    process: u32,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self {
+            sent: CachePadded::default(),
+            at: CachePadded::default(),
+            cancelled: AtomicU64::default(),
+            closing: AtomicBool::default(),
+            readers: AtomicUsize::default(),
+            in_flight: Mutex::default(),
+            landed: Condvar::default(),
+            why_stopped: OnceLock::default(),
+            process: std::process::id(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +59,26 @@ struct InFlight {
 }
 
 impl Control {
+    /// The calling thread belongs to the worker until it ends.
+    pub fn serve(&self) {
+        SERVES.set(self.address());
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Why the calling thread would wait for the worker for ever, if so.
+    pub fn bars_waiting(&self) -> Option<Error> {
+        if SERVES.get() == self.address() {
+            Some(RuntimeError::OwnThread.into())
+        } else if std::process::id() != self.process {
+            Some(RuntimeError::Forked.into())
+        } else {
+            None
+        }
+    }
+
     /// A command is about to be sent.
     pub fn will_send(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
@@ -86,10 +130,13 @@ impl Control {
     /// It was sent: waits until no more bytes are on their way than may be, or only those.
     ///
     /// # Errors
-    /// If the worker is gone.
+    /// If the worker is gone, or would be waited for in vain.
     pub fn await_landing(&self, bytes: u64) -> Result<(), Error> {
         let mut in_flight = lock(&self.in_flight);
         while !in_flight.ended && in_flight.bytes > bytes.max(MOST_IN_FLIGHT) {
+            if let Some(barred) = self.bars_waiting() {
+                return Err(barred);
+            }
             in_flight = wait(&self.landed, in_flight);
         }
         if in_flight.ended { Err(self.stopped()) } else { Ok(()) }

@@ -504,6 +504,7 @@ impl Builder {
         let (alive, ended) = crate::sync::channel::bounded(0);
         let (control, home) = (Arc::<Control>::default(), Arc::<Home>::default());
         let (controlled, emptied) = (Arc::clone(&control), Arc::clone(&home));
+        let serving = Arc::clone(&control);
         let work = move || {
             let learn = self.policy.learn();
             #[cfg(feature = "lab")]
@@ -546,7 +547,7 @@ impl Builder {
             .name("remat".to_owned())
             .spawn(move || {
                 let _alive = alive;
-                thread.run(work);
+                thread.run(|| serving.serve(), work);
             })
             .map_err(|e| {
                 RuntimeError::Settings(format!("the worker thread could not be started: {e}"))
@@ -590,21 +591,24 @@ fn made<D: Device>(
 /// Where the work of a runtime's thread is done. A type parameter, because dynamic dispatch would cost small ops a few
 /// percent.
 trait Thread: Send + 'static {
-    fn run(self, work: impl FnOnce() + Send);
+    /// Has every thread begin so, and does the work on one of them.
+    fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send);
 }
 
 /// On that thread itself.
 struct OwnThread;
 
 impl Thread for OwnThread {
-    fn run(self, work: impl FnOnce() + Send) {
+    fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send) {
+        begin();
         work();
     }
 }
 
 /// On a thread of the team, while the runtime's own thread waits.
 impl Thread for Team {
-    fn run(self, work: impl FnOnce() + Send) {
+    fn run(self, begin: impl Fn() + Sync, work: impl FnOnce() + Send) {
+        self.on_each(begin);
         Self::run(&self, work);
     }
 }

@@ -42,8 +42,13 @@ impl<R> Pending<R> {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// Those of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    /// Those of the command, and [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped). An answer that is not there
+    /// yet is [`RuntimeError::OwnThread`](crate::error::RuntimeError::OwnThread) in a listener, a cost model, a device or an op
+    /// of the runtime, and [`RuntimeError::Forked`](crate::error::RuntimeError::Forked) in a process that was forked since.
     pub fn wait(self) -> Result<R, Error> {
+        if let Some(barred) = self.control.bars_waiting() {
+            return self.answer.try_recv().unwrap_or(Err(barred));
+        }
         let stopped = || self.control.stopped();
         select! {
             recv(self.answer) -> answer => match answer {

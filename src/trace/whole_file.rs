@@ -1,7 +1,9 @@
+mod stream;
+
 use crate::sync::{Mutex, lock};
 use flate2::{Compression, write::GzEncoder};
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
+use std::fs::{File, FileType, Metadata, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +14,8 @@ use std::path::{Path, PathBuf};
 /// writes the same file is refused. It goes when it is dropped unfinished; a program that is killed leaves
 /// it, and the next file of the same name takes its place.
 ///
-/// What is not an ordinary file (a pipe, a terminal, `/dev/null`) is written to as it is.
+/// An open file of the program (`/dev/stdout`, `/dev/fd/63`, which a shell makes of `>(..)`) and `/dev/null` are written to
+/// as they are.
 ///
 /// ```
 /// use remat::trace::WholeFile;
@@ -71,22 +74,31 @@ impl WholeFile {
     /// Starts a file beside `path`.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If it cannot be created, or another program is writing it. If `path` is a folder, a named pipe, a socket or a device:
+    /// a write to one of these may wait for ever, and none of them can be replaced.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let named = path.as_ref();
+        if let Some(stream) = stream::open(named) {
+            return Ok(Self { body: Some(Body::new(stream?, named)), names: None });
+        }
         // Through a link, so that the file it leads to is the one replaced.
         let path = named.canonicalize().unwrap_or_else(|_| named.to_owned());
-        let (file, names) = if path.metadata().is_ok_and(|found| !found.is_file()) {
-            (File::options().write(true).open(&path)?, None)
-        } else {
-            let mut partial = path.clone().into_os_string();
-            partial.push(".partial");
-            let partial = PathBuf::from(partial);
-            let file = locked(&partial).map_err(|error| missing_folder(&path, error))?;
-            lock(&UNFINISHED).insert(partial.clone());
-            (file, Some((partial, path)))
-        };
-        Ok(Self { body: Some(Body::new(file, named)), names })
+        if let Some(kind) = path.metadata().ok().and_then(|found| unfit(&found)) {
+            let message = format!("it is {kind}; name a file");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let partial = Self::partial(&path);
+        let file = begin(&partial).map_err(|error| missing_folder(&path, error))?;
+        lock(&UNFINISHED).insert(partial.clone());
+        Ok(Self { body: Some(Body::new(file, named)), names: Some((partial, path)) })
+    }
+
+    /// Where the file of this name is until it is whole.
+    #[must_use]
+    pub fn partial(path: &Path) -> PathBuf {
+        let mut partial = path.to_owned().into_os_string();
+        partial.push(".partial");
+        partial.into()
     }
 
     /// Writes out what is left, and gives the file its name.
@@ -127,25 +139,95 @@ fn forget(partial: &Path) {
     lock(&UNFINISHED).remove(partial);
 }
 
-/// Creates a file, or empties one that a killed program left. Fails if another program is writing it.
-fn locked(partial: &Path) -> io::Result<File> {
-    loop {
-        let file = File::options().create(true).write(true).truncate(false).open(partial)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let message = format!("another program is writing {}", partial.display());
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
-            }
-            // Not every file system has locks.
-            Err(TryLockError::Error(_)) => {}
+/// Creates the file, in place of one that a killed program left. Fails if another program is writing it.
+///
+/// What was left is removed, and not emptied: it may be a file of the user's by another name.
+fn begin(partial: &Path) -> io::Result<File> {
+    let left = left(partial)?;
+    if left.is_some() {
+        std::fs::remove_file(partial)?;
+    }
+    let created = File::options().create_new(true).write(true).open(partial);
+    let file = created.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => is_busy(partial),
+        _ => error,
+    })?;
+    take(&file, partial)?;
+    // Locked up to here, so that whoever finds it meanwhile knows that it is somebody's.
+    drop(left);
+    Ok(file)
+}
+
+/// The file that a killed program left there, locked.
+fn left(partial: &Path) -> io::Result<Option<File>> {
+    // Whoever had the lock may have given the file its name meanwhile, or begun another.
+    const TRIES: usize = 8;
+    for _ in 0..TRIES {
+        let found = match partial.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            found => found?,
+        };
+        if let Some(kind) = unfit(&found) {
+            let place = partial.display();
+            let message = format!("{place}, where it is written until it is whole, is {kind}; delete that");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
-        // Whoever had the lock may have given the file its name meanwhile.
+        let file = match File::options().write(true).open(partial) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        take(&file, partial)?;
         if is_at(&file, partial)? {
-            file.set_len(0)?;
-            return Ok(file);
+            return Ok(Some(file));
         }
     }
+    let place = partial.display();
+    let message = format!("{place}, where it is written until it is whole, is another file at each look; delete it");
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+}
+
+/// Locks the file. Fails if another program has the lock.
+fn take(file: &File, partial: &Path) -> io::Result<()> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(is_busy(partial)),
+        // Not every file system has locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+fn is_busy(partial: &Path) -> io::Error {
+    let message = format!("another program is writing {}", partial.display());
+    io::Error::new(io::ErrorKind::ResourceBusy, message)
+}
+
+/// What this is, if it is no ordinary file.
+fn unfit(found: &Metadata) -> Option<&'static str> {
+    let kind = found.file_type();
+    if kind.is_file() {
+        return None;
+    }
+    Some(match () {
+        () if kind.is_dir() => "a folder",
+        () if kind.is_symlink() => "a symbolic link",
+        () => unusual(kind),
+    })
+}
+
+#[cfg(unix)]
+fn unusual(kind: FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt as _;
+    if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+#[cfg(not(unix))]
+fn unusual(_: FileType) -> &'static str {
+    "no ordinary file"
 }
 
 /// Has the name survive a loss of power as well, where the file system can.
@@ -298,10 +380,48 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_device_is_written_to_and_not_replaced() {
-        let mut file = WholeFile::create("/dev/full").unwrap();
+    fn only_open_files_and_null_are_written_to_as_they_are() {
+        let folder = folder("unusual");
+        let socket = folder.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, kind) in [
+            (Path::new("/dev/full"), "a device"),
+            (Path::new("/dev/tty"), "a device"),
+            (&socket, "a socket"),
+            (&folder, "a folder"),
+        ] {
+            let said = WholeFile::create(path).unwrap_err().to_string();
+            assert_eq!(said, format!("it is {kind}; name a file"), "{}", path.display());
+        }
+        let mut file = WholeFile::create("/dev/null").unwrap();
         file.write_all(b"lost").unwrap();
-        assert_eq!(file.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert!(!Path::new("/dev/full").metadata().unwrap().is_file());
+        file.finish().unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_stands_where_it_is_written_is_neither_followed_nor_emptied() {
+        let folder = folder("in-the-way");
+        let path = folder.join("a");
+        let partial = WholeFile::partial(&path);
+        let other = folder.join("other");
+        std::fs::write(&other, "mine").unwrap();
+
+        std::os::unix::fs::symlink(&other, &partial).unwrap();
+        let said = WholeFile::create(&path).unwrap_err().to_string();
+        assert!(said.ends_with("is a symbolic link; delete that"), "{said}");
+        std::fs::remove_file(&partial).unwrap();
+
+        std::fs::create_dir(&partial).unwrap();
+        let said = WholeFile::create(&path).unwrap_err().to_string();
+        assert!(said.ends_with("is a folder; delete that"), "{said}");
+        std::fs::remove_dir(&partial).unwrap();
+
+        std::fs::hard_link(&other, &partial).unwrap();
+        let mut file = WholeFile::create(&path).unwrap();
+        file.write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read(&other).unwrap(), b"mine");
     }
 }

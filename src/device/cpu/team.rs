@@ -67,6 +67,11 @@ impl Team {
         self.0.threads.len()
     }
 
+    /// Does `work` on each of the threads.
+    pub(crate) fn on_each(&self, work: impl Fn() + Sync) {
+        self.0.pool.as_ref().expect("until dropped").broadcast(|_| work());
+    }
+
     /// Does `work` on one of the threads, and returns what it returns. What it splits up, all of them share.
     pub fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.0.pool.as_ref().expect("until dropped").install(work)
