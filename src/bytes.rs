@@ -130,6 +130,25 @@ impl TryFrom<f64> for ByteSize {
     }
 }
 
+impl ByteSize {
+    /// Two sizes with as many digits as it takes to tell them apart.
+    ///
+    /// ```
+    /// use remat::ByteSize;
+    /// assert_eq!(ByteSize::apart(4 << 20, 5 << 20), ["4.00 MiB", "5.00 MiB"]);
+    /// assert_eq!(ByteSize::apart(4 << 20, (4 << 20) + 64), ["4.00000 MiB", "4.00006 MiB"]);
+    /// ```
+    #[must_use]
+    pub fn apart(a: u64, b: u64) -> [String; 2] {
+        let sizes = [a, b].map(Self);
+        let with = |digits| sizes.map(|size| format!("{size:.digits$}"));
+        // A TiB has 13 digits.
+        let differ = |sizes: &[String; 2]| a == b || sizes[0] != sizes[1];
+        (2..=13).map(with).find(differ).unwrap_or_else(|| with(2))
+    }
+}
+
+/// With two digits behind the point, or as many as are asked for.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0;
@@ -137,7 +156,8 @@ impl fmt::Display for ByteSize {
             [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)]
         {
             if bytes >= scale {
-                return write!(f, "{:.2} {unit}", bytes as f64 / scale as f64);
+                let digits = f.precision().unwrap_or(2);
+                return write!(f, "{:.digits$} {unit}", bytes as f64 / scale as f64);
             }
         }
         write!(f, "{bytes} B")

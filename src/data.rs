@@ -163,12 +163,10 @@ impl Images {
         let size = channels * height * width;
         let mut values = vec![0.0; indices.len() * size];
         // One thread makes up large images no faster than a GPU learns from them.
-        let classes = values
-            .par_chunks_exact_mut(size)
-            .zip(indices)
-            .with_min_len((PIECE / size).max(1))
-            .map(|(image, &index)| self.image(index, image))
-            .collect();
+        let images = values.par_chunks_exact_mut(size).zip(indices);
+        let images = images.with_min_len((PIECE / size).max(1));
+        let classes = images.map(|(image, &index)| self.image(index, image));
+        let classes = crate::sync::shared(|| classes.collect());
         let shape = [indices.len(), channels, height, width];
         let images = HostTensor::f32(shape, values).expect("one value for each pixel");
         (images, HostTensor::i32([indices.len()], classes).expect("one label for each image"))

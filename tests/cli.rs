@@ -446,8 +446,8 @@ fn files_that_cannot_be_read_or_written_are_named() {
         (["--record", missing], "missing/file: there is no folder "),
     ];
     if cfg!(target_os = "linux") {
-        cases.push((["--json", "/dev/full"], "/dev/full: No space left"));
-        cases.push((["--record", "/dev/full"], "No space left"));
+        cases.push((["--json", "/dev/full"], "/dev/full: it is a device; name a file"));
+        cases.push((["--record", "/dev/full"], "/dev/full: it is a device; name a file"));
         for args in [
             &[][..],
             &["--help"],

@@ -40,7 +40,11 @@ impl Running {
     }
 
     fn press_ctrl_c(&self) {
-        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        self.send("-INT");
+    }
+
+    fn send(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
         assert!(sent.unwrap().success());
     }
 
@@ -91,6 +95,21 @@ fn ctrl_c_ends_with_a_summary_of_what_was_done() {
     assert_eq!(text.matches(STEP).count() as u64, steps);
     let last: Vec<&str> = text.lines().rev().take(2).collect();
     assert!(last[0] == "{\"event\":\"end\"}" && last[1].starts_with(STEP.trim_start()));
+}
+
+/// As batch systems end a program: all that it had done was lost.
+#[test]
+fn sigterm_does_as_ctrl_c_does() {
+    let folder = folder("sigterm");
+    let saved = folder.join("run");
+    let args = ["train", "mlp", "--steps", "100000000", "--save", saved.to_str().unwrap()];
+    let mut run = Running::new(&args);
+    run.wait_for(|line| line.starts_with("step 1/"));
+    run.send("-TERM");
+    let (code, _, said) = run.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("finishing the current step"), "{said}");
+    assert_eq!(names(&folder), ["run"]);
 }
 
 #[test]

@@ -22,6 +22,8 @@ mod cli;
 #[cfg(feature = "cli")]
 mod cli_course;
 #[cfg(feature = "cli")]
+mod cli_files;
+#[cfg(feature = "cli")]
 mod cli_lab;
 #[cfg(feature = "cli")]
 mod cli_learn;
@@ -67,6 +69,7 @@ mod models;
 mod narration;
 #[cfg(feature = "serde")]
 mod optimizers;
+mod own_thread;
 mod owned_memory;
 mod plan_failures;
 mod plan_help;

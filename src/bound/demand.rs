@@ -61,7 +61,7 @@ pub(super) struct Gap {
 #[error(
     "no way to run it fits a budget of {budget}: {what} (instruction {number}) needs {bytes} at once, with what cannot be \
      evicted then",
-    budget = ByteSize(*.budget), bytes = ByteSize(*.bytes), number = .position + 1
+    budget = ByteSize::apart(*.budget, *.bytes)[0], bytes = ByteSize::apart(*.budget, *.bytes)[1], number = .position + 1
 )]
 pub struct Misfit {
     /// The command's position, from 0 on.

@@ -151,7 +151,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
 
-    /// CPU threads [default: one per core]
+    /// CPU threads, at most one per core [default: one per core]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     pub threads: Option<usize>,
 

@@ -34,10 +34,7 @@ pub fn run(args: &BoundArgs) -> Result<(), Failure> {
         let text = of_trace(args, path, &mut lines, &mut problem)?;
         show(&text, to_stdout)?;
     }
-    output::all([
-        Output::deliver_to(json, || Ok(lines)),
-        Output::deliver_to(lp, || Ok(problem)),
-    ])
+    output::all([Output::deliver_to(json, || Ok(lines)), Output::deliver_to(lp, || Ok(problem))])
 }
 
 /// The report, in `lines` a JSON object for each budget, and in `problem` the linear program of the last, if that is

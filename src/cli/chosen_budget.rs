@@ -99,7 +99,7 @@ impl ChosenBudget {
     fn too_large(&self) -> Option<Failure> {
         let is_default = !matches!(self.reason, Reason::Asked | Reason::Auto);
         let free = self.free.filter(|&free| is_default && free < self.budget)?;
-        let [budget, free] = [self.budget, free].map(ByteSize);
+        let [budget, free] = ByteSize::apart(self.budget, free);
         Some(Failure::usage(format!(
             "the default budget would be {budget}, but only {free} are free; lower --batch, or try \
              --budget auto"
@@ -160,8 +160,8 @@ impl ChosenBudget {
         if let Some(free) = self.free.filter(|&free| free < peak) {
             warnings.push(format!(
                 "the run takes {}, but only {} are free; lower --budget or --batch",
-                ByteSize(peak),
-                ByteSize(free)
+                ByteSize::apart(peak, free)[0],
+                ByteSize::apart(peak, free)[1]
             ));
         }
         if self.rehearsed.thrashes {
@@ -200,7 +200,7 @@ impl ChosenBudget {
         error: &Error,
     ) -> Failure {
         if budget < self.budget {
-            let [part, all] = [budget, self.budget].map(ByteSize);
+            let [part, all] = ByteSize::apart(budget, self.budget);
             return Failure::usage(format!(
                 "{part} of the budget of {all} passed the rehearsal, and is too small; --learn ahead takes all of it\n  {error}"
             ));
@@ -279,7 +279,7 @@ impl Chooser<'_> {
         let mut message = match (self.passing(above, NAMED_RATIO)?, self.needs.threshold) {
             (Some((percent, _)), _) => format!(
                 "a budget of {asked} is too small; --budget {percent}% ({}) passes",
-                ByteSize(self.needs.bytes(percent))
+                ByteSize::apart(budget, self.needs.bytes(percent))[1]
             ),
             (None, Some(threshold)) => format!(
                 "no budget passes with an eviction threshold of {}; raise --eviction-threshold, or drop it",

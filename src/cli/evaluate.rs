@@ -128,7 +128,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let inputs = [Some(&**path), learning.data.path()].into_iter().flatten();
     distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
     let json = args.json.as_deref().map(Output::create).transpose()?;
-    let target = Target::open(device)?;
+    let target = Target::open(device, args.quiet)?;
     let task = train::task(&trained)?;
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);

@@ -330,9 +330,16 @@ impl Trial<'_> {
             (self.within(budget, most, &mut part), part.spent())
         };
         thread::scope(|scope| {
-            let threads = budgets.iter().map(|&budget| scope.spawn(move || within(budget)));
+            let threads = budgets.iter().map(|&budget| {
+                // Where there is no thread for it, this one does it.
+                let of_budget = thread::Builder::new().spawn_scoped(scope, move || within(budget));
+                of_budget.map_err(|_| within(budget))
+            });
             let threads: Vec<_> = threads.collect();
-            threads.into_iter().map(|of| of.join().unwrap_or_else(|e| resume_unwind(e))).collect()
+            let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|e| resume_unwind(e))
+            };
+            threads.into_iter().map(|done| done.map_or_else(|done| done, wait)).collect()
         })
     }
 

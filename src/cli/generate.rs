@@ -14,7 +14,7 @@ use super::values;
 use clap::Args;
 use remat::checkpoint::Checkpoint;
 use remat::nn::Sampling;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -84,7 +84,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let instead = [("data", Source::MobyDick.to_string()), ("batch", 1.to_string())];
     let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
     let TrainArgs { memory, learning, optimizer, sizes, .. } = &*trained;
-    let target = Target::open(device)?;
+    let target = Target::open(device, false)?;
     let task = train::task(&trained)?;
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, 1)?;
@@ -137,9 +137,26 @@ impl Text {
         };
         let part: Vec<u8> = self.bytes.drain(..whole).collect();
         if self.outcome.is_ok() {
-            self.outcome = text_to_stdout(&String::from_utf8_lossy(&part));
+            let part = String::from_utf8_lossy(&part);
+            self.outcome = match io::stdout().is_terminal() {
+                true => text_to_stdout(&harmless(&part)),
+                false => text_to_stdout(&part),
+            };
         }
     }
+}
+
+/// The text with what would steer a terminal spelled out.
+fn harmless(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => harmless.push(c),
+            _ if c.is_control() => harmless.extend(c.escape_default()),
+            _ => harmless.push(c),
+        }
+    }
+    harmless
 }
 
 fn text_to_stdout(text: &str) -> io::Result<()> {
@@ -150,6 +167,12 @@ fn text_to_stdout(text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        let text = harmless("a\u{1b}[2J\r\n\tb\u{7}\u{9b}é");
+        assert_eq!(text, "a\\u{1b}[2J\\r\n\tb\\u{7}\\u{9b}é");
+    }
 
     #[test]
     fn characters_are_printed_whole() {

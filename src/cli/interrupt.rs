@@ -5,10 +5,10 @@ use super::failure::Failure;
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::sync::{Mutex, lock};
 use super::terminal::say;
-use std::fmt::Display;
-use std::io;
 use remat::Canceller;
 use remat::trace::WholeFile;
+use std::fmt::Display;
+use std::io;
 
 /// What shells use for "interrupted by Ctrl-C".
 pub const EXIT_CODE: u8 = 130;

@@ -232,20 +232,25 @@ impl Format {
     fn up_to(self, path: &Path, steps: usize) -> Result<String, Failure> {
         let refused = |what: &dyn std::fmt::Display| {
             let path = path.display();
-            Failure::usage(format!("--log {path}: {what}; name another file, or move that one away"))
+            Failure::usage(format!(
+                "--log {path}: {what}; name another file, or move that one away"
+            ))
         };
         let bytes = match std::fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
             Ok(found) if found.len() > Self::MOST_BYTES => {
                 let bytes = [found.len(), Self::MOST_BYTES].map(ByteSize);
                 let [found, most] = bytes;
-                return Err(refused(&format_args!("it has {found}, and a log to go on from at most {most}")));
+                return Err(refused(&format_args!(
+                    "it has {found}, and a log to go on from at most {most}"
+                )));
             }
             _ => std::fs::read(path).map_err(|error| refused(&error))?,
         };
         let mut kept = String::new();
         for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
-            let not_ours = || refused(&format_args!("line {number} is none of a log of remat train"));
+            let not_ours =
+                || refused(&format_args!("line {number} is none of a log of remat train"));
             let line = std::str::from_utf8(line).map_err(|_| not_ours())?;
             match self.step(line) {
                 Some(step) if line.ends_with('\n') && step <= steps as u64 => kept += line,
@@ -278,7 +283,9 @@ impl Format {
         match self {
             Self::Csv => {
                 let is_number = |c: char| c.is_ascii_digit() || ",.+-eEinfNa".contains(c);
-                Self::COLUMNS.starts_with(cut) || cut.starts_with(Self::COLUMNS) || cut.chars().all(is_number)
+                Self::COLUMNS.starts_with(cut)
+                    || cut.starts_with(Self::COLUMNS)
+                    || cut.chars().all(is_number)
             }
             Self::JsonLines => Self::BEGINS.starts_with(cut) || cut.starts_with(Self::BEGINS),
         }

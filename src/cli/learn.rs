@@ -254,13 +254,7 @@ fn train(
             training.times.push(time);
             training.losses.push(loss);
             let step = training.steps();
-            journal.step(&journal::Done {
-                step,
-                loss,
-                lr: schedule.rate(step - 1),
-                time,
-                stats,
-            });
+            journal.step(&journal::Done { step, loss, lr: schedule.rate(step - 1), time, stats });
             done.steps(step);
             progress.step(step, loss, &stats);
         }

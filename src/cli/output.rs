@@ -79,7 +79,8 @@ pub fn no_drawing(error: impl std::fmt::Display) -> Failure {
 
 /// Whether what is written there goes to stdout.
 pub fn is_stdout(path: &Path) -> bool {
-    is_standard(path) || ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path)
+    is_standard(path)
+        || ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path)
 }
 
 /// Where a plot goes: a file whose name may end in `.svg`, or stdout.

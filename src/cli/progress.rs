@@ -1,5 +1,6 @@
 //! Progress bars and lines.
 
+use super::sync::thread;
 use super::terminal::{BARS, Shows, say};
 use super::words::Counted;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
@@ -7,7 +8,14 @@ use remat::{ByteSize, Stats};
 use std::time::{Duration, Instant};
 
 /// Between turns of a spinner.
-pub const TURN: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(100);
+
+/// Has a bar turn by itself, where the system gives a thread for that.
+pub fn turn(bar: &ProgressBar) {
+    if thread::Builder::new().spawn(|| ()).is_ok() {
+        bar.enable_steady_tick(TURN);
+    }
+}
 
 /// Progress in steps or in examples: on a terminal a bar, otherwise a line now and then.
 pub struct Progress {
@@ -53,7 +61,7 @@ impl Progress {
             // At once, as the work may be done before the first turn.
             bar.tick();
             // Not only when a step is done, which may take a while.
-            bar.enable_steady_tick(TURN);
+            turn(&bar);
         }
         Self { shows, of, bar, last: None, total }
     }

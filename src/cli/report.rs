@@ -172,8 +172,8 @@ impl From<&Stats> for Counters {
     }
 }
 
-/// How much plans helped; nothing if no step ran by one. The time only where a step takes long enough for the few that ran
-/// without a plan, the first ones of the run, to tell.
+/// How much plans helped, in memory and evictions; nothing if no step ran by one. Not in time: the few steps that run without a
+/// plan are the first of a run, and say little of the others.
 struct OfPlans<'a>(&'a Counters);
 
 impl fmt::Display for OfPlans<'_> {
@@ -182,30 +182,16 @@ impl fmt::Display for OfPlans<'_> {
         if planned_steps == 0 {
             return Ok(());
         }
-        let bytes = ByteSize(self.0.plan_bytes);
-        write!(f, "  planned     {} in {bytes}", Counted(planned_steps, "step"))?;
+        write!(f, "  planned     {}", Counted(planned_steps, "step"))?;
         // Where steps evict without a plan, what they take is what there is.
         match (planned_steps_evicting, spared_evictions) {
-            (0, 0) => writeln!(f, "; {} without a plan", ByteSize(self.0.unplanned_bytes))?,
+            (0, 0) => writeln!(f, "; without a plan, in {}", ByteSize(self.0.unplanned_bytes))?,
             (0, spared) => writeln!(f, "; {} spared", Counted(spared, "eviction"))?,
             (_, 0) => writeln!(f, ", with evictions")?,
             (_, spared) => writeln!(f, ", with evictions; {} spared", HumanCount(spared))?,
         }
-        let Some(saved) = self.saved_percent() else { return Ok(()) };
-        match saved {
-            -2..=2 => writeln!(f, "{:14}a step takes as long as without", ""),
-            3.. => writeln!(f, "{:14}a step takes about {saved} % less time than without", ""),
-            _ => writeln!(f, "{:14}a step takes about {} % more time than without", "", -saved),
-        }
-    }
-}
-
-impl OfPlans<'_> {
-    /// Of the time of a step, by its plan.
-    fn saved_percent(&self) -> Option<i64> {
-        let &Counters { planned_steps, planned_seconds, unplanned_seconds, .. } = self.0;
-        let tells = unplanned_seconds > 0.0 && planned_seconds / planned_steps as f64 > 1e-3;
-        tells.then(|| (100.0 * (1.0 - planned_seconds / unplanned_seconds)).round() as i64)
+        let bytes = ByteSize(self.0.plan_bytes);
+        writeln!(f, "{:14}each in {bytes} beside what is held between steps", "")
     }
 }
 
@@ -305,7 +291,8 @@ mod tests {
                             ..Counters::from(&Stats::default())
                         };
                         let text = OfPlans(&counters).to_string();
-                        assert_eq!(text.lines().count(), usize::from(planned_steps > 0), "{text}");
+                        let lines = 2 * usize::from(planned_steps > 0);
+                        assert_eq!(text.lines().count(), lines, "{text}");
                         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
                         assert!(text.is_empty() || text.ends_with('\n'), "{text}");
                     }
@@ -317,7 +304,7 @@ mod tests {
     #[test]
     fn what_plans_helped_is_told_in_memory_and_evictions() {
         for (planned_steps_evicting, spared_evictions, told) in [
-            (0, 0, "; 4.00 MiB without a plan"),
+            (0, 0, "; without a plan, in 4.00 MiB"),
             (0, 12, "; 12 evictions spared"),
             (216, 0, ", with evictions"),
             (100, 12, ", with evictions; 12 spared"),
@@ -331,29 +318,9 @@ mod tests {
                 ..Counters::from(&Stats::default())
             };
             let text = OfPlans(&counters).to_string();
-            assert_eq!(text, format!("  planned     216 steps in 3.00 MiB{told}\n"));
-        }
-    }
-
-    #[test]
-    fn what_time_plans_saved_is_told_where_steps_are_long() {
-        for (planned_seconds, unplanned_seconds, told) in [
-            (9.2, 10.0, "a step takes about 8 % less time than without"),
-            (9.8, 10.0, "a step takes as long as without"),
-            (12.0, 10.0, "a step takes about 20 % more time than without"),
-            (0.05, 0.1, ""),
-            (10.0, 0.0, ""),
-        ] {
-            let counters = Counters {
-                planned_steps: 100,
-                planned_seconds,
-                unplanned_seconds,
-                ..Counters::from(&Stats::default())
-            };
-            let text = OfPlans(&counters).to_string();
-            let (_, rest) = text.split_once('\n').expect("a line of memory");
-            let line = format!("              {told}\n");
-            assert_eq!(rest, if told.is_empty() { "" } else { &line });
+            let (first, second) = text.split_once('\n').expect("two lines");
+            assert_eq!(first, format!("  planned     216 steps{told}"));
+            assert_eq!(second.trim(), "each in 3.00 MiB beside what is held between steps");
         }
     }
 

@@ -45,9 +45,8 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let _ = writeln!(lines, "{object}");
         show(&report, to_stdout)?;
     }
-    let plotted = drawn.map_or(Ok(()), |drawn| {
-        Output::deliver_to(drawing, || drawn.map_err(output::no_drawing))
-    });
+    let plotted = drawn
+        .map_or(Ok(()), |drawn| Output::deliver_to(drawing, || drawn.map_err(output::no_drawing)));
     output::all([Output::deliver_to(json, || Ok(lines)), plotted])?;
     match (failed, traces.len() as u64) {
         (0, _) => Ok(()),

@@ -9,7 +9,7 @@ use super::terminal::{BARS, Shows, muted, say, show, warn};
 use super::values::{Share, shares};
 use super::words::Counted;
 use super::wrap::Stream;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use remat::ByteSize;
 use remat::bound::Effort;
 use remat::lab::plot::{self, Line, Panel, Point};
@@ -20,6 +20,9 @@ use std::path::PathBuf;
 
 /// Slowdowns beyond this are drawn at the edge.
 const HIGHEST_SLOWDOWN: f64 = 2.0;
+
+/// More would be a slip of the pen, and would not fit in memory.
+const MOST_REPLAYS: usize = 1 << 20;
 
 /// What the line of the lower bound is called.
 pub const BOUND: &str = "bound";
@@ -134,8 +137,18 @@ fn jobs_of<'a>(
     };
     let thresholds = args.eviction_threshold.as_deref();
     let dead = distinct(args.dead.iter().map(|&dead| dead.into()));
+    let policies = args.policies();
+    let thresholds_given = thresholds.map_or(1, <[Share]>::len);
+    let counts = [policies.len(), budgets.len(), thresholds_given, dead.len(), args.seeds];
+    let replays = counts.iter().fold(1, |all: usize, &of| all.saturating_mul(of));
+    if replays > MOST_REPLAYS {
+        let [replays, most] = [replays, MOST_REPLAYS].map(|n| HumanCount(n as u64));
+        return Err(Failure::usage(format!(
+            "{replays} replays of {name}, at most {most}: give fewer policies, budgets, thresholds or --seeds"
+        )));
+    }
     let grid = Grid {
-        policies: args.policies(),
+        policies,
         budgets: in_bytes(&budgets, &mut given.budgets),
         thresholds: thresholds.map_or(vec![None], |shares| {
             in_bytes(shares, &mut given.thresholds).into_iter().map(Some).collect()

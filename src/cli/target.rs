@@ -6,6 +6,8 @@ use super::gpu::Gpu;
 use super::machine::Machine;
 use super::rehearsal::SimOf;
 use super::sync::thread;
+use super::terminal::warn;
+use super::words::Counted;
 use remat::device::sim::Sim;
 use remat::{Builder, Error, Runtime};
 use serde::Serialize;
@@ -77,10 +79,19 @@ impl fmt::Display for About {
 }
 
 impl Target {
-    /// Opens the chosen device.
-    pub fn open(args: &DeviceArgs) -> Result<Self, Failure> {
+    /// Opens the chosen device. More threads than cores would only wait for each other: that they are fewer is said.
+    pub fn open(args: &DeviceArgs, quiet: bool) -> Result<Self, Failure> {
         match args.device {
-            DeviceName::Cpu => Ok(Self::Cpu { threads: args.threads.unwrap_or_else(cores) }),
+            DeviceName::Cpu => {
+                let (cores, wanted) = (cores(), args.threads);
+                if let Some(wanted) = wanted.filter(|wanted| *wanted > cores && !quiet) {
+                    let cores = Counted(cores as u64, "core");
+                    warn(format_args!(
+                        "--threads {wanted}: there are {cores} for this program; a thread for each is all that helps"
+                    ));
+                }
+                Ok(Self::Cpu { threads: wanted.map_or(cores, |wanted| wanted.min(cores)) })
+            }
             DeviceName::Cuda(number) => Gpu::open(number, args.tf32).map(Self::Gpu),
         }
     }

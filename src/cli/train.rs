@@ -56,7 +56,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let title = format!("{} on {data}", args.model);
     let done = Done::default();
     let recording = record(output, &done)?;
-    let target = Target::open(device)?;
+    let target = Target::open(device, output.quiet)?;
     let task = task(args)?;
     let setup = Setup {
         task: &*task,

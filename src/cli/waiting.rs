@@ -1,6 +1,6 @@
 //! Progress of work of unknown length.
 
-use super::progress::TURN;
+use super::progress::turn;
 use super::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use super::sync::thread::{self, JoinHandle};
 use super::terminal::{BARS, Shows, say};
@@ -31,8 +31,10 @@ impl Waiting {
         let (busy, done) = channel();
         let teller = (shows != Shows::Nothing).then(|| {
             let spinner = spinner.clone();
-            thread::spawn(move || tell(&spinner, shows, &done))
+            // Where there is no thread for it, nothing is told.
+            thread::Builder::new().spawn(move || tell(&spinner, shows, &done)).ok()
         });
+        let teller = teller.flatten();
         Self { spinner, busy: Some(busy), teller }
     }
 
@@ -58,7 +60,7 @@ fn tell(spinner: &ProgressBar, shows: Shows, done: &Receiver<()>) {
     }
     if shows == Shows::Bars {
         let spinner = BARS.add(spinner.clone());
-        spinner.enable_steady_tick(TURN);
+        turn(&spinner);
         let _ = done.recv();
         spinner.finish_and_clear();
     } else {

@@ -80,7 +80,7 @@ impl Settings {
             );
         }
         if let Some(threshold) = self.eviction_threshold.filter(|&t| t > budget) {
-            let (threshold, budget) = (ByteSize(threshold), ByteSize(budget));
+            let [threshold, budget] = ByteSize::apart(threshold, budget);
             return wrong(format!(
                 "the eviction threshold ({threshold}) is above the budget ({budget}) and would never act; lower it"
             ));

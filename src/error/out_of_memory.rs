@@ -62,13 +62,14 @@ impl fmt::Debug for OutOfMemory {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = |bytes| ByteSize(bytes);
+        let [budget, needed] = ByteSize::apart(self.budget, self.op_needed());
         writeln!(
             f,
             "out of memory: {}({}) wanted {} more, but the budget is {}",
             self.op,
             self.inputs.join(", "),
             size(self.wanted),
-            size(self.budget)
+            budget
         )?;
         writeln!(
             f,
@@ -107,8 +108,7 @@ impl fmt::Display for OutOfMemory {
         if self.op_needed() > self.budget {
             write!(
                 f,
-                "  as things were, this op needed a budget of {}; ops after it may need more",
-                size(self.op_needed())
+                "  as things were, this op needed a budget of {needed}; ops after it may need more"
             )
         } else {
             write!(

@@ -17,6 +17,7 @@ impl Demand {
     /// A bound for each budget, on all cores.
     #[must_use]
     pub fn bounds(&self, budgets: &[u64], effort: Effort) -> Vec<Result<Bound, Misfit>> {
-        budgets.par_iter().map(|&budget| self.bound_by(budget, effort)).collect()
+        let bounds = budgets.par_iter().map(|&budget| self.bound_by(budget, effort));
+        crate::sync::shared(|| bounds.collect())
     }
 }

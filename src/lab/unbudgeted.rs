@@ -88,7 +88,8 @@ impl Replay {
             let next = tried..first + CLEAN;
             tried = next.end;
             let evicts = |i| self.evicts_under(budget(i), program).map(|evicts| (i, evicts));
-            let found = next.into_par_iter().map(evicts).collect::<Result<Vec<_>, Error>>()?;
+            let found = next.into_par_iter().map(evicts);
+            let found = crate::sync::shared(|| found.collect::<Result<Vec<_>, Error>>())?;
             if let Some((last, _)) = found.iter().rfind(|(_, evicts)| *evicts) {
                 first = last + 1;
             }

@@ -201,10 +201,11 @@ impl Tensor {
 /// A shape or a list of axes, unless it is too long.
 pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
+        let (count, most) = (values.len(), Dims::MAX_LEN);
+        // A list of a million is of no help.
+        let first = &values[..count.min(most)];
         let message = format!(
-            "{values:?} has {} dimensions, but at most {} are supported",
-            values.len(),
-            Dims::MAX_LEN
+            "{count} dimensions, the first of them {first:?}, but at most {most} are supported"
         );
         OpError::new(op, message).into()
     })

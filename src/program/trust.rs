@@ -57,6 +57,8 @@ pub(super) struct Trust {
     commands: u64,
     foreseen: u64,
     has_failed: bool,
+    /// The last turn that was guessed did not fit in memory: none is guessed to recompute less.
+    guess_fails: bool,
     /// Whether the turn before was run otherwise: this one begins with what that one left.
     is_first: bool,
     /// Work of the turn before.
@@ -85,6 +87,7 @@ impl Trust {
     pub fn is_lost(&self, now: Costs) -> bool {
         let Some(began) = self.began else { return false };
         if self.rest > 0
+            || self.guess_fails
             || self.foreseen == 0
             || self.kinds.is_empty()
             || began.planned != now.planned
@@ -103,21 +106,29 @@ impl Trust {
         if std::mem::replace(&mut self.has_failed, true) {
             return;
         }
-        match self.rest {
-            0 => self.withdraw(),
+        self.guess_fails = self.rest > 0 || self.is_guessed();
+        if self.guess_fails {
             // It is no better then.
-            _ => self.rest = 1,
+            self.rest = self.rest.min(1);
+        } else {
+            // How often turns were compared before is another matter.
+            self.next_rest = 0;
+            self.withdraw();
         }
+    }
+
+    /// Whether next to nothing of the turn at hand was foreseen so far.
+    const fn is_guessed(&self) -> bool {
+        100 * self.foreseen < FEW * self.commands
     }
 
     /// The turn at hand is over. One that is not `compared` was foreseen in another way than by what usually comes next:
     /// whether that is better is for others to say.
     pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
         let tokens = std::mem::take(&mut self.tokens);
-        let (commands, foreseen) = (self.commands, self.foreseen);
+        let (commands, was_guessed) = (self.commands, self.is_guessed());
         (self.commands, self.foreseen, self.has_failed) = (0, 0, false);
         let began = self.began.replace(now);
-        let was_guessed = 100 * foreseen < FEW * commands;
         let is_first = std::mem::replace(&mut self.is_first, false);
         if began.is_some_and(|began| began.budget != now.budget) {
             // Nothing is known of this one.
@@ -141,6 +152,7 @@ impl Trust {
     }
 
     fn guessed(&mut self, tokens: u64, commands: u64, share: f64, is_first: bool) {
+        self.guess_fails = false;
         let known = self.kinds.iter().position(|kind| kind.tokens == tokens);
         let known = known.map(|known| self.kinds.remove(known));
         if self.kinds.len() == KINDS {
@@ -160,7 +172,7 @@ impl Trust {
         let same = self.kinds.iter().position(|kind| kind.tokens == tokens);
         let known = same.or_else(|| self.kinds.iter().rposition(is_near));
         let Some(kind) = known.map(|known| &mut self.kinds[known]) else {
-            if share > MOST_UNCOMPARED {
+            if share > MOST_UNCOMPARED && !self.guess_fails {
                 (self.rest, self.is_first) = (TRIAL + 1, true);
             }
             return;
@@ -168,7 +180,7 @@ impl Trust {
         kind.foreseen = Some(share);
         let more = share - kind.guessed;
         self.lost = (self.lost + if is_first { more / 2.0 } else { more }).max(0.0);
-        if self.lost > MOST_LOST {
+        if self.lost > MOST_LOST && !self.guess_fails {
             self.withdraw();
         }
     }
@@ -278,6 +290,28 @@ mod tests {
         trust.failed();
         trust.turn_is_over(Costs::default(), true);
         assert!(trust.is_given(), "guessed, it failed, too");
+    }
+
+    /// A step that had run for twenty turns ran out of memory in the next, as that was guessed to recompute less.
+    #[test]
+    fn what_does_not_fit_when_guessed_is_not_guessed_to_recompute_less() {
+        for guess_fits in [true, false] {
+            let (mut trust, mut costs) = (Trust::default(), Costs::default());
+            let mut guessed = 0;
+            trust.turn_is_over(costs, true);
+            for turn in 0..50 {
+                let goes_by = turn > 1 && trust.is_given();
+                (0..10).for_each(|command| trust.hear(command, goes_by));
+                if turn == 1 && !guess_fits {
+                    trust.failed();
+                }
+                guessed += usize::from(turn > 1 && !goes_by);
+                costs.work += 1.0;
+                costs.again += if goes_by { 0.5 } else { 0.1 };
+                trust.turn_is_over(costs, true);
+            }
+            assert_eq!(guessed > 0, guess_fits, "{guessed}");
+        }
     }
 
     #[test]

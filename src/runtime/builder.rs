@@ -579,7 +579,7 @@ fn made<D: Device>(
     let device = make(budget).map_err(|e| DeviceFault::of("reserving the budget", &e))?;
     let bytes = device.memory().bytes();
     if bytes > budget {
-        let (name, bytes, budget) = (device.name(), ByteSize(bytes), ByteSize(budget));
+        let (name, [bytes, budget]) = (device.name(), ByteSize::apart(bytes, budget));
         return Err(RuntimeError::Settings(format!(
             "{name} has {bytes} of memory, more than the budget of {budget}; make it with the bytes that it is given"
         ))

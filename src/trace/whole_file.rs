@@ -169,7 +169,8 @@ fn left(partial: &Path) -> io::Result<Option<File>> {
         };
         if let Some(kind) = unfit(&found) {
             let place = partial.display();
-            let message = format!("{place}, where it is written until it is whole, is {kind}; delete that");
+            let message =
+                format!("{place}, where it is written until it is whole, is {kind}; delete that");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
         let file = match File::options().write(true).open(partial) {
@@ -182,7 +183,9 @@ fn left(partial: &Path) -> io::Result<Option<File>> {
         }
     }
     let place = partial.display();
-    let message = format!("{place}, where it is written until it is whole, is another file at each look; delete it");
+    let message = format!(
+        "{place}, where it is written until it is whole, is another file at each look; delete it"
+    );
     Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
 }
 
