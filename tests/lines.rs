@@ -56,5 +56,10 @@ fn what_happens_can_be_read() {
         engine.apply(op, &[]).unwrap_err();
         let line = "op failed error=break failed on the device: broken on purpose";
         assert_eq!(log.take().last().unwrap(), line);
+        engine.apply(mix(128, 9), &[]).unwrap_err();
+        let lines = log.take();
+        let line = lines.iter().find(|line| line.starts_with("out of memory"));
+        let line = line.expect("it does not fit");
+        assert!(line.contains("wanted=128") && line.contains("map="), "{line}");
     });
 }

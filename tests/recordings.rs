@@ -77,6 +77,9 @@ fn recordings_of_earlier_versions_replay_with_the_figures_they_had() {
             let wanted = row["slowdown"].trim_end_matches(".0");
             assert_eq!(slowdown, wanted, "{what}");
             let stats = outcome.stats;
+            if !slowdown.is_empty() {
+                assert_eq!(trace.program().ops() as u64, stats.ops, "{what}");
+            }
             for (key, found) in [
                 ("peak_bytes", stats.peak_bytes),
                 ("ops", stats.ops),
@@ -102,7 +105,7 @@ fn earlier_versions_are_read_with_all_that_they_say() {
         assert_eq!(trace.window(), Window::default(), "nobody looked ahead then");
         let program = trace.program();
         let steps = program.commands().iter().filter(|c| matches!(c, Command::Step)).count();
-        assert_eq!((steps, program.calls().count()), (2, program.ops()));
+        assert_eq!(steps, 2);
         // Steps go on: with the same work in each.
         let [twice, thrice] = [2, 3].map(|times| trace.clone().repeat_step(times).unwrap());
         let base = |trace: &Trace| (trace.program().base_cost(), trace.program().ops());

@@ -98,6 +98,8 @@ struct Found<'a> {
     full_budget_bytes: u64,
     /// Over the cost of the trace; none if nothing fits.
     least_excess: Option<f64>,
+    /// One more.
+    least_slowdown: Option<f64>,
     /// In the unit of the costs.
     least_cost: Option<f64>,
     unit: &'a str,
@@ -121,6 +123,7 @@ impl<'a> Found<'a> {
             budget_bytes: budget,
             full_budget_bytes: full_budget,
             least_excess: found.map(|bound| rounded_down(bound.excess(), 6)),
+            least_slowdown: found.map(|bound| rounded_down(1.0 + bound.excess(), 6)),
             least_cost: found.map(|bound| bound.cost),
             unit,
             refusal: bound.as_ref().err().map(Misfit::to_string),

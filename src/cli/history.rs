@@ -42,6 +42,8 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
 /// The memory of a run in figures.
 #[derive(Serialize)]
 struct Report {
+    trace: String,
+    /// As it was called before 0.2.
     recording: String,
     steps: u64,
     ops: u64,
@@ -50,6 +52,8 @@ struct Report {
     peak_bytes: u64,
     cost: f64,
     recompute_cost: f64,
+    recompute_ratio: f64,
+    slowdown: f64,
     unit: String,
     evictions: BTreeMap<Cause, Count>,
     regenerations: Count,
@@ -84,9 +88,14 @@ struct OfOp {
 
 impl Report {
     fn new(trace: &Trace, history: &History) -> Self {
+        let recompute_ratio = match history.base_cost {
+            cost if cost > 0.0 => history.recompute_cost / cost,
+            _ => 0.0,
+        };
         let of_op =
             |(op, tally): &(Arc<str>, Tally)| OfOp { op: op.to_string(), count: (*tally).into() };
         Self {
+            trace: trace.name().to_owned(),
             recording: trace.name().to_owned(),
             steps: history.steps,
             ops: history.ops,
@@ -95,6 +104,8 @@ impl Report {
             peak_bytes: history.peak_bytes,
             cost: history.base_cost,
             recompute_cost: history.recompute_cost,
+            recompute_ratio,
+            slowdown: 1.0 + recompute_ratio,
             unit: history.timeline.unit.to_string(),
             evictions: history
                 .evictions
@@ -130,9 +141,9 @@ const fn reason(cause: Cause) -> &'static str {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { recording, peak_bytes, budget_bytes, regenerations, .. } = self;
+        let Self { trace, peak_bytes, budget_bytes, regenerations, .. } = self;
         let (steps, ops) = (Counted(self.steps, "step"), Counted(self.ops, "op"));
-        writeln!(f, "{recording}: {steps}, {ops}")?;
+        writeln!(f, "{trace}: {steps}, {ops}")?;
         let (peak, budget) = (ByteSize(*peak_bytes), ByteSize(*budget_bytes));
         writeln!(f, "  memory       peak {peak} of a budget of {budget}")?;
         if let Some(threshold) = self.threshold_bytes {
@@ -140,8 +151,8 @@ impl fmt::Display for Report {
         }
         writeln!(f, "  evictions    {}", self.causes(true))?;
         writeln!(f, "  also let go  {}", self.causes(false))?;
-        let share = if self.cost > 0.0 { self.recompute_cost / self.cost } else { 0.0 };
-        write!(f, "  regenerated  {regenerations}, {} of the cost on top", percent(share))?;
+        let share = percent(self.recompute_ratio);
+        write!(f, "  regenerated  {regenerations}, {share} of the cost on top")?;
         if !self.regenerated_ops.is_empty() {
             let most = self.regenerated_ops.iter().take(MOST_OPS);
             let most: Vec<String> = most

@@ -124,6 +124,8 @@ pub struct Counters {
     pub recompute_seconds: f64,
     /// Cost of what was recomputed over the cost of the work itself.
     pub recompute_ratio: f64,
+    /// One more.
+    pub slowdown: f64,
     pub search_seconds: f64,
     pub evictions: u64,
     pub evicted_bytes: u64,
@@ -153,6 +155,7 @@ impl From<&Stats> for Counters {
             recomputed_ops: stats.recomputed_ops,
             recompute_seconds: to_a_nanosecond(stats.recompute_seconds),
             recompute_ratio: stats.recompute_cost / stats.base_cost,
+            slowdown: 1.0 + stats.recompute_cost / stats.base_cost,
             search_seconds: to_a_nanosecond(stats.search_seconds),
             evictions: stats.evictions,
             evicted_bytes: stats.evicted_bytes,

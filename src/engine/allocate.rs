@@ -8,6 +8,7 @@ use crate::evict::{Need, Want};
 use crate::graph::{Owner, Residence};
 use crate::layout::Layout;
 use crate::memory::{Held, Move, Snapshot};
+use tracing::{Level, enabled};
 
 /// Moving this many times the bytes wanted is taken to be worth an eviction: each byte moved is read and
 /// written once, and bringing a storage back reads and writes several times its size.
@@ -130,6 +131,10 @@ impl<D: Device> Engine<D> {
         error.holders = holders
             .map(|h| (store.owner_name(h.owner).to_owned(), h.bytes, store.reason(h.owner)))
             .collect();
+        if enabled!(target: "remat", Level::DEBUG) {
+            let map = store.memory_map();
+            tracing::debug!(target: "remat", op, wanted = bytes, %map, "out of memory");
+        }
         error.into()
     }
 

@@ -46,7 +46,8 @@ pub struct Settings {
     /// How much of a hole a block takes, where the device has an arena.
     pub split_rule: SplitRule,
     /// Take the device's memory region by region, as it is needed, each twice as large as the one before; all of it is
-    /// taken before anything is evicted. Where the device has no more, what there is counts as the budget.
+    /// taken before anything is evicted. Where the device has no more, what there is counts as the budget. The crate's
+    /// `cuda` device takes all of its memory at once either way, and gives none back before it is dropped.
     pub allow_growth: bool,
     /// Keep a hash of this share of what is evicted, and compare it when that is recomputed. `None`: of nothing.
     pub verify_recomputed: Option<f64>,

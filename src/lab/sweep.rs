@@ -67,6 +67,9 @@ pub struct Row {
     /// Cost over the cost without a budget; none if it did not get to the end. Written to a millionth.
     #[serde(serialize_with = "to_a_millionth")]
     pub slowdown: Option<f64>,
+    /// Cost of what was recomputed over the cost without a budget; none if it did not get to the end. Written to a millionth.
+    #[serde(serialize_with = "to_a_millionth")]
+    pub recompute_ratio: Option<f64>,
     /// What no run in program order is below, under this budget; none if nothing fits, or if nobody asked. Rounded down
     /// to a millionth.
     #[serde(serialize_with = "down_to_a_millionth")]
@@ -121,6 +124,7 @@ impl Job<'_> {
             seed: self.replay.seed,
             status: Verdict::of(&outcome.status),
             slowdown: outcome.slowdown(),
+            recompute_ratio: outcome.slowdown().map(|slowdown| slowdown - 1.0),
             least_slowdown: self.least_slowdown,
             peak_bytes: stats.peak_bytes,
             ops: stats.ops,

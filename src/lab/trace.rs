@@ -33,7 +33,7 @@ use std::path::Path;
 /// {"INSTRUCTION":"ALIAS","NAME":"y","ALIAS":"-1"}
 /// "#;
 /// let trace = Trace::read(log.as_bytes(), "tiny.log")?;
-/// assert_eq!((trace.name(), trace.program().ops()), ("tiny", 1));
+/// assert_eq!((trace.name(), trace.program().ops()), ("tiny", 2));
 /// let longer = trace.repeat_step(10)?;
 /// assert_eq!(longer.program().base_cost(), 2500.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

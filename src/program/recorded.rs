@@ -160,10 +160,17 @@ impl RecordedProgram {
         self.commands().iter().flat_map(Command::calls).filter(|call| !call.elapses())
     }
 
-    /// Number of ops. O(commands).
+    /// Ops that run, uploads included and views not, as [`Stats::ops`](crate::Stats::ops) counts them. O(commands).
     #[must_use]
     pub fn ops(&self) -> usize {
-        self.calls().count()
+        let runs = |call: &&Apply<RecordedOp>| {
+            !call.elapses() && !matches!(call.outputs, Outputs::Views(_))
+        };
+        let ops = |command: &RecordedCommand| match command {
+            Command::Put { .. } => 1,
+            command => command.calls().iter().filter(runs).count(),
+        };
+        self.commands().iter().map(ops).sum()
     }
 
     /// Cost of everything once: the run that nothing is evicted in. O(commands) the first time.

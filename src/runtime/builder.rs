@@ -191,6 +191,9 @@ impl Builder {
 
     /// Take memory from the device region by region, as it is needed, and not all of it at once; each region is twice
     /// as large as the one before. Default: off.
+    ///
+    /// A device of your own is asked by [`Device::take`]. On the CPU, the system gives memory when it is first written either
+    /// way. A GPU is asked for all of the budget at once either way, so blocks only lie closer together there.
     #[must_use]
     pub const fn allow_growth(mut self, on: bool) -> Self {
         self.settings.allow_growth = on;

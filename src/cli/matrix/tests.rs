@@ -15,6 +15,7 @@ fn row(policy: &str, budget: u64, seed: u64, slowdown: Option<f64>) -> Row {
         seed,
         status: if slowdown.is_some() { Verdict::Ok } else { Verdict::Oom },
         slowdown,
+        recompute_ratio: None,
         least_slowdown: None,
         peak_bytes: 0,
         ops: 0,
