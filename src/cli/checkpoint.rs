@@ -303,7 +303,7 @@ pub fn failure(error: CheckpointError) -> Failure {
     match error {
         CheckpointError::Runtime(error) => error.into(),
         CheckpointError::Version { .. }
-        | CheckpointError::Names { .. }
+        | CheckpointError::Tensors { .. }
         | CheckpointError::Differs { .. } => Failure::usage(error.to_string()),
         error => Failure::new(error.to_string()),
     }
