@@ -11,6 +11,7 @@ mod devices;
 mod evaluate;
 mod failure;
 mod forecasts;
+mod foreign;
 mod generate;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -44,6 +45,7 @@ mod sync;
 mod target;
 mod task;
 mod terminal;
+mod tokenizer;
 mod train;
 mod values;
 mod waiting;

@@ -4,3 +4,4 @@
 mod files;
 mod library;
 mod limits;
+mod program;
