@@ -38,15 +38,38 @@
 //! - `__metadata__`, which is text by name: what [`Writer::with`] gave, and under names that begin with `remat.` the version
 //!   of all this, the rule of the optimizer, and where random numbers go on ([`Runtime::random_position`]).
 //!
+//! # Files that others wrote
+//!
+//! [`Checkpoint::open`] takes safetensors of any library, one file or several with their index. [`Checkpoint::known`] tells
+//! GPT-2 of the transformers library and the ResNets and DenseNets of torchvision by their tensors, with sizes and classes;
+//! [`Checkpoint::named`] gives tensors the names that a network here has, and leaves out what it has no use for, such as
+//! masks; [`Checkpoint::convert`] takes floats of 16 and 64 bits as well. What does not fit is in one error, all of it.
+//!
+//! | there | here | |
+//! |---|---|---|
+//! | transformers `GPT2Model`, `GPT2LMHeadModel` | [`gpt`](crate::nn::gpt) | weights lie as there: `[inputs, outputs]`, queries, keys and values beside each other |
+//! | torchvision `resnet18`, `resnet50` | [`resnet`](crate::nn::resnet) of [`ResNet::R18`], [`ResNet::R50`] | for images of 64 pixels and more |
+//! | torchvision `densenet121`, `161`, `169`, `201` | [`densenet`](crate::nn::densenet) | for images of 64 pixels and more |
+//! | torchvision `vit_b_16` and others | [`vit`](crate::nn::vit) | names are the same |
+//! | torchvision `resnet34`, `resnet101`, ResNeXt, .. | | refused by name |
+//!
+//! [`ResNet::R18`]: crate::nn::ResNet::R18
+//! [`ResNet::R50`]: crate::nn::ResNet::R50
 //! [`Runtime::random_position`]: crate::Runtime::random_position
 
+mod convert;
 mod error;
 mod header;
+mod known;
+mod names;
+mod open;
 mod read;
 mod write;
 
-pub use error::CheckpointError;
-pub use read::Checkpoint;
+pub use error::{CheckpointError, Difference};
+pub use known::Known;
+pub use names::{Names, Pattern, Rename};
+pub use read::{Checkpoint, Conversion, Fit};
 pub use write::Writer;
 
 use crate::optim::Rule;

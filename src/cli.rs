@@ -12,6 +12,7 @@ mod distinct;
 mod evaluate;
 mod failure;
 mod forecasts;
+mod foreign;
 mod generate;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -45,6 +46,7 @@ mod sync;
 mod target;
 mod task;
 mod terminal;
+mod tokenizer;
 mod train;
 mod values;
 mod waiting;

@@ -75,7 +75,7 @@ pub use linear::Linear;
 pub use mlp::mlp;
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmSize, LstmState, lstm};
 pub use residual::Residual;
-pub use resnet::{ResNet, resnet};
+pub use resnet::{LARGE_IMAGE, ResNet, resnet};
 pub use rms_norm::RmsNorm;
 pub use rotary::Rotary;
 pub use sequential::Sequential;

@@ -182,7 +182,7 @@ fn what_is_meant_to_be_both_is_replaced_when_it_is_whole() {
     let folder = folder("both");
     let [saved, log, cache] = ["run", "log.csv", "cache"].map(|name| folder.join(name));
     let files = ["--save", text(&saved), "--log", text(&log), "--learn-cache", text(&cache)];
-    let base = ["mlp", "--batch", "32", "--no-test", "--schedule", "constant", "--budget", "60%"];
+    let base = ["mlp", "--batch", "32", "--no-test", "--schedule", "constant", "--budget", "85%"];
     let searched = ["--policy", "learned:search"];
     train(&[&base[..], &searched, &files, &["--steps", "3"]].concat());
     let known = fs::read(&cache).unwrap();
@@ -399,7 +399,7 @@ fn a_cache_that_is_busy_or_cannot_be_written_is_no_error() {
     let cache = folder.join("cache");
     let partial = fs::File::create(folder.join("cache.partial")).unwrap();
     partial.lock().unwrap();
-    let args = ["train", "mlp", "--batch", "32", "--steps", "2", "--no-test", "--budget", "60%"];
+    let args = ["train", "mlp", "--batch", "32", "--steps", "2", "--no-test", "--budget", "85%"];
     let more = ["--policy", "learned:search", "--learn-cache", text(&cache)];
     let output = run(&[&args[..], &more].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -432,7 +432,7 @@ fn numbers_that_would_take_the_machine_are_refused() {
     fs::File::create(&cache).unwrap().set_len(1 << 40).unwrap();
     let args = ["train", "mlp", "--steps", "1", "--policy", "learned:search", "--learn-cache"];
     let output = ended(&[&args[..], &[text(&cache)]].concat());
-    assert!(stderr(&output).contains("forecasts have at most 64.0 MiB"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("forecasts have at most 64.00 MiB"), "{}", stderr(&output));
     let output = remat(&["train", "mlp", "--steps", "1", "--threads", "1024"]).output().unwrap();
     assert!(output.status.success());
     assert!(stderr(&output).contains("--threads 1024: there "), "{}", stderr(&output));

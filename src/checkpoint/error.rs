@@ -36,15 +36,17 @@ pub enum CheckpointError {
         /// The one that is known.
         known: &'static str,
     },
-    /// Names that are in the network and not in the file, or the other way round.
-    #[error("{path} is of another network: {}", names(.missing, .extra))]
-    Names {
+    /// Tensors that do not fit: all of them.
+    #[error("{path} is of another network: {}", misfits(.missing, .extra, .differing))]
+    Tensors {
         /// Which.
         path: PathBuf,
-        /// In the network alone.
+        /// Names in the network alone.
         missing: Vec<String>,
-        /// In the file alone.
+        /// Names in the file alone.
         extra: Vec<String>,
+        /// In both, of other types or shapes.
+        differing: Vec<Difference>,
     },
     /// A tensor, or a setting, that is not what it has to be.
     #[error("{path}: {what} is {found}, expected {expected}")]
@@ -63,9 +65,28 @@ pub enum CheckpointError {
     Runtime(#[from] Error),
 }
 
-/// The first few, and how many more there are.
-fn names(missing: &[String], extra: &[String]) -> impl fmt::Display {
-    const SHOWN: usize = 4;
+/// A tensor of a file that is not what a network has under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which.
+    pub name: String,
+    /// Type and shape in the file.
+    pub found: String,
+    /// Those of the network.
+    pub expected: String,
+    /// Whether [`Checkpoint::convert`](super::Checkpoint::convert) would help.
+    pub is_convertible: bool,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is {}, expected {}", self.name, self.found, self.expected)
+    }
+}
+
+/// The first of each kind, and how many more there are.
+fn misfits(missing: &[String], extra: &[String], differing: &[Difference]) -> impl fmt::Display {
+    const SHOWN: usize = 16;
     let list = |names: &[String], what: &str| {
         let first = names.iter().take(SHOWN).map(|name| format!("`{name}`"));
         let first = first.collect::<Vec<_>>().join(", ");
@@ -76,6 +97,10 @@ fn names(missing: &[String], extra: &[String]) -> impl fmt::Display {
             _ => Some(format!("{first} {verb} {what}")),
         }
     };
-    let both = [list(missing, "not in the file"), list(extra, "not in the network")];
-    both.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let more = differing.len().saturating_sub(SHOWN);
+    let differing = differing.iter().take(SHOWN).map(|difference| Some(difference.to_string()));
+    let more = (more > 0).then(|| format!("{more} more are of other types or shapes"));
+    let names = [list(missing, "not in the file"), list(extra, "not in the network")];
+    let all = differing.chain([more]).chain(names);
+    all.flatten().collect::<Vec<_>>().join("; ")
 }

@@ -2,25 +2,38 @@
 //! elements lie.
 
 use crate::layout::{DType, Dims, Layout};
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::fmt;
 
-/// Longest header, as in the format's own library.
-const MOST: u64 = 100_000_000;
+/// Longest header. That of all files of a checkpoint together, where there are several.
+pub const MOST_BYTES: u64 = 32 << 20;
+
+/// Most tensors of a checkpoint.
+pub const MOST_TENSORS: usize = 1 << 18;
+
+/// Longest name of a tensor or a type, in bytes.
+const MOST_NAME: usize = 1024;
+
+/// The beginnings of files as `torch.save` writes them.
+const OF_TORCH_SAVE: [&[u8]; 2] = [b"PK\x03\x04", b"\x80\x02"];
 
 /// What is said of a tensor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Entry {
     dtype: String,
+    #[serde(deserialize_with = "shape")]
     shape: Vec<usize>,
     /// Where its bytes begin and end, after the header.
     data_offsets: [u64; 2],
 }
 
 /// What a file says it has.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Header {
-    #[serde(rename = "__metadata__", default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(rename = "__metadata__", skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
     /// By name.
     #[serde(flatten)]
@@ -42,25 +55,125 @@ const fn name(dtype: DType) -> &'static str {
     }
 }
 
+/// Sizes, of which a tensor has only so many.
+fn shape<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
+    struct Sizes;
+    impl<'de> Visitor<'de> for Sizes {
+        type Value = Vec<usize>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "up to {} sizes", Dims::MAX_LEN)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut sizes = Vec::new();
+            while let Some(size) = list.next_element()? {
+                if sizes.len() == Dims::MAX_LEN {
+                    let most = Dims::MAX_LEN;
+                    return Err(de::Error::custom(format_args!(
+                        "a tensor of more than {most} dimensions"
+                    )));
+                }
+                sizes.push(size);
+            }
+            Ok(sizes)
+        }
+    }
+    from.deserialize_seq(Sizes)
+}
+
+/// Fails if a name is too long to be one, or would do something to a terminal.
+pub fn check_name<E: de::Error>(name: &str) -> Result<(), E> {
+    if name.len() > MOST_NAME {
+        let message = format_args!("a name of {} bytes, more than {MOST_NAME}", name.len());
+        return Err(E::custom(message));
+    }
+    match name.contains(char::is_control) {
+        true => Err(E::custom(format_args!("a name with control characters: {name:?}"))),
+        false => Ok(()),
+    }
+}
+
+impl<'de> Deserialize<'de> for Header {
+    /// Refuses a name that comes twice, of which a map would keep the last.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("tensors by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+                let mut metadata = None;
+                let mut tensors = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        if metadata.replace(map.next_value()?).is_some() {
+                            return Err(de::Error::duplicate_field("__metadata__"));
+                        }
+                        continue;
+                    }
+                    check_name(&name)?;
+                    let many = tensors.len() == MOST_TENSORS;
+                    match tensors.entry(name) {
+                        Slot::Occupied(slot) => {
+                            let message = format_args!("two tensors are called `{}`", slot.key());
+                            return Err(de::Error::custom(message));
+                        }
+                        Slot::Vacant(_) if many => {
+                            let message = format_args!("more than {MOST_TENSORS} tensors");
+                            return Err(de::Error::custom(message));
+                        }
+                        Slot::Vacant(slot) => {
+                            let entry: Entry = map.next_value()?;
+                            check_name(&entry.dtype)?;
+                            slot.insert(entry);
+                        }
+                    }
+                }
+                Ok(Header { metadata: metadata.unwrap_or_default(), tensors })
+            }
+        }
+        from.deserialize_map(Names)
+    }
+}
+
 impl Entry {
+    /// The type, if this crate has it.
+    pub fn dtype(&self) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| name(*dtype) == self.dtype)
+    }
+
     /// Type and shape, if this crate has that type.
     pub fn layout(&self) -> Option<Layout> {
-        let dtype = DType::ALL.into_iter().find(|dtype| name(*dtype) == self.dtype)?;
-        (self.shape.len() <= Dims::MAX_LEN)
-            .then(|| Layout::contiguous(dtype, Dims::new(&self.shape)))
+        self.dtype().map(|dtype| Layout::contiguous(dtype, Dims::new(&self.shape)))
+    }
+
+    /// Sizes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
     }
 
     /// Type and shape in words.
     pub fn describe(&self) -> String {
-        self.layout().map_or_else(
-            || format!("{}{:?}", self.dtype.to_lowercase(), self.shape),
-            |layout| layout.to_string(),
-        )
+        let dtype = self.dtype.to_lowercase();
+        match self.shape.len() {
+            0..=8 => format!("{dtype}{:?}", self.shape),
+            rank => format!("{dtype} of {rank} dimensions"),
+        }
     }
 
     /// Where its bytes begin and end, after the header.
     pub const fn span(&self) -> [u64; 2] {
         self.data_offsets
+    }
+
+    /// Bytes of its elements, if this crate has their type.
+    fn bytes(&self) -> Option<u64> {
+        let elements = self.shape.iter().fold(1u64, |n, &size| n.saturating_mul(size as u64));
+        self.dtype().map(|dtype| elements.saturating_mul(dtype.bytes() as u64))
     }
 }
 
@@ -93,8 +206,13 @@ impl Header {
 
     /// How long a header is that begins with these bytes, in a file of so many.
     pub fn length(start: [u8; 8], file: u64) -> Result<u64, String> {
+        if OF_TORCH_SAVE.iter().any(|magic| start.starts_with(magic)) {
+            return Err("this is what torch.save writes, and no safetensors file: write the state dict with \
+                        safetensors.torch.save_file"
+                .to_owned());
+        }
         let length = u64::from_le_bytes(start);
-        if length > MOST || length > file.saturating_sub(8) {
+        if length > file.saturating_sub(8) {
             return Err(format!(
                 "this is no safetensors file, or it is cut off: a header of {length} bytes in a file of {file}"
             ));
@@ -113,15 +231,19 @@ impl Header {
         for (key, entry) in spans {
             let [from, to] = entry.data_offsets;
             if from != end || to < from {
+                let why = match from < end {
+                    true => "it overlaps the one before",
+                    false => "nothing may lie between",
+                };
                 return Err(format!(
-                    "`{key}` lies from byte {from} to {to}, where {end} is the next"
+                    "`{key}` lies from byte {from} to {to}, where {end} is the next: {why}"
                 ));
             }
-            if let Some(layout) = entry.layout()
-                && layout.bytes() != to - from
+            if let Some(bytes) = entry.bytes()
+                && bytes != to - from
             {
-                let bytes = layout.bytes();
-                return Err(format!("`{key}` is {layout} of {bytes} bytes, and has {}", to - from));
+                let what = entry.describe();
+                return Err(format!("`{key}` is {what} of {bytes} bytes, and has {}", to - from));
             }
             end = to;
         }

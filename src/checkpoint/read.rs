@@ -1,99 +1,204 @@
-use super::header::{Entry, Header};
-use super::{CheckpointError, OPTIMIZER, VERSION, keys, rule_name, state_name};
+use super::convert::{self, convert};
+use super::error::Difference;
+use super::names::Names;
+use super::open::{DataFile, Opened, Place};
+use super::{CheckpointError, OPTIMIZER, keys, rule_name, state_name};
 use crate::host::HostTensor;
 use crate::layout::{DType, Dims, Layout};
 use crate::nn::{Module, State, parameters, state};
 use crate::ops::Tensor;
 use crate::optim::Optimizer;
 use crate::runtime::Runtime;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A file that was found to be whole, of which nothing but the header was read yet.
+/// A checkpoint that was found to be whole, of which nothing but headers was read yet.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
-    header: Header,
-    /// Where the elements begin.
-    start: u64,
+    files: Vec<DataFile>,
+    metadata: BTreeMap<String, String>,
+    tensors: BTreeMap<String, Place>,
+    /// Names in the file of what is left out.
+    skipped: Vec<String>,
+    ties: Vec<Tie>,
+    converts: bool,
+}
+
+/// A tensor that has to be another one once more.
+#[derive(Debug)]
+struct Tie {
+    name: String,
+    place: Place,
+    of: &'static str,
+}
+
+/// How a file is loaded into a network that it fits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fit {
+    /// Tensors of the network.
+    pub tensors: usize,
+    /// Those that are of another type in the file, by types.
+    pub conversions: Vec<Conversion>,
+}
+
+/// Tensors whose elements are converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Conversion {
+    /// The type in the file.
+    pub from: DType,
+    /// The type in the network.
+    pub to: DType,
+    /// How many tensors.
+    pub tensors: usize,
+}
+
+impl Conversion {
+    /// Whether elements are rounded: the new type does not have all floats of the old one.
+    #[must_use]
+    pub fn rounds(&self) -> bool {
+        convert::rounds(self.from, self.to)
+    }
 }
 
 /// Something that a network of PyTorch has and needs for nothing: how many batches a batch norm saw.
 const NEEDLESS: &str = "num_batches_tracked";
 
+/// Bytes that are read at a time where elements are converted or compared.
+const CHUNK: usize = 1 << 16;
+
 impl Checkpoint {
-    /// Reads the header of a file, of this crate or another one that writes safetensors.
+    /// Reads the header of a safetensors file, of this crate or another one; or those of all files that an index lists
+    /// (`*.safetensors.index.json`). Of a folder, `model.safetensors` or its index is read.
     ///
     /// # Errors
-    /// If it cannot be read, is no safetensors file, is cut off, or is a checkpoint of another version.
+    /// If a file cannot be read, is no safetensors file, is cut off, or is a checkpoint of another version; if an index lists
+    /// files outside its folder, or two files have a tensor of one name; if there are more than 262,144 tensors or 1,024 files,
+    /// or headers of more than 32 MiB.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref().to_owned();
-        let read = || {
-            let mut file = File::open(&path)?;
-            let size = file.metadata()?.len();
-            let mut start = [0; 8];
-            if size < 8 {
-                return Ok(Err(format!("it has {size} bytes: this is no safetensors file")));
+        let Opened { files, metadata, tensors } = Opened::read(&path)?;
+        let (skipped, ties) = (Vec::new(), Vec::new());
+        Ok(Self { path, files, metadata, tensors, skipped, ties, converts: false })
+    }
+
+    /// The files that its tensors are in.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| &*file.path)
+    }
+
+    /// With names that a network has, in place of those of another library. What an optimizer keeps has the names it had.
+    ///
+    /// ```no_run
+    /// use remat::checkpoint::{Checkpoint, Names};
+    /// use remat::nn::{Gpt, gpt};
+    /// use remat::prelude::*;
+    ///
+    /// let runtime = Runtime::builder().budget("1GiB").cpu()?;
+    /// let mut network = gpt(&runtime, &Gpt::gpt2())?;
+    /// let saved = Checkpoint::open("gpt2/model.safetensors")?.named(&Names::gpt2())?.convert();
+    /// saved.load(&runtime, &mut network)?;
+    /// # Ok::<(), remat::checkpoint::CheckpointError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If two tensors have one name then.
+    pub fn named(mut self, names: &Names) -> Result<Self, CheckpointError> {
+        let mut tensors = BTreeMap::new();
+        let mut olds: BTreeMap<String, String> = BTreeMap::new();
+        for (old, place) in std::mem::take(&mut self.tensors) {
+            if old.starts_with(OPTIMIZER) {
+                tensors.insert(old, place);
+                continue;
             }
-            file.read_exact(&mut start)?;
-            let length = match Header::length(start, size) {
-                Ok(length) => length,
-                Err(message) => return Ok(Err(message)),
-            };
-            let mut text = vec![0; length as usize];
-            file.read_exact(&mut text)?;
-            let header = Header::decode(&text, size - 8 - length);
-            Ok(header.map(|header| (header, 8 + length)))
-        };
-        let (header, start) = match read() {
-            Err(error) => return Err(CheckpointError::Io { path, error }),
-            Ok(Err(message)) => return Err(CheckpointError::Format { path, message }),
-            Ok(Ok(found)) => found,
-        };
-        match header.metadata.get(keys::VERSION) {
-            Some(found) if found != VERSION => {
-                let found = found.clone();
-                Err(CheckpointError::Version { path, found, known: VERSION })
+            if names.skips(&old) {
+                self.skipped.push(old);
+                continue;
             }
-            _ => Ok(Self { path, header, start }),
+            match tensors.entry(names.renamed(&old)) {
+                Slot::Vacant(slot) => {
+                    olds.insert(slot.key().clone(), old);
+                    slot.insert(place);
+                }
+                Slot::Occupied(slot) => {
+                    let name = slot.key();
+                    let other = olds.get(name).unwrap_or(name);
+                    let message = format!("`{other}` and `{old}` are both renamed to `{name}`");
+                    return Err(CheckpointError::Format { path: self.path, message });
+                }
+            }
         }
+        for &(name, of) in names.ties() {
+            let Some(place) = tensors.remove(name) else { continue };
+            if tensors.contains_key(of) {
+                self.skipped.push(olds.remove(name).unwrap_or_else(|| name.to_owned()));
+                self.ties.push(Tie { name: name.to_owned(), place, of });
+            } else {
+                tensors.insert(of.to_owned(), place);
+            }
+        }
+        Ok(Self { tensors, ..self })
+    }
+
+    /// With floats converted to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`] says which are.
+    #[must_use]
+    pub const fn convert(mut self) -> Self {
+        self.converts = true;
+        self
+    }
+
+    /// Names in the file of tensors that are left out.
+    pub fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.skipped.iter().map(String::as_str)
     }
 
     /// A text that was saved with [`Writer::with`](super::Writer::with).
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.header.metadata.get(name).map(String::as_str)
+        self.metadata.get(name).map(String::as_str)
     }
 
     /// The names of all tensors in it, with their types and shapes; those of the optimizer begin with `optimizer/`. A type
     /// that this crate does not have is `None`.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<Layout>)> {
-        self.header.tensors.iter().map(|(name, entry)| (name.as_str(), entry.layout()))
+        self.tensors.iter().map(|(name, place)| (name.as_str(), place.entry.layout()))
     }
 
     /// Gives a module the parameters and buffers of the file. `num_batches_tracked` of PyTorch's batch norms is left out.
     ///
     /// # Errors
-    /// If the names are not the same, or a type or shape differs: nothing has changed then. If the file cannot be read or
-    /// the runtime fails, some tensors may be new and others old.
+    /// If the names are not the same, or a type or shape differs: the error has all that do, and nothing has changed. If the
+    /// file cannot be read, a number is too large for the type that it is converted to, or the runtime fails, some tensors
+    /// may be new and others old.
     pub fn load(&self, runtime: &Runtime, module: &mut dyn Module) -> Result<(), CheckpointError> {
-        let found = state(module).into_iter().map(|(name, state)| match state {
-            State::Parameter(tensor) | State::Buffer(tensor) => (name, tensor),
-        });
-        let found: Vec<(String, &mut Tensor)> = found.collect();
-        let names: BTreeSet<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        let in_file = self.header.tensors.keys().map(String::as_str);
-        self.same_names(&names, in_file.filter(|name| !name.starts_with(OPTIMIZER)))?;
-        for (name, tensor) in &found {
-            self.fits(name, tensor.dtype(), tensor.shape())?;
+        self.fit(module)?;
+        for tie in &self.ties {
+            self.check_tie(tie)?;
         }
-        let mut file = self.reopen()?;
-        for (name, tensor) in found {
-            *tensor = self.put(runtime, &mut file, &name)?;
+        let mut files = Files::of(self);
+        for (name, state) in state(module) {
+            let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
+            *tensor = self.put(runtime, &mut files, &name, tensor.dtype())?;
         }
         Ok(())
+    }
+
+    /// How [`Checkpoint::load`] would load it. Changes nothing.
+    ///
+    /// # Errors
+    /// If the names are not the same, or a type or shape differs: the error has all that do.
+    pub fn fit(&self, module: &mut dyn Module) -> Result<Fit, CheckpointError> {
+        let layouts = state(module).into_iter().map(|(name, state)| {
+            let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
+            (name, Layout::contiguous(tensor.dtype(), Dims::new(tensor.shape())))
+        });
+        let in_file = self.tensors.keys().map(String::as_str);
+        self.compare(&layouts.collect(), in_file.filter(|name| !name.starts_with(OPTIMIZER)))
     }
 
     /// Gives an optimizer what it kept for the parameters of a module. Where the file has nothing for a parameter, it was
@@ -115,30 +220,24 @@ impl Checkpoint {
         let states = optimizer.rule().states();
         let all: Vec<(String, &mut Tensor)> = parameters(module).collect();
         let kept: Vec<&(String, &mut Tensor)> = (all.iter())
-            .filter(|(name, _)| self.header.tensors.contains_key(&state_name(name, "step")))
+            .filter(|(name, _)| self.tensors.contains_key(&state_name(name, "step")))
             .collect();
-        let each = |name: &str| {
-            let tensors = states.iter().map(|state| state_name(name, state)).collect::<Vec<_>>();
-            [tensors, vec![state_name(name, "step")]].concat()
-        };
-        let names: Vec<String> = kept.iter().flat_map(|(name, _)| each(name)).collect();
-        let names = names.iter().map(String::as_str).collect();
-        let in_file = self.header.tensors.keys().map(String::as_str);
-        self.same_names(&names, in_file.filter(|name| name.starts_with(OPTIMIZER)))?;
+        let mut layouts = BTreeMap::new();
         for (name, parameter) in &kept {
-            self.fits(&state_name(name, "step"), DType::I64, &[])?;
-            for state in states {
-                self.fits(&state_name(name, state), DType::F32, parameter.shape())?;
-            }
+            let layout = Layout::contiguous(DType::F32, Dims::new(parameter.shape()));
+            layouts.extend(states.iter().map(|state| (state_name(name, state), layout)));
+            layouts.insert(state_name(name, "step"), Layout::contiguous(DType::I64, []));
         }
-        let mut file = self.reopen()?;
+        let in_file = self.tensors.keys().map(String::as_str);
+        self.compare(&layouts, in_file.filter(|name| name.starts_with(OPTIMIZER)))?;
+        let mut files = Files::of(self);
         optimizer.forget();
         for (name, _) in kept {
-            let steps = self.read(&mut file, &state_name(name, "step"))?;
+            let steps = self.read(&mut files, &state_name(name, "step"), DType::I64)?;
             let steps = steps.as_slice::<i64>().and_then(|steps| steps.first().copied());
-            let tensors =
-                states.iter().map(|state| self.put(runtime, &mut file, &state_name(name, state)));
-            let tensors = tensors.collect::<Result<_, _>>()?;
+            let mut tensor =
+                |state| self.put(runtime, &mut files, &state_name(name, state), DType::F32);
+            let tensors = states.iter().map(|state| tensor(state)).collect::<Result<_, _>>()?;
             optimizer.remember(name, steps.and_then(|n| n.try_into().ok()).unwrap_or(0), tensors);
         }
         Ok(())
@@ -162,41 +261,99 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Fails if there are names in one of them alone.
-    fn same_names<'a>(
+    /// What is to be done so that tensors of the file are those that are wanted. Fails with all that do not fit.
+    fn compare<'a>(
         &'a self,
-        wanted: &BTreeSet<&str>,
+        wanted: &BTreeMap<String, Layout>,
         in_file: impl Iterator<Item = &'a str>,
-    ) -> Result<(), CheckpointError> {
+    ) -> Result<Fit, CheckpointError> {
         let is_needless = |name: &str| name.rsplit('.').next() == Some(NEEDLESS);
         let has: BTreeSet<&str> =
-            in_file.filter(|name| wanted.contains(name) || !is_needless(name)).collect();
-        let list = |names: &[&&str]| names.iter().map(|name| (**name).to_owned()).collect();
-        let missing: Vec<&&str> = wanted.iter().filter(|name| !has.contains(*name)).collect();
-        let extra: Vec<&&str> = has.iter().filter(|name| !wanted.contains(*name)).collect();
-        if missing.is_empty() && extra.is_empty() {
+            in_file.filter(|name| wanted.contains_key(*name) || !is_needless(name)).collect();
+        let missing: Vec<String> =
+            wanted.keys().filter(|name| !has.contains(name.as_str())).cloned().collect();
+        let extra = has.iter().filter(|name| !wanted.contains_key(**name));
+        let extra: Vec<String> = extra.map(|name| (*name).to_owned()).collect();
+        let mut differing = Vec::new();
+        let mut fit = Fit::default();
+        for (name, expected) in wanted {
+            let Some(Place { entry, .. }) = self.tensors.get(name) else { continue };
+            let (from, to) = (entry.dtype(), expected.dtype());
+            let same_shape = entry.shape() == &expected.shape()[..];
+            let is_convertible = same_shape
+                && from.is_some_and(|from| from != to && convert::is_float(from))
+                && convert::is_float(to);
+            match from {
+                Some(from) if from == to && same_shape => fit.tensors += 1,
+                Some(from) if is_convertible && self.converts => fit.add(from, to),
+                _ => differing.push(Difference {
+                    name: name.clone(),
+                    found: entry.describe(),
+                    expected: expected.to_string(),
+                    is_convertible,
+                }),
+            }
+        }
+        if missing.is_empty() && extra.is_empty() && differing.is_empty() {
+            return Ok(fit);
+        }
+        Err(CheckpointError::Tensors { path: self.path.clone(), missing, extra, differing })
+    }
+
+    /// Fails unless a tensor is the one that it has to be.
+    fn check_tie(&self, Tie { name, place, of }: &Tie) -> Result<(), CheckpointError> {
+        let other = self.place(of)?;
+        let is_alike = place.entry.describe() == other.entry.describe();
+        if is_alike && self.is_same(place, other)? {
             return Ok(());
         }
-        let (path, missing, extra) = (self.path.clone(), list(&missing), list(&extra));
-        Err(CheckpointError::Names { path, missing, extra })
+        let found = match is_alike {
+            true => format!("not `{of}`"),
+            false => format!("{}, and `{of}` {}", place.entry.describe(), other.entry.describe()),
+        };
+        Err(self.differs(
+            &format!("`{name}`"),
+            found,
+            "the same elements, as the network has one tensor for both",
+        ))
     }
 
-    /// Fails unless the file's tensor is of this type and shape.
-    fn fits(&self, name: &str, dtype: DType, shape: &[usize]) -> Result<(), CheckpointError> {
-        let expected = Layout::contiguous(dtype, Dims::new(shape));
-        let entry = self.entry(name)?;
-        match entry.layout() {
-            Some(found) if found == expected => Ok(()),
-            _ => Err(self.differs(&format!("`{name}`"), entry.describe(), expected)),
+    /// Whether two tensors have the same bytes.
+    fn is_same(&self, a: &Place, b: &Place) -> Result<bool, CheckpointError> {
+        let [mut first, mut second] = [a, b].map(|_| Files::of(self));
+        let [from, to] = a.entry.span();
+        let mut left = to - from;
+        let (a, b) = (first.at(a)?, second.at(b)?);
+        let mut chunks = [vec![0; CHUNK], vec![0; CHUNK]];
+        while left > 0 {
+            let size = left.min(CHUNK as u64) as usize;
+            let [x, y] = chunks.each_mut().map(|chunk| &mut chunk[..size]);
+            a.read_exact(x).and_then(|()| b.read_exact(y)).map_err(|error| self.io(error))?;
+            if x != y {
+                return Ok(false);
+            }
+            left -= size as u64;
         }
+        Ok(true)
     }
 
-    fn entry(&self, name: &str) -> Result<&Entry, CheckpointError> {
-        self.header.tensors.get(name).ok_or_else(|| CheckpointError::Names {
+    pub(super) fn place(&self, name: &str) -> Result<&Place, CheckpointError> {
+        self.tensors.get(name).ok_or_else(|| CheckpointError::Tensors {
             path: self.path.clone(),
             missing: vec![name.to_owned()],
             extra: Vec::new(),
+            differing: Vec::new(),
         })
+    }
+
+    /// The file, index or folder.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All tensors by name.
+    pub(super) const fn places(&self) -> &BTreeMap<String, Place> {
+        &self.tensors
     }
 
     fn differs(
@@ -213,11 +370,7 @@ impl Checkpoint {
         }
     }
 
-    fn reopen(&self) -> Result<File, CheckpointError> {
-        File::open(&self.path).map_err(|error| self.io(error))
-    }
-
-    fn io(&self, error: std::io::Error) -> CheckpointError {
+    fn io(&self, error: io::Error) -> CheckpointError {
         CheckpointError::Io { path: self.path.clone(), error }
     }
 
@@ -225,27 +378,89 @@ impl Checkpoint {
     fn put(
         &self,
         runtime: &Runtime,
-        file: &mut File,
+        files: &mut Files<'_>,
         name: &str,
+        dtype: DType,
     ) -> Result<Tensor, CheckpointError> {
-        let tensor = runtime.put_leaf(self.read(file, name)?)?;
+        let tensor = runtime.put_leaf(self.read(files, name, dtype)?)?;
         runtime.label(&tensor, name)?;
         Ok(tensor)
     }
 
-    /// The elements of a tensor of the file.
-    fn read(&self, file: &mut File, name: &str) -> Result<HostTensor, CheckpointError> {
-        let entry = self.entry(name)?;
-        let layout = entry.layout().ok_or_else(|| {
+    /// The elements of a tensor of the file, as those of a type.
+    fn read(
+        &self,
+        files: &mut Files<'_>,
+        name: &str,
+        dtype: DType,
+    ) -> Result<HostTensor, CheckpointError> {
+        let place = self.place(name)?;
+        let entry = &place.entry;
+        let stored = entry.dtype().ok_or_else(|| {
             self.differs(&format!("`{name}`"), entry.describe(), "a type of this crate")
         })?;
-        let [from, _] = entry.span();
-        file.seek(SeekFrom::Start(self.start + from)).map_err(|error| self.io(error))?;
-        let mut done = Ok(());
-        let host = HostTensor::written(layout.dtype(), *layout.shape(), |bytes| {
-            done = file.read_exact(bytes);
+        let file = files.at(place)?;
+        let mut done = Ok(None);
+        let host = HostTensor::written(dtype, Dims::new(entry.shape()), |bytes| {
+            done = match stored == dtype {
+                true => file.read_exact(bytes).map(|()| None),
+                false => read_as(file, stored, dtype, bytes),
+            };
         });
-        done.map_err(|error| self.io(error))?;
+        if let Some(lost) = done.map_err(|error| self.io(error))? {
+            let what = format!("an element of `{name}`");
+            return Err(self.differs(&what, format!("{lost:e}"), format!("one that {dtype} has")));
+        }
         Ok(host.map_err(crate::Error::from)?)
+    }
+}
+
+/// Reads elements and converts them, some at a time. Returns the first that the new type does not have.
+fn read_as(file: &mut File, from: DType, to: DType, bytes: &mut [u8]) -> io::Result<Option<f64>> {
+    let most = CHUNK / from.bytes();
+    let mut chunk = vec![0; CHUNK];
+    for bytes in bytes.chunks_mut(most * to.bytes()) {
+        let stored = &mut chunk[..bytes.len() / to.bytes() * from.bytes()];
+        file.read_exact(stored)?;
+        if let Err(lost) = convert(from, stored, to, bytes) {
+            return Ok(Some(lost));
+        }
+    }
+    Ok(None)
+}
+
+impl Fit {
+    fn add(&mut self, from: DType, to: DType) {
+        self.tensors += 1;
+        match self.conversions.iter_mut().find(|found| (found.from, found.to) == (from, to)) {
+            Some(found) => found.tensors += 1,
+            None => self.conversions.push(Conversion { from, to, tensors: 1 }),
+        }
+    }
+}
+
+/// The file that is read from, of those of a checkpoint.
+struct Files<'a> {
+    of: &'a Checkpoint,
+    /// Its position, and itself.
+    open: Option<(usize, File)>,
+}
+
+impl<'a> Files<'a> {
+    const fn of(of: &'a Checkpoint) -> Self {
+        Self { of, open: None }
+    }
+
+    /// The file of a tensor, at its first element.
+    fn at(&mut self, place: &Place) -> Result<&mut File, CheckpointError> {
+        let DataFile { path, start } = &self.of.files[place.file];
+        let io = |error| CheckpointError::Io { path: path.clone(), error };
+        if self.open.as_ref().is_none_or(|(file, _)| *file != place.file) {
+            self.open = Some((place.file, File::open(path).map_err(io)?));
+        }
+        let (_, file) = self.open.as_mut().expect("it was opened");
+        let [from, _] = place.entry.span();
+        file.seek(SeekFrom::Start(start + from)).map_err(io)?;
+        Ok(file)
     }
 }

@@ -264,6 +264,10 @@ pub struct LearningArgs {
     #[arg(long, default_value_t = Source::Digits, default_value_ifs = usual_data())]
     pub data: Source,
 
+    /// How the text becomes tokens: a tokenizer.json of the transformers library [default: its bytes]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+
     /// Height and width to bring the images of images:DIR to [default: that of the first]
     #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
     pub image_size: Option<[usize; 2]>,

@@ -2,6 +2,7 @@
 
 use super::args::{Cli, Command, TrainArgs};
 use super::failure::Failure;
+use super::foreign::{self, NamesArgs};
 use super::learn::Stop;
 use super::output::is_stdout;
 use super::task::Task;
@@ -35,8 +36,13 @@ pub struct CheckpointArgs {
     ///
     /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
     /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
+    /// Of a file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision), the weights alone are taken,
+    /// and the run begins with its first step.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub resume: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub names: NamesArgs,
 }
 
 /// A file, not stdout: checkpoints are not text.
@@ -80,6 +86,11 @@ impl Kept {
             examples: task.examples(),
             data_sha256: fingerprint(task),
         }
+    }
+
+    /// Whether a checkpoint says anything of a run.
+    pub fn is_in(checkpoint: &Checkpoint) -> bool {
+        checkpoint.get(KEY).is_some()
     }
 
     /// Reads it.
@@ -138,7 +149,8 @@ fn fingerprint(task: &dyn Task) -> String {
 pub struct Options(BTreeMap<String, Vec<String>>);
 
 /// What changes no bit, or only how far a run goes.
-const FREE_HEADINGS: [&str; 5] = ["Device", "Memory", "Output", "Terminal", "Checkpoints"];
+const FREE_HEADINGS: [&str; 6] =
+    ["Device", "Memory", "Output", "Terminal", "Checkpoints", "Files of other libraries"];
 const FREE: [&str; 4] = ["no_test", "eval_every", "help", "version"];
 
 /// Options of which a run at a constant rate may have others.
@@ -209,7 +221,7 @@ impl Options {
         path: &Path,
     ) -> Result<Vec<OsString>, Failure> {
         let now = Self::of(matches);
-        let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let is_given = |id: &str| is_given(matches, id);
         let lengthens = self.has_any_length() && LENGTH.iter().any(|id| is_given(id));
         let may_differ = |id: &str| lengthens && LENGTH.contains(&id);
         for arg in options_of_training() {
@@ -241,6 +253,16 @@ impl Options {
     }
 }
 
+/// Whether an option is on the command line.
+pub fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// The number that an option has.
+pub fn number(matches: &ArgMatches, id: &str) -> Option<usize> {
+    matches.try_get_one(id).ok().flatten().copied()
+}
+
 /// Whether two values are the same text, or the same number.
 fn same(a: Option<&[String]>, b: Option<&[String]>) -> bool {
     let number = |values: &[String]| values.first().and_then(|value| value.parse::<f64>().ok());
@@ -258,13 +280,15 @@ pub fn arguments(
     let Some(path) = args.checkpoints.resume.clone() else {
         return Ok((Box::new(args), Options::of(matches)));
     };
-    let checkpoint = Checkpoint::open(&path).map_err(failure)?;
-    let kept = Kept::of(&checkpoint, &path)?;
+    let (checkpoint, known) = args.checkpoints.names.open(&path)?;
     // All after `train`, where it stands first among what is no option before it.
     let given: Vec<OsString> = std::env::args_os().skip(1).collect();
     let at = given.iter().position(|arg| arg == "train").map_or(given.len(), |at| at + 1);
     let (front, rest) = given.split_at(at);
-    let merged = kept.options.merge(matches, rest, &path)?;
+    let merged = match known {
+        Some(known) => foreign::arguments(&known, &path, &args, matches, rest)?,
+        None => Kept::of(&checkpoint, &path)?.options.merge(matches, rest, &path)?,
+    };
     let all = std::iter::once(OsString::from("remat")).chain(front.iter().cloned()).chain(merged);
     parse(all, &path)
 }
@@ -276,12 +300,13 @@ pub fn arguments_of(
     instead: &[(&str, String)],
 ) -> Result<Box<TrainArgs>, Failure> {
     let args = options.args(|id| instead.iter().any(|(other, _)| *other == id));
-    let instead = instead.iter().map(|(id, value)| format!("--{id}={value}").into());
+    let option = |id: &str| id.replace('_', "-");
+    let instead = instead.iter().map(|(id, value)| format!("--{}={value}", option(id)).into());
     let all = ["remat".into(), "train".into()].into_iter().chain(args).chain(instead);
     Ok(parse(all, path)?.0)
 }
 
-fn parse(
+pub fn parse(
     args: impl Iterator<Item = OsString>,
     path: &Path,
 ) -> Result<(Box<TrainArgs>, Options), Failure> {
@@ -303,7 +328,7 @@ pub fn failure(error: CheckpointError) -> Failure {
     match error {
         CheckpointError::Runtime(error) => error.into(),
         CheckpointError::Version { .. }
-        | CheckpointError::Names { .. }
+        | CheckpointError::Tensors { .. }
         | CheckpointError::Differs { .. } => Failure::usage(error.to_string()),
         error => Failure::new(error.to_string()),
     }

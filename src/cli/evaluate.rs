@@ -1,9 +1,10 @@
 //! `remat evaluate`
 
 use super::args::{DeviceArgs, TrainArgs, verifying};
-use super::checkpoint::{self, Kept};
+use super::checkpoint;
 use super::distinct::{self, Input};
 use super::failure::Failure;
+use super::foreign::{self, ForeignArgs};
 use super::interrupt;
 use super::learn;
 use super::output::{self, Output};
@@ -18,7 +19,6 @@ use super::values::{self, Budget};
 use super::words::{Counted, Seconds};
 use clap::Args;
 use remat::ByteSize;
-use remat::checkpoint::Checkpoint;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -26,22 +26,29 @@ use std::path::PathBuf;
 /// Test a network that was trained before
 ///
 /// Takes a checkpoint of `remat train --save`. The network and the data are those that it was trained on, unless
-/// --data names others.
+/// --data names others. Or takes safetensors of another library, one file, the index of several, or their folder: GPT-2 of
+/// transformers, resnet18, resnet50 and densenet121 of torchvision.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   remat evaluate net.safetensors
   remat evaluate net.safetensors --data images:photos --json -
-  remat evaluate net.safetensors --budget 50%")]
+  remat evaluate net.safetensors --budget 50%
+  remat evaluate resnet50.safetensors --data images:photos --image-size 224x224 --batch 8
+  remat evaluate gpt2/ --tokenizer gpt2/tokenizer.json --data text:book.txt --batch 1")]
 pub struct EvaluateArgs {
-    /// What `remat train --save` wrote
+    /// What `remat train --save` wrote, or another library
     pub checkpoint: PathBuf,
 
     /// Data to test on, as for `remat train` [default: what it was trained on]
     #[arg(long)]
     pub data: Option<Source>,
 
-    /// Images at a time [default: as in training]
+    /// Height and width to bring the images of images:DIR to [default: as in training, or that of the first]
+    #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
+    pub image_size: Option<[usize; 2]>,
+
+    /// Examples at a time [default: as in training; of other libraries 128 images, or 16 texts]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub batch: Option<usize>,
 
@@ -55,6 +62,9 @@ pub struct EvaluateArgs {
 
     #[command(flatten)]
     pub device: DeviceArgs,
+
+    #[command(flatten)]
+    pub foreign: ForeignArgs,
 
     /// Write the result as a JSON object; with -, to stdout
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -70,8 +80,8 @@ pub struct EvaluateArgs {
 struct Report {
     model: String,
     data: String,
-    /// Steps that it was trained.
-    steps: usize,
+    /// Steps that it was trained, if it was here.
+    steps: Option<usize>,
     #[serde(flatten)]
     device: About,
     budget_bytes: u64,
@@ -94,9 +104,13 @@ struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { model, data, told, .. } = self;
-        let [steps, tests] = [(self.steps, "step"), (self.test_examples, self.example)]
-            .map(|(n, of)| Counted(n as u64, of));
-        writeln!(f, "{model} on {data}, after {steps}")?;
+        let tests = Counted(self.test_examples as u64, self.example);
+        match self.steps {
+            Some(steps) => {
+                writeln!(f, "{model} on {data}, after {}", Counted(steps as u64, "step"))?
+            }
+            None => writeln!(f, "{model} on {data}")?,
+        }
         writeln!(f, "  device      {}", self.device)?;
         writeln!(f, "  test        {told}; {tests} in {}", Seconds(self.test_seconds))?;
         let [peak, budget] = [self.peak_bytes, self.budget_bytes].map(ByteSize);
@@ -118,18 +132,30 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(args.quiet)?;
-    let saved = Checkpoint::open(path).map_err(checkpoint::failure)?;
-    let kept = Kept::of(&saved, path)?;
-    let mut instead = Vec::new();
+    let saved = args.foreign.open(path)?;
+    let mut instead = saved.instead(&args.foreign);
+    if saved.takes_images() && args.data.is_none() {
+        let path = path.display();
+        let message =
+            format!("{path} has no data: name images to test it on, as --data images:DIR");
+        return Err(Failure::usage(message));
+    }
     instead.extend(args.data.as_ref().map(|data| ("data", data.to_string())));
     instead.extend(args.batch.map(|batch| ("batch", batch.to_string())));
-    let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
+    let size = args.image_size.map(|[h, w]| ("image_size", format!("{h}x{w}")));
+    instead.extend(size);
+    let trained = checkpoint::arguments_of(&saved.options, path, &instead)?;
     let TrainArgs { model, memory, learning, optimizer, .. } = &*trained;
-    let inputs = [Some(&**path), learning.data.path()].into_iter().flatten();
+    let beside = [learning.data.path(), learning.tokenizer.as_deref()].into_iter().flatten();
+    let inputs = saved.file.files().chain([&**path]).chain(beside);
     distinct::check(&[("--json", &args.json)], &Input::kept(inputs))?;
     let json = args.json.as_deref().map(Output::create).transpose()?;
     let target = Target::open(device, args.quiet)?;
     let task = train::task(&trained)?;
+    let fit = saved.fit(&*task, path)?;
+    if saved.known.is_some() && !args.quiet {
+        foreign::tell(&saved.file, &fit, path);
+    }
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, task.tests())?;
@@ -144,7 +170,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let builder = memory.builder(budget, None).seed(learning.seed);
     let runtime = target.start(verifying(builder, args.verify))?;
     let loaded = Session::new(runtime, &setup).map_err(Failure::from).and_then(|mut session| {
-        session.load_network(&saved).map_err(checkpoint::failure)?;
+        session.load_network(&saved.file).map_err(checkpoint::failure)?;
         Ok(session)
     });
     let mut session = loaded?;
@@ -165,7 +191,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     let report = Report {
         model: model.to_string(),
         data: learning.data.to_string(),
-        steps: kept.done,
+        steps: saved.kept.map(|kept| kept.done),
         device: about,
         budget_bytes: budget,
         peak_bytes: stats.peak_bytes,

@@ -1,18 +1,19 @@
 //! `remat generate`
 
 use super::args::{DeviceArgs, TrainArgs};
-use super::checkpoint::{self, Kept};
+use super::checkpoint;
 use super::failure::Failure;
+use super::foreign::{self, ForeignArgs};
 use super::interrupt;
 use super::model::Model;
 use super::rehearsal::Rehearsal;
 use super::session::{Session, Setup};
-use super::source::Source;
 use super::target::Target;
-use super::train;
+use super::task::TextTask;
+use super::tokenizer::{Decoder, Tokenizer};
 use super::values;
 use clap::Args;
-use remat::checkpoint::Checkpoint;
+use remat::data::Text as Bytes;
 use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
@@ -20,31 +21,33 @@ use std::path::PathBuf;
 
 /// Write a text with a network that was trained on one
 ///
-/// Takes a checkpoint of `remat train gpt --save`, and continues a prompt byte by byte. On one device, the same checkpoint,
-/// prompt, options and seed give the same text.
+/// Takes a checkpoint of `remat train gpt --save`, or a GPT-2 of the transformers library (safetensors, the index of
+/// several, or their folder), and continues a prompt byte by byte, or by the tokens of --tokenizer. On one device, the same
+/// checkpoint, prompt, options and seed give the same text.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   remat generate gpt.safetensors
   remat generate gpt.safetensors \"Call me \" --length 500 --temperature 0.6
-  remat generate gpt.safetensors --top-k 10 --seed 7")]
+  remat generate gpt.safetensors --top-k 10 --seed 7
+  remat generate gpt2/ --tokenizer gpt2/tokenizer.json \"Call me \" --length 50")]
 pub struct GenerateArgs {
-    /// What `remat train --save` wrote
+    /// What `remat train --save` wrote, or the transformers library
     pub checkpoint: PathBuf,
 
     /// What the text begins with
     #[arg(default_value = "\n", hide_default_value = true, value_parser = prompt)]
     pub prompt: String,
 
-    /// Bytes to write
+    /// Tokens to write, which are bytes without --tokenizer
     #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count, allow_hyphen_values = true)]
     pub length: usize,
 
-    /// Below 1, likely bytes are chosen more often; at 0, the likeliest one always is
+    /// Below 1, likely tokens are chosen more often; at 0, the likeliest one always is
     #[arg(long, value_name = "X", default_value = "0.8", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
     pub temperature: f32,
 
-    /// Choose from the N likeliest bytes only [default: from all]
+    /// Choose from the N likeliest tokens only [default: from all]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub top_k: Option<usize>,
 
@@ -54,6 +57,9 @@ pub struct GenerateArgs {
 
     #[command(flatten)]
     pub device: DeviceArgs,
+
+    #[command(flatten)]
+    pub foreign: ForeignArgs,
 }
 
 /// A text that is not empty.
@@ -71,27 +77,39 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         return Err(Failure::usage(contradiction));
     }
     interrupt::listen(true)?;
-    let saved = Checkpoint::open(path).map_err(checkpoint::failure)?;
-    let kept = Kept::of(&saved, path)?;
-    let trained = checkpoint::arguments_of(&kept.options, path, &[])?;
+    let saved = args.foreign.open(path)?;
+    let mut instead = saved.instead(&args.foreign);
+    instead.push(("batch", 1.to_string()));
+    let trained = checkpoint::arguments_of(&saved.options, path, &instead)?;
     let Model::Text(model) = trained.model else {
         let (path, model) = (path.display(), trained.model);
         return Err(Failure::usage(format!(
             "{path} is a {model}, which learns from images; generate takes gpt, gpt2 or lstm"
         )));
     };
-    // What it was trained on is not needed, and may be gone.
-    let instead = [("data", Source::MobyDick.to_string()), ("batch", 1.to_string())];
-    let trained = checkpoint::arguments_of(&kept.options, path, &instead)?;
-    let TrainArgs { memory, learning, optimizer, sizes, .. } = &*trained;
+    let TrainArgs { memory, learning, optimizer, mut sizes, .. } = *trained;
+    let tokenizer = learning.tokenizer.as_deref().map(Tokenizer::open).transpose()?;
+    match &tokenizer {
+        Some(tokenizer) => sizes.vocabulary = Some(tokenizer.fits(sizes.vocabulary)?),
+        None if sizes.vocabulary() != Bytes::VOCABULARY => {
+            return Err(foreign::needs_tokenizer(&path.display(), sizes.vocabulary()));
+        }
+        None => {}
+    }
+    let (memory, optimizer) = (&memory, &optimizer);
     let target = Target::open(device, false)?;
-    let task = train::task(&trained)?;
-    let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
+    // What it was trained on is not needed, and may be gone.
+    let task = TextTask::untaught(model, sizes, learning.precision.into());
+    let fit = saved.fit(&task, path)?;
+    if saved.known.is_some() {
+        foreign::tell(&saved.file, &fit, path);
+    }
+    let setup = Setup { task: &task, batch: learning.batch, tests_between: false, optimizer };
     let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, 1)?;
     let full = rehearsal.unlimited()?.peak_bytes;
     let builder = memory.builder(full + full / HOLES, None).seed(learning.seed);
     let mut session = Session::new(target.start(builder)?, &setup)?;
-    session.load_network(&saved).map_err(checkpoint::failure)?;
+    session.load_network(&saved.file).map_err(checkpoint::failure)?;
     let sampling = Sampling {
         length: args.length,
         context: sizes.context(model),
@@ -99,14 +117,29 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         top_k: args.top_k,
         seed: args.seed,
     };
-    let prompt: Vec<i32> = args.prompt.bytes().map(i32::from).collect();
+    let prompt: Vec<i32> = match &tokenizer {
+        Some(tokenizer) => tokenizer.encode(&args.prompt)?,
+        None => args.prompt.bytes().map(i32::from).collect(),
+    };
+    let mut decoder = tokenizer.as_ref().map(Decoder::new);
+    let mut decoded = Ok(());
     let mut text = Text { bytes: args.prompt.clone().into_bytes(), outcome: text_to_stdout("") };
     session.generate(&prompt, sampling, |token| {
-        text.bytes.push(u8::try_from(token).unwrap_or(b'?'));
+        match &mut decoder {
+            None => text.bytes.push(u8::try_from(token).unwrap_or(b'?')),
+            Some(decoder) => match decoder.push(token as u32) {
+                Ok(whole) => text.bytes.extend(whole.into_bytes()),
+                Err(failure) => decoded = Err(failure),
+            },
+        }
         text.print(false);
-        let goes_on = text.outcome.is_ok() && !interrupt::is_requested();
+        let goes_on = decoded.is_ok() && text.outcome.is_ok() && !interrupt::is_requested();
         if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
+    decoded?;
+    if let Some(decoder) = decoder {
+        text.bytes.extend(decoder.finish()?.into_bytes());
+    }
     text.bytes.push(b'\n');
     text.print(true);
     match text.outcome {

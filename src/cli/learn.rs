@@ -9,7 +9,8 @@ use super::recording::Done;
 use super::session::{Session, Setup, Step};
 use super::task::Score;
 use super::terminal::{Shows, warn};
-use remat::checkpoint::{Checkpoint, CheckpointError};
+use super::train::Resumed;
+use remat::checkpoint::CheckpointError;
 use remat::data::Batches;
 use remat::optim::Schedule;
 use remat::{Error, Runtime, Stats};
@@ -29,7 +30,7 @@ pub struct Course<'a> {
     /// A test after every so many steps.
     pub eval_every: Option<usize>,
     /// What it goes on from.
-    pub from: Option<&'a Checkpoint>,
+    pub from: &'a Resumed,
     /// What is kept of it; at the step that it goes on from.
     pub kept: Kept,
     /// Where it is kept.
@@ -168,8 +169,10 @@ pub fn learn(
     done: &Done,
 ) -> Result<Outcome, Stop> {
     let mut session = Session::new(runtime, course.setup)?;
-    if let Some(checkpoint) = course.from {
-        session.load(checkpoint)?;
+    match course.from {
+        Resumed::Nothing => {}
+        Resumed::Run(checkpoint, _) => session.load(checkpoint)?,
+        Resumed::Weights(checkpoint, _) => session.load_network(checkpoint)?,
     }
     let training = train(&mut session, course, journal, done)?;
     done.run();

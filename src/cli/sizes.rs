@@ -16,7 +16,7 @@ pub struct SizeArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     layers: Option<usize>,
 
-    /// Features of a byte or a patch of an image [default: 128, 768 with gpt2, 256 with lstm]
+    /// Features of a token or a patch of an image [default: 128, 768 with gpt2, 256 with lstm]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     width: Option<usize>,
 
@@ -24,9 +24,13 @@ pub struct SizeArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     heads: Option<usize>,
 
-    /// Bytes that a prediction is made from at most [default: 128, or 1024 with gpt2]
+    /// Tokens that a prediction is made from at most [default: 128, or 1024 with gpt2]
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     context: Option<usize>,
+
+    /// Tokens that there are [default: 256, which are bytes, or as many as --tokenizer has]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub vocabulary: Option<usize>,
 
     /// Probability that an element is left out in training [default: 0, or 0.1 with gpt2]
     #[arg(long, value_name = "P", value_parser = values::below_one, allow_hyphen_values = true)]
@@ -42,12 +46,13 @@ impl SizeArgs {
             ("--heads", self.heads.is_some()),
             ("--dropout", self.dropout.is_some()),
             ("--context", self.context.is_some()),
+            ("--vocabulary", self.vocabulary.is_some()),
         ];
         let has: &[&str] = match model {
             Model::Text(TextModel::Gpt | TextModel::Gpt2) => {
-                &["--layers", "--width", "--heads", "--context", "--dropout"]
+                &["--layers", "--width", "--heads", "--context", "--vocabulary", "--dropout"]
             }
-            Model::Text(TextModel::Lstm) => &["--layers", "--width", "--context"],
+            Model::Text(TextModel::Lstm) => &["--layers", "--width", "--context", "--vocabulary"],
             Model::Images(ImageModel::Vit) => &["--layers", "--width", "--heads", "--dropout"],
             Model::Images(_) | Model::Own(_) => &[],
         };
@@ -81,23 +86,28 @@ impl SizeArgs {
         std::array::from_fn(|i| given[i].unwrap_or(usual[i]))
     }
 
-    /// Bytes that a text model sees at once.
+    /// Tokens that a text model sees at once.
     pub fn context(&self, model: TextModel) -> usize {
         self.of(Model::Text(model))[3]
     }
 
-    /// An LSTM for bytes, with activations stored so.
-    pub fn lstm(&self, storage: DType) -> LstmSize {
-        let [layers, width, ..] = self.of(Model::Text(TextModel::Lstm));
-        LstmSize { vocabulary: Text::VOCABULARY, width, hidden: width, layers, storage }
+    /// Tokens that a text model tells apart.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary.unwrap_or(Text::VOCABULARY)
     }
 
-    /// A GPT for bytes.
+    /// An LSTM with activations stored so.
+    pub fn lstm(&self, storage: DType) -> LstmSize {
+        let [layers, width, ..] = self.of(Model::Text(TextModel::Lstm));
+        LstmSize { vocabulary: self.vocabulary(), width, hidden: width, layers, storage }
+    }
+
+    /// A GPT.
     pub fn gpt(&self, model: TextModel) -> Gpt {
         let [layers, width, heads, context] = self.of(Model::Text(model));
         let usual = if model == TextModel::Gpt2 { 0.1 } else { 0.0 };
         let dropout = self.dropout.unwrap_or(usual);
-        Gpt { vocabulary: Text::VOCABULARY, context, layers, width, heads, dropout }
+        Gpt { vocabulary: self.vocabulary(), context, layers, width, heads, dropout }
     }
 
     /// A vision transformer for such images.

@@ -14,7 +14,7 @@ pub use trees::TreeTask;
 
 use super::failure::Failure;
 use remat::autograd::Tape;
-use remat::data::{Ring, Tree};
+use remat::data::{Images, Ring, Tree};
 use remat::nn::{Mode, Module};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
 use std::sync::Arc;
@@ -42,6 +42,11 @@ pub trait Task: Sync {
     /// How well it did, in words.
     fn tell(&self, score: &Score) -> String {
         format!("{:.2} % right, loss {:.4}", 100.0 * score.accuracy(), score.mean_loss())
+    }
+
+    /// The images to learn from, if their classes are told apart.
+    fn images(&self) -> Option<&Images> {
+        None
     }
 
     /// As many bytes as a batch of `n` examples, with nothing in them.

@@ -1,11 +1,12 @@
 //! `remat train`
 
 use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs, verifying};
-use super::checkpoint::{self, Kept, Options};
+use super::checkpoint::{Kept, Options};
 use super::chosen_budget::ChosenBudget;
 use super::distinct::{self, Input};
 use super::failure::{Failure, is_of_memory};
 use super::forecasts::{Forecaster, Forecasts};
+use super::foreign;
 use super::interrupt;
 use super::journal::Journal;
 use super::learn::{Course, Ending, Outcome, Stop, learn};
@@ -16,15 +17,17 @@ use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report, Verified};
 use super::session::Setup;
+use super::sizes::SizeArgs;
 use super::source::Source;
 use super::target::{About, Target};
 use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
 use super::terminal::{Shows, say, show, warn};
+use super::tokenizer::Tokenizer;
 use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::checkpoint::Checkpoint;
-use remat::data::{Augment, Batches};
+use remat::checkpoint::{Checkpoint, Fit};
+use remat::data::{Augment, Batches, Text};
 use remat::evict::Learn;
 use remat::program::Plan;
 use remat::{ByteSize, PolicyKind, Runtime};
@@ -37,7 +40,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     if let Some(contradiction) = contradiction.or_else(|| optimizer.contradiction()) {
         return Err(Failure::usage(contradiction));
     }
-    let files = [
+    let outputs = [
         ("--record", &output.record),
         ("--json", &output.json),
         ("--log", &output.log),
@@ -46,9 +49,14 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         ("--learn-cache", &memory.learn_cache),
     ];
     let mut inputs = Input::kept(learning.data.path());
+    inputs.extend(Input::kept(learning.tokenizer.as_deref()));
     let resumed = checkpoints.resume.as_deref();
-    inputs.extend(resumed.map(|path| Input { path, may_become: Some("--save") }));
-    distinct::check(&files, &inputs)?;
+    let opened = resumed.and_then(|path| Checkpoint::open(path).ok());
+    // A run goes on in its file. What others wrote stays.
+    let may_become = opened.as_ref().filter(|file| Kept::is_in(file)).map(|_| "--save");
+    let files = opened.iter().flat_map(Checkpoint::files).chain(resumed);
+    inputs.extend(files.map(|path| Input { path, may_become }));
+    distinct::check(&outputs, &inputs)?;
     interrupt::listen(output.quiet)?;
     checkpoints.check()?;
     let json = output.json.as_deref().map(Output::create).transpose()?;
@@ -65,7 +73,11 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         optimizer,
     };
     let steps = steps(args, &setup);
-    let (from, kept) = resume(args, options, &*task)?;
+    let resumed = resume(args, options, &*task)?;
+    let kept = match &resumed {
+        Resumed::Run(_, kept) => kept.clone(),
+        Resumed::Weights(..) | Resumed::Nothing => Kept::new(options, &*task),
+    };
     let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
     let mut journal = Journal::create(log, plot, title, kept.done, output.quiet)?;
     let about = target.about();
@@ -78,9 +90,19 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
             Counted(steps as u64, "step"),
             setup.examples()
         ));
-        if let (Some(path), Kept { done, .. }) = (&checkpoints.resume, &kept) {
-            let done = Counted(*done as u64, "step");
-            say(format_args!("going on from {}, after {done}", path.display()));
+        if let Some(path) = &checkpoints.resume {
+            match &resumed {
+                Resumed::Weights(file, fit) => {
+                    foreign::tell(file, fit, path);
+                    say(
+                        "they are all that is in it: the optimizer, steps and random numbers begin anew",
+                    );
+                }
+                _ => {
+                    let done = Counted(kept.done as u64, "step");
+                    say(format_args!("going on from {}, after {done}", path.display()));
+                }
+            }
         }
         say(format_args!("device {about}"));
         if setup.examples() > task.examples() {
@@ -141,7 +163,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         steps,
         test: !learning.no_test,
         eval_every: learning.eval_every,
-        from: from.as_ref(),
+        from: &resumed,
         kept,
         save: checkpoints.save.as_deref(),
         save_every: checkpoints.save_every,
@@ -208,18 +230,26 @@ fn forecasts(
     Ok(found)
 }
 
-/// The checkpoint to go on from, if there is one, and what is kept of the run.
-fn resume(
-    args: &TrainArgs,
-    options: &Options,
-    task: &dyn Task,
-) -> Result<(Option<Checkpoint>, Kept), Failure> {
+/// What a run begins with.
+pub enum Resumed {
+    Nothing,
+    /// A run of ours, and what is kept of it.
+    Run(Checkpoint, Kept),
+    /// A file of another library.
+    Weights(Checkpoint, Fit),
+}
+
+fn resume(args: &TrainArgs, options: &Options, task: &dyn Task) -> Result<Resumed, Failure> {
+    let Some(path) = &args.checkpoints.resume else { return Ok(Resumed::Nothing) };
+    let (file, known) = args.checkpoints.names.open(path)?;
+    if let Some(known) = &known {
+        let fit = foreign::fit(&file, Some(known), task, path)?;
+        return Ok(Resumed::Weights(file, fit));
+    }
     let new = Kept::new(options, task);
-    let Some(path) = &args.checkpoints.resume else { return Ok((None, new)) };
-    let from = Checkpoint::open(path).map_err(checkpoint::failure)?;
-    let before = Kept::of(&from, path)?;
+    let before = Kept::of(&file, path)?;
     before.check(&new, path)?;
-    Ok((Some(from), new.after(before.done)))
+    Ok(Resumed::Run(file, new.after(before.done)))
 }
 
 /// The network and its data.
@@ -234,6 +264,10 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
         return Err(Failure::usage(message));
     }
     sizes.check(*model)?;
+    if learning.tokenizer.is_some() && !matches!(model, Model::Text(_)) {
+        let message = format!("--tokenizer is for models of texts, and {model} is none; drop it");
+        return Err(Failure::usage(message));
+    }
     let changes = [("--random-crop", random_crop > 0), ("--random-flip", random_flip)];
     let changes = changes.iter().find(|(_, given)| *given);
     if let Some((option, _)) = changes.filter(|_| !matches!(model, Model::Images(_))) {
@@ -272,8 +306,8 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
             Ok(Box::new(task))
         }
         Model::Text(of_text) => {
-            let text = data.text(*model)?;
-            Ok(Box::new(TextTask::new(of_text, *sizes, text, precision.into(), seed)?))
+            let (text, sizes) = text(args)?;
+            Ok(Box::new(TextTask::new(of_text, sizes, text, precision.into(), seed)?))
         }
         Model::Own(OwnModel::TreeLstm) => Ok(Box::new(TreeTask::new(seed))),
         Model::Own(OwnModel::UnrolledGan) => Ok(Box::new(RingTask::new(seed))),
@@ -283,6 +317,27 @@ pub fn task(args: &TrainArgs) -> Result<Box<dyn Task>, Failure> {
             seed,
         })),
     }
+}
+
+/// The text as tokens, and sizes with as many.
+fn text(args: &TrainArgs) -> Result<(Text, SizeArgs), Failure> {
+    let TrainArgs { model, mut sizes, ref learning, .. } = *args;
+    let bytes = learning.data.text(model)?;
+    let Some(tokenizer) = &learning.tokenizer else {
+        return match sizes.vocabulary() {
+            Text::VOCABULARY => Ok((bytes, sizes)),
+            other => Err(foreign::needs_tokenizer(&"the network", other)),
+        };
+    };
+    let tokenizer = Tokenizer::open(tokenizer)?;
+    sizes.vocabulary = Some(tokenizer.fits(sizes.vocabulary)?);
+    let whole = std::str::from_utf8(bytes.bytes()).expect("texts are UTF-8");
+    // The same part is for the test, up to a character.
+    let at = whole.floor_char_boundary(bytes.train_len());
+    let mut tokens = tokenizer.encode(&whole[..at])?;
+    let train = tokens.len();
+    tokens.extend(tokenizer.encode(&whole[at..])?);
+    Ok((Text::of_tokens(tokens, train), sizes))
 }
 
 /// Steps of the run.

@@ -3,25 +3,33 @@ use crate::host::HostTensor;
 use crate::rng::SplitMix64;
 use flate2::read::GzDecoder;
 use std::io::Read as _;
-use std::ops::Range;
 use std::path::Path;
 
 /// `moby_dick.md` says where it is from.
 const MOBY_DICK: &[u8] = include_bytes!("moby_dick.txt.gz");
 
-/// A text as bytes, each of which a model may predict from those before it: the first nine tenths to learn from, the rest
-/// to test.
+/// A text as bytes or other tokens, each of which a model may predict from those before it: the first nine tenths to learn
+/// from, the rest to test.
 #[derive(Clone, Debug)]
 pub struct Text {
-    bytes: Vec<u8>,
-    /// Bytes to learn from.
+    tokens: Tokens,
+    /// Tokens to learn from.
     train: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Tokens {
+    Bytes(Vec<u8>),
+    Numbers(Vec<i32>),
 }
 
 /// A part of a text in windows of one length, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows<'a> {
-    bytes: &'a [u8],
+    text: &'a Text,
+    /// Where the part lies.
+    start: usize,
+    end: usize,
     context: usize,
 }
 
@@ -56,44 +64,58 @@ impl Text {
 
     fn of(bytes: Vec<u8>) -> Self {
         let train = bytes.len() / 10 * 9 + bytes.len() % 10 * 9 / 10;
-        Self { bytes, train }
+        Self { tokens: Tokens::Bytes(bytes), train }
     }
 
-    /// What to learn from, in windows of `context` bytes.
+    /// The tokens of a text, where those after the first `train` are for testing.
+    ///
+    /// ```
+    /// use remat::data::Text;
+    ///
+    /// let text = Text::of_tokens(vec![31373, 11, 995, 0, 31373], 3);
+    /// assert_eq!((text.train(2).len(), text.test(1).len()), (1, 1));
+    /// assert_eq!(text.train(2).batch(&[0]).1.as_i32(), Some(&[11, 995][..]));
+    /// ```
+    #[must_use]
+    pub fn of_tokens(tokens: Vec<i32>, train: usize) -> Self {
+        let train = train.min(tokens.len());
+        Self { tokens: Tokens::Numbers(tokens), train }
+    }
+
+    /// What to learn from, in windows of `context` tokens.
     ///
     /// # Panics
     /// If `context` is 0.
     #[must_use]
     pub fn train(&self, context: usize) -> Windows<'_> {
-        Windows::new(&self.bytes[..self.train], context)
+        Windows::new(self, [0, self.train], context)
     }
 
-    /// What to test on, in windows of `context` bytes.
+    /// What to test on, in windows of `context` tokens.
     ///
     /// # Panics
     /// If `context` is 0.
     #[must_use]
     pub fn test(&self, context: usize) -> Windows<'_> {
-        Windows::new(&self.bytes[self.train..], context)
+        Windows::new(self, [self.train, self.len()], context)
     }
 
-    /// All of it.
+    /// All of it; nothing where tokens are no bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl<'a> Windows<'a> {
-    fn new(bytes: &'a [u8], context: usize) -> Self {
-        assert!(context > 0, "windows of no bytes");
-        Self { bytes, context }
+        match &self.tokens {
+            Tokens::Bytes(bytes) => bytes,
+            Tokens::Numbers(_) => &[],
+        }
     }
 
-    /// Number of full windows that have a next byte.
+    /// Number of tokens.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.bytes.len().saturating_sub(1) / self.context
+        match &self.tokens {
+            Tokens::Bytes(bytes) => bytes.len(),
+            Tokens::Numbers(numbers) => numbers.len(),
+        }
     }
 
     /// Whether there is none.
@@ -102,7 +124,48 @@ impl<'a> Windows<'a> {
         self.len() == 0
     }
 
-    /// Some windows `[n, context]`, and the byte after each of their bytes `[n, context]`.
+    /// What a token is: `byte` or `token`.
+    #[must_use]
+    pub const fn token_name(&self) -> &'static str {
+        match &self.tokens {
+            Tokens::Bytes(_) => "byte",
+            Tokens::Numbers(_) => "token",
+        }
+    }
+
+    /// Number of tokens to learn from, which come first.
+    #[must_use]
+    pub const fn train_len(&self) -> usize {
+        self.train
+    }
+
+    fn token(&self, at: usize) -> i32 {
+        match &self.tokens {
+            Tokens::Bytes(bytes) => bytes[at].into(),
+            Tokens::Numbers(numbers) => numbers[at],
+        }
+    }
+}
+
+impl<'a> Windows<'a> {
+    fn new(text: &'a Text, [start, end]: [usize; 2], context: usize) -> Self {
+        assert!(context > 0, "windows of no tokens");
+        Self { text, start, end, context }
+    }
+
+    /// Number of full windows that have a next token.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        (self.end - self.start).saturating_sub(1) / self.context
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some windows `[n, context]`, and the token after each of their tokens `[n, context]`.
     ///
     /// # Panics
     /// If an index is out of range.
@@ -119,7 +182,7 @@ impl<'a> Windows<'a> {
     #[must_use]
     pub fn shifted(&self, indices: &[usize], seed: u64, draw: u64) -> (HostTensor, HostTensor) {
         let mut random = SplitMix64::of(seed, draw);
-        let last = self.bytes.len() - 1 - self.context;
+        let last = self.end - self.start - 1 - self.context;
         let start = |&i: &usize| {
             let shift = random.below(self.context);
             (i * self.context + shift).min(last)
@@ -127,15 +190,17 @@ impl<'a> Windows<'a> {
         self.at(&indices.iter().map(start).collect::<Vec<_>>())
     }
 
-    /// The windows that begin at these bytes.
+    /// The windows that begin at these tokens.
     fn at(&self, starts: &[usize]) -> (HostTensor, HostTensor) {
-        let part = |from: usize, shift: usize| -> Range<usize> {
-            from + shift..from + shift + self.context
+        let part = |from: usize, shift: usize| {
+            let from = self.start + from + shift;
+            assert!(from + self.context <= self.end, "a window out of range");
+            from..from + self.context
         };
         let tensor = |shift: usize| {
-            let bytes = starts.iter().flat_map(|&from| &self.bytes[part(from, shift)]);
-            let values = bytes.map(|&byte| i32::from(byte)).collect();
-            HostTensor::i32([starts.len(), self.context], values).expect("one value for each byte")
+            let tokens = starts.iter().flat_map(|&from| part(from, shift));
+            let values = tokens.map(|at| self.text.token(at)).collect();
+            HostTensor::i32([starts.len(), self.context], values).expect("one for each token")
         };
         (tensor(0), tensor(1))
     }

@@ -105,6 +105,7 @@ mod tests {
             seed: 0,
             status: if slowdown.is_some() { Verdict::Ok } else { Verdict::Oom },
             slowdown,
+            recompute_ratio: None,
             least_slowdown: None,
             peak_bytes: 0,
             ops: 0,

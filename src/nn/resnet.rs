@@ -19,7 +19,7 @@ pub enum ResNet {
 
 /// Images at least this wide and high get the 7x7 stem with pooling in ResNet-18 and -50; smaller ones
 /// a 3x3 stem.
-pub(super) const LARGE_IMAGE: usize = 64;
+pub const LARGE_IMAGE: usize = 64;
 
 /// A residual network for images `[n, channels, size, size]`.
 ///

@@ -59,6 +59,8 @@ pub(super) struct Trust {
     has_failed: bool,
     /// The last turn that was guessed did not fit in memory: none is guessed to recompute less.
     guess_fails: bool,
+    /// Commands of that turn.
+    too_many: u64,
     /// Whether the turn before was run otherwise: this one begins with what that one left.
     is_first: bool,
     /// Work of the turn before.
@@ -94,7 +96,10 @@ impl Trust {
         {
             return false;
         }
-        let most = self.kinds.iter().map(|kind| kind.guessed).fold(0.0, f64::max);
+        // An evaluation is no measure for a turn that trains.
+        let may_be = |kind: &&Kind| kind.commands + kind.commands / 8 >= self.commands;
+        let guessed = self.kinds.iter().filter(may_be).map(|kind| kind.guessed);
+        let Some(most) = guessed.reduce(f64::max) else { return false };
         let work = self.work.max(now.work - began.work);
         now.again - began.again > (most + MOST_AT_ONCE) * work
     }
@@ -127,7 +132,11 @@ impl Trust {
     pub fn turn_is_over(&mut self, now: Costs, compared: bool) {
         let tokens = std::mem::take(&mut self.tokens);
         let (commands, was_guessed) = (self.commands, self.is_guessed());
-        (self.commands, self.foreseen, self.has_failed) = (0, 0, false);
+        let has_failed = std::mem::take(&mut self.has_failed);
+        if has_failed && self.guess_fails {
+            self.too_many = commands;
+        }
+        (self.commands, self.foreseen) = (0, 0);
         let began = self.began.replace(now);
         let is_first = std::mem::replace(&mut self.is_first, false);
         if began.is_some_and(|began| began.budget != now.budget) {
@@ -152,7 +161,7 @@ impl Trust {
     }
 
     fn guessed(&mut self, tokens: u64, commands: u64, share: f64, is_first: bool) {
-        self.guess_fails = false;
+        self.guess_fails &= commands + commands / 8 < self.too_many;
         let known = self.kinds.iter().position(|kind| kind.tokens == tokens);
         let known = known.map(|known| self.kinds.remove(known));
         if self.kinds.len() == KINDS {

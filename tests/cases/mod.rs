@@ -2,6 +2,8 @@
 
 mod crawl;
 mod eval_sum;
+#[cfg(feature = "cli")]
+mod hf;
 mod kept_losses;
 mod silent;
 mod stale;

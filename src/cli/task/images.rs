@@ -2,7 +2,7 @@ use super::{Batch, Classifier, Network, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::ImageModel;
 use crate::cli::sizes::SizeArgs;
-use remat::data::{Augment, Dataset};
+use remat::data::{Augment, Dataset, Images};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
@@ -51,6 +51,10 @@ impl Task for ImageTask {
 
     fn test_batch(&self, indices: &[usize]) -> Batch {
         Batch::new(self.data.test.batch(indices))
+    }
+
+    fn images(&self) -> Option<&Images> {
+        Some(&self.data.train)
     }
 
     fn blank(&self, n: usize) -> Result<Batch, Failure> {

@@ -6,12 +6,12 @@ use remat::data::Text;
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
-/// Predicting each byte of a text from those before it.
+/// Predicting each token of a text from those before it.
 pub struct TextTask {
     model: TextModel,
     sizes: SizeArgs,
     text: Text,
-    /// Bytes of a window.
+    /// Tokens of a window.
     context: usize,
     /// How activations are stored.
     storage: DType,
@@ -30,20 +30,26 @@ impl TextTask {
     ) -> Result<Self, Failure> {
         let context = sizes.context(model);
         if text.train(context).is_empty() || text.test(context).is_empty() {
-            let len = text.bytes().len();
+            let (len, tokens) = (text.len(), text.token_name());
             return Err(Failure::usage(format!(
-                "the text has {len} bytes, and a tenth of it, which is for the test, is no window of {context} and one \
+                "the text has {len} {tokens}s, and a tenth of it, which is for the test, is no window of {context} and one \
                  more; lower --context, or choose a longer text"
             )));
         }
         Ok(Self { model, sizes, text, context, storage, seed })
     }
 
-    /// A label for each byte of a batch, in one list.
-    fn flat((bytes, next): (HostTensor, HostTensor)) -> Batch {
-        let labels = next.as_i32().expect("bytes as integers").to_vec();
+    /// Without a text, for a network that is only used.
+    pub fn untaught(model: TextModel, sizes: SizeArgs, storage: DType) -> Self {
+        let text = Text::of_tokens(Vec::new(), 0);
+        Self { model, sizes, text, context: sizes.context(model), storage, seed: 0 }
+    }
+
+    /// A label for each token of a batch, in one list.
+    fn flat((tokens, next): (HostTensor, HostTensor)) -> Batch {
+        let labels = next.as_i32().expect("tokens are integers").to_vec();
         let labels = HostTensor::i32([labels.len()], labels).expect("as many");
-        Batch::new((bytes, labels))
+        Batch::new((tokens, labels))
     }
 }
 
@@ -62,7 +68,8 @@ impl Task for TextTask {
 
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let module = self.model.build(runtime, &self.sizes, self.storage)?;
-        Ok(Box::new(Classifier { module, storage: self.storage, inputs: "bytes" }))
+        let inputs = if self.text.token_name() == "byte" { "bytes" } else { "tokens" };
+        Ok(Box::new(Classifier { module, storage: self.storage, inputs }))
     }
 
     fn batch(&self, indices: &[usize], step: usize) -> Batch {
@@ -75,7 +82,11 @@ impl Task for TextTask {
 
     fn tell(&self, score: &Score) -> String {
         let bits = score.mean_loss() / std::f64::consts::LN_2;
-        format!("{bits:.4} bits a byte, {:.2} % right", 100.0 * score.accuracy())
+        format!(
+            "{bits:.4} bits a {}, {:.2} % right",
+            self.text.token_name(),
+            100.0 * score.accuracy()
+        )
     }
 
     fn blank(&self, n: usize) -> Result<Batch, Failure> {
@@ -83,7 +94,7 @@ impl Task for TextTask {
         // Their pages are never touched, so they take no memory.
         let zeros = |dims: Dims| {
             HostTensor::zeros(DType::I32, dims).map(Arc::new).map_err(|_| {
-                let what = format!("{n} windows of {context} bytes");
+                let what = format!("{n} windows of {context} {}s", self.text.token_name());
                 batch_too_large(&what, (n as u128).saturating_mul(4 * context as u128))
             })
         };

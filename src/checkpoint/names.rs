@@ -1,0 +1,256 @@
+//! Names of tensors in files that others wrote, and what becomes of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A name of tensors in which each `*` stands for any text: `h.*.attn.bias`. Each takes as little as it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(String);
+
+/// A rule for names, such as `transformer.*=*`: what a `*` on the left stands for takes the place of the same one on the
+/// right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rename {
+    from: Pattern,
+    to: Pattern,
+}
+
+/// How names of a file become those of a network, and which tensors are left out.
+///
+/// ```
+/// use remat::checkpoint::Names;
+///
+/// let names = Names::new().rename("model.*=*".parse()?).skip("*.mask".parse()?);
+/// assert_eq!(names.renamed("model.fc1.weight"), "fc1.weight");
+/// assert!(names.skips("model.fc1.mask") && !names.skips("model.fc1.weight"));
+/// assert_eq!(Names::gpt2().renamed("transformer.h.0.ln_1.bias"), "h.0.ln_1.bias");
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    renames: Vec<Rename>,
+    skips: Vec<Pattern>,
+    /// Names of tensors that are others once more, with the names of those.
+    ties: Vec<(&'static str, &'static str)>,
+}
+
+/// Prefixes of wrappers: data parallel, and compiled, in either order.
+const WRAPPERS: [&str; 3] = ["module.*=*", "_orig_mod.*=*", "module.*=*"];
+
+/// Numbers of batches that batch norms saw, which nothing is computed from.
+const COUNTS: [&str; 2] = ["*.num_batches_tracked", "num_batches_tracked"];
+
+/// The layers of a DenseNet as torchvision's published files call them.
+const OLD_LAYERS: [&str; 2] = [
+    "features.denseblock*.denselayer*.norm.*=features.denseblock*.denselayer*.norm*",
+    "features.denseblock*.denselayer*.conv.*=features.denseblock*.denselayer*.conv*",
+];
+
+impl Names {
+    /// All names as they are.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those of GPT-2 in the transformers library, with its head or without it, for [`gpt`](crate::nn::gpt). Masks are left
+    /// out. `lm_head.weight` has to be `wte.weight`, and stands for it where that is missing.
+    #[must_use]
+    pub fn gpt2() -> Self {
+        let mut names =
+            Self::known(&["transformer.*=*"], &["h.*.attn.bias", "h.*.attn.masked_bias"]);
+        names.ties.push(("lm_head.weight", "wte.weight"));
+        names
+    }
+
+    /// Those of torchvision, for [`resnet`](crate::nn::resnet), [`densenet`](crate::nn::densenet) and
+    /// [`vit`](crate::nn::vit). `num_batches_tracked` is left out.
+    #[must_use]
+    pub fn torchvision() -> Self {
+        Self::known(&OLD_LAYERS, &COUNTS)
+    }
+
+    /// With wrappers taken off.
+    fn known(renames: &[&str], skips: &[&str]) -> Self {
+        let renames = WRAPPERS.iter().chain(renames).map(|rule| rule.parse().expect("a rule"));
+        let skips = skips.iter().map(|name| Pattern((*name).to_owned()));
+        Self { renames: renames.collect(), skips: skips.collect(), ties: Vec::new() }
+    }
+
+    /// With one more rule, for names as those before leave them.
+    #[must_use]
+    pub fn rename(mut self, rule: Rename) -> Self {
+        self.renames.push(rule);
+        self
+    }
+
+    /// Without tensors of these names, as they are in the file or as they are renamed.
+    #[must_use]
+    pub fn skip(mut self, name: Pattern) -> Self {
+        self.skips.push(name);
+        self
+    }
+
+    /// With the rules of others after these.
+    #[must_use]
+    pub fn then(mut self, others: Self) -> Self {
+        self.renames.extend(others.renames);
+        self.skips.extend(others.skips);
+        self.ties.extend(others.ties);
+        self
+    }
+
+    /// What becomes of a name.
+    #[must_use]
+    pub fn renamed(&self, name: &str) -> String {
+        self.renames.iter().fold(name.to_owned(), |name, rule| rule.apply(&name).unwrap_or(name))
+    }
+
+    /// Whether a tensor of that name in a file is left out.
+    #[must_use]
+    pub fn skips(&self, name: &str) -> bool {
+        let renamed = self.renamed(name);
+        self.skips.iter().any(|skip| skip.matches(name) || skip.matches(&renamed))
+    }
+
+    /// Names of tensors that are others once more, with the names of those.
+    pub(super) fn ties(&self) -> &[(&'static str, &'static str)] {
+        &self.ties
+    }
+}
+
+impl Pattern {
+    /// Whether it stands for a name.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.parts(name).is_some()
+    }
+
+    /// What each `*` stands for in a name.
+    fn parts<'a>(&self, name: &'a str) -> Option<Vec<&'a str>> {
+        let mut fixed = self.0.split('*');
+        let mut rest = name.strip_prefix(fixed.next()?)?;
+        let mut parts = Vec::new();
+        let mut fixed: Vec<&str> = fixed.collect();
+        let Some(end) = fixed.pop() else { return rest.is_empty().then_some(parts) };
+        // The earliest place of each leaves the most for those after it.
+        for text in fixed {
+            let (part, after) = rest.split_once(text)?;
+            parts.push(part);
+            rest = after;
+        }
+        parts.push(rest.strip_suffix(end)?);
+        Some(parts)
+    }
+
+    fn stars(&self) -> usize {
+        self.0.matches('*').count()
+    }
+}
+
+impl Rename {
+    /// The new name, if it is for that one.
+    fn apply(&self, name: &str) -> Option<String> {
+        let parts = self.from.parts(name)?;
+        let mut fixed = self.to.0.split('*');
+        let mut new = fixed.next()?.to_owned();
+        for (part, text) in parts.iter().zip(fixed) {
+            new.push_str(part);
+            new.push_str(text);
+        }
+        Some(new)
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.contains("**") {
+            true => Err(format!("`{text}` has two * in a row; one stands for any text")),
+            false if text.is_empty() => Err("a name is missing".to_owned()),
+            false => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+impl FromStr for Rename {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (from, to) = text.split_once('=').ok_or("give FROM=TO, such as 'transformer.*=*'")?;
+        let rule = Self { from: from.parse()?, to: to.parse()? };
+        match [rule.from.stars(), rule.to.stars()] {
+            [a, b] if a == b => Ok(rule),
+            [a, b] => Err(format!("`{from}` has {a} * and `{to}` has {b}, expected as many")),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Rename {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.from, self.to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_take_as_little_as_they_can() {
+        for (rule, name, expected) in [
+            ("transformer.*=*", "transformer.h.0.ln_1.bias", Some("h.0.ln_1.bias")),
+            ("transformer.*=*", "h.0.ln_1.bias", None),
+            ("*=net.*", "a.b", Some("net.a.b")),
+            ("a=b", "a", Some("b")),
+            ("a=b", "a.a", None),
+            ("*.gamma=*.weight", "a.gamma.gamma", Some("a.gamma.weight")),
+            ("l*.n.*=l*.n*", "l1.n.2.n.3", Some("l1.n2.n.3")),
+            ("*.*=*/*", "a.b.c", Some("a/b.c")),
+            ("a*a=<*>", "a", None),
+            ("a*a=<*>", "aa", Some("<>")),
+            ("é*=*", "éa", Some("a")),
+        ] {
+            let rule: Rename = rule.parse().unwrap();
+            assert_eq!(rule.apply(name).as_deref(), expected, "{rule} of {name}");
+            assert_eq!(rule.to_string().parse::<Rename>().unwrap(), rule);
+        }
+        for wrong in ["", "a", "a*=b", "a=*", "**=**", "=a", "a="] {
+            assert!(wrong.parse::<Rename>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rules_are_applied_in_turn_and_known_ones_take_wrappers_off() {
+        let names = Names::new().rename("a.*=b.*".parse().unwrap());
+        let names = names.rename("b.*=c.*".parse().unwrap());
+        assert_eq!((names.renamed("a.x"), names.renamed("d.x")), ("c.x".into(), "d.x".into()));
+        let gpt2 = Names::gpt2();
+        for name in
+            ["wte.weight", "transformer.wte.weight", "module._orig_mod.transformer.wte.weight"]
+        {
+            assert_eq!(gpt2.renamed(name), "wte.weight");
+        }
+        for (name, skipped) in [
+            ("transformer.h.11.attn.bias", true),
+            ("h.0.attn.masked_bias", true),
+            ("h.0.attn.c_attn.bias", false),
+            ("h.0.attn.c_proj.bias", false),
+            ("lm_head.weight", false),
+        ] {
+            assert_eq!(gpt2.skips(name), skipped, "{name}");
+        }
+        let torchvision = Names::torchvision();
+        assert!(torchvision.skips("_orig_mod.layer1.0.bn1.num_batches_tracked"));
+        let old = "features.denseblock2.denselayer10.norm.1.running_mean";
+        let new = "features.denseblock2.denselayer10.norm1.running_mean";
+        assert_eq!([old, new].map(|name| torchvision.renamed(name)), [new; 2]);
+    }
+}

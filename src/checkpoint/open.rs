@@ -1,0 +1,237 @@
+//! The files of a checkpoint: one, or several that an index lists.
+
+use super::header::{Entry, Header, MOST_BYTES, MOST_TENSORS, check_name};
+use super::{CheckpointError, VERSION, keys};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+/// Names of a checkpoint in a folder, as the transformers library writes them.
+const IN_FOLDER: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
+
+/// Most files of a checkpoint.
+const MOST_FILES: usize = 1024;
+
+/// A file with the elements of tensors.
+#[derive(Debug)]
+pub struct DataFile {
+    pub path: PathBuf,
+    /// Where the elements begin.
+    pub start: u64,
+}
+
+/// Where a tensor is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub entry: Entry,
+    /// Position of its file.
+    pub file: usize,
+}
+
+/// Headers of a checkpoint.
+#[derive(Debug, Default)]
+pub struct Opened {
+    pub files: Vec<DataFile>,
+    /// That of a single file: those of several say nothing of the whole.
+    pub metadata: BTreeMap<String, String>,
+    pub tensors: BTreeMap<String, Place>,
+}
+
+impl Opened {
+    /// Reads a safetensors file, an index of several by the end of its name, or a folder that has either.
+    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+        if path.is_dir() {
+            let found = IN_FOLDER.iter().map(|name| path.join(name)).find(|path| path.exists());
+            let [file, index] = IN_FOLDER;
+            let none = || wrong(path, format!("this folder has no {file} and no {index}"));
+            return Self::read(&found.ok_or_else(none)?);
+        }
+        if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("json")) {
+            return Self::of_index(path);
+        }
+        let mut all = Self::default();
+        all.metadata = all.add(path, &mut 0)?;
+        Ok(all)
+    }
+
+    /// Reads the files that an index lists.
+    fn of_index(path: &Path) -> Result<Self, CheckpointError> {
+        let index: Index = json(path, "index of safetensors files")?;
+        let Files { names, places } = index.weight_map;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut all = Self::default();
+        let mut headers = 0;
+        for name in &names {
+            if !is_inside(Path::new(name)) {
+                return Err(wrong(path, format!("it lists `{name}`, which is not in its folder")));
+            }
+            all.add(&folder.join(name), &mut headers)?;
+        }
+        let is_elsewhere = |(tensor, file): &(&String, &usize)| {
+            all.tensors.get(*tensor).is_none_or(|place| place.file != **file)
+        };
+        let mut elsewhere = places.iter().filter(is_elsewhere);
+        if let Some((tensor, &file)) = elsewhere.next() {
+            let more = match elsewhere.count() {
+                0 => String::new(),
+                n => format!("; {n} more are not where it says"),
+            };
+            let file = &names[file];
+            return Err(wrong(
+                path,
+                format!("it lists `{tensor}` in {file}, which does not have it{more}"),
+            ));
+        }
+        Ok(all)
+    }
+
+    /// Adds the tensors of a file, and returns its metadata. `headers` counts the bytes of all headers.
+    fn add(
+        &mut self,
+        path: &Path,
+        headers: &mut u64,
+    ) -> Result<BTreeMap<String, String>, CheckpointError> {
+        let (header, start) = header(path, headers)?;
+        let file = self.files.len();
+        self.files.push(DataFile { path: path.to_owned(), start });
+        if self.tensors.len() + header.tensors.len() > MOST_TENSORS {
+            return Err(wrong(path, format!("with it there are more than {MOST_TENSORS} tensors")));
+        }
+        for (name, entry) in header.tensors {
+            match self.tensors.entry(name) {
+                Slot::Vacant(slot) => drop(slot.insert(Place { entry, file })),
+                Slot::Occupied(slot) => {
+                    let other = self.files[slot.get().file].path.display();
+                    return Err(wrong(path, format!("`{}` is in {other}, too", slot.key())));
+                }
+            }
+        }
+        Ok(header.metadata)
+    }
+}
+
+/// Whether a path leads to something in the folder that it begins in.
+fn is_inside(path: &Path) -> bool {
+    let mut parts = path.components().peekable();
+    parts.peek().is_some()
+        && parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+fn wrong(path: &Path, message: impl Into<String>) -> CheckpointError {
+    CheckpointError::Format { path: path.to_owned(), message: message.into() }
+}
+
+/// A regular file, and its size. Another kind of file may have no end, or wait for one who writes.
+fn regular(path: &Path) -> Result<(File, u64), CheckpointError> {
+    let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
+    if !fs::metadata(path).map_err(io)?.is_file() {
+        return Err(wrong(path, "this is no regular file"));
+    }
+    let file = File::open(path).map_err(io)?;
+    let size = file.metadata().map_err(io)?.len();
+    Ok((file, size))
+}
+
+/// Reads the header of a file, and where its elements begin.
+fn header(path: &Path, headers: &mut u64) -> Result<(Header, u64), CheckpointError> {
+    let io = |error: io::Error| CheckpointError::Io { path: path.to_owned(), error };
+    let (mut file, size) = regular(path)?;
+    let mut start = [0; 8];
+    if size < 8 {
+        let message = format!("it has {size} bytes: this is no safetensors file");
+        return Err(wrong(path, message));
+    }
+    file.read_exact(&mut start).map_err(io)?;
+    let length = Header::length(start, size).map_err(|message| wrong(path, message))?;
+    *headers = headers.saturating_add(length);
+    if *headers > MOST_BYTES {
+        let what = format!("headers of {headers} bytes, more than {MOST_BYTES}");
+        return Err(wrong(path, what));
+    }
+    let mut text = vec![0; length as usize];
+    file.read_exact(&mut text).map_err(io)?;
+    let header =
+        Header::decode(&text, size - 8 - length).map_err(|message| wrong(path, message))?;
+    match header.metadata.get(keys::VERSION) {
+        Some(found) if found != VERSION => Err(CheckpointError::Version {
+            path: path.to_owned(),
+            found: found.clone(),
+            known: VERSION,
+        }),
+        _ => Ok((header, 8 + length)),
+    }
+}
+
+/// Reads a JSON file that is no longer than a header.
+fn json<T: for<'de> Deserialize<'de>>(path: &Path, what: &str) -> Result<T, CheckpointError> {
+    let (mut file, size) = regular(path)?;
+    if size > MOST_BYTES {
+        return Err(wrong(path, format!("{what} of {size} bytes, more than {MOST_BYTES}")));
+    }
+    let mut text = Vec::new();
+    let read = file.by_ref().take(MOST_BYTES).read_to_end(&mut text);
+    read.map_err(|error| CheckpointError::Io { path: path.to_owned(), error })?;
+    serde_json::from_slice(&text).map_err(|error| wrong(path, format!("no {what}: {error}")))
+}
+
+/// An index, as the transformers library writes it.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: Files,
+}
+
+/// The files of tensors by name.
+struct Files {
+    names: Vec<String>,
+    /// Positions of files.
+    places: BTreeMap<String, usize>,
+}
+
+impl<'de> Deserialize<'de> for Files {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Map;
+        impl<'de> Visitor<'de> for Map {
+            type Value = Files;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names of files by name of tensor")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Files, A::Error> {
+                let (mut known, mut places) = (BTreeMap::new(), BTreeMap::new());
+                while let Some((tensor, file)) = map.next_entry::<String, String>()? {
+                    check_name(&tensor)?;
+                    check_name(&file)?;
+                    let next = known.len();
+                    let file = *known.entry(file).or_insert(next);
+                    if file == MOST_FILES {
+                        let message = format_args!("more than {MOST_FILES} files");
+                        return Err(de::Error::custom(message));
+                    }
+                    if places.len() == MOST_TENSORS {
+                        let message = format_args!("more than {MOST_TENSORS} tensors");
+                        return Err(de::Error::custom(message));
+                    }
+                    match places.entry(tensor) {
+                        Slot::Occupied(slot) => {
+                            let message = format_args!("`{}` is listed twice", slot.key());
+                            return Err(de::Error::custom(message));
+                        }
+                        Slot::Vacant(slot) => drop(slot.insert(file)),
+                    }
+                }
+                let mut names = vec![String::new(); known.len()];
+                for (name, file) in known {
+                    names[file] = name;
+                }
+                Ok(Files { names, places })
+            }
+        }
+        from.deserialize_map(Map)
+    }
+}

@@ -1,0 +1,375 @@
+//! Checkpoints that others wrote: what their files say of a network, and what has to be said beside.
+
+use super::args::TrainArgs;
+use super::checkpoint::{self, Kept, Options};
+use super::failure::Failure;
+use super::model::Model;
+use super::task::Task;
+use super::terminal::say;
+use super::values;
+use super::words::Counted;
+use clap::{ArgMatches, Args, ValueEnum as _};
+use remat::checkpoint::{Checkpoint, CheckpointError, Fit, Known, Names, Pattern, Rename};
+use remat::data::Text;
+use remat::nn::{DenseNet, ResNet};
+use remat::{Runtime, nn};
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// Tensors by names of another library.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Files of other libraries")]
+pub struct NamesArgs {
+    /// Rename tensors of the file, such as 'transformer.*=*'; each * stands for any text
+    ///
+    /// Rules are applied one after the other. Those of GPT-2 in the transformers library, and of ResNets and DenseNets in
+    /// torchvision, are known.
+    #[arg(long, value_name = "FROM=TO")]
+    pub rename: Vec<Rename>,
+
+    /// Leave out tensors of the file, such as '*.mask'
+    #[arg(long, value_name = "NAME")]
+    pub skip: Vec<Pattern>,
+}
+
+/// What a file of another library does not say.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Files of other libraries")]
+pub struct ForeignArgs {
+    #[command(flatten)]
+    pub names: NamesArgs,
+
+    /// Heads of attention of a GPT-2 [default: as config.json beside it says, or one for each 64 features]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub heads: Option<usize>,
+
+    /// How a text becomes tokens: a tokenizer.json [default: as in training, or its bytes]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+}
+
+/// A checkpoint, and how its network is made.
+pub struct Saved {
+    pub file: Checkpoint,
+    pub options: Options,
+    /// Of a run of ours.
+    pub kept: Option<Kept>,
+    /// Of another library.
+    pub known: Option<Known>,
+}
+
+impl NamesArgs {
+    fn names(&self) -> Names {
+        let names = self.rename.iter().cloned().fold(Names::new(), Names::rename);
+        self.skip.iter().cloned().fold(names, Names::skip)
+    }
+
+    /// A checkpoint with the names that a network here has, and what it is of if others wrote it.
+    pub fn open(&self, path: &Path) -> Result<(Checkpoint, Option<Known>), Failure> {
+        let file = Checkpoint::open(path).map_err(checkpoint::failure)?;
+        let named = file.named(&self.names()).map_err(checkpoint::failure)?;
+        if Kept::is_in(&named) {
+            return Ok((named, None));
+        }
+        let known = named.known().map_err(|error| match error {
+            CheckpointError::Format { path, message } => Failure::new(format!(
+                "{}: it has no run in it, as `remat train --save` writes, and {message}; --rename gives them other names",
+                path.display()
+            )),
+            error => checkpoint::failure(error),
+        })?;
+        let named = named.named(&known.names()).map_err(checkpoint::failure)?;
+        Ok((named.convert(), Some(known)))
+    }
+}
+
+impl ForeignArgs {
+    /// The checkpoint of a network to use.
+    pub fn open(&self, path: &Path) -> Result<Saved, Failure> {
+        let (file, known) = self.names.open(path)?;
+        let Some(known) = known else {
+            if self.heads.is_some() {
+                let path = path.display();
+                return Err(Failure::usage(format!("{path} says its heads itself; drop --heads")));
+            }
+            let kept = Kept::of(&file, path)?;
+            return Ok(Saved {
+                file,
+                options: kept.options.clone(),
+                kept: Some(kept),
+                known: None,
+            });
+        };
+        let network = Network::of(&known, path, self.heads)?;
+        let mut args = vec!["remat".into(), "train".into(), network.model.to_string().into()];
+        args.extend(network.sizes.iter().map(|(option, n)| format!("--{option}={n}").into()));
+        let (_, options) = checkpoint::parse(args.into_iter(), path)?;
+        Ok(Saved { file, options, kept: None, known: Some(known) })
+    }
+}
+
+/// A network by the options of `remat train`.
+struct Network {
+    model: Model,
+    /// By option.
+    sizes: Vec<(&'static str, usize)>,
+}
+
+impl Network {
+    fn of(known: &Known, path: &Path, heads: Option<usize>) -> Result<Self, Failure> {
+        let name = match *known {
+            Known::Gpt2 { vocabulary, context, layers, width } => {
+                let heads = of_config(path, width, heads)?;
+                let sizes = [
+                    ("layers", layers),
+                    ("width", width),
+                    ("heads", heads),
+                    ("context", context),
+                    ("vocabulary", vocabulary),
+                ];
+                return Ok(Self { model: named("gpt2"), sizes: sizes.into() });
+            }
+            Known::ResNet { kind: ResNet::R18, .. } => "resnet18",
+            Known::ResNet { kind: ResNet::R50, .. } => "resnet50",
+            Known::ResNet { kind: ResNet::Cifar { n: 3 }, .. } => "resnet20",
+            Known::ResNet { kind: ResNet::Cifar { n: 5 }, .. } => "resnet32",
+            Known::ResNet { kind: ResNet::Cifar { n: 18 }, .. } => "resnet110",
+            Known::ResNet { kind: ResNet::Cifar { n: 200 }, .. } => "resnet1202",
+            Known::DenseNet { of: DenseNet::D121, .. } => "densenet121",
+            other => {
+                return Err(Failure::usage(format!(
+                    "{}: its tensors are those of {}, and there is no such model here",
+                    path.display(),
+                    told(&other)
+                )));
+            }
+        };
+        Ok(Self { model: named(name), sizes: Vec::new() })
+    }
+}
+
+fn named(model: &str) -> Model {
+    Model::from_str(model, false).expect("one of the models")
+}
+
+/// A network that there is no model of.
+fn told(known: &Known) -> String {
+    match known {
+        Known::ResNet { kind: ResNet::Cifar { n }, .. } => format!("a resnet{}", 6 * n + 2),
+        Known::DenseNet { of, .. } => match (of.growth, of.blocks) {
+            (32, [6, 12, 32, 32]) => "torchvision's densenet169".to_owned(),
+            (32, [6, 12, 48, 32]) => "torchvision's densenet201".to_owned(),
+            (48, [6, 12, 36, 24]) => "torchvision's densenet161".to_owned(),
+            (growth, blocks) => format!("a DenseNet of {blocks:?} layers of {growth}"),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+/// What the transformers library says of a GPT-2 beside its file.
+#[derive(Deserialize)]
+struct Config {
+    n_head: Option<usize>,
+    activation_function: Option<String>,
+    layer_norm_epsilon: Option<f32>,
+    scale_attn_weights: Option<bool>,
+    scale_attn_by_inverse_layer_idx: Option<bool>,
+    tie_word_embeddings: Option<bool>,
+}
+
+/// Longest `config.json`.
+const MOST_CONFIG: u64 = 1 << 20;
+
+/// Features of a head of GPT-2.
+const HEAD: usize = 64;
+
+/// The heads of a GPT-2: as given, or as `config.json` says, or as GPT-2 has them. Refuses what is computed in another way
+/// than here.
+fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, Failure> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    let file = folder.join("config.json");
+    let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()));
+    let mut heads = given;
+    if file.is_file() {
+        let mut bytes = Vec::new();
+        let read =
+            File::open(&file).and_then(|file| file.take(MOST_CONFIG).read_to_end(&mut bytes));
+        read.map_err(|error| wrong(error.to_string()))?;
+        let config: Config = serde_json::from_slice(&bytes)
+            .map_err(|error| wrong(format!("this is no configuration of a GPT-2: {error}")))?;
+        let activation = config.activation_function.as_deref().unwrap_or("gelu_new");
+        if !["gelu_new", "gelu_pytorch_tanh"].contains(&activation) {
+            let known = "gelu_new and gelu_pytorch_tanh are known";
+            return Err(wrong(format!("activation_function is {activation:?}; {known}")));
+        }
+        let eps = config.layer_norm_epsilon.unwrap_or(nn::LayerNorm::EPS);
+        if eps != nn::LayerNorm::EPS {
+            return Err(wrong(format!("layer_norm_epsilon is {eps}, expected 1e-5")));
+        }
+        for (name, found, expected) in [
+            ("scale_attn_weights", config.scale_attn_weights, true),
+            ("scale_attn_by_inverse_layer_idx", config.scale_attn_by_inverse_layer_idx, false),
+            ("tie_word_embeddings", config.tie_word_embeddings, true),
+        ] {
+            if let Some(found) = found.filter(|found| *found != expected) {
+                return Err(wrong(format!("{name} is {found}, expected {expected}")));
+            }
+        }
+        match (given, config.n_head) {
+            (Some(given), Some(found)) if given != found => {
+                return Err(wrong(format!("n_head is {found}, and --heads {given}; drop --heads")));
+            }
+            (None, found) => heads = found,
+            _ => {}
+        }
+    }
+    let usual = (width.is_multiple_of(HEAD)).then_some(width / HEAD);
+    match heads.or(usual) {
+        Some(heads) if heads > 0 && width.is_multiple_of(heads) => Ok(heads),
+        Some(heads) => Err(Failure::usage(format!(
+            "{} is {width} wide, which is no multiple of {heads} heads",
+            path.display()
+        ))),
+        None => Err(Failure::usage(format!(
+            "{} is a GPT-2 {width} wide, and the number of its heads is not in it: add --heads N, or put its config.json \
+             beside it",
+            path.display()
+        ))),
+    }
+}
+
+/// The arguments of a run that begins with the weights of another library, `given` those after `remat train`: the network
+/// and its sizes are those of the file.
+pub fn arguments(
+    known: &Known,
+    path: &Path,
+    args: &TrainArgs,
+    matches: &ArgMatches,
+    given: &[OsString],
+) -> Result<Vec<OsString>, Failure> {
+    let is_given = |id: &str| checkpoint::is_given(matches, id);
+    let heads = checkpoint::number(matches, "heads");
+    let network = Network::of(known, path, heads)?;
+    let model = network.model.to_string();
+    let is_gpt2 = matches!(known, Known::Gpt2 { .. });
+    let mut all = Vec::new();
+    if is_given("model") {
+        let here = args.model.to_string();
+        if here != model && !(is_gpt2 && here == "gpt") {
+            let path = path.display();
+            let message =
+                format!("the model is {here} here, and {path} is a {model}; leave it out");
+            return Err(Failure::usage(message));
+        }
+    } else {
+        all.push(model.into());
+    }
+    for (option, size) in network.sizes {
+        match checkpoint::number(matches, option).filter(|_| is_given(option)) {
+            None => all.push(format!("--{option}={size}").into()),
+            Some(here) if here == size => {}
+            Some(here) => {
+                let path = path.display();
+                return Err(Failure::usage(format!(
+                    "--{option} is {here} here, and {size} in {path}; leave it out"
+                )));
+            }
+        }
+    }
+    all.extend(given.iter().cloned());
+    Ok(all)
+}
+
+impl Saved {
+    /// Options in place of those of training.
+    pub fn instead(&self, args: &ForeignArgs) -> Vec<(&'static str, String)> {
+        let file = args.tokenizer.as_ref().map(|file| file.to_string_lossy().into_owned());
+        file.map(|file| ("tokenizer", file)).into_iter().collect()
+    }
+
+    /// Whether others wrote it, for images.
+    pub const fn takes_images(&self) -> bool {
+        matches!(self.known, Some(Known::ResNet { .. } | Known::DenseNet { .. }))
+    }
+
+    /// Fails unless the file fits the network of a task.
+    pub fn fit(&self, task: &dyn Task, path: &Path) -> Result<Fit, Failure> {
+        fit(&self.file, self.known.as_ref(), task, path)
+    }
+}
+
+/// Fails unless a file fits the network of a task, and if others wrote it, the task's data.
+pub fn fit(
+    file: &Checkpoint,
+    known: Option<&Known>,
+    task: &dyn Task,
+    path: &Path,
+) -> Result<Fit, Failure> {
+    if let (
+        Some(
+            &Known::ResNet { channels, classes, stem, .. }
+            | &Known::DenseNet { channels, classes, stem, .. },
+        ),
+        Some(images),
+    ) = (known, task.images())
+    {
+        let path = path.display();
+        let [c, h, w] = images.shape;
+        if channels != c {
+            return Err(Failure::usage(format!(
+                "{path} takes images of {channels} channels, and the data has {c}; choose other --data"
+            )));
+        }
+        if classes != images.classes {
+            return Err(Failure::usage(format!(
+                "{path} tells {classes} classes apart, and the data has {}; choose other --data",
+                images.classes
+            )));
+        }
+        let is_large = [h, w].iter().all(|&side| side >= nn::LARGE_IMAGE);
+        if (stem == 7) != is_large {
+            let takes = if stem == 7 { "at least" } else { "less than" };
+            return Err(Failure::usage(format!(
+                "{path} takes images of {takes} {} pixels each way, and the data has {h}x{w}; --image-size brings those of \
+                 images:DIR to another size",
+                nn::LARGE_IMAGE
+            )));
+        }
+    }
+    // It counts bytes alone.
+    let dry = Runtime::builder().budget(1u64 << 60).sim()?;
+    let mut network = task.network(&dry)?;
+    file.fit(network.module()).map_err(checkpoint::failure)
+}
+
+/// Says what is done with a file of another library.
+pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
+    let path = path.display();
+    say(format_args!("weights from {path}: {}", Counted(fit.tensors as u64, "tensor")));
+    for conversion in &fit.conversions {
+        let tensors = Counted(conversion.tensors as u64, "tensor");
+        let (from, to) = (conversion.from, conversion.to);
+        match conversion.rounds() {
+            true => say(format_args!("{tensors} of {from} rounded to {to}")),
+            false => say(format_args!("{tensors} of {from} converted to {to}, without loss")),
+        }
+    }
+    let skipped: Vec<&str> = file.skipped().collect();
+    match skipped[..] {
+        [] => {}
+        [name] => say(format_args!("left out: {name}")),
+        [name, ..] => say(format_args!("left out: {name} and {} more", skipped.len() - 1)),
+    }
+}
+
+/// The message if a network has other tokens than bytes, and nothing says which.
+pub fn needs_tokenizer(what: &dyn std::fmt::Display, vocabulary: usize) -> Failure {
+    let bytes = Text::VOCABULARY;
+    let vocabulary = Counted(vocabulary as u64, "token");
+    Failure::usage(format!(
+        "{what} has {vocabulary}, and a text has {bytes} bytes: add its --tokenizer tokenizer.json"
+    ))
+}

@@ -1,0 +1,154 @@
+//! Tokens of a text, as a `tokenizer.json` of the transformers library says.
+
+use super::failure::Failure;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Longest file.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Most tokens that are kept for a character that is not whole yet.
+const MOST_PENDING: usize = 16;
+
+/// What takes a text apart, and puts it together again.
+pub struct Tokenizer(tokenizers::Tokenizer);
+
+impl Tokenizer {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let wrong = |what: &dyn std::fmt::Display| {
+            Failure::new(format!("--tokenizer {}: {what}", path.display()))
+        };
+        let io = |error: std::io::Error| wrong(&error);
+        if !path.metadata().map_err(io)?.is_file() {
+            return Err(wrong(&"this is no regular file; name a tokenizer.json"));
+        }
+        let mut bytes = Vec::new();
+        File::open(path).map_err(io)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(wrong(&format_args!("it has more than {MOST_BYTES} bytes")));
+        }
+        let read = tokenizers::Tokenizer::from_bytes(&bytes);
+        read.map(Self).map_err(|error| wrong(&format_args!("this is no tokenizer.json: {error}")))
+    }
+
+    /// How many tokens there are: one more than the last is called.
+    pub fn vocabulary(&self) -> usize {
+        self.0.get_vocab(true).values().max().map_or(0, |&last| last as usize + 1)
+    }
+
+    /// How many tokens a network has that is to have so many, or as many as there are.
+    pub fn fits(&self, wanted: Option<usize>) -> Result<usize, Failure> {
+        let has = self.vocabulary();
+        match wanted {
+            Some(wanted) if wanted < has => Err(Failure::usage(format!(
+                "--tokenizer has {has} tokens, and the network {wanted}: choose the one that it was made with"
+            ))),
+            wanted => Ok(wanted.unwrap_or(has)),
+        }
+    }
+
+    /// The tokens of a text, with none that mark its ends.
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>, Failure> {
+        let tokens = self.0.encode_fast(text, false);
+        let tokens = tokens.map_err(|error| Failure::new(format!("--tokenizer: {error}")))?;
+        Ok(tokens.get_ids().iter().map(|&id| id as i32).collect())
+    }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String, Failure> {
+        let text = self.0.decode(tokens, false);
+        text.map_err(|error| Failure::new(format!("--tokenizer: {error}")))
+    }
+}
+
+/// A text that comes token by token.
+pub struct Decoder<'a> {
+    tokenizer: &'a Tokenizer,
+    /// The last ones, from one on that began a character.
+    pending: Vec<u32>,
+    /// Bytes of their text that were given out.
+    given: usize,
+}
+
+impl<'a> Decoder<'a> {
+    pub const fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, pending: Vec::new(), given: 0 }
+    }
+
+    /// What is whole with one more token.
+    pub fn push(&mut self, token: u32) -> Result<String, Failure> {
+        self.pending.push(token);
+        let text = self.tokenizer.decode(&self.pending)?;
+        let whole = match self.pending.len() < MOST_PENDING {
+            true => text.trim_end_matches(char::REPLACEMENT_CHARACTER),
+            false => &text,
+        };
+        let new = whole.get(self.given..).unwrap_or_default().to_owned();
+        if whole.len() == text.len() {
+            self.pending.clear();
+            self.given = 0;
+        } else {
+            self.given += new.len();
+        }
+        Ok(new)
+    }
+
+    /// What is left at the end.
+    pub fn finish(self) -> Result<String, Failure> {
+        let text = self.tokenizer.decode(&self.pending)?;
+        Ok(text.get(self.given..).unwrap_or_default().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    }
+
+    #[test]
+    fn tokens_are_those_of_the_transformers_library_and_come_back_in_whole_characters() {
+        let tokenizer = Tokenizer::open(&fixture("tokenizer.json")).unwrap();
+        assert_eq!(tokenizer.vocabulary(), 320);
+        let all = std::fs::read_to_string(fixture("hf.json")).unwrap();
+        let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+        for case in all["tokenizer"]["encoded"].as_array().unwrap() {
+            let (text, expected) = (case[0].as_str().unwrap(), case[1].as_array().unwrap());
+            let tokens = tokenizer.encode(text).unwrap();
+            let found: Vec<i64> = tokens.iter().map(|&token| token.into()).collect();
+            assert_eq!(serde_json::json!(found), serde_json::json!(expected), "{text}");
+            let mut decoder = Decoder::new(&tokenizer);
+            let mut parts = Vec::new();
+            for token in tokens {
+                parts.push(decoder.push(token as u32).unwrap());
+            }
+            parts.push(decoder.finish().unwrap());
+            assert!(parts.iter().all(|part| !part.contains('\u{fffd}')), "{parts:?}");
+            assert_eq!(parts.concat(), text);
+        }
+    }
+
+    /// Bytes that are no UTF-8 come out as they would all at once.
+    #[test]
+    fn what_is_no_character_is_replaced() {
+        let tokenizer = Tokenizer::open(&fixture("tokenizer.json")).unwrap();
+        let whole = tokenizer.encode("a猫b").unwrap();
+        let mut random = 7u32;
+        for _ in 0..200 {
+            let mut tokens: Vec<u32> = Vec::new();
+            for _ in 0..12 {
+                random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                tokens.push(whole[(random >> 16) as usize % whole.len()] as u32);
+            }
+            let mut decoder = Decoder::new(&tokenizer);
+            let mut text = String::new();
+            for &token in &tokens {
+                text += &decoder.push(token).unwrap();
+            }
+            text += &decoder.finish().unwrap();
+            assert_eq!(text, tokenizer.decode(&tokens).unwrap(), "{tokens:?}");
+        }
+    }
+}
