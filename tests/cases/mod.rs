@@ -1,7 +1,9 @@
 //! Programs after public bug reports, and attacks of our own, each with the values that are right.
 
 mod crawl;
+mod edges;
 mod eval_sum;
 mod kept_losses;
 mod silent;
 mod stale;
+mod ties;
