@@ -82,6 +82,14 @@ const FUNCTIONS: &[(&str, Function)] = &[
     }),
     ("var", |_, x| x[0].var_along(&[0, 2], 1, false)),
     ("std", |_, x| x[0].std_along(&[1], 0, true)),
+    ("std_of_sample", |_, x| x[0].std_along(&[1], 1, true)),
+    ("max_of_all", |_, x| x[0].max()),
+    ("min_of_all", |_, x| x[0].min()),
+    ("sqrt_of_clamp", |_, x| x[0].clamp(0.0, f32::INFINITY)?.sqrt()),
+    ("sqrt_of_relu", |_, x| x[0].relu()?.sqrt()),
+    ("sqrt_of_maximum", |_, x| x[0].maximum(&x[1])?.sqrt()),
+    ("sqrt_of_where", |_, x| x[1].where_cond(&x[0], &x[0].affine(0.0, 1.0)?)?.sqrt()),
+    ("logsumexp_along", |_, x| x[0].logsumexp(&[1], false)),
     ("logsumexp", |_, x| x[0].logsumexp(&[0, 2], false)),
     ("norm", |_, x| x[0].norm()),
     ("norm_of", |_, x| Tensor::norm_of(&[&x[0], &x[1]])),
@@ -185,7 +193,9 @@ fn list(value: &Value) -> &[Value] {
 fn host(value: &Value, is_input: bool) -> HostTensor {
     let shape: Vec<usize> =
         list(&value["shape"]).iter().map(|size| size.as_u64().unwrap() as usize).collect();
-    let floats = || list(&value["floats"]).iter().map(|x| x.as_f64().unwrap());
+    // What is infinite or NaN is text.
+    let float = |x: &Value| x.as_f64().or_else(|| x.as_str()?.parse().ok()).expect("a float");
+    let floats = || list(&value["floats"]).iter().map(float);
     let host = if let Some(ints) = value["ints"].as_array() {
         HostTensor::i32(
             Dims::new(&shape),
@@ -309,9 +319,12 @@ fn compare(found: Option<&Tensor>, expected: &HostTensor, tolerance: f64) -> Res
         }
         None => vec![0.0; expected.len()],
     };
-    let largest = expected.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
-    // NaN must fail, too.
-    let near = |(&a, &b): (&f32, &f64)| (f64::from(a) - b).abs() <= tolerance * largest;
+    let finite = expected.iter().filter(|x| x.is_finite());
+    let largest = finite.fold(0.0f64, |largest, x| largest.max(x.abs()));
+    let near = |(&a, &b): (&f32, &f64)| match (f64::from(a), b) {
+        (a, b) if b.is_finite() => (a - b).abs() <= tolerance * largest,
+        (a, b) => a == b || a.is_nan() && b.is_nan(),
+    };
     if found.len() == expected.len() && found.iter().zip(expected).all(near) {
         Ok(())
     } else {

@@ -77,6 +77,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         match error {
+            // A network does not take data or batches of such sizes.
+            Error::Op(_) => Self::usage(message),
             Error::Runtime(e) if matches!(*e, RuntimeError::Settings(_)) => Self::usage(message),
             error if is_of_memory(&error) => Self::usage(message),
             _ => Self::new(message),

@@ -303,6 +303,12 @@ impl Rng {
         Arg::f32(shape, (0..shape.elements()).map(|_| self.float() + 2.25).collect())
     }
 
+    /// Floats between 0.05 and 0.95.
+    fn shares(&mut self, shape: impl Into<Dims>) -> Arg {
+        let shape = shape.into();
+        Arg::f32(shape, (0..shape.elements()).map(|_| 0.5 + 0.225 * self.float()).collect())
+    }
+
     pub(super) fn numbers(&mut self, shape: impl Into<Dims>, below: usize) -> Arg {
         let shape = shape.into();
         Arg::i32(shape, (0..shape.elements()).map(|_| self.below(below) as i32).collect())
@@ -314,6 +320,7 @@ impl Rng {
         let stored = match operand.values {
             Values::Real => self.floats(shape),
             Values::Positive => self.positive(shape),
+            Values::Share => self.shares(shape),
             values => {
                 let integer = |i| values.integer(i, self.next() as usize >> 1).expect("integers");
                 Arg::i32(shape, (0..shape.elements()).map(integer).collect())

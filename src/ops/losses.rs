@@ -19,10 +19,7 @@ impl Tensor {
     /// # Errors
     /// If one does not hold floats, or they do not broadcast to one shape.
     pub fn binary_cross_entropy(&self, target: &Self) -> Result<Self, Error> {
-        let log = |p: &Self| p.log()?.clamp(-100.0, f32::INFINITY);
-        let of_ones = target.mul(&log(self)?)?;
-        let of_zeros = target.affine(-1.0, 1.0)?.mul(&log(&self.affine(-1.0, 1.0)?)?)?;
-        of_ones.add(&of_zeros)?.mean()?.neg()
+        self.binary_cross_entropies(target)?.mean()
     }
 
     /// Mean binary cross entropy of these logits and of targets from 0 to 1, as a scalar, without overflow:

@@ -77,7 +77,7 @@ impl Tensor {
         self.reduce_all(Reduction::Mean)
     }
 
-    /// Maximum of all elements, as a scalar; NaN if any is NaN. All elements that equal it receive the gradient.
+    /// Maximum of all elements, as a scalar; NaN if any is NaN. Elements that equal it share the gradient evenly.
     ///
     /// # Errors
     /// If it does not hold floats, or there are no elements.
@@ -85,7 +85,7 @@ impl Tensor {
         self.reduce_all(Reduction::Max)
     }
 
-    /// Minimum of all elements, as a scalar; NaN if any is NaN. All elements that equal it receive the gradient.
+    /// Minimum of all elements, as a scalar; NaN if any is NaN. Elements that equal it share the gradient evenly.
     ///
     /// # Errors
     /// If it does not hold floats, or there are no elements.
@@ -109,8 +109,8 @@ impl Tensor {
         self.reduce(Reduction::Mean, axes, keep_dims)
     }
 
-    /// Maxima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. All elements that equal their
-    /// maximum receive its gradient.
+    /// Maxima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. Elements that equal their
+    /// maximum share its gradient evenly.
     ///
     /// # Errors
     /// As for [`Tensor::sum_along`], or if there are no elements along `axes`.
@@ -118,8 +118,8 @@ impl Tensor {
         self.reduce(Reduction::Max, axes, keep_dims)
     }
 
-    /// Minima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. All elements that equal their
-    /// minimum receive its gradient.
+    /// Minima along `axes`, as for [`Tensor::sum_along`]; NaN where any element is NaN. Elements that equal their
+    /// minimum share its gradient evenly.
     ///
     /// # Errors
     /// As for [`Tensor::max_along`].
@@ -214,10 +214,14 @@ impl Definition for Reduce {
                 let joined: usize = self.axes.iter().map(|&axis| shape[axis]).product();
                 Gradient::of_one(move |dy| spread(&dy.affine(1.0 / joined as f32, 0.0)?))
             }
-            // Every element that equals the maximum or minimum receives the gradient.
+            // The elements that equal the maximum or minimum share the gradient.
             Reduction::Max | Reduction::Min => {
-                let (x, y) = (of.input(0), of.output(0));
-                Gradient::of_one(move |dy| spread(dy)?.mul(&x.eq(&y.reshape(&kept)?)?))
+                let (x, y, axes) = (of.input(0), of.output(0), self.axes);
+                Gradient::of_one(move |dy| {
+                    let chosen = x.eq(&y.reshape(&kept)?)?;
+                    let each = dy.reshape(&kept)?.div(&chosen.sum_along(&axes, true)?)?;
+                    chosen.mul(&each)
+                })
             }
         }
     }

@@ -48,6 +48,8 @@ pub enum Values {
     Real,
     /// Positive floats, such as from 0.25 to 4.25.
     Positive,
+    /// Floats between 0 and 1, such as from 0.05 to 0.95.
+    Share,
     /// Integers from 0 to below this. If it is 0, there are no elements.
     Below(usize),
     /// For each window over images, the place `h * width + w` of an element that it holds.
@@ -64,7 +66,7 @@ impl Values {
     #[must_use]
     pub fn integer(self, i: usize, random: usize) -> Option<i32> {
         match self {
-            Self::Real | Self::Positive => None,
+            Self::Real | Self::Positive | Self::Share => None,
             Self::Below(below) => Some((random % below) as i32),
             Self::InWindows { pool, image } => Some(pool.place(image, i, random) as i32),
         }
@@ -137,6 +139,12 @@ impl Operand {
     /// With positive elements.
     pub(super) fn positive(mut self) -> Self {
         self.values = Values::Positive;
+        self
+    }
+
+    /// With elements between 0 and 1.
+    pub(super) fn shares(mut self) -> Self {
+        self.values = Values::Share;
         self
     }
 

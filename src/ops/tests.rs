@@ -217,7 +217,14 @@ fn errors_say_what_was_found_and_what_was_expected() {
         (
             norm(0.1),
             vec![f(&[0, 3]), c, c, c, c],
-            "batch_norm: x is f32[0, 3], expected at least one element per channel",
+            "batch_norm: x is f32[0, 3], no value of each channel, but training needs at least 2 values for a deviation: \
+             take a larger batch or larger images, or evaluate with Mode::Infer",
+        ),
+        (
+            norm(0.1),
+            vec![f(&[1, 3, 1, 1]), c, c, c, c],
+            "batch_norm: x is f32[1, 3, 1, 1], 1 value of each channel, but training needs at least 2 values for a \
+             deviation: take a larger batch or larger images, or evaluate with Mode::Infer",
         ),
         (
             norm(0.1),

@@ -1,9 +1,11 @@
 //! Programs after public bug reports, and attacks of our own, each with the values that are right.
 
 mod crawl;
+mod edges;
 mod eval_sum;
 #[cfg(feature = "cli")]
 mod hf;
 mod kept_losses;
 mod silent;
 mod stale;
+mod ties;

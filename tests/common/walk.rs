@@ -203,7 +203,11 @@ impl Numbers {
             (DType::F32, values) => {
                 let mut next = || {
                     let number = self.left.pop().expect("as many as were counted");
-                    if values == Values::Real && self.draw.flip() { -number } else { number }
+                    match values {
+                        Values::Real if self.draw.flip() => -number,
+                        Values::Share => number / (number + 1.0),
+                        _ => number,
+                    }
                 };
                 HostTensor::f32(*shape, (0..elements).map(|_| next()).collect())
             }

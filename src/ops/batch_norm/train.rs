@@ -59,7 +59,8 @@ impl Tensor {
     /// the running statistics, and `eps` is added to the variance. See [`BatchNorm`].
     ///
     /// # Errors
-    /// If it does not hold floats, has no elements, or the parameters do not have one for each channel.
+    /// If it does not hold floats, has fewer than two elements of a channel, or the parameters do not have one for each
+    /// channel.
     pub fn batch_norm(
         &self,
         with: &BatchNormParameters<'_>,
@@ -98,8 +99,13 @@ impl Definition for BatchNorm {
         let c = channels(x, &roles, &inputs[1..])?;
         number(self.momentum, "momentum", f32::NEG_INFINITY)?;
         number(self.eps, "eps", 0.0)?;
-        if c > 0 && x.elements() == 0 {
-            return Err(format!("x is {x}, expected at least one element per channel"));
+        let each = x.elements().checked_div(c).unwrap_or(2);
+        if each < 2 {
+            let values = ["no value", "1 value"][each];
+            return Err(format!(
+                "x is {x}, {values} of each channel, but training needs at least 2 values for a deviation: \
+                 take a larger batch or larger images, or evaluate with Mode::Infer"
+            ));
         }
         let statistic = fresh(FLOAT, [c])?;
         Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, statistic, statistic, statistic, statistic]))
@@ -151,15 +157,18 @@ impl Definition for BatchNorm {
     }
 
     fn samples(&self) -> Vec<Sample> {
-        // A channel must have elements to have a mean.
-        let fit = SHAPES.iter().filter(|shape| shape[1] == 0 || !shape.contains(&0));
+        // A channel must have two elements to have a deviation.
+        let each = |shape: &[usize]| shape.iter().product::<usize>().checked_div(shape[1]);
+        let fit = SHAPES.iter().filter(|shape| each(shape).is_none_or(|each| each > 1));
         fit.map(|shape| Sample::new(*self, operands(shape))).collect()
     }
 
     fn draw(&self, draw: &mut Draw) -> Sample {
         let mut shape = draw.shape(2, 4);
-        if shape.elements() == 0 {
-            shape = shape.with(1, 0);
+        match shape.elements() {
+            0 => shape = shape.with(1, 0),
+            elements if elements == shape[1] => shape = shape.with(0, 2),
+            _ => {}
         }
         let op = Self { momentum: [0.0, 0.1, 1.0][draw.below(3)], eps: draw_eps(draw) };
         Sample::new(op, draw_operands(draw, shape))

@@ -45,11 +45,12 @@ macro_rules! binary {
                 f(a, b)
             }
 
-            /// The function of these operands, positive where it has to be for a result to be a number.
+            /// The function of these operands, in the range where a result is a number.
             fn sample(self, a: Operand, b: Operand) -> Sample {
                 match self {
                     Self::Div => Sample::new(self, [a, b.positive()]),
                     Self::Pow => Sample::new(self, [a.positive(), b]),
+                    Self::BinaryCrossEntropy => Sample::new(self, [a.shares(), b.shares()]),
                     _ => Sample::new(self, [a, b]),
                 }
             }
@@ -223,6 +224,14 @@ macro_rules! read {
     };
 }
 
+/// The gradient `dy` of a larger one of two, for the operand that is `a`: half of it where `b` is as large. Nothing where
+/// `a` is less, even of an infinite `dy`.
+fn unless_less(dy: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor, Error> {
+    // NaN is in no order: both receive all of it.
+    let share = b.gt(a)?.add(&b.ge(a)?)?.affine(-0.5, 1.0)?;
+    share.relu_grad(dy)?.mul(&share)
+}
+
 binary! {
     /// `a + b`
     Add add: 1.0,
@@ -248,24 +257,18 @@ binary! {
         "a / b",
         |a, b| a / b,
         [(|dy, b| dy.div(b)), (|dy, y, b| dy.mul(y)?.div(b)?.neg())];
-    /// the larger of `a` and `b`, NaN if either is; where they are equal, `a` receives the gradient
+    /// the larger of `a` and `b`, NaN if either is; where they are equal, each receives half of the gradient
     Maximum maximum: 1.0,
         math::larger,
         "Larger()(a, b)",
         f64::max,
-        [
-            (|dy, a, b| dy.mul(&b.gt(a)?.affine(-1.0, 1.0)?)),
-            (|dy, a, b| dy.mul(&b.gt(a)?))
-        ];
-    /// the smaller of `a` and `b`, NaN if either is; where they are equal, `a` receives the gradient
+        [(|dy, a, b| unless_less(dy, a, b)), (|dy, a, b| unless_less(dy, b, a))];
+    /// the smaller of `a` and `b`, NaN if either is; where they are equal, each receives half of the gradient
     Minimum minimum: 1.0,
         math::smaller,
         "Smaller()(a, b)",
         f64::min,
-        [
-            (|dy, a, b| dy.mul(&b.lt(a)?.affine(-1.0, 1.0)?)),
-            (|dy, a, b| dy.mul(&b.lt(a)?))
-        ];
+        [(|dy, a, b| unless_less(dy, b, a)), (|dy, a, b| unless_less(dy, a, b))];
     /// `a` to the power of `b`. As in C, `a^0` and `1^b` are 1 even for NaN, and negative numbers have powers of integers
     /// alone.
     Pow pow: 2.0 * TRANSCENDENTAL,
@@ -392,5 +395,24 @@ binary! {
                 gate.sigmoid_grad(&dy.mul(b)?.mul(&bend)?)
             }),
             (|dy, a| a.gelu_tanh_grad(dy))
+        ];
+    /// `-(b ln a + (1 - b) ln(1 - a))`, with logarithms of at least -100: the cross entropy of a probability `a` and a
+    /// target `b`, both from 0 to 1. The gradient divides by no less than `1e-12`, as in PyTorch.
+    BinaryCrossEntropy binary_cross_entropies: 2.0 * TRANSCENDENTAL + 6.0,
+        #[inline(always)] |a: f32, b: f32| {
+            let [on, off] = [a.ln(), (-a).ln_1p()].map(|log| math::larger(log, -100.0));
+            -(b * on + (1.0 - b) * off)
+        },
+        "-(b * Larger()(logf(a), -100.0f) + (1.0f - b) * Larger()(log1pf(-a), -100.0f))",
+        |a: f64, b: f64| -(b * a.ln().max(-100.0) + (1.0 - b) * (-a).ln_1p().max(-100.0)),
+        [
+            (|dy, a, b| {
+                let spread = a.mul(&a.affine(-1.0, 1.0)?)?.clamp(1e-12, f32::INFINITY)?;
+                dy.mul(&a.sub(b)?.div(&spread)?)
+            }),
+            (|dy, a| {
+                let log = |x: &Tensor| x.log()?.clamp(-100.0, f32::INFINITY);
+                dy.mul(&log(&a.affine(-1.0, 1.0)?)?.sub(&log(a)?)?)
+            })
         ];
 }

@@ -198,8 +198,8 @@ with_numbers! {
         },
         gradient: |of| {
             let x = of.input(0);
-            // Where it changes nothing.
-            Gradient::of_one(move |dy| dy.mul(&x.clamp(min, max)?.eq(&x)?))
+            // Where it changes nothing; elsewhere nothing, even of an infinite gradient.
+            Gradient::of_one(move |dy| x.clamp(min, max)?.eq(&x)?.relu_grad(dy))
         },
         draw: |draw| [[-1e30, 0.0][draw.below(2)], [0.0, 1e30][draw.below(2)]] Real;
     /// `x` where it is above 0, else `x * slope`

@@ -23,7 +23,8 @@ impl Tensor {
         far.square()?.sum_along(axes, keep_dims)?.affine(share, 0.0)
     }
 
-    /// Standard deviations along `axes`: square roots of [`Tensor::var_along`].
+    /// Standard deviations along `axes`: square roots of [`Tensor::var_along`]. Where all elements are equal, the gradient
+    /// is 0.
     ///
     /// # Errors
     /// As for [`Tensor::sum_along`].
@@ -33,7 +34,7 @@ impl Tensor {
         correction: usize,
         keep_dims: bool,
     ) -> Result<Self, Error> {
-        self.var_along(axes, correction, keep_dims)?.sqrt()
+        self.var_along(axes, correction, keep_dims)?.root()
     }
 
     /// `ln sum e^x` along `axes`, as for [`Tensor::sum_along`], without overflow.
@@ -52,15 +53,15 @@ impl Tensor {
         sum.reshape(&shape)
     }
 
-    /// The norm of all elements, `sqrt(sum x^2)`, as a scalar.
+    /// The norm of all elements, `sqrt(sum x^2)`, as a scalar. Its gradient at 0 is 0.
     ///
     /// # Errors
     /// If it does not hold floats.
     pub fn norm(&self) -> Result<Self, Error> {
-        self.square()?.sum()?.sqrt()
+        self.square()?.sum()?.root()
     }
 
-    /// The norm of the elements of all tensors together, as a scalar.
+    /// The norm of the elements of all tensors together, as a scalar. Its gradient at 0 is 0.
     ///
     /// # Errors
     /// If there are none, or one does not hold floats.
@@ -69,6 +70,16 @@ impl Tensor {
         let Some(first) = squares.next() else {
             return Err(OpError::new("norm_of", "takes at least 1 tensor, 0 were given").into());
         };
-        squares.try_fold(first?, |sum, squares| sum.add(&squares?))?.sqrt()
+        squares.try_fold(first?, |sum, squares| sum.add(&squares?))?.root()
+    }
+
+    /// The square root of what is not below 0, flat at 0: there [`Tensor::sqrt`] is infinitely steep.
+    fn root(&self) -> Result<Self, Error> {
+        if self.tape().is_none() {
+            return self.sqrt();
+        }
+        // 1 in place of each 0, until its root is taken.
+        let some = self.sign()?;
+        self.add(&some.affine(-1.0, 1.0)?)?.sqrt()?.mul(&some)
     }
 }

@@ -289,6 +289,7 @@ impl Player<'_> {
         let all = 0..shape.elements();
         let host = match values {
             Values::Positive => HostTensor::f32(*shape, all.map(positive).collect()),
+            Values::Share => HostTensor::f32(*shape, all.map(|i| positive(i) / 5.0).collect()),
             _ => {
                 let integer = |i| values.integer(i, random(i)).expect("these are integers");
                 HostTensor::i32(*shape, all.map(integer).collect())
