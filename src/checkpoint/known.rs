@@ -114,7 +114,7 @@ impl Checkpoint {
             shapes.map(|(name, place)| (names.renamed(name), place.entry.shape())).collect(),
         );
         let known = if shapes.has("h.0.attn.c_attn.weight") {
-            gpt2(&shapes).ok_or("a GPT-2 without `wte.weight` or `wpe.weight`".to_owned())
+            gpt2(&shapes)
         } else if shapes.has("layer1.0.conv1.weight") {
             resnet(&shapes)
         } else if shapes.has("features.conv0.weight") {
@@ -132,11 +132,23 @@ impl Checkpoint {
     }
 }
 
-fn gpt2(shapes: &Shapes<'_>) -> Option<Known> {
+/// Tensors of a block of GPT-2.
+const OF_A_BLOCK: usize = 12;
+
+fn gpt2(shapes: &Shapes<'_>) -> Result<Known, String> {
     let tokens = shapes.of("wte.weight").or_else(|| shapes.of("lm_head.weight"));
-    let ([vocabulary, width], [context, _]) = (tokens?, shapes.of("wpe.weight")?);
+    let ([vocabulary, width], [context, _]) = tokens
+        .zip(shapes.of("wpe.weight"))
+        .ok_or("a GPT-2 without tokens (`wte.weight`) or positions (`wpe.weight`)")?;
     let layers = shapes.count(0, |i| format!("h.{i}.attn.c_attn.weight"));
-    Some(Known::Gpt2 { vocabulary, context, layers, width })
+    // A few names are not to make a network that is many times as large.
+    if layers * OF_A_BLOCK > 2 * shapes.0.len() {
+        return Err(format!(
+            "a GPT-2 of {layers} blocks, most of whose tensors are missing: it has {}",
+            shapes.0.len()
+        ));
+    }
+    Ok(Known::Gpt2 { vocabulary, context, layers, width })
 }
 
 fn resnet(shapes: &Shapes<'_>) -> Result<Known, String> {

@@ -152,6 +152,11 @@ impl Checkpoint {
         self
     }
 
+    /// The files that its tensors are in: one, or those that its index lists.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| &*file.path)
+    }
+
     /// Names in the file of tensors that are left out.
     pub fn skipped(&self) -> impl Iterator<Item = &str> {
         self.skipped.iter().map(String::as_str)

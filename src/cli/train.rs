@@ -243,6 +243,7 @@ fn resume(args: &TrainArgs, options: &Options, task: &dyn Task) -> Result<Resume
     let Some(path) = &args.checkpoints.resume else { return Ok(Resumed::Nothing) };
     let (file, known) = args.checkpoints.names.open(path)?;
     if let Some(known) = &known {
+        foreign::keeps(&file, path, args.checkpoints.save.as_deref())?;
         let fit = foreign::fit(&file, Some(known), task, path)?;
         return Ok(Resumed::Weights(file, fit));
     }

@@ -120,6 +120,25 @@ fn an_index_leads_to_files_of_its_folder_alone() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// Names of blocks alone would make a network of thousands of them.
+#[test]
+fn a_gpt2_of_names_alone_is_refused() {
+    let folder = folder("names-alone");
+    let file = folder.join("model.safetensors");
+    let mut all = tensors("gpt2", "F32");
+    let block = |i: usize| Made::new(&format!("h.{i}.attn.c_attn.weight"), "F32", &[0], &[]);
+    all.extend((2..50_000).map(block));
+    write(&file, &all);
+    let said = Checkpoint::open(&file).unwrap().known().unwrap_err().to_string();
+    assert!(said.contains("a GPT-2 of 50000 blocks, most of whose tensors are missing"), "{said}");
+    // One that lacks some is not: what is missing is listed.
+    all.truncate(28);
+    all.remove(3);
+    write(&file, &all);
+    assert!(Checkpoint::open(&file).unwrap().known().is_ok());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// Any byte of an index or of a header may be another one.
 #[test]
 fn damaged_files_are_refused_or_read_and_nothing_panics() {

@@ -167,6 +167,37 @@ fn a_tokenizer_makes_the_tokens_of_the_transformers_library() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+#[test]
+fn a_run_of_ours_learns_tokens_too() {
+    let folder = folder("own-tokens");
+    let saved = folder.join("mine.safetensors");
+    let saved = saved.to_str().unwrap();
+    let tokens = ["--tokenizer", TOKENIZER, "--batch", "4", "--steps", "2", "--save", saved];
+    let sizes = ["--layers", "1", "--width", "16", "--context", "16"];
+    for (model, vocabulary) in [("gpt", None), ("gpt", Some("512")), ("lstm", None)] {
+        let vocabulary: Vec<&str> =
+            vocabulary.into_iter().flat_map(|n| ["--vocabulary", n]).collect();
+        let (report, _) = told(&[&["train", model], &tokens[..], &sizes, &vocabulary].concat());
+        assert!(report.contains(" bits a token, "), "{report}");
+        let (text, _) =
+            told(&["generate", saved, "Call me", "--length", "4", "--temperature", "0"]);
+        assert!(text.starts_with("Call me"), "{text}");
+    }
+    let few = ["--vocabulary", "300", "--tokenizer", TOKENIZER];
+    refused(
+        &[&["train", "gpt"], &few[..]].concat(),
+        2,
+        "--tokenizer has 320 tokens, and the network 300",
+    );
+    refused(
+        &["train", "gpt", "--vocabulary", "300"],
+        2,
+        "the network has 300 tokens, and a text has 256",
+    );
+    refused(&["train", "mlp", "--vocabulary", "300"], 2, "mlp has no --vocabulary");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// Trained further, saved, and used again without what it began with.
 #[test]
 fn a_run_begins_with_weights_alone_and_says_so() {
@@ -214,6 +245,7 @@ fn a_run_begins_with_weights_alone_and_says_so() {
     resume(&["--width", "64"], 2, "--width is 64 here, and 32 in");
     resume(&["--layers", "3"], 2, "--layers is 3 here, and 2 in");
     resume(&["--heads", "2"], 2, "n_head is 4, and --heads 2");
+    resume(&["--save", &file], 2, "is what the run begins with, and would be replaced");
     refused(&["train", "mlp", "--resume", &file], 2, "the model is mlp here, and");
     refused(&["train", "--resume", &file, "--data", &data], 2, "add its --tokenizer");
     std::fs::remove_dir_all(folder).unwrap();
