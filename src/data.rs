@@ -59,6 +59,7 @@ pub struct Images {
     /// Number of classes; labels are below it.
     pub classes: usize,
     pixels: Pixels,
+    remarks: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -119,7 +120,7 @@ impl Dataset {
 
     /// A folder with a folder for each class, and PNG or JPEG files in it: classes in alphabetical order, of 256 at most,
     /// images in color. They are brought to `size`, which is height and width, or else to the size of the first: scaled
-    /// until they cover it, and cut. Every fifth image of a class is for testing; or, if there are folders `train` and
+    /// until they cover it, and cut. A folder without images is no class, as [`Images::remarks`] says. Every fifth image of a class is for testing; or, if there are folders `train` and
     /// `test` (or `val`) with the classes in them, those of the second.
     ///
     /// # Errors
@@ -151,6 +152,12 @@ impl Images {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What is odd about them and yet no error, in words: folders of classes that have no images, a single class.
+    #[must_use]
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
     }
 
     /// Some images `[n, channels, height, width]`, and their labels `[n]`.
@@ -198,7 +205,14 @@ impl Images {
             Some(Pixels::Stored { mean, deviation, .. }) => (*mean, *deviation),
             _ => moments(&pixels),
         };
-        Self { shape, classes, pixels: Pixels::Stored { pixels, labels, mean, deviation } }
+        let mut remarks = Vec::new();
+        if like.is_none() && labels.iter().all(|label| *label == labels[0]) {
+            let count = labels.len();
+            remarks.push(format!(
+                "all {count} images to learn from are of one class, so there is nothing to tell apart"
+            ));
+        }
+        Self { shape, classes, pixels: Pixels::Stored { pixels, labels, mean, deviation }, remarks }
     }
 }
 

@@ -243,7 +243,7 @@ impl<D: Device> Engine<D> {
         &self.settings
     }
 
-    /// Bytes in use now.
+    /// Bytes in use now; those that are lent to a plan are.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.store.space.used()

@@ -38,6 +38,11 @@ impl SplitMix64 {
         spread(self.0)
     }
 
+    /// Leaves out so many numbers: [`SplitMix64::unit`] and [`SplitMix64::below`] take one each.
+    pub const fn skip(&mut self, count: usize) {
+        self.0 = self.0.wrapping_add(Self::STEP.wrapping_mul(count as u64));
+    }
+
     /// Evenly from 0 up to 1.
     pub const fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64

@@ -28,6 +28,8 @@ mod cli_lab;
 #[cfg(feature = "cli")]
 mod cli_learn;
 #[cfg(feature = "cli")]
+mod cli_pairs;
+#[cfg(feature = "cli")]
 mod cli_plan;
 #[cfg(feature = "cli")]
 mod cli_plans;

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::foreign::{self, NamesArgs};
 use super::learn::Stop;
 use super::output::is_stdout;
-use super::task::Task;
+use super::task::{Part, Task};
 use super::values;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _};
@@ -137,7 +137,7 @@ impl Kept {
 /// A hash of some examples.
 fn fingerprint(task: &dyn Task) -> String {
     let indices: Vec<usize> = (0..task.examples().min(64)).collect();
-    let batch = task.batch(&indices, 0);
+    let batch = task.batch(&Part::whole(&indices, 0));
     let mut hash = Sha256::new();
     hash.update(batch.inputs.as_bytes());
     hash.update(batch.labels.as_bytes());

@@ -7,7 +7,7 @@ use super::journal::{self, Journal};
 use super::progress::Progress;
 use super::recording::Done;
 use super::session::{Session, Setup, Step};
-use super::task::Score;
+use super::task::{Part, Score};
 use super::terminal::{Shows, warn};
 use super::train::Resumed;
 use remat::checkpoint::CheckpointError;
@@ -214,7 +214,6 @@ fn train(
     done: &Done,
 ) -> Result<Training, Stop> {
     let Course { setup, schedule, steps, .. } = course;
-    let each = setup.optimizer.accumulate;
     Phase::Training.begin();
     let mut progress = Progress::of_training(*steps, course.shows);
     let mut batches = Batches::new(setup.task.examples(), setup.examples(), course.seed);
@@ -239,8 +238,8 @@ fn train(
             let (step, indices) = (given, batches.next_batch());
             given += 1;
             let part = |part| {
-                let indices = &indices[part * setup.batch..][..setup.batch];
-                setup.task.batch(indices, step * each + part)
+                let first = part * setup.batch;
+                setup.task.batch(&Part::new(indices, first..first + setup.batch, step))
             };
             session.step(part, schedule.rate(step))
         });

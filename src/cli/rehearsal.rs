@@ -439,7 +439,7 @@ fn is_still(stats: &[Stats]) -> bool {
 mod tests {
     use super::super::args::{Cli, Command, TrainArgs};
     use super::super::model::ImageModel::{self, Mlp, ResNet20};
-    use super::super::task::{ImageTask, Task};
+    use super::super::task::{ImageTask, Part, Task};
     use super::*;
     use crate::cli::sizes::SizeArgs;
     use clap::Parser as _;
@@ -479,7 +479,7 @@ mod tests {
         let mut session = Session::new(builder.threads(1).cpu()?, setup)?;
         let indices = |from: usize, n| (from..from + n).collect::<Vec<_>>();
         for step in 0..steps {
-            let batch = |_| setup.task.batch(&indices(step, setup.batch), step);
+            let batch = |_| setup.task.batch(&Part::whole(&indices(step, setup.batch), step));
             session.step(batch, 0.1)?.wait()?;
         }
         for from in (0..tested).step_by(setup.batch) {

@@ -17,6 +17,7 @@ use remat::autograd::Tape;
 use remat::data::{Images, Ring, Tree};
 use remat::nn::{Mode, Module};
 use remat::{DType, Error, HostTensor, Runtime, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A kind of network with its data.
@@ -30,11 +31,16 @@ pub trait Task: Sync {
     /// Examples to test on.
     fn tests(&self) -> usize;
 
+    /// What is odd about the data and yet no error, in words.
+    fn remarks(&self) -> &[String] {
+        &[]
+    }
+
     /// A fresh network.
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error>;
 
-    /// Some examples to learn from. What is drawn for them is drawn by `step`.
-    fn batch(&self, indices: &[usize], step: usize) -> Batch;
+    /// Some examples to learn from.
+    fn batch(&self, part: &Part<'_>) -> Batch;
 
     /// Some examples to test on.
     fn test_batch(&self, indices: &[usize]) -> Batch;
@@ -51,6 +57,43 @@ pub trait Task: Sync {
 
     /// As many bytes as a batch of `n` examples, with nothing in them.
     fn blank(&self, n: usize) -> Result<Batch, Failure>;
+}
+
+/// A part of the examples that a step learns from, or all of them. What is drawn for an example depends on the step and on
+/// the example's place in it, and not on how many parts there are.
+#[derive(Clone, Debug)]
+pub struct Part<'a> {
+    step: usize,
+    /// The examples of the step.
+    all: &'a [usize],
+    /// Which of them.
+    range: Range<usize>,
+}
+
+impl<'a> Part<'a> {
+    /// All examples of a step.
+    pub const fn whole(all: &'a [usize], step: usize) -> Self {
+        Self { step, all, range: 0..all.len() }
+    }
+
+    /// Some examples of a step.
+    pub const fn new(all: &'a [usize], range: Range<usize>, step: usize) -> Self {
+        Self { step, all, range }
+    }
+
+    fn indices(&self) -> &'a [usize] {
+        &self.all[self.range.clone()]
+    }
+
+    /// The place of its first example in the step.
+    const fn first(&self) -> usize {
+        self.range.start
+    }
+
+    /// What is drawn for the step.
+    fn draw(&self) -> Draw {
+        Draw::Step(self.step, self.all.first().copied().unwrap_or(0))
+    }
 }
 
 /// Examples that go through the network together.
@@ -198,14 +241,13 @@ impl Draw {
     }
 }
 
-/// So many numbers of mean 0 and variance 1.
-fn gaussians(seed: u64, draw: Draw, count: usize) -> Vec<f32> {
-    // Points around the origin.
+/// Those of a draw's numbers, of mean 0 and variance 1.
+fn gaussians(seed: u64, draw: Draw, Range { start, end }: Range<usize>) -> Vec<f32> {
+    // Points around the origin: two numbers each.
     let points = Ring { modes: 1, radius: 0.0, deviation: 1.0, seed };
-    let points = points.batch(draw.number(), count.div_ceil(2));
-    let mut all = points.as_f32().expect("points are floats").to_vec();
-    all.truncate(count);
-    all
+    let first = start / 2;
+    let points = points.batch_from(first, draw.number(), end.div_ceil(2) - first);
+    points.as_f32().expect("points are floats")[start - 2 * first..end - 2 * first].to_vec()
 }
 
 /// Position of the largest value.
@@ -223,6 +265,94 @@ fn cross_entropy(row: &[f32], label: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::{Cli, Command};
+    use crate::cli::train::task;
+    use clap::Parser as _;
+    use std::fs;
+    use std::path::Path;
+
+    /// Data of all kinds that come from files, in a folder: the options for each.
+    fn files(folder: &Path) -> [String; 3] {
+        fs::create_dir_all(folder.join("idx")).unwrap();
+        for (part, count) in [("train", 30u8), ("t10k", 2)] {
+            let path = |kind: &str| folder.join("idx").join(format!("{part}-{kind}-ubyte"));
+            let pixels = (0..count as usize * 12).map(|i| (i * i % 251) as u8);
+            let header = [0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, 4, 0, 0, 0, 3];
+            fs::write(path("images-idx3"), header.into_iter().chain(pixels).collect::<Vec<_>>())
+                .unwrap();
+            let labels = [0, 0, 8, 1, 0, 0, 0, count].into_iter().chain((0..count).map(|i| i % 3));
+            fs::write(path("labels-idx1"), labels.collect::<Vec<_>>()).unwrap();
+        }
+        for class in ["a", "b"] {
+            fs::create_dir_all(folder.join("images").join(class)).unwrap();
+            for i in 0..20u8 {
+                let pixel = |x: u32, y: u32| image::Rgb([i * 9, (x * 40) as u8, (y * 30) as u8]);
+                let path = folder.join("images").join(class).join(format!("{i:02}.png"));
+                image::RgbImage::from_fn(5, 4, pixel).save(path).unwrap();
+            }
+        }
+        let text: String = (0..3000).map(|i| char::from(b' ' + (i * i % 90) as u8)).collect();
+        fs::write(folder.join("text"), text).unwrap();
+        let folder = folder.display();
+        [
+            format!("mlp --data idx:{folder}/idx --random-crop 2 --random-flip"),
+            format!("resnet20 --data images:{folder}/images --random-crop 1"),
+            format!("lstm --data text:{folder}/text --context 20"),
+        ]
+    }
+
+    /// The bits of each example of a batch: what goes in, and what is to come out.
+    fn examples(batch: &Batch, n: usize) -> Vec<[Vec<u8>; 2]> {
+        let [inputs, labels] = [&batch.inputs, &batch.labels].map(|host| host.as_bytes());
+        let of = |all: &[u8], i: usize| {
+            // Of trees there is a row for each node, and a word in it for each tree.
+            let words = all.chunks(4).enumerate();
+            let is_own = |j: usize| match &batch.tree {
+                Some(_) => j % n == i,
+                None => j / (all.len() / 4 / n) == i,
+            };
+            words.filter(|(j, _)| is_own(*j)).flat_map(|(_, word)| word.to_vec()).collect()
+        };
+        (0..n).map(|i| [of(inputs, i), of(labels, i)]).collect()
+    }
+
+    /// A step sees the same examples, moved, mirrored and drawn in the same way, in however many parts it is done.
+    #[test]
+    fn parts_of_a_step_are_as_those_of_one_batch() {
+        let folder = std::env::temp_dir().join(format!("remat-parts-{}", std::process::id()));
+        let made_up = [
+            "mlp --random-crop 2 --random-flip",
+            "vit --data synthetic:3x9x7 --random-flip",
+            "gpt --context 16",
+            "unet",
+            "unet --data synthetic:1x5x3",
+            "treelstm",
+            "unrolled-gan",
+        ];
+        for options in made_up.map(str::to_owned).into_iter().chain(files(&folder)) {
+            let args = ["remat", "train"].into_iter().chain(options.split_whitespace());
+            let Some(Command::Train(args)) = Cli::parse_from(args).command else { panic!() };
+            let task = task(&args).unwrap_or_else(|e| panic!("{options}: {e:?}"));
+            let all: Vec<usize> = (0..12).map(|i| (7 * i + 3) % task.examples()).collect();
+            for step in [0, 5] {
+                let whole = task.batch(&Part::whole(&all, step));
+                let expected = examples(&whole, all.len());
+                for parts in [2, 3, 12] {
+                    let n = all.len() / parts;
+                    for (part, expected) in expected.chunks(n).enumerate() {
+                        let batch = task.batch(&Part::new(&all, part * n..(part + 1) * n, step));
+                        assert_eq!(batch.tree, whole.tree, "{options}");
+                        let what = format!("{options}, step {step}, part {part} of {parts}");
+                        assert!(examples(&batch, n) == expected, "{what}");
+                    }
+                }
+            }
+            let [first, second] = [0, 1].map(|step| task.batch(&Part::whole(&all, step)).inputs);
+            let is_drawn = !options.contains("vit") || options.contains("flip");
+            assert_eq!(first != second, is_drawn, "{options}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn losses_are_those_of_the_softmax() {
@@ -236,12 +366,15 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_gaussian_and_another_each_time() {
-        let all = gaussians(1, Draw::Step(3, 5), 10_001);
+        let all = gaussians(1, Draw::Step(3, 5), 0..10_001);
         let mean = all.iter().map(|&x| f64::from(x)).sum::<f64>() / 10_001.0;
         let variance = all.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / 10_001.0;
         assert!(mean.abs() < 0.05 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
         for other in [Draw::Step(4, 5), Draw::Step(3, 6), Draw::Test(3), Draw::Test(5)] {
-            assert_ne!(gaussians(1, other, 4), all[..4]);
+            assert_ne!(gaussians(1, other, 0..4), all[..4]);
+        }
+        for part in [0..4, 3..3, 3..8, 4..7, 9_999..10_001] {
+            assert_eq!(gaussians(1, Draw::Step(3, 5), part.clone()), all[part]);
         }
     }
 }

@@ -105,6 +105,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
             }
         }
         say(format_args!("device {about}"));
+        task.remarks().iter().for_each(warn);
         if setup.examples() > task.examples() {
             warn(format_args!(
                 "a batch of {} repeats {}s, as there are only {}; lower --batch",

@@ -21,11 +21,25 @@ impl Augment {
     /// Changes the values `[n, channels, height, width]` of a batch of `images`. `seed` and `step` choose how: the same two
     /// always give the same.
     pub fn apply(self, images: &Images, values: &mut [f32], seed: u64, step: u64) {
+        self.apply_from(0, images, values, seed, step);
+    }
+
+    /// As [`apply`](Self::apply), for a part of a batch that begins with number `first` of its images: parts are changed as
+    /// the whole is.
+    pub fn apply_from(
+        self,
+        first: usize,
+        images: &Images,
+        values: &mut [f32],
+        seed: u64,
+        step: u64,
+    ) {
         if self == Self::default() {
             return;
         }
         let [channels, height, width] = images.shape;
         let mut numbers = SplitMix64::of(seed, step);
+        numbers.skip(first * self.numbers());
         let mut before = vec![0.0; height * width];
         for image in values.chunks_exact_mut(channels * height * width) {
             let change = self.draw(&mut numbers);
@@ -34,6 +48,11 @@ impl Augment {
                 change.apply(plane, &before, width);
             }
         }
+    }
+
+    /// How many numbers an image takes.
+    const fn numbers(self) -> usize {
+        if self.flip { 3 } else { 2 }
     }
 
     fn draw(self, numbers: &mut SplitMix64) -> Change {
@@ -89,6 +108,25 @@ mod tests {
             let found: BTreeSet<_> = values.chunks(64).map(bits).collect();
             assert_eq!(found.len(), kinds, "{augment:?}");
             assert!(found.contains(&bits(&original[..64])), "{augment:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_batch_are_changed_as_the_whole_is() {
+        let images = Dataset::digits().train;
+        let (batch, _) = images.batch(&[5; 12]);
+        for augment in [
+            Augment { crop: 2, flip: true },
+            Augment { crop: 0, flip: true },
+            Augment { crop: 3, flip: false },
+        ] {
+            let mut whole = batch.as_f32().unwrap().to_vec();
+            let mut parts = whole.clone();
+            augment.apply(&images, &mut whole, 1, 2);
+            for (part, values) in parts.chunks_mut(4 * 64).enumerate() {
+                augment.apply_from(4 * part, &images, values, 1, 2);
+            }
+            assert_eq!(parts, whole, "{augment:?}");
         }
     }
 

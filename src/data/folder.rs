@@ -21,10 +21,11 @@ const TEST: [&str; 3] = ["test", "val", "validation"];
 pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, DataError> {
     let whole = folder.join("train");
     let split = TEST.iter().map(|name| folder.join(name)).find(|test| test.is_dir());
+    let mut empty = Vec::new();
     let (train, test) = match split {
         Some(test) if whole.is_dir() => {
-            let (classes, train) = files(&whole)?;
-            let (others, test) = files(&test)?;
+            let (classes, train) = files(&whole, &mut empty)?;
+            let (others, test) = files(&test, &mut empty)?;
             if let Some(other) = others.iter().find(|other| !classes.contains(other)) {
                 let message = format!("there is no class `{other}` to learn");
                 return Err(DataError::Format { path: whole, message });
@@ -36,7 +37,7 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
             ((classes, train), test)
         }
         _ => {
-            let (classes, all) = files(folder)?;
+            let (classes, all) = files(folder, &mut empty)?;
             let mut count = vec![0; classes.len()];
             let (test, train) = all.into_iter().partition(|(_, class)| {
                 count[*class] += 1;
@@ -67,7 +68,12 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
     }
     let shape = [3, size[0], size[1]];
     let (pixels, labels) = read(&train, size)?;
-    let train = Images::stored(shape, classes.len(), pixels, labels, None);
+    let mut train = Images::stored(shape, classes.len(), pixels, labels, None);
+    train.remarks.extend(
+        empty
+            .iter()
+            .map(|path| format!("{} has no PNG or JPEG files, so it is no class", path.display())),
+    );
     let (pixels, labels) = read(&test, size)?;
     let test = Images::stored(shape, classes.len(), pixels, labels, Some(&train));
     Ok(Dataset { train, test })
@@ -76,8 +82,8 @@ pub(super) fn load(folder: &Path, size: Option<[usize; 2]>) -> Result<Dataset, D
 /// An image, and the number of its class.
 type File = (PathBuf, usize);
 
-/// The names of classes in alphabetical order, and their images; at least one.
-fn files(folder: &Path) -> Result<(Vec<String>, Vec<File>), DataError> {
+/// The names of classes in alphabetical order, and their images; at least one. Adds the folders without images to `empty`.
+fn files(folder: &Path, empty: &mut Vec<PathBuf>) -> Result<(Vec<String>, Vec<File>), DataError> {
     let mut classes = Vec::new();
     let mut files = Vec::new();
     for class in sorted(folder)?.into_iter().filter(|path| path.is_dir()) {
@@ -85,8 +91,9 @@ fn files(folder: &Path) -> Result<(Vec<String>, Vec<File>), DataError> {
         let images = sorted(&class)?.into_iter().filter(|path| is_image(path));
         let before = files.len();
         files.extend(images.map(|path| (path, classes.len())));
-        if files.len() > before {
-            classes.push(name);
+        match files.len() > before {
+            true => classes.push(name),
+            false => empty.push(class),
         }
     }
     let message = match classes.len() {
@@ -201,6 +208,9 @@ mod tests {
         fs::create_dir(folder.join("none")).unwrap();
         let data = load(&folder, None).unwrap();
         assert_eq!((data.train.len(), data.test.len()), (16, 4));
+        let [remark] = data.train.remarks() else { panic!("{:?}", data.train.remarks()) };
+        let none = folder.join("none").display().to_string();
+        assert!(remark.starts_with(&none) && remark.contains("no class"), "{remark}");
         // Blue comes first, and is the larger.
         assert_eq!((data.train.shape, data.train.classes), ([3, 8, 12], 2));
         let (images, labels) = data.train.batch(&[0, 15]);
@@ -246,6 +256,35 @@ mod tests {
         let stripes = RgbImage::from_fn(9, 3, |x, _| Rgb([(x / 3 * 100) as u8; 3]));
         let middle = covering(stripes.into(), [6, 6]).to_rgb8();
         assert!(middle.pixels().all(|pixel| pixel.0 == [100; 3]));
+    }
+
+    #[test]
+    fn a_single_class_is_told() {
+        let folder = empty("single");
+        for i in 0..6 {
+            write(&folder.join(format!("a/{i}.png")), [2, 2], [1, 2, 3]);
+        }
+        let told = |folder: &Path| load(folder, None).unwrap().train.remarks().join("; ");
+        assert!(told(&folder).contains("all 5 images to learn from are of one class"));
+        fs::create_dir(folder.join("b")).unwrap();
+        assert!(told(&folder).contains("one class") && told(&folder).contains("b has no PNG"));
+        // In a folder of its own, too, or beside a test.
+        let split = empty("single-split");
+        for name in ["train/a", "train/b", "test/a", "test/b"] {
+            fs::create_dir_all(split.join(name)).unwrap();
+        }
+        write(&split.join("train/a/0.png"), [2, 2], [1, 2, 3]);
+        write(&split.join("test/a/0.png"), [2, 2], [1, 2, 3]);
+        let all = told(&split);
+        assert!(
+            all.contains("one class") && all.contains("train/b") && all.contains("test/b"),
+            "{all}"
+        );
+        write(&split.join("train/b/0.png"), [2, 2], [1, 2, 3]);
+        write(&split.join("test/b/0.png"), [2, 2], [1, 2, 3]);
+        assert_eq!(told(&split), "");
+        fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(split).unwrap();
     }
 
     #[test]

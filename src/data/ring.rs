@@ -30,7 +30,19 @@ impl Ring {
     /// If there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch(&self, number: u64, n: usize) -> HostTensor {
+        self.batch_from(0, number, n)
+    }
+
+    /// `n` points of batch `number` from number `first` on.
+    ///
+    /// # Panics
+    /// As [`Ring::batch`].
+    #[must_use]
+    pub fn batch_from(&self, first: usize, number: u64, n: usize) -> HostTensor {
+        /// Numbers that a point takes.
+        const EACH: usize = 3;
         let mut numbers = numbers(self.seed, number);
+        numbers.skip(EACH * first);
         let mut points = Vec::with_capacity(2 * n);
         for _ in 0..n {
             let [x, y] = self.mean(numbers.below(self.modes));
@@ -89,6 +101,7 @@ mod tests {
         let points = points.as_flattened();
         assert_eq!(ring.batch(0, 1000).as_f32().unwrap(), points);
         assert_ne!(ring.batch(1, 1000).as_f32().unwrap(), points);
+        assert_eq!(ring.batch_from(300, 0, 50).as_f32().unwrap(), &points[600..700]);
         let (mode, distance) = ring.nearest([-2.0, 0.5]);
         assert!(mode == 4 && (distance - 0.5).abs() < 1e-9, "{mode} {distance}");
         assert_eq!(ring.nearest([f32::NAN, 0.0]).1, f64::INFINITY);

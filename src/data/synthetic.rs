@@ -33,6 +33,7 @@ pub(super) fn load(shape: [usize; 3], seed: u64) -> Result<Dataset, DataError> {
         shape,
         classes: CLASSES,
         pixels: Pixels::Made(Synthetic { len, seed }),
+        remarks: Vec::new(),
     };
     Ok(Dataset { train: images(TRAIN, seed), test: images(TEST, !seed) })
 }

@@ -181,7 +181,24 @@ impl<'a> Windows<'a> {
     /// If an index is out of range.
     #[must_use]
     pub fn shifted(&self, indices: &[usize], seed: u64, draw: u64) -> (HostTensor, HostTensor) {
+        self.shifted_from(0, indices, seed, draw)
+    }
+
+    /// As [`shifted`](Self::shifted), for a part of a batch that begins with number `first` of its windows: parts begin
+    /// where they do in the whole.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[must_use]
+    pub fn shifted_from(
+        &self,
+        first: usize,
+        indices: &[usize],
+        seed: u64,
+        draw: u64,
+    ) -> (HostTensor, HostTensor) {
         let mut random = SplitMix64::of(seed, draw);
+        random.skip(first);
         let last = self.end - self.start - 1 - self.context;
         let start = |&i: &usize| {
             let shift = random.below(self.context);

@@ -98,10 +98,21 @@ impl Trees {
     /// If there are more than `isize::MAX / 4` tokens.
     #[must_use]
     pub fn batch(&self, number: u64, n: usize) -> TreeBatch {
+        self.batch_from(0, number, n)
+    }
+
+    /// `n` trees of batch `number` from number `first` on.
+    ///
+    /// # Panics
+    /// As [`Trees::batch`].
+    #[must_use]
+    pub fn batch_from(&self, first: usize, number: u64, n: usize) -> TreeBatch {
         let mut numbers = numbers(self.seed, number);
         let (least, most) = (*self.leaves.start().max(&1), *self.leaves.end());
         let leaves = least + numbers.below(most.saturating_sub(least) + 1);
         let tree = Tree::draw(leaves, &mut numbers);
+        // Each node takes one.
+        numbers.skip(first * tree.nodes());
         Self::fill(tree, n, &mut numbers)
     }
 

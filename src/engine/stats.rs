@@ -11,7 +11,8 @@ use crate::event::{Cause, Event};
 pub struct Stats {
     /// Hard limit in bytes.
     pub budget_bytes: u64,
-    /// Bytes in use now.
+    /// Bytes in use now. Between steps that run by plan, a runtime does not count the block of the plan: nothing is in it
+    /// then. It is [`plan_bytes`](Self::plan_bytes).
     pub used_bytes: u64,
     /// Bytes of host memory held by copies of what was put, so that it can be evicted, and by hashes. Not part of the budget.
     pub host_bytes: u64,

@@ -93,7 +93,7 @@ impl Module for VisionTransformer {
         let patches = x.conv2d(&self.patches, Conv2d::new([self.patch; 2], [0; 2]))?;
         let patches = patches.reshape(&[n, features, count])?.permute(&[0, 2, 1])?;
         let patches = (patches + &self.bias)?;
-        let class = self.class.broadcast(&[n, 1, features])?;
+        let class = self.class.cast(patches.dtype())?.broadcast(&[n, 1, features])?;
         let mut y = (Tensor::concat(&[&class, &patches], 1)? + &self.positions)?;
         drop((patches, class));
         y = self.dropout.forward(&y, mode)?;

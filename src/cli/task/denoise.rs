@@ -1,4 +1,4 @@
-use super::{Batch, Draw, Network, Score, Task, gaussians};
+use super::{Batch, Draw, Network, Part, Score, Task, gaussians};
 use crate::cli::failure::{Failure, batch_too_large};
 use remat::autograd::Tape;
 use remat::data::{Dataset, Images};
@@ -23,10 +23,12 @@ const WIDTH: usize = 32;
 const DEPTH: u32 = 4;
 
 impl DenoiseTask {
-    fn noisy(&self, images: &Images, indices: &[usize], draw: Draw) -> Batch {
+    /// Images with the noise of a draw, from number `first` of its images on.
+    fn noisy(&self, images: &Images, indices: &[usize], draw: Draw, first: usize) -> Batch {
         let (clean, _) = images.batch(indices);
         let values = clean.as_f32().expect("pixels are floats");
-        let noise = gaussians(self.seed, draw, values.len());
+        let start = first * images.shape.iter().product::<usize>();
+        let noise = gaussians(self.seed, draw, start..start + values.len());
         let noisy = values.iter().zip(noise).map(|(x, noise)| x + NOISE * noise).collect();
         let noisy = HostTensor::f32(*clean.shape(), noisy).expect("as many as before");
         Batch::new((noisy, clean))
@@ -55,14 +57,13 @@ impl Task for DenoiseTask {
         Ok(Box::new(Denoiser { module: Box::new(module), storage: self.storage }))
     }
 
-    fn batch(&self, indices: &[usize], step: usize) -> Batch {
-        let draw = Draw::Step(step, indices.first().copied().unwrap_or(0));
-        self.noisy(&self.data.train, indices, draw)
+    fn batch(&self, part: &Part<'_>) -> Batch {
+        self.noisy(&self.data.train, part.indices(), part.draw(), part.first())
     }
 
     fn test_batch(&self, indices: &[usize]) -> Batch {
         let draw = Draw::Test(indices.first().copied().unwrap_or(0));
-        self.noisy(&self.data.test, indices, draw)
+        self.noisy(&self.data.test, indices, draw, 0)
     }
 
     fn tell(&self, score: &Score) -> String {

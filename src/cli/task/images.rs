@@ -1,4 +1,4 @@
-use super::{Batch, Classifier, Network, Task};
+use super::{Batch, Classifier, Network, Part, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::ImageModel;
 use crate::cli::sizes::SizeArgs;
@@ -31,19 +31,24 @@ impl Task for ImageTask {
         self.data.test.len()
     }
 
+    fn remarks(&self) -> &[String] {
+        self.data.train.remarks()
+    }
+
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
         let images = &self.data.train;
         let module = self.model.build(runtime, images.shape, images.classes, &self.sizes)?;
         Ok(Box::new(Classifier { module, storage: self.storage, inputs: "images" }))
     }
 
-    fn batch(&self, indices: &[usize], step: usize) -> Batch {
+    fn batch(&self, part: &Part<'_>) -> Batch {
         let images = &self.data.train;
-        let (mut pixels, labels) = images.batch(indices);
+        let (mut pixels, labels) = images.batch(part.indices());
         if self.augment != Augment::default() {
             let shape = *pixels.shape();
             let mut values = pixels.as_f32().expect("pixels are floats").to_vec();
-            self.augment.apply(images, &mut values, self.seed, step as u64);
+            let (seed, step) = (self.seed, part.step as u64);
+            self.augment.apply_from(part.first(), images, &mut values, seed, step);
             pixels = HostTensor::f32(shape, values).expect("as many as before");
         }
         Batch::new((pixels, labels))

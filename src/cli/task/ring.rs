@@ -1,4 +1,4 @@
-use super::{Batch, Draw, Network, Score, Task, gaussians};
+use super::{Batch, Draw, Network, Part, Score, Task, gaussians};
 use crate::cli::failure::{Failure, batch_too_large};
 use remat::autograd::Tape;
 use remat::data::Ring;
@@ -20,13 +20,13 @@ impl RingTask {
         Self { ring: Ring::new(seed) }
     }
 
-    /// What points are made from, and real ones.
-    fn drawn(&self, draw: Draw, n: usize) -> Batch {
+    /// What points are made from, and real ones, from number `first` of the draw on.
+    fn drawn(&self, draw: Draw, first: usize, n: usize) -> Batch {
         let latent = UnrolledGanSize::default().latent;
         // Another seed: real points are drawn by the other.
-        let z = gaussians(!self.ring.seed, draw, n * latent);
+        let z = gaussians(!self.ring.seed, draw, first * latent..(first + n) * latent);
         let z = HostTensor::f32([n, latent], z).expect("as many as were asked for");
-        Batch::new((z, self.ring.batch(draw.number(), n)))
+        Batch::new((z, self.ring.batch_from(first, draw.number(), n)))
     }
 }
 
@@ -48,12 +48,12 @@ impl Task for RingTask {
         Ok(Box::new(Adversaries { gan, ring: self.ring }))
     }
 
-    fn batch(&self, indices: &[usize], step: usize) -> Batch {
-        self.drawn(Draw::Step(step, indices.first().copied().unwrap_or(0)), indices.len())
+    fn batch(&self, part: &Part<'_>) -> Batch {
+        self.drawn(part.draw(), part.first(), part.indices().len())
     }
 
     fn test_batch(&self, indices: &[usize]) -> Batch {
-        self.drawn(Draw::Test(indices.first().copied().unwrap_or(0)), indices.len())
+        self.drawn(Draw::Test(indices.first().copied().unwrap_or(0)), 0, indices.len())
     }
 
     fn tell(&self, score: &Score) -> String {

@@ -1,4 +1,4 @@
-use super::{Batch, Classifier, Network, Score, Task};
+use super::{Batch, Classifier, Network, Part, Score, Task};
 use crate::cli::failure::{Failure, batch_too_large};
 use crate::cli::model::TextModel;
 use crate::cli::sizes::SizeArgs;
@@ -72,8 +72,9 @@ impl Task for TextTask {
         Ok(Box::new(Classifier { module, storage: self.storage, inputs }))
     }
 
-    fn batch(&self, indices: &[usize], step: usize) -> Batch {
-        Self::flat(self.text.train(self.context).shifted(indices, self.seed, step as u64))
+    fn batch(&self, part: &Part<'_>) -> Batch {
+        let (windows, step) = (self.text.train(self.context), part.step as u64);
+        Self::flat(windows.shifted_from(part.first(), part.indices(), self.seed, step))
     }
 
     fn test_batch(&self, indices: &[usize]) -> Batch {
@@ -124,7 +125,7 @@ mod tests {
             ..Score::default()
         };
         assert_eq!(task.tell(&score), "3.0000 bits a byte, 25.00 % right");
-        let batch = task.batch(&[2, 5], 0);
+        let batch = task.batch(&Part::whole(&[2, 5], 0));
         assert_eq!(
             (batch.inputs.shape().to_vec(), batch.labels.shape().to_vec()),
             (vec![2, 100], vec![200])

@@ -1,4 +1,4 @@
-use super::{Batch, Draw, Network, Score, Task};
+use super::{Batch, Draw, Network, Part, Score, Task};
 use crate::cli::failure::Failure;
 use remat::autograd::Tape;
 use remat::data::{TreeBatch, Trees};
@@ -50,9 +50,9 @@ impl Task for TreeTask {
         Ok(Box::new(Reader(TreeLstm::new(runtime, size)?)))
     }
 
-    fn batch(&self, indices: &[usize], step: usize) -> Batch {
-        let draw = Draw::Step(step, indices.first().copied().unwrap_or(0));
-        batch(self.trees.batch(draw.number(), indices.len()))
+    fn batch(&self, part: &Part<'_>) -> Batch {
+        let number = part.draw().number();
+        batch(self.trees.batch_from(part.first(), number, part.indices().len()))
     }
 
     fn test_batch(&self, indices: &[usize]) -> Batch {

@@ -1,9 +1,9 @@
 //! How much plans helped: how long turns take by plan and without, and what else was spared.
 
-use super::Planning;
+use super::{Planning, Replay};
 use crate::device::Device;
 use crate::engine::Stats;
-use crate::program::Driver;
+use crate::program::{Command, Driver};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -105,9 +105,13 @@ impl Help {
 impl<D: Device> Driver<D> {
     /// These counters, with those of steps that run by plan.
     pub(in crate::program) fn with_plans(&self, stats: Stats) -> Stats {
-        let Some(Planning { help, kinds, .. }) = self.planning.as_deref() else { return stats };
+        let Some(Planning { help, kinds, replay, .. }) = self.planning.as_deref() else {
+            return stats;
+        };
         let largest = kinds.largest_plan();
+        let idle = replay.as_ref().map_or(0, Replay::idle_bytes);
         Stats {
+            used_bytes: stats.used_bytes - idle,
             left_plans: help.left,
             spared_evictions: help.spared_evictions,
             plan_bytes: largest.map_or(0, |plan| plan.bytes),
@@ -117,6 +121,16 @@ impl<D: Device> Driver<D> {
             planning_seconds: help.planning.as_secs_f64(),
             ..stats
         }
+    }
+}
+
+impl<D: Device> Replay<D> {
+    /// Bytes of the block, unless something of the turn at hand is in it.
+    fn idle_bytes(&self) -> u64 {
+        use Command::{Apply, Put, Replace, UpdateAll};
+        let uses =
+            |command| matches!(command, &(Put { .. } | Apply(_) | UpdateAll(_) | Replace { .. }));
+        if self.taken.iter().any(uses) { 0 } else { self.bytes }
     }
 }
 
