@@ -96,6 +96,11 @@ impl Journal {
         Ok(Self { log, svg, plot, last: None, before: Stats::default(), quiet })
     }
 
+    /// How much the run would take without evictions.
+    pub const fn unbudgeted(&mut self, peak: u64) {
+        self.plot.unbudgeted_peak = Some(peak);
+    }
+
     /// A step is done.
     pub fn step(&mut self, done: &Done) {
         self.write();

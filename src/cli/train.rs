@@ -122,6 +122,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         rehearsal.plan = Plan::Off;
     }
     let chosen = ChosenBudget::new(&rehearsal, &target, shows)?;
+    journal.unbudgeted(chosen.unbudgeted_peak());
     if !output.quiet {
         say(&chosen);
         chosen.warnings().iter().for_each(warn);

@@ -95,6 +95,8 @@ pub struct Training {
     pub title: String,
     /// Bytes the run may hold. One far above its peak is not drawn.
     pub budget: Option<u64>,
+    /// Most bytes that it holds at once where nothing is evicted, if that is known.
+    pub unbudgeted_peak: Option<u64>,
     /// In order.
     pub steps: Vec<TrainingStep>,
     /// Steps after which there was a test, and its loss.

@@ -69,20 +69,23 @@ pub(super) fn plot(training: &Training) -> Result<String, PlotError> {
     let top = TITLE + LOSS + GAP;
     let most = training.steps.iter().map(|step| step.peak_bytes).max().unwrap_or(0);
     let budget = training.budget.filter(|&budget| budget < 3 * most.max(1));
-    let highest = most.max(budget.unwrap_or(0)).max(1) as f64;
+    let levels = [budget, training.unbudgeted_peak].map(Option::unwrap_or_default);
+    let highest = levels.into_iter().fold(most, u64::max).max(1) as f64;
     let (scale, unit) = ticks::byte_unit(highest);
     let y = Axis { from: 0.0, to: 1.1 * highest / scale, start: top + OTHERS, end: top };
     let mut group = Plot::new(Frame { x, y }, &format!("memory ({unit})"), x_step, 4.0);
     group.line("peak so far", &of(&|step| step.peak_bytes as f64 / scale), USED_LINE, "");
     group.line("held after it", &of(&|step| step.used_bytes as f64 / scale), NOTE, "2 2.5");
+    let mut level = |name: &str, bytes: u64, color, dash| {
+        let level = bytes as f64 / scale;
+        group.line(name, &vec![(from, level), (to, level)], color, dash);
+    };
     if let Some(budget) = budget {
         let name = format!("budget {}", ByteSize(budget)).replace(".00 ", " ");
-        group.line(
-            &name,
-            &vec![(from, budget as f64 / scale), (to, budget as f64 / scale)],
-            INK,
-            "8 5",
-        );
+        level(&name, budget, INK, "8 5");
+    }
+    if let Some(peak) = training.unbudgeted_peak {
+        level("without evictions", peak, NOTE, "8 5");
     }
     picture.append(group.done());
 
@@ -178,6 +181,7 @@ mod tests {
                     let training = Training {
                         title: "a <run>".to_owned(),
                         budget,
+                        unbudgeted_peak: budget,
                         steps,
                         tests: tests.clone(),
                     };
@@ -185,6 +189,7 @@ mod tests {
                     read(&svg);
                     assert!(svg.len() < 200_000);
                     assert_eq!(svg.contains("budget"), budget == Some(4 << 20));
+                    assert_eq!(svg.contains("without evictions"), budget.is_some());
                 }
             }
         }
