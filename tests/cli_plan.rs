@@ -145,7 +145,7 @@ fn the_best_placement_is_written_and_drawn() {
     stdout(&[&["plan", &path, "--closed", "--reuse", "best-fit,two-level"], &outputs[..]].concat());
     let placed = fs::read_to_string(&csv).unwrap();
     let mut lines = placed.lines();
-    assert_eq!(lines.next(), Some("id,lower,upper,size,offset"));
+    assert_eq!(lines.next(), Some("id,start,end,size,offset"));
     let offsets: Vec<u64> = lines
         .zip(EXAMPLE.lines().skip(1))
         .map(|(line, given)| line.strip_prefix(&format!("{given},")).unwrap().parse().unwrap())
@@ -227,8 +227,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     let log = log();
     for (args, code, said) in [
         (&["/nowhere/x.csv"][..], 1, "/nowhere/x.csv: No such file"),
-        (&[&nonsense], 1, "nonsense.csv: line 1 is \"hello\""),
-        (&[&number], 1, "number.csv: line 2: size is \"x\""),
+        (&[&nonsense], 1, "nonsense.csv: line 1, column 1: \"hello\": no column has that name"),
+        (&[&number], 1, "number.csv: line 2, column 4 (size) is \"x\": a whole number"),
         (&[&empty], 1, "empty.csv: the file is empty"),
         (&[&csv, "--reuse", "two-levels"], 2, "did you mean two-level?"),
         (&[&csv, "--order", "sink"], 2, "--order needs ops"),

@@ -26,6 +26,8 @@ mod cli_lab;
 #[cfg(feature = "cli")]
 mod cli_learn;
 #[cfg(feature = "cli")]
+mod cli_parameters;
+#[cfg(feature = "cli")]
 mod cli_plan;
 #[cfg(feature = "cli")]
 mod cli_plans;

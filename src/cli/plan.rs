@@ -20,6 +20,7 @@ use super::waiting::Waiting;
 use super::words::Counted;
 use remat::ByteSize;
 use remat::lab::plot;
+use remat::plan::graph::Graph;
 use remat::plan::order::{self, OrderError, Reach};
 use remat::plan::{self, Capture, Instance, Limits, Lives, Order, Planner};
 use std::fmt::Write as _;
@@ -43,18 +44,24 @@ const LEFT_OUT: [&str; 9] = [
 
 /// Plans, and writes the outputs.
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let PlanArgs { json, csv, plot: drawing, .. } = args;
-    let outputs = [("--json", json), ("--csv", csv), ("--plot", drawing)];
+    let PlanArgs { json, csv, graph, plot: drawing, .. } = args;
+    let outputs = [("--json", json), ("--csv", csv), ("--graph", graph), ("--plot", drawing)];
     check_distinct(&outputs, slice::from_ref(&args.input))?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
-    let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
+    let graph = create(graph)?;
+    let to_stdout =
+        [&json, &csv, &graph, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
     let input = Input::read(args)?;
     let name = input.name().to_owned();
     let task = Task { args, name: &name, waiting: Waiting::new(Shows::now(false)) };
+    let mut written = None;
     let done = match input {
         Input::Buffers { instance, .. } => task.buffers(instance),
-        Input::Step { capture, which, .. } => task.step(&capture, &which)?,
+        Input::Step { capture, which, ids, .. } => {
+            written = graph.is_some().then(|| graph_of(&capture, ids.as_deref())).transpose()?;
+            task.step(&capture, &which, ids.as_deref())?
+        }
     };
     drop(task);
     if let Some(json) = json {
@@ -64,6 +71,9 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         say(done.text);
     } else {
         print_report(&done.text)?;
+    }
+    if let (Some(graph), Some(text)) = (graph, written) {
+        graph.deliver(&text)?;
     }
     let best = |option| {
         let nothing = || format!("nothing was placed, so there is nothing for {option}");
@@ -78,6 +88,18 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         drawing.deliver(&svg.map_err(|e| Failure::new(format!("--plot: {e}")))?)?;
     }
     Ok(())
+}
+
+/// A step as a file, by these names of its buffers if they have any.
+fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    let graph = match ids {
+        Some(ids) => Graph::of_capture_with(capture, |buffer| ids[buffer].clone()),
+        None => Graph::of_capture(capture),
+    };
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("--graph: {error}"));
+    graph.write(&mut text).map_err(|e| failed(&e))?;
+    String::from_utf8(text).map_err(|e| failed(&e))
 }
 
 /// What came of it.
@@ -109,7 +131,12 @@ impl Task<'_> {
     }
 
     /// In each order, as it is or within the budget.
-    fn step(&self, capture: &Capture, which: &str) -> Result<Done, Failure> {
+    fn step(
+        &self,
+        capture: &Capture,
+        which: &str,
+        ids: Option<&[String]>,
+    ) -> Result<Done, Failure> {
         let own = capture.program();
         let load = own.load();
         let total: u64 = capture.buffers().iter().map(|buffer| buffer.bytes).sum();
@@ -134,7 +161,7 @@ impl Task<'_> {
         match self.args.budget {
             None => {
                 for (name, order) in &orders {
-                    match Case::of_order(name, order, load) {
+                    match Case::of_order(name, order, load, ids) {
                         Ok(case) => self.plan(case, &mut done),
                         Err(e) => {
                             self.refuse(&Case::refused(name, load), &e.to_string(), &mut done)

@@ -3,5 +3,9 @@
 mod crawl;
 mod eval_sum;
 mod kept_losses;
+#[cfg(feature = "cli")]
+mod plan_csv;
+#[cfg(feature = "cli")]
+mod plan_graph;
 mod silent;
 mod stale;
