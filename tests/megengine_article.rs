@@ -443,7 +443,7 @@ fn megengine_chooses_otherwise_as_often_as_its_page_says() {
     let page = include_str!("../src/evict/megengine.rs");
     let said = page.split("about ").find_map(|rest| rest.split_once(" % of the choices"));
     let said: f64 = said.expect("the page says it").0.parse().unwrap();
-    assert!(choices > 1_000 && (share - said).abs() < 4.0, "{other} of {choices}: {share}");
+    assert!(choices > 1_000 && (share - said).abs() < 6.0, "{other} of {choices}: {share}");
 }
 
 /// As by bytes; but an op that makes nothing costs 2.

@@ -31,7 +31,7 @@ pub struct Report {
     /// Of `megengine` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cost: Option<bool>,
-    /// Of `megengine` and `megengine-article` alone.
+    /// Factor for each rerun, by `megengine` and `megengine-article` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rerun_factor: Option<f64>,
     pub cost_model: String,

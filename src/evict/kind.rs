@@ -18,7 +18,7 @@ pub enum PolicyKind {
         exponents: Exponents,
         /// Whether the tensor's own cost counts.
         own_cost: bool,
-        /// What a score is multiplied by for each time that the tensor was recomputed.
+        /// Factor of a score for each time that the tensor was recomputed.
         rerun_factor: f64,
     },
     /// `dtr`: see [`Formula::DTR`]. With other exponents it is a formula, and so are the next three: `dtr:staleness=0.5`.
@@ -74,7 +74,7 @@ pub enum ParsePolicyError {
         text: String,
         /// The parameter.
         parameter: String,
-        /// What was expected.
+        /// The values that were expected.
         why: String,
     },
     /// Something like a formula.

@@ -25,7 +25,7 @@ const EXPONENTS: [Parameter<Exponents>; 3] = [
     any("staleness", |it| &mut it.staleness),
 ];
 
-/// What MegEngine's function goes by, but for whether the own cost counts.
+/// Numbers of MegEngine's function, but for whether the own cost counts.
 type Megengine = (Exponents, f64);
 
 const MEGENGINE: [Parameter<Megengine>; 4] = [
@@ -46,7 +46,7 @@ const ARTICLE: [Parameter<ArticleConstants>; 8] = [
     factor("memory-unit", |it| &mut it.memory_unit),
 ];
 
-/// As which a policy says that the own cost counts.
+/// Text that says that the own cost counts.
 const OWN_COST: &str = "own-cost";
 
 impl PolicyKind {

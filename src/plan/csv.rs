@@ -20,7 +20,7 @@ const BLANK: usize = 1 << 20;
 /// Buffers at most, and gaps.
 const MOST: usize = 1 << 22;
 
-/// What the end of a life is, in a file.
+/// Meaning of the end of a life, in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lives {
     /// The first instant after: lives are half open, as MiniMalloc and idealloc write them.

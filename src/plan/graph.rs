@@ -62,7 +62,7 @@ use super::{Capture, CaptureError, CapturedBuffer, CapturedOp};
 
 pub use self::error::{GraphError, Role};
 
-/// What a file says that it is.
+/// Name of the format, which a file has.
 const FORMAT: &str = "remat-graph";
 /// The version that is written, and the only one so far.
 const VERSION: u32 = 1;
@@ -95,7 +95,7 @@ pub struct Graph {
     format: String,
     /// 1.
     version: u32,
-    /// What ops read and make.
+    /// All that ops read and make.
     pub tensors: Vec<GraphTensor>,
     /// In the order of the program.
     pub ops: Vec<GraphOp>,
@@ -109,7 +109,7 @@ pub struct GraphTensor {
     pub name: String,
     /// Its size.
     pub bytes: u64,
-    /// What its address is a multiple of, a power of two.
+    /// Its address is a multiple of this, a power of two.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub alignment: u64,
     /// Whether it is there before the first op.
@@ -126,19 +126,19 @@ pub struct GraphTensor {
 pub struct GraphOp {
     /// Any text.
     pub name: String,
-    /// What it reads, by name.
+    /// Tensors that it reads, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// What it makes, by name.
+    /// Tensors that it makes, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// What it reads and writes over, by name.
+    /// Tensors that it reads and writes over, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub updates: Vec<String>,
     /// Pairs of an input and an output that may be written over it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_place: Vec<[String; 2]>,
-    /// Of a run, in any unit.
+    /// Cost of a run, in any unit.
     #[serde(default)]
     pub cost: f64,
     /// Bytes that it needs beside while it runs.
@@ -150,7 +150,7 @@ pub struct GraphOp {
     /// Whether the host waits for it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub waits: bool,
-    /// What else tells it from others.
+    /// All else that tells it from others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub attributes: String,
 }
@@ -160,7 +160,7 @@ pub struct GraphOp {
 pub struct NamedCapture {
     /// The step.
     pub capture: Capture,
-    /// Of each buffer. One that several tensors are, one written over the other, has all their names, with a plus between.
+    /// Name of each buffer. One that several tensors are, one written over the other, has all their names, with a plus between.
     pub names: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ impl Graph {
         Self::of_capture_with(capture, |buffer| format!("t{buffer}"))
     }
 
-    /// As [`Graph::of_capture`], with other names of buffers, by number.
+    /// A step as in [`Graph::of_capture`], with other names of buffers, by number.
     #[must_use]
     pub fn of_capture_with(capture: &Capture, name: impl Fn(usize) -> String) -> Self {
         let name = |&buffer: &usize| name(buffer);
@@ -378,11 +378,11 @@ impl GraphTensor {
     }
 }
 
-/// What an op names, by number.
+/// Tensors that an op names, by number.
 struct Operands {
     /// Each once, without what it updates.
     inputs: Vec<usize>,
-    /// Those of them that are read more than once.
+    /// Inputs that are read more than once.
     repeated: FxHashSet<usize>,
     outputs: Vec<usize>,
     updates: Vec<usize>,

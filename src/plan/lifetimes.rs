@@ -250,7 +250,7 @@ impl Lifetimes {
         !self.hints.is_empty()
     }
 
-    /// What takes room when, by buffer and then by time. Buffers of no bytes have no part.
+    /// All that takes room, and when: by buffer and then by time. Buffers of no bytes have no part.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = Vec::with_capacity(self.buffers.len());
@@ -303,7 +303,7 @@ impl Lifetimes {
     }
 }
 
-/// What happens to parts, as [`Lifetimes::changes`] has it of buffers.
+/// Begins and ends of parts, as [`Lifetimes::changes`] has them of buffers.
 pub(super) fn part_changes(parts: &[Part]) -> Vec<Change> {
     changes(parts.iter().map(|part| (part.lower, part.upper)))
 }

@@ -98,7 +98,7 @@ pub enum PlanError {
         lower: u64,
         /// When it ends.
         upper: u64,
-        /// What is wrong with it.
+        /// The fault in it.
         why: &'static str,
     },
     /// More bytes than there are addresses.
@@ -119,9 +119,9 @@ pub enum PlanError {
     TooManyPieces {
         /// Which planner.
         planner: String,
-        /// What it can do.
+        /// Most that it can do.
         limit: usize,
-        /// What was asked of it.
+        /// Pieces that there are.
         pieces: usize,
     },
     /// Not done when it was time to answer.

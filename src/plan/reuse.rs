@@ -28,7 +28,7 @@ pub use two_level::TwoLevel;
 
 use super::{Lifetimes, PlanError, Planner};
 
-/// What of gaps a planner knows. Colours are not known to who asks.
+/// Knowledge of gaps that a planner has. Colours are not known to who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Knows {
     /// All buffers take all their room for all their lives.

@@ -3,7 +3,7 @@ use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::rc::Rc;
 
-/// So much may always come out of a packed file.
+/// Bytes that may always come out of a packed file.
 const FREE_BYTES: u64 = 64 << 20;
 /// Beyond that, so many bytes may come out of each that went in. Recordings and logs have 10 to 40; gzip could do 1,032.
 const MOST_FROM_ONE: u64 = 100;

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read as _, stdin};
 use std::path::Path;
 
-/// What is planned.
+/// Input to be planned.
 pub enum Input {
     /// Ops and buffers: they can be ordered, and recomputed. The buffers of a graph have names.
     Step { name: String, which: String, capture: Capture, ids: Option<Vec<String>> },
@@ -127,14 +127,14 @@ fn name_of(path: &Path, ending: &str) -> String {
     if name == "-" { "stdin".to_owned() } else { name.to_owned() }
 }
 
-/// What a file is.
+/// Kind of a file.
 enum Kind {
     Trace,
     Graph,
     Buffers,
 }
 
-/// So much of a first line is looked at, at most: as long as a line of a trace may be.
+/// Bytes of a first line that are looked at, at most: as long as a line of a trace may be.
 const LONGEST: u64 = 16 << 20;
 
 /// The blank lines at the start of a file, and the first line that is not. A file of nothing but blanks is left to who reads it.

@@ -2,7 +2,7 @@
 
 use super::{CsvError, Lives, excerpt};
 
-/// What a column may be.
+/// Meaning of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Id,
@@ -35,7 +35,7 @@ const NAMES: [(&str, Field); 13] = [
 /// The one name of an end that is the last instant in every file.
 const END: &str = "end";
 
-/// What has to be there, by its first name.
+/// Columns that have to be there, by their first names.
 const NEEDED: [(&str, Field); 4] =
     [("id", Field::Id), ("lower", Field::Lower), ("upper", Field::Upper), ("size", Field::Size)];
 
@@ -61,7 +61,7 @@ impl Columns {
         1 + self.fields.iter().position(|(field, _)| *field == Field::Id).unwrap_or(0)
     }
 
-    /// Of a file that does not name them.
+    /// Columns of a file that does not name them.
     pub fn usual(lives: Lives) -> Self {
         let fields = NEEDED.map(|(name, field)| (field, name)).to_vec();
         Self { fields, is_closed: lives == Lives::Closed }

@@ -5,7 +5,7 @@ use std::io;
 use super::{BLANK, LONGEST, MOST};
 use crate::plan::PlanError;
 
-/// As much of a text as an error can show.
+/// Start of a text, as much as an error can show.
 pub(super) fn excerpt(text: &str) -> String {
     let mut chars = text.chars();
     let start: String = chars.by_ref().take(40).collect();
@@ -16,7 +16,7 @@ pub(super) fn excerpt(text: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
-    /// Of the system.
+    /// An error of the system.
     #[error("the file cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// Nothing is in it.
@@ -55,9 +55,9 @@ pub enum CsvError {
         line: usize,
         /// Which column.
         column: usize,
-        /// What is there.
+        /// The text that is there.
         found: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
     /// A column that is needed.
@@ -69,7 +69,7 @@ pub enum CsvError {
         line: usize,
         /// Which column.
         name: &'static str,
-        /// What is there.
+        /// The text that is there.
         found: String,
     },
     /// More or fewer fields.
@@ -93,9 +93,9 @@ pub enum CsvError {
         column: usize,
         /// Its name.
         name: &'static str,
-        /// What is there.
+        /// The text that is there.
         found: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
     /// An id that another buffer has.
@@ -120,10 +120,10 @@ pub enum CsvError {
     NoPlace {
         /// Which buffer.
         id: String,
-        /// What it has.
+        /// The property that has no place.
         what: &'static str,
     },
-    /// Of other lifetimes.
+    /// A placement of other lifetimes.
     #[error("the placement has {offsets} offsets, and there are {buffers} buffers")]
     Count {
         /// How many offsets there are.
@@ -131,7 +131,7 @@ pub enum CsvError {
         /// How many buffers there are.
         buffers: usize,
     },
-    /// Of other lifetimes.
+    /// Ids of other lifetimes.
     #[error("there are {ids} ids, and {buffers} buffers")]
     Ids {
         /// How many ids there are.

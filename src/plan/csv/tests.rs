@@ -291,7 +291,7 @@ fn what_is_no_such_file_is_refused_with_its_line() {
     assert!(Instance::read(format!("a,0,{end},2").as_bytes(), Lives::HalfOpen).is_ok());
 }
 
-/// As a pipe without end has them.
+/// A pipe without end has such.
 #[test]
 fn buffers_and_gaps_without_end_are_an_error_at_last() {
     struct Lines {

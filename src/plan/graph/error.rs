@@ -6,23 +6,23 @@ use std::io;
 use super::{FORMAT, VERSION};
 use crate::plan::CaptureError;
 
-/// As much of a text as an error can show.
+/// Start of a text, as much as an error can show.
 pub(super) fn excerpt(text: &str) -> String {
     let mut chars = text.chars();
     let start: String = chars.by_ref().take(40).collect();
     if chars.next().is_some() { start + "..." } else { start }
 }
 
-/// As what an op names a tensor.
+/// Role in which an op names a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What it reads.
+    /// A tensor that it reads.
     Input,
-    /// What it makes.
+    /// A tensor that it makes.
     Output,
-    /// What it reads and writes over.
+    /// A tensor that it reads and writes over.
     Update,
-    /// What it may write over, or write there.
+    /// One of a pair, which may be written over or be written there.
     InPlace,
 }
 
@@ -41,13 +41,13 @@ impl fmt::Display for Role {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Of the system.
+    /// An error of the system.
     #[error("the graph cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// More than a graph has.
     #[error("the graph has more than {limit} bytes, which is as many as are read")]
     TooLong {
-        /// As many are read.
+        /// Bytes that are read at most.
         limit: u64,
     },
     /// Not JSON, or not that of a graph.
@@ -56,13 +56,13 @@ pub enum GraphError {
     /// A file of another kind.
     #[error("format is {found:?}: {FORMAT:?} was expected")]
     Format {
-        /// What is there.
+        /// The value that is there.
         found: String,
     },
-    /// Of a later program.
+    /// A file of a later program.
     #[error("version is {found}: this program reads version {VERSION}")]
     Version {
-        /// What is there.
+        /// The value that is there.
         found: u32,
     },
     /// A name that no tensor can have.
@@ -86,7 +86,7 @@ pub enum GraphError {
     Alignment {
         /// Which tensor.
         tensor: String,
-        /// What was asked for.
+        /// The alignment that was asked for.
         alignment: u64,
     },
     /// A tensor that an op cannot name so.
@@ -96,11 +96,11 @@ pub enum GraphError {
         op: usize,
         /// Its name.
         name: String,
-        /// As what it names the tensor.
+        /// Its role in the op.
         role: Role,
         /// Which tensor.
         tensor: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: &'static str,
     },
     /// Neither there before nor made.
@@ -116,7 +116,7 @@ pub enum GraphError {
         op: usize,
         /// Its name.
         name: String,
-        /// What it costs.
+        /// Its cost.
         cost: f64,
     },
     /// All are good, but not together.

@@ -111,7 +111,7 @@ fn the_articles_decoder_is_the_librarys() {
     assert!(sunk < step.program().load());
 }
 
-/// The same graph for NNVM's own planner: of the pairs it takes those that are taken here.
+/// NNVM's own planner takes those of the pairs that are taken here.
 #[test]
 fn pairs_are_taken_as_nnvm_takes_them() {
     let mut rng = SplitMix64::new(3);

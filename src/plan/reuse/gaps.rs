@@ -138,7 +138,7 @@ impl Gaps {
     }
 }
 
-/// So many buffers are placed before it is asked again whether it is time to answer.
+/// Buffers that are placed before it is asked again whether it is time to answer.
 const LOOKS: usize = 64;
 
 /// Where a whole buffer must not lie for the sake of a part of it.

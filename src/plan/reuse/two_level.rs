@@ -186,7 +186,7 @@ impl Nest {
     }
 }
 
-/// So many blocks are looked into before it is asked again whether it is time to answer.
+/// Blocks that are looked into before it is asked again whether it is time to answer.
 const LOOKS: usize = 64;
 
 /// The lowest address inside a block from which on `size` bytes are not in those busy ones, which are given by address.

@@ -26,7 +26,7 @@ fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
-/// As [`tiny`], and every other buffer that is long enough has a gap or two.
+/// Lives as of [`tiny`], and every other buffer that is long enough has a gap or two.
 fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
     let mut rng = SplitMix64::new(!seed);
     let mut lifetimes = tiny(seed, most, align);

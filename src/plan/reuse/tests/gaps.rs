@@ -19,7 +19,7 @@ const REFUSE: [&str; 9] = [
     "two-level:1",
 ];
 
-/// Of those others, who places none that keep bytes in gaps.
+/// Planners among the others that place none that keep bytes in gaps.
 const REFUSE_KEPT: [&str; 4] = ["two-level", "two-level:3", "interval-move", "exact:500"];
 
 /// Gaps for a buffer: at its ends, next to each other, all of its life, with and without bytes that are kept.
@@ -71,7 +71,7 @@ fn instances() -> impl Iterator<Item = Lifetimes> {
     })
 }
 
-/// What takes room at each instant at which anything changes, and of whom.
+/// Bytes that take room at each instant at which anything changes, and of whom.
 fn held(lifetimes: &Lifetimes) -> Vec<Vec<(usize, u64, u64)>> {
     let buffers = lifetimes.buffers();
     let mut instants: Vec<u64> = buffers.iter().map(|it| it.lower).collect();
