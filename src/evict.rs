@@ -19,6 +19,7 @@ mod megengine_article;
 mod named;
 mod neighbourhood;
 mod none;
+mod parameters;
 mod policy;
 mod random;
 mod search;

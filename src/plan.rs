@@ -21,6 +21,8 @@
 
 mod capture;
 mod csv;
+#[cfg(feature = "serde")]
+pub mod graph;
 mod lifetimes;
 pub mod order;
 mod placement;
@@ -32,7 +34,7 @@ pub mod schedule;
 
 pub use capture::{Capture, CaptureError, CapturedBuffer, CapturedOp, Class, Decoder, Difference};
 pub use csv::{CsvError, Instance, Lives};
-pub use lifetimes::{Buffer, Change, Lifetimes};
+pub use lifetimes::{Buffer, Change, Gap, Lifetimes, Part};
 pub use order::Order;
 pub use placement::{Placement, PlacementError};
 pub use planner::{Limits, PlanError, Planned, Planner};

@@ -13,10 +13,13 @@ mod json_lines;
 #[cfg(feature = "serde")]
 mod load;
 #[cfg(feature = "serde")]
+mod unpacked;
+#[cfg(feature = "serde")]
 mod whole_file;
 #[cfg(feature = "serde")]
 pub use {
     json_lines::JsonLines,
     load::{LoadProblem, LoadProgramError},
+    unpacked::unpacked,
     whole_file::WholeFile,
 };

@@ -185,13 +185,13 @@ fn what_is_meant_to_be_both_is_replaced_when_it_is_whole() {
     let base = ["mlp", "--batch", "32", "--no-test", "--schedule", "constant", "--budget", "85%"];
     let searched = ["--policy", "learned:search"];
     train(&[&base[..], &searched, &files, &["--steps", "3"]].concat());
-    let known = fs::read(&cache).unwrap();
+    let known = fs::read(&cache).unwrap().len();
     train(&[&["--resume", text(&saved), "--steps", "6"], &searched[..], &files].concat());
     let lines = fs::read_to_string(&log).unwrap();
     let steps: Vec<&str> =
         lines.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(steps, ["1", "2", "3", "4", "5", "6"]);
-    assert_eq!(fs::read(&cache).unwrap().len(), known.len(), "the step was known");
+    assert!(fs::read(&cache).unwrap().len() >= known, "what was known stays");
     let mut left = names(&folder);
     left.sort_unstable();
     assert_eq!(left, ["cache", "log.csv", "run"]);

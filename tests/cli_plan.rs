@@ -73,7 +73,9 @@ fn rows_are_what_the_library_finds() {
         assert_eq!(row["load"], lifetimes.load(), "{row}");
         assert_eq!(row["program_load"], program_load);
         assert_eq!(row["held"].as_u64(), order.held().map(|held| held as u64), "{row}");
-        assert_eq!(row["buffers"], lifetimes.len());
+        assert_eq!(row["buffers"], capture.buffers().len());
+        let all = row["buffers"].as_u64().zip(row["workspaces"].as_u64()).map(|(a, b)| a + b);
+        assert_eq!(all, Some(lifetimes.len() as u64));
         let bytes = row["bytes"].as_u64().unwrap();
         // Those that search may find more or less in another time.
         if !["exact", "portfolio"].contains(&text("reuse")) {
@@ -145,7 +147,7 @@ fn the_best_placement_is_written_and_drawn() {
     stdout(&[&["plan", &path, "--closed", "--reuse", "best-fit,two-level"], &outputs[..]].concat());
     let placed = fs::read_to_string(&csv).unwrap();
     let mut lines = placed.lines();
-    assert_eq!(lines.next(), Some("id,lower,upper,size,offset"));
+    assert_eq!(lines.next(), Some("id,start,end,size,offset"));
     let offsets: Vec<u64> = lines
         .zip(EXAMPLE.lines().skip(1))
         .map(|(line, given)| line.strip_prefix(&format!("{given},")).unwrap().parse().unwrap())
@@ -196,7 +198,8 @@ fn a_budget_is_kept_by_recomputing() {
     let best = slowdowns.iter().copied().min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let best = rows.iter().position(|row| row["slowdown"].as_f64() == best.map(|it| it.1)).unwrap();
     let lines = fs::read_to_string(&csv).unwrap().lines().count();
-    assert_eq!(rows[best]["buffers"], lines - 1);
+    let count = |what: &str| rows[best][what].as_u64().unwrap() as usize;
+    assert_eq!(count("buffers") + count("workspaces"), lines - 1);
     assert!(fs::read_to_string(&svg).unwrap().contains("budget"));
 }
 
@@ -227,8 +230,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     let log = log();
     for (args, code, said) in [
         (&["/nowhere/x.csv"][..], 1, "/nowhere/x.csv: No such file"),
-        (&[&nonsense], 1, "nonsense.csv: line 1 is \"hello\""),
-        (&[&number], 1, "number.csv: line 2: size is \"x\""),
+        (&[&nonsense], 1, "nonsense.csv: line 1, column 1: \"hello\": no column has that name"),
+        (&[&number], 1, "number.csv: line 2, column 4 (size) is \"x\": a whole number"),
         (&[&empty], 1, "empty.csv: the file is empty"),
         (&[&csv, "--reuse", "two-levels"], 2, "did you mean two-level?"),
         (&[&csv, "--order", "sink"], 2, "--order needs ops"),

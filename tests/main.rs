@@ -30,6 +30,8 @@ mod cli_learn;
 #[cfg(feature = "cli")]
 mod cli_pairs;
 #[cfg(feature = "cli")]
+mod cli_parameters;
+#[cfg(feature = "cli")]
 mod cli_plan;
 #[cfg(feature = "cli")]
 mod cli_plans;

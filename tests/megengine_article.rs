@@ -7,7 +7,9 @@ use crate::common::rng::SplitMix64;
 use crate::common::toy::{Bytes, GRANULE, Toy, ToyDevice, ToyEngine, mix, settings};
 use remat::engine::{Dead, Engine};
 use remat::event::{Cause, Event};
-use remat::evict::{ArticleConstants, ByScore, Exponents, MegEngineArticle, Policy, View};
+use remat::evict::{
+    ArticleConstants, ByScore, Exponents, MegEngine, MegEngineArticle, Policy, View,
+};
 use remat::graph::{PathKey, StorageKey, TensorKey};
 use remat::{CostModel, CostModelKind, Run, Settings};
 use std::collections::{BTreeMap, HashMap};
@@ -382,6 +384,66 @@ fn each_score_is_that_of_the_code_to_the_last_bit() {
     for what in PECULIAR {
         assert!(total[what] >= 50, "{what}: {} times", total[what]);
     }
+}
+
+/// Evicts as the article does, and asks what `megengine` would do.
+#[derive(Clone, Debug, Default)]
+struct Compared(Arc<Mutex<ComparedInner>>);
+
+#[derive(Debug, Default)]
+struct ComparedInner {
+    article: MegEngineArticle,
+    usual: MegEngine,
+    /// Of each candidate of the choice that is made: by `megengine`.
+    scores: Vec<(StorageKey, f64)>,
+    choices: usize,
+    other: usize,
+}
+
+impl Policy for Compared {
+    fn score(&mut self, candidate: StorageKey, view: View<'_>) -> f64 {
+        let mut inner = self.0.lock().unwrap();
+        let score = inner.usual.score(candidate, view);
+        inner.scores.push((candidate, score));
+        inner.article.score(candidate, view)
+    }
+
+    fn on(&mut self, event: &Event, view: View<'_>) {
+        let mut inner = self.0.lock().unwrap();
+        inner.article.on(event, view);
+        inner.usual.on(event, view);
+        if let Event::DidEvict { storage, cause: Cause::Room | Cause::Threshold, .. } = *event {
+            let scores = std::mem::take(&mut inner.scores);
+            let least = scores.iter().map(|it| it.1).fold(f64::INFINITY, f64::min);
+            let chosen = scores.iter().find(|it| it.0 == storage);
+            inner.choices += usize::from(scores.len() > 1);
+            inner.other += usize::from(chosen.is_some_and(|it| it.1 > least));
+        }
+    }
+}
+
+/// What the page of `megengine` says: the two are not one, and they are alike.
+#[test]
+fn megengine_chooses_otherwise_as_often_as_its_page_says() {
+    let (mut choices, mut other) = (0, 0);
+    for seed in 0..60 {
+        let mut draw = SplitMix64::new(seed);
+        let compared = Compared::default();
+        let budget = GRANULE * (16 + draw.below(64)) as u64;
+        let evictor = Box::new(ByScore::new(compared.clone()));
+        let costs = CostModelKind::Bytes.build();
+        let mut engine = Engine::new(ToyDevice::new(budget), settings(), evictor, costs).unwrap();
+        play(&mut engine, &mut draw, 160);
+        let inner = compared.0.lock().unwrap();
+        (choices, other) = (choices + inner.choices, other + inner.other);
+    }
+    println!("{other} of {choices} choices");
+    // Another number of programs, or another machine's powers, may move it a little.
+    let share = 100.0 * other as f64 / choices as f64;
+    let page = include_str!("../src/evict/megengine.rs");
+    let said = page.split("about ").find_map(|rest| rest.split_once(" % of the choices"));
+    let said: f64 = said.expect("the page says it").0.parse().unwrap();
+    assert!(choices > 1_000 && (share - said).abs() < 6.0, "{other} of {choices}: {share}");
 }
 
 /// As by bytes; but an op that makes nothing costs 2.

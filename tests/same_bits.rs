@@ -126,6 +126,7 @@ fn several_updates_read_nothing_that_a_failed_run_took() {
     let policy = PolicyKind::MegEngine {
         exponents: Exponents { cost: 1.0, bytes: f64::NAN, staleness: 1.0 },
         own_cost: false,
+        rerun_factor: 1.0001,
     };
     let setup = Setup { budget: 1088, policy, min_evict_bytes: 0, ..Setup::plenty() };
     play(&recipe, &setup);

@@ -87,11 +87,6 @@ impl Checkpoint {
         Ok(Self { path, files, metadata, tensors, skipped, ties, converts: false })
     }
 
-    /// The files that its tensors are in.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(|file| &*file.path)
-    }
-
     /// With names that a network has, in place of those of another library. What an optimizer keeps has the names it had.
     ///
     /// ```no_run

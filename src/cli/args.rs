@@ -16,6 +16,7 @@ use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use remat::engine::Dead;
 use remat::evict::{Exponents, Learn};
+use remat::memory::SplitRule;
 use remat::{Builder, ByteSize, CostModelKind, DType, Plan, PolicyKind, Runtime};
 use std::path::PathBuf;
 
@@ -183,9 +184,9 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)'
+    /// What to evict first: a name, a name with parameters such as megengine:own-cost, or a formula such as '(own+eq)/(size*stale)'
     ///
-    /// `remat sweep --help` explains formulas. For treelstm, in which no two steps are alike, ancestors is the default.
+    /// `remat sweep --help` explains parameters and formulas. For treelstm, in which no two steps are alike, ancestors is the default.
     #[arg(long, value_name = "NAME", default_value = "learned:portfolio", default_value_ifs = usual_policy(), value_parser = policy())]
     pub policy: PolicyKind,
 
@@ -212,9 +213,13 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "A,B,C", value_parser = values::exponents, allow_hyphen_values = true)]
     pub exponents: Option<Exponents>,
 
-    /// With --policy megengine: count the cost of the tensor itself as well
+    /// With --policy megengine: count the cost of the tensor itself as well, as megengine:own-cost does
     #[arg(long)]
     pub own_cost: bool,
+
+    /// With --policy megengine or megengine-article: multiply a score by X for each time the tensor was recomputed [default: 1.0001]
+    #[arg(long, value_name = "X", value_parser = values::factor, allow_hyphen_values = true)]
+    pub rerun_factor: Option<f64>,
 
     /// Evict tensors smaller than this only as a last resort [default: 1/4096 of the budget]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -223,6 +228,17 @@ pub struct MemoryArgs {
     /// Score a random sample of 2 * sqrt(n) candidates instead of all n
     #[arg(long)]
     pub sqrt_sampling: bool,
+
+    /// Take memory from the device region by region, as it is needed, instead of all of the budget at once
+    #[arg(long)]
+    pub allow_growth: bool,
+
+    /// How much of a hole a tensor takes: exact, tensorflow (up to 128 MiB more), or tensorflow:SIZE
+    ///
+    /// exact leaves the rest of a hole, however small. tensorflow leaves it if it is as large as the tensor or as SIZE, and
+    /// gives all of the hole otherwise.
+    #[arg(long, value_name = "RULE", default_value = "exact", value_parser = values::split_rule)]
+    pub split_rule: SplitRule,
 
     /// What to do with tensors that were recomputed only to recompute others
     #[arg(long, value_name = "WHAT", default_value = "linger")]
@@ -487,6 +503,13 @@ impl MemoryArgs {
         if self.own_cost && !matches!(self.policy, PolicyKind::MegEngine { .. }) {
             return Some("--own-cost needs --policy megengine; add that, or drop --own-cost");
         }
+        let reruns =
+            |policy: PolicyKind| policy.with_rerun_factor(2.0) != policy.with_rerun_factor(3.0);
+        if self.rerun_factor.is_some() && !reruns(self.policy) {
+            return Some(
+                "--rerun-factor needs --policy megengine or megengine-article; choose one, or drop --rerun-factor",
+            );
+        }
         if self.learn.is_some() && !matches!(self.policy, PolicyKind::Learned(_)) {
             return Some("--learn needs --policy learned; choose that, or drop --learn");
         }
@@ -502,11 +525,14 @@ impl MemoryArgs {
     pub fn policy(&self) -> PolicyKind {
         let policy = match self.policy {
             PolicyKind::Learned(_) if let Some(learn) = self.learn => learn.into(),
-            PolicyKind::MegEngine { exponents, .. } => {
-                PolicyKind::MegEngine { exponents, own_cost: self.own_cost }
-            }
+            PolicyKind::MegEngine { exponents, own_cost, rerun_factor } => PolicyKind::MegEngine {
+                exponents,
+                own_cost: own_cost || self.own_cost,
+                rerun_factor,
+            },
             other => other,
         };
+        let policy = self.rerun_factor.map_or(policy, |factor| policy.with_rerun_factor(factor));
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
 
@@ -517,6 +543,8 @@ impl MemoryArgs {
             .policy(self.policy())
             .cost_model(self.cost)
             .sqrt_sampling(self.sqrt_sampling)
+            .split_rule(self.split_rule)
+            .allow_growth(self.allow_growth)
             .dead(self.dead.into());
         if let Some(threshold) = threshold {
             builder = builder.eviction_threshold(threshold);

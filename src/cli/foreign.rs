@@ -345,19 +345,6 @@ pub fn fit(
     file.fit(network.module()).map_err(checkpoint::failure)
 }
 
-/// Fails if a run would write its checkpoint over the file of another library that it begins with, which has no run in it.
-pub fn keeps(file: &Checkpoint, path: &Path, save: Option<&Path>) -> Result<(), Failure> {
-    let Some(save) = save.and_then(|save| save.canonicalize().ok()) else { return Ok(()) };
-    let is_same = |other: &Path| other.canonicalize().is_ok_and(|other| other == save);
-    if file.files().chain([path]).any(is_same) {
-        let save = save.display();
-        return Err(Failure::usage(format!(
-            "--save {save} is what the run begins with, and would be replaced; name another file"
-        )));
-    }
-    Ok(())
-}
-
 /// Says what is done with a file of another library.
 pub fn tell(file: &Checkpoint, fit: &Fit, path: &Path) {
     let path = path.display();

@@ -88,7 +88,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub eviction_threshold: Option<Share>,
 
-    /// What to evict first: a name or a formula such as '(own+eq)/(size*stale)' [default: ancestors; as in the run if
+    /// What to evict first: a name, with parameters or not, or a formula such as '(own+eq)/(size*stale)' [default: ancestors; as in the run if
     /// its settings changed]
     #[arg(long, value_name = "NAME", value_parser = policy())]
     pub policy: Option<PolicyKind>,
@@ -200,7 +200,11 @@ A formula is a policy that evicts the tensor with the lowest value. Its numerato
 own (the cost of the tensor) and one of exact, eq, sources or ancestors (the cost of evicted tensors around \
 it; ancestors are the sources, of which held ones count less, and the four nearest dependents). \
 Its denominator is a product of size or (size+free), and stale. Each part may be left out, or have an \
-exponent.")]
+exponent.
+
+Parameters of a policy stand behind its name, with colons between them: megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R, \
+the same of megengine-article but own-cost, with cost-offset, staleness-offset, cost-scale and memory-unit, and the exponents of \
+ancestors, dtr, dtr-eq and dtr-local, such as dtr:staleness=0.5.")]
 pub struct SweepArgs {
     #[command(flatten)]
     pub replay: ReplayArgs,

@@ -21,6 +21,7 @@ use super::waiting::Waiting;
 use super::words::Counted;
 use remat::ByteSize;
 use remat::lab::plot;
+use remat::plan::graph::Graph;
 use remat::plan::order::{self, OrderError, Reach};
 use remat::plan::{self, Capture, Instance, Limits, Lives, Order, Planner};
 use std::fmt::Write as _;
@@ -43,18 +44,24 @@ const LEFT_OUT: [&str; 9] = [
 
 /// Plans, and writes the outputs.
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
-    let PlanArgs { json, csv, plot: drawing, .. } = args;
-    let outputs = [("--json", json), ("--csv", csv), ("--plot", drawing)];
+    let PlanArgs { json, csv, graph, plot: drawing, .. } = args;
+    let outputs = [("--json", json), ("--csv", csv), ("--graph", graph), ("--plot", drawing)];
     distinct::check(&outputs, &distinct::Input::kept([&args.input]))?;
     let create = |path: &Option<_>| path.as_deref().map(Output::create).transpose();
     let (json, csv, drawing) = (create(json)?, create(csv)?, create(drawing)?);
-    let to_stdout = [&json, &csv, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
+    let graph = create(graph)?;
+    let to_stdout =
+        [&json, &csv, &graph, &drawing].iter().any(|o| matches!(o, Some(Output::Stdout)));
     let input = Input::read(args)?;
     let name = input.name().to_owned();
     let task = Task { args, name: &name, waiting: Waiting::new(Shows::now(false)) };
+    let mut written = None;
     let done = match input {
         Input::Buffers { instance, .. } => task.buffers(instance),
-        Input::Step { capture, which, .. } => task.step(&capture, &which)?,
+        Input::Step { capture, which, ids, .. } => {
+            written = graph.is_some().then(|| graph_of(&capture, ids.as_deref())).transpose()?;
+            task.step(&capture, &which, ids.as_deref())?
+        }
     };
     drop(task);
     let rows = Output::deliver_to(json, || json_lines(&done.rows));
@@ -69,8 +76,21 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         printed,
         rows,
         Output::deliver_to(csv, || best("--csv")?.csv(lives)),
+        written.map_or(Ok(()), |text| Output::deliver_to(graph, || Ok(text))),
         Output::deliver_to(drawing, drawn),
     ])
+}
+
+/// A step as a file, by these names of its buffers if they have any.
+fn graph_of(capture: &Capture, ids: Option<&[String]>) -> Result<String, Failure> {
+    let mut text = Vec::new();
+    let graph = match ids {
+        Some(ids) => Graph::of_capture_with(capture, |buffer| ids[buffer].clone()),
+        None => Graph::of_capture(capture),
+    };
+    let failed = |error: &dyn std::fmt::Display| Failure::new(format!("--graph: {error}"));
+    graph.write(&mut text).map_err(|e| failed(&e))?;
+    String::from_utf8(text).map_err(|e| failed(&e))
 }
 
 /// What came of it.
@@ -102,7 +122,12 @@ impl Task<'_> {
     }
 
     /// In each order, as it is or within the budget.
-    fn step(&self, capture: &Capture, which: &str) -> Result<Done, Failure> {
+    fn step(
+        &self,
+        capture: &Capture,
+        which: &str,
+        ids: Option<&[String]>,
+    ) -> Result<Done, Failure> {
         let own = capture.program();
         let load = own.load();
         let total: u64 = capture.buffers().iter().map(|buffer| buffer.bytes).sum();
@@ -127,7 +152,7 @@ impl Task<'_> {
         match self.args.budget {
             None => {
                 for (name, order) in &orders {
-                    match Case::of_order(name, order, load) {
+                    match Case::of_order(name, order, load, ids) {
                         Ok(case) => self.plan(case, &mut done),
                         Err(e) => {
                             self.refuse(&Case::refused(name, load), &e.to_string(), &mut done)

@@ -31,6 +31,9 @@ pub struct Report {
     /// Of `megengine` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cost: Option<bool>,
+    /// Factor for each rerun, by `megengine` and `megengine-article` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rerun_factor: Option<f64>,
     pub cost_model: String,
     pub budget_bytes: u64,
     /// Of the budget, what the run may use: less where a step recomputes less in less.

@@ -245,7 +245,6 @@ fn resume(args: &TrainArgs, options: &Options, task: &dyn Task) -> Result<Resume
     let Some(path) = &args.checkpoints.resume else { return Ok(Resumed::Nothing) };
     let (file, known) = args.checkpoints.names.open(path)?;
     if let Some(known) = &known {
-        foreign::keeps(&file, path, args.checkpoints.save.as_deref())?;
         let fit = foreign::fit(&file, Some(known), task, path)?;
         return Ok(Resumed::Weights(file, fit));
     }
@@ -389,11 +388,18 @@ fn report(
     outcome: &Outcome,
 ) -> Report {
     let TrainArgs { model, memory, learning, optimizer, .. } = args;
-    let (exponents, own_cost) = match memory.policy() {
-        PolicyKind::MegEngine { exponents, own_cost } => (Some(exponents), Some(own_cost)),
-        PolicyKind::MegEngineArticle(constants) => (Some(constants.exponents), None),
-        _ => (None, None),
+    let policy = memory.policy();
+    let (exponents, own_cost, rerun_factor) = match policy {
+        PolicyKind::MegEngine { exponents, own_cost, rerun_factor } => {
+            (Some(exponents), Some(own_cost), Some(rerun_factor))
+        }
+        PolicyKind::MegEngineArticle(constants) => {
+            (Some(constants.exponents), None, Some(constants.rerun_factor))
+        }
+        _ => (None, None, None),
     };
+    // Parameters have fields of their own.
+    let policy = if exponents.is_some() { memory.policy } else { policy };
     let (ending, diverged_since_step) = match outcome.ending {
         Ending::Done => (EndingName::Done, None),
         Ending::Interrupted => (EndingName::Interrupted, None),
@@ -413,9 +419,10 @@ fn report(
         steps_asked: steps,
         seed: learning.seed,
         device,
-        policy: memory.policy().to_string(),
+        policy: policy.to_string(),
         exponents: exponents.map(|e| [e.cost, e.bytes, e.staleness]),
         own_cost,
+        rerun_factor,
         cost_model: memory.cost.to_string(),
         budget_bytes: chosen.budget(),
         effective_budget_bytes: found.map_or(chosen.budget(), |found| found.budget),

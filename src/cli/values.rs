@@ -2,6 +2,7 @@
 
 use remat::ByteSize;
 use remat::evict::Exponents;
+use remat::memory::SplitRule;
 use std::fmt;
 use std::num::IntErrorKind;
 use std::str::FromStr;
@@ -201,6 +202,27 @@ pub fn from_zero<F: FromStr + Copy + Into<f64>>(text: &str) -> Result<F, String>
     number(text, |x| x >= 0.0, "give a number from 0 up")
 }
 
+/// A factor.
+pub fn factor(text: &str) -> Result<f64, String> {
+    number(text, |x| x > 0.0, "give a number above 0, such as 1.5")
+}
+
+/// How much of a hole a block takes: `exact`, `tensorflow`, or `tensorflow:` and a size.
+pub fn split_rule(text: &str) -> Result<SplitRule, String> {
+    match text.split_once(':') {
+        None if text == "exact" => Ok(SplitRule::Exact),
+        None if text == "tensorflow" => Ok(SplitRule::tensorflow()),
+        Some(("tensorflow", size)) => {
+            let bytes: Result<ByteSize, _> = size.parse();
+            let ByteSize(bytes) = bytes.map_err(|error| error.to_string())?;
+            Ok(SplitRule::TensorFlow { max_internal_fragmentation: bytes })
+        }
+        _ => {
+            Err("choose exact, tensorflow, or tensorflow:SIZE, such as tensorflow:64MiB".to_owned())
+        }
+    }
+}
+
 /// A momentum.
 pub fn below_one(text: &str) -> Result<f32, String> {
     number(text, |x| (0.0..1.0).contains(&x), "give a number from 0 to below 1, such as 0.9")
@@ -291,6 +313,14 @@ mod tests {
         assert!(["0", "-1", "1.01", "2", "NaN", "inf", ""].iter().all(|text| part(text).is_err()));
         assert!(["NaN", "inf", "0", "-1", "x"].iter().all(|text| above_zero(text).is_err()));
         assert!(["1", "-0.1", "NaN"].iter().all(|text| below_one(text).is_err()));
+        assert_eq!(factor("1.5"), Ok(1.5));
+        assert!(["NaN", "inf", "0", "-1", "x"].iter().all(|text| factor(text).is_err()));
+        assert_eq!(split_rule("exact"), Ok(SplitRule::Exact));
+        assert_eq!(split_rule("tensorflow"), Ok(SplitRule::tensorflow()));
+        let most = SplitRule::TensorFlow { max_internal_fragmentation: 3 << 20 };
+        assert_eq!(split_rule("tensorflow:3MiB"), Ok(most));
+        let wrong = ["", "Exact", "exact:1", "tensorflow:", "tensorflow:x", "tensorflow:-1", "bfc"];
+        assert!(wrong.iter().all(|text| split_rule(text).is_err()));
         assert_eq!(exponents("1, 2,0.5").unwrap().bytes, 2.0);
         assert!(["1,2", "1,2,3,4", "1,NaN,1", ""].iter().all(|text| exponents(text).is_err()));
         assert!(["0", "-1", "1.5", ""].iter().all(|text| count(text).is_err()));

@@ -65,6 +65,18 @@ impl Default for Exponents {
 }
 
 impl Formula {
+    /// The formula without parts that do not count, which gives the scores that it gives: as its text has it.
+    pub(super) fn canonical(mut self) -> Self {
+        if self.exponents.cost == 0.0 {
+            (self.own_cost, self.around) = (false, Around::Nothing);
+        }
+        if !self.own_cost && self.around == Around::Nothing {
+            self.exponents.cost = 0.0;
+        }
+        self.free_neighbours &= self.exponents.bytes != 0.0;
+        self
+    }
+
     /// A policy that goes by this.
     #[must_use]
     pub fn policy(self) -> Ranking {

@@ -11,14 +11,17 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum PolicyKind {
-    /// `megengine`: see [`MegEngine`].
+    /// `megengine`: see [`MegEngine`]. With parameters `megengine:own-cost:cost=A:bytes=B:staleness=C:rerun=R`, in any order,
+    /// those left out that are the usual ones.
     MegEngine {
         /// How strongly each part counts.
         exponents: Exponents,
         /// Whether the tensor's own cost counts.
         own_cost: bool,
+        /// Factor of a score for each time that the tensor was recomputed.
+        rerun_factor: f64,
     },
-    /// `dtr`: see [`Formula::DTR`].
+    /// `dtr`: see [`Formula::DTR`]. With other exponents it is a formula, and so are the next three: `dtr:staleness=0.5`.
     Dtr,
     /// `ancestors`: see [`Formula::ANCESTORS`]. The best that knows nothing of what is to come.
     #[default]
@@ -33,7 +36,8 @@ pub enum PolicyKind {
     Largest,
     /// `msps`: see [`Formula::MSPS`].
     Msps,
-    /// `megengine-article`: see [`MegEngineArticle`].
+    /// `megengine-article`: see [`MegEngineArticle`]. With parameters as `megengine` has them, but for the own cost, and with
+    /// `cost-offset=X`, `staleness-offset=X`, `cost-scale=X` and `memory-unit=X`.
     MegEngineArticle(ArticleConstants),
     /// `learned`, `learned:portfolio`, `learned:search` or `learned:search:RUNS`: see [`Learned`] and [`Learn`].
     Learned(Learn),
@@ -63,6 +67,16 @@ pub enum ParsePolicyError {
         "`{0}` is not a policy; choose one of learned, learned:portfolio, learned:search, learned:search:RUNS"
     )]
     Learn(String),
+    /// A policy with a parameter that it has not, or that is no such number.
+    #[error("parameter `{parameter}` of `{text}`: {why}")]
+    Parameter {
+        /// All that was given.
+        text: String,
+        /// The parameter.
+        parameter: String,
+        /// The values that were expected.
+        why: String,
+    },
     /// Something like a formula.
     #[error(transparent)]
     Formula(#[from] ParseFormulaError),
@@ -91,7 +105,8 @@ impl PolicyKind {
     /// MegEngine's function with its own settings.
     #[must_use]
     pub fn megengine() -> Self {
-        Self::MegEngine { exponents: Exponents::default(), own_cost: false }
+        let rerun_factor = MegEngine::RERUN_FACTOR;
+        Self::MegEngine { exponents: Exponents::default(), own_cost: false, rerun_factor }
     }
 
     /// MegEngine 1.4's function with its own constants.
@@ -129,8 +144,8 @@ impl PolicyKind {
     #[must_use]
     pub fn policy(self, seed: u64) -> Option<Box<dyn Policy>> {
         Some(match self {
-            Self::MegEngine { exponents, own_cost } => {
-                Box::new(MegEngine::new(exponents, own_cost))
+            Self::MegEngine { exponents, own_cost, rerun_factor } => {
+                Box::new(MegEngine::new(exponents, own_cost).rerun_factor(rerun_factor))
             }
             Self::Ancestors => Box::new(Formula::ANCESTORS.policy()),
             Self::Dtr => Box::new(Formula::DTR.policy()),
@@ -230,7 +245,9 @@ impl PolicyKind {
     #[must_use]
     pub fn with_exponents(self, exponents: Exponents) -> Self {
         let formula = match self {
-            Self::MegEngine { own_cost, .. } => return Self::MegEngine { exponents, own_cost },
+            Self::MegEngine { own_cost, rerun_factor, .. } => {
+                return Self::MegEngine { exponents, own_cost, rerun_factor };
+            }
             Self::MegEngineArticle(constants) => {
                 return Self::MegEngineArticle(ArticleConstants { exponents, ..constants });
             }
@@ -255,7 +272,29 @@ impl PolicyKind {
         if cost == 0.0 || bytes == 0.0 || staleness == 0.0 {
             return self;
         }
-        Self::Formula(Formula { exponents, ..formula })
+        Self::Formula(Formula { exponents, ..formula }.canonical())
+    }
+
+    /// With another factor for each rerun, where the policy has one.
+    #[must_use]
+    pub fn with_rerun_factor(self, rerun_factor: f64) -> Self {
+        match self {
+            Self::MegEngine { exponents, own_cost, .. } => {
+                Self::MegEngine { exponents, own_cost, rerun_factor }
+            }
+            Self::MegEngineArticle(constants) => {
+                Self::MegEngineArticle(ArticleConstants { rerun_factor, ..constants })
+            }
+            other => other,
+        }
+    }
+
+    /// The policy as its text has it: parts of a formula that do not count are left out.
+    pub(crate) fn canonical(self) -> Self {
+        match self {
+            Self::Formula(formula) => Self::Formula(formula.canonical()),
+            other => other,
+        }
     }
 
     fn named() -> [Self; Self::NAMES.len()] {
@@ -286,6 +325,9 @@ impl FromStr for PolicyKind {
         if let Some(kind) = Self::named().into_iter().find(|kind| kind.to_string() == text) {
             return Ok(kind);
         }
+        if let Some(kind) = Self::with_parameters(text) {
+            return kind;
+        }
         match text.strip_prefix("learned:") {
             Some("portfolio") => return Ok(Self::Learned(Learn::Portfolio)),
             Some("search") => return Ok(Self::Learned(Learn::Search { runs: Learn::RUNS })),
@@ -308,7 +350,7 @@ impl FromStr for PolicyKind {
 /// Prints as the name or formula it parses from.
 impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+        let name = match self {
             Self::MegEngine { .. } => "megengine",
             Self::Ancestors => "ancestors",
             Self::Dtr => "dtr",
@@ -330,6 +372,10 @@ impl fmt::Display for PolicyKind {
             Self::Random => "random",
             Self::None => "none",
             Self::Formula(formula) => return f.pad(&formula.to_string()),
-        })
+        };
+        // Padded as one.
+        let mut text = name.to_owned();
+        self.write_parameters(&mut text)?;
+        f.pad(&text)
     }
 }

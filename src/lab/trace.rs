@@ -13,11 +13,11 @@ use super::changes::RunSettings;
 use super::history::{History, NoHistory};
 use super::step::{RepeatError, Repeated, Step, last_step, repeat};
 use crate::program::{Knowledge, RecordedProgram, Window};
-use flate2::bufread::MultiGzDecoder;
+use crate::trace::unpacked;
 use lines::Lines;
 use serde::de::IgnoredAny;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read as _};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 /// A trace file, read.
@@ -77,7 +77,7 @@ impl Trace {
     /// See [`Trace::open`].
     pub fn read(reader: impl BufRead, file: &str) -> Result<Self, TraceError> {
         let error = |line, problem| TraceError { file: file.to_owned(), line, problem };
-        let unpacked = unpack(reader).map_err(|e| error(None, TraceProblem::Read(e)))?;
+        let unpacked = unpacked(reader).map_err(|e| error(None, TraceProblem::Read(e)))?;
         let mut lines = Lines::new(unpacked);
         Self::parse(&mut lines, name_of(file)).map_err(|problem| match problem {
             TraceProblem::Empty | TraceProblem::NoInstructions => error(None, problem),
@@ -235,16 +235,6 @@ fn format_of(line: &str) -> Result<Format, TraceProblem> {
         Probe { instruction: Some(_), .. } => Ok(Format::Paper),
         _ => Err(TraceProblem::NotATrace),
     }
-}
-
-/// The text in it, whether packed by gzip or not.
-fn unpack<'a>(mut reader: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
-    let mut start = Vec::with_capacity(2);
-    // Not by `fill_buf`, which may see one byte only.
-    reader.by_ref().take(2).read_to_end(&mut start)?;
-    let packed = start == [0x1f, 0x8b];
-    let whole = Cursor::new(start).chain(reader);
-    Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(whole))) } else { Box::new(whole) })
 }
 
 fn name_of(file: &str) -> String {

@@ -1,38 +1,63 @@
 //! Lifetimes as text: the files of MiniMalloc and idealloc.
 
-use std::io::{self, BufRead, Read, Write};
+mod columns;
+mod error;
+mod row;
 
-use super::{Buffer, Lifetimes, Placement, PlanError};
+use std::io::{BufRead, Read, Write};
 
-const HEADER: &str = "id,lower,upper,size";
+use self::columns::Columns;
+use self::error::excerpt;
+use self::row::Row;
+use super::{Gap, Lifetimes, Placement};
+
+pub use self::error::CsvError;
+
 /// Bytes of a line at most, so that a file that is something else is not read as one line.
 const LONGEST: u64 = 1 << 16;
+/// Blank bytes in a row at most: a few kilobytes that were packed may be gigabytes of them.
+const BLANK: usize = 1 << 20;
+/// Buffers at most, and gaps.
+const MOST: usize = 1 << 22;
 
-/// What the `upper` of a file is.
+/// Meaning of the end of a life, in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lives {
     /// The first instant after: lives are half open, as MiniMalloc and idealloc write them.
     #[default]
     HalfOpen,
-    /// The last instant: lives are closed, as CANN counts.
+    /// The last instant: lives are closed, as CANN counts. Gaps are, too.
     Closed,
 }
 
 /// [`Lifetimes`] whose buffers have names: an instance of the planning problem, as files have it.
 ///
-/// A line `id,lower,upper,size` comes first, or may be missing; then each buffer has a line with these fields. Numbers are
-/// decimal and below 2^64; ids are any text without a comma, all different. Spaces around fields do not count, nor do empty
-/// lines. Lines end as on Unix or on Windows.
+/// A file has a line with the names of its columns, in any order, and then a line for each buffer:
+///
+/// | column | |
+/// |---|---|
+/// | `id`, `buffer` or `buffer_id` | any text without a comma, all different |
+/// | `lower`, `start` or `begin` | the first instant of the life |
+/// | `upper` | the first instant after; the last one with [`Lives::Closed`] |
+/// | `end` instead of `upper` | the last instant, in every file |
+/// | `size` | in bytes |
+/// | `alignment` | what the address is a multiple of; 1 if the field is empty |
+/// | `gaps` | when the buffer takes no room, as `7-9 12-14`; they end as lives do |
+/// | `hint`, `offset` | where a search begins to look for the buffer; `offset` counts if both are there |
+///
+/// The first four are needed. A gap such as `7-9@0:16` keeps bytes: from the first of these numbers on, up to the second. A
+/// file whose first line has numbers is read as `id,lower,upper,size`. Numbers are decimal and below 2^64. Spaces around
+/// fields do not count, nor do empty lines. Lines end as on Unix or on Windows. There may be 2^22 buffers, and as many gaps.
 ///
 /// ```
-/// use remat::plan::{BestFit, Instance, Limits, Lives, Planner};
+/// use remat::plan::{Gaps, Instance, Limits, Lives, Planner};
 ///
-/// let file = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\n";
+/// let file = "id,lower,upper,size,gaps\nb1,0,9,4,3-6\nb2,3,6,4,\n";
 /// let instance = Instance::read(file.as_bytes(), Lives::HalfOpen)?;
-/// let planned = BestFit.plan(instance.lifetimes(), &Limits::none())?;
+/// let planned = Gaps::default().plan(instance.lifetimes(), &Limits::none())?;
 /// let mut solution = Vec::new();
 /// instance.write_placement(&planned.placement, &mut solution, Lives::HalfOpen)?;
-/// assert_eq!(solution, b"id,lower,upper,size,offset\nb1,0,3,4,0\nb2,3,9,4,0\n");
+/// assert_eq!(solution, b"id,lower,upper,size,gaps,offset\nb1,0,9,4,3-6,0\nb2,3,6,4,,0\n");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,18 +74,40 @@ impl Instance {
         Self { ids: (0..lifetimes.len()).map(|number| number.to_string()).collect(), lifetimes }
     }
 
+    /// Lifetimes whose buffers have these ids.
+    ///
+    /// # Errors
+    ///
+    /// More or fewer ids than buffers; two that are the same; one that a file cannot have, because a comma or a line's end
+    /// is in it, or spaces around it.
+    pub fn named(ids: Vec<String>, lifetimes: Lifetimes) -> Result<Self, CsvError> {
+        if ids.len() != lifetimes.len() {
+            return Err(CsvError::Ids { ids: ids.len(), buffers: lifetimes.len() });
+        }
+        let cannot_be = |id: &&String| id.contains([',', '\n', '\r']) || id.trim() != id.as_str();
+        if let Some(id) = ids.iter().find(cannot_be) {
+            return Err(CsvError::Id { id: excerpt(id) });
+        }
+        let instance = Self { ids, lifetimes };
+        match instance.twice() {
+            Some([_, second]) => Err(CsvError::Same { id: excerpt(&instance.ids[second]) }),
+            None => Ok(instance),
+        }
+    }
+
     /// Reads a file. Takes n log n time for n lines.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is no such file; which line of it is not.
+    /// It cannot be read, or is no such file; which line of it is not, and which column.
     pub fn read(mut file: impl BufRead, lives: Lives) -> Result<Self, CsvError> {
+        let mut columns = None;
         let mut ids = Vec::new();
-        let mut buffers = Vec::new();
-        // Of each buffer.
+        let mut rows: Vec<Row> = Vec::new();
         let mut lines: Vec<usize> = Vec::new();
+        let (mut total, mut gaps) = (0, 0);
         let mut bytes = Vec::new();
-        let mut empty = true;
+        let mut blank = 0;
         for number in 1.. {
             bytes.clear();
             if file.by_ref().take(LONGEST).read_until(b'\n', &mut bytes)? == 0 {
@@ -74,38 +121,58 @@ impl Instance {
             // What Windows likes to begin files with.
             let line = if number == 1 { line.trim_start_matches('\u{feff}') } else { line };
             let line = line.trim();
+            blank = if line.is_empty() { blank + bytes.len() } else { 0 };
+            if blank > BLANK {
+                return Err(CsvError::Blank { line: number });
+            }
             if line.is_empty() {
                 continue;
             }
-            let first = std::mem::replace(&mut empty, false);
-            if first && is_header(line, number)? {
+            if columns.is_none() && columns::is_header(line) {
+                columns = Some(Columns::read(line, number, lives)?);
                 continue;
             }
-            let (id, buffer) = parse(line, number, lives)?;
+            let columns: &Columns = columns.get_or_insert_with(|| Columns::usual(lives));
+            if rows.len() == MOST {
+                return Err(CsvError::TooMany { line: number, what: "buffers" });
+            }
+            let (id, row) = columns.row(line, number, &mut total)?;
+            gaps += row.gaps.len();
+            if gaps > MOST {
+                return Err(CsvError::TooMany { line: number, what: "gaps" });
+            }
             ids.push(id.to_owned());
-            buffers.push(buffer);
+            rows.push(row);
             lines.push(number);
         }
-        if empty {
-            return Err(CsvError::Empty);
+        let Some(columns) = columns else { return Err(CsvError::Empty) };
+        let mut lifetimes = Lifetimes::new(rows.iter().map(|row| row.buffer))?;
+        for (number, row) in rows.into_iter().enumerate() {
+            if !row.gaps.is_empty() {
+                lifetimes = lifetimes.with_gaps(number, row.gaps)?;
+            }
+            if let Some(hint) = row.hint {
+                lifetimes = lifetimes.with_hint(number, hint);
+            }
         }
-        let instance = Self { ids, lifetimes: Lifetimes::new(buffers)? };
-        instance.all_different(&lines)?;
-        Ok(instance)
+        let instance = Self { ids, lifetimes };
+        match instance.twice() {
+            Some([first, second]) => Err(CsvError::Twice {
+                line: lines[second],
+                column: columns.ids(),
+                first: lines[first],
+                id: excerpt(&instance.ids[second]),
+            }),
+            None => Ok(instance),
+        }
     }
 
-    fn all_different(&self, lines: &[usize]) -> Result<(), CsvError> {
+    /// The first buffer that has an id that another has before it, after that one.
+    fn twice(&self) -> Option<[usize; 2]> {
         let mut order: Vec<usize> = (0..self.ids.len()).collect();
         order.sort_unstable_by_key(|&i| (&self.ids[i], i));
         let twice = order.windows(2).filter(|pair| self.ids[pair[0]] == self.ids[pair[1]]);
-        match twice.min_by_key(|pair| pair[1]) {
-            None => Ok(()),
-            Some(pair) => Err(CsvError::Twice {
-                line: lines[pair[1]],
-                first: lines[pair[0]],
-                id: excerpt(&self.ids[pair[1]]),
-            }),
-        }
+        twice.min_by_key(|pair| pair[1]).map(|pair| [pair[0], pair[1]])
     }
 
     /// The name of each buffer.
@@ -120,28 +187,28 @@ impl Instance {
         &self.lifetimes
     }
 
-    /// Writes the file.
+    /// Writes the file, with those columns of which it has something to say. Closed lives have the columns `start` and `end`,
+    /// half open ones `lower` and `upper`.
     ///
     /// # Errors
     ///
-    /// It cannot be written, or a buffer has an alignment or a colour, for which the format has no place.
-    pub fn write(&self, mut file: impl Write, lives: Lives) -> Result<(), CsvError> {
-        for (number, buffer) in self.lifetimes.buffers().iter().enumerate() {
-            let what = match buffer {
-                Buffer { align: 2.., .. } => "an alignment",
-                Buffer { colour: 1.., .. } => "a colour",
-                _ => continue,
-            };
-            return Err(CsvError::NoPlace { id: excerpt(&self.ids[number]), what });
+    /// It cannot be written, or a buffer has a colour, for which the format has no place.
+    pub fn write(&self, file: impl Write, lives: Lives) -> Result<(), CsvError> {
+        let buffers = self.lifetimes.buffers();
+        if let Some(number) = buffers.iter().position(|buffer| buffer.colour > 0) {
+            let id = excerpt(&self.ids[number]);
+            return Err(CsvError::NoPlace { id, what: "a colour" });
         }
-        writeln!(file, "{HEADER}")?;
-        for line in self.lines(lives) {
-            writeln!(file, "{line}")?;
+        match self.lifetimes.has_hints() {
+            true => {
+                let hint = |i| self.lifetimes.hint(i).map(|it| it.to_string()).unwrap_or_default();
+                self.write_with(Some(("hint", &hint)), file, lives)
+            }
+            false => self.write_with(None, file, lives),
         }
-        Ok(file.flush()?)
     }
 
-    /// Writes the file with a further field, `offset`: a solution, as MiniMalloc writes it.
+    /// Writes the file with a further column, `offset`: a solution, as MiniMalloc writes it. Hints are left out.
     ///
     /// # Errors
     ///
@@ -149,171 +216,63 @@ impl Instance {
     pub fn write_placement(
         &self,
         placement: &Placement,
-        mut file: impl Write,
+        file: impl Write,
         lives: Lives,
     ) -> Result<(), CsvError> {
         let (offsets, buffers) = (placement.offsets(), self.lifetimes.len());
         if offsets.len() != buffers {
             return Err(CsvError::Count { offsets: offsets.len(), buffers });
         }
-        writeln!(file, "{HEADER},offset")?;
-        for (line, offset) in self.lines(lives).zip(offsets) {
-            writeln!(file, "{line},{offset}")?;
+        self.write_with(Some(("offset", &|i| offsets[i].to_string())), file, lives)
+    }
+
+    /// Writes the file, with a further column.
+    fn write_with(
+        &self,
+        column: Option<(&str, &dyn Fn(usize) -> String)>,
+        mut file: impl Write,
+        lives: Lives,
+    ) -> Result<(), CsvError> {
+        let buffers = self.lifetimes.buffers();
+        let has_aligns = buffers.iter().any(|buffer| buffer.align > 1);
+        let has_gaps = self.lifetimes.has_gaps();
+        let (bounds, last) = match lives {
+            Lives::HalfOpen => ("lower,upper", 0),
+            Lives::Closed => ("start,end", 1),
+        };
+        write!(file, "id,{bounds},size")?;
+        let columns = [has_aligns.then_some("alignment"), has_gaps.then_some("gaps")];
+        for name in columns.into_iter().flatten().chain(column.map(|(name, _)| name)) {
+            write!(file, ",{name}")?;
+        }
+        writeln!(file)?;
+        for (number, (id, buffer)) in self.ids.iter().zip(buffers).enumerate() {
+            write!(file, "{id},{},{},{}", buffer.lower, buffer.upper - last, buffer.size)?;
+            if has_aligns {
+                write!(file, ",{}", buffer.align)?;
+            }
+            if has_gaps {
+                let gaps = self.lifetimes.gaps(number).iter();
+                let gaps: Vec<String> = gaps.map(|gap| written(gap, last)).collect();
+                write!(file, ",{}", gaps.join(" "))?;
+            }
+            if let Some((_, field)) = column {
+                write!(file, ",{}", field(number))?;
+            }
+            writeln!(file)?;
         }
         Ok(file.flush()?)
     }
-
-    fn lines(&self, lives: Lives) -> impl Iterator<Item = String> {
-        self.ids.iter().zip(self.lifetimes.buffers()).map(move |(id, buffer)| {
-            let upper = match lives {
-                Lives::HalfOpen => buffer.upper,
-                Lives::Closed => buffer.upper - 1,
-            };
-            format!("{id},{},{upper},{}", buffer.lower, buffer.size)
-        })
-    }
 }
 
-/// Whether a first line is the header. Fails if it is another one.
-fn is_header(line: &str, number: usize) -> Result<bool, CsvError> {
-    if line.split(',').map(str::trim).eq(HEADER.split(',')) {
-        return Ok(true);
+/// A gap whose last instant is so many before its end.
+fn written(gap: &Gap, last: u64) -> String {
+    let Gap { lower, upper, kept } = gap;
+    let upper = upper - last;
+    match kept.is_empty() {
+        true => format!("{lower}-{upper}"),
+        false => format!("{lower}-{upper}@{}:{}", kept.start, kept.end),
     }
-    let digit = |field: &str| field.bytes().any(|byte| byte.is_ascii_digit());
-    if line.split(',').skip(1).any(digit) {
-        return Ok(false);
-    }
-    Err(CsvError::Header { line: number, found: excerpt(line) })
-}
-
-fn parse(line: &str, number: usize, lives: Lives) -> Result<(&str, Buffer), CsvError> {
-    let mut fields = line.split(',').map(str::trim);
-    let (Some(id), Some(lower), Some(upper), Some(size), None) =
-        (fields.next(), fields.next(), fields.next(), fields.next(), fields.next())
-    else {
-        return Err(CsvError::Fields { line: number, found: line.split(',').count() });
-    };
-    let value = |name, text: &str| {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let value = text.parse::<u64>().ok().filter(|_| digits);
-        value.ok_or_else(|| CsvError::Number { line: number, name, found: excerpt(text) })
-    };
-    let (lower, upper, size) =
-        (value("lower", lower)?, value("upper", upper)?, value("size", size)?);
-    // The first instant after; none after the last one that there is.
-    let end = match lives {
-        Lives::HalfOpen => Some(upper),
-        Lives::Closed => upper.checked_add(1),
-    };
-    match end {
-        None => Err(CsvError::Endless { line: number, upper }),
-        Some(end) if lower >= end => Err(CsvError::NeverAlive { line: number, lower, upper }),
-        Some(end) => Ok((id, Buffer::new(lower, end, size))),
-    }
-}
-
-/// As much of a text as an error can show.
-fn excerpt(text: &str) -> String {
-    let mut chars = text.chars();
-    let start: String = chars.by_ref().take(40).collect();
-    if chars.next().is_some() { start + "..." } else { start }
-}
-
-/// Why a file is not read or written. Lines count from 1.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CsvError {
-    /// Of the system.
-    #[error("the file cannot be read or written: {0}")]
-    Io(#[from] io::Error),
-    /// Nothing is in it.
-    #[error("the file is empty: write {HEADER} and a line for each buffer")]
-    Empty,
-    /// Too long for a buffer.
-    #[error("line {line} has {LONGEST} bytes or more: it should be {HEADER}")]
-    LongLine {
-        /// Which line.
-        line: usize,
-    },
-    /// No UTF-8.
-    #[error("line {line} is no UTF-8 text")]
-    NoText {
-        /// Which line.
-        line: usize,
-    },
-    /// Other fields than these, or in another order.
-    #[error("line {line} is {found:?}: it should be {HEADER} or a buffer")]
-    Header {
-        /// Which line.
-        line: usize,
-        /// What is there.
-        found: String,
-    },
-    /// More or fewer fields.
-    #[error("line {line} has {found} fields: it should have four, {HEADER}")]
-    Fields {
-        /// Which line.
-        line: usize,
-        /// How many are there.
-        found: usize,
-    },
-    /// Something else, or too large.
-    #[error("line {line}: {name} is {found:?}, which is no whole number from 0 to below 2^64")]
-    Number {
-        /// Which line.
-        line: usize,
-        /// Which field.
-        name: &'static str,
-        /// What is there.
-        found: String,
-    },
-    /// Not alive for any instant.
-    #[error("line {line}: the buffer lives from {lower} to {upper}, which is no time at all")]
-    NeverAlive {
-        /// Which line.
-        line: usize,
-        /// When it begins.
-        lower: u64,
-        /// Its end, as in the file.
-        upper: u64,
-    },
-    /// Alive at the last instant of all, so that there is none after it.
-    #[error("line {line}: the buffer lives to {upper}, included: it should end before")]
-    Endless {
-        /// Which line.
-        line: usize,
-        /// Its end, as in the file.
-        upper: u64,
-    },
-    /// An id that another buffer has.
-    #[error("line {line}: the buffer of line {first} has the id {id:?} already")]
-    Twice {
-        /// Which line.
-        line: usize,
-        /// Where the id was seen first.
-        first: usize,
-        /// The id.
-        id: String,
-    },
-    /// All are good, but not together.
-    #[error(transparent)]
-    Lifetimes(#[from] PlanError),
-    /// More than the format can say.
-    #[error("buffer {id} has {what}: the format has no place for that")]
-    NoPlace {
-        /// Which buffer.
-        id: String,
-        /// What it has.
-        what: &'static str,
-    },
-    /// Of other lifetimes.
-    #[error("the placement has {offsets} offsets, and there are {buffers} buffers")]
-    Count {
-        /// How many offsets there are.
-        offsets: usize,
-        /// How many buffers there are.
-        buffers: usize,
-    },
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ pub enum OrderError {
         limit: usize,
     },
     /// A search that would take too long.
-    #[error("{scheduler} was not done in time: give it longer, or use another, such as least-peak")]
+    #[error("{scheduler} was not done in time: give it longer, or use another, such as dfs")]
     TooLong {
         /// Which scheduler.
         scheduler: &'static str,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::lifetimes::part_changes;
 use super::{Change, Lifetimes};
 
 /// An address for each buffer of some [`Lifetimes`].
@@ -14,7 +15,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Buffer i at `offsets[i]`. Takes n log n time for n buffers.
+    /// Buffer i at `offsets[i]`. Takes n log n time for n buffers and gaps.
     ///
     /// # Errors
     ///
@@ -33,28 +34,33 @@ impl Placement {
             let end = offset
                 .checked_add(buffer.size)
                 .ok_or(PlacementError::TooHigh { number, offset })?;
-            bytes = bytes.max(end);
+            // One with gaps may take no room up there, or none at all.
+            let is_whole = lifetimes.gaps(number).is_empty();
+            bytes = if is_whole { end.max(bytes) } else { bytes };
         }
-        // Those alive, by address: none overlap, so only neighbours have to be asked.
-        let mut alive = BTreeMap::<u64, usize>::new();
-        for change in lifetimes.changes() {
+        let parts = lifetimes.parts();
+        let begin = |part: usize| offsets[parts[part].buffer] + parts[part].begin;
+        let end = |part: usize| offsets[parts[part].buffer] + parts[part].end;
+        // Those that take room now, by address: none overlap, so only neighbours have to be asked.
+        let mut held = BTreeMap::<u64, usize>::new();
+        for change in part_changes(&parts) {
             match change {
-                Change::Free(i) if buffers[i].size > 0 => drop(alive.remove(&offsets[i])),
-                Change::Alloc(i) if buffers[i].size > 0 => {
-                    let end = offsets[i] + buffers[i].size;
-                    if let Some((_, &other)) = alive.range(..end).next_back()
-                        && offsets[other] + buffers[other].size > offsets[i]
+                Change::Free(part) => drop(held.remove(&begin(part))),
+                Change::Alloc(part) => {
+                    if let Some((_, &other)) = held.range(..end(part)).next_back()
+                        && end(other) > begin(part)
                     {
+                        let (one, other) = (parts[part].buffer, parts[other].buffer);
                         return Err(PlacementError::Overlap {
-                            first: other.min(i),
-                            second: other.max(i),
+                            first: other.min(one),
+                            second: other.max(one),
                         });
                     }
-                    alive.insert(offsets[i], i);
+                    held.insert(begin(part), part);
                 }
-                _ => {}
             }
         }
+        let bytes = (0..parts.len()).map(end).fold(bytes, u64::max);
         Ok(Self { offsets, bytes })
     }
 
@@ -64,7 +70,7 @@ impl Placement {
         &self.offsets
     }
 
-    /// High water: the highest end of a buffer.
+    /// High water: the highest end of what takes room.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -102,7 +108,7 @@ pub enum PlacementError {
         offset: u64,
     },
     /// Two in one place.
-    #[error("buffers {first} and {second} are alive at once and share bytes")]
+    #[error("buffers {first} and {second} take room at once and share bytes")]
     Overlap {
         /// The one with the lower number.
         first: usize,

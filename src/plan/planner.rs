@@ -20,7 +20,8 @@ pub trait Planner {
 /// How long a planner may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// When a planner that searches is to answer with the best that it has. Others do not look at it.
+    /// When a planner that searches is to answer with the best that it has. One that takes n^2 time for n buffers, or more,
+    /// gives up then; others do not look at it.
     pub until: Option<Instant>,
 }
 
@@ -80,13 +81,25 @@ pub enum PlanError {
         /// When it ends.
         upper: u64,
     },
-    /// No power of two.
-    #[error("buffer {number} is to be aligned to {align}: that must be a power of two")]
+    /// Nothing that an address can be a multiple of.
+    #[error("buffer {number} is to be aligned to {align}: that must be 1 or more")]
     Alignment {
         /// Which buffer.
         number: usize,
         /// What was asked for.
         align: u64,
+    },
+    /// A gap that no buffer can have.
+    #[error("buffer {number} has a gap from {lower} to {upper}, {why}")]
+    Gap {
+        /// Which buffer.
+        number: usize,
+        /// When the gap begins.
+        lower: u64,
+        /// When it ends.
+        upper: u64,
+        /// The fault in it.
+        why: &'static str,
     },
     /// More bytes than there are addresses.
     #[error("all buffers together have 2^64 bytes or more")]
@@ -101,7 +114,27 @@ pub enum PlanError {
         /// What was asked of it.
         buffers: usize,
     },
-    /// More than one colour, or an alignment that the planner cannot keep.
+    /// More pieces than the planner can do in reasonable time.
+    #[error("{planner} places {limit} pieces at most, and gaps cut the buffers into {pieces}")]
+    TooManyPieces {
+        /// Which planner.
+        planner: String,
+        /// Most that it can do.
+        limit: usize,
+        /// Pieces that there are.
+        pieces: usize,
+    },
+    /// Not done when it was time to answer.
+    #[error(
+        "{planner} was not done in time: give it longer, or take one that is quicker, such as {quicker}"
+    )]
+    TooLong {
+        /// Which planner.
+        planner: String,
+        /// Another one.
+        quicker: &'static str,
+    },
+    /// Buffers of a kind that the planner does not place: with colours, gaps, or bytes kept in gaps.
     #[error("{planner} does not know {what}")]
     Unknown {
         /// Which planner.

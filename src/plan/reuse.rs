@@ -5,6 +5,7 @@ mod binary_block;
 mod blocks;
 mod exact;
 mod gaps;
+mod hints;
 mod interval_move;
 mod max_block;
 pub mod nnvm;
@@ -27,23 +28,47 @@ pub use two_level::TwoLevel;
 
 use super::{Lifetimes, PlanError, Planner};
 
-/// What planners begin with that know no colours: sizes rounded up to the largest alignment, at whose multiples all buffers
-/// lie then. Fails if there is more than one colour.
-fn rounded(planner: &impl Planner, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
-    rounded_to(1, planner, lifetimes)
+/// Knowledge of gaps that a planner has. Colours are not known to who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Knows {
+    /// All buffers take all their room for all their lives.
+    NoGaps,
+    /// Within its gaps, a buffer takes no room.
+    Gaps,
+    /// Some of its bytes may take room in a gap.
+    KeptBytes,
+}
+
+impl Knows {
+    /// Refuses what is not known.
+    fn check(self, planner: &impl Planner, lifetimes: &Lifetimes) -> Result<(), PlanError> {
+        let buffers = lifetimes.buffers();
+        let what = if buffers.iter().any(|buffer| buffer.colour != buffers[0].colour) {
+            "colours"
+        } else if self < Self::Gaps && lifetimes.has_gaps() {
+            "gaps"
+        } else if self < Self::KeptBytes && lifetimes.has_kept_bytes() {
+            "bytes that are kept in gaps"
+        } else {
+            return Ok(());
+        };
+        Err(PlanError::Unknown { planner: planner.name(), what })
+    }
+}
+
+/// Sizes rounded up to a multiple of all alignments, at whose multiples all buffers lie then.
+fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
+    rounded_to(1, lifetimes)
 }
 
 /// As [`rounded`], with sizes that are rounded up to a multiple of `round` before; 0 is like 1.
-fn rounded_to(
-    round: u64,
-    planner: &impl Planner,
-    lifetimes: &Lifetimes,
-) -> Result<Vec<u64>, PlanError> {
+fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     let buffers = lifetimes.buffers();
-    if buffers.iter().any(|buffer| buffer.colour != buffers[0].colour) {
-        return Err(PlanError::Unknown { planner: planner.name(), what: "colours" });
-    }
-    let align = buffers.iter().map(|buffer| buffer.align).max().unwrap_or(1);
+    let aligns = buffers.iter().map(|buffer| buffer.align);
+    let align = aligns.clone().max().unwrap_or(1);
+    // That of powers of two is the largest.
+    let align = aligns.fold(Some(align), |all, one| common_multiple(all?, one));
+    let align = align.ok_or(PlanError::TooLarge)?;
     let mut total = 0_u64;
     let sizes = buffers.iter().map(|buffer| {
         let size = buffer.size.checked_next_multiple_of(round.max(1));
@@ -52,4 +77,34 @@ fn rounded_to(
         size.ok_or(PlanError::TooLarge)
     });
     sizes.collect()
+}
+
+/// The least common multiple.
+fn common_multiple(a: u64, b: u64) -> Option<u64> {
+    a.checked_mul(b / gcd(a, b))
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// When a buffer takes room: times that do not touch, rising.
+type Life = Vec<(u64, u64)>;
+
+/// The life of each buffer.
+fn lives(lifetimes: &Lifetimes) -> Vec<Life> {
+    let mut lives = vec![Life::new(); lifetimes.len()];
+    for part in lifetimes.parts() {
+        lives[part.buffer].push((part.lower, part.upper));
+    }
+    lives
+}
+
+/// Whether both take room at some instant. Takes as many steps as the shorter one has times, and few for each.
+fn meet<T: Ord + Copy>(a: &[(T, T)], b: &[(T, T)]) -> bool {
+    let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    short.iter().any(|&(lower, upper)| {
+        long = &long[long.partition_point(|&(_, end)| end <= lower)..];
+        long.first().is_some_and(|&(begin, _)| begin < upper)
+    })
 }

@@ -121,6 +121,6 @@ impl<D: Device> Driver<D> {
 pub(super) fn name_of(evictor: &dyn Evictor) -> Option<String> {
     let kind = evictor.kind()?;
     let name = kind.to_string();
-    // One with constants of its own prints as the one with the usual ones.
-    (name.parse() == Ok(kind)).then_some(name)
+    // No number that is one, such as NaN, can be read again.
+    (name.parse() == Ok(kind.canonical())).then_some(name)
 }

@@ -6,6 +6,10 @@ mod eval_sum;
 #[cfg(feature = "cli")]
 mod hf;
 mod kept_losses;
+#[cfg(feature = "cli")]
+mod plan_csv;
+#[cfg(feature = "cli")]
+mod plan_graph;
 mod silent;
 mod stale;
 mod ties;

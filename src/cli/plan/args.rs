@@ -16,17 +16,26 @@ Examples:
   remat plan run.jsonl --order all --reuse all --json -
   remat plan run.jsonl --budget 40% --plot blocks.svg
   remat plan buffers.csv --csv placed.csv --plot blocks.svg
+  remat plan run.jsonl --graph step.json
+  remat plan step.json --order all
   remat train --steps 3 --record - | remat plan -
 
-Files of buffers have a line id,lower,upper,size, and such a line for each buffer: it is alive from lower on, up to \
-upper, which is the first instant after.
+Files of buffers are those of MiniMalloc: a line id,lower,upper,size, and such a line for each buffer. It is alive from \
+lower on, up to upper, which is the first instant after. Columns come in any order. There may be start and end (the last \
+instant) instead of lower and upper, and further columns alignment, gaps (7-9 12-14: no room then), hint and offset (where \
+a search begins). What --csv writes is read, too.
+
+Graphs are JSON: {\"format\": \"remat-graph\", \"version\": 1, \"tensors\": [...], \"ops\": [...]}, with names, bytes, \
+inputs, outputs, costs and in-place pairs; the documentation of remat::plan::graph has all keys.
+
+Of a packed file come no more than 64 MiB, or 100 times its size.
 
 Exit codes:
   0    done, planners that refuse included
   1    a file failed
   2    invalid arguments, or nothing fits the budget")]
 pub struct PlanArgs {
-    /// A recording of `remat train --record`, a log of the DTR paper, or a file of buffers (CSV); plain or gzipped; - is stdin
+    /// A recording of `remat train --record`, a log of the DTR paper, a graph (JSON), or a file of buffers (CSV); plain or gzipped; - is stdin
     #[arg(value_name = "FILE")]
     pub input: PathBuf,
 
@@ -34,7 +43,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
     pub step: Option<usize>,
 
-    /// In a file of buffers, upper is the last instant at which a buffer is alive
+    /// In a file of buffers, upper is the last instant at which a buffer is alive, as end always is
     #[arg(long)]
     pub closed: bool,
 
@@ -65,10 +74,15 @@ pub struct PlanArgs {
 
     /// Write the best placement as id,lower,upper,size,offset; - is stdout, names in .gz are compressed
     ///
-    /// The smallest; with --budget, that which recomputes least of those that fit. Buffers of a step have numbers for ids, and
-    /// workspaces of its ops come last.
+    /// The smallest; with --budget, that which recomputes least of those that fit. Buffers of a step have numbers for ids, those
+    /// of a graph their names where nothing is recomputed, and workspaces of ops come last. With --closed the columns are
+    /// id,start,end,size,offset.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+
+    /// Write the step as a graph, which can be changed by hand and planned again; - is stdout, names in .gz are compressed
+    #[arg(long, value_name = "FILE")]
+    pub graph: Option<PathBuf>,
 
     /// Draw the best placement over time and address as SVG; - is stdout
     #[arg(long, value_name = "FILE", value_parser = svg)]

@@ -3,7 +3,7 @@
 use super::super::failure::Failure;
 use super::case::Case;
 use remat::lab::plot::{Block, Blocks};
-use remat::plan::{Lives, Placement};
+use remat::plan::{Lives, Part, Placement};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
@@ -37,13 +37,13 @@ impl Best {
     /// To be drawn.
     pub fn blocks(&self, name: &str) -> Blocks {
         let case = &self.case;
-        let buffers = case.lifetimes().buffers();
-        let block = |(number, id): (usize, &String)| Block {
-            name: id.clone(),
-            kind: case.kinds[number],
-            time: buffers[number].lower..buffers[number].upper,
-            offset: self.placement.offsets()[number],
-            size: buffers[number].size,
+        // One that has gaps is several, for others may lie there meanwhile.
+        let block = |part: Part| Block {
+            name: case.instance.ids()[part.buffer].clone(),
+            kind: case.kinds[part.buffer],
+            time: part.lower..part.upper,
+            offset: self.placement.offsets()[part.buffer] + part.begin,
+            size: part.end - part.begin,
         };
         let title = [name, &case.title(), &self.planner];
         let title: Vec<&str> = title.into_iter().filter(|part| !part.is_empty()).collect();
@@ -53,7 +53,7 @@ impl Best {
             size: self.placement.bytes(),
             load: case.load,
             budget: case.recomputed.as_ref().map(|one| one.budget),
-            blocks: case.instance.ids().iter().enumerate().map(block).collect(),
+            blocks: case.lifetimes().parts().into_iter().map(block).collect(),
         }
     }
 }

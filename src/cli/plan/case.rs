@@ -52,14 +52,20 @@ impl Case {
         Self { order: Some(order), ..Self::default() }
     }
 
-    pub fn of_order(name: &str, order: &Order<'_>, program_load: u64) -> Result<Self, PlanError> {
+    /// An order of a step whose buffers have these ids, if they have any.
+    pub fn of_order(
+        name: &str,
+        order: &Order<'_>,
+        program_load: u64,
+        ids: Option<&[String]>,
+    ) -> Result<Self, PlanError> {
         let lifetimes = order.lifetimes()?;
         let buffers = 0..order.capture().buffers().len();
         Ok(Self {
             order: Some(Ordered { name: name.to_owned(), held: order.held(), program_load }),
             load: lifetimes.load(),
             kinds: kinds(order.capture(), buffers, lifetimes.len()),
-            instance: Instance::numbered(lifetimes),
+            instance: named(order, ids, lifetimes),
             recomputed: None,
         })
     }
@@ -82,6 +88,11 @@ impl Case {
 
     pub fn lifetimes(&self) -> &Lifetimes {
         self.instance.lifetimes()
+    }
+
+    /// How many buffers there are, beside the workspaces of ops.
+    pub fn buffers(&self) -> usize {
+        self.kinds.iter().filter(|kind| **kind != Some(Kind::Workspace)).count()
     }
 
     /// Which it is: an order, and what recomputes.
@@ -118,6 +129,16 @@ impl Case {
     }
 }
 
+/// Buffers by their ids, and workspaces by the op that needs them.
+fn named(order: &Order<'_>, ids: Option<&[String]>, lifetimes: Lifetimes) -> Instance {
+    let Some(ids) = ids else { return Instance::numbered(lifetimes) };
+    let ops = order.capture().ops().iter().enumerate().filter(|(_, op)| op.workspace > 0);
+    let workspaces = ops.map(|(number, _)| format!("workspace of op {number}"));
+    let all = ids.iter().cloned().chain(workspaces).collect();
+    // A graph may have called a tensor what two others are together.
+    Instance::named(all, lifetimes.clone()).unwrap_or_else(|_| Instance::numbered(lifetimes))
+}
+
 /// First of these buffers, then of workspaces.
 fn kinds(
     capture: &Capture,
@@ -147,7 +168,7 @@ mod tests {
         let capture = Capture::new(buffers, ops).unwrap();
         let heading = |ops: [usize; 3]| {
             let order = Order::new(&capture, ops.to_vec()).unwrap();
-            Case::of_order("mine", &order, 200).unwrap().heading()
+            Case::of_order("mine", &order, 200, None).unwrap().heading()
         };
         let load = "load 150 B, 75.00 % of the program's";
         assert_eq!(heading([0, 1, 2]), format!("mine: {load}"));

@@ -3,27 +3,25 @@
 use super::super::failure::Failure;
 use super::super::output::is_standard;
 use super::PlanArgs;
-use flate2::bufread::MultiGzDecoder;
 use remat::lab::Trace;
 use remat::memory::ALIGNMENT;
+use remat::plan::graph::{Graph, GraphError};
 use remat::plan::{Capture, Instance, Lives};
+use remat::trace::unpacked;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, stdin};
+use std::io::{self, BufRead, BufReader, Cursor, Read as _, stdin};
 use std::path::Path;
 
-/// Gzip begins with this byte, and no text does.
-const GZIP: u8 = 0x1f;
-
-/// What is planned.
+/// Input to be planned.
 pub enum Input {
-    /// Ops and buffers: they can be ordered, and recomputed.
-    Step { name: String, which: String, capture: Capture },
+    /// Ops and buffers: they can be ordered, and recomputed. The buffers of a graph have names.
+    Step { name: String, which: String, capture: Capture, ids: Option<Vec<String>> },
     /// Buffers alone.
     Buffers { name: String, instance: Instance },
 }
 
 impl Input {
-    /// Reads the file. What it is shows in its first character.
+    /// Reads the file. What it is shows in its first line.
     pub fn read(args: &PlanArgs) -> Result<Self, Failure> {
         let path = &*args.input;
         let failed = |error: io::Error| match is_standard(path) {
@@ -31,15 +29,18 @@ impl Input {
             false => Failure::new(format!("{}: {error}", path.display())),
         };
         let mut text = open(path).and_then(unpacked).map_err(failed)?;
-        let start = text.fill_buf().map_err(failed)?.trim_ascii_start();
-        match start.first() {
-            Some(b'{') => {
+        let start = start(&mut text).map_err(failed)?;
+        let kind = Kind::of(&start);
+        let text = Cursor::new(start).chain(text);
+        match kind {
+            Kind::Trace => {
                 let name =
                     if is_standard(path) { "stdin".into() } else { path.display().to_string() };
                 let trace = Trace::read(text, &name).map_err(|e| Failure::new(e.to_string()))?;
                 Self::of_trace(&trace, args)
             }
-            _ => Self::of_buffers(text, args),
+            Kind::Graph => Self::of_graph(text, args),
+            Kind::Buffers => Self::of_buffers(text, args),
         }
     }
 
@@ -74,7 +75,21 @@ impl Input {
         let capture = program.capture(range, granule);
         let capture =
             capture.map_err(|e| Failure::new(format!("{}: {e}", args.input.display())))?;
-        Ok(Self::Step { name: trace.name().to_owned(), which, capture })
+        Ok(Self::Step { name: trace.name().to_owned(), which, capture, ids: None })
+    }
+
+    fn of_graph(text: impl BufRead, args: &PlanArgs) -> Result<Self, Failure> {
+        let given = [("--closed", args.closed), ("--step", args.step.is_some())];
+        if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::usage(format!(
+                "{option} is not for graphs, and {} is one; drop {option}",
+                args.input.display()
+            )));
+        }
+        let failed = |error: GraphError| Failure::new(format!("{}: {error}", args.input.display()));
+        let step = Graph::read(text).and_then(|graph| graph.capture()).map_err(failed)?;
+        let (name, which) = (name_of(&args.input, ".json"), "a graph".to_owned());
+        Ok(Self::Step { name, which, capture: step.capture, ids: Some(step.names) })
     }
 
     fn of_buffers(text: impl BufRead, args: &PlanArgs) -> Result<Self, Failure> {
@@ -82,6 +97,7 @@ impl Input {
             ("--step", args.step.is_some()),
             ("--order", args.order.is_some()),
             ("--budget", args.budget.is_some()),
+            ("--graph", args.graph.is_some()),
         ];
         let lives = if args.closed { Lives::Closed } else { Lives::HalfOpen };
         let instance = Instance::read(text, lives)
@@ -92,10 +108,7 @@ impl Input {
                 args.input.display()
             )));
         }
-        let name = args.input.file_name().map_or("stdin".into(), |name| name.to_string_lossy());
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let name = name.strip_suffix(".csv").unwrap_or(name).to_owned();
-        Ok(Self::Buffers { name: if name == "-" { "stdin".into() } else { name }, instance })
+        Ok(Self::Buffers { name: name_of(&args.input, ".csv"), instance })
     }
 
     /// Without folder and endings.
@@ -106,14 +119,65 @@ impl Input {
     }
 }
 
+/// A file's name, without its folder and this ending.
+fn name_of(path: &Path, ending: &str) -> String {
+    let name = path.file_name().map_or("stdin".into(), |name| name.to_string_lossy());
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let name = name.strip_suffix(ending).unwrap_or(name);
+    if name == "-" { "stdin".to_owned() } else { name.to_owned() }
+}
+
+/// Kind of a file.
+enum Kind {
+    Trace,
+    Graph,
+    Buffers,
+}
+
+/// Bytes of a first line that are looked at, at most: as long as a line of a trace may be.
+const LONGEST: u64 = 16 << 20;
+
+/// The blank lines at the start of a file, and the first line that is not. A file of nothing but blanks is left to who reads it.
+fn start(text: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    let mut line = 0;
+    // Not all of it again for each line.
+    while start[line..].trim_ascii().is_empty() && (start.len() as u64) < LONGEST {
+        line = start.len();
+        if text.by_ref().take(LONGEST).read_until(b'\n', &mut start)? == 0 {
+            break;
+        }
+    }
+    Ok(start)
+}
+
+impl Kind {
+    /// A trace has an object in each line, of which the first says what it is. A graph is one object, in any layout.
+    fn of(start: &[u8]) -> Self {
+        let line = start.strip_prefix("\u{feff}".as_bytes()).unwrap_or(start).trim_ascii();
+        if !line.starts_with(b"{") {
+            return Self::Buffers;
+        }
+        // What is neither is left to who reads traces, who says so.
+        let keys = |object: serde_json::Map<String, serde_json::Value>| {
+            !["format", "tensors", "ops"].iter().any(|&key| object.contains_key(key))
+        };
+        // A line that was cut off begins like one that was not.
+        let key = line[1..].trim_ascii_start().strip_prefix(b"\"");
+        let key = key.and_then(|rest| rest.split(|&byte| byte == b'"').next());
+        let is_trace = match serde_json::from_slice(line) {
+            Ok(object) => keys(object),
+            Err(_) => key.is_some_and(|key| {
+                key == b"event" || (!key.is_empty() && key.iter().all(u8::is_ascii_uppercase))
+            }),
+        };
+        if is_trace { Self::Trace } else { Self::Graph }
+    }
+}
+
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(match is_standard(path) {
         true => Box::new(BufReader::new(stdin())),
         false => Box::new(BufReader::with_capacity(1 << 16, File::open(path)?)),
     })
-}
-
-fn unpacked(mut reader: Box<dyn BufRead>) -> io::Result<Box<dyn BufRead>> {
-    let is_packed = reader.fill_buf()?.first() == Some(&GZIP);
-    Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(reader))) } else { reader })
 }

@@ -10,6 +10,8 @@ use std::fmt::Write as _;
 /// What a planner made of a case, or why there is nothing.
 #[derive(Serialize)]
 pub struct Row {
+    trace: String,
+    /// As it was called before 0.2.
     name: String,
     /// Of the ops; none of a file of buffers.
     order: Option<String>,
@@ -19,8 +21,11 @@ pub struct Row {
     /// What recomputes; none: nothing.
     schedule: Option<String>,
     slowdown: Option<f64>,
+    recompute_ratio: Option<f64>,
     least_slowdown: Option<f64>,
+    /// Beside workspaces of ops.
     buffers: usize,
+    workspaces: usize,
     /// Of the program's own order.
     program_load: Option<u64>,
     /// Most bytes alive at once.
@@ -68,17 +73,20 @@ impl Row {
     fn of_case(name: &str, case: &Case) -> Self {
         let (order, recomputed) = (case.order.as_ref(), case.recomputed.as_ref());
         Self {
+            trace: name.to_owned(),
             name: name.to_owned(),
             order: order.map(|order| order.name.clone()),
             held: order.and_then(|order| order.held),
             budget_bytes: recomputed.map(|one| one.budget),
             schedule: recomputed.and_then(|one| one.schedule.clone()),
             slowdown: recomputed.and_then(|one| one.slowdown).map(rounded),
+            recompute_ratio: recomputed.and_then(|one| one.slowdown).map(|one| rounded(one - 1.0)),
             // Rounded down, as it is a bound.
             least_slowdown: recomputed
                 .and_then(|one| one.least_slowdown)
                 .map(|least| super::super::bound::rounded_down(least, 6)),
-            buffers: case.lifetimes().len(),
+            buffers: case.buffers(),
+            workspaces: case.lifetimes().len() - case.buffers(),
             program_load: order.map(|order| order.program_load),
             load: None,
             reuse: None,

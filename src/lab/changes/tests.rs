@@ -326,7 +326,8 @@ fn a_run_that_began_below_what_it_was_given_later_replays() {
 #[test]
 fn a_policy_without_a_name_is_not_followed_and_said_where() {
     let own = || crate::evict::Formula::LRU.policy();
-    let exponents = crate::evict::Exponents { cost: 1.0, bytes: 2.0, staleness: 3.0 };
+    // Nothing that can be read again has it.
+    let exponents = crate::evict::Exponents { cost: f64::NAN, bytes: 2.0, staleness: 3.0 };
     let work = |runtime: &Runtime| {
         let x = runtime.ones(&[8])?;
         runtime.set_policy(PolicyKind::megengine().with_exponents(exponents))?;
@@ -354,7 +355,11 @@ fn a_policy_without_a_name_is_not_followed_and_said_where() {
     let error = run.unwrap().trace.settings().policies().unwrap_err().to_string();
     assert!(error.contains("from instruction 1 on"), "{error}");
     // By name, each is the same again.
-    for policy in PolicyKind::all().chain(PolicyKind::ablations()) {
+    let with_parameters =
+        ["megengine:own-cost", "megengine:bytes=2:rerun=1.5", "dtr:staleness=0.5"];
+    let more = ["megengine-article:rerun=2:cost-scale=1", "ancestors:cost=0"];
+    let with_parameters = with_parameters.into_iter().chain(more).map(|text| text.parse().unwrap());
+    for policy in PolicyKind::all().chain(PolicyKind::ablations()).chain(with_parameters) {
         let run = recorded(plenty().policy(policy), |runtime| runtime.step().map(|()| vec![]));
         assert_eq!(run.unwrap().trace.settings().policies().unwrap(), [policy]);
     }

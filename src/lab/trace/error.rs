@@ -1,6 +1,6 @@
 //! Errors in traces.
 
-use super::lines::{MAX_BLANK_BYTES, MAX_IDLE_BYTES, MAX_LINE_BYTES};
+use super::lines::{MAX_BLANK_BYTES, MAX_IDLE_BYTES, MAX_LINE_BYTES, MAX_LINES};
 use crate::program::ProgramError;
 use crate::trace::VERSION;
 use std::fmt;
@@ -48,6 +48,11 @@ pub enum TraceProblem {
     /// A line beyond all measure.
     #[error("the line is longer than {MAX_LINE_BYTES} bytes, which no line of a trace is")]
     LineTooLong,
+    /// Lines beyond all measure.
+    #[error(
+        "there are more than {MAX_LINES} lines, which is as many as are read; record fewer steps"
+    )]
+    TooManyLines,
     /// Bytes that are not UTF-8.
     #[error("byte {column} is not text; lines of JSON in UTF-8 were expected")]
     NotText {

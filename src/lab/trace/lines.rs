@@ -9,7 +9,10 @@ pub(super) const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Nor has a trace so many blank bytes in a row, or so many lines that are no instructions.
 pub(super) const MAX_BLANK_BYTES: usize = 1 << 20;
-pub(super) const MAX_IDLE_BYTES: usize = 64 << 20;
+pub(super) const MAX_IDLE_BYTES: usize = 32 << 20;
+
+/// More lines would be a program of some gigabytes in memory: thousands of steps, of which few are of use to a replay.
+pub(super) const MAX_LINES: u64 = 1 << 23;
 
 /// A text line by line. Holds one line at a time.
 pub(super) struct Lines<R> {
@@ -38,6 +41,9 @@ impl<R: BufRead> Lines<R> {
             bytes.clear();
             // The line that is being read is the one an error is about.
             self.number += 1;
+            if self.number > MAX_LINES {
+                return Err(TraceProblem::TooManyLines);
+            }
             let mut limited = self.reader.by_ref().take(MAX_LINE_BYTES as u64 + 1);
             let read = limited.read_until(b'\n', &mut bytes).map_err(TraceProblem::Read)?;
             if read == 0 {
@@ -116,6 +122,16 @@ mod tests {
         let mut lines = Lines::new(text.as_bytes());
         assert!(lines.advance().unwrap() && lines.advance().unwrap());
         assert_eq!(lines.text(), "b");
+    }
+
+    #[test]
+    fn lines_without_end_are_an_error_at_last() {
+        let mut lines = Lines::new(BufReader::with_capacity(1 << 16, Endless(b"{}\n")));
+        for _ in 0..MAX_LINES {
+            assert!(lines.advance().unwrap());
+            lines.count();
+        }
+        assert!(matches!(lines.advance(), Err(TraceProblem::TooManyLines)));
     }
 
     #[test]

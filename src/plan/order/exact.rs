@@ -65,7 +65,10 @@ impl Scheduler for Exact {
         let others: [&dyn Scheduler; 5] =
             [&Sink, &LeastPeak, &DepthFirst, &ReverseDepthFirst, &BreadthFirst];
         for other in others {
-            let order = other.order(capture, reach, limits)?;
+            let order = other.order(capture, reach, limits).map_err(|error| match error {
+                OrderError::TooLong { .. } => OrderError::TooLong { scheduler: self.name() },
+                error => error,
+            })?;
             known = if order.load() < known.load() { order } else { known };
         }
         let bound = known.load();

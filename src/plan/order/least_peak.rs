@@ -23,7 +23,7 @@ impl Scheduler for LeastPeak {
         &self,
         capture: &'a Capture,
         reach: Reach,
-        _limits: &Limits,
+        limits: &Limits,
     ) -> Result<Order<'a>, OrderError> {
         let mut issue = Issue::new(capture, reach);
         let mut usage = Usage::new(capture);
@@ -34,6 +34,9 @@ impl Scheduler for LeastPeak {
             (Reverse(is_below), if is_below { after } else { during }, op)
         };
         while let Some(&op) = issue.ready().iter().min_by_key(|&&op| urgency(&usage, op)) {
+            if limits.over() {
+                return Err(OrderError::TooLong { scheduler: self.name() });
+            }
             issue.run(op);
             usage.run(op);
             ops.push(op);

@@ -26,11 +26,12 @@ impl Scheduler for Sink {
         &self,
         capture: &'a Capture,
         reach: Reach,
-        _limits: &Limits,
+        limits: &Limits,
     ) -> Result<Order<'a>, OrderError> {
         let mut ops = capture.program().into_ops();
         for _ in 0..MOST_PASSES {
-            let sunk = pass(capture, &ops);
+            let sunk = pass(capture, &ops, limits)
+                .ok_or(OrderError::TooLong { scheduler: self.name() })?;
             if sunk == ops {
                 break;
             }
@@ -40,8 +41,9 @@ impl Scheduler for Sink {
     }
 }
 
-/// Each op once, from the last to the first. One whose first successor has moved waits for the next pass.
-fn pass(capture: &Capture, ops: &[usize]) -> Vec<usize> {
+/// Each op once, from the last to the first. One whose first successor has moved waits for the next pass. `None` where it is
+/// time to answer.
+fn pass(capture: &Capture, ops: &[usize], limits: &Limits) -> Option<Vec<usize>> {
     let mut at = vec![0; ops.len()];
     for (position, &op) in ops.iter().enumerate() {
         at[op] = position;
@@ -51,6 +53,9 @@ fn pass(capture: &Capture, ops: &[usize]) -> Vec<usize> {
     let mut sunk: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
     let mut stays = Vec::with_capacity(ops.len());
     for &op in ops.iter().rev() {
+        if limits.over() {
+            return None;
+        }
         let first = capture.successors(op).iter().copied().min_by_key(|&after| at[after]);
         match first.filter(|&to| !has_sunk[to] && sinks(capture, op, to, &at)) {
             Some(to) => {
@@ -61,7 +66,7 @@ fn pass(capture: &Capture, ops: &[usize]) -> Vec<usize> {
         }
     }
     let with_sunk = |&op: &usize| sunk[op].iter().rev().copied().chain([op]).collect::<Vec<_>>();
-    stays.iter().rev().flat_map(with_sunk).collect()
+    Some(stays.iter().rev().flat_map(with_sunk).collect())
 }
 
 /// Whether an op is to run just before another that is later.

@@ -242,6 +242,11 @@ fn a_search_refuses_what_is_too_wide() {
     let late = Limits::within(std::time::Duration::ZERO);
     let error = exact.order(&capture, Reach::Offline, &late).unwrap_err();
     assert!(error.to_string().starts_with("exact was not done in time"), "{error}");
+    // Nor do those go on that look at all that is ready, or at all that use a buffer.
+    for name in ["least-peak", "sink"] {
+        let error = named(name).unwrap().order(&capture, Reach::Offline, &late).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("{name} was not done in time")), "{error}");
+    }
 }
 
 #[test]

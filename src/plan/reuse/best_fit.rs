@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
-use super::rounded;
+use super::{Knows, rounded};
 
 /// `best-fit`: what an allocator does that gives each buffer, as it comes, the smallest hole that is large enough (the
 /// lowest of several), and else extends the top.
 ///
 /// From MegEngine's static memory planning (`BEST_FIT`). n log n time for n buffers. Weak where sizes vary much: what it
-/// gives away early is in the way later, and it never looks ahead.
+/// gives away early is in the way later, and it never looks ahead. Gaps are refused, and so are colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BestFit;
 
@@ -19,7 +19,8 @@ impl Planner for BestFit {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, _limits: &Limits) -> Result<Planned, PlanError> {
-        let sizes = rounded(self, lifetimes)?;
+        Knows::NoGaps.check(self, lifetimes)?;
+        let sizes = rounded(lifetimes)?;
         let mut offsets = vec![0; sizes.len()];
         let mut holes = Holes::default();
         for change in lifetimes.changes() {

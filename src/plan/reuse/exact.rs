@@ -11,10 +11,11 @@ mod state;
 mod tests;
 
 use self::capacity::Descent;
-use self::sections::Sections;
+use self::sections::{Part, Sections};
 use self::state::{Rules, State};
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
-use super::{Gaps, Pushdown, rounded};
+use super::hints::by_hints;
+use super::{Gaps, Knows, Pushdown};
 use crate::rng::SplitMix64;
 
 /// `exact`, or `exact:NODES`: the least placement, found by trying all that cannot be pushed down, in an order that finds good ones soon.
@@ -27,7 +28,8 @@ use crate::rng::SplitMix64;
 /// them short searches in orders that are varied at random (always the same) lower the best; the answer is proven if it
 /// takes no more than the load or all else has failed.
 ///
-/// Alignments are kept exactly; colours are refused, and so are more than [`Exact::LIMIT`] buffers linked in time. The
+/// It begins with what hints say, if there are any. Alignments and gaps are kept exactly; colours are refused, and so are
+/// bytes that are kept in gaps, and more than [`Exact::LIMIT`] buffers linked in time. The
 /// time for a proof is exponential at worst: instances of 200 buffers take from milliseconds to ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact {
@@ -44,6 +46,8 @@ impl Default for Exact {
 impl Exact {
     /// More buffers are refused, if at no time between them nothing is alive.
     pub const LIMIT: usize = 2_000;
+    /// More pieces, into which gaps cut the buffers, are refused likewise.
+    pub const PIECES: usize = 10 * Self::LIMIT;
 
     /// A name, and how many nodes, if that is not the usual number.
     pub(super) fn called(&self, name: &str) -> String {
@@ -67,12 +71,18 @@ impl Exact {
         limits: &Limits,
         rules: Rules,
     ) -> Result<Planned, PlanError> {
-        rounded(self, lifetimes)?;
+        Knows::Gaps.check(self, lifetimes)?;
         let Sections { unit, parts } = Sections::new(lifetimes);
         let largest = parts.iter().map(|part| part.items.len()).max().unwrap_or(0);
         if largest > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
             return Err(PlanError::TooMany { planner, limit, buffers: largest });
+        }
+        let pieces = |part: &Part| part.items.iter().map(|item| item.sections.len()).sum();
+        let pieces: usize = parts.iter().map(pieces).max().unwrap_or(0);
+        if pieces > Self::PIECES {
+            let (planner, limit) = (self.name(), Self::PIECES);
+            return Err(PlanError::TooManyPieces { planner, limit, pieces });
         }
         let units = lifetimes.buffers().iter().map(|buffer| buffer.size + buffer.align - 1);
         if units.sum::<u64>() / unit >= State::MOST {
@@ -124,13 +134,15 @@ impl Planner for Exact {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError> {
-        rounded(self, lifetimes)?;
-        let pushed = Pushdown.plan(lifetimes, limits)?;
-        let best = match Gaps::default().plan(lifetimes, limits) {
-            Ok(greedy) if greedy.placement.bytes() < pushed.placement.bytes() => greedy,
-            _ => pushed,
-        };
-        self.improve(lifetimes, best, limits)
+        Knows::Gaps.check(self, lifetimes)?;
+        let greedy = || Gaps::default().plan(lifetimes, &Limits::none());
+        let begins =
+            [by_hints(lifetimes, limits), Some(Pushdown.plan(lifetimes, limits)), Some(greedy())];
+        let begins = begins.into_iter().flatten().flatten();
+        match begins.min_by_key(|planned| planned.placement.bytes()) {
+            Some(best) => self.improve(lifetimes, best, limits),
+            None => greedy(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
-use super::rounded;
+use super::{Knows, lives, meet, rounded};
 
 /// `interval-move`: buffers that live longest go first (of equals, who begins earlier, then the larger); each is put
 /// into a gap between those it meets. If one is large enough, the one that leaves least over; else the one by which the
@@ -12,7 +12,7 @@ use super::rounded;
 /// From MegEngine's static memory planning (`INTERVAL_MOVE`), with its order of looking: from low to high, and a gap that
 /// fits is taken over one that does not even if that one raises nothing. n^3 time at worst for n buffers, of which there
 /// may be [`IntervalMove::LIMIT`], as in its own tests. Weak where lives are much alike: it is sizes then that should go
-/// first.
+/// first. Bytes kept in gaps are refused, and so are colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IntervalMove;
 
@@ -26,21 +26,26 @@ impl Planner for IntervalMove {
         "interval-move".to_owned()
     }
 
-    fn plan(&self, lifetimes: &Lifetimes, _limits: &Limits) -> Result<Planned, PlanError> {
+    fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError> {
+        Knows::Gaps.check(self, lifetimes)?;
         let buffers = lifetimes.buffers();
         if buffers.len() > Self::LIMIT {
             let (planner, limit) = (self.name(), Self::LIMIT);
             return Err(PlanError::TooMany { planner, limit, buffers: buffers.len() });
         }
-        let sizes = rounded(self, lifetimes)?;
+        let sizes = rounded(lifetimes)?;
         let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| sizes[i] > 0).collect();
         order.sort_by_key(|&i| {
             (Reverse(buffers[i].upper - buffers[i].lower), buffers[i].lower, Reverse(sizes[i]))
         });
+        let lives = lives(lifetimes);
         let mut stack = Stack::new(sizes);
         for (count, &i) in order.iter().enumerate() {
+            if limits.over() {
+                return Err(PlanError::TooLong { planner: self.name(), quicker: "gaps-life" });
+            }
             let placed = order[..count].iter().copied();
-            stack.insert(i, placed.filter(|&other| buffers[i].meets(&buffers[other])).collect());
+            stack.insert(i, placed.filter(|&other| meet(&lives[i], &lives[other])).collect());
         }
         Planned::new(lifetimes, stack.offsets)
     }

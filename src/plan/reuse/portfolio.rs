@@ -3,15 +3,17 @@
 use std::time::{Duration, Instant};
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
-use super::{BestFit, Exact, Gaps, IntervalMove, Pushdown, TwoLevel, rounded};
+use super::hints::by_hints;
+use super::{BestFit, Exact, Gaps, IntervalMove, Knows, Pushdown, TwoLevel};
 
 /// `portfolio`, or `portfolio:NODES`: planners in order of their cost, until one takes no more than the load; then [`Exact`] goes on from the
 /// best of them.
 ///
 /// Pushdown and best fit first, which take n log n time for n buffers; then two levels, interval moves and gaps, which take
 /// n^2 and more, as far as they do not refuse so many; then the search, if it does not. (NNVM's and CANN's other planners, which
-/// share whole blocks, are never the best of these.) So 10^6 buffers have the answer of the first two in seconds, and there it is weak: nothing is searched. With a time limit, what was not begun in time is left out, but for
-/// the first; with none, the answer is always the same.
+/// share whole blocks, are never the best of these.) Where hints are given, what they say comes before all. Some of these
+/// refuse gaps, and are left out then; colours are refused. So 10^6 buffers have the answer of the first two in seconds, and there it is weak: nothing is searched. With a time limit, what was not begun in time is left out, but for
+/// the first that answers; with none, the answer is always the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Portfolio {
     /// How it ends.
@@ -35,22 +37,34 @@ impl Portfolio {
     ///
     /// # Errors
     ///
-    /// More than one colour, or sizes that are too large when they are rounded up to the largest alignment.
+    /// More than one colour.
     pub fn answers(
         &self,
         lifetimes: &Lifetimes,
         limits: &Limits,
     ) -> Result<Vec<Answer>, PlanError> {
-        rounded(self, lifetimes)?;
+        Knows::KeptBytes.check(self, lifetimes)?;
         let mut answers: Vec<Answer> = Vec::new();
+        let start = Instant::now();
+        if let Some(planned) = by_hints(lifetimes, limits) {
+            answers.push(Answer { planner: "hints".to_owned(), time: start.elapsed(), planned });
+        }
+        let hinted = answers.len();
         let gaps = Gaps::ALL.each_ref().map(|gaps| gaps as &dyn Planner);
         let two_level = TwoLevel::default();
         let first: [&dyn Planner; 4] = [&Pushdown, &BestFit, &two_level, &IntervalMove];
         for planner in first.into_iter().chain(gaps) {
-            if !answers.is_empty() && (limits.over() || proven(&answers)) {
+            // Hints may be anything.
+            let is_answered = best(&answers[hinted..]).is_some();
+            if proven(&answers) || (is_answered && limits.over()) {
                 return Ok(answers);
             }
             answers.push(timed(planner.name(), || planner.plan(lifetimes, limits)));
+        }
+        if best(&answers).is_none() {
+            // One has to answer, however long it takes: this one knows all there is but colours.
+            let gaps = Gaps::default();
+            answers.push(timed(gaps.name(), || gaps.plan(lifetimes, &Limits::none())));
         }
         if let Some(best) = best(&answers).cloned()
             && !best.proven
@@ -69,11 +83,12 @@ impl Planner for Portfolio {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError> {
-        let answers = self.answers(lifetimes, limits)?;
-        match best(&answers) {
-            Some(best) => Ok(best.clone()),
-            // The first takes any number.
-            None => Pushdown.plan(lifetimes, limits),
+        let mut answers = self.answers(lifetimes, limits)?;
+        match (best(&answers).cloned(), answers.pop()) {
+            (Some(best), _) => Ok(best),
+            (None, Some(Answer { planned, .. })) => planned,
+            // Not reached: several are asked.
+            (None, None) => Pushdown.plan(lifetimes, limits),
         }
     }
 }

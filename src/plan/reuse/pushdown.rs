@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::super::{Change, Lifetimes, Limits, PlanError, Planned, Planner};
-use super::rounded;
+use super::{Knows, rounded};
 
 /// `pushdown`: buffers, as they come, take the smallest block that is free and large enough in a row of blocks without
 /// addresses; if none is, the largest free one grows, and only where none is free at all the row gets longer. So
 /// it is known of each buffer between which others it lies. Then each is put as low as those below it allow.
 ///
 /// From MegEngine's static memory planning (`PUSHDOWN`, its default). n log n time for n buffers. Weak on few buffers of
-/// very different sizes, where a search does better.
+/// very different sizes, where a search does better. Gaps are refused, and so are colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pushdown;
 
@@ -20,7 +20,8 @@ impl Planner for Pushdown {
     }
 
     fn plan(&self, lifetimes: &Lifetimes, _limits: &Limits) -> Result<Planned, PlanError> {
-        let sizes = rounded(self, lifetimes)?;
+        Knows::NoGaps.check(self, lifetimes)?;
+        let sizes = rounded(lifetimes)?;
         let mut row = Row::default();
         let mut blocks = vec![NONE; sizes.len()];
         // Pairs of buffers: the first lies below the second.

@@ -1,5 +1,7 @@
 //! What planners have in common: placements are valid, and how good they are.
 
+mod gaps;
+
 use std::path::{Path, PathBuf};
 
 use super::super::{

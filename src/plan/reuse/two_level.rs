@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::super::{Lifetimes, Limits, PlanError, Planned, Planner};
 use super::blocks::{Block, ROUND, Take, chain, in_a_row};
-use super::rounded_to;
+use super::{Knows, Life, lives, meet, rounded_to};
 
 /// `two-level`, `two-level:1`, `two-level:3` and so on: on the first level, buffers of the same size use blocks one after
 /// another. On the second, blocks lie inside larger ones that are not in use at the same times; on further levels, inside
@@ -17,8 +17,9 @@ use super::rounded_to;
 /// already, where it shares no bytes with any that are in use at the same times. If none has, it is an outermost one
 /// itself. The outermost ones lie one behind another. On more than two levels, the blocks inside an outermost one are
 /// tried before that itself, the innermost first, of equally deep ones the smallest and then the lowest. (The article says
-/// that it goes on like this, and no more.) Buffers of more than one colour are refused; all blocks are aligned to the
-/// largest alignment.
+/// that it goes on like this, and no more.) Buffers of more than one colour are refused; all blocks are aligned to a
+/// multiple of all alignments. A buffer with gaps is a block of its own, in which others may lie meanwhile; on one level gaps
+/// are refused, and bytes kept in gaps on all.
 ///
 /// The first level takes n log n time for n buffers and has no limit; the second n^2 for n blocks, of which there may be
 /// [`TwoLevel::LIMIT`], and further levels some more. In steps of training there are far fewer blocks than buffers. Weak
@@ -58,9 +59,17 @@ impl Planner for TwoLevel {
         }
     }
 
-    fn plan(&self, lifetimes: &Lifetimes, _: &Limits) -> Result<Planned, PlanError> {
-        let sizes = rounded_to(self.round, self, lifetimes)?;
-        let mut blocks = chain(lifetimes, &sizes, |size| size, Take::Newest);
+    fn plan(&self, lifetimes: &Lifetimes, limits: &Limits) -> Result<Planned, PlanError> {
+        let knows = if self.levels < 2 { Knows::NoGaps } else { Knows::Gaps };
+        knows.check(self, lifetimes)?;
+        let sizes = rounded_to(self.round, lifetimes)?;
+        let has_gaps = |&i: &usize| sizes[i] > 0 && !lifetimes.gaps(i).is_empty();
+        let (mut chained, mut alone) = (sizes.clone(), Vec::new());
+        for i in (0..sizes.len()).filter(has_gaps) {
+            alone.push(Block { size: std::mem::take(&mut chained[i]), buffers: vec![i] });
+        }
+        let mut blocks = chain(lifetimes, &chained, |size| size, Take::Newest);
+        blocks.append(&mut alone);
         if self.levels < 2 {
             return Planned::new(lifetimes, in_a_row(&blocks, sizes.len()));
         }
@@ -69,11 +78,23 @@ impl Planner for TwoLevel {
             return Err(PlanError::TooMany { planner, limit, buffers: blocks.len() });
         }
         blocks.sort_by_key(|block| Reverse(block.size));
-        let lives: Vec<_> = blocks.iter().map(|block| life(block, lifetimes)).collect();
+        let of_buffers = lives(lifetimes);
+        let lives: Vec<_> = blocks.iter().map(|block| life(block, &of_buffers)).collect();
         let mut outermost: Vec<Nest> = Vec::new();
         for (block, it) in blocks.iter().enumerate() {
-            let inside = |nest: &mut Nest| nest.put(block, it.size, self.levels, &lives);
-            if !outermost.iter_mut().any(inside) {
+            let mut is_inside = false;
+            let late = || PlanError::TooLong { planner: self.name(), quicker: "pushdown" };
+            for (tried, nest) in outermost.iter_mut().enumerate() {
+                if tried % LOOKS == 0 && limits.over() {
+                    return Err(late());
+                }
+                let found = nest.put(block, it.size, self.levels, &lives, limits);
+                is_inside = found.ok_or_else(late)?;
+                if is_inside {
+                    break;
+                }
+            }
+            if !is_inside {
                 outermost.push(Nest::new(block, it.size));
             }
         }
@@ -91,28 +112,16 @@ impl Planner for TwoLevel {
     }
 }
 
-/// When a block is in use: times that do not touch, rising.
-type Life = Vec<(u64, u64)>;
-
-fn life(block: &Block, lifetimes: &Lifetimes) -> Life {
+/// When a block is in use.
+fn life(block: &Block, lives: &[Life]) -> Life {
     let mut life = Life::new();
-    for &i in &block.buffers {
-        let buffer = lifetimes.buffers()[i];
+    for &(lower, upper) in block.buffers.iter().flat_map(|&i| &lives[i]) {
         match life.last_mut() {
-            Some((_, end)) if *end == buffer.lower => *end = buffer.upper,
-            _ => life.push((buffer.lower, buffer.upper)),
+            Some((_, end)) if *end == lower => *end = upper,
+            _ => life.push((lower, upper)),
         }
     }
     life
-}
-
-/// Whether both are in use at some instant. Takes as many steps as the shorter one has times, and few for each.
-fn meet(a: &[(u64, u64)], b: &[(u64, u64)]) -> bool {
-    let (short, mut long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
-    short.iter().any(|&(lower, upper)| {
-        long = &long[long.partition_point(|&(_, end)| end <= lower)..];
-        long.first().is_some_and(|&(begin, _)| begin < upper)
-    })
 }
 
 /// Where a block lies in an outermost one.
@@ -137,12 +146,22 @@ impl Nest {
         Self { places: vec![Place { block, begin: 0, end: size, depth: 0 }] }
     }
 
-    /// Puts a block into the first that has room for it. Returns whether one has.
-    fn put(&mut self, block: usize, size: u64, levels: u32, lives: &[Life]) -> bool {
+    /// Puts a block into the first that has room for it. Returns whether one has; `None` where it is time to answer.
+    fn put(
+        &mut self,
+        block: usize,
+        size: u64,
+        levels: u32,
+        lives: &[Life],
+        limits: &Limits,
+    ) -> Option<bool> {
         let life = &lives[block];
         // Since whatever lies here lies in the first one, nothing has room if that is in use at the same times.
         if meet(life, &lives[self.places[0].block]) {
-            return false;
+            return Some(false);
+        }
+        if limits.over() {
+            return None;
         }
         let mut busy: Vec<&Place> =
             self.places.iter().filter(|place| meet(life, &lives[place.block])).collect();
@@ -150,16 +169,25 @@ impl Nest {
         let mut parents: Vec<&Place> =
             self.places.iter().filter(|parent| parent.depth + 1 < levels).collect();
         parents.sort_by_key(|it| (Reverse(it.depth), it.end - it.begin, it.begin));
-        let mut rooms = parents.into_iter().filter_map(|parent| {
-            let begin = lowest_gap(parent, size, &busy)?;
-            Some(Place { block, begin, end: begin + size, depth: parent.depth + 1 })
-        });
-        let place = rooms.next();
-        let found = place.is_some();
-        self.places.extend(place);
-        found
+        let mut found = None;
+        for (tried, parent) in parents.into_iter().enumerate() {
+            // Each looks through all that are busy.
+            if tried % LOOKS == LOOKS - 1 && limits.over() {
+                return None;
+            }
+            if let Some(begin) = lowest_gap(parent, size, &busy) {
+                found = Some(Place { block, begin, end: begin + size, depth: parent.depth + 1 });
+                break;
+            }
+        }
+        let is_inside = found.is_some();
+        self.places.extend(found);
+        Some(is_inside)
     }
 }
+
+/// Blocks that are looked into before it is asked again whether it is time to answer.
+const LOOKS: usize = 64;
 
 /// The lowest address inside a block from which on `size` bytes are not in those busy ones, which are given by address.
 fn lowest_gap(parent: &Place, size: u64, busy: &[&Place]) -> Option<u64> {

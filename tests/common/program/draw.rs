@@ -4,7 +4,7 @@ use super::super::toy::Broken;
 use super::{Drawn, Recipe, Setup};
 use proptest::prelude::*;
 use remat::engine::Dead;
-use remat::evict::Exponents;
+use remat::evict::{Exponents, MegEngine};
 use remat::{CostModelKind, PolicyKind};
 
 fn tensor() -> impl Strategy<Value = usize> {
@@ -67,6 +67,7 @@ pub fn policy() -> impl Strategy<Value = PolicyKind> {
         |(cost, bytes, staleness, own_cost)| PolicyKind::MegEngine {
             exponents: Exponents { cost, bytes, staleness },
             own_cost,
+            rerun_factor: MegEngine::RERUN_FACTOR,
         },
     );
     prop_oneof![

@@ -25,7 +25,8 @@ impl Preorder {
             let item = &part.items[i];
             let wide = u128::from(item.life);
             let area = wide * u128::from(item.size);
-            let most = totals[item.sections.clone()].iter().max().copied().unwrap_or(0);
+            let held = item.sections.iter().flat_map(|sections| &totals[sections.clone()]);
+            let most = held.max().copied().unwrap_or(0);
             let total = u128::from(most);
             Reverse(match self {
                 Self::Wat => [wide, area, total],

@@ -16,6 +16,9 @@ pub(super) enum Answer {
     Unknown,
 }
 
+/// Items times sections that are looked at between two looks at the clock, some milliseconds.
+const WORK: u64 = 1 << 24;
+
 /// The search for one part in one order.
 ///
 /// Buffers are placed one by one, each on top of those that it meets and that are placed already, never below the one
@@ -34,6 +37,8 @@ pub(super) struct Search {
     memory: Memory,
     nodes: u64,
     limits: Limits,
+    /// Every so many nodes it is asked whether it is time to answer: more seldom where a node takes little time.
+    stride: u64,
 }
 
 /// A node on the path: `rest[first..kept]` is to be placed.
@@ -74,6 +79,7 @@ impl Search {
             memory: Memory::default(),
             nodes: 0,
             limits: Limits::none(),
+            stride: (WORK / (part.items.len() * part.sections).max(1) as u64).clamp(1, 1024),
         }
     }
 
@@ -118,7 +124,7 @@ impl Search {
         if first == self.rest.len() {
             return Some(Answer::Placed);
         }
-        if self.nodes == 0 || (self.nodes.is_multiple_of(1024) && self.limits.over()) {
+        if self.nodes == 0 || (self.nodes.is_multiple_of(self.stride) && self.limits.over()) {
             return Some(Answer::Unknown);
         }
         self.nodes -= 1;

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use super::super::super::lifetimes::part_changes;
 use super::super::super::{Change, Lifetimes};
+use super::super::gcd;
 
 /// A buffer that takes bytes.
 #[derive(Clone, Debug)]
@@ -13,9 +15,10 @@ pub(super) struct Item {
     pub size: u64,
     /// In units: its address is a multiple of this.
     pub align: u64,
-    /// In which sections it is alive. Two are alive at once iff they share a section.
-    pub sections: Range<usize>,
-    /// How long it lives.
+    /// In which sections it takes room, rising: one range, and one more for each gap. Two take room at once iff they share
+    /// a section.
+    pub sections: Vec<Range<usize>>,
+    /// For how long it takes room.
     pub life: u64,
 }
 
@@ -43,40 +46,63 @@ impl Sections {
         let buffers = lifetimes.buffers();
         let common = buffers.iter().fold(0, |common, buffer| gcd(common, buffer.size));
         // Alignments that the sizes do not keep by themselves.
-        let unit = buffers.iter().filter(|buffer| buffer.size > 0).fold(common, |unit, buffer| {
-            if common.is_multiple_of(buffer.align) { unit } else { gcd(unit, buffer.align) }
-        });
+        let mut unit = common;
+        // Until each is a multiple of the unit, or kept by it.
+        let odd = |unit: u64| {
+            let mut aligns = buffers.iter().filter(|it| it.size > 0).map(|it| it.align);
+            aligns.find(|&align| !unit.is_multiple_of(align) && !align.is_multiple_of(unit))
+        };
+        while let Some(align) = odd(unit) {
+            unit = gcd(unit, align);
+        }
+        let times = lifetimes.parts();
+        let mut left = vec![0_usize; buffers.len()];
+        times.iter().for_each(|time| left[time.buffer] += 1);
         let mut parts: Vec<Part> = Vec::new();
-        // Of each buffer that is alive, where it is in the last part.
-        let mut places = vec![0; buffers.len()];
-        let mut alive = 0;
+        // Of each buffer that has begun, where it is in the last part.
+        let mut places: Vec<Option<usize>> = vec![None; buffers.len()];
+        // How many have begun and not ended, those in gaps included.
+        let mut open = 0;
         let mut ended = false;
-        for change in lifetimes.changes() {
+        for change in part_changes(&times) {
             match change {
-                Change::Alloc(i) if buffers[i].size > 0 => {
-                    if alive == 0 {
+                Change::Alloc(time) => {
+                    let (lower, upper, buffer) =
+                        (times[time].lower, times[time].upper, times[time].buffer);
+                    if open == 0 {
                         parts.push(Part { items: Vec::new(), sections: 1 });
                     }
                     let Some(part) = parts.last_mut() else { continue };
-                    if alive > 0 && ended {
+                    if open > 0 && ended {
                         part.sections += 1;
                     }
-                    (alive, ended) = (alive + 1, false);
-                    places[i] = part.items.len();
-                    part.items.push(Item {
-                        buffer: i,
-                        size: buffers[i].size / unit,
-                        align: (buffers[i].align / unit).max(1),
-                        sections: part.sections - 1..part.sections,
-                        life: buffers[i].upper - buffers[i].lower,
+                    ended = false;
+                    let place = *places[buffer].get_or_insert_with(|| {
+                        open += 1;
+                        part.items.push(Item {
+                            buffer,
+                            size: buffers[buffer].size / unit,
+                            align: (buffers[buffer].align / unit).max(1),
+                            sections: Vec::with_capacity(1),
+                            life: 0,
+                        });
+                        part.items.len() - 1
                     });
+                    part.items[place].sections.push(part.sections - 1..part.sections);
+                    part.items[place].life += upper - lower;
                 }
-                Change::Free(i) if buffers[i].size > 0 => {
-                    let Some(part) = parts.last_mut() else { continue };
-                    part.items[places[i]].sections.end = part.sections;
-                    (alive, ended) = (alive - 1, true);
+                Change::Free(time) => {
+                    let buffer = times[time].buffer;
+                    let (Some(part), Some(place)) = (parts.last_mut(), places[buffer]) else {
+                        continue;
+                    };
+                    if let Some(last) = part.items[place].sections.last_mut() {
+                        last.end = part.sections;
+                    }
+                    left[buffer] -= 1;
+                    open -= usize::from(left[buffer] == 0);
+                    ended = true;
                 }
-                _ => {}
             }
         }
         Self { unit: unit.max(1), parts }
@@ -93,12 +119,10 @@ impl Part {
     pub fn totals(&self) -> Vec<u64> {
         let mut totals = vec![0; self.sections];
         for item in &self.items {
-            totals[item.sections.clone()].iter_mut().for_each(|total| *total += item.size);
+            for sections in &item.sections {
+                totals[sections.clone()].iter_mut().for_each(|total| *total += item.size);
+            }
         }
         totals
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,7 +1,9 @@
 //! What a search has placed, what that means for the rest, and whether the rest may fit.
 
+use super::super::meet;
 use super::memory::Memory;
 use super::sections::Part;
+use std::ops::Range;
 
 /// Which rules a search may use. All are on but in tests, where each is shown to change no answer.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,8 @@ pub(super) struct State {
     pub lower: Vec<u32>,
     /// The section after the last.
     pub upper: Vec<u32>,
+    /// Each range of its sections, which are rising: more than one iff it has gaps.
+    ranges: Ranges,
     /// The one before it of the same sections and size; `NONE` if it is the first.
     twin: Vec<u32>,
     /// The lowest address at which it can be: the highest end of those placed that it meets. Its address once placed.
@@ -86,20 +90,24 @@ impl State {
     pub fn new(part: &Part, order: Vec<usize>, rules: Rules) -> Self {
         let count = order.len();
         let item = |&i: &usize| &part.items[i];
-        let lower: Vec<u32> = order.iter().map(|i| item(i).sections.start as u32).collect();
-        let upper: Vec<u32> = order.iter().map(|i| item(i).sections.end as u32).collect();
+        let ranges = Ranges::new(order.iter().map(|i| &item(i).sections[..]));
+        let hulls = || (0..count).map(|rank| ranges.of(rank));
+        let lower: Vec<u32> = hulls().map(|of| of.first().map_or(0, |range| range.0)).collect();
+        let upper: Vec<u32> = hulls().map(|of| of.last().map_or(0, |range| range.1)).collect();
         let size: Vec<u64> = order.iter().map(|i| item(i).size).collect();
         let align: Vec<u64> = order.iter().map(|i| item(i).align).collect();
         let mut last = rustc_hash::FxHashMap::default();
         let twin = (0..count).map(|rank| {
-            let kind = (lower[rank], upper[rank], size[rank], align[rank]);
+            let kind = (ranges.of(rank), size[rank], align[rank]);
             last.insert(kind, rank as u32).unwrap_or(NONE)
         });
         let mut free = vec![0; count.div_ceil(64)];
         (0..count).for_each(|rank| free[rank / 64] |= 1 << (rank % 64));
+        let twin = twin.collect();
         Self {
-            twin: twin.collect(),
-            meets: meetings(&lower, &upper),
+            twin,
+            meets: meetings(&ranges, count),
+            ranges,
             size,
             align,
             lower,
@@ -172,8 +180,10 @@ impl State {
         for &rank in rest {
             let r = rank as usize;
             let lifted = self.lifted[r] as f64;
-            for floor in &mut self.floor[self.lower[r] as usize..self.upper[r] as usize] {
-                *floor = if lifted < *floor { lifted } else { *floor };
+            for &(lower, upper) in self.ranges.of(r) {
+                for floor in &mut self.floor[lower as usize..upper as usize] {
+                    *floor = if lifted < *floor { lifted } else { *floor };
+                }
             }
         }
         let mut sums = self.floor[sections.clone()].iter().zip(&self.total[sections]);
@@ -212,7 +222,7 @@ impl State {
             return false;
         }
         let u = under as usize;
-        (self.lower[r], self.upper[r]) == (self.lower[u], self.upper[u]) && r < u
+        r < u && self.ranges.of(r) == self.ranges.of(u)
     }
 
     /// Those not placed that this one meets.
@@ -233,10 +243,7 @@ impl State {
     pub fn place(&mut self, rank: u32) {
         let r = rank as usize;
         let end = self.least[r] + self.size[r];
-        let size = self.size[r] as f64;
-        for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
-            *total -= size;
-        }
+        self.ranges.add(r, -(self.size[r] as f64), &mut self.total);
         self.placed[r] = true;
         self.depth += 1;
         self.deepest = self.deepest.max(self.depth);
@@ -266,10 +273,7 @@ impl State {
                 self.placed[r] = false;
                 self.depth -= 1;
                 self.free[r / 64] ^= 1 << (r % 64);
-                let size = self.size[r] as f64;
-                for total in &mut self.total[self.lower[r] as usize..self.upper[r] as usize] {
-                    *total += size;
-                }
+                self.ranges.add(r, self.size[r] as f64, &mut self.total);
             } else {
                 (self.least[r], self.under[r]) = (least, under);
                 self.word[r] = Memory::word(rank, least);
@@ -278,13 +282,45 @@ impl State {
     }
 }
 
+/// Ranges of sections, by rank.
+#[derive(Debug)]
+struct Ranges {
+    all: Vec<(u32, u32)>,
+    /// Rank -> where its ranges begin; one more for where the last end.
+    starts: Vec<usize>,
+}
+
+impl Ranges {
+    fn new<'a>(of_ranks: impl Iterator<Item = &'a [Range<usize>]>) -> Self {
+        let (mut all, mut starts) = (Vec::new(), vec![0]);
+        for ranges in of_ranks {
+            all.extend(ranges.iter().map(|range| (range.start as u32, range.end as u32)));
+            starts.push(all.len());
+        }
+        Self { all, starts }
+    }
+
+    fn of(&self, rank: usize) -> &[(u32, u32)] {
+        &self.all[self.starts[rank]..self.starts[rank + 1]]
+    }
+
+    /// Adds to all sections of a rank.
+    fn add(&self, rank: usize, size: f64, totals: &mut [f64]) {
+        for &(lower, upper) in self.of(rank) {
+            for total in &mut totals[lower as usize..upper as usize] {
+                *total += size;
+            }
+        }
+    }
+}
+
 /// Whom each meets but itself, as bits.
-fn meetings(lower: &[u32], upper: &[u32]) -> Vec<u64> {
-    let words = lower.len().div_ceil(64);
-    let mut meets = vec![0; lower.len() * words];
-    for i in 0..lower.len() {
+fn meetings(ranges: &Ranges, count: usize) -> Vec<u64> {
+    let words = count.div_ceil(64);
+    let mut meets = vec![0; count * words];
+    for i in 0..count {
         for j in 0..i {
-            if lower[i] < upper[j] && lower[j] < upper[i] {
+            if meet(ranges.of(i), ranges.of(j)) {
                 meets[i * words + j / 64] |= 1 << (j % 64);
                 meets[j * words + i / 64] |= 1 << (i % 64);
             }

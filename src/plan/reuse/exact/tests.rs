@@ -1,8 +1,8 @@
 //! The search against trying everything, and the instances that it is for.
 
-use super::super::super::{Buffer, Lifetimes, Limits, Planned, Planner};
-use super::super::Pushdown;
+use super::super::super::{Buffer, Gap, Lifetimes, Limits, Planned, Planner};
 use super::super::tests::shared;
+use super::super::{Gaps, Pushdown};
 use super::Exact;
 use super::preorder::Preorder;
 use super::search::{Answer, Search};
@@ -26,33 +26,75 @@ fn tiny(seed: u64, most: usize, align: u64) -> Lifetimes {
     Lifetimes::new(buffers).unwrap()
 }
 
+/// Lives as of [`tiny`], and every other buffer that is long enough has a gap or two.
+fn tiny_with_gaps(seed: u64, most: usize, align: u64) -> Lifetimes {
+    let mut rng = SplitMix64::new(!seed);
+    let mut lifetimes = tiny(seed, most, align);
+    for (number, buffer) in lifetimes.buffers().to_vec().into_iter().enumerate() {
+        let Buffer { lower, upper, .. } = buffer;
+        if upper - lower < 3 || rng.below(2) == 0 {
+            continue;
+        }
+        let middle = lower + 1 + rng.below((upper - lower) as usize - 2) as u64;
+        let mut gaps = vec![Gap::new(middle, middle + 1)];
+        // It may begin with one, so that nothing is left but the end.
+        gaps.extend((rng.below(3) == 0).then(|| Gap::new(lower, middle)));
+        lifetimes = lifetimes.with_gaps(number, gaps).unwrap();
+    }
+    lifetimes
+}
+
+/// Whether both take room at some instant, by looking at all there are.
+fn meet(lifetimes: &Lifetimes, a: usize, b: usize) -> bool {
+    let takes = |number: usize, now: u64| {
+        let Buffer { lower, upper, .. } = lifetimes.buffers()[number];
+        let mut gaps = lifetimes.gaps(number).iter();
+        (lower..upper).contains(&now) && !gaps.any(|gap| (gap.lower..gap.upper).contains(&now))
+    };
+    let end = lifetimes.buffers()[a].upper;
+    (0..end).any(|now| takes(a, now) && takes(b, now))
+}
+
 /// The least high water of all orders in which each is put as low as those before it allow: one of them gives the best
 /// placement, pushed down, from low to high.
 fn least(lifetimes: &Lifetimes) -> u64 {
-    fn all(buffers: &[Buffer], placed: &mut Vec<(usize, u64)>, top: u64, least: &mut u64) {
-        if top >= *least {
-            return;
-        }
-        if placed.len() == buffers.len() {
-            *least = top;
-            return;
-        }
-        for (i, buffer) in buffers.iter().enumerate() {
-            if placed.iter().any(|&(other, _)| other == i) {
-                continue;
+    struct All<'a> {
+        buffers: &'a [Buffer],
+        left: Vec<usize>,
+        meet: Vec<Vec<bool>>,
+        placed: Vec<(usize, u64)>,
+        least: u64,
+    }
+    impl All<'_> {
+        fn place(&mut self, top: u64) {
+            if top >= self.least {
+                return;
             }
-            let met = placed.iter().filter(|&&(other, _)| buffers[other].meets(buffer));
-            let end = met.map(|&(other, at)| at + buffers[other].size).max().unwrap_or(0);
-            let at = end.next_multiple_of(buffer.align);
-            placed.push((i, at));
-            all(buffers, placed, top.max(at + buffer.size), least);
-            placed.pop();
+            if self.left.is_empty() {
+                self.least = top;
+            }
+            for at in 0..self.left.len() {
+                let i = self.left.swap_remove(at);
+                let met = self.placed.iter().filter(|&&(other, _)| self.meet[i][other]);
+                let end = met.map(|&(other, at)| at + self.buffers[other].size).max().unwrap_or(0);
+                let offset = end.next_multiple_of(self.buffers[i].align);
+                self.placed.push((i, offset));
+                self.place(top.max(offset + self.buffers[i].size));
+                self.placed.pop();
+                self.left.push(i);
+                let last = self.left.len() - 1;
+                self.left.swap(at, last);
+            }
         }
     }
-    let buffers: Vec<_> = lifetimes.buffers().iter().copied().filter(|b| b.size > 0).collect();
-    let mut least = u64::MAX;
-    all(&buffers, &mut Vec::new(), 0, &mut least);
-    least
+    let buffers = lifetimes.buffers();
+    let count = buffers.len();
+    let meets = |i: usize| (0..count).map(|j| meet(lifetimes, i, j)).collect();
+    let meet: Vec<Vec<bool>> = (0..count).map(meets).collect();
+    let left = (0..count).filter(|&i| buffers[i].size > 0 && meet[i][i]).collect();
+    let mut all = All { buffers, left, meet, placed: Vec::new(), least: u64::MAX };
+    all.place(0);
+    all.least
 }
 
 /// All rules, none, and all but each.
@@ -82,9 +124,12 @@ fn check(lifetimes: &Lifetimes, planned: &Planned) -> u64 {
     let mut high = 0;
     for (i, (a, &at)) in buffers.iter().zip(offsets).enumerate() {
         assert_eq!(at % a.align, 0);
-        high = high.max(if a.size > 0 { at + a.size } else { 0 });
-        for (b, &other) in buffers.iter().zip(offsets).take(i) {
-            assert!(!a.meets(b) || at + a.size <= other || other + b.size <= at);
+        let takes_room = lifetimes.parts().iter().any(|part| part.buffer == i);
+        high = high.max(if takes_room { at + a.size } else { 0 });
+        for (j, (b, &other)) in buffers.iter().zip(offsets).take(i).enumerate() {
+            // Looking at all instants takes long where there are many.
+            let apart = at + a.size <= other || other + b.size <= at;
+            assert!(apart || !a.meets(b) || !meet(lifetimes, i, j));
         }
     }
     high
@@ -106,9 +151,43 @@ fn nothing_is_better() {
 }
 
 #[test]
+fn nothing_is_better_where_there_are_gaps() {
+    let (mut above_load, mut by_gaps) = (0, 0);
+    for seed in 0..600 {
+        let lifetimes = tiny_with_gaps(seed, 8, seed % 4);
+        let planned = Exact::default().plan(&lifetimes, &Limits::none()).unwrap();
+        assert!(planned.proven, "seed {seed}");
+        assert_eq!(planned.placement.bytes(), check(&lifetimes, &planned), "seed {seed}");
+        let least = least(&lifetimes);
+        assert_eq!(planned.placement.bytes(), least, "seed {seed}");
+        above_load += u32::from(planned.placement.bytes() > lifetimes.load());
+        let whole = Lifetimes::new(lifetimes.buffers().to_vec()).unwrap();
+        by_gaps += u32::from(lifetimes.load() < whole.load());
+    }
+    assert!(above_load > 20 && by_gaps > 50, "{above_load} {by_gaps}");
+}
+
+#[test]
+fn alignments_of_all_kinds_are_kept_exactly() {
+    for seed in 0..200 {
+        let mut rng = SplitMix64::new(seed);
+        let mut buffers = tiny(seed, 7, 0).buffers().to_vec();
+        for buffer in &mut buffers {
+            buffer.size *= [1, 4, 6][seed as usize % 3];
+            *buffer = buffer.aligned(1 + rng.below(12) as u64);
+        }
+        let lifetimes = Lifetimes::new(buffers).unwrap();
+        let planned = Exact::default().plan(&lifetimes, &Limits::none()).unwrap();
+        assert!(planned.proven);
+        assert_eq!(check(&lifetimes, &planned), least(&lifetimes), "seed {seed}");
+    }
+}
+
+#[test]
 fn each_order_and_rule_tells_what_fits() {
-    for seed in 0..250 {
-        let lifetimes = tiny(seed, 7, seed % 3);
+    for seed in 0..500 {
+        let tiny = if seed % 2 == 0 { tiny } else { tiny_with_gaps };
+        let lifetimes = tiny(seed / 2, 7, seed / 2 % 3);
         let Sections { unit, parts } = Sections::new(&lifetimes);
         let [part] = &parts[..] else { continue };
         let least = least(&lifetimes) / unit;
@@ -181,6 +260,7 @@ fn what_fits_is_never_said_not_to() {
 fn no_placement_is_lost_on_the_way_to_it() {
     let mut passed_over = 0;
     for seed in 0..1_500 {
+        let tiny = if seed % 2 == 0 { tiny } else { tiny_with_gaps };
         let lifetimes = tiny(seed, 8 + seed as usize % 12, seed % 3);
         let Sections { parts, .. } = Sections::new(&lifetimes);
         let [part] = &parts[..] else { continue };
@@ -189,8 +269,11 @@ fn no_placement_is_lost_on_the_way_to_it() {
         let mut rng = SplitMix64::new(!seed);
         (1..order.len()).for_each(|i| order.swap(i, rng.below(i + 1)));
         let meets = |a: usize, b: usize| {
-            let (a, b) = (&part.items[a].sections, &part.items[b].sections);
-            a.start < b.end && b.start < a.end
+            let pairs = part.items[a]
+                .sections
+                .iter()
+                .flat_map(|a| part.items[b].sections.iter().map(move |b| (a, b)));
+            pairs.into_iter().any(|(a, b)| a.start < b.end && b.start < a.end)
         };
         let mut offsets = vec![0; order.len()];
         let mut height = 0;
@@ -228,8 +311,9 @@ fn no_placement_is_lost_on_the_way_to_it() {
 #[test]
 fn rules_agree_where_trying_everything_takes_too_long() {
     for seed in 0..60 {
+        let tiny = if seed % 2 == 0 { tiny } else { tiny_with_gaps };
         let lifetimes = tiny(seed, 14, 0);
-        let pushed = Pushdown.plan(&lifetimes, &Limits::none()).unwrap();
+        let pushed = Gaps::default().plan(&lifetimes, &Limits::none()).unwrap();
         let best = |rules| {
             let exact = Exact { nodes: 3_000_000 };
             exact.search(&lifetimes, pushed.clone(), &Limits::none(), rules).unwrap()
