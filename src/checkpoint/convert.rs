@@ -58,7 +58,7 @@ mod tests {
 
     const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
 
-    /// What a value is after it was stored as `from` and converted to `to`.
+    /// Stores a value as `from`, and converts it to `to`.
     fn through(x: f64, from: DType, to: DType) -> Result<f64, f64> {
         let mut stored = vec![0; from.bytes()];
         convert(DType::F64, &x.to_ne_bytes(), from, &mut stored)?;

@@ -72,7 +72,7 @@ pub struct Difference {
     pub name: String,
     /// Type and shape in the file.
     pub found: String,
-    /// Those of the network.
+    /// Type and shape in the network.
     pub expected: String,
     /// Whether [`Checkpoint::convert`](super::Checkpoint::convert) would help.
     pub is_convertible: bool,

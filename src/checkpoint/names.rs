@@ -53,8 +53,8 @@ impl Names {
         Self::default()
     }
 
-    /// Those of GPT-2 in the transformers library, with its head or without it, for [`gpt`](crate::nn::gpt). Masks are left
-    /// out. `lm_head.weight` has to be `wte.weight`, and stands for it where that is missing.
+    /// Names of GPT-2 in the transformers library, with its head or without it, for [`gpt`](crate::nn::gpt). Masks are left
+    /// out. `lm_head.weight` has to be `wte.weight`, and stands for it where `wte.weight` is missing.
     #[must_use]
     pub fn gpt2() -> Self {
         let mut names =
@@ -63,7 +63,7 @@ impl Names {
         names
     }
 
-    /// Those of torchvision, for [`resnet`](crate::nn::resnet), [`densenet`](crate::nn::densenet) and
+    /// Names of torchvision, for [`resnet`](crate::nn::resnet), [`densenet`](crate::nn::densenet) and
     /// [`vit`](crate::nn::vit). `num_batches_tracked` is left out.
     #[must_use]
     pub fn torchvision() -> Self {
@@ -100,7 +100,7 @@ impl Names {
         self
     }
 
-    /// What becomes of a name.
+    /// The name that a tensor has here.
     #[must_use]
     pub fn renamed(&self, name: &str) -> String {
         self.renames.iter().fold(name.to_owned(), |name, rule| rule.apply(&name).unwrap_or(name))
@@ -126,7 +126,7 @@ impl Pattern {
         self.parts(name).is_some()
     }
 
-    /// What each `*` stands for in a name.
+    /// The text of a name that each `*` stands for.
     fn parts<'a>(&self, name: &'a str) -> Option<Vec<&'a str>> {
         let mut fixed = self.0.split('*');
         let mut rest = name.strip_prefix(fixed.next()?)?;

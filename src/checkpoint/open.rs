@@ -37,7 +37,7 @@ pub struct Place {
 #[derive(Debug, Default)]
 pub struct Opened {
     pub files: Vec<DataFile>,
-    /// That of a single file: those of several say nothing of the whole.
+    /// Metadata of a single file: with several, none of them speaks for the whole.
     pub metadata: BTreeMap<String, String>,
     pub tensors: BTreeMap<String, Place>,
 }

@@ -42,7 +42,7 @@ struct Tie {
 pub struct Fit {
     /// Tensors of the network.
     pub tensors: usize,
-    /// Those that are of another type in the file, by types.
+    /// Tensors that are of another type in the file, by types.
     pub conversions: Vec<Conversion>,
 }
 
@@ -261,7 +261,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// What is to be done so that tensors of the file are those that are wanted. Fails with all that do not fit.
+    /// Finds out how tensors of the file become those that are wanted. Fails with all that do not fit.
     fn compare<'a>(
         &'a self,
         wanted: &BTreeMap<String, Layout>,

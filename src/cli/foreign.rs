@@ -35,7 +35,7 @@ pub struct NamesArgs {
     pub skip: Vec<Pattern>,
 }
 
-/// What a file of another library does not say.
+/// Options for what a file of another library does not say.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Files of other libraries")]
 pub struct ForeignArgs {
@@ -55,9 +55,9 @@ pub struct ForeignArgs {
 pub struct Saved {
     pub file: Checkpoint,
     pub options: Options,
-    /// Of a run of ours.
+    /// A run of ours, if it is of one.
     pub kept: Option<Kept>,
-    /// Of another library.
+    /// A network of another library, if it is of one.
     pub known: Option<Known>,
 }
 
@@ -169,7 +169,7 @@ fn told(known: &Known) -> String {
     }
 }
 
-/// What the transformers library says of a GPT-2 beside its file.
+/// The configuration that the transformers library writes beside a GPT-2.
 #[derive(Deserialize)]
 struct Config {
     n_head: Option<usize>,

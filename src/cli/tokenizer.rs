@@ -11,7 +11,7 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Most tokens that are kept for a character that is not whole yet.
 const MOST_PENDING: usize = 16;
 
-/// What takes a text apart, and puts it together again.
+/// A tokenizer: it takes a text apart, and puts it together again.
 pub struct Tokenizer(tokenizers::Tokenizer);
 
 impl Tokenizer {
@@ -75,7 +75,7 @@ impl<'a> Decoder<'a> {
         Self { tokenizer, pending: Vec::new(), given: 0 }
     }
 
-    /// What is whole with one more token.
+    /// The text that is whole with one more token.
     pub fn push(&mut self, token: u32) -> Result<String, Failure> {
         self.pending.push(token);
         let text = self.tokenizer.decode(&self.pending)?;
@@ -93,7 +93,7 @@ impl<'a> Decoder<'a> {
         Ok(new)
     }
 
-    /// What is left at the end.
+    /// The rest, at the end.
     pub fn finish(self) -> Result<String, Failure> {
         let text = self.tokenizer.decode(&self.pending)?;
         Ok(text.get(self.given..).unwrap_or_default().to_owned())

@@ -232,7 +232,7 @@ fn forecasts(
     Ok(found)
 }
 
-/// What a run begins with.
+/// The state that a run begins with.
 pub enum Resumed {
     Nothing,
     /// A run of ours, and what is kept of it.

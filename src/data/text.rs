@@ -124,7 +124,7 @@ impl Text {
         self.len() == 0
     }
 
-    /// What a token is: `byte` or `token`.
+    /// The word for a token: `byte`, or `token` where tokens are no bytes.
     #[must_use]
     pub const fn token_name(&self) -> &'static str {
         match &self.tokens {

@@ -14,7 +14,7 @@ pub struct Made {
     pub bytes: Vec<u8>,
 }
 
-/// What the script wrote of a network.
+/// The entry of a network that the script wrote.
 pub fn fixture(of: &str) -> Value {
     let all: Value = serde_json::from_str(include_str!("../../fixtures/hf.json")).unwrap();
     all[of].clone()

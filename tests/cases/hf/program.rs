@@ -17,7 +17,7 @@ fn gpt2(folder: &Path, dtype: &'static str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// That of the script which has 320 tokens.
+/// The script's GPT-2 of 320 tokens.
 fn gpt2_of_tokens(folder: &Path) -> String {
     let path = folder.join("tokens.safetensors");
     let mut all = tensors("gpt2", "F32");
@@ -33,7 +33,7 @@ fn gpt2_of_tokens(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// What a command says on stdout; on stderr, all in one line.
+/// A command's stdout, and its stderr in one line.
 fn told(args: &[&str]) -> (String, String) {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
