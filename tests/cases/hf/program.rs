@@ -245,7 +245,7 @@ fn a_run_begins_with_weights_alone_and_says_so() {
     resume(&["--width", "64"], 2, "--width is 64 here, and 32 in");
     resume(&["--layers", "3"], 2, "--layers is 3 here, and 2 in");
     resume(&["--heads", "2"], 2, "n_head is 4, and --heads 2");
-    resume(&["--save", &file], 2, "is what the run begins with, and would be replaced");
+    resume(&["--save", &file], 2, "would overwrite");
     refused(&["train", "mlp", "--resume", &file], 2, "the model is mlp here, and");
     refused(&["train", "--resume", &file, "--data", &data], 2, "add its --tokenizer");
     std::fs::remove_dir_all(folder).unwrap();
