@@ -16,7 +16,7 @@ use crate::graph::StorageKey;
 ///
 /// [`MegEngineArticle`](super::MegEngineArticle) does what the code in the article on MegEngine 1.4 does, to the last bit. In
 /// random programs that go into its edges again and again, the two evict different tensors at
-/// about 33 % of the choices (`tests/megengine_article.rs`). They differ in these edges:
+/// about 37 % of the choices (`tests/megengine_article.rs`). They differ in these edges:
 ///
 /// | | here | in the article |
 /// |---|---|---|

@@ -64,10 +64,10 @@ fn rounded(lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
 /// As [`rounded`], with sizes that are rounded up to a multiple of `round` before; 0 is like 1.
 fn rounded_to(round: u64, lifetimes: &Lifetimes) -> Result<Vec<u64>, PlanError> {
     let buffers = lifetimes.buffers();
-    let aligns = buffers.iter().map(|buffer| buffer.align);
+    let mut aligns = buffers.iter().map(|buffer| buffer.align);
     let align = aligns.clone().max().unwrap_or(1);
     // That of powers of two is the largest.
-    let align = aligns.fold(Some(align), |all, one| common_multiple(all?, one));
+    let align = aligns.try_fold(align, common_multiple);
     let align = align.ok_or(PlanError::TooLarge)?;
     let mut total = 0_u64;
     let sizes = buffers.iter().map(|buffer| {
