@@ -245,10 +245,7 @@ impl Model {
         };
         let rules = [
             (has("tf32"), "--tf32 needs --device cuda"),
-            (
-                ["layers", "width", "heads", "context", "dropout"].iter().any(|size| is_lost(size)),
-                " has no --",
-            ),
+            (["layers", "width", "heads", "context", "dropout"].iter().any(is_lost), " has no --"),
             (has("image-size") && !of_folder, "--image-size needs --data images:DIR"),
             ((has("random-crop") || has("random-flip")) && is_text, "changes images"),
             (

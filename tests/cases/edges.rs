@@ -45,7 +45,9 @@ fn functions_are_as_steep_at_their_edges_as_in_pytorch() -> Result<(), Error> {
 type Make = fn(&Runtime) -> Result<Box<dyn Module>, Error>;
 
 /// A layer and its inputs, each with the shape that comes out of it.
-fn layers() -> Vec<(&'static str, Make, Vec<[Vec<usize>; 2]>)> {
+type Layer = (&'static str, Make, Vec<[Vec<usize>; 2]>);
+
+fn layers() -> Vec<Layer> {
     let shapes =
         |all: &[[&[usize]; 2]]| all.iter().map(|pair| pair.map(<[usize]>::to_vec)).collect();
     vec![

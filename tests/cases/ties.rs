@@ -5,6 +5,7 @@ use remat::autograd::Tape;
 use remat::prelude::*;
 
 type Function = fn(&Tensor) -> Result<Tensor, Error>;
+type OfTwo = fn(&Tensor, &Tensor) -> Result<Tensor, Error>;
 
 fn runtime() -> Runtime {
     Runtime::builder().budget("1MiB").threads(1).cpu().unwrap()
@@ -74,8 +75,7 @@ fn what_shifts_all_elements_shifts_their_maximum_once() -> Result<(), Error> {
 #[test]
 fn a_larger_of_two_equals_is_half_of_either() -> Result<(), Error> {
     let runtime = runtime();
-    let functions: [fn(&Tensor, &Tensor) -> Result<Tensor, Error>; 2] =
-        [Tensor::maximum, Tensor::minimum];
+    let functions: [OfTwo; 2] = [Tensor::maximum, Tensor::minimum];
     for (i, function) in functions.into_iter().enumerate() {
         let mut a = runtime.tensor(&[4], vec![1.0, 2.0, 4.0, 0.0])?;
         let mut b = runtime.tensor(&[4], vec![1.0, 3.0, 3.0, -0.0])?;
