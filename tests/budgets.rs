@@ -76,7 +76,7 @@ fn all_of_the_budget_it_takes_means_no_eviction() {
     for (model, data, batches) in [
         ("resnet20", "digits", &["1", "2", "8", "32", "48", "128"][..]),
         ("resnet32", "digits", &["1", "16"]),
-        ("resnet18", "digits", &["1", "8"]),
+        ("resnet18", "digits", &["2", "8"]),
         ("mlp", "digits", &["1", "32", "128"]),
         ("mlp", &mnist, &["1", "8", "128"]),
         ("resnet20", "synthetic:3x32x32", &["3"]),

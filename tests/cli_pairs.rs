@@ -46,6 +46,9 @@ const OPTIONS: &[Opt] = &[
     option("cost", Running, &["--cost=bytes"]),
     option("exponents", Running, &["--exponents=1,2,1", "--policy=megengine"]),
     option("own-cost", Running, &["--own-cost", "--policy=megengine"]),
+    option("rerun-factor", Running, &["--rerun-factor=1.5", "--policy=megengine"]),
+    option("allow-growth", Running, &["--allow-growth"]),
+    option("split-rule", Running, &["--split-rule=tensorflow"]),
     option("min-evict-bytes", Running, &["--min-evict-bytes=64"]),
     option("sqrt-sampling", Running, &["--sqrt-sampling"]),
     option("dead", Running, &["--dead=drop"]),
@@ -56,6 +59,8 @@ const OPTIONS: &[Opt] = &[
     option("width", Learning, &["--width=12"]),
     option("heads", Learning, &["--heads=4"]),
     option("context", Learning, &["--context=12"]),
+    option("vocabulary", Learning, &["--vocabulary=256"]),
+    option("tokenizer", Learning, &["--tokenizer=DATA/tokenizer.json"]),
     option("dropout", Learning, &["--dropout=0.25"]),
     option("image-size", Learning, &["--image-size=8x12"]),
     option("random-crop", Learning, &["--random-crop=1"]),
@@ -80,6 +85,8 @@ const OPTIONS: &[Opt] = &[
     option("save", Writing, &["--save=FOLDER/net"]),
     option("save-every", Writing, &["--save-every=1", "--save=FOLDER/net"]),
     option("resume", Writing, &["--resume=DATA/MODEL.safetensors"]),
+    option("rename", Writing, &["--rename=nothing.*=*"]),
+    option("skip", Writing, &["--skip=nothing"]),
     option("json", Writing, &["--json=FOLDER/result"]),
     option("log", Writing, &["--log=FOLDER/log.csv"]),
     option("plot", Writing, &["--plot=FOLDER/plot.svg"]),
@@ -146,6 +153,8 @@ static DATA: LazyLock<PathBuf> = LazyLock::new(|| {
     std::fs::rename(mnist("pairs-idx", 8, [10, 3]), data.join("idx")).unwrap();
     let text: String = (0..240).map(|i| char::from(b' ' + (i * i % 90) as u8)).collect();
     std::fs::write(data.join("text"), text).unwrap();
+    let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tokenizer.json");
+    std::fs::copy(tokenizer, data.join("tokenizer.json")).unwrap();
     data
 });
 
@@ -230,14 +239,16 @@ impl Model {
         let is_text = self.is(&["gpt", "gpt2", "lstm"]);
         let own = self.is(&["treelstm", "unrolled-gan", "unet"]);
         let sizes: &[&str] = match self.name {
-            "gpt" | "gpt2" => &["layers", "width", "heads", "context", "dropout"],
-            "lstm" => &["layers", "width", "context"],
+            "gpt" | "gpt2" => &["layers", "width", "heads", "context", "vocabulary", "dropout"],
+            "lstm" => &["layers", "width", "context", "vocabulary"],
             "vit" => &["layers", "width", "heads", "dropout"],
             _ => &[],
         };
         let is_lost = |size: &&str| has(size) && !sizes.contains(size);
         let of_folder = !is_text && !self.is(&["treelstm", "unrolled-gan"]) && !has("data");
-        let other_policy = has("policy") || has("exponents") || has("own-cost");
+        let of_megengine = ["policy", "exponents", "own-cost", "rerun-factor"];
+        let other_policy = of_megengine.iter().any(|option| has(option));
+        let all_sizes = ["layers", "width", "heads", "context", "vocabulary", "dropout"];
         // What the bits of a run depend on is that of the checkpoint.
         let differs = |option: &&Opt| {
             let is_free = ["steps", "epochs", "no-test", "eval-every"].contains(&option.name);
@@ -245,7 +256,9 @@ impl Model {
         };
         let rules = [
             (has("tf32"), "--tf32 needs --device cuda"),
-            (["layers", "width", "heads", "context", "dropout"].iter().any(is_lost), " has no --"),
+            (all_sizes.iter().any(is_lost), " has no --"),
+            (has("tokenizer") && !is_text, "--tokenizer is for models of texts"),
+            (has("tokenizer") && has("vocabulary"), "--tokenizer has 320 tokens"),
             (has("image-size") && !of_folder, "--image-size needs --data images:DIR"),
             ((has("random-crop") || has("random-flip")) && is_text, "changes images"),
             (

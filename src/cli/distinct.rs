@@ -45,8 +45,7 @@ pub fn check(
             if is_itself || reads(input.path, &partial(path)) {
                 let input = input.path.display();
                 return Err(Failure::usage(format!(
-                    "{option} {} would overwrite {input}, which is an input; give another file",
-                    path.display()
+                    "{option} would overwrite {input}, which is an input; give another file"
                 )));
             }
         }
