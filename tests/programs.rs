@@ -275,7 +275,7 @@ fn programs_count_what_is_there() {
     program.push(Command::Step).unwrap();
     let alive: Vec<u64> = program.alive().map(|tensor| tensor.0).collect();
     assert_eq!((alive, program.tensors()), (vec![3, 4, 5], 6));
-    assert_eq!((program.ops(), program.base_cost()), (2, 3.0 + 2.0 + 2.5));
+    assert_eq!((program.ops(), program.base_cost()), (4, 3.0 + 2.0 + 2.5));
     assert!(!program.has_flops());
     let next =
         program.apply(RecordedOp::new("f", 1.0), &[TensorId(5)], Outputs::default()).unwrap();
