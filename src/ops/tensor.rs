@@ -203,9 +203,9 @@ pub(crate) fn dims(op: &str, values: &[usize]) -> Result<Dims, Error> {
     Dims::try_new(values).ok_or_else(|| {
         let (count, most) = (values.len(), Dims::MAX_LEN);
         // A list of a million is of no help.
-        let first = &values[..count.min(most)];
+        let first = &values[..8];
         let message = format!(
-            "{count} dimensions, the first of them {first:?}, but at most {most} are supported"
+            "{count} dimensions, but at most {most} are supported; the first are {first:?}"
         );
         OpError::new(op, message).into()
     })
