@@ -11,6 +11,7 @@ use std::sync::PoisonError;
 
 /// Does `work`, whose parts all cores share. Where the system gives no threads for that, the calling one does all of it: that takes
 /// longer, and is no error.
+#[cfg(any(feature = "data", feature = "lab"))]
 pub(crate) fn shared<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     if rayon::current_thread_index().is_some() {

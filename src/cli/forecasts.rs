@@ -333,13 +333,13 @@ impl Trial<'_> {
             let threads = budgets.iter().map(|&budget| {
                 // Where there is no thread for it, this one does it.
                 let of_budget = thread::Builder::new().spawn_scoped(scope, move || within(budget));
-                of_budget.map_err(|_| within(budget))
+                of_budget.map_err(|_| Box::new(within(budget)))
             });
             let threads: Vec<_> = threads.collect();
             let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
                 thread.join().unwrap_or_else(|e| resume_unwind(e))
             };
-            threads.into_iter().map(|done| done.map_or_else(|done| done, wait)).collect()
+            threads.into_iter().map(|done| done.map_or_else(|done| *done, wait)).collect()
         })
     }
 

@@ -126,10 +126,11 @@ pub fn print_report(text: &str) -> Result<(), Failure> {
 
 /// Prints a result for people: to stderr where stdout is taken.
 pub fn show(report: &impl Display, stdout_is_taken: bool) -> Result<(), Failure> {
-    match stdout_is_taken {
-        true => Ok(say(report)),
-        false => print_report(&report.to_string()),
+    if stdout_is_taken {
+        say(report);
+        return Ok(());
     }
+    print_report(&report.to_string())
 }
 
 /// Prints a result as it is. A reader that has gone has seen enough.
