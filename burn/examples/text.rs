@@ -39,7 +39,7 @@ struct Args {
     /// Share of values that each layer drops as it learns
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     dropout: f64,
-    /// What to learn [default: the README of remat]
+    /// What to learn [default: the Apache License, which stays as it is]
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
 }
@@ -57,7 +57,7 @@ fn main() -> Result<(), Failure> {
         Some(path) => {
             std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?
         }
-        None => include_bytes!("../../README.md").to_vec(),
+        None => include_bytes!("../../LICENSE-APACHE").to_vec(),
     };
     if text.len() < 2 * WINDOW {
         return Err(
