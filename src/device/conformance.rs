@@ -401,7 +401,7 @@ macro_rules! on_device {
         softmax::cross_entropy_and_its_gradient,
         norm::statistics_and_result,
         norm::gradients,
-        norm::a_channel_of_one_element_and_a_constant_one,
+        norm::constant_channels,
         pool::maxima,
         pool::means,
         pool::places_outside_the_image_are_refused,
