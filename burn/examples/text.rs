@@ -139,7 +139,7 @@ impl Task for Text {
     fn learned(&self, model: Transformer, device: &Device) -> Result<String, Failure> {
         let device = device.clone().inner();
         let model = model.valid();
-        let mut text = b"The budget is ".to_vec();
+        let mut text = b"You may reproduce ".to_vec();
         for _ in 0..WINDOW - text.len() {
             let length = text.len();
             let logits = model.forward(tensor(text.iter().copied(), 1, &device));
