@@ -148,7 +148,7 @@ impl ByteSize {
     }
 }
 
-/// With two digits behind the point, or as many as are asked for.
+/// Prints two digits behind the point, or as many as are asked for.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0;

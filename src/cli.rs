@@ -33,6 +33,7 @@ mod optimizer;
 mod output;
 mod plan;
 mod progress;
+mod read;
 mod recording;
 mod rehearsal;
 mod report;

@@ -154,7 +154,7 @@ impl Images {
         self.len() == 0
     }
 
-    /// What is odd about them and yet no error, in words: folders of classes that have no images, a single class.
+    /// Oddities that are no error, in words: folders of classes that have no images, a single class.
     #[must_use]
     pub fn remarks(&self) -> &[String] {
         &self.remarks

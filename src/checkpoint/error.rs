@@ -45,7 +45,7 @@ pub enum CheckpointError {
         missing: Vec<String>,
         /// Names in the file alone.
         extra: Vec<String>,
-        /// In both, of other types or shapes.
+        /// Tensors in both, of other types or shapes.
         differing: Vec<Difference>,
     },
     /// A tensor, or a setting, that is not what it has to be.

@@ -70,14 +70,14 @@ impl Names {
         Self::known(&OLD_LAYERS, &COUNTS)
     }
 
-    /// With wrappers taken off.
+    /// Rules that take wrappers off as well.
     fn known(renames: &[&str], skips: &[&str]) -> Self {
         let renames = WRAPPERS.iter().chain(renames).map(|rule| rule.parse().expect("a rule"));
         let skips = skips.iter().map(|name| Pattern((*name).to_owned()));
         Self { renames: renames.collect(), skips: skips.collect(), ties: Vec::new() }
     }
 
-    /// With one more rule, for names as those before leave them.
+    /// Adds a rule, for names as those before leave them.
     #[must_use]
     pub fn rename(mut self, rule: Rename) -> Self {
         self.renames.push(rule);
@@ -91,7 +91,7 @@ impl Names {
         self
     }
 
-    /// With the rules of others after these.
+    /// Adds the rules of others after these.
     #[must_use]
     pub fn then(mut self, others: Self) -> Self {
         self.renames.extend(others.renames);

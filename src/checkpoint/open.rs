@@ -21,11 +21,11 @@ const MOST_FILES: usize = 1024;
 #[derive(Debug)]
 pub struct DataFile {
     pub path: PathBuf,
-    /// Where the elements begin.
+    /// Position of the first element, in bytes.
     pub start: u64,
 }
 
-/// Where a tensor is.
+/// A tensor and its file.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub entry: Entry,

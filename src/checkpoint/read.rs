@@ -87,7 +87,7 @@ impl Checkpoint {
         Ok(Self { path, files, metadata, tensors, skipped, ties, converts: false })
     }
 
-    /// With names that a network has, in place of those of another library. What an optimizer keeps has the names it had.
+    /// Gives tensors the names that a network has, in place of those of another library. What an optimizer keeps has the names it had.
     ///
     /// ```no_run
     /// use remat::checkpoint::{Checkpoint, Names};
@@ -140,7 +140,7 @@ impl Checkpoint {
         Ok(Self { tensors, ..self })
     }
 
-    /// With floats converted to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`] says which are.
+    /// Converts floats to those of the network: `f16`, `bf16` and `f64`, too. [`Fit`] says which are.
     #[must_use]
     pub const fn convert(mut self) -> Self {
         self.converts = true;

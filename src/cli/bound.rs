@@ -3,7 +3,7 @@
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::BoundArgs;
-use super::output::{self, Output};
+use super::output::{self, Output, json_lines};
 use super::simulate::percent;
 use super::terminal::{muted, show};
 use super::values::shares;
@@ -14,6 +14,7 @@ use remat::lab::{Trace, Unbudgeted};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::slice;
 
 /// Reports on each trace under each budget.
 pub fn run(args: &BoundArgs) -> Result<(), Failure> {
@@ -71,9 +72,7 @@ fn of_trace(
     }
     for (budget, bound) in budgets.into_iter().zip(bounds) {
         let found = Found::new(trace.name(), budget, full_budget, bound, &unit_name);
-        let object = serde_json::to_string(&found);
-        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
-        let _ = writeln!(lines, "{object}");
+        *lines += &json_lines(slice::from_ref(&found))?;
         let _ = write!(
             text,
             "\n  {:>8}  {:>11}  ",

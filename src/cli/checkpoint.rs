@@ -4,13 +4,12 @@ use super::args::{Cli, Command, TrainArgs};
 use super::failure::Failure;
 use super::foreign::{self, NamesArgs};
 use super::learn::Stop;
-use super::output::is_stdout;
+use super::output::{self, is_stdout};
 use super::task::{Part, Task};
 use super::values;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _};
 use remat::checkpoint::{Checkpoint, CheckpointError};
-use remat::trace::WholeFile;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ pub struct CheckpointArgs {
     ///
     /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
     /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
-    /// Of a file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision), the weights alone are taken,
+    /// From a file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision), the weights alone are taken,
     /// and the run begins with its first step.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub resume: Option<PathBuf>,
@@ -54,8 +53,7 @@ fn file(text: &str) -> Result<PathBuf, String> {
 impl CheckpointArgs {
     /// Fails now if the file could not be written at the end.
     pub fn check(&self) -> Result<(), Failure> {
-        let Some(path) = &self.save else { return Ok(()) };
-        WholeFile::create(path).map(drop).map_err(|error| Failure::writing(path, error))
+        self.save.as_deref().map_or(Ok(()), output::can_be_written)
     }
 }
 

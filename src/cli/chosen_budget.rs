@@ -158,10 +158,9 @@ impl ChosenBudget {
             ));
         }
         if let Some(free) = self.free.filter(|&free| free < peak) {
+            let [peak, free] = ByteSize::apart(peak, free);
             warnings.push(format!(
-                "the run takes {}, but only {} are free; lower --budget or --batch",
-                ByteSize::apart(peak, free)[0],
-                ByteSize::apart(peak, free)[1]
+                "the run takes {peak}, but only {free} are free; lower --budget or --batch"
             ));
         }
         if self.rehearsed.thrashes {

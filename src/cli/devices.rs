@@ -4,7 +4,7 @@ use super::args::DevicesArgs;
 use super::failure::Failure;
 use super::gpu;
 use super::machine::Machine;
-use super::output::Output;
+use super::output::{self, Output};
 use super::target::DeviceName;
 use super::terminal::print_report;
 use remat::ByteSize;
@@ -17,8 +17,7 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let json = args.json.as_deref().map(Output::create).transpose()?;
     let list = List::new(Machine::look(), gpu::found());
     let Some(json) = json else { return print_report(&list.to_string()) };
-    let text = serde_json::to_string_pretty(&list);
-    json.deliver(&text.map_err(|e| Failure::new(format!("the list has no JSON form: {e}")))?)
+    json.deliver(&output::json(&list)?)
 }
 
 /// A device. What is not known, or makes no sense for it, is `None`.

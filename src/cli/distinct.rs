@@ -5,7 +5,7 @@ use super::output::{is_standard, is_stdout};
 use remat::trace::WholeFile;
 use std::path::{Path, PathBuf};
 
-/// What a command reads.
+/// A file or folder that a command reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// A file, or a folder of files.
@@ -42,7 +42,7 @@ pub fn check(
         }
         for input in inputs {
             let is_itself = input.may_become != Some(option) && reads(input.path, path);
-            if is_itself || reads(input.path, &partial(path)) {
+            if is_itself || reads(input.path, &WholeFile::partial(path)) {
                 let input = input.path.display();
                 return Err(Failure::usage(format!(
                     "{option} would overwrite {input}, which is an input; give another file"
@@ -57,17 +57,12 @@ fn is_same_output(a: &Path, b: &Path) -> bool {
     match (is_stdout(a), is_stdout(b)) {
         (false, false) if is_ordinary(a) && is_ordinary(b) => {
             let [of_a, of_b] = [a, b].map(Place::of);
-            let [until_a, until_b] = [a, b].map(|path| Place::of(&partial(path)));
+            let [until_a, until_b] = [a, b].map(|path| Place::of(&WholeFile::partial(path)));
             of_a == of_b || of_a == until_b || of_b == until_a
         }
         (false, false) => false,
         (a, b) => a && b,
     }
-}
-
-/// Where an output is until it is whole.
-fn partial(path: &Path) -> PathBuf {
-    WholeFile::partial(&path.canonicalize().unwrap_or_else(|_| path.to_owned()))
 }
 
 /// Whether a file is there that can be lost, or none yet.

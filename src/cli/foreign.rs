@@ -4,6 +4,7 @@ use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
 use super::failure::Failure;
 use super::model::Model;
+use super::read;
 use super::task::Task;
 use super::terminal::say;
 use super::values;
@@ -15,8 +16,6 @@ use remat::nn::{DenseNet, ResNet};
 use remat::{Runtime, nn};
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// Tensors by names of another library.
@@ -114,7 +113,7 @@ impl ForeignArgs {
 /// A network by the options of `remat train`.
 struct Network {
     model: Model,
-    /// By option.
+    /// The size that each option names.
     sizes: Vec<(&'static str, usize)>,
 }
 
@@ -194,10 +193,8 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
     let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()));
     let mut heads = given;
     if file.is_file() {
-        let mut bytes = Vec::new();
-        let read =
-            File::open(&file).and_then(|file| file.take(MOST_CONFIG).read_to_end(&mut bytes));
-        read.map_err(|error| wrong(error.to_string()))?;
+        let bytes = read::whole(&file, "configurations", MOST_CONFIG);
+        let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
         let config: Config = serde_json::from_slice(&bytes)
             .map_err(|error| wrong(format!("this is no configuration of a GPT-2: {error}")))?;
         let activation = config.activation_function.as_deref().unwrap_or("gelu_new");

@@ -43,7 +43,7 @@ pub fn run(args: &HistoryArgs) -> Result<(), Failure> {
 #[derive(Serialize)]
 struct Report {
     trace: String,
-    /// As it was called before 0.2.
+    /// The name of `trace` before 0.2.
     recording: String,
     steps: u64,
     ops: u64,

@@ -98,8 +98,8 @@ fn handle_termination(_: impl Fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on a file that grows beyond what the system allows (`ulimit -f`) is an error of the write. It would end the
-/// program at once otherwise, and leave half a file.
+/// Has a file that grows beyond what the system allows (`ulimit -f`) be an error of the write, from now on. Otherwise it ends the
+/// program at once, and leaves half a file.
 pub fn survive_full_files() {
     #[cfg(unix)]
     {

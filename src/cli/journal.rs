@@ -2,11 +2,12 @@
 
 use super::failure::Failure;
 use super::output::{self, Output, is_standard};
+use super::read;
 use super::task::Score;
 use super::terminal::warn;
+use remat::Stats;
 use remat::lab::plot::{self, TrainingStep};
 use remat::trace::WholeFile;
-use remat::{ByteSize, Stats};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -59,7 +60,7 @@ enum State {
     /// The log that is there stays until there is a line to write.
     Waits,
     Open(File),
-    /// It could not be written.
+    /// The file could not be written.
     Lost(io::Error),
 }
 
@@ -169,7 +170,7 @@ impl Log {
     fn new(path: &Path, before: usize) -> Result<Self, Failure> {
         let format = Format::of(path).unwrap_or(Format::JsonLines);
         // Whether there may be a file, and none that must not be replaced.
-        WholeFile::create(path).map_err(|error| Failure::writing(path, error))?;
+        output::can_be_written(path)?;
         let kept = match before {
             0 => String::new(),
             _ => format.up_to(path, before)?,
@@ -211,7 +212,7 @@ impl Log {
 impl Format {
     /// A log that is read is no longer than this.
     const MOST_BYTES: u64 = 1 << 30;
-    /// What a line of JSON begins with, and the names of the columns.
+    /// The beginning of a line of JSON, and of the names of the columns.
     const BEGINS: &str = r#"{"step":"#;
     const COLUMNS: &str = "step,loss,lr,";
 
@@ -241,16 +242,9 @@ impl Format {
                 "--log {path}: {what}; name another file, or move that one away"
             ))
         };
-        let bytes = match std::fs::metadata(path) {
+        let bytes = match read::whole(path, "logs to go on from", Self::MOST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-            Ok(found) if found.len() > Self::MOST_BYTES => {
-                let bytes = [found.len(), Self::MOST_BYTES].map(ByteSize);
-                let [found, most] = bytes;
-                return Err(refused(&format_args!(
-                    "it has {found}, and a log to go on from at most {most}"
-                )));
-            }
-            _ => std::fs::read(path).map_err(|error| refused(&error))?,
+            bytes => bytes.map_err(|error| refused(&error))?,
         };
         let mut kept = String::new();
         for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {

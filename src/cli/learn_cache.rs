@@ -1,7 +1,7 @@
 //! What was found out about steps, kept in a file between runs.
 
 use super::failure::Failure;
-use remat::ByteSize;
+use super::read;
 use remat::evict::Forecast;
 use remat::trace::WholeFile;
 use serde::{Deserialize, Serialize};
@@ -57,19 +57,12 @@ impl LearnCache {
                 path.display()
             ))
         };
-        match path.metadata() {
+        let bytes = match read::whole(path, "forecasts", MOST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { origin: here, forecasts: Vec::new() });
             }
-            // To read a pipe may wait for ever, and a device may never end.
-            Ok(found) if !found.is_file() => return Err(refused(&"no ordinary file")),
-            Ok(found) if found.len() > MOST_BYTES => {
-                let [found, most] = [found.len(), MOST_BYTES].map(ByteSize);
-                return Err(refused(&format_args!("{found}, and forecasts have at most {most}")));
-            }
-            _ => {}
-        }
-        let bytes = std::fs::read(path).map_err(|error| refused(&error))?;
+            bytes => bytes.map_err(|error| refused(&error))?,
+        };
         let cache: Self = serde_json::from_slice(&bytes)
             .map_err(|error| refused(&format_args!("no forecasts of remat's ({error})")))?;
         if cache.origin != here {

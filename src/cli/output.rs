@@ -62,6 +62,11 @@ impl Output {
     }
 }
 
+/// Fails now if a file could not be written later. What is there is not changed.
+pub fn can_be_written(path: &Path) -> Result<(), Failure> {
+    WholeFile::create(path).map(drop).map_err(|error| Failure::writing(path, error))
+}
+
 /// One result of several. An output that fails costs no other: each was tried.
 pub fn all<const N: usize>(delivered: [Result<(), Failure>; N]) -> Result<(), Failure> {
     delivered.into_iter().filter_map(Result::err).reduce(Failure::and).map_or(Ok(()), Err)

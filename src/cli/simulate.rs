@@ -3,7 +3,7 @@
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs, TraceArgs};
-use super::output::{self, Output, is_standard};
+use super::output::{self, Output, is_standard, json_lines};
 use super::search::{self, USUAL};
 use super::terminal::{Shows, muted, show};
 use super::values::Share;
@@ -15,9 +15,9 @@ use remat::lab::{Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Un
 use remat::program::Setting;
 use remat::{ByteSize, RecomputeLimit};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::io::{BufReader, stdin};
 use std::path::Path;
+use std::slice;
 
 /// Replays each trace once and reports on it.
 pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
@@ -40,9 +40,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), Failure> {
         let (report, timeline) = trial.run(drawing.is_some())?;
         drawn = timeline.map(|timeline| plot::memory(&timeline));
         failed += u64::from(report.failure.is_some());
-        let object = serde_json::to_string(&report);
-        let object = object.map_err(|e| Failure::new(format!("no JSON form: {e}")))?;
-        let _ = writeln!(lines, "{object}");
+        lines += &json_lines(slice::from_ref(&report))?;
         show(&report, to_stdout)?;
     }
     let plotted = drawn

@@ -31,7 +31,7 @@ pub trait Task: Sync {
     /// Examples to test on.
     fn tests(&self) -> usize;
 
-    /// What is odd about the data and yet no error, in words.
+    /// Oddities of the data that are no error, in words.
     fn remarks(&self) -> &[String] {
         &[]
     }
@@ -90,7 +90,7 @@ impl<'a> Part<'a> {
         self.range.start
     }
 
-    /// What is drawn for the step.
+    /// The draw of the step.
     fn draw(&self) -> Draw {
         Draw::Step(self.step, self.all.first().copied().unwrap_or(0))
     }
@@ -241,7 +241,7 @@ impl Draw {
     }
 }
 
-/// Those of a draw's numbers, of mean 0 and variance 1.
+/// Numbers of a draw, of mean 0 and variance 1: those of a range of their places.
 fn gaussians(seed: u64, draw: Draw, Range { start, end }: Range<usize>) -> Vec<f32> {
     // Points around the origin: two numbers each.
     let points = Ring { modes: 1, radius: 0.0, deviation: 1.0, seed };

@@ -1,8 +1,7 @@
 //! Tokens of a text, as a `tokenizer.json` of the transformers library says.
 
 use super::failure::Failure;
-use std::fs::File;
-use std::io::Read as _;
+use super::read;
 use std::path::Path;
 
 /// Longest file.
@@ -19,15 +18,9 @@ impl Tokenizer {
         let wrong = |what: &dyn std::fmt::Display| {
             Failure::new(format!("--tokenizer {}: {what}", path.display()))
         };
-        let io = |error: std::io::Error| wrong(&error);
-        if !path.metadata().map_err(io)?.is_file() {
-            return Err(wrong(&"this is no regular file; name a tokenizer.json"));
-        }
-        let mut bytes = Vec::new();
-        File::open(path).map_err(io)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(wrong(&format_args!("it has more than {MOST_BYTES} bytes")));
-        }
+        let bytes = read::whole(path, "tokenizers", MOST_BYTES);
+        let bytes =
+            bytes.map_err(|error| wrong(&format_args!("{error}; name a tokenizer.json")))?;
         let read = tokenizers::Tokenizer::from_bytes(&bytes);
         read.map(Self).map_err(|error| wrong(&format_args!("this is no tokenizer.json: {error}")))
     }
@@ -93,7 +86,7 @@ impl<'a> Decoder<'a> {
         Ok(new)
     }
 
-    /// The rest, at the end.
+    /// Returns the text that is left at the end.
     pub fn finish(self) -> Result<String, Failure> {
         let text = self.tokenizer.decode(&self.pending)?;
         Ok(text.get(self.given..).unwrap_or_default().to_owned())

@@ -26,12 +26,12 @@ use super::tokenizer::Tokenizer;
 use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::checkpoint::{Checkpoint, Fit};
+use remat::checkpoint::{Checkpoint, Fit, Known};
 use remat::data::{Augment, Batches, Text};
 use remat::evict::Learn;
 use remat::program::Plan;
 use remat::{ByteSize, PolicyKind, Runtime};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -51,10 +51,10 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let mut inputs = Input::kept(learning.data.path());
     inputs.extend(Input::kept(learning.tokenizer.as_deref()));
     let resumed = checkpoints.resume.as_deref();
-    let opened = resumed.and_then(|path| Checkpoint::open(path).ok());
+    let opened = resumed.map(|path| checkpoints.names.open(path)).transpose()?;
     // A run goes on in its file. What others wrote stays.
-    let may_become = opened.as_ref().filter(|file| Kept::is_in(file)).map(|_| "--save");
-    let files = opened.iter().flat_map(Checkpoint::files).chain(resumed);
+    let may_become = matches!(opened, Some((_, None))).then_some("--save");
+    let files = opened.iter().flat_map(|(file, _)| file.files()).chain(resumed);
     inputs.extend(files.map(|path| Input { path, may_become }));
     distinct::check(&outputs, &inputs)?;
     interrupt::listen(output.quiet)?;
@@ -73,10 +73,13 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         optimizer,
     };
     let steps = steps(args, &setup);
-    let resumed = resume(args, options, &*task)?;
+    let new = Kept::new(options, &*task);
+    let resumed = resumed.zip(opened);
+    let resumed = resumed.map(|(path, opened)| resume(path, opened, &new, &*task)).transpose()?;
+    let resumed = resumed.unwrap_or(Resumed::Nothing);
     let kept = match &resumed {
         Resumed::Run(_, kept) => kept.clone(),
-        Resumed::Weights(..) | Resumed::Nothing => Kept::new(options, &*task),
+        Resumed::Weights(..) | Resumed::Nothing => new,
     };
     let (log, plot) = (output.log.as_deref(), output.plot.as_deref());
     let mut journal = Journal::create(log, plot, title, kept.done, output.quiet)?;
@@ -241,16 +244,19 @@ pub enum Resumed {
     Weights(Checkpoint, Fit),
 }
 
-fn resume(args: &TrainArgs, options: &Options, task: &dyn Task) -> Result<Resumed, Failure> {
-    let Some(path) = &args.checkpoints.resume else { return Ok(Resumed::Nothing) };
-    let (file, known) = args.checkpoints.names.open(path)?;
+/// What a file is that was opened, to a run that would begin like `new`.
+fn resume(
+    path: &Path,
+    (file, known): (Checkpoint, Option<Known>),
+    new: &Kept,
+    task: &dyn Task,
+) -> Result<Resumed, Failure> {
     if let Some(known) = &known {
         let fit = foreign::fit(&file, Some(known), task, path)?;
         return Ok(Resumed::Weights(file, fit));
     }
-    let new = Kept::new(options, task);
     let before = Kept::of(&file, path)?;
-    before.check(&new, path)?;
+    before.check(new, path)?;
     Ok(Resumed::Run(file, new.after(before.done)))
 }
 

@@ -24,7 +24,7 @@ impl Augment {
         self.apply_from(0, images, values, seed, step);
     }
 
-    /// As [`apply`](Self::apply), for a part of a batch that begins with number `first` of its images: parts are changed as
+    /// Does as [`apply`](Self::apply), for a part of a batch that begins with number `first` of its images: parts are changed as
     /// the whole is.
     pub fn apply_from(
         self,

@@ -36,7 +36,7 @@ impl Ring {
     /// `n` points of batch `number` from number `first` on.
     ///
     /// # Panics
-    /// As [`Ring::batch`].
+    /// If there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch_from(&self, first: usize, number: u64, n: usize) -> HostTensor {
         /// Numbers that a point takes.

@@ -27,7 +27,7 @@ enum Tokens {
 #[derive(Clone, Copy, Debug)]
 pub struct Windows<'a> {
     text: &'a Text,
-    /// Where the part lies.
+    /// First token of the part, and the first one after it.
     start: usize,
     end: usize,
     context: usize,
@@ -184,7 +184,7 @@ impl<'a> Windows<'a> {
         self.shifted_from(0, indices, seed, draw)
     }
 
-    /// As [`shifted`](Self::shifted), for a part of a batch that begins with number `first` of its windows: parts begin
+    /// Does as [`shifted`](Self::shifted), for a part of a batch that begins with number `first` of its windows: parts begin
     /// where they do in the whole.
     ///
     /// # Panics

@@ -15,7 +15,7 @@ thread_local! {
     static SERVES: Cell<usize> = const { Cell::new(0) };
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Control {
     /// Number of commands sent so far.
     sent: CachePadded<AtomicU64>,
@@ -32,22 +32,16 @@ pub(crate) struct Control {
     /// Why the worker ended, if it ended early.
     why_stopped: OnceLock<String>,
     /// The process that the worker is in.
-    process: u32,
+    process: Process,
 }
 
-impl Default for Control {
+/// A process by its number; the running one by default.
+#[derive(Debug, PartialEq, Eq)]
+struct Process(u32);
+
+impl Default for Process {
     fn default() -> Self {
-        Self {
-            sent: CachePadded::default(),
-            at: CachePadded::default(),
-            cancelled: AtomicU64::default(),
-            closing: AtomicBool::default(),
-            readers: AtomicUsize::default(),
-            in_flight: Mutex::default(),
-            landed: Condvar::default(),
-            why_stopped: OnceLock::default(),
-            process: std::process::id(),
-        }
+        Self(std::process::id())
     }
 }
 
@@ -72,7 +66,7 @@ impl Control {
     pub fn bars_waiting(&self) -> Option<Error> {
         if SERVES.get() == self.address() {
             Some(RuntimeError::OwnThread.into())
-        } else if std::process::id() != self.process {
+        } else if self.process != Process::default() {
             Some(RuntimeError::Forked.into())
         } else {
             None

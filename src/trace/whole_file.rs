@@ -82,7 +82,7 @@ impl WholeFile {
             return Ok(Self { body: Some(Body::new(stream?, named)), names: None });
         }
         // Through a link, so that the file it leads to is the one replaced.
-        let path = named.canonicalize().unwrap_or_else(|_| named.to_owned());
+        let path = through_links(named);
         if let Some(kind) = path.metadata().ok().and_then(|found| unfit(&found)) {
             let message = format!("it is {kind}; name a file");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -93,10 +93,10 @@ impl WholeFile {
         Ok(Self { body: Some(Body::new(file, named)), names: Some((partial, path)) })
     }
 
-    /// Where the file of this name is until it is whole.
+    /// The file that one of this name is until it is whole: beside the one to which a link leads.
     #[must_use]
     pub fn partial(path: &Path) -> PathBuf {
-        let mut partial = path.to_owned().into_os_string();
+        let mut partial = through_links(path).into_os_string();
         partial.push(".partial");
         partial.into()
     }
@@ -137,6 +137,10 @@ static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn forget(partial: &Path) {
     lock(&UNFINISHED).remove(partial);
+}
+
+fn through_links(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Creates the file, in place of one that a killed program left. Fails if another program is writing it.

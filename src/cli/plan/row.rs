@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 #[derive(Serialize)]
 pub struct Row {
     trace: String,
-    /// As it was called before 0.2.
+    /// The name of `trace` before 0.2.
     name: String,
     /// Of the ops; none of a file of buffers.
     order: Option<String>,

@@ -20,7 +20,7 @@ impl RingTask {
         Self { ring: Ring::new(seed) }
     }
 
-    /// What points are made from, and real ones, from number `first` of the draw on.
+    /// Numbers to make points from, and real points, from number `first` of the draw on.
     fn drawn(&self, draw: Draw, first: usize, n: usize) -> Batch {
         let latent = UnrolledGanSize::default().latent;
         // Another seed: real points are drawn by the other.

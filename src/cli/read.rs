@@ -1,0 +1,48 @@
+//! Files that are read whole.
+
+use remat::ByteSize;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// Reads a file of `what`, which have so many bytes at most. Fails if it has more, or is no regular file: to read a pipe may wait
+/// for ever, and a device may never end.
+pub fn whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
+    let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    let found = path.metadata()?;
+    if !found.is_file() {
+        return refused("this is no regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    if found.len() <= most {
+        File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    }
+    match found.len().max(bytes.len() as u64) {
+        length if length > most => {
+            let [length, most] = ByteSize::apart(length, most);
+            refused(format!("{length}, and {what} have at most {most}"))
+        }
+        _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_whole_or_refused() {
+        let folder = std::env::temp_dir().join(format!("remat-whole-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("a");
+        assert_eq!(whole(&path, "notes", 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::write(&path, "four").unwrap();
+        assert_eq!(whole(&path, "notes", 4).unwrap(), b"four");
+        let refused = whole(&path, "notes", 3).unwrap_err().to_string();
+        assert_eq!(refused, "4 B, and notes have at most 3 B");
+        let refused = whole(&folder, "notes", 3).unwrap_err().to_string();
+        assert_eq!(refused, "this is no regular file");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
