@@ -136,7 +136,7 @@ impl ByteSize {
     /// ```
     /// use remat::ByteSize;
     /// assert_eq!(ByteSize::apart(4 << 20, 5 << 20), ["4.00 MiB", "5.00 MiB"]);
-    /// assert_eq!(ByteSize::apart(4 << 20, (4 << 20) + 64), ["4.00000 MiB", "4.00006 MiB"]);
+    /// assert_eq!(ByteSize::apart(4 << 20, (4 << 20) + 64), ["4.0000 MiB", "4.0001 MiB"]);
     /// ```
     #[must_use]
     pub fn apart(a: u64, b: u64) -> [String; 2] {
