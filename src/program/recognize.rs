@@ -89,6 +89,21 @@ impl Recognizer {
         players.filter_map(|&storage| Some((storage, *self.roles.get(storage)?)))
     }
 
+    /// The turn that ended with the last command.
+    pub fn last_turn(&self) -> &[NodeId] {
+        self.steps.last_turn()
+    }
+
+    /// Turns came again by plan, whose commands were not heard. The evictor is told anew with the next command.
+    pub fn hear_again<'a>(&mut self, turns: impl Iterator<Item = &'a [NodeId]>) {
+        turns.for_each(|turn| self.steps.came_again(turn));
+        let renamed = self.steps.take_renamed();
+        self.recast(renamed);
+        self.at = self.steps.on_course().unwrap_or(0);
+        self.tells = self.known.is_some();
+        self.going = None;
+    }
+
     /// Bytes of host memory.
     pub fn bytes(&self) -> u64 {
         self.steps.bytes()

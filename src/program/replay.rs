@@ -9,7 +9,8 @@
 //! enter    at the boundary of a turn that block is taken                      (enter.rs)
 //! follow   as long as commands are as expected: kernels on known places       (follow.rs)
 //! leave    at the first that is not, the engine goes through the commands so far in its books, each place where the
-//!          plan had it; from then on all is as if there had been no plan      (leave.rs)
+//!          plan had it, and the recognizer of steps is told which turns came; from then on all is as if there had
+//!          been no plan                                                       (leave.rs)
 //! glance   where turns are all new, they are looked at from afar only         (glance.rs)
 //! help     it is counted how much all of this helps                           (help.rs)
 //! ```
@@ -118,6 +119,8 @@ struct Replay<D: Device> {
     taken: Vec<Command<D::Op, D::Host>>,
     /// Marks of a step among them.
     marks: u64,
+    /// How many turns ran by plan before this one, since plans were entered.
+    turns: usize,
 }
 
 /// A plan whose operands have places.

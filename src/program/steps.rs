@@ -198,16 +198,35 @@ impl Steps {
             Some(node) if self.may_be(node, &heard) => node,
             _ => self.find_or_add(&heard),
         };
+        self.come_to(node);
+        self.at.unwrap_or(node)
+    }
+
+    /// The command of this node is next.
+    fn come_to(&mut self, node: NodeId) {
         self.nodes[node as usize].before = self.at;
         self.go_to(node);
         self.note_part(node);
         if self.is_marked {
             self.turns.push(node);
         }
-        if heard.token == MARK {
+        if self.is_mark(node) {
             self.end_turn();
         }
-        self.at.unwrap_or(node)
+    }
+
+    /// The turn that ended with the last command, a mark; empty if turns are not compared.
+    pub fn last_turn(&self) -> &[NodeId] {
+        self.turns.last()
+    }
+
+    /// A turn came again whose commands were not heard: it ran by plan, so what plays roles is as it was before.
+    pub fn came_again(&mut self, turn: &[NodeId]) {
+        for &node in turn {
+            let Some(of) = self.nodes.get(node as usize) else { return };
+            self.context.push(of.token);
+            self.come_to(node);
+        }
     }
 
     /// Roles that turned out to be others with the last command, all at once; `None`: to be none.

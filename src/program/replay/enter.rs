@@ -36,7 +36,7 @@ impl<D: Device> Driver<D> {
         };
         planning.entries += 1;
         let (taken, entry) = (Vec::new(), planning.entries);
-        let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0 };
+        let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
         // Only now, for blocks may have been moved to make room.
         let there = There { slots: &planning.numbers.slots, engine: &self.engine };
         let entered = replay.choose(&mut planning.kinds, kind, there);

@@ -181,6 +181,7 @@ impl<D: Device> Driver<D> {
         self.engine.forget_planned();
         replay.taken.clear();
         replay.marks = 0;
+        replay.turns += 1;
         let kind = replay.kind;
         kinds.came(kind);
         (planning.patience, planning.strange) = (FIRST_REST, 0);

@@ -3,6 +3,7 @@
 use super::help::Unplanned;
 use super::prepare::Preparing;
 use super::{Planned, StepPlan};
+use crate::program::steps::NodeId;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(super) struct Kind {
     pub changes_boundary: bool,
     /// What its turns take without a plan.
     pub unplanned: Unplanned,
+    /// Its commands as the recognizer knows them, if steps were recognized when it was planned.
+    pub recognized: Vec<NodeId>,
 }
 
 /// See the [module](self) documentation.
@@ -125,6 +128,12 @@ impl Kinds {
         self.past.push_back(known);
     }
 
+    /// The last turns, so many of them or as many as are remembered, as the recognizer knows them.
+    pub fn recognized(&self, turns: usize) -> impl Iterator<Item = &[NodeId]> {
+        let last = self.past.iter().skip(self.past.len().saturating_sub(turns));
+        last.filter_map(|kind| Some(&self.all[(*kind)?].recognized[..]))
+    }
+
     /// A turn of these commands is over, which were not known. `None` if they are too many to be.
     pub fn add(&mut self, commands: Vec<Arc<Planned>>) -> Option<usize> {
         if commands.len() > MOST_COMMANDS {
@@ -143,6 +152,7 @@ impl Kinds {
             evicted: false,
             changes_boundary: false,
             unplanned: Unplanned::default(),
+            recognized: Vec::new(),
         };
         if !is_full {
             self.all.push(kind);

@@ -33,6 +33,10 @@ impl<D: Device> Driver<D> {
     pub(super) fn leave(&mut self, mut planning: Box<Planning<D>>, failed: Option<Failed>) {
         let Some(replay) = planning.replay.take() else { return };
         self.engine.take_back_lent();
+        // What is expected next, and so what is evicted, depends on which turns came.
+        if let Some(recognizer) = &mut self.recognizer {
+            recognizer.hear_again(planning.kinds.recognized(replay.turns));
+        }
         if replay.taken.is_empty() && failed.is_none() {
             planning.stay_between_turns();
         } else {

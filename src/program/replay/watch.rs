@@ -117,6 +117,9 @@ impl<D: Device> Driver<D> {
         if !planning.kinds.get(kind).may_be_planned() {
             return;
         }
+        if let Some(recognizer) = &self.recognizer {
+            planning.kinds.get_mut(kind).recognized = recognizer.last_turn().to_vec();
+        }
         let mut ends = std::mem::take(&mut planning.turn.ends);
         ends.push(tape.ends());
         let taken = Taken { tape: *tape, ends, before, began, plentiful, short, turned };

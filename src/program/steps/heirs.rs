@@ -52,6 +52,12 @@ impl Turns {
         self.after = self.after.map(|mark| known.next().unwrap_or(mark));
     }
 
+    /// The last one; empty if it was not compared.
+    pub fn last(&self) -> &[NodeId] {
+        let last = self.past.last().filter(|_| self.after.is_some());
+        last.map_or(&[], Vec::as_slice)
+    }
+
     pub fn bytes(&self) -> u64 {
         let past = self.past.iter().map(Vec::capacity).sum::<usize>();
         ((self.nodes.capacity() + past) * size_of::<NodeId>()) as u64

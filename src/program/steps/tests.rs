@@ -333,6 +333,32 @@ fn several_kinds_of_step_lie_side_by_side() {
     }
 }
 
+/// Turns that ran by plan are heard afterwards: what comes next is expected as if they had been heard when they came.
+#[test]
+fn turns_that_came_unheard_count_once_they_are_told_of() {
+    for (train, evaluate) in [(1, 1), (3, 1), (9, 2), (4, 3)] {
+        let marked = |lines: &[Line]| [lines, &[END]].concat();
+        let kinds = [marked(TRAIN), marked(EVALUATE)];
+        let turns = [vec![0; train], vec![1; evaluate]].concat();
+        for unheard in 0..2 * turns.len() {
+            let mut told = told(&[]);
+            let mut recognized = [vec![], vec![]];
+            let mut coming = turns.iter().cycle();
+            for &kind in coming.by_ref().take(8 * turns.len()) {
+                told.tell_all(&kinds[kind]);
+                recognized[kind] = told.steps.last_turn().to_vec();
+            }
+            assert_eq!(recognized.each_ref().map(Vec::len), kinds.each_ref().map(Vec::len));
+            for &kind in coming.by_ref().take(unheard) {
+                told.steps.came_again(&recognized[kind]);
+            }
+            for &kind in coming.take(turns.len()) {
+                assert_eq!(told.tell_all(&kinds[kind]), 0, "{train}, {evaluate}, {unheard}");
+            }
+        }
+    }
+}
+
 /// A step of each optimizer that makes new parameters, and lets the old ones go: Adam's first step has other commands.
 fn functional(first: bool) -> Vec<Line> {
     const MOMENTS: [&[Line]; 2] = [
