@@ -35,7 +35,7 @@ pub struct CheckpointArgs {
     ///
     /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
     /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
-    /// From a file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision), the weights alone are taken,
+    /// A file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision) gives the weights alone,
     /// and the run begins with its first step.
     #[arg(long, value_name = "FILE", value_parser = file)]
     pub resume: Option<PathBuf>,

@@ -244,7 +244,7 @@ pub enum Resumed {
     Weights(Checkpoint, Fit),
 }
 
-/// What a file is that was opened, to a run that would begin like `new`.
+/// Takes from an opened file the run or the weights to go on from, for a run that would begin like `new`.
 fn resume(
     path: &Path,
     (file, known): (Checkpoint, Option<Known>),

@@ -27,7 +27,7 @@ impl Ring {
     /// Batch `number` of points, `[n, 2]`. The same number and seed always give the same.
     ///
     /// # Panics
-    /// If there are no modes, or more than `isize::MAX / 8` points.
+    /// Panics if there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch(&self, number: u64, n: usize) -> HostTensor {
         self.batch_from(0, number, n)
@@ -36,7 +36,7 @@ impl Ring {
     /// `n` points of batch `number` from number `first` on.
     ///
     /// # Panics
-    /// If there are no modes, or more than `isize::MAX / 8` points.
+    /// Panics if there are no modes, or more than `isize::MAX / 8` points.
     #[must_use]
     pub fn batch_from(&self, first: usize, number: u64, n: usize) -> HostTensor {
         /// Numbers that a point takes.
@@ -64,7 +64,7 @@ impl Ring {
     /// Which of the Gaussians has its mean the nearest to a point, and how far away that is. NaN is infinitely far.
     ///
     /// # Panics
-    /// If there are no modes.
+    /// Panics if there are no modes.
     #[must_use]
     pub fn nearest(&self, point: [f32; 2]) -> (usize, f64) {
         let distance = |mode: usize| {

@@ -89,7 +89,7 @@ impl Recognizer {
         players.filter_map(|&storage| Some((storage, *self.roles.get(storage)?)))
     }
 
-    /// The turn that ended with the last command.
+    /// The turn that ended with the last command; empty if turns are not compared.
     pub fn last_turn(&self) -> &[NodeId] {
         self.steps.last_turn()
     }
