@@ -15,15 +15,14 @@
 
 mod check;
 mod edges;
+mod foreseen;
 mod future;
 mod owner;
-mod step_future;
 
+pub use foreseen::Foreseen;
 pub use future::Future;
 pub(crate) use future::Root;
 pub(crate) use owner::Owner;
-pub use step_future::{Foreseen, StepFuture};
-pub(crate) use step_future::{NEVER, StepFutureBuilder};
 
 use crate::layout::Layout;
 use crate::memory::Held;

@@ -6,14 +6,13 @@ mod message;
 pub(crate) use control::Control;
 pub(crate) use message::{Description, Message, Question, What};
 
+use crate::command::{Ahead, Command, Ids, TensorId, Waiting, Window};
 use crate::device::{Device, Reading};
+use crate::driver::{Driver, Learners, Learning, Recorder};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::words;
 use crate::ops::Home;
-use crate::program::{
-    Ahead, Command, Driver, Ids, Learners, Learning, Recorder, TensorId, Waiting, Window,
-};
 use crate::sync::channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -56,10 +56,12 @@ pub mod bound;
 mod bytes;
 #[cfg(feature = "serde")]
 pub mod checkpoint;
+pub mod command;
 mod cost;
 #[cfg(feature = "data")]
 pub mod data;
 pub mod device;
+mod driver;
 pub mod engine;
 pub mod error;
 pub mod event;
@@ -68,7 +70,6 @@ pub mod graph;
 mod guard;
 mod hint;
 mod host;
-mod id;
 mod interpreter;
 #[cfg(feature = "lab")]
 pub mod lab;
@@ -82,19 +83,20 @@ pub mod plan;
 pub mod program;
 mod rng;
 mod runtime;
+pub mod step;
 mod store;
 mod sync;
 pub mod trace;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};
+pub use driver::Plan;
 pub use engine::{Dead, Engine, Listener, RecomputeLimit, Settings, Stats};
 pub use error::{Error, OutOfMemory};
 pub use evict::PolicyKind;
 pub use host::{Element, HostData, HostError, HostTensor, Literal, bf16, f16};
 pub use layout::{DType, Dims, Layout, MAX_RANK, ParseDTypeError, broadcast_shapes};
 pub use ops::{Op, Tensor, Tensors};
-pub use program::Plan;
 pub use runtime::{Builder, Canceller, CostModelChoice, Pending, PolicyChoice, Runtime, Update};
 
 /// What programs begin with: `use remat::prelude::*`.

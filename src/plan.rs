@@ -32,7 +32,9 @@ mod registry;
 mod reuse;
 pub mod schedule;
 
-pub use capture::{Capture, CaptureError, CapturedBuffer, CapturedOp, Class, Decoder, Difference};
+pub use capture::{
+    Capture, CaptureError, CapturedBuffer, CapturedOp, CapturedProgram, Class, Decoder, Difference,
+};
 pub use csv::{CsvError, Instance, Lives};
 pub use lifetimes::{Buffer, Change, Gap, Lifetimes, Part};
 pub use order::Order;

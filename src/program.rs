@@ -31,52 +31,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod admit;
-mod allowance;
-mod capture;
-mod command;
-mod drift;
-mod driver;
-mod entry;
-mod first_step;
-mod foresee;
-mod knowledge;
-mod learners;
-mod learning;
-mod list;
-mod numbers;
-mod recognize;
-mod recorded;
-mod recording;
-mod replay;
-// What is read of recordings, and replayed, is the lab's.
-#[cfg_attr(not(feature = "lab"), allow(dead_code))]
-mod reruns;
-mod settings;
-
-mod steps;
-mod trust;
-mod turn;
-mod window;
-
-pub use crate::id::{Ids, TensorId};
-pub use allowance::Allowance;
-pub use capture::CapturedProgram;
-pub use command::{Apply, Command, Consumed};
-pub use driver::Driver;
-pub use entry::{Entry, Recorder, VERSION};
-pub use foresee::StepTeller;
-pub use knowledge::Knowledge;
-pub(crate) use learners::{Learners, Learning};
-pub use learning::Learner;
-pub use list::{Program, ProgramError};
-pub use recorded::{RecordedCommand, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue};
-pub use replay::Plan;
-#[cfg(feature = "lab")]
-pub(crate) use reruns::Regenerations;
-pub use reruns::Reruns;
-pub(crate) use settings::Change;
-pub use settings::Setting;
-pub use steps::KnownSteps;
-pub use turn::Turn;
-pub use window::{Ahead, Waiting, Window};
+pub use crate::command::{
+    Ahead, Apply, Command, Consumed, Ids, Program, ProgramError, RecordedCommand, RecordedCosts,
+    RecordedOp, RecordedProgram, RecordedValue, Reruns, TensorId, Waiting, Window,
+};
+pub use crate::driver::{
+    Allowance, Driver, Entry, Knowledge, Learner, Plan, Recorder, Setting, Turn, VERSION,
+};
+pub use crate::step::{KnownSteps, StepTeller};

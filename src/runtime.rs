@@ -15,6 +15,7 @@ pub use builder::{Builder, CostModelChoice, PolicyChoice};
 pub use pending::Pending;
 pub use update::Update;
 
+use crate::command::{Apply, Command, Consumed, Ids, TensorId};
 use crate::engine::Stats;
 use crate::error::{Error, HandleError};
 use crate::guard::inferred;
@@ -23,7 +24,6 @@ use crate::interpreter::{Control, Message, Question, What};
 use crate::layout::Layout;
 use crate::op::{Operation, Outputs, check_outputs};
 use crate::ops::{Home, Log, Op, Runs, Tensor, Tensors};
-use crate::program::{Apply, Command, Consumed, Ids, TensorId};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::channel::{Receiver, Sender, TrySendError};
 use crate::sync::thread::JoinHandle;

@@ -4,9 +4,8 @@
 //! With the feature `serde`, `JsonLines` writes one JSON object a line, to a file or to anything else; and a recording that
 //! was read can be executed: `ops::Library::program`.
 
-pub use crate::program::{
-    Entry, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, Recorder, VERSION,
-};
+pub use crate::command::{RecordedCommand, RecordedOp, RecordedProgram, RecordedValue};
+pub use crate::driver::{Entry, Recorder, VERSION};
 
 #[cfg(feature = "serde")]
 mod json_lines;

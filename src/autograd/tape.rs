@@ -1,5 +1,5 @@
+use crate::command::TensorId;
 use crate::error::Error;
-use crate::id::TensorId;
 use crate::op::OpError;
 use crate::ops::{Accumulate, InputGradients, Log, Tensor};
 use crate::runtime::Runtime;

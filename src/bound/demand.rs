@@ -2,10 +2,11 @@
 
 use super::terms::Terms;
 use crate::bytes::ByteSize;
+use crate::command::{Apply, Command, RecordedCommand, RecordedOp, Reruns};
 use crate::cost::{CostModel, Run};
 use crate::layout::Layout;
-use crate::op::{Operation as _, Outputs};
-use crate::program::{Apply, Command, RecordedCommand, RecordedOp, Reruns, TensorId};
+use crate::op::Operation as _;
+use crate::step::{Deed, Reader, Values};
 use smallvec::SmallVec;
 
 /// What a program needs of memory: all that is known before there is a budget.
@@ -78,15 +79,12 @@ impl Demand {
     /// What these commands need of a memory that rounds up to multiples of `granule` bytes, where running an op costs
     /// what `costs` says. They are those of a [`Program`](crate::program::Program). O(commands + tensors), with a factor
     /// for histories of what nobody holds.
-    ///
-    /// # Panics
-    /// If a command speaks of a tensor that no command made.
     #[must_use]
     pub fn new(commands: &[RecordedCommand], granule: u64, costs: &mut dyn CostModel) -> Self {
         let mut builder = Builder {
             granule: granule.max(1),
             costs,
-            tensors: Vec::new(),
+            reader: Reader::default(),
             values: Vec::new(),
             paths: Vec::new(),
             needs: vec![0; commands.len()],
@@ -139,8 +137,6 @@ impl Demand {
 /// What is known of a value while the commands are read.
 struct Open {
     value: Value,
-    /// Handles to it.
-    handles: u32,
     /// Positions that need it while it may go.
     uses: SmallVec<[u32; 4]>,
     /// From here on it stays.
@@ -157,8 +153,7 @@ const NEVER: u32 = u32::MAX;
 struct Builder<'a> {
     granule: u64,
     costs: &'a mut dyn CostModel,
-    /// Tensor -> the value it looks at, and how.
-    tensors: Vec<(u32, Layout)>,
+    reader: Reader,
     values: Vec<Open>,
     paths: Vec<Path>,
     needs: Vec<u64>,
@@ -167,161 +162,88 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn command(&mut self, at: u32, command: &RecordedCommand) {
-        match command {
+        let costs = self.costs_of(command);
+        let mut deed = self.reader.read(command, |host| host.layout);
+        deed.reads.sort_unstable();
+        let (last, needs) = match command {
             Command::Put { host, leaf, .. } => {
-                let outputs = Outputs::fresh([host.layout]);
-                let seconds = Some(host.cost.unwrap_or(0.0));
-                let (made, path) = match host.cost {
-                    None => (Made::Stays, None),
-                    Some(_) => {
-                        let run = Run {
-                            op: "put",
-                            inputs: &[],
-                            outputs: &[host.layout],
-                            flops: 0.0,
-                            seconds,
-                        };
-                        let cost = self.cost(run, host.reruns.as_deref());
-                        (if *leaf { Made::StaysOnceUsed } else { Made::Goes }, Some(cost))
-                    }
+                let path = host.cost.map(|_| costs[0]);
+                let made = match path {
+                    None => Made::Stays,
+                    Some(_) if *leaf => Made::StaysOnceUsed,
+                    Some(_) => Made::Goes,
                 };
-                let made = self.make(at, &outputs, made, path, &[]);
-                if path.is_none() {
-                    self.needs[at as usize] += self.needed_at(&made, at);
-                }
+                let values = self.make(at, &deed, made, path);
+                (at, if path.is_none() { self.needed_at(&values, at) } else { 0 })
             }
-            Command::Apply(call) => self.apply(at, call),
-            Command::UpdateAll(calls) => self.update(at, calls),
-            Command::Get(tensor) => {
-                let value = self.value(*tensor);
-                self.needs[at as usize] += self.needed_at(&[value], at);
-            }
-            Command::Commit(tensor) => {
-                let value = self.value(*tensor);
-                self.needs[at as usize] += self.needed_at(&[value], at);
-                self.stays_from(value, at + 1);
-            }
-            &Command::Replace { target, consumed, value, .. } => {
-                let new = self.value(value);
-                self.needs[at as usize] += self.needed_at(&[new], at);
-                self.stays_from(new, at + 1);
-                self.values[new as usize].handles += 1;
-                let layout = self.tensors[value.index()].1;
-                self.tensors.push((new, layout));
-                if consumed {
-                    self.end(target, at);
-                }
-            }
-            &Command::Del(tensor) => self.end(tensor, at.wrapping_sub(1)),
             // A wish: who does not follow it recomputes no more.
-            Command::Drop(_)
-            | Command::Confirm
-            | Command::Label { .. }
-            | Command::Step
-            | Command::Sync => {}
+            Command::Drop(_) => (at, 0),
+            Command::Del(_) => (at.wrapping_sub(1), 0),
+            _ => match command.calls() {
+                [] => {
+                    let needs = self.needed_at(&deed.reads, at);
+                    if matches!(command, Command::Commit(_) | Command::Replace { .. }) {
+                        deed.reads.iter().for_each(|&value| self.stays_from(value, at + 1));
+                    }
+                    (at, needs)
+                }
+                [view] if view.outputs.written().is_none() => (at, 0),
+                [call] if call.outputs.targets() == 0 => {
+                    (at, self.apply(at, call, &deed, costs[0]))
+                }
+                calls => (at, self.update(at, calls, &deed)),
+            },
+        };
+        self.needs[at as usize] += needs;
+        for value in deed.gone {
+            self.values[value as usize].held_until = Some(last);
         }
     }
 
-    fn apply(&mut self, at: u32, call: &Apply<RecordedOp>) {
-        let layouts = match &call.outputs {
-            Outputs::Updates { .. } => return self.update(at, std::slice::from_ref(call)),
-            Outputs::Views(looks) => {
-                for look in looks {
-                    let value = self.value(call.inputs[look.input]);
-                    self.values[value as usize].handles += 1;
-                    self.tensors.push((value, look.layout));
-                }
-                // Views cost nothing, but for those of traces that say so.
-                self.work += call.op.cost;
-                return;
-            }
-            Outputs::Fresh(layouts) => layouts,
-        };
-        let cost = self.cost_of(call, layouts);
-        let sources = self.distinct(&call.inputs);
-        let mut needs = self.needed_at(&sources, at) + self.round(call.op.workspace);
+    /// Returns the bytes that it needs, with all that cannot go then; so do those below.
+    fn apply(&mut self, at: u32, call: &Apply<RecordedOp>, deed: &Deed, cost: f64) -> u64 {
+        let needs = self.needed_at(&deed.reads, at) + self.round(call.op.workspace);
         let once = !call.op.rematerializable;
         let how = if once { Made::Stays } else { Made::Goes };
-        let made = self.make(at, &call.outputs, how, (!once).then_some(cost), &sources);
-        if once || !sources.is_empty() {
-            needs += self.needed_at(&made, at);
-        } else {
+        let made = self.make(at, deed, how, (!once).then_some(cost));
+        match once || !deed.reads.is_empty() {
+            true => needs + self.needed_at(&made, at),
             // It may be put off.
-            needs = 0;
+            false => 0,
         }
-        self.needs[at as usize] += needs;
     }
 
     /// One or more updates in place, whose inputs are all there from the first to the last.
-    fn update(&mut self, at: u32, calls: &[Apply<RecordedOp>]) {
-        let mut read: SmallVec<[u32; 8]> = SmallVec::new();
-        for call in calls {
-            read.extend(call.inputs.iter().map(|input| self.value(*input)));
-        }
-        let mut sources: SmallVec<[u32; 8]> = read.clone();
-        sources.sort_unstable();
-        sources.dedup();
-        let sources_bytes = self.needed_at(&sources, at);
+    fn update(&mut self, at: u32, calls: &[Apply<RecordedOp>], deed: &Deed) -> u64 {
+        let sources_bytes = self.needed_at(&deed.reads, at);
         let (mut copies, mut most) = (0, 0);
-        let mut ended: SmallVec<[TensorId; 4]> = SmallVec::new();
+        let mut made = deed.makes.iter();
         for call in calls {
-            for (input, &target) in call.inputs.iter().take(call.outputs.targets()).enumerate() {
-                let (old, layout) = self.tensors[target.index()];
-                let value = &self.values[old as usize];
-                let consumed = call.consumed.contains(input);
-                let whole = layout.offset() == 0 && self.round(layout.bytes()) == value.value.bytes;
-                let once = read.iter().filter(|other| **other == old).count() == 1;
-                if !(consumed && whole && once && value.handles == 1) {
-                    copies += self.round(layout.bytes());
-                }
-                if consumed {
-                    ended.push(target);
-                }
-            }
-            let layouts: SmallVec<[Layout; 2]> = (0..call.outputs.len())
-                .map(|i| call.outputs.layout(i, |input| self.tensors[call.inputs[input].index()].1))
-                .collect();
-            self.cost_of(call, &layouts);
-            let targets = call.outputs.targets();
-            let fresh = layouts[targets..].iter().map(|layout| self.round(layout.bytes()));
-            copies += fresh.sum::<u64>();
+            let new = made.by_ref().take(call.outputs.len()).filter(|made| !made.in_place);
+            copies += new.map(|made| self.round(self.reader.bytes(made.value))).sum::<u64>();
             most = most.max(copies + self.round(call.op.workspace));
-            let outputs = Outputs::fresh(layouts.iter().copied());
-            self.make(at, &outputs, Made::Stays, None, &[]);
         }
-        self.needs[at as usize] += sources_bytes + most;
-        ended.into_iter().for_each(|target| self.end(target, at));
+        self.make(at, deed, Made::Stays, None);
+        sources_bytes + most
     }
 
-    /// Adds what is made, a tensor and a value for each output. Returns the values.
-    fn make(
-        &mut self,
-        at: u32,
-        outputs: &Outputs,
-        made: Made,
-        path: Option<f64>,
-        sources: &[u32],
-    ) -> SmallVec<[u32; 2]> {
-        let (_, layouts) = outputs.written().unwrap_or_default();
+    /// Adds what is made: by a path of this cost from what is read, or by none. Returns its values.
+    fn make(&mut self, at: u32, deed: &Deed, made: Made, path: Option<f64>) -> Values {
         let number = self.paths.len() as u32;
-        let first = self.values.len() as u32;
-        let values: SmallVec<[u32; 2]> = (first..first + layouts.len() as u32).collect();
-        for (&value, &layout) in values.iter().zip(layouts) {
-            self.tensors.push((value, layout));
-            let bytes = self.round(layout.bytes());
+        let values: Values = deed.makes.iter().map(|made| made.value).collect();
+        for &value in &values {
+            let bytes = self.round(self.reader.bytes(value));
             // What is made of nothing need not be there yet.
-            let uses =
-                if sources.is_empty() { SmallVec::new() } else { SmallVec::from_slice(&[at]) };
-            let stays = made != Made::Goes;
+            let is_needed = !deed.reads.is_empty();
+            let uses = if is_needed { SmallVec::from_slice(&[at]) } else { SmallVec::new() };
             self.values.push(Open {
                 value: Value {
                     bytes,
                     path: path.map(|_| number),
                     last: at,
-                    stays,
+                    stays: made != Made::Goes,
                     readers: vec![],
                 },
-                handles: 1,
                 uses,
                 stays_from: if made == Made::Stays { at + 1 } else { NEVER },
                 stays_once_used: made == Made::StaysOnceUsed,
@@ -329,10 +251,11 @@ impl Builder<'_> {
             });
         }
         if let Some(cost) = path.filter(|_| !values.is_empty()) {
-            for &source in sources {
+            for &source in &deed.reads {
                 self.values[source as usize].value.readers.push(number);
             }
-            self.paths.push(Path { cost, sources: sources.into(), outputs: values.clone() });
+            let (sources, outputs) = (deed.reads.clone(), values.iter().copied().collect());
+            self.paths.push(Path { cost, sources, outputs });
         }
         values
     }
@@ -363,39 +286,34 @@ impl Builder<'_> {
         open.value.stays = true;
     }
 
-    /// A handle goes; the last position at which it was there is `last`.
-    fn end(&mut self, tensor: TensorId, last: u32) {
-        let open = &mut self.values[self.tensors[tensor.index()].0 as usize];
-        open.handles -= 1;
-        if open.handles == 0 {
-            open.held_until = Some(last);
-        }
-    }
-
-    fn value(&self, tensor: TensorId) -> u32 {
-        self.tensors[tensor.index()].0
-    }
-
-    fn distinct(&self, inputs: &[TensorId]) -> SmallVec<[u32; 4]> {
-        let mut values: SmallVec<[u32; 4]> =
-            inputs.iter().map(|&input| self.value(input)).collect();
-        values.sort_unstable();
-        values.dedup();
-        values
-    }
-
     fn round(&self, bytes: u64) -> u64 {
         bytes.next_multiple_of(self.granule)
     }
 
-    /// The least that it costs to run an op again. What it costs to run it is added to the work.
-    fn cost_of(&mut self, call: &Apply<RecordedOp>, outputs: &[Layout]) -> f64 {
-        let inputs: SmallVec<[Layout; 4]> =
-            call.inputs.iter().map(|input| self.tensors[input.index()].1).collect();
-        let flops = call.op.flops(&inputs, outputs);
-        let seconds = Some(call.op.cost);
-        let run = Run { op: call.op.name(), inputs: &inputs, outputs, flops, seconds };
-        self.cost(run, call.op.reruns.as_deref())
+    /// The least that it costs to run each call again, or an upload. What it costs to run them is added to the work.
+    fn costs_of(&mut self, command: &RecordedCommand) -> SmallVec<[f64; 1]> {
+        if let Command::Put { host, .. } = command {
+            let outputs = [host.layout];
+            let run =
+                Run { op: "put", inputs: &[], outputs: &outputs, flops: 0.0, seconds: host.cost };
+            return host.cost.iter().map(|_| self.cost(run, host.reruns.as_deref())).collect();
+        }
+        let cost = |call: &Apply<RecordedOp>| {
+            let inputs = self.reader.inputs(call);
+            if call.outputs.written().is_none() {
+                // Views cost nothing, but for those of traces that say so.
+                self.work += call.op.cost;
+                return 0.0;
+            }
+            let outputs: SmallVec<[Layout; 2]> = (0..call.outputs.len())
+                .map(|output| call.outputs.layout(output, |input| inputs[input]))
+                .collect();
+            let flops = call.op.flops(&inputs, &outputs);
+            let (op, seconds) = (call.op.name(), Some(call.op.cost));
+            let run = Run { op, inputs: &inputs, outputs: &outputs, flops, seconds };
+            self.cost(run, call.op.reruns.as_deref())
+        };
+        command.calls().iter().map(cost).collect()
     }
 
     fn cost(&mut self, run: Run<'_>, reruns: Option<&Reruns>) -> f64 {

@@ -13,6 +13,7 @@ use crate::device::Device;
 use crate::graph::StorageKeys;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::step::takes_over;
 use crate::store::Work;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -210,10 +211,8 @@ impl<D: Device> Engine<D> {
     pub(super) fn may_take_over(&self, input: usize, inputs: &Inputs) -> bool {
         let (key, layout) = (inputs.storages[input], &inputs.layouts[input]);
         let storage = self.store.graph.storage(key);
-        let read_twice =
-            inputs.storages.iter().enumerate().any(|(i, &other)| i != input && other == key);
-        let whole = layout.offset() == 0 && layout.bytes() == storage.bytes;
-        storage.handles == 1 && storage.users.is_empty() && whole && !read_twice
+        let reads = inputs.storages.iter().filter(|other| **other == key).count();
+        storage.users.is_empty() && takes_over(layout, storage.bytes, storage.handles, reads)
     }
 
     /// Makes leaves of the held tensors that need `old` to be regenerated. What nobody holds between

@@ -40,13 +40,13 @@
 //! ([`Future::next_read`]). What is read within that window counts as used as soon as that, if it looks staler; all
 //! else goes by [`Formula::ANCESTORS`](crate::evict::Formula::ANCESTORS). The same holds, in a known step, for storages that the step does not know.
 //!
-//! [`StepTeller`]: crate::program::StepTeller
+//! [`StepTeller`]: crate::step::StepTeller
 //! [`Driver::foresee`]: crate::program::Driver::foresee
 //! [`Driver::bind`]: crate::program::Driver::bind
 //! [`Driver::seek`]: crate::program::Driver::seek
 //! [`Graph::future`]: crate::graph::Graph::future
 //! [`Future::next_read`]: crate::graph::Future::next_read
-//! [`StepFuture`]: crate::graph::StepFuture
+//! [`StepFuture`]: crate::step::StepFuture
 
 mod forecast;
 mod guess;

@@ -4,7 +4,8 @@
 //! They are apart from the edges of what ran. So what waits changes nothing of neighbourhoods, deletes, updates in
 //! place and ends of steps, and costs nothing where nobody admits anything.
 
-use super::{Foreseen, StepFuture, StorageKey};
+use super::{Foreseen, StorageKey};
+use crate::step::StepFuture;
 use slotmap::{SecondaryMap, SlotMap, new_key_type};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! State that a runtime and its worker share, beside the queue of commands.
 
+use crate::command::Window;
 use crate::error::{Error, RuntimeError};
-use crate::program::Window;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{CachePadded, Condvar, Mutex, OnceLock, lock, wait};
 use std::cell::Cell;

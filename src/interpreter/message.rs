@@ -1,11 +1,13 @@
 //! What the worker is sent.
 
+use crate::command::{Command, Ids, TensorId};
+use crate::driver::Change;
 use crate::engine::Stats;
 use crate::error::Error;
 use crate::evict::Forecast;
 use crate::memory::Snapshot;
 use crate::op::Operation;
-use crate::program::{Change, Command, Ids, KnownSteps, TensorId};
+use crate::step::KnownSteps;
 use crate::sync::channel::Sender;
 
 /// A command or a question, and the handles that were dropped before it was sent.

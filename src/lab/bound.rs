@@ -2,7 +2,7 @@
 
 use super::Replay;
 use crate::bound::{Bound, Demand, Effort, Misfit};
-use crate::program::RecordedProgram;
+use crate::command::RecordedProgram;
 use rayon::prelude::*;
 
 impl Replay {

@@ -1,9 +1,9 @@
 //! Settings that change in mid-run: what a recording says of them, and how a replay makes them.
 
 use super::Replay;
+use crate::driver::{Change, Setting};
 use crate::error::{Error, RuntimeError};
 use crate::evict::PolicyKind;
-use crate::program::{Change, Setting};
 use std::ops::Range;
 
 /// The settings of a recorded run.

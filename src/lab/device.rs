@@ -1,8 +1,8 @@
 //! The device of a replay: sizes and costs are those of the trace.
 
+use crate::command::{RecordedOp, RecordedValue};
 use crate::device::{Call, Device, DeviceError, Memory, Place, Took};
 use crate::layout::Layout;
-use crate::program::{RecordedOp, RecordedValue};
 
 /// Costs what the trace says. Nothing is computed.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! What memory held during the run that made a recording: as it was, not replayed.
 
 use super::plot::{Sample, Timeline};
+use crate::command::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
+use crate::driver::{Entry, Setting};
 use crate::event::Cause;
 use crate::op::Outputs;
-use crate::program::{Apply, Command, Entry, RecordedCommand, RecordedOp, Setting, TensorId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;

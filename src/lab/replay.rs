@@ -4,8 +4,13 @@ use super::CostUnit;
 use super::changes::Changed;
 use super::device::TraceDevice;
 use super::search::{Search, learner};
+use crate::command::{
+    Ahead, Apply, Command, RecordedCosts, RecordedOp, RecordedProgram, RecordedValue, TensorId,
+    Waiting, Window,
+};
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
+use crate::driver::{Allowance, Change, Driver, Knowledge, Learners, Learning, Plan, Setting};
 use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
@@ -13,10 +18,6 @@ use crate::evict::{Evictor, Foresight, Learn, PolicyKind};
 use crate::graph::StorageKey;
 use crate::memory::ALIGNMENT;
 use crate::op::Outputs;
-use crate::program::{
-    Ahead, Allowance, Apply, Change, Command, Driver, Knowledge, Learners, Learning, Plan,
-    RecordedCosts, RecordedOp, RecordedProgram, RecordedValue, Setting, TensorId, Waiting, Window,
-};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

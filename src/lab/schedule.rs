@@ -1,13 +1,14 @@
 //! A replay as a schedule: what it ran again and dropped, told once and for all.
 
 use super::replay::{Machine, Replay};
+use crate::command::RecordedProgram;
 use crate::engine::Listener;
 use crate::error::Error;
 use crate::event::Event;
 use crate::evict::View;
 use crate::graph::{PathKey, StorageKey};
+use crate::plan::CapturedProgram;
 use crate::plan::schedule::{Action, RecomputeSchedule, ScheduleError};
-use crate::program::{CapturedProgram, RecordedProgram};
 use crate::sync::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

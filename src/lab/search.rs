@@ -21,12 +21,13 @@ mod tests;
 
 use super::replay::{Machine, MemoryKind, Replay};
 use crate::bound::{Absence, Demand, Effort, Relaxed};
+use crate::command::{RecordedProgram, TensorId};
+use crate::driver::{Allowance, Turn};
 use crate::engine::RecomputeLimit;
 use crate::error::Error;
 use crate::evict::{Forecast, Learn, PolicyKind};
-use crate::graph::StepFuture;
-use crate::program::{Allowance, RecordedProgram, TensorId, Turn};
 use crate::rng::SplitMix64;
+use crate::step::StepFuture;
 pub use background::learner;
 use climb::Climb;
 use guide::{Guide, Log};

@@ -5,9 +5,9 @@ mod repeat;
 pub use repeat::RepeatError;
 pub(super) use repeat::{Repeated, repeat};
 
+use crate::command::{Apply, Command, RecordedOp, RecordedProgram, TensorId};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::program::{Apply, Command, RecordedOp, RecordedProgram, TensorId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 

@@ -2,10 +2,10 @@
 
 use super::replay::{Outcome, Replay, Status};
 use super::unbudgeted::Unbudgeted;
+use crate::command::RecordedProgram;
 use crate::engine::Dead;
 use crate::error::{Error, RegenerationError, RuntimeError};
 use crate::evict::{Learn, PolicyKind};
-use crate::program::RecordedProgram;
 use crate::sync::ThreadPoolBuilder;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;

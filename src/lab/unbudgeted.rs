@@ -1,9 +1,9 @@
 //! Memory and cost of a program without evictions, and the budget that 100 % stands for.
 
 use super::replay::{Machine, MemoryKind, Replay, Status};
+use crate::command::{Command, RecordedCommand, RecordedProgram};
 use crate::error::Error;
 use crate::evict::PolicyKind;
-use crate::program::{Command, RecordedCommand, RecordedProgram};
 use rayon::prelude::*;
 
 /// Enough for any trace, and far from where sums overflow.

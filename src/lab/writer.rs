@@ -1,11 +1,11 @@
 //! Writing a program whose sizes and costs can be added up.
 
-use crate::layout::Layout;
-use crate::op::Outputs;
-use crate::program::{
+use crate::command::{
     Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue,
     TensorId,
 };
+use crate::layout::Layout;
+use crate::op::Outputs;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::Op;
 use super::tensor::Tensor;
+use crate::command::TensorId;
 use crate::error::Error;
-use crate::id::TensorId;
 use crate::layout::{DType, Dims};
 use crate::op::OpError;
 use crate::sync::atomic::{AtomicBool, Ordering};

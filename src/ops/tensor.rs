@@ -7,9 +7,9 @@ pub(crate) use home::{Home, Runs};
 
 use super::Op;
 use super::gradient::Log;
+use crate::command::TensorId;
 use crate::error::Error;
 use crate::host::{Element, HostTensor};
-use crate::id::TensorId;
 use crate::layout::{DType, Dims, Layout};
 use crate::op::OpError;
 use smallvec::SmallVec;

@@ -2,8 +2,8 @@
 
 use super::{Group, Kept, Optimizer, clip_grad_norm};
 use crate::autograd::{Gradients, Tape};
+use crate::command::TensorId;
 use crate::error::Error;
-use crate::id::TensorId;
 use crate::nn::{Module, parameters};
 use crate::op::OpError;
 use crate::ops::{Accumulate, Op, Tensor};

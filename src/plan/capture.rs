@@ -5,15 +5,18 @@ mod decoder;
 mod difference;
 mod error;
 mod op;
+mod reader;
 #[cfg(test)]
 pub(in crate::plan) mod tests;
 mod usage;
+mod writer;
 
 pub use buffer::{CapturedBuffer, Class};
 pub use decoder::Decoder;
 pub use difference::Difference;
 pub use error::CaptureError;
 pub use op::CapturedOp;
+pub use reader::CapturedProgram;
 pub(in crate::plan) use usage::Usage;
 
 use std::sync::Arc;

@@ -2,9 +2,11 @@
 
 use super::{QUEUE, Runtime, Worker};
 use crate::bytes::ByteSize;
+use crate::command::Window;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::device::{Device, DeviceError};
+use crate::driver::{Knowledge, Learner, Learners, Learning, Plan, Recorder};
 use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Forecast, Learn, Policy, PolicyKind};
@@ -12,7 +14,7 @@ use crate::guard::caught;
 use crate::interpreter::{Control, Interpreter};
 use crate::memory::SplitRule;
 use crate::ops::Home;
-use crate::program::{Knowledge, KnownSteps, Learner, Learners, Learning, Plan, Recorder, Window};
+use crate::step::KnownSteps;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 

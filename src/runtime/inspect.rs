@@ -6,7 +6,7 @@ use crate::evict::Forecast;
 use crate::interpreter::{Description, Question};
 use crate::memory::Snapshot;
 use crate::op::Operation;
-use crate::program::KnownSteps;
+use crate::step::KnownSteps;
 
 impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Every chunk of memory, with what the tensors in it are called: a memory map for tools. No chunks where the

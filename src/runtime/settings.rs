@@ -2,10 +2,10 @@
 
 use super::{PolicyChoice, Runtime};
 use crate::bytes::ByteSize;
+use crate::driver::Change;
 use crate::error::{Error, RuntimeError};
 use crate::interpreter::Question;
 use crate::op::Operation;
-use crate::program::Change;
 use crate::sync::atomic::Ordering;
 use std::fmt::Display;
 

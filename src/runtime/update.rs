@@ -1,10 +1,10 @@
 //! Updates in place, one or several at once, and replacements.
 
 use super::{Runtime, Shared};
+use crate::command::{Apply, Command, Consumed};
 use crate::error::Error;
 use crate::op::{OpError, Operation, Outputs};
 use crate::ops::{Tensor, Tensors};
-use crate::program::{Apply, Command, Consumed};
 use smallvec::SmallVec;
 
 /// One of several updates in place; see [`Runtime::update_all`].

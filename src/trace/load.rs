@@ -1,12 +1,12 @@
 //! From a recording to a program that can be executed.
 
+use crate::command::{Command, Program, ProgramError, RecordedOp, RecordedProgram, TensorId};
 use crate::error::Error;
 use crate::guard::inferred;
 use crate::host::{HostError, HostTensor};
 use crate::layout::Layout;
 use crate::op::{OpError, Operation as _, Outputs};
 use crate::ops::{Library, LoadOpError, Op};
-use crate::program::{Command, Program, ProgramError, RecordedOp, RecordedProgram, TensorId};
 use std::sync::Arc;
 
 /// Why a recording cannot be executed: at which command, and what is wrong.

@@ -2,7 +2,7 @@
 
 use crate::evict::Formula;
 use crate::evict::formula::TWO_THIRDS;
-use crate::graph::{NEVER, StepFuture};
+use crate::step::{NEVER, StepFuture};
 use std::sync::Arc;
 
 /// How much is found out about a step before it is run by [`Learned`](super::Learned).

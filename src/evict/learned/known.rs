@@ -5,7 +5,8 @@ use super::needs::Needs;
 use crate::event::Event;
 use crate::evict::search::distance;
 use crate::evict::{Lowered, View};
-use crate::graph::{Foreseen, Graph, NEVER, PathKey, StorageKey};
+use crate::graph::{Foreseen, Graph, PathKey, StorageKey};
+use crate::step::NEVER;
 use slotmap::Key as _;
 use std::sync::Arc;
 

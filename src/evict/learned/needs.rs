@@ -4,7 +4,8 @@
 //! that it need not be looked for in deep histories: an eviction is told upwards, as far as it makes a need earlier;
 //! what a return changes is found when it is asked for.
 
-use crate::graph::{Graph, NEVER, StorageKey};
+use crate::graph::{Graph, StorageKey};
+use crate::step::NEVER;
 use slotmap::SecondaryMap;
 
 #[derive(Debug, Default)]

@@ -3,17 +3,18 @@
 use super::Learned;
 use super::known::Known;
 use crate::Layout;
+use crate::command::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
 use crate::engine::{Dead, RecomputeLimit, Stats};
 use crate::event::{Event, Hears};
 use crate::evict::candidates::Tier;
 use crate::evict::{
     ByScore, Evictor, Foresight, Formula, Learn, Policy, PolicyKind, Victim, View, Want,
 };
-use crate::graph::{NEVER, StorageKey};
+use crate::graph::StorageKey;
 use crate::lab::{Replay, Trace};
 use crate::op::Outputs;
-use crate::program::{Command, RecordedOp, RecordedProgram, RecordedValue, TensorId};
 use crate::rng::SplitMix64;
+use crate::step::NEVER;
 use crate::sync::{Mutex, lock};
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use super::Changed;
 use crate::autograd::Tape;
+use crate::driver::Setting;
 use crate::engine::{Engine, Listener};
 use crate::error::Error;
 use crate::event::Event;
@@ -10,7 +11,6 @@ use crate::lab::replay::Machine;
 use crate::lab::{MemoryKind, Replay, RunSettings, Status, Trace};
 use crate::nn::{Mode, Module as _, mlp};
 use crate::optim::Optimizer;
-use crate::program::Setting;
 use crate::rng::SplitMix64;
 use crate::sync::{Mutex, lock};
 use crate::trace::JsonLines;

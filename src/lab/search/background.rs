@@ -1,8 +1,8 @@
 //! Searches on a thread of their own, for a program that is running.
 
 use super::Search;
+use crate::driver::{Learner, Turn};
 use crate::evict::{Forecast, Learn};
-use crate::program::{Learner, Turn};
 use crate::sync::{Condvar, Mutex, lock, thread, wait};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 use super::Search;
 use super::guide::Guide;
 use super::portfolio;
+use crate::driver::Allowance;
 use crate::error::Error;
 use crate::evict::{Clock, Forecast};
-use crate::graph::StepFuture;
-use crate::program::Allowance;
 use crate::rng::SplitMix64;
+use crate::step::StepFuture;
 
 /// Values smaller than the budget over this do not matter.
 const SMALL: u64 = 2048;

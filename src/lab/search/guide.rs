@@ -3,8 +3,8 @@
 use crate::engine::Listener;
 use crate::event::Event;
 use crate::evict::View;
-use crate::graph::{NEVER, StepFuture};
 use crate::rng::SplitMix64;
+use crate::step::{NEVER, StepFuture};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use crate::bound::Absence;
 use crate::evict::{Clock, Forecast, Setting};
-use crate::graph::StepFuture;
+use crate::step::StepFuture;
 use rustc_hash::FxHashMap;
 
 /// Shares of the budget that prices are found for: in a smaller one memory is short for longer.

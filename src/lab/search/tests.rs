@@ -2,13 +2,14 @@
 
 use super::Search;
 use crate::bytes::ByteSize;
+use crate::command::RecordedProgram;
+use crate::driver::Allowance;
 use crate::engine::{Dead, Listener, Stats};
 use crate::event::Event;
 use crate::evict::{Clock, Forecast, Learn, PolicyKind, View};
 use crate::graph::StorageKey;
 use crate::lab::replay::Machine;
 use crate::lab::{MemoryKind, Replay, Status, Trace};
-use crate::program::{Allowance, RecordedProgram};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 

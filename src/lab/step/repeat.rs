@@ -1,8 +1,8 @@
 //! Repeating the last step of a program.
 
 use super::{Carried, Step, alive_after, numbers};
+use crate::command::{Command, ProgramError, RecordedCommand, RecordedProgram, TensorId};
 use crate::lab::writer::Writer;
-use crate::program::{Command, ProgramError, RecordedCommand, RecordedProgram, TensorId};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 

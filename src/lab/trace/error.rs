@@ -1,7 +1,7 @@
 //! Errors in traces.
 
 use super::lines::{MAX_BLANK_BYTES, MAX_IDLE_BYTES, MAX_LINE_BYTES, MAX_LINES};
-use crate::program::ProgramError;
+use crate::command::ProgramError;
 use crate::trace::VERSION;
 use std::fmt;
 use std::io;

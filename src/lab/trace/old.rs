@@ -2,13 +2,14 @@
 
 use super::TraceProblem;
 use super::recorded::Reader;
+use crate::command::{
+    Apply, Command, ProgramError, RecordedCommand, RecordedOp, RecordedValue, TensorId,
+};
+use crate::driver::Entry;
 use crate::event::Cause;
 use crate::lab::writer::{check_number, raw};
 use crate::layout::{Dims, Layout};
 use crate::op::{Look, Outputs};
-use crate::program::{
-    Apply, Command, Entry, ProgramError, RecordedCommand, RecordedOp, RecordedValue, TensorId,
-};
 use smallvec::SmallVec;
 use std::sync::Arc;
 

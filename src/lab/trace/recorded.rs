@@ -2,15 +2,16 @@
 
 use super::TraceProblem;
 use super::lines::Lines;
+use crate::command::{
+    Apply, ProgramError, RecordedCommand, RecordedOp, RecordedProgram, Regenerations, TensorId,
+    Window,
+};
+use crate::driver::{Entry, Knowledge, VERSION};
 use crate::lab::CostUnit;
 use crate::lab::changes::{Changed, RunSettings};
 use crate::lab::history::{Historian, History, NoHistory, Unknown};
 use crate::lab::plot::Timeline;
 use crate::lab::writer::{Writer, check_number};
-use crate::program::{
-    Apply, Entry, Knowledge, ProgramError, RecordedCommand, RecordedOp, RecordedProgram,
-    Regenerations, TensorId, VERSION, Window,
-};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::io::BufRead;
 

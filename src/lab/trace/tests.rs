@@ -5,9 +5,10 @@ mod paper_logs;
 mod wrong;
 
 use super::*;
+use crate::command::{Apply, Command, RecordedCommand, RecordedOp, TensorId};
+use crate::driver::Setting;
 use crate::lab::{Changed, CostUnit};
 use crate::op::{Look, Outputs};
-use crate::program::{Apply, Command, RecordedCommand, RecordedOp, Setting, TensorId};
 
 /// A weight, a view of it, an op with both kinds of results, one in place, one with no result.
 const LOG: &str = r#"

@@ -1,9 +1,9 @@
 //! What a handle knows of its runtime. It does not keep the runtime alive.
 
 use super::{Tensor, Tensors};
+use crate::command::{Ids, TensorId};
 use crate::error::{Error, RuntimeError};
 use crate::host::HostTensor;
-use crate::id::{Ids, TensorId};
 use crate::ops::Op;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::channel::{Receiver, Sender};

@@ -1,6 +1,6 @@
 //! The names of a log, and how many of them each tensor has.
 
-use crate::program::TensorId;
+use crate::command::TensorId;
 use rustc_hash::FxHashMap;
 
 /// Position of a name in the order in which names came up first.

@@ -1,0 +1,153 @@
+//! The end of the first step, which began with setting up.
+
+use super::Driver;
+use crate::command::{Command, TensorId};
+use crate::device::Device;
+use crate::graph::StorageKey;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+impl<D: Device> Driver<D> {
+    /// [Commits](Command::Commit) what somebody holds, if its history keeps a leaf that nobody holds any more: the
+    /// parameters of before the first update, say, where that makes new ones. Nothing is committed if the budget would not hold
+    /// all of it as leaves.
+    ///
+    /// Later steps need none of this: what was there before a step, and is held no more at its end, is cut off by
+    /// [`Command::Step`]. But what comes before the first mark is one step, be it setting up or training. It is for the end of
+    /// a first step of which nothing will be needed but what is held.
+    pub fn end_first_step(&mut self) {
+        let graph = self.engine.graph();
+        let mut known = FxHashMap::default();
+        let mut held: Vec<(TensorId, StorageKey)> = self
+            .tensors
+            .iter()
+            .filter_map(|(tensor, key)| Some((tensor, graph.tensor(key)?.storage)))
+            .filter(|&(_, storage)| self.keeps_leaf(storage, &mut known))
+            .collect();
+        // Of several tensors that share bytes, one is enough.
+        held.sort_unstable();
+        let mut seen = FxHashSet::default();
+        held.retain(|&(_, storage)| seen.insert(storage));
+        let storages: Vec<StorageKey> = held.iter().map(|held| held.1).collect();
+        if self.engine.fit_as_leaves(&storages) {
+            held.into_iter().for_each(|(tensor, _)| self.execute(Command::Commit(tensor)));
+        }
+    }
+
+    /// Whether the history of a storage goes through what nobody holds to a leaf that nobody does. `known` is what was found
+    /// before.
+    fn keeps_leaf(&self, storage: StorageKey, known: &mut FxHashMap<StorageKey, bool>) -> bool {
+        let graph = self.engine.graph();
+        let unheld = |storage: StorageKey| {
+            graph.sources(storage).filter(|&source| graph.storage(source).handles == 0)
+        };
+        // Sources first: histories are deep.
+        let mut stack = vec![(storage, false)];
+        while let Some((at, is_done)) = stack.pop() {
+            if is_done {
+                let keeps = unheld(at)
+                    .any(|source| graph.storage(source).producer.is_none() || known[&source]);
+                known.insert(at, keeps);
+            } else if !known.contains_key(&at) {
+                stack.push((at, true));
+                stack.extend(unheld(at).map(|source| (source, false)));
+            }
+        }
+        known[&storage]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Apply;
+    use crate::cost::CostModelKind;
+    use crate::device::sim::Sim;
+    use crate::engine::{Engine, Settings};
+    use crate::evict::PolicyKind;
+    use crate::host::HostTensor;
+    use crate::layout::{DType, Layout};
+    use crate::op::Outputs;
+    use crate::ops::{Binary, Op, Unary};
+    use std::sync::Arc;
+
+    const BYTES: u64 = 256;
+
+    #[derive(Debug)]
+    struct Program(Driver<Sim<Op, HostTensor>>, u64);
+
+    impl Program {
+        fn new(budget: u64) -> Self {
+            let costs = CostModelKind::Flops.build();
+            let device = Sim::<Op, HostTensor>::cpu(budget);
+            let policy = PolicyKind::Ancestors.build(0);
+            Self(Driver::new(Engine::new(device, Settings::default(), policy, costs).unwrap()), 0)
+        }
+
+        fn next(&mut self) -> TensorId {
+            self.1 += 1;
+            TensorId(self.1)
+        }
+
+        fn put(&mut self) -> TensorId {
+            let tensor = self.next();
+            let host = Arc::new(HostTensor::zeros(DType::F32, [8, 8]).unwrap());
+            self.0.execute(Command::Put { tensor, host, leaf: true });
+            tensor
+        }
+
+        fn call(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> TensorId {
+            let made = self.next();
+            let outputs = Outputs::fresh([Layout::contiguous(DType::F32, [8, 8])]);
+            self.0.execute(Command::Apply(Apply::new(op.into(), inputs, outputs, made)));
+            assert!(self.0.engine_mut().take_failure().is_none());
+            made
+        }
+
+        fn del(&mut self, tensor: TensorId) {
+            self.0.execute(Command::Del(tensor));
+        }
+
+        fn is_leaf(&self, tensor: TensorId) -> bool {
+            let storage = self.0.storage_of(tensor).unwrap();
+            self.0.engine().graph().storage(storage).producer.is_none()
+        }
+    }
+
+    #[test]
+    fn what_is_made_from_leaves_that_are_gone_is_a_leaf() {
+        let mut program = Program::new(1 << 20);
+        let (weight, batch) = (program.put(), program.put());
+        let passed = program.call(Binary::Add, &[batch, weight]);
+        let activation = program.call(Unary::Relu, &[passed]);
+        program.del(passed);
+        let gradient = program.call(Unary::Neg, &[activation]);
+        let new = program.call(Binary::Add, &[weight, gradient]);
+        let moment = program.call(Unary::Neg, &[gradient]);
+        program.del(gradient);
+        program.del(weight);
+        assert_eq!(program.0.engine().used_bytes(), 5 * BYTES, "with the old weight");
+        program.0.end_first_step();
+        let leaves = [activation, new, moment].map(|tensor| program.is_leaf(tensor));
+        assert_eq!(leaves, [true, true, false], "the old weight is in the history of two");
+        // That, the gradient and what the activation was made from are gone.
+        assert_eq!(program.0.engine().used_bytes(), 4 * BYTES);
+        // What is made from what is held stays what it is.
+        let held = program.call(Binary::Add, &[batch, new]);
+        program.0.end_first_step();
+        assert!(!program.is_leaf(held));
+    }
+
+    #[test]
+    fn where_all_would_not_fit_nothing_is() {
+        let mut program = Program::new(4 * BYTES);
+        let weight = program.put();
+        let made: Vec<_> = (0..6).map(|_| program.call(Unary::Relu, &[weight])).collect();
+        program.del(weight);
+        program.0.end_first_step();
+        program.0.execute(Command::Step);
+        assert!(made.iter().all(|&tensor| !program.is_leaf(tensor)));
+        for tensor in made {
+            program.call(Unary::Relu, &[tensor]);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Which tensor a number means.
+
+use crate::command::TensorId;
+use crate::graph::TensorKey;
+use rustc_hash::FxHashMap;
+use slotmap::Key as _;
+use std::collections::VecDeque;
+
+/// Number -> key. Numbers are counted up, and most tensors go soon: those of late are in a row, without a hash.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    /// The number of the first in the row.
+    first: u64,
+    /// Keys of the numbers from there on; null where one means nothing.
+    row: VecDeque<TensorKey>,
+    /// How many in the row are not null.
+    in_row: usize,
+    /// Those with lower numbers.
+    early: FxHashMap<TensorId, TensorKey>,
+    /// If somebody asks what changed.
+    changes: Option<Box<Changes>>,
+}
+
+/// Numbers that came to mean something or nothing since somebody asked, in that order. Those that did both are left out
+/// now and then: so there are never many more than mean something now, or did when somebody asked.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Whether each came to mean something.
+    all: Vec<(TensorId, bool)>,
+    /// With more of them, some are left out.
+    most: usize,
+}
+
+/// A row that is shorter than this is kept whatever is in it.
+const SHORT: usize = 1 << 12;
+
+impl Numbers {
+    pub fn reserve(&mut self, tensors: usize) {
+        self.row.reserve(tensors);
+    }
+
+    #[inline]
+    pub fn get(&self, tensor: TensorId) -> Option<TensorKey> {
+        match tensor.0.checked_sub(self.first) {
+            Some(at) => self.row.get(at as usize).copied().filter(|key| !key.is_null()),
+            None => self.early.get(&tensor).copied(),
+        }
+    }
+
+    #[inline(always)]
+    pub fn insert(&mut self, tensor: TensorId, key: TensorKey) {
+        let before = self.put(tensor, key);
+        if self.changes.is_some() {
+            self.note_made(tensor, before.is_some());
+        }
+    }
+
+    /// What one number means is what another one means from now on. Nobody is told that it changed.
+    pub fn rename(&mut self, before: TensorId, after: TensorId) {
+        if let Some(key) = self.take(before) {
+            self.put(after, key);
+        }
+    }
+
+    /// Returns what it meant.
+    #[inline(always)]
+    fn put(&mut self, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
+        let Some(at) = tensor.0.checked_sub(self.first) else {
+            return self.early.insert(tensor, key);
+        };
+        if at != self.row.len() as u64 {
+            return self.insert_beside(at, tensor, key);
+        }
+        self.row.push_back(key);
+        self.in_row += 1;
+        if self.row.len() > SHORT {
+            self.shorten();
+        }
+        None
+    }
+
+    #[cold]
+    fn insert_beside(&mut self, at: u64, tensor: TensorId, key: TensorKey) -> Option<TensorKey> {
+        if at > (self.row.len() + SHORT) as u64 {
+            // Others have counted on meanwhile: a new row.
+            self.retire(self.row.len());
+            self.first = tensor.0;
+            self.row.push_back(key);
+            self.in_row = 1;
+            return None;
+        }
+        let at = at as usize;
+        while self.row.len() <= at {
+            self.row.push_back(TensorKey::null());
+        }
+        let before = std::mem::replace(&mut self.row[at], key);
+        self.in_row += usize::from(before.is_null());
+        if self.row.len() > SHORT {
+            self.shorten();
+        }
+        (!before.is_null()).then_some(before)
+    }
+
+    #[inline]
+    pub fn remove(&mut self, tensor: TensorId) -> Option<TensorKey> {
+        let key = self.take(tensor)?;
+        if let Some(changes) = &mut self.changes {
+            changes.all.push((tensor, false));
+        }
+        Some(key)
+    }
+
+    #[inline]
+    fn take(&mut self, tensor: TensorId) -> Option<TensorKey> {
+        let Some(at) = tensor.0.checked_sub(self.first) else { return self.take_early(tensor) };
+        let place = self.row.get_mut(at as usize)?;
+        let key = std::mem::replace(place, TensorKey::null());
+        if key.is_null() {
+            return None;
+        }
+        self.in_row -= 1;
+        Some(key)
+    }
+
+    fn take_early(&mut self, tensor: TensorId) -> Option<TensorKey> {
+        let key = self.early.remove(&tensor)?;
+        let (len, capacity) = (self.early.len(), self.early.capacity());
+        if capacity > SHORT && len * 8 < capacity {
+            self.early.shrink_to(2 * len);
+        }
+        Some(key)
+    }
+
+    /// From now on it is noted what changes, beginning with all that means something; or it is noted no more.
+    pub fn note_changes(&mut self, wanted: bool) {
+        let all = self.iter().map(|(tensor, _)| (tensor, true)).collect();
+        self.changes = wanted.then(|| Box::new(Changes { all, most: SHORT }));
+    }
+
+    /// What changed since this was last asked, rising.
+    pub fn take_changes(&mut self) -> Vec<TensorId> {
+        let Some(changes) = &mut self.changes else { return Vec::new() };
+        changes.most = SHORT;
+        let mut all: Vec<_> = changes.all.drain(..).map(|(tensor, _)| tensor).collect();
+        changes.all.shrink_to(2 * SHORT);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Whether nothing changed since then.
+    pub fn is_unchanged(&self) -> bool {
+        self.changes.as_ref().is_none_or(|changes| changes.all.is_empty())
+    }
+
+    #[inline]
+    fn note_made(&mut self, tensor: TensorId, meant_something: bool) {
+        let Some(changes) = &mut self.changes else { return };
+        if meant_something {
+            std::hint::cold_path();
+            changes.all.push((tensor, false));
+        }
+        changes.all.push((tensor, true));
+        if changes.all.len() > changes.most {
+            self.note_less();
+        }
+    }
+
+    /// Leaves out what came and went.
+    #[cold]
+    fn note_less(&mut self) {
+        let Some(mut changes) = self.changes.take() else { return };
+        // Stable, so that the first of a number tells whether it meant something before.
+        changes.all.sort_by_key(|(tensor, _)| *tensor);
+        changes.all.dedup_by_key(|(tensor, _)| *tensor);
+        changes.all.retain(|&(tensor, was_new)| !was_new || self.get(tensor).is_some());
+        changes.most = 2 * changes.all.len() + SHORT;
+        self.changes = Some(changes);
+    }
+
+    /// All that mean something, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (TensorId, TensorKey)> {
+        let row = (self.first..).map(TensorId).zip(self.row.iter().copied());
+        let early = self.early.iter().map(|(&tensor, &key)| (tensor, key));
+        row.filter(|(_, key)| !key.is_null()).chain(early)
+    }
+
+    pub fn extend(&mut self, tensors: impl IntoIterator<Item = (TensorId, TensorKey)>) {
+        tensors.into_iter().for_each(|(tensor, key)| self.insert(tensor, key));
+    }
+
+    /// Keeps a row that is mostly nulls from growing on.
+    #[cold]
+    fn shorten(&mut self) {
+        // Half of it, so that each number is moved once at the most.
+        if self.in_row * 4 < self.row.len() {
+            self.retire(self.row.len() / 2);
+            if self.row.capacity() > 4 * self.row.len().max(SHORT) {
+                self.row.shrink_to(2 * self.row.len());
+            }
+        }
+    }
+
+    /// Takes so many from the start of the row.
+    fn retire(&mut self, count: usize) {
+        for (tensor, key) in (self.first..).zip(self.row.drain(..count)) {
+            if !key.is_null() {
+                self.early.insert(TensorId(tensor), key);
+                self.in_row -= 1;
+            }
+        }
+        self.first += count as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::SplitMix64;
+    use slotmap::SlotMap;
+
+    #[test]
+    fn numbers_mean_what_they_were_given_whatever_the_order() {
+        let mut keys = SlotMap::<TensorKey, u64>::with_key();
+        for seed in 0..20 {
+            let mut draw = SplitMix64::new(seed);
+            let (mut numbers, mut expected) = (Numbers::default(), FxHashMap::default());
+            let mut next = seed * 1_000_000;
+            for step in 0..60_000 {
+                match draw.below(10) {
+                    // Now and then others count on, by little or by much.
+                    0 if draw.below(50) == 0 => next += draw.below(20_000) as u64,
+                    0..=4 => {
+                        let tensor = TensorId(next);
+                        next += 1;
+                        let key = keys.insert(step);
+                        numbers.insert(tensor, key);
+                        expected.insert(tensor, key);
+                    }
+                    // Threads send what they number in any order.
+                    5 => {
+                        let back = draw.below(6000) as u64;
+                        let (tensor, key) =
+                            (TensorId(next.saturating_sub(back)), keys.insert(step));
+                        numbers.insert(tensor, key);
+                        expected.insert(tensor, key);
+                    }
+                    _ => {
+                        let far = if draw.below(4) == 0 { 8000 } else { 20 };
+                        let tensor = TensorId(next.saturating_sub(draw.below(far) as u64));
+                        assert_eq!(numbers.get(tensor), expected.get(&tensor).copied());
+                        assert_eq!(numbers.remove(tensor), expected.remove(&tensor));
+                        assert_eq!(numbers.get(tensor), None);
+                    }
+                }
+            }
+            for (tensor, key) in expected {
+                assert_eq!(numbers.remove(tensor), Some(key));
+            }
+            assert_eq!((numbers.in_row, numbers.early.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn the_row_does_not_grow_with_the_numbers() {
+        let mut keys = SlotMap::<TensorKey, ()>::with_key();
+        let mut numbers = Numbers::default();
+        for number in 0..1_000_000 {
+            numbers.insert(TensorId(number), keys.insert(()));
+            if number % 1000 != 0 {
+                numbers.remove(TensorId(number));
+            }
+        }
+        assert!(numbers.row.len() <= 2 * SHORT && numbers.early.len() <= 1000);
+        assert!((0..1000).all(|n| numbers.get(TensorId(n * 1000)).is_some()));
+    }
+}

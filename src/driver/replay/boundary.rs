@@ -1,0 +1,209 @@
+//! What is there between two turns.
+//!
+//! All of it has a place in a table, which is changed where something changed, and never gone through as a whole: a mark
+//! costs what changed since the last one, however much is held.
+
+use crate::command::TensorId;
+use crate::graph::{Graph, StorageKey, TensorInfo};
+use crate::rng::mix;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+
+/// How what is there between two turns looks: by slot, with which others it shares its bytes, and how many those are.
+/// Boundaries are equal if a hash of that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Boundary {
+    pub tensors: usize,
+    hash: Sum,
+}
+
+/// A place for each tensor.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    all: Vec<Option<Look>>,
+    of: FxHashMap<TensorId, u32>,
+    free: BTreeSet<u32>,
+    /// Of each storage that is there: its size, and the sum of what its tensors look like.
+    storages: FxHashMap<StorageKey, (u64, Sum)>,
+    /// Who looks at what.
+    looks: BTreeSet<(StorageKey, u32)>,
+    /// Of all storages.
+    hash: Sum,
+    /// How often a slot was filled or left, and somebody looked whether it had to be.
+    #[cfg(test)]
+    pub changed: u64,
+}
+
+/// A tensor in its slot.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    tensor: TensorId,
+    storage: StorageKey,
+    hash: Sum,
+}
+
+/// Tables larger than this are made smaller when little is left in them.
+const LARGE: usize = 1 << 12;
+
+impl Slots {
+    /// The slot of a tensor.
+    #[inline]
+    pub fn of(&self, tensor: TensorId) -> Option<u32> {
+        self.of.get(&tensor).copied()
+    }
+
+    /// What is in a slot.
+    #[inline]
+    pub fn tensor(&self, slot: u32) -> Option<TensorId> {
+        self.look(slot).map(|look| look.tensor)
+    }
+
+    /// Whose bytes what is in a slot looks at.
+    pub fn storage(&self, slot: u32) -> Option<StorageKey> {
+        self.look(slot).map(|look| look.storage)
+    }
+
+    /// The first slot of those that look at a storage.
+    pub fn of_storage(&self, storage: StorageKey) -> Option<u32> {
+        let (first, slot) = self.looks.range((storage, 0)..).next()?;
+        (*first == storage).then_some(*slot)
+    }
+
+    #[inline]
+    fn look(&self, slot: u32) -> Option<&Look> {
+        self.all.get(slot as usize)?.as_ref()
+    }
+
+    /// The lowest slot that is free.
+    pub fn lowest_free(&self) -> u32 {
+        self.free.first().copied().unwrap_or(self.all.len() as u32)
+    }
+
+    /// What is there now.
+    pub fn boundary(&self) -> Boundary {
+        Boundary { tensors: self.of.len(), hash: self.hash }
+    }
+
+    /// This tensor is in this slot from now on, which is free.
+    pub fn fill(&mut self, slot: u32, tensor: TensorId, info: &TensorInfo, graph: &Graph) {
+        while self.all.len() <= slot as usize {
+            self.free.insert(self.all.len() as u32);
+            self.all.push(None);
+        }
+        self.free.remove(&slot);
+        let hash = Sum::of(&(slot, info.layout));
+        let storage = info.storage;
+        self.all[slot as usize] = Some(Look { tensor, storage, hash });
+        self.of.insert(tensor, slot);
+        self.looks.insert((storage, slot));
+        let known = self.storages.get(&storage).copied();
+        let (bytes, mut sum) =
+            known.unwrap_or_else(|| (graph.storage(storage).bytes, Sum::default()));
+        if known.is_some() {
+            self.hash.less(sum.mixed(bytes));
+        }
+        sum.more(hash);
+        self.hash.more(sum.mixed(bytes));
+        self.storages.insert(storage, (bytes, sum));
+        self.count();
+    }
+
+    /// What is in this slot is there no more. Returns whose bytes it looked at.
+    pub fn leave(&mut self, slot: u32) -> Option<StorageKey> {
+        let Look { tensor, storage, hash } = self.all.get_mut(slot as usize)?.take()?;
+        self.of.remove(&tensor);
+        self.looks.remove(&(storage, slot));
+        self.free.insert(slot);
+        let (bytes, sum) = self.storages.get_mut(&storage)?;
+        self.hash.less(sum.mixed(*bytes));
+        sum.less(hash);
+        let rest = sum.mixed(*bytes);
+        if self.of_storage(storage).is_some() {
+            self.hash.more(rest);
+        } else {
+            self.storages.remove(&storage);
+        }
+        while self.all.pop_if(|last| last.is_none()).is_some() {
+            self.free.remove(&(self.all.len() as u32));
+        }
+        self.shrink();
+        self.count();
+        Some(storage)
+    }
+
+    /// What is in a slot is called otherwise from now on. Returns what it was called.
+    pub fn rename(&mut self, slot: u32, tensor: TensorId) -> Option<TensorId> {
+        let look = self.all.get_mut(slot as usize)?.as_mut()?;
+        let before = std::mem::replace(&mut look.tensor, tensor);
+        self.of.remove(&before);
+        self.of.insert(tensor, slot);
+        Some(before)
+    }
+
+    fn shrink(&mut self) {
+        if self.all.capacity() > LARGE.max(8 * self.all.len()) {
+            self.all.shrink_to(2 * self.all.len());
+        }
+        if self.of.capacity() > LARGE.max(8 * self.of.len()) {
+            self.of.shrink_to(2 * self.of.len());
+        }
+        if self.storages.capacity() > LARGE.max(8 * self.storages.len()) {
+            self.storages.shrink_to(2 * self.storages.len());
+        }
+    }
+
+    #[inline]
+    fn count(&mut self) {
+        #[cfg(test)]
+        {
+            self.changed += 1;
+        }
+    }
+}
+
+/// A hash that can be added up and taken away again, in any order. Long enough that no two boundaries have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum(u64, u64);
+
+impl Sum {
+    fn of(value: &impl Hash) -> Self {
+        let mut sum = Self(1, 2);
+        value.hash(&mut sum);
+        sum
+    }
+
+    fn more(&mut self, other: Self) {
+        *self = Self(self.0.wrapping_add(other.0), self.1.wrapping_add(other.1));
+    }
+
+    fn less(&mut self, other: Self) {
+        *self = Self(self.0.wrapping_sub(other.0), self.1.wrapping_sub(other.1));
+    }
+
+    /// With a number, no longer a sum of parts.
+    const fn mixed(self, number: u64) -> Self {
+        Self(mix(mix(self.0, self.1), number), mix(mix(self.1, !number), self.0))
+    }
+}
+
+impl Hasher for Sum {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        *self = Self(mix(self.0, word), mix(self.1, word));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The beginning of turns by plan: its block is taken, and all operands get their places.
+
+use super::boundary::{Boundary, Slots};
+use super::kinds::Kinds;
+use super::{Laid, Placed, Planning, Replay, StepPlan};
+use crate::device::{Device, Place};
+use crate::driver::Driver;
+use crate::engine::Engine;
+use crate::layout::Layout;
+use crate::memory::Held;
+use crate::store::{Action, Operand, Spot};
+
+impl<D: Device> Driver<D> {
+    /// Whether turns run by plan from now on, the first of them of this kind: there is room for their block.
+    pub(super) fn enter(
+        &mut self,
+        planning: &mut Planning<D>,
+        kind: usize,
+        boundary: Boundary,
+    ) -> bool {
+        let like = |plan: &&StepPlan| plan.boundary == boundary;
+        let Some(plan) = planning.kinds.get(kind).plan.as_ref().filter(like) else { return false };
+        let moved = self.engine.moved_bytes();
+        // One block for the plans of all kinds, if there is room for that.
+        let all = planning.kinds.largest_plan().map_or(0, |largest| largest.bytes);
+        let bytes = if all <= self.engine.room() { all } else { plan.bytes };
+        let lent = self.engine.lend(bytes);
+        planning.balance.moved(self.engine.moved_bytes() - moved);
+        let start = match lent {
+            Ok(Some(start)) => start,
+            // Blocks that could not be moved are where they were: nothing failed that a command had asked for.
+            Ok(None) | Err(_) => {
+                planning.refuse(kind);
+                return false;
+            }
+        };
+        planning.entries += 1;
+        let (taken, entry) = (Vec::new(), planning.entries);
+        let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
+        // Only now, for blocks may have been moved to make room.
+        let there = There { slots: &planning.numbers.slots, engine: &self.engine };
+        let entered = replay.choose(&mut planning.kinds, kind, there);
+        planning.replay = Some(replay);
+        entered
+    }
+}
+
+impl<D: Device> Replay<D> {
+    /// The turn that begins is of this kind. Whether there is a plan for that, which goes with what is there.
+    pub(super) fn choose(&mut self, kinds: &mut Kinds, kind: usize, there: There<'_, D>) -> bool {
+        let Some(plan) = &mut kinds.get_mut(kind).plan else { return false };
+        if plan.bytes > self.bytes || plan.boundary != self.boundary {
+            return false;
+        }
+        // While turns run by plan, everything stays where it is.
+        if plan.laid.as_ref().is_none_or(|laid| laid.entry != self.entry) {
+            let Some(held) = there.held(&plan.before) else { return false };
+            let before = held.iter().map(|&held| there.engine.offset(held)).collect();
+            plan.laid = Some(match plan.laid.take() {
+                Some(laid) if laid.start == self.start && laid.before == before => {
+                    Laid { entry: self.entry, ..laid }
+                }
+                _ => Laid::new(plan, self, before, &held),
+            });
+        }
+        self.kind = kind;
+        true
+    }
+}
+
+/// What is there between turns, and where.
+#[derive(Clone, Copy)]
+pub(super) struct There<'a, D: Device> {
+    pub slots: &'a Slots,
+    pub engine: &'a Engine<D>,
+}
+
+impl<D: Device> There<'_, D> {
+    /// What those hold that these slots look at.
+    fn held(&self, slots: &[u32]) -> Option<Vec<Held>> {
+        let held = |&slot| self.engine.graph().held(self.slots.storage(slot)?);
+        slots.iter().map(held).collect()
+    }
+}
+
+impl Laid {
+    /// With the storages of before at these addresses.
+    fn new<D: Device>(
+        plan: &StepPlan,
+        replay: &Replay<D>,
+        before: Vec<u64>,
+        held: &[Held],
+    ) -> Self {
+        let &Replay { start, entry, .. } = replay;
+        // Of what is done nothing with, nobody asks.
+        let taken = |number: u32| start + plan.offsets[number as usize].unwrap_or_default();
+        let (mut places, mut layouts) = (Vec::new(), Vec::new());
+        let mut actions = Vec::with_capacity(plan.actions.len());
+        for action in &plan.actions {
+            let first = places.len();
+            let mut place = |&Operand { spot, layout }: &Operand| {
+                places.push(Place { storage: offset(spot, &before, taken), layout });
+                layouts.push(layout);
+            };
+            let (mut inputs, mut workspace) = (0, 0..0);
+            match action {
+                Action::Run { operands, inputs: read, workspace: scratch, .. } => {
+                    operands.iter().for_each(place);
+                    inputs = *read;
+                    if let &Some((spot, bytes)) = scratch {
+                        let first = offset(spot, &before, taken);
+                        workspace = first..first + bytes;
+                    }
+                }
+                Action::Upload { to: one, .. } | Action::Read { from: one } => place(one),
+                Action::Copy { from, to } => [from, to].into_iter().for_each(place),
+                &Action::Move { from, to, .. }
+                    if plan.offsets[from as usize] != plan.offsets[to as usize] =>
+                {
+                    for block in [from, to] {
+                        place(&Operand { spot: Spot::Taken(block), layout: Layout::raw(0) });
+                    }
+                }
+                Action::Evict { .. } | Action::Move { .. } => {}
+            }
+            actions.push(Placed { operands: first..places.len(), inputs, workspace });
+        }
+        let returns = plan.returns.iter().map(|&(block, storage)| {
+            let storage = storage as usize;
+            (taken(block), before[storage], held[storage].bytes)
+        });
+        let returns = returns.collect();
+        Self { entry, start, before, places, layouts, actions, returns }
+    }
+}
+
+/// Where a spot is, if blocks of before and blocks taken begin there.
+fn offset(spot: Spot, before: &[u64], taken: impl Fn(u32) -> u64) -> u64 {
+    match spot {
+        Spot::Before(number) => before[number as usize],
+        Spot::Taken(number) => taken(number),
+    }
+}

@@ -1,0 +1,435 @@
+//! Commands that are as planned: kernels on known places, and nothing else.
+
+use super::enter::There;
+use super::leave::Failed;
+use super::{FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
+use crate::command::{Command, TensorId};
+use crate::device::{Device, Place};
+use crate::driver::Driver;
+use crate::engine::{Engine, PlannedRun};
+use crate::error::Error;
+use crate::op::Operation as _;
+use crate::store::Action;
+use std::ops::Range;
+use std::time::Instant;
+
+/// How a command went by plan. If it failed: after so many of its actions, and why.
+pub(in crate::driver) type Followed = Result<(), (usize, Error)>;
+
+impl<D: Device> Driver<D> {
+    /// A command comes. `None` if it is not done by plan: then it is to be executed. Otherwise [`Driver::did_follow`] comes
+    /// next.
+    #[inline(never)]
+    pub(in crate::driver) fn follow(
+        &mut self,
+        command: &Command<D::Op, D::Host>,
+    ) -> Option<Followed> {
+        if !self.is_by_plan(command) {
+            self.watch(command);
+            return None;
+        }
+        let mut planning = self.planning.take()?;
+        match planning.follow(&mut self.engine, command) {
+            Ok(false) => {
+                self.leave(planning, None);
+                // Perhaps it is the first of a turn.
+                self.follow(command)
+            }
+            Err(failed @ Failed::ForRoom(_)) => {
+                // It is tried once more, as it would be done without a plan.
+                self.leave(planning, Some(failed));
+                self.watch(command);
+                None
+            }
+            Err(Failed::Itself(done, failure)) => {
+                self.planning = Some(planning);
+                Some(Err((done, failure)))
+            }
+            Ok(true) => {
+                self.planning = Some(planning);
+                Some(Ok(()))
+            }
+        }
+    }
+
+    /// The host reads a value: where that is, if it is as planned. Then [`Driver::did_follow`] comes next, for it is still
+    /// there, whether or not it could be read.
+    pub(in crate::driver) fn follow_read(&mut self, tensor: TensorId) -> Option<Place> {
+        let command = Command::Get(tensor);
+        if !self.is_by_plan(&command) {
+            self.watch(&command);
+            return None;
+        }
+        let mut planning = self.planning.take()?;
+        match planning.place_of_read(&mut self.engine, &command) {
+            Ok(Some(place)) => {
+                self.planning = Some(planning);
+                Some(place)
+            }
+            Ok(None) => {
+                self.leave(planning, None);
+                self.follow_read(tensor)
+            }
+            Err(failed) => {
+                self.leave(planning, Some(failed));
+                self.watch(&command);
+                None
+            }
+        }
+    }
+
+    /// Whether turns run by plan, the one that may begin with this command included.
+    #[inline]
+    fn is_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
+        let Some(planning) = &mut self.planning else { return false };
+        if planning.replay.is_some() && !self.engine.owes_no_word() {
+            // The engine knows what a command owes then.
+            self.leave_plan();
+            return false;
+        }
+        match &planning.replay {
+            Some(replay) if !replay.taken.is_empty() => true,
+            Some(_) => {
+                planning.stopwatch.begin();
+                self.goes_on_by_plan(command)
+            }
+            None => {
+                planning.is_marked
+                    && !matches!(command, Command::Del(_))
+                    && self.begins_by_plan()
+                    && self.goes_on_by_plan(command)
+            }
+        }
+    }
+
+    /// A turn begins with this command, in memory that is laid out for plans. Whether it runs by one.
+    fn goes_on_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
+        let Some(mut planning) = self.planning.take() else { return false };
+        if planning.choose(command, &self.engine) {
+            self.planning = Some(planning);
+            return true;
+        }
+        self.leave(planning, None);
+        if !matches!(command, Command::Del(_))
+            && let Some(mut planning) = self.planning.take()
+        {
+            planning.is_marked = false;
+            self.watch_turn(&mut planning);
+            self.planning = Some(planning);
+        }
+        false
+    }
+
+    /// A command was done by plan.
+    #[inline(never)]
+    pub(in crate::driver) fn did_follow(
+        &mut self,
+        command: Command<D::Op, D::Host>,
+        done: Followed,
+    ) {
+        let Some(mut planning) = self.planning.take() else { return };
+        let Planning { replay: Some(replay), kinds, numbers, balance, help, stopwatch, .. } =
+            &mut *planning
+        else {
+            return;
+        };
+        if done.is_err() {
+            replay.taken.push(command);
+            let failed = done.err().map(|(done, error)| Failed::Itself(done, error));
+            return self.leave(planning, failed);
+        }
+        let kind = kinds.get(replay.kind);
+        numbers.make(&command);
+        match &command {
+            Command::Step => {
+                match &kind.plan {
+                    Some(plan) => self.engine.step_by_plan(&plan.took),
+                    None => self.engine.step(),
+                }
+                stopwatch.mark();
+                replay.marks += 1;
+            }
+            Command::Label { tensor, label } => {
+                // What the turn itself makes is called as it was when it was last made without a plan.
+                if let Some(key) = self.tensors.get(*tensor) {
+                    _ = self.engine.label(key, label);
+                }
+            }
+            _ => {}
+        }
+        replay.taken.push(command);
+        if replay.taken.len() < kind.commands.len() {
+            self.planning = Some(planning);
+            return;
+        }
+        let Some(plan @ StepPlan { laid: Some(laid), .. }) = &kind.plan else { return };
+        let returning = (!laid.returns.is_empty()).then(Instant::now);
+        let returned = laid.returns.iter().try_for_each(|&(from, to, bytes)| {
+            self.engine.ask_device("a step", |device| device.copy(from, to, bytes))
+        });
+        if returned.is_err() {
+            // All of it is there still, where the plan has it.
+            return self.leave(planning, None);
+        }
+        if let Some(start) = returning {
+            stopwatch.also_since(start);
+        }
+        let tensors = &mut self.tensors;
+        numbers.turn_as_planned(&plan.heirs, |before, after| tensors.rename(before, after));
+        self.engine.did_replay(&plan.took);
+        balance.ran(replay.taken.len());
+        help.ran(stopwatch.take(), plan.took.for_room.evictions, &kind.unplanned);
+        self.engine.forget_planned();
+        replay.taken.clear();
+        replay.marks = 0;
+        replay.turns += 1;
+        let kind = replay.kind;
+        kinds.came(kind);
+        (planning.patience, planning.strange) = (FIRST_REST, 0);
+        self.planning = Some(planning);
+    }
+}
+
+impl<D: Device> Planning<D> {
+    /// Chooses the plan for a turn that begins with this command: of the kind that is expected, or of another that begins
+    /// so. Not if a turn is expected that has no plan, or is like none before.
+    fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
+        let Self { replay: Some(replay), kinds, numbers, .. } = self else { return false };
+        let Some(expected) = kinds.next_planned() else { return false };
+        let others = (0..kinds.all().len()).filter(|&kind| kind != expected);
+        let mut kinds_by_hope = std::iter::once(expected).chain(others);
+        kinds_by_hope.any(|kind| {
+            let first = kinds.get(kind).commands.first();
+            let begins = first.is_some_and(|first| numbers.is::<D>(first, command));
+            begins && replay.choose(kinds, kind, There { slots: &numbers.slots, engine })
+        })
+    }
+
+    /// The next command in what is replayed, by its plan as that is laid out, and its actions; if this is it.
+    #[inline]
+    fn next(&self, command: &Command<D::Op, D::Host>) -> Option<Next<'_, D>> {
+        let replay = self.replay.as_ref()?;
+        let kind = self.kinds.get(replay.kind);
+        let at = replay.taken.len();
+        if !self.numbers.is::<D>(kind.commands.get(at)?, command) {
+            return None;
+        }
+        let plan = kind.plan.as_ref()?;
+        let laid = plan.laid.as_ref()?;
+        Some(Next { replay, plan, laid, actions: plan.actions_of(at) })
+    }
+
+    /// Where what is read is, if it is what is read next.
+    ///
+    /// # Errors
+    /// If what is to be done before failed.
+    fn place_of_read(
+        &mut self,
+        engine: &mut Engine<D>,
+        command: &Command<D::Op, D::Host>,
+    ) -> Result<Option<Place>, Failed> {
+        let Some(Next { replay, plan, laid, actions }) = self.next(command) else {
+            return Ok(None);
+        };
+        let own = plan.own(&actions);
+        replay.make_room(plan, laid, actions.start..own.start, engine)?;
+        Ok(Some(laid.places_of(own.start)[0]))
+    }
+
+    /// Does the next command, if this is it.
+    ///
+    /// # Errors
+    /// If it failed.
+    #[inline]
+    fn follow(
+        &mut self,
+        engine: &mut Engine<D>,
+        command: &Command<D::Op, D::Host>,
+    ) -> Result<bool, Failed> {
+        let Some(Next { replay, plan, laid, actions }) = self.next(command) else {
+            return Ok(false);
+        };
+        let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
+        // All of them before the first is run: what was done in place cannot be done twice.
+        let own = plan.own(&actions);
+        let mut ops = calls();
+        for action in own.clone() {
+            if let Some(run) = laid.run(plan, action)
+                && !ops.next().is_some_and(|call| engine.goes_with(&call.op, &run))
+            {
+                return Ok(false);
+            }
+        }
+        if own.start > actions.start {
+            replay.make_room(plan, laid, actions.start..own.start, engine)?;
+        }
+        let mut ops = calls();
+        for action in own {
+            let places = laid.places_of(action);
+            let done = match (&plan.actions[action], command) {
+                (Action::Run { .. }, _) => match (laid.run(plan, action), ops.next()) {
+                    (Some(run), Some(call)) => engine.run_planned(&call.op, &run),
+                    _ => Ok(()),
+                },
+                (Action::Upload { .. }, Command::Put { host, .. }) => {
+                    engine.ask_device("put", |device| device.write(host, places[0])).map(drop)
+                }
+                (Action::Copy { .. }, _) => engine
+                    .ask_device("copying the old value of an update", |device| {
+                        device.duplicate(places[0], places[1])
+                    }),
+                // It was prepared for commands that do what they are to do.
+                _ => Ok(()),
+            };
+            done.map_err(|error| Failed::Itself(action - actions.start, error))?;
+            if !plan.is_plentiful && !plan.verified.is_empty() {
+                plan.keep_bits(laid, action, engine);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<D: Device> Replay<D> {
+    /// Does what comes before a command for want of room.
+    ///
+    /// # Errors
+    /// If it failed after so much of it.
+    #[inline(never)]
+    fn make_room(
+        &self,
+        plan: &StepPlan,
+        laid: &Laid,
+        actions: Range<usize>,
+        engine: &mut Engine<D>,
+    ) -> Result<(), Failed> {
+        for at in actions.clone() {
+            let action = &plan.actions[at];
+            if let (&Action::Move { bytes, .. }, &[from, to]) = (action, laid.places_of(at)) {
+                let moved = engine.ask_device("moving a block", |device| {
+                    device.copy(from.storage, to.storage, bytes)
+                });
+                moved.map_err(|_| Failed::ForRoom(at - actions.start))?;
+            }
+            let Some((command, call)) = plan.first_of(action) else { continue };
+            if engine.check_interrupt().is_err() {
+                return Err(Failed::ForRoom(at - actions.start));
+            }
+            let done = match (&self.taken[command], laid.run(plan, at)) {
+                (Command::Put { host, .. }, _) => {
+                    let to = laid.places_of(at)[0];
+                    engine.ask_device("put", |device| device.write(host, to)).map(drop)
+                }
+                (command, Some(run)) => engine.run_planned(&command.calls()[call].op, &run),
+                _ => Ok(()),
+            };
+            let same = done.is_ok_and(|()| plan.has_same_bits(laid, at, &self.taken, engine));
+            if !same {
+                return Err(Failed::ForRoom(at - actions.start));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl StepPlan {
+    /// The first action of a command.
+    #[inline]
+    pub(super) fn begin_of(&self, command: usize) -> usize {
+        command.checked_sub(1).map_or(0, |last| self.ends[last])
+    }
+
+    /// The actions of a command.
+    #[inline]
+    pub(super) fn actions_of(&self, command: usize) -> Range<usize> {
+        self.begin_of(command)..self.ends[command]
+    }
+
+    /// Of these actions of a command, those that it is itself: what is done for want of room comes before.
+    #[inline]
+    fn own(&self, actions: &Range<usize>) -> Range<usize> {
+        let for_room = match self.is_plentiful {
+            true => 0,
+            false => {
+                let all = self.actions[actions.clone()].iter();
+                all.take_while(|action| action.is_for_room()).count()
+            }
+        };
+        actions.start + for_room..actions.end
+    }
+
+    /// What is done before a command for want of room.
+    pub(super) fn for_room(&self, command: usize) -> impl Iterator<Item = &Action> {
+        self.actions[self.actions_of(command)].iter().take_while(|action| action.is_for_room())
+    }
+
+    /// If what is recomputed is verified, and what this action made will be evicted or made again: its bits are kept.
+    #[cold]
+    fn keep_bits<D: Device>(&self, laid: &Laid, action: usize, engine: &mut Engine<D>) {
+        if let Some(&first) = self.verified.get(&action) {
+            engine.keep_planned(first, laid.made_by(action));
+        }
+    }
+
+    /// Whether what was done again has the bits that it had before, if that is verified.
+    fn has_same_bits<D: Device>(
+        &self,
+        laid: &Laid,
+        action: usize,
+        taken: &[Command<D::Op, D::Host>],
+        engine: &mut Engine<D>,
+    ) -> bool {
+        let again = self.actions[action].again().filter(|_| !self.verified.is_empty());
+        let (Some(first), Some((command, call))) = (again, self.first_of(&self.actions[action]))
+        else {
+            return true;
+        };
+        let (op, inputs) = match &taken[command] {
+            Command::Put { .. } => ("put", 0),
+            command => (command.calls()[call].op.name(), laid.actions[action].inputs),
+        };
+        let operands = laid.actions[action].operands.clone();
+        let read = &laid.layouts[operands][..inputs];
+        engine.compare_planned(first, op, read, laid.made_by(action))
+    }
+
+    /// The command, and the call in it, that an action does again.
+    fn first_of(&self, action: &Action) -> Option<(usize, usize)> {
+        let (command, call) = self.firsts[action.again()? as usize];
+        Some((command as usize, call as usize))
+    }
+}
+
+/// See [`Planning::next`].
+struct Next<'a, D: Device> {
+    replay: &'a Replay<D>,
+    plan: &'a StepPlan,
+    laid: &'a Laid,
+    actions: Range<usize>,
+}
+
+impl Laid {
+    /// Where what an action makes is.
+    fn made_by(&self, action: usize) -> &[Place] {
+        &self.places_of(action)[self.actions[action].inputs..]
+    }
+
+    #[inline]
+    fn places_of(&self, action: usize) -> &[Place] {
+        &self.places[self.actions[action].operands.clone()]
+    }
+
+    /// An action as a run, if it is one.
+    #[inline]
+    fn run<'a>(&'a self, plan: &StepPlan, action: usize) -> Option<PlannedRun<'a>> {
+        let Action::Run { flops, .. } = plan.actions[action] else { return None };
+        let Placed { operands, inputs, workspace } = &self.actions[action];
+        Some(PlannedRun {
+            places: &self.places[operands.clone()],
+            layouts: &self.layouts[operands.clone()],
+            inputs: *inputs,
+            workspace,
+            flops,
+        })
+    }
+}

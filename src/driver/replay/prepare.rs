@@ -1,0 +1,378 @@
+//! From what a turn did to a plan: an address for each block that it took. Planners take their time, so they work on a thread
+//! of their own, while the next turn runs without a plan.
+
+use super::boundary::{Boundary, Slots};
+use super::turns::Turned;
+use super::{Planning, StepPlan};
+use crate::command::Command;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::engine::Totals;
+use crate::graph::{Graph, StorageKey};
+use crate::plan::{
+    BestFit, Buffer, Exact, Gaps, Lifetimes, Limits, Placement, PlanError, Planned, Planner,
+    Portfolio, Pushdown,
+};
+use crate::store::{Action, Before, Ends, Life, Record, Spot, Tape};
+use crate::sync::thread;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+/// A turn that was written down, and is over.
+pub(super) struct Taken {
+    pub tape: Tape,
+    /// How much was written down up to and with each command.
+    pub ends: Vec<Ends>,
+    pub before: Boundary,
+    /// What was counted before.
+    pub began: Totals,
+    /// Of the blocks of before of which the two records speak: their storages, and slots that looked at those.
+    pub plentiful: Vec<Option<Root>>,
+    pub short: Vec<Option<Root>>,
+    pub turned: Turned,
+}
+
+/// A storage that was there before, and a slot that looked at it.
+pub(super) type Root = (StorageKey, u32);
+
+/// A plan that is being made. Dropped, it is of no use any more.
+#[derive(Debug)]
+pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
+
+/// What a plan is made from.
+struct Draft {
+    ends: Vec<Ends>,
+    commands: Vec<Arc<super::Planned>>,
+    boundary: Boundary,
+    heirs: Vec<(u32, u32)>,
+    took: Totals,
+    /// Of the tape.
+    start: Option<u64>,
+    spread: u64,
+    unheld_stays: Vec<bool>,
+    granule: u64,
+    room: u64,
+    /// Whether it may evict, and recompute.
+    may_recompute: bool,
+    /// Whether what is recomputed is verified.
+    verifies: bool,
+}
+
+impl Preparing {
+    /// Waits for it. `None`: there is no such plan.
+    pub fn finish(self) -> Option<StepPlan> {
+        self.0.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl<D: Device> Driver<D> {
+    /// Begins to find out how a turn of this kind can be done again; `None` if it is plain that it cannot.
+    pub(super) fn prepare_plan(
+        &mut self,
+        planning: &Planning<D>,
+        kind: usize,
+        taken: Taken,
+    ) -> Option<Preparing> {
+        let Taken { tape, ends, before, began, plentiful: roots, short: short_roots, turned } =
+            taken;
+        // The tensors after the turn are those before it, or there is no such plan.
+        self.boundary_of(planning).filter(|after| *after == before)?;
+        let slots = &planning.numbers.slots;
+        let drawn = |record: &Record, roots: &[Option<Root>]| {
+            Outside::new(record, roots, &turned, slots, self.engine.graph())
+        };
+        let (of_plentiful, of_short) =
+            (drawn(&tape.plentiful, &roots), drawn(&tape.short, &short_roots));
+        if of_plentiful.is_none() && of_short.is_none() {
+            return None;
+        }
+        let (spread, start) = self.engine.spread_of(&tape);
+        let Tape { plentiful, short, unheld_stays, .. } = tape;
+        let of = planning.kinds.get(kind);
+        let is_learnt = !self.learning.improves() || of.is_frequent();
+        let draft = Draft {
+            commands: of.commands.clone(),
+            took: self.engine.totals().since(&began),
+            granule: self.engine.granularity()?,
+            room: self.engine.room(),
+            verifies: self.engine.verifies(),
+            may_recompute: is_learnt && self.engine.may_plan_recomputing(),
+            start,
+            spread,
+            unheld_stays,
+            ends,
+            boundary: before,
+            heirs: turned.heirs,
+        };
+        let thread = thread::Builder::new().name("remat-plan".into());
+        let both = ((plentiful, of_plentiful), (short, of_short));
+        thread.spawn(move || draft.plan(both.0, both.1)).ok().map(Preparing)
+    }
+}
+
+impl Draft {
+    /// As in a larger memory, if there is an address for everything, or as it was done.
+    fn plan(self, plentiful: Drawn, short: Drawn) -> Option<StepPlan> {
+        let ends = self.ends.iter().map(|ends| ends.plentiful).collect();
+        let planned = self.plan_of(plentiful, ends, true);
+        if planned.is_some() || !self.may_recompute {
+            return planned;
+        }
+        let ends = self.ends.iter().map(|ends| ends.short).collect();
+        self.plan_of(short, ends, false)
+    }
+
+    fn plan_of(&self, drawn: Drawn, ends: Vec<usize>, is_plentiful: bool) -> Option<StepPlan> {
+        let (record, outside) = drawn;
+        let Self { boundary, took, .. } = self;
+        let (granule, room) = (self.granule, self.room);
+        let Outside { before, returns } = outside?;
+        let firsts = firsts(&self.commands, &ends, &record.actions)?;
+        let (offsets, bytes, moves) = match addresses(&record, granule, room, is_plentiful) {
+            Ok(Some((offsets, bytes))) => (offsets, bytes, false),
+            Ok(None) if !is_plentiful => {
+                let (offsets, bytes) = as_it_was(&record, self.start?, granule, room)?;
+                (offsets, bytes, true)
+            }
+            _ => return None,
+        };
+        let taken = (0..).zip(&record.lives);
+        let taken = taken.filter(|(_, life)| life.is_used && life.moved_from.is_none());
+        let took = if is_plentiful { took.in_a_larger_memory() } else { *took };
+        Some(StepPlan {
+            ends,
+            boundary: *boundary,
+            before,
+            offsets,
+            taken: taken.map(|(block, _)| block).collect(),
+            bytes,
+            unplanned_bytes: self.spread,
+            returns,
+            heirs: self.heirs.clone(),
+            firsts,
+            is_plentiful,
+            // In a memory that is plentiful, all went.
+            unheld_stays: if is_plentiful { vec![] } else { self.unheld_stays.clone() },
+            took: if moves { took } else { took.without_moves() },
+            laid: None,
+            verified: match self.verifies && !is_plentiful {
+                true => verified(&record.actions),
+                false => FxHashMap::default(),
+            },
+            actions: record.actions,
+        })
+    }
+}
+
+/// A record of a turn, and what it has to do with what is there between turns, if that can be planned.
+type Drawn = (Record, Option<Outside>);
+
+/// What a turn has to do with what is there between turns.
+struct Outside {
+    /// Slots that look at the storages of before of which the record speaks, in its order.
+    before: Vec<u32>,
+    /// What takes the place of something that was there before: blocks that are left when the turn ends, and the numbers of
+    /// the storages whose they are then.
+    returns: Vec<(u32, u32)>,
+}
+
+impl Outside {
+    /// `None` if the storages after the turn are not those before it.
+    fn new(
+        record: &Record,
+        roots: &[Option<Root>],
+        turned: &Turned,
+        slots: &Slots,
+        graph: &Graph,
+    ) -> Option<Self> {
+        if let Some(why) = record.spoiled {
+            tracing::debug!(target: "remat", why, "a step cannot run by plan");
+            return None;
+        }
+        let roots: Vec<Root> = roots.iter().copied().collect::<Option<_>>()?;
+        let numbers: FxHashMap<StorageKey, u32> =
+            (0..).zip(&roots).map(|(number, &(storage, _))| (storage, number)).collect();
+        let (mut returns, mut seen) = (Vec::new(), FxHashSet::default());
+        for &(slot, was) in &turned.left {
+            let is = slots.storage(slot)?;
+            if is == was || !seen.insert(is) {
+                continue;
+            }
+            let (held, number) = (graph.held(is)?, *numbers.get(&was)?);
+            let Before { held: before, went } = record.before[number as usize];
+            if !went || held.bytes != before.bytes {
+                return None;
+            }
+            returns.push((record.taken(held)?, number));
+        }
+        let left = record.lives.iter().filter(|life| life.upper.is_none()).count();
+        let kept = record.before.iter().filter(|before| before.went).count();
+        let before = roots.into_iter().map(|(_, slot)| slot).collect();
+        (left == returns.len() && kept == returns.len()).then_some(Self { before, returns })
+    }
+}
+
+/// Of each run that was the first of its path, and each upload: the command that it was done for, and the call in that. `None`
+/// if a command did not do what is done for it again: a kernel for each call that has one, an upload for each value from the
+/// host, a read for each that the host gets.
+fn firsts(
+    commands: &[Arc<super::Planned>],
+    ends: &[usize],
+    actions: &[Action],
+) -> Option<Vec<(u32, u32)>> {
+    if commands.len() != ends.len() || ends.last() != Some(&actions.len()) {
+        return None;
+    }
+    let mut begin = 0;
+    let mut firsts = Vec::new();
+    for (number, (command, &end)) in (0..).zip(commands.iter().zip(ends)) {
+        let done = &actions[begin..end];
+        begin = end;
+        let own = || done.iter().filter(|action| !action.is_for_room());
+        let count = |of: fn(&Action) -> bool| own().filter(|action| of(action)).count();
+        let runs = count(|action| matches!(action, Action::Run { .. }));
+        let uploads = count(|action| matches!(action, Action::Upload { .. }));
+        let reads = count(|action| matches!(action, Action::Read { .. }));
+        let calls = (0..).zip(command.calls().iter());
+        let kernels = calls.filter(|(_, call)| call.outputs.written().is_some());
+        let before = firsts.len();
+        match **command {
+            Command::Put { .. } => firsts.push((number, 0)),
+            _ => firsts.extend(kernels.map(|(call, _)| (number, call))),
+        }
+        let (is_put, is_get) =
+            (matches!(**command, Command::Put { .. }), matches!(**command, Command::Get(_)));
+        if uploads != usize::from(is_put)
+            || runs + uploads != firsts.len() - before
+            || reads != usize::from(is_get)
+        {
+            return None;
+        }
+    }
+    Some(firsts)
+}
+
+/// The actions that make what is evicted, or made again; and of each, the how manieth it was of all that ran for the first
+/// time.
+fn verified(actions: &[Action]) -> FxHashMap<usize, u32> {
+    // Those that ran for the first time, and which of them made what is in a block.
+    let (mut firsts, mut makers) = (Vec::new(), FxHashMap::<u32, u32>::default());
+    let mut wanted = FxHashSet::default();
+    for (at, action) in actions.iter().enumerate() {
+        let made = match action {
+            Action::Run { operands, inputs, .. } => &operands[*inputs..],
+            Action::Upload { to, .. } => std::slice::from_ref(to),
+            Action::Evict { block } => {
+                wanted.extend(makers.get(block).copied());
+                continue;
+            }
+            Action::Move { from, to, .. } => {
+                let maker = makers.get(from).copied();
+                makers.extend(maker.map(|maker| (*to, maker)));
+                continue;
+            }
+            Action::Copy { .. } | Action::Read { .. } => continue,
+        };
+        let maker = action.again().unwrap_or(firsts.len() as u32);
+        if action.again().is_some() {
+            wanted.insert(maker);
+        } else {
+            firsts.push(at);
+        }
+        for operand in made {
+            if let Spot::Taken(block) = operand.spot {
+                makers.insert(block, maker);
+            }
+        }
+    }
+    let actions =
+        wanted.into_iter().filter_map(|first| Some((*firsts.get(first as usize)?, first)));
+    actions.collect()
+}
+
+/// An address for each block, and the bytes of them all.
+type Addresses = (Vec<Option<u64>>, u64);
+
+/// With more blocks, planners that take the square of it would hold up the step.
+const MOST_IN_GAPS: usize = 4096;
+
+/// What is tried where the planners that are quick find no place, in placements of a block.
+const SEARCH: Exact = Exact { nodes: 50_000 };
+
+/// An address for each block with which something was done, those that were moved where they were before, and the bytes of
+/// them all. `None` if no room was found for them, wherever they are.
+fn addresses(
+    record: &Record,
+    granule: u64,
+    room: u64,
+    searches: bool,
+) -> Result<Option<Addresses>, PlanError> {
+    // Of each block: the buffer that it is a part of.
+    let mut buffers: Vec<Buffer> = Vec::new();
+    let mut buffer_of = Vec::with_capacity(record.lives.len());
+    for life in &record.lives {
+        let (lower, upper) = record.span(life);
+        let before = life.moved_from.and_then(|block| buffer_of[block as usize]);
+        buffer_of.push(match before {
+            _ if !life.is_used => None,
+            Some(buffer) => {
+                let whole: &mut Buffer = &mut buffers[buffer];
+                *whole = Buffer::new(whole.lower, upper, life.bytes).aligned(granule);
+                before
+            }
+            None => {
+                buffers.push(Buffer::new(lower, upper, life.bytes).aligned(granule));
+                Some(buffers.len() - 1)
+            }
+        });
+    }
+    let lifetimes = Lifetimes::new(buffers)?;
+    if lifetimes.load() > room {
+        return Ok(None);
+    }
+    let mut quick: Vec<&dyn Planner> = vec![&Pushdown, &BestFit];
+    let is_small = lifetimes.len() <= MOST_IN_GAPS;
+    if is_small {
+        quick.extend(Gaps::ALL.each_ref().map(|gaps| gaps as &dyn Planner));
+    }
+    let mut best: Option<Planned> = None;
+    for planner in quick {
+        if best.as_ref().is_none_or(|best| !best.proven) {
+            best = Some(better(best, planner.plan(&lifetimes, &Limits::none())?));
+        }
+    }
+    let fits = |planned: &Planned| planned.placement.bytes() <= room;
+    if searches && is_small && !best.as_ref().is_some_and(fits) {
+        let search = Portfolio { exact: SEARCH };
+        best = Some(better(best, search.plan(&lifetimes, &Limits::none())?));
+    }
+    let placement = best.filter(fits).map(|planned| planned.placement);
+    Ok(placement.map(|placement| {
+        let of = |buffer: Option<usize>| Some(placement.offsets()[buffer?]);
+        (buffer_of.into_iter().map(of).collect(), placement.bytes())
+    }))
+}
+
+/// The addresses that blocks had, if they were all within the room from `start` on.
+fn as_it_was(record: &Record, start: u64, granule: u64, room: u64) -> Option<Addresses> {
+    let used = || record.lives.iter().filter(|life| life.is_used);
+    let buffers = used().map(|life| {
+        let (lower, upper) = record.span(life);
+        Buffer::new(lower, upper, life.bytes).aligned(granule)
+    });
+    let lifetimes = Lifetimes::new(buffers).ok()?;
+    let offsets = used().map(|life| life.offset.checked_sub(start)).collect::<Option<Vec<_>>>()?;
+    let placement = Placement::new(&lifetimes, offsets).ok()?;
+    let bytes = placement.bytes();
+    let of = |life: &Life| life.is_used.then(|| life.offset - start);
+    (bytes <= room).then(|| (record.lives.iter().map(of).collect(), bytes))
+}
+
+/// What takes less; of two that take as much, the first.
+fn better(first: Option<Planned>, second: Planned) -> Planned {
+    match first {
+        Some(first) if first.placement.bytes() <= second.placement.bytes() => first,
+        _ => second,
+    }
+}

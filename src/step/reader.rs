@@ -1,0 +1,207 @@
+//! The one reader of commands: what each of them does to values.
+
+#[cfg(test)]
+mod tests;
+
+use super::takes_over;
+use crate::command::{Apply, Command, TensorId};
+use crate::layout::Layout;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Values by number: they are counted in the order in which they are made.
+pub(crate) type Values = SmallVec<[u32; 4]>;
+
+/// Knows which value each tensor looks at, as commands are read one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    /// The value that each tensor looks at, and how. Numbers that mean nothing any more are not in it.
+    tensors: FxHashMap<TensorId, (u32, Layout)>,
+    values: Vec<Value>,
+    storages: u32,
+}
+
+/// Bytes with one content: what a storage holds between two updates.
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    /// Bytes of the storage.
+    bytes: u64,
+    storage: u32,
+    /// Tensors that look at it.
+    handles: u32,
+}
+
+/// What a command does to values.
+#[derive(Debug, Default)]
+pub(crate) struct Deed {
+    /// What must be resident for it, each once, in the order in which it is named.
+    pub reads: Values,
+    /// What it makes, in order.
+    pub makes: SmallVec<[Made; 2]>,
+    /// What each tensor that it makes looks at, in order.
+    pub outputs: SmallVec<[u32; 2]>,
+    /// What nobody holds any more.
+    pub gone: SmallVec<[u32; 2]>,
+}
+
+/// A value that a command makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub value: u32,
+    /// Whether it takes over the storage of the value that it updates.
+    pub in_place: bool,
+}
+
+impl Reader {
+    /// A tensor that looks at a storage of its own, and that no command makes. Returns its value.
+    pub fn add(&mut self, tensor: TensorId, layout: Layout) -> u32 {
+        let storage = self.new_storage();
+        self.make(tensor, layout, layout.bytes(), storage)
+    }
+
+    /// Another tensor that looks at what one looks at. A tensor that is not known looks at nothing, and so does this one.
+    pub fn look(&mut self, tensor: TensorId, of: TensorId, layout: Layout) -> Option<u32> {
+        let value = self.value(of)?;
+        self.values[value as usize].handles += 1;
+        self.tensors.insert(tensor, (value, layout));
+        Some(value)
+    }
+
+    /// The value that a tensor looks at; `None` if it means nothing.
+    pub fn value(&self, tensor: TensorId) -> Option<u32> {
+        self.tensors.get(&tensor).map(|look| look.0)
+    }
+
+    /// How a tensor looks at its storage; of one that means nothing, no bytes.
+    pub fn layout(&self, tensor: TensorId) -> Layout {
+        self.tensors.get(&tensor).map_or_else(|| Layout::raw(0), |look| look.1)
+    }
+
+    /// Layouts of what a call reads.
+    pub fn inputs<O>(&self, call: &Apply<O>) -> SmallVec<[Layout; 4]> {
+        call.inputs.iter().map(|&input| self.layout(input)).collect()
+    }
+
+    /// Number of values so far.
+    #[cfg(test)]
+    pub const fn values(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Bytes of the storage of a value.
+    pub fn bytes(&self, value: u32) -> u64 {
+        self.values[value as usize].bytes
+    }
+
+    /// The storage of a value, by number: storages are counted in the order in which they are made.
+    pub fn storage(&self, value: u32) -> u32 {
+        self.values[value as usize].storage
+    }
+
+    /// Whether a tensor looks at a value.
+    pub fn is_held(&self, value: u32) -> bool {
+        self.values[value as usize].handles > 0
+    }
+
+    /// The next command; `put` is asked for the layout of a value from the host. A command whose tensors are not known is
+    /// read as far as they are: a view of nothing is a value without bytes.
+    pub fn read<O, H>(&mut self, command: &Command<O, H>, put: impl FnOnce(&H) -> Layout) -> Deed {
+        let mut deed = Deed::default();
+        let mut named = Values::new();
+        // A view needs nothing to be there.
+        if command.calls().iter().all(|call| call.outputs.written().is_some()) {
+            command.reads(|tensor| named.extend(self.value(tensor)));
+        }
+        for &value in &named {
+            if !deed.reads.contains(&value) {
+                deed.reads.push(value);
+            }
+        }
+        match *command {
+            Command::Put { tensor, ref host, .. } => {
+                let value = self.add(tensor, put(host));
+                deed.made(value, false);
+            }
+            Command::Replace { value, made, .. } => {
+                let layout = self.layout(value);
+                self.look_into(&mut deed, made, value, layout);
+            }
+            _ => self.calls(&mut deed, command.calls(), &named),
+        }
+        command.ends(|tensor| {
+            if let Some((value, _)) = self.tensors.remove(&tensor) {
+                let handles = &mut self.values[value as usize].handles;
+                *handles -= 1;
+                if *handles == 0 {
+                    deed.gone.push(value);
+                }
+            }
+        });
+        deed
+    }
+
+    /// One or more calls, all of whose inputs are there from the first to the last: `named` are their values, repeats included.
+    fn calls<O>(&mut self, deed: &mut Deed, calls: &[Apply<O>], named: &[u32]) {
+        for call in calls {
+            for (tensor, look) in call.outputs().zip(call.outputs.views()) {
+                let of = call.inputs.get(look.input).copied();
+                self.look_into(deed, tensor, of.unwrap_or(tensor), look.layout);
+            }
+            if call.outputs.written().is_none() {
+                continue;
+            }
+            for (output, tensor) in call.outputs().enumerate() {
+                let input = |input: usize| {
+                    call.inputs.get(input).map_or_else(|| Layout::raw(0), |&of| self.layout(of))
+                };
+                let old = call.inputs.get(output).filter(|_| output < call.outputs.targets());
+                let taken = old
+                    .and_then(|&old| self.taken_over(old, call.consumed.contains(output), named));
+                let layout = call.outputs.layout(output, input);
+                let (bytes, storage) = match taken {
+                    Some(old) => (self.bytes(old), self.storage(old)),
+                    None => (layout.bytes(), self.new_storage()),
+                };
+                let value = self.make(tensor, layout, bytes, storage);
+                deed.made(value, taken.is_some());
+            }
+        }
+    }
+
+    /// The value whose storage the new value of a target takes over, in a command that names these values.
+    fn taken_over(&self, target: TensorId, is_given: bool, named: &[u32]) -> Option<u32> {
+        let (old, layout) = self.tensors.get(&target)?;
+        let Value { bytes, handles, .. } = self.values[*old as usize];
+        let reads = named.iter().filter(|value| *value == old).count();
+        takes_over(layout, bytes, handles + u32::from(!is_given), reads).then_some(*old)
+    }
+
+    fn look_into(&mut self, deed: &mut Deed, tensor: TensorId, of: TensorId, layout: Layout) {
+        match self.look(tensor, of, layout) {
+            Some(value) => deed.outputs.push(value),
+            None => {
+                let value = self.add(tensor, Layout::raw(0));
+                deed.made(value, false);
+            }
+        }
+    }
+
+    fn new_storage(&mut self) -> u32 {
+        self.storages += 1;
+        self.storages - 1
+    }
+
+    fn make(&mut self, tensor: TensorId, layout: Layout, bytes: u64, storage: u32) -> u32 {
+        let value = self.values.len() as u32;
+        self.values.push(Value { bytes, storage, handles: 1 });
+        self.tensors.insert(tensor, (value, layout));
+        value
+    }
+}
+
+impl Deed {
+    fn made(&mut self, value: u32, in_place: bool) {
+        self.makes.push(Made { value, in_place });
+        self.outputs.push(value);
+    }
+}
