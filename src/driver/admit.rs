@@ -1,6 +1,6 @@
 //! Waiting commands: known before they run.
 
-use super::Driver;
+use super::books::Books;
 use crate::command::{Command, TensorId};
 use crate::device::Device;
 use crate::graph::Root;
@@ -36,42 +36,47 @@ struct Planned {
     ends: SmallVec<[TensorId; 2]>,
 }
 
-impl<D: Device> Driver<D> {
+impl Admitted {
     /// A command waits: whoever decides what to evict may know of it, by [`Graph::future`](crate::graph::Graph::future).
     /// Nothing else is different for it. It must be executed later, after those admitted before it, and before any that
     /// was not admitted: commands are known by their order.
-    pub fn admit(&mut self, command: &Command<D::Op, D::Host>) {
+    pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
-        let at = self.engine.future_mut().admit(counts);
+        let at = books.engine.future_mut().admit(counts);
         let mut planned = Planned { counts, ..Planned::default() };
         command.reads(|tensor| {
-            if let Some(root) = self.root_of(tensor) {
-                self.engine.future_mut().will_read(root, at);
+            if let Some(root) = self.root_of(books, tensor) {
+                books.engine.future_mut().will_read(root, at);
                 planned.touches.push(root);
             }
         });
-        self.plan_outputs(command, &mut planned);
+        self.plan_outputs(books, command, &mut planned);
         command.ends(|tensor| {
-            if let Some(root) = self.root_of(tensor)
-                && self.admitted.ended.insert(tensor)
+            if let Some(root) = self.root_of(books, tensor)
+                && self.ended.insert(tensor)
             {
-                self.engine.future_mut().will_end(root, at);
+                books.engine.future_mut().will_end(root, at);
                 planned.touches.push(root);
                 planned.ends.push(tensor);
             }
         });
-        self.admitted.commands.push_back(planned);
+        self.commands.push_back(planned);
     }
 
     /// A view and what replaces another value name what is there already; the others make something new. An update
     /// may take its input's storage over, which shows when it is made.
-    fn plan_outputs(&mut self, command: &Command<D::Op, D::Host>, planned: &mut Planned) {
-        let mut name = |driver: &mut Self, tensor: TensorId, same_as: Option<TensorId>| {
-            let root = same_as.and_then(|source| driver.root_of(source));
-            let future = driver.engine.future_mut();
+    fn plan_outputs<D: Device>(
+        &mut self,
+        books: &mut Books<D>,
+        command: &Command<D::Op, D::Host>,
+        planned: &mut Planned,
+    ) {
+        let mut name = |admitted: &mut Self, tensor: TensorId, same_as: Option<TensorId>| {
+            let root = same_as.and_then(|source| admitted.root_of(books, source));
+            let future = books.engine.future_mut();
             let root = root.unwrap_or_else(|| Root::Unmade(future.add_unmade()));
             future.will_name(root);
-            driver.admitted.roots.insert(tensor, root);
+            admitted.roots.insert(tensor, root);
             planned.makes.push((tensor, root));
         };
         match *command {
@@ -90,43 +95,47 @@ impl<D: Device> Driver<D> {
     }
 
     /// The storage of a tensor, be it there or not. `None` for a number that means nothing.
-    fn root_of(&self, tensor: TensorId) -> Option<Root> {
-        let planned = self.admitted.roots.get(&tensor);
-        planned.map(|&root| self.engine.graph().future().resolve(root)).or_else(|| {
-            let key = self.tensors.get(tensor)?;
-            Some(Root::Made(self.engine.graph().tensor(key)?.storage))
+    fn root_of<D: Device>(&self, books: &Books<D>, tensor: TensorId) -> Option<Root> {
+        let planned = self.roots.get(&tensor);
+        planned.map(|&root| books.engine.graph().future().resolve(root)).or_else(|| {
+            let key = books.tensors.get(tensor)?;
+            Some(Root::Made(books.engine.graph().tensor(key)?.storage))
         })
     }
 
     /// The next command is about to run; whether it is a [position](Command::is_position) of a known step.
     #[inline(always)]
-    pub(super) fn begin(&mut self, is_position: bool) {
+    pub fn begin<D: Device>(&self, books: &mut Books<D>, is_position: bool) {
         if is_position {
-            self.engine.future_mut().advance_foreseen();
+            books.engine.future_mut().advance_foreseen();
         }
-        if self.admitted.commands.front().is_some_and(|planned| planned.counts) {
-            self.engine.future_mut().advance();
+        if self.commands.front().is_some_and(|planned| planned.counts) {
+            books.engine.future_mut().advance();
         }
     }
 
     /// It ran.
     #[inline(always)]
-    pub(super) fn end_admitted(&mut self) {
-        if let Some(planned) = self.admitted.commands.pop_front() {
-            self.settle(planned);
+    pub fn end<D: Device>(&mut self, books: &mut Books<D>) {
+        if let Some(planned) = self.commands.pop_front() {
+            self.settle(books, planned);
         }
     }
 
     #[inline(never)]
-    fn settle(&mut self, Planned { touches, makes, ends, .. }: Planned) {
-        ends.iter().for_each(|tensor| _ = self.admitted.ended.remove(tensor));
+    fn settle<D: Device>(
+        &mut self,
+        books: &mut Books<D>,
+        Planned { touches, makes, ends, .. }: Planned,
+    ) {
+        ends.iter().for_each(|tensor| _ = self.ended.remove(tensor));
         for (tensor, root) in makes {
-            self.admitted.roots.remove(&tensor);
-            let graph = self.engine.graph();
-            let info = self.tensors.get(tensor).and_then(|key| graph.tensor(key));
+            self.roots.remove(&tensor);
+            let graph = books.engine.graph();
+            let info = books.tensors.get(tensor).and_then(|key| graph.tensor(key));
             let storage = info.map(|info| info.storage);
-            self.engine.future_mut().did_name(root, storage);
+            books.engine.future_mut().did_name(root, storage);
         }
-        touches.into_iter().for_each(|root| self.engine.future_mut().settle(root));
+        touches.into_iter().for_each(|root| books.engine.future_mut().settle(root));
     }
 }

@@ -1,67 +1,66 @@
 //! The end of the first step, which began with setting up.
 
-use super::Driver;
-use crate::command::{Command, TensorId};
+use super::books::Books;
+use crate::command::TensorId;
 use crate::device::Device;
 use crate::graph::StorageKey;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-impl<D: Device> Driver<D> {
-    /// [Commits](Command::Commit) what somebody holds, if its history keeps a leaf that nobody holds any more: the
-    /// parameters of before the first update, say, where that makes new ones. Nothing is committed if the budget would not hold
-    /// all of it as leaves.
-    ///
-    /// Later steps need none of this: what was there before a step, and is held no more at its end, is cut off by
-    /// [`Command::Step`]. But what comes before the first mark is one step, be it setting up or training. It is for the end of
-    /// a first step of which nothing will be needed but what is held.
-    pub fn end_first_step(&mut self) {
-        let graph = self.engine.graph();
-        let mut known = FxHashMap::default();
-        let mut held: Vec<(TensorId, StorageKey)> = self
-            .tensors
-            .iter()
-            .filter_map(|(tensor, key)| Some((tensor, graph.tensor(key)?.storage)))
-            .filter(|&(_, storage)| self.keeps_leaf(storage, &mut known))
-            .collect();
-        // Of several tensors that share bytes, one is enough.
-        held.sort_unstable();
-        let mut seen = FxHashSet::default();
-        held.retain(|&(_, storage)| seen.insert(storage));
-        let storages: Vec<StorageKey> = held.iter().map(|held| held.1).collect();
-        if self.engine.fit_as_leaves(&storages) {
-            held.into_iter().for_each(|(tensor, _)| self.execute(Command::Commit(tensor)));
-        }
+/// What is to be [committed](crate::command::Command::Commit) at the end of a first step: a tensor of each storage that somebody
+/// holds, and whose history keeps a leaf that nobody holds any more. None if the budget would not hold all of them as leaves.
+pub(super) fn to_commit<D: Device>(books: &mut Books<D>) -> Vec<TensorId> {
+    let graph = books.engine.graph();
+    let mut known = FxHashMap::default();
+    let mut held: Vec<(TensorId, StorageKey)> = books
+        .tensors
+        .iter()
+        .filter_map(|(tensor, key)| Some((tensor, graph.tensor(key)?.storage)))
+        .filter(|&(_, storage)| keeps_leaf(books, storage, &mut known))
+        .collect();
+    // Of several tensors that share bytes, one is enough.
+    held.sort_unstable();
+    let mut seen = FxHashSet::default();
+    held.retain(|&(_, storage)| seen.insert(storage));
+    let storages: Vec<StorageKey> = held.iter().map(|held| held.1).collect();
+    match books.engine.fit_as_leaves(&storages) {
+        true => held.into_iter().map(|held| held.0).collect(),
+        false => Vec::new(),
     }
+}
 
-    /// Whether the history of a storage goes through what nobody holds to a leaf that nobody does. `known` is what was found
-    /// before.
-    fn keeps_leaf(&self, storage: StorageKey, known: &mut FxHashMap<StorageKey, bool>) -> bool {
-        let graph = self.engine.graph();
-        let unheld = |storage: StorageKey| {
-            graph.sources(storage).filter(|&source| graph.storage(source).handles == 0)
-        };
-        // Sources first: histories are deep.
-        let mut stack = vec![(storage, false)];
-        while let Some((at, is_done)) = stack.pop() {
-            if is_done {
-                let keeps = unheld(at)
-                    .any(|source| graph.storage(source).producer.is_none() || known[&source]);
-                known.insert(at, keeps);
-            } else if !known.contains_key(&at) {
-                stack.push((at, true));
-                stack.extend(unheld(at).map(|source| (source, false)));
-            }
+/// Whether the history of a storage goes through what nobody holds to a leaf that nobody does. `known` is what was found
+/// before.
+fn keeps_leaf<D: Device>(
+    books: &Books<D>,
+    storage: StorageKey,
+    known: &mut FxHashMap<StorageKey, bool>,
+) -> bool {
+    let graph = books.engine.graph();
+    let unheld = |storage: StorageKey| {
+        graph.sources(storage).filter(|&source| graph.storage(source).handles == 0)
+    };
+    // Sources first: histories are deep.
+    let mut stack = vec![(storage, false)];
+    while let Some((at, is_done)) = stack.pop() {
+        if is_done {
+            let keeps =
+                unheld(at).any(|source| graph.storage(source).producer.is_none() || known[&source]);
+            known.insert(at, keeps);
+        } else if !known.contains_key(&at) {
+            stack.push((at, true));
+            stack.extend(unheld(at).map(|source| (source, false)));
         }
-        known[&storage]
     }
+    known[&storage]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Apply;
+    use crate::command::{Apply, Command};
     use crate::cost::CostModelKind;
     use crate::device::sim::Sim;
+    use crate::driver::Driver;
     use crate::engine::{Engine, Settings};
     use crate::evict::PolicyKind;
     use crate::host::HostTensor;
@@ -108,7 +107,7 @@ mod tests {
         }
 
         fn is_leaf(&self, tensor: TensorId) -> bool {
-            let storage = self.0.storage_of(tensor).unwrap();
+            let storage = self.0.books.storage_of(tensor).unwrap();
             self.0.engine().graph().storage(storage).producer.is_none()
         }
     }

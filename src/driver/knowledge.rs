@@ -1,7 +1,5 @@
 //! What is known of a program before it runs.
 
-use super::Driver;
-use crate::device::Device;
 use crate::evict::Forecast;
 use crate::step::KnownSteps;
 
@@ -15,21 +13,4 @@ pub struct Knowledge {
     /// How they are best run.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub forecasts: Vec<Forecast>,
-}
-
-impl<D: Device> Driver<D> {
-    /// Recognizes steps from now on if the evictor goes by that: knowing this, if it says which there are, and otherwise
-    /// from the first eviction on. For a driver that has executed nothing yet.
-    pub fn know(&mut self, Knowledge { steps, forecasts }: Knowledge) {
-        self.recognize_steps_once_short();
-        if let Some(steps) = steps.filter(|_| self.engine.foresees()) {
-            self.recognize_known_steps(steps);
-        }
-        forecasts.into_iter().for_each(|forecast| self.remember(forecast));
-    }
-
-    /// What is known by now.
-    pub(super) fn knowledge(&self) -> Knowledge {
-        Knowledge { steps: self.known_steps(), forecasts: self.remembered() }
-    }
 }

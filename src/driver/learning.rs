@@ -5,10 +5,9 @@
 //! it may have tried by then is counted in [simulated ops](super::Allowance), and when its finds are used, in turns: so a program
 //! has the same evictions whenever it runs, however fast anything is.
 
-use super::Driver;
 use super::drift::{Drift, Next};
-use super::recognize::Recognizer;
-use super::turn::Turn;
+use super::recognize::Recognizing;
+use super::turn::{Turn, Writing};
 use crate::device::Device;
 use crate::engine::Stats;
 use crate::evict::{Forecast, Foresight};
@@ -125,6 +124,57 @@ pub(super) struct Going {
 }
 
 impl Learning {
+    /// From now on turns of loops are given to this learner.
+    pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
+        self.learner = learner;
+        // What was given to another one is of no use to this one.
+        self.given = 0;
+        for kind in self.kinds.values_mut() {
+            if let State::Given(..) = kind.state {
+                kind.state = State::New(0);
+            }
+        }
+    }
+
+    /// How a step is to be run in the budget that the forecast says, whenever it is recognized: found in an earlier run.
+    /// One of another step is of no use and does no harm.
+    pub fn remember(&mut self, forecast: Forecast) {
+        let key = (forecast.step, forecast.budget);
+        let kind = self.kinds.entry(key).insert_entry(Kind::default()).into_mut();
+        kind.set_forecast(Some(forecast));
+    }
+
+    /// Finds so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
+    /// each are waited for as so many turns have that recompute nothing.
+    pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
+        let Learning { learner, kinds, .. } = self;
+        let mut all: Vec<Forecast> = Vec::new();
+        for (&(step, budget), kind) in kinds.iter().filter(|(_, kind)| kind.came) {
+            let asked = match (&kind.state, turns, &mut *learner) {
+                (State::Given(_, ops), Some(turns), Some(learner)) => {
+                    learner.forecast(step, budget, turns.saturating_mul(*ops))
+                }
+                _ => None,
+            };
+            all.extend(asked.or_else(|| kind.forecast.as_deref().cloned()));
+        }
+        sort(&mut all);
+        all
+    }
+
+    /// Bytes of host memory that the learner takes.
+    pub fn bytes(&self) -> u64 {
+        self.learner.as_ref().map_or(0, |learner| learner.bytes())
+    }
+
+    /// What is known by now, whether or not such a step came, in the same order.
+    pub fn remembered(&self) -> Vec<Forecast> {
+        let known = self.kinds.values().filter_map(|kind| kind.forecast.as_deref());
+        let mut all: Vec<Forecast> = known.cloned().collect();
+        sort(&mut all);
+        all
+    }
+
     /// Whether steps may be run better from turn to turn.
     pub fn improves(&self) -> bool {
         self.learner.as_ref().is_some_and(|learner| learner.improves())
@@ -145,64 +195,12 @@ impl Learning {
     }
 }
 
-impl<D: Device> Driver<D> {
-    /// From now on turns of loops are given to this learner, if steps are [recognized](Driver::recognize_steps).
-    pub fn learn_by(&mut self, learner: Option<Box<dyn Learner>>) {
-        self.learning.learner = learner;
-        // What was given to another one is of no use to this one.
-        self.learning.given = 0;
-        for kind in self.learning.kinds.values_mut() {
-            if let State::Given(..) = kind.state {
-                kind.state = State::New(0);
-            }
-        }
-    }
-
-    /// How a step is to be run in the budget that the forecast says, whenever it is recognized: found in an earlier run.
-    /// One of another step is of no use and does no harm.
-    pub fn remember(&mut self, forecast: Forecast) {
-        let key = (forecast.step, forecast.budget);
-        let kind = self.learning.kinds.entry(key).insert_entry(Kind::default()).into_mut();
-        kind.set_forecast(Some(forecast));
-    }
-
-    /// Finds so far about each kind of step that came, sorted by step and budget. With `turns`, as many simulated ops of
-    /// each are waited for as so many turns have that recompute nothing.
-    pub fn forecasts(&mut self, turns: Option<u64>) -> Vec<Forecast> {
-        let Learning { learner, kinds, .. } = &mut self.learning;
-        let mut all: Vec<Forecast> = Vec::new();
-        for (&(step, budget), kind) in kinds.iter().filter(|(_, kind)| kind.came) {
-            let asked = match (&kind.state, turns, &mut *learner) {
-                (State::Given(_, ops), Some(turns), Some(learner)) => {
-                    learner.forecast(step, budget, turns.saturating_mul(*ops))
-                }
-                _ => None,
-            };
-            all.extend(asked.or_else(|| kind.forecast.as_deref().cloned()));
-        }
-        sort(&mut all);
-        all
-    }
-
-    /// What is known by now, whether or not such a step came, in the same order.
-    pub(super) fn remembered(&self) -> Vec<Forecast> {
-        let known = self.learning.kinds.values().filter_map(|kind| kind.forecast.as_deref());
-        let mut all: Vec<Forecast> = known.cloned().collect();
-        sort(&mut all);
-        all
-    }
-
-    /// Bytes of host memory for what is known of steps, and for what learns about them.
-    #[must_use]
-    pub fn learning_bytes(&self) -> u64 {
-        let learner = self.learning.learner.as_ref().map_or(0, |learner| learner.bytes());
-        learner + self.recognizer.as_ref().map_or(0, |recognizer| recognizer.bytes())
-    }
-
+impl<D: Device> Recognizing<'_, D> {
     /// A turn of a known loop begins with the command at hand, and the one before is over.
-    pub(super) fn turn_begins(&mut self, recognizer: &mut Recognizer) {
-        let budget = self.engine.budget();
-        if let Some(turn) = self.writing.take().and_then(|writing| writing.finish(&self.engine))
+    pub fn turn_begins(&mut self) {
+        let budget = self.books.engine.budget();
+        if let Some(turn) =
+            self.books.writing.take().and_then(|writing| writing.finish(&self.books.engine))
             && let Some(learner) = &mut self.learning.learner
         {
             let key = (turn.step.key(), budget);
@@ -212,8 +210,8 @@ impl<D: Device> Driver<D> {
             learner.prepare(key.0, key.1, ops_by(1, ops));
             self.learning.kind(key).state = State::Given(0, ops);
         }
-        self.turn_is_over(recognizer);
-        let Some(known) = &recognizer.known else { return };
+        self.turn_is_over();
+        let Some(known) = &self.recognizer.known else { return };
         self.learning.kind((known.key, budget)).came = true;
         let Learning { learner: Some(learner), given, .. } = &self.learning else { return };
         let is_full = *given > MOST_COMMANDS;
@@ -227,14 +225,15 @@ impl<D: Device> Driver<D> {
             State::New(tries) => {
                 *tries += 1;
                 let step = Arc::clone(&known.future);
-                self.begin_turn(&step, |storage| recognizer.value_of(storage, 0));
+                let value = |storage| self.recognizer.value_of(storage, 0);
+                self.books.writing = Some(Box::new(Writing::begin(self.books, &step, value)));
             }
             State::Given(turns, ops) => {
                 *turns += 1;
                 let (turns, ops) = (*turns, *ops);
                 if turns >= 2 && turns.is_power_of_two() {
                     self.ask_learner(key, ops_by(turns, ops));
-                    recognizer.foresight = None;
+                    self.recognizer.foresight = None;
                 }
                 if let Some(learner) = &mut self.learning.learner {
                     learner.prepare(key.0, key.1, ops_by(turns + 1, ops));
@@ -244,19 +243,19 @@ impl<D: Device> Driver<D> {
     }
 
     /// Notes what the turn before recomputed, and that another begins.
-    fn turn_is_over(&mut self, recognizer: &mut Recognizer) {
-        let Stats { recompute_cost, base_cost, .. } = self.engine.stats();
-        if let Some(last) = recognizer.going.take() {
+    fn turn_is_over(&mut self) {
+        let Stats { recompute_cost, base_cost, .. } = self.books.engine.stats();
+        if let Some(last) = self.recognizer.going.take() {
             let (recomputed, work) =
                 (recompute_cost - last.recompute_cost, base_cost - last.base_cost);
             if work > 0.0 && self.learning.kind(last.kind).turned(recomputed / work) {
-                recognizer.foresight = None;
+                self.recognizer.foresight = None;
             }
         }
-        let budget = self.engine.budget();
-        let is_told = self.is_told(recognizer);
-        let known = recognizer.known.as_ref().filter(|_| is_told);
-        recognizer.going = known.map(|known| {
+        let budget = self.books.engine.budget();
+        let is_told = self.is_told();
+        let known = self.recognizer.known.as_ref().filter(|_| is_told);
+        self.recognizer.going = known.map(|known| {
             let kind = (known.key, budget);
             Going { kind, recompute_cost, base_cost }
         });
@@ -276,9 +275,9 @@ impl<D: Device> Driver<D> {
     }
 
     /// How a step is run, as far as is known.
-    pub(super) fn foresight_of(&self, recognizer: &Recognizer) -> Option<Arc<Foresight>> {
-        let known = recognizer.known.as_ref()?;
-        let budget = self.engine.budget();
+    pub fn foresight_of(&self) -> Option<Arc<Foresight>> {
+        let known = self.recognizer.known.as_ref()?;
+        let budget = self.books.engine.budget();
         let kind = self.learning.kinds.get(&(known.key, budget));
         let kind = kind.filter(|kind| !kind.drift.is_tried());
         let found = kind.and_then(|kind| kind.forecast.as_ref()?.foresight(&known.future).ok());

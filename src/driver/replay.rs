@@ -39,16 +39,19 @@ mod prepare;
 mod turns;
 mod watch;
 
-use super::Driver;
+use super::books::Books;
+use super::recognize::Recognition;
 use crate::command::Command;
 use crate::device::{Device, Place};
 use crate::engine::Totals;
 use crate::layout::Layout;
 use crate::store::Action;
 use boundary::Boundary;
+pub(super) use follow::{Followed, Next};
 use glance::{Glance, Seen};
 use help::{Help, Stopwatch};
 use kinds::Kinds;
+pub(super) use leave::Left;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use turns::{Expected, Numbering};
@@ -182,30 +185,16 @@ struct Balance(i64);
 const FIRST_REST: u32 = 4;
 const MOST_REST: u32 = 256;
 
-impl<D: Device> Driver<D> {
-    /// From now on steps that repeat run by plan.
-    pub fn plan_steps(&mut self, plan: Plan) {
-        self.leave_plan();
-        self.planning = match plan {
-            Plan::Off => None,
-            Plan::Auto => Some(Box::new(Planning::new())),
-        };
-        self.tensors.note_changes(plan == Plan::Auto);
-    }
-
-    /// What was planned is planned anew: limits are others now.
-    pub(crate) fn forget_plan(&mut self) {
-        self.leave_plan();
-        if let Some(planning) = &mut self.planning {
-            planning.kinds.clear();
-            planning.turn = Turn::default();
-            planning.stopwatch.void();
-        }
-    }
+/// What stands beside plans in a driver.
+pub(super) struct Beside<'a, D: Device> {
+    pub books: &'a mut Books<D>,
+    pub recognition: &'a mut Recognition,
+    /// Whether commands wait that are known.
+    pub waits: bool,
 }
 
 impl<D: Device> Planning<D> {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             numbers: Numbering::default(),
             kinds: Kinds::default(),
@@ -222,6 +211,13 @@ impl<D: Device> Planning<D> {
             balance: Balance::default(),
             help: Help::default(),
         }
+    }
+
+    /// What was planned is planned anew: limits are others now.
+    pub fn forget(&mut self) {
+        self.kinds.clear();
+        self.turn = Turn::default();
+        self.stopwatch.void();
     }
 
     /// What was tried came to nothing: turns are not looked at for a while, each time for longer.

@@ -1,8 +1,7 @@
 //! Settings that change while a driver works. A recording has them, so that a replay makes them, too.
 
-use super::{Driver, Entry, Learners};
+use super::{Driver, Learners};
 use crate::device::Device;
-use crate::engine::Engine;
 use crate::error::Error;
 use crate::evict::{Evictor, Learn};
 
@@ -48,72 +47,6 @@ impl Change {
             Self::Enabled(true) => driver.enable(),
             Self::Enabled(false) => driver.disable(),
         }
-    }
-}
-
-/// Settings. Each is changed between two commands, and recorded.
-impl<D: Device> Driver<D> {
-    /// Sets the hard limit: see [`Engine::set_budget`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_budget(&mut self, bytes: u64) -> Result<(), Error> {
-        self.change(Setting::Budget(bytes), |engine| engine.set_budget(bytes))
-    }
-
-    /// Sets the eviction threshold, or takes it away: see [`Engine::set_eviction_threshold`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_eviction_threshold(&mut self, threshold: Option<u64>) -> Result<(), Error> {
-        let setting = Setting::EvictionThreshold(threshold);
-        self.change(setting, |engine| engine.set_eviction_threshold(threshold))
-    }
-
-    /// Lets another evictor decide from now on: see [`Engine::set_evictor`]. If it goes by what is foreseen, steps are
-    /// recognized for it, as [`Driver::recognize_steps_once_short`] says.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn set_evictor(&mut self, evictor: Box<dyn Evictor>) -> Result<(), Error> {
-        let setting = Setting::Policy(name_of(&*evictor));
-        self.change(setting, |engine| engine.set_evictor(evictor))?;
-        self.recognize_steps_once_short();
-        Ok(())
-    }
-
-    /// Keeps history again: see [`Engine::enable`].
-    ///
-    /// # Errors
-    /// Never, for now.
-    pub fn enable(&mut self) -> Result<(), Error> {
-        self.change(Setting::Enabled(true), |engine| {
-            engine.enable();
-            Ok(())
-        })
-    }
-
-    /// Keeps no history any more: see [`Engine::disable`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn disable(&mut self) -> Result<(), Error> {
-        self.change(Setting::Enabled(false), Engine::disable)
-    }
-
-    fn change(
-        &mut self,
-        setting: Setting,
-        with: impl FnOnce(&mut Engine<D>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.forget_plan();
-        let done = with(&mut self.engine);
-        let failed = done.is_err();
-        // On its way to one of these, something may have been evicted or brought back.
-        if !failed || matches!(setting, Setting::Budget(_) | Setting::Enabled(_)) {
-            self.record_entry(|engine| Entry::Set { setting, failed, used: engine.used_bytes() });
-        }
-        done
     }
 }
 

@@ -1,6 +1,6 @@
 //! A turn of a loop, written down while it runs, so that it can be run again elsewhere.
 
-use super::Driver;
+use super::books::Books;
 use crate::command::{
     Apply, Command, RecordedCommand, RecordedOp, RecordedProgram, RecordedValue, TensorId,
 };
@@ -73,55 +73,18 @@ impl Writing {
         }
     }
 
-    /// The next command, which was executed.
-    pub fn push(&mut self, command: &RecordedCommand) {
-        let next = self.program.next();
-        let mut made = 0;
-        command.makes(|tensor| {
-            self.tensors.insert(tensor, next.plus(made));
-            made += 1;
-        });
-        // What is not known has a number that is not there, which the program refuses.
-        let now = |tensor| self.tensors.get(&tensor).copied().unwrap_or(next);
-        let renumbered = command.clone().renumbered(now);
-        self.is_lost |= self.program.push(renumbered).is_err();
-        command.ends(|tensor| _ = self.tensors.remove(&tensor));
-    }
-
-    /// The turn is over. `None` if it could not be written down.
-    pub fn finish<D: Device>(self, engine: &Engine<D>) -> Option<Turn> {
-        let Self { program, begin, step, carried, is_lost, .. } = self;
-        (!is_lost).then(|| Turn {
-            program: Arc::new(program),
-            begin,
-            step,
-            carried,
-            budget: engine.budget(),
-            settings: engine.settings().clone(),
-            in_arena: engine.arena().is_some(),
-        })
-    }
-}
-
-impl<D: Device> Driver<D> {
-    /// Whether somebody hears what is executed.
-    #[inline(always)]
-    pub(super) const fn is_written(&self) -> bool {
-        self.recording.is_some() || self.writing.is_some()
-    }
-
     /// Writes down the turn that begins with the next command. `value` says which value of the step a storage holds.
-    pub(super) fn begin_turn(
-        &mut self,
+    pub fn begin<D: Device>(
+        books: &Books<D>,
         step: &Arc<StepFuture>,
         value: impl Fn(StorageKey) -> Option<u32>,
-    ) {
-        let mut writing = Writing::new(Arc::clone(step));
-        let mut tensors: Vec<_> = self.tensors.iter().collect();
+    ) -> Self {
+        let mut writing = Self::new(Arc::clone(step));
+        let mut tensors: Vec<_> = books.tensors.iter().collect();
         tensors.sort_unstable();
         let mut roots: FxHashMap<StorageKey, TensorId> = FxHashMap::default();
         let mut puts = Vec::new();
-        let graph = self.engine.graph();
+        let graph = books.engine.graph();
         for &(_, key) in &tensors {
             let Some(info) = graph.tensor(key) else { continue };
             let of = graph.storage(info.storage);
@@ -158,6 +121,35 @@ impl<D: Device> Driver<D> {
             writing.is_lost |= writing.program.push(Command::Del(root)).is_err();
         }
         writing.begin = writing.program.commands().len();
-        self.writing = Some(Box::new(writing));
+        writing
+    }
+
+    /// The next command, which was executed.
+    pub fn push(&mut self, command: &RecordedCommand) {
+        let next = self.program.next();
+        let mut made = 0;
+        command.makes(|tensor| {
+            self.tensors.insert(tensor, next.plus(made));
+            made += 1;
+        });
+        // What is not known has a number that is not there, which the program refuses.
+        let now = |tensor| self.tensors.get(&tensor).copied().unwrap_or(next);
+        let renumbered = command.clone().renumbered(now);
+        self.is_lost |= self.program.push(renumbered).is_err();
+        command.ends(|tensor| _ = self.tensors.remove(&tensor));
+    }
+
+    /// The turn is over. `None` if it could not be written down.
+    pub fn finish<D: Device>(self, engine: &Engine<D>) -> Option<Turn> {
+        let Self { program, begin, step, carried, is_lost, .. } = self;
+        (!is_lost).then(|| Turn {
+            program: Arc::new(program),
+            begin,
+            step,
+            carried,
+            budget: engine.budget(),
+            settings: engine.settings().clone(),
+            in_arena: engine.arena().is_some(),
+        })
     }
 }

@@ -4,43 +4,42 @@ use super::boundary::{Boundary, Slots};
 use super::kinds::Kinds;
 use super::{Laid, Placed, Planning, Replay, StepPlan};
 use crate::device::{Device, Place};
-use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::layout::Layout;
 use crate::memory::Held;
 use crate::store::{Action, Operand, Spot};
 
-impl<D: Device> Driver<D> {
+impl<D: Device> Planning<D> {
     /// Whether turns run by plan from now on, the first of them of this kind: there is room for their block.
     pub(super) fn enter(
         &mut self,
-        planning: &mut Planning<D>,
+        engine: &mut Engine<D>,
         kind: usize,
         boundary: Boundary,
     ) -> bool {
         let like = |plan: &&StepPlan| plan.boundary == boundary;
-        let Some(plan) = planning.kinds.get(kind).plan.as_ref().filter(like) else { return false };
-        let moved = self.engine.moved_bytes();
+        let Some(plan) = self.kinds.get(kind).plan.as_ref().filter(like) else { return false };
+        let moved = engine.moved_bytes();
         // One block for the plans of all kinds, if there is room for that.
-        let all = planning.kinds.largest_plan().map_or(0, |largest| largest.bytes);
-        let bytes = if all <= self.engine.room() { all } else { plan.bytes };
-        let lent = self.engine.lend(bytes);
-        planning.balance.moved(self.engine.moved_bytes() - moved);
+        let all = self.kinds.largest_plan().map_or(0, |largest| largest.bytes);
+        let bytes = if all <= engine.room() { all } else { plan.bytes };
+        let lent = engine.lend(bytes);
+        self.balance.moved(engine.moved_bytes() - moved);
         let start = match lent {
             Ok(Some(start)) => start,
             // Blocks that could not be moved are where they were: nothing failed that a command had asked for.
             Ok(None) | Err(_) => {
-                planning.refuse(kind);
+                self.refuse(kind);
                 return false;
             }
         };
-        planning.entries += 1;
-        let (taken, entry) = (Vec::new(), planning.entries);
+        self.entries += 1;
+        let (taken, entry) = (Vec::new(), self.entries);
         let mut replay = Replay { start, bytes, boundary, entry, kind, taken, marks: 0, turns: 0 };
         // Only now, for blocks may have been moved to make room.
-        let there = There { slots: &planning.numbers.slots, engine: &self.engine };
-        let entered = replay.choose(&mut planning.kinds, kind, there);
-        planning.replay = Some(replay);
+        let there = There { slots: &self.numbers.slots, engine };
+        let entered = replay.choose(&mut self.kinds, kind, there);
+        self.replay = Some(replay);
         entered
     }
 }

@@ -1,11 +1,10 @@
 //! Commands that are as planned: kernels on known places, and nothing else.
 
 use super::enter::There;
-use super::leave::Failed;
-use super::{FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
-use crate::command::{Command, TensorId};
+use super::leave::{Failed, Left};
+use super::{Beside, FIRST_REST, Laid, Placed, Planning, Replay, StepPlan};
+use crate::command::Command;
 use crate::device::{Device, Place};
-use crate::driver::Driver;
 use crate::engine::{Engine, PlannedRun};
 use crate::error::Error;
 use crate::op::Operation as _;
@@ -13,184 +12,171 @@ use crate::store::Action;
 use std::ops::Range;
 use std::time::Instant;
 
-/// How a command went by plan. If it failed: after so many of its actions, and why.
-pub(in crate::driver) type Followed = Result<(), (usize, Error)>;
+/// How a command went by plan: where what it reads is, if the host does. If it failed: after so many of its actions, and why.
+pub(in crate::driver) type Followed = Result<Option<Place>, (usize, Error)>;
 
-impl<D: Device> Driver<D> {
-    /// A command comes. `None` if it is not done by plan: then it is to be executed. Otherwise [`Driver::did_follow`] comes
-    /// next.
+/// What is to be done with a command.
+pub(in crate::driver) enum Next<D: Device> {
+    /// Nothing: it was done by plan. [`Planning::did_follow`] comes next.
+    Done(Followed),
+    /// It is to be executed.
+    Execute,
+    /// A turn is left: it is to be redone first. Then the command is to be executed, or if `again`, asked about again.
+    Left { left: Left<D>, again: bool },
+}
+
+impl<D: Device> Planning<D> {
+    /// A command comes.
     #[inline(never)]
     pub(in crate::driver) fn follow(
         &mut self,
+        beside: &mut Beside<'_, D>,
         command: &Command<D::Op, D::Host>,
-    ) -> Option<Followed> {
-        if !self.is_by_plan(command) {
-            self.watch(command);
-            return None;
-        }
-        let mut planning = self.planning.take()?;
-        match planning.follow(&mut self.engine, command) {
-            Ok(false) => {
-                self.leave(planning, None);
-                // Perhaps it is the first of a turn.
-                self.follow(command)
-            }
-            Err(failed @ Failed::ForRoom(_)) => {
+    ) -> Next<D> {
+        let left = if self.replay.is_some() && !beside.books.engine.owes_no_word() {
+            // The engine knows what a command owes then.
+            self.leave(beside, None)
+        } else if !self.is_by_plan(beside, command) {
+            None
+        } else {
+            match self.do_next(&mut beside.books.engine, command) {
+                Ok(Some(place)) => return Next::Done(Ok(place)),
+                Err(Failed::Itself(done, failure)) => return Next::Done(Err((done, failure))),
+                Ok(None) => match self.leave(beside, None) {
+                    // Perhaps it is the first of a turn.
+                    Some(left) => return Next::Left { left, again: true },
+                    // It is, and would be found not to go with the plan again and again.
+                    None => {
+                        self.watch_from_here(beside);
+                        None
+                    }
+                },
                 // It is tried once more, as it would be done without a plan.
-                self.leave(planning, Some(failed));
-                self.watch(command);
-                None
+                Err(failed @ Failed::ForRoom(_)) => self.leave(beside, Some(failed)),
             }
-            Err(Failed::Itself(done, failure)) => {
-                self.planning = Some(planning);
-                Some(Err((done, failure)))
-            }
-            Ok(true) => {
-                self.planning = Some(planning);
-                Some(Ok(()))
-            }
-        }
-    }
-
-    /// The host reads a value: where that is, if it is as planned. Then [`Driver::did_follow`] comes next, for it is still
-    /// there, whether or not it could be read.
-    pub(in crate::driver) fn follow_read(&mut self, tensor: TensorId) -> Option<Place> {
-        let command = Command::Get(tensor);
-        if !self.is_by_plan(&command) {
-            self.watch(&command);
-            return None;
-        }
-        let mut planning = self.planning.take()?;
-        match planning.place_of_read(&mut self.engine, &command) {
-            Ok(Some(place)) => {
-                self.planning = Some(planning);
-                Some(place)
-            }
-            Ok(None) => {
-                self.leave(planning, None);
-                self.follow_read(tensor)
-            }
-            Err(failed) => {
-                self.leave(planning, Some(failed));
-                self.watch(&command);
-                None
-            }
+        };
+        self.watch(beside, command);
+        match left {
+            Some(left) => Next::Left { left, again: false },
+            None => Next::Execute,
         }
     }
 
     /// Whether turns run by plan, the one that may begin with this command included.
     #[inline]
-    fn is_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
-        let Some(planning) = &mut self.planning else { return false };
-        if planning.replay.is_some() && !self.engine.owes_no_word() {
-            // The engine knows what a command owes then.
-            self.leave_plan();
-            return false;
-        }
-        match &planning.replay {
+    fn is_by_plan(
+        &mut self,
+        beside: &mut Beside<'_, D>,
+        command: &Command<D::Op, D::Host>,
+    ) -> bool {
+        match &self.replay {
             Some(replay) if !replay.taken.is_empty() => true,
             Some(_) => {
-                planning.stopwatch.begin();
-                self.goes_on_by_plan(command)
+                self.stopwatch.begin();
+                self.goes_on_by_plan(beside, command)
             }
             None => {
-                planning.is_marked
+                self.is_marked
                     && !matches!(command, Command::Del(_))
-                    && self.begins_by_plan()
-                    && self.goes_on_by_plan(command)
+                    && self.begins_by_plan(beside)
+                    && self.goes_on_by_plan(beside, command)
             }
         }
     }
 
     /// A turn begins with this command, in memory that is laid out for plans. Whether it runs by one.
-    fn goes_on_by_plan(&mut self, command: &Command<D::Op, D::Host>) -> bool {
-        let Some(mut planning) = self.planning.take() else { return false };
-        if planning.choose(command, &self.engine) {
-            self.planning = Some(planning);
+    fn goes_on_by_plan(
+        &mut self,
+        beside: &mut Beside<'_, D>,
+        command: &Command<D::Op, D::Host>,
+    ) -> bool {
+        if self.choose(command, &beside.books.engine) {
             return true;
         }
-        self.leave(planning, None);
-        if !matches!(command, Command::Del(_))
-            && let Some(mut planning) = self.planning.take()
-        {
-            planning.is_marked = false;
-            self.watch_turn(&mut planning);
-            self.planning = Some(planning);
+        let left = self.leave(beside, None);
+        debug_assert!(left.is_none(), "no command of the turn came");
+        if !matches!(command, Command::Del(_)) {
+            self.watch_from_here(beside);
         }
         false
     }
 
-    /// A command was done by plan.
+    /// A turn begins with the command at hand, and not by plan.
+    fn watch_from_here(&mut self, beside: &mut Beside<'_, D>) {
+        self.is_marked = false;
+        self.watch_turn(beside);
+    }
+
+    /// A command was done by plan. A turn that could not be ended is left.
     #[inline(never)]
+    #[must_use]
     pub(in crate::driver) fn did_follow(
         &mut self,
+        beside: &mut Beside<'_, D>,
         command: Command<D::Op, D::Host>,
-        done: Followed,
-    ) {
-        let Some(mut planning) = self.planning.take() else { return };
-        let Planning { replay: Some(replay), kinds, numbers, balance, help, stopwatch, .. } =
-            &mut *planning
+        done: Result<(), (usize, Error)>,
+    ) -> Option<Left<D>> {
+        let Self { replay: Some(replay), kinds, numbers, balance, help, stopwatch, .. } =
+            &mut *self
         else {
-            return;
+            return None;
         };
+        let books = &mut *beside.books;
         if done.is_err() {
             replay.taken.push(command);
             let failed = done.err().map(|(done, error)| Failed::Itself(done, error));
-            return self.leave(planning, failed);
+            return self.leave(beside, failed);
         }
         let kind = kinds.get(replay.kind);
         numbers.make(&command);
         match &command {
             Command::Step => {
                 match &kind.plan {
-                    Some(plan) => self.engine.step_by_plan(&plan.took),
-                    None => self.engine.step(),
+                    Some(plan) => books.engine.step_by_plan(&plan.took),
+                    None => books.engine.step(),
                 }
                 stopwatch.mark();
                 replay.marks += 1;
             }
             Command::Label { tensor, label } => {
                 // What the turn itself makes is called as it was when it was last made without a plan.
-                if let Some(key) = self.tensors.get(*tensor) {
-                    _ = self.engine.label(key, label);
+                if let Some(key) = books.tensors.get(*tensor) {
+                    _ = books.engine.label(key, label);
                 }
             }
             _ => {}
         }
         replay.taken.push(command);
         if replay.taken.len() < kind.commands.len() {
-            self.planning = Some(planning);
-            return;
+            return None;
         }
-        let Some(plan @ StepPlan { laid: Some(laid), .. }) = &kind.plan else { return };
+        let Some(plan @ StepPlan { laid: Some(laid), .. }) = &kind.plan else { return None };
         let returning = (!laid.returns.is_empty()).then(Instant::now);
         let returned = laid.returns.iter().try_for_each(|&(from, to, bytes)| {
-            self.engine.ask_device("a step", |device| device.copy(from, to, bytes))
+            books.engine.ask_device("a step", |device| device.copy(from, to, bytes))
         });
         if returned.is_err() {
             // All of it is there still, where the plan has it.
-            return self.leave(planning, None);
+            return self.leave(beside, None);
         }
         if let Some(start) = returning {
             stopwatch.also_since(start);
         }
-        let tensors = &mut self.tensors;
+        let tensors = &mut books.tensors;
         numbers.turn_as_planned(&plan.heirs, |before, after| tensors.rename(before, after));
-        self.engine.did_replay(&plan.took);
+        books.engine.did_replay(&plan.took);
         balance.ran(replay.taken.len());
         help.ran(stopwatch.take(), plan.took.for_room.evictions, &kind.unplanned);
-        self.engine.forget_planned();
+        books.engine.forget_planned();
         replay.taken.clear();
         replay.marks = 0;
         replay.turns += 1;
         let kind = replay.kind;
         kinds.came(kind);
-        (planning.patience, planning.strange) = (FIRST_REST, 0);
-        self.planning = Some(planning);
+        (self.patience, self.strange) = (FIRST_REST, 0);
+        None
     }
-}
 
-impl<D: Device> Planning<D> {
     /// Chooses the plan for a turn that begins with this command: of the kind that is expected, or of another that begins
     /// so. Not if a turn is expected that has no plan, or is like none before.
     fn choose(&mut self, command: &Command<D::Op, D::Host>, engine: &Engine<D>) -> bool {
@@ -207,7 +193,7 @@ impl<D: Device> Planning<D> {
 
     /// The next command in what is replayed, by its plan as that is laid out, and its actions; if this is it.
     #[inline]
-    fn next(&self, command: &Command<D::Op, D::Host>) -> Option<Next<'_, D>> {
+    fn next(&self, command: &Command<D::Op, D::Host>) -> Option<Coming<'_, D>> {
         let replay = self.replay.as_ref()?;
         let kind = self.kinds.get(replay.kind);
         let at = replay.taken.len();
@@ -216,38 +202,21 @@ impl<D: Device> Planning<D> {
         }
         let plan = kind.plan.as_ref()?;
         let laid = plan.laid.as_ref()?;
-        Some(Next { replay, plan, laid, actions: plan.actions_of(at) })
+        Some(Coming { replay, plan, laid, actions: plan.actions_of(at) })
     }
 
-    /// Where what is read is, if it is what is read next.
-    ///
-    /// # Errors
-    /// If what is to be done before failed.
-    fn place_of_read(
-        &mut self,
-        engine: &mut Engine<D>,
-        command: &Command<D::Op, D::Host>,
-    ) -> Result<Option<Place>, Failed> {
-        let Some(Next { replay, plan, laid, actions }) = self.next(command) else {
-            return Ok(None);
-        };
-        let own = plan.own(&actions);
-        replay.make_room(plan, laid, actions.start..own.start, engine)?;
-        Ok(Some(laid.places_of(own.start)[0]))
-    }
-
-    /// Does the next command, if this is it.
+    /// Does the next command, if this is it. What the host reads is left where it is: there.
     ///
     /// # Errors
     /// If it failed.
     #[inline]
-    fn follow(
+    fn do_next(
         &mut self,
         engine: &mut Engine<D>,
         command: &Command<D::Op, D::Host>,
-    ) -> Result<bool, Failed> {
-        let Some(Next { replay, plan, laid, actions }) = self.next(command) else {
-            return Ok(false);
+    ) -> Result<Option<Option<Place>>, Failed> {
+        let Some(Coming { replay, plan, laid, actions }) = self.next(command) else {
+            return Ok(None);
         };
         let calls = || command.calls().iter().filter(|call| call.outputs.written().is_some());
         // All of them before the first is run: what was done in place cannot be done twice.
@@ -257,16 +226,20 @@ impl<D: Device> Planning<D> {
             if let Some(run) = laid.run(plan, action)
                 && !ops.next().is_some_and(|call| engine.goes_with(&call.op, &run))
             {
-                return Ok(false);
+                return Ok(None);
             }
         }
         if own.start > actions.start {
             replay.make_room(plan, laid, actions.start..own.start, engine)?;
         }
-        let mut ops = calls();
+        let (mut ops, mut read) = (calls(), None);
         for action in own {
             let places = laid.places_of(action);
             let done = match (&plan.actions[action], command) {
+                (Action::Read { .. }, _) => {
+                    read = Some(places[0]);
+                    Ok(())
+                }
                 (Action::Run { .. }, _) => match (laid.run(plan, action), ops.next()) {
                     (Some(run), Some(call)) => engine.run_planned(&call.op, &run),
                     _ => Ok(()),
@@ -286,7 +259,7 @@ impl<D: Device> Planning<D> {
                 plan.keep_bits(laid, action, engine);
             }
         }
-        Ok(true)
+        Ok(Some(read))
     }
 }
 
@@ -401,7 +374,7 @@ impl StepPlan {
 }
 
 /// See [`Planning::next`].
-struct Next<'a, D: Device> {
+struct Coming<'a, D: Device> {
     replay: &'a Replay<D>,
     plan: &'a StepPlan,
     laid: &'a Laid,

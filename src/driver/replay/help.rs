@@ -3,7 +3,6 @@
 use super::{Planning, Replay};
 use crate::command::Command;
 use crate::device::Device;
-use crate::driver::Driver;
 use crate::engine::Stats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -103,12 +102,10 @@ impl Help {
     }
 }
 
-impl<D: Device> Driver<D> {
+impl<D: Device> Planning<D> {
     /// These counters, with those of steps that run by plan.
     pub(in crate::driver) fn with_plans(&self, stats: Stats) -> Stats {
-        let Some(Planning { help, kinds, replay, .. }) = self.planning.as_deref() else {
-            return stats;
-        };
+        let Self { help, kinds, replay, .. } = self;
         let largest = kinds.largest_plan();
         let idle = replay.as_ref().map_or(0, Replay::idle_bytes);
         Stats {

@@ -1,11 +1,12 @@
 //! The end of turns by plan: the books are brought to where memory is.
 
-use super::{Planning, Replay, StepPlan};
+use super::{Beside, Planning};
 use crate::command::Command;
 use crate::device::Device;
-use crate::driver::Driver;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::store::Script;
+use std::ops::Range;
 use std::time::Instant;
 
 /// Why a command was not done by plan.
@@ -17,48 +18,51 @@ pub(super) enum Failed {
     Itself(usize, Error),
 }
 
-impl<D: Device> Driver<D> {
-    /// From now on nothing runs by plan, until a turn begins again. Called before anything is changed that is no command.
-    pub fn leave_plan(&mut self) {
-        if let Some(planning) = self.planning.take() {
-            if planning.replay.is_some() {
-                self.leave(planning, None);
-            } else {
-                self.engine.take_back_kept();
-                self.planning = Some(planning);
-            }
+/// A turn that is not done by plan any more: its commands go through the books once more, without the device, each block where
+/// the plan had it.
+pub(in crate::driver) struct Left<D: Device> {
+    kind: usize,
+    /// The commands so far.
+    pub taken: Vec<Command<D::Op, D::Host>>,
+    script: Script,
+    /// Marks of a step among them.
+    marks: u64,
+    /// If what was to make room for the next one failed: what was done of that, and what failed is the action after.
+    for_room: Option<Range<usize>>,
+}
+
+impl<D: Device> Planning<D> {
+    /// From now on nothing runs by plan, until a turn begins again. What is left is to be [redone](Left).
+    #[must_use]
+    pub(in crate::driver) fn leave_plan(&mut self, beside: &mut Beside<'_, D>) -> Option<Left<D>> {
+        if self.replay.is_some() {
+            return self.leave(beside, None);
         }
+        beside.books.engine.take_back_kept();
+        None
     }
 
-    /// Goes through the commands of this turn again, without the device, each block where the plan had it.
-    pub(super) fn leave(&mut self, mut planning: Box<Planning<D>>, failed: Option<Failed>) {
-        let Some(replay) = planning.replay.take() else { return };
-        self.engine.take_back_lent();
+    #[must_use]
+    pub(super) fn leave(
+        &mut self,
+        beside: &mut Beside<'_, D>,
+        failed: Option<Failed>,
+    ) -> Option<Left<D>> {
+        let replay = self.replay.take()?;
+        beside.books.engine.take_back_lent();
         // What is expected next, and so what is evicted, depends on which turns came.
-        if let Some(recognizer) = &mut self.recognizer {
-            recognizer.hear_again(planning.kinds.recognized(replay.turns));
+        if let Some(recognizer) = beside.recognition.recognizer_mut() {
+            recognizer.hear_again(self.kinds.recognized(replay.turns));
         }
         if replay.taken.is_empty() && failed.is_none() {
-            planning.stay_between_turns();
-        } else {
-            let commands = replay.taken.len();
-            planning.hear_left(replay.kind, &replay.taken);
-            planning.balance.left(commands);
-            planning.help.left += 1;
-            planning.stopwatch.void();
-            let start = Instant::now();
-            if let Some(plan) = &planning.kinds.get(replay.kind).plan {
-                self.redo_in_books(plan, replay, failed);
-            }
-            planning.help.spent_since(start);
-            if planning.balance.is_spent(commands) {
-                planning.give_up();
-            }
+            self.stay_between_turns();
+            return None;
         }
-        self.planning = Some(planning);
-    }
-
-    fn redo_in_books(&mut self, plan: &StepPlan, replay: Replay<D>, failed: Option<Failed>) {
+        self.hear_left(replay.kind, &replay.taken);
+        self.balance.left(replay.taken.len());
+        self.help.left += 1;
+        self.stopwatch.void();
+        let plan = self.kinds.get(replay.kind).plan.as_ref()?;
         let taken = replay.taken.len();
         let (whole, more, for_room, failure) = match failed {
             None => (taken, 0, None, None),
@@ -78,20 +82,45 @@ impl<D: Device> Driver<D> {
             failure,
             ..Script::default()
         };
-        self.engine.begin_script(script, replay.marks);
-        for (at, command) in replay.taken.into_iter().enumerate() {
-            plan.for_room(at).for_each(|action| self.engine.do_for_room(action));
-            match command {
-                // It was read.
-                Command::Get(tensor) => drop(self.visit(tensor, |_, _| Ok(()))),
-                other => self.execute(other),
-            }
+        let for_room = for_room.map(|done| end - done..end);
+        Some(Left { kind: replay.kind, taken: replay.taken, script, marks: replay.marks, for_room })
+    }
+
+    /// Takes note of what was done before a command of a turn that is left, for want of room.
+    pub(in crate::driver) fn redo_for_room(
+        &self,
+        left: &Left<D>,
+        command: usize,
+        engine: &mut Engine<D>,
+    ) {
+        if let Some(plan) = &self.kinds.get(left.kind).plan {
+            plan.for_room(command).for_each(|action| engine.do_for_room(action));
         }
-        if let Some(done) = for_room {
-            let done = &plan.actions[end - done..end];
-            done.iter().for_each(|action| self.engine.do_for_room(action));
-            self.engine.give_up_for_room(&plan.actions[end]);
+    }
+
+    /// All of its commands went through the books, from `start` on.
+    pub(in crate::driver) fn is_redone(
+        &mut self,
+        left: &Left<D>,
+        commands: usize,
+        engine: &mut Engine<D>,
+        start: Instant,
+    ) {
+        if let (Some(plan), Some(done)) = (&self.kinds.get(left.kind).plan, &left.for_room) {
+            plan.actions[done.clone()].iter().for_each(|action| engine.do_for_room(action));
+            engine.give_up_for_room(&plan.actions[done.end]);
         }
-        self.engine.end_script();
+        engine.end_script();
+        self.help.spent_since(start);
+        if self.balance.is_spent(commands) {
+            self.give_up();
+        }
+    }
+}
+
+impl<D: Device> Left<D> {
+    /// Its commands are to go through the books now.
+    pub fn begin(&mut self, engine: &mut Engine<D>) {
+        engine.begin_script(std::mem::take(&mut self.script), self.marks);
     }
 }

@@ -3,10 +3,9 @@
 
 use super::boundary::{Boundary, Slots};
 use super::turns::Turned;
-use super::{Planning, StepPlan};
+use super::{Beside, Planning, StepPlan};
 use crate::command::Command;
 use crate::device::Device;
-use crate::driver::Driver;
 use crate::engine::Totals;
 use crate::graph::{Graph, StorageKey};
 use crate::plan::{
@@ -66,38 +65,38 @@ impl Preparing {
     }
 }
 
-impl<D: Device> Driver<D> {
+impl<D: Device> Planning<D> {
     /// Begins to find out how a turn of this kind can be done again; `None` if it is plain that it cannot.
     pub(super) fn prepare_plan(
-        &mut self,
-        planning: &Planning<D>,
+        &self,
+        beside: &mut Beside<'_, D>,
         kind: usize,
         taken: Taken,
     ) -> Option<Preparing> {
         let Taken { tape, ends, before, began, plentiful: roots, short: short_roots, turned } =
             taken;
         // The tensors after the turn are those before it, or there is no such plan.
-        self.boundary_of(planning).filter(|after| *after == before)?;
-        let slots = &planning.numbers.slots;
+        self.boundary_of(beside.books).filter(|after| *after == before)?;
+        let slots = &self.numbers.slots;
         let drawn = |record: &Record, roots: &[Option<Root>]| {
-            Outside::new(record, roots, &turned, slots, self.engine.graph())
+            Outside::new(record, roots, &turned, slots, beside.books.engine.graph())
         };
         let (of_plentiful, of_short) =
             (drawn(&tape.plentiful, &roots), drawn(&tape.short, &short_roots));
         if of_plentiful.is_none() && of_short.is_none() {
             return None;
         }
-        let (spread, start) = self.engine.spread_of(&tape);
+        let (spread, start) = beside.books.engine.spread_of(&tape);
         let Tape { plentiful, short, unheld_stays, .. } = tape;
-        let of = planning.kinds.get(kind);
-        let is_learnt = !self.learning.improves() || of.is_frequent();
+        let of = self.kinds.get(kind);
+        let is_learnt = !beside.recognition.learning.improves() || of.is_frequent();
         let draft = Draft {
             commands: of.commands.clone(),
-            took: self.engine.totals().since(&began),
-            granule: self.engine.granularity()?,
-            room: self.engine.room(),
-            verifies: self.engine.verifies(),
-            may_recompute: is_learnt && self.engine.may_plan_recomputing(),
+            took: beside.books.engine.totals().since(&began),
+            granule: beside.books.engine.granularity()?,
+            room: beside.books.engine.room(),
+            verifies: beside.books.engine.verifies(),
+            may_recompute: is_learnt && beside.books.engine.may_plan_recomputing(),
             start,
             spread,
             unheld_stays,

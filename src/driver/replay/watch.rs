@@ -4,10 +4,10 @@ use super::boundary::Boundary;
 use super::glance::Glance;
 use super::kinds::Kinds;
 use super::prepare::Taken;
-use super::{Planned, Planning};
+use super::{Beside, Planned, Planning};
 use crate::command::Command;
 use crate::device::Device;
-use crate::driver::Driver;
+use crate::driver::books::Books;
 use crate::store::Ends;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,67 +36,61 @@ pub(super) struct Turn {
 /// After so many turns in a row that were of no known kind, nobody looks for a while.
 const MOST_STRANGE: u32 = 5;
 
-impl<D: Device> Driver<D> {
+impl<D: Device> Planning<D> {
     /// A command comes, that no plan takes: it is executed after this.
-    pub(super) fn watch(&mut self, command: &Command<D::Op, D::Host>) {
-        let Some(mut planning) = self.planning.take() else { return };
-        planning.hear(command, self.engine.next_on_tape());
-        self.planning = Some(planning);
+    pub(super) fn watch(&mut self, beside: &mut Beside<'_, D>, command: &Command<D::Op, D::Host>) {
+        self.hear(command, beside.books.engine.next_on_tape());
     }
 
     /// Between two turns: the next command begins one. Whether that runs by plan.
-    pub(super) fn begins_by_plan(&mut self) -> bool {
-        let Some(mut planning) = self.planning.take() else { return false };
-        planning.is_marked = false;
-        let is_refused = planning.take_prepared();
-        if planning.rest > 1 {
-            planning.rest -= 1;
-        } else if planning.rest == 1 && planning.only_glances() {
+    pub(super) fn begins_by_plan(&mut self, beside: &mut Beside<'_, D>) -> bool {
+        self.is_marked = false;
+        let is_refused = self.take_prepared();
+        if self.rest > 1 {
+            self.rest -= 1;
+        } else if self.rest == 1 && self.only_glances() {
             // Nothing is known of them but that.
-        } else if planning.rest == 1 || planning.turn.is_between {
-            planning.rest = 0;
-            planning.numbers.turn(&mut self.tensors, self.engine.graph());
+        } else if self.rest == 1 || self.turn.is_between {
+            self.rest = 0;
+            let Books { tensors, engine, .. } = &mut *beside.books;
+            self.numbers.turn(tensors, engine.graph());
         } else {
-            self.turn_ends(&mut planning);
+            self.turn_ends(beside);
         }
-        if is_refused && planning.rest == 0 {
-            planning.give_up_if_all_are_refused();
+        if is_refused && self.rest == 0 {
+            self.give_up_if_all_are_refused();
         }
-        planning.stopwatch.begin();
-        let begins = planning.rest == 0 && self.enter_or_watch(&mut planning);
-        self.planning = Some(planning);
-        begins
+        self.stopwatch.begin();
+        self.rest == 0 && self.enter_or_watch(beside)
     }
 
     /// The mark of a turn came, that does not run by plan. How long one takes that is recorded, or learned from, says nothing.
-    pub(in crate::driver) fn turn_is_marked(&mut self) {
-        let is_written = self.is_written();
-        let Some(planning) = &mut self.planning else { return };
-        if is_written { planning.stopwatch.void() } else { planning.stopwatch.mark() }
+    pub(in crate::driver) fn turn_is_marked(&mut self, is_written: bool) {
+        if is_written { self.stopwatch.void() } else { self.stopwatch.mark() }
     }
 
     /// A turn is over that did not run by plan.
-    fn turn_ends(&mut self, planning: &mut Planning<D>) {
-        let taping = planning.taping.take();
-        let tape = self.engine.take_tape();
+    fn turn_ends(&mut self, beside: &mut Beside<'_, D>) {
+        let taping = self.taping.take();
+        let tape = beside.books.engine.take_tape();
         // As it was when the turn began.
-        let slots = &planning.numbers.slots;
+        let slots = &self.numbers.slots;
         let roots = tape.as_deref().map(|tape| {
             [&tape.plentiful, &tape.short].map(|record| {
-                let owners = self.engine.owners_of_before(tape, record).into_iter();
+                let owners = beside.books.engine.owners_of_before(tape, record).into_iter();
                 owners.map(|owner| Some((owner?, slots.of_storage(owner?)?))).collect::<Vec<_>>()
             })
         });
-        let turned = planning.numbers.turn(&mut self.tensors, self.engine.graph());
-        let after = planning.numbers.slots.boundary();
-        let began = planning.turn.began.take();
-        let took = planning.stopwatch.take();
-        let Some((kind, is_new)) = planning.kind_of_turn() else {
-            return planning.give_up();
+        let turned = self.numbers.turn(&mut beside.books.tensors, beside.books.engine.graph());
+        let after = self.numbers.slots.boundary();
+        let began = self.turn.began.take();
+        let took = self.stopwatch.take();
+        let Some((kind, is_new)) = self.kind_of_turn() else {
+            return self.give_up();
         };
-        planning.kinds.came(kind);
-        let evictions = self.engine.evictions() - planning.turn.evictions;
-        let of = planning.kinds.get_mut(kind);
+        self.kinds.came(kind);
+        let evictions = beside.books.engine.evictions() - self.turn.evictions;
+        let of = self.kinds.get_mut(kind);
         of.evicted = evictions > 0;
         if let Some(before) = began {
             of.changes_boundary = before != after;
@@ -106,83 +100,84 @@ impl<D: Device> Driver<D> {
             let counts = taping.is_none() && of.plan.is_none();
             of.unplanned.add(took, counts.then_some(evictions));
         }
-        planning.strange = if is_new { planning.strange + 1 } else { 0 };
-        if planning.strange >= MOST_STRANGE {
-            planning.glance = Some(Glance::default());
-            return planning.give_up();
+        self.strange = if is_new { self.strange + 1 } else { 0 };
+        if self.strange >= MOST_STRANGE {
+            self.glance = Some(Glance::default());
+            return self.give_up();
         }
         let (Some((before, began)), Some(tape), Some([plentiful, short])) = (taping, tape, roots)
         else {
             return;
         };
-        if !planning.kinds.get(kind).may_be_planned() {
+        if !self.kinds.get(kind).may_be_planned() {
             return;
         }
-        if let Some(recognizer) = &self.recognizer {
-            planning.kinds.get_mut(kind).recognized = recognizer.last_turn().to_vec();
+        if let Some(recognizer) = beside.recognition.recognizer() {
+            self.kinds.get_mut(kind).recognized = recognizer.last_turn().to_vec();
         }
-        let mut ends = std::mem::take(&mut planning.turn.ends);
+        let mut ends = std::mem::take(&mut self.turn.ends);
         ends.push(tape.ends());
         let taken = Taken { tape: *tape, ends, before, began, plentiful, short, turned };
-        match self.prepare_plan(planning, kind, taken) {
-            Some(preparing) => planning.kinds.get_mut(kind).preparing = Some(preparing),
-            None => planning.refuse(kind),
+        match self.prepare_plan(beside, kind, taken) {
+            Some(preparing) => self.kinds.get_mut(kind).preparing = Some(preparing),
+            None => self.refuse(kind),
         }
     }
 
     /// A turn begins. Whether by plan, if there is one of the kind that is expected.
-    fn enter_or_watch(&mut self, planning: &mut Planning<D>) -> bool {
-        let Some(kind) = planning.kinds.next_planned() else {
-            self.watch_turn(planning);
+    fn enter_or_watch(&mut self, beside: &mut Beside<'_, D>) -> bool {
+        let Some(kind) = self.kinds.next_planned() else {
+            self.watch_turn(beside);
             return false;
         };
-        let boundary = self.boundary_to_plan(planning);
-        let enters = boundary.is_some_and(|boundary| self.enter(planning, kind, boundary));
-        planning.kinds.get_mut(kind).entered(enters);
+        let boundary = self.boundary_to_plan(beside);
+        let enters =
+            boundary.is_some_and(|boundary| self.enter(&mut beside.books.engine, kind, boundary));
+        self.kinds.get_mut(kind).entered(enters);
         if !enters {
-            planning.turn = Turn::of_any(planning.kinds.all().len());
-            planning.turn.began = Some(planning.numbers.slots.boundary());
+            self.turn = Turn::of_any(self.kinds.all().len());
+            self.turn.began = Some(self.numbers.slots.boundary());
         }
         enters
     }
 
     /// A turn begins that does not run by plan. If one is to be made of the kind that is expected, it is written down.
-    pub(super) fn watch_turn(&mut self, planning: &mut Planning<D>) {
-        planning.turn = Turn::of_any(planning.kinds.all().len());
-        planning.turn.evictions = self.engine.evictions();
-        planning.turn.began = Some(planning.numbers.slots.boundary());
-        let next = planning.kinds.next();
-        let Some(kind) = next.filter(|&kind| planning.kinds.get(kind).may_be_planned()) else {
+    pub(super) fn watch_turn(&mut self, beside: &mut Beside<'_, D>) {
+        self.turn = Turn::of_any(self.kinds.all().len());
+        self.turn.evictions = beside.books.engine.evictions();
+        self.turn.began = Some(self.numbers.slots.boundary());
+        let next = self.kinds.next();
+        let Some(kind) = next.filter(|&kind| self.kinds.get(kind).may_be_planned()) else {
             return;
         };
         // What left something else behind than it found, the last time, will again.
-        let repeats = !planning.kinds.get(kind).changes_boundary;
-        match self.boundary_to_plan(planning).filter(|_| repeats) {
+        let repeats = !self.kinds.get(kind).changes_boundary;
+        match self.boundary_to_plan(beside).filter(|_| repeats) {
             Some(boundary) => {
-                let is_short = planning.kinds.get(kind).evicted;
-                self.engine.begin_tape(is_short);
-                planning.taping = Some((boundary, self.engine.totals()));
+                let is_short = self.kinds.get(kind).evicted;
+                beside.books.engine.begin_tape(is_short);
+                self.taping = Some((boundary, beside.books.engine.totals()));
                 // What made room for the tape is no part of the turn.
-                planning.stopwatch.begin();
+                self.stopwatch.begin();
             }
-            None => planning.refuse(kind),
+            None => self.refuse(kind),
         }
     }
 
     /// What is there, if a plan may begin. Who writes down what is executed, or knows it ahead, wants all of it to come.
-    fn boundary_to_plan(&self, planning: &Planning<D>) -> Option<Boundary> {
-        let is_heard = self.is_written() || !self.admitted.is_empty();
-        if is_heard { None } else { self.boundary_of(planning) }
+    fn boundary_to_plan(&self, beside: &Beside<'_, D>) -> Option<Boundary> {
+        let is_heard = beside.books.is_written() || beside.waits;
+        if is_heard { None } else { self.boundary_of(beside.books) }
     }
 
     /// What is there now. `None` if it could not be the beginning of a plan: something has a history, or is away, or waits
     /// for what comes.
-    pub(super) fn boundary_of(&self, planning: &Planning<D>) -> Option<Boundary> {
-        let boundary = planning.numbers.slots.boundary();
-        let (tensors, _, paths) = self.engine.graph().counts();
+    pub(super) fn boundary_of(&self, books: &Books<D>) -> Option<Boundary> {
+        let boundary = self.numbers.slots.boundary();
+        let (tensors, _, paths) = books.engine.graph().counts();
         // What has no history, and is not lost, is resident.
-        let may_begin = self.engine.is_settled() && paths == 0 && boundary.tensors == tensors;
-        (may_begin && self.tensors.is_unchanged()).then_some(boundary)
+        let may_begin = books.engine.is_settled() && paths == 0 && boundary.tensors == tensors;
+        (may_begin && books.tensors.is_unchanged()).then_some(boundary)
     }
 }
 

@@ -111,6 +111,12 @@ impl Both {
     }
 
     fn run(&mut self, command: Command<RecordedOp, Layout>) {
+        // An engine refuses what does not look alike.
+        if let Command::Replace { target, value, .. } = command
+            && self.reader.layout(target).shape() != self.reader.layout(value).shape()
+        {
+            return;
+        }
         if self.program.push(command.clone()).is_err() {
             return;
         }
@@ -121,6 +127,10 @@ impl Both {
             .map(|&target| self.storage(target))
             .collect();
         self.driver.execute(command.clone());
+        if let Command::Replace { .. } = command {
+            // Until then the old value is there, to be taken back.
+            self.driver.execute(Command::Confirm);
+        }
         assert!(self.driver.engine_mut().take_failure().is_none(), "{command:?}");
         let deed = self.reader.read(&command, |host| *host);
         // Number -> the position of the target.

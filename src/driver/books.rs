@@ -1,0 +1,343 @@
+//! What commands do, and the books that are kept of it: which tensor a number means, what a known step makes of it, and what is
+//! written down.
+
+mod foresee;
+mod record;
+
+use super::numbers::Numbers;
+use super::recording::Recording;
+use super::turn::Writing;
+use crate::command::{Apply, Command, Consumed, RecordedCommand, RecordedOp, TensorId};
+use crate::device::Device;
+use crate::engine::{Engine, Issue};
+use crate::error::{Error, HandleError};
+use crate::graph::{StorageKey, TensorKey};
+use crate::hint::cold;
+use crate::layout::Layout;
+use crate::op::Outputs;
+use smallvec::SmallVec;
+
+/// An engine, and what its commands mean.
+pub(super) struct Books<D: Device> {
+    pub engine: Engine<D>,
+    /// Each tensor whose number still means it.
+    pub tensors: Numbers,
+    pub recording: Option<Recording>,
+    /// A turn that is being written down.
+    pub writing: Option<Box<Writing>>,
+    /// What the recorder panicked with.
+    pub recording_lost: Option<Error>,
+    /// What the command at hand cost, in the units of the cost model, with all that it reads there.
+    pub last_cost: f64,
+    /// Why the command at hand failed, for who foresaw that it would not.
+    pub failed: Option<Error>,
+}
+
+/// What an op was given: keys of its inputs, those of consumed ones given away.
+pub(super) type Given = SmallVec<[TensorKey; 8]>;
+
+impl<D: Device> Books<D> {
+    pub fn new(engine: Engine<D>) -> Self {
+        Self {
+            engine,
+            tensors: Numbers::default(),
+            recording: None,
+            writing: None,
+            recording_lost: None,
+            last_cost: 0.0,
+            failed: None,
+        }
+    }
+
+    #[inline]
+    pub fn key(&self, tensor: TensorId) -> Result<TensorKey, Error> {
+        self.tensors.get(tensor).ok_or_else(|| HandleError::Unknown.into())
+    }
+
+    /// The storage that a tensor looks at.
+    pub fn storage_of(&self, tensor: TensorId) -> Option<StorageKey> {
+        let key = self.tensors.get(tensor)?;
+        Some(self.engine.graph().tensor(key)?.storage)
+    }
+
+    pub fn layout_of(&self, tensor: TensorId) -> Option<Layout> {
+        Some(self.engine.graph().tensor(self.tensors.get(tensor)?)?.layout)
+    }
+
+    /// Size of the storage that a tensor looks at; of one that means nothing, 0.
+    pub fn bytes_of(&self, tensor: TensorId) -> u64 {
+        let storage = self.storage_of(tensor);
+        storage.map_or(0, |storage| self.engine.graph().storage(storage).bytes)
+    }
+
+    /// Does a command. A value that it reads is thrown away.
+    #[inline(always)]
+    pub fn run(&mut self, command: Command<D::Op, D::Host>) {
+        match command {
+            // From where it is: it is large, and by far the most frequent.
+            Command::Apply(Apply { op, ref inputs, ref consumed, ref outputs, made }) => {
+                self.apply(op, inputs, consumed, outputs, made);
+            }
+            Command::Del(tensor) => self.forget(tensor),
+            other => self.run_other(other),
+        }
+    }
+
+    /// Does one that is kept: only its op is copied.
+    #[inline(always)]
+    pub fn run_shared(&mut self, command: &Command<D::Op, D::Host>)
+    where
+        D::Op: Clone,
+    {
+        match command {
+            Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
+                self.apply(op.clone(), inputs, consumed, outputs, *made);
+            }
+            other => self.run(other.clone()),
+        }
+    }
+
+    /// Apart, so that the code of the frequent ones lies close together.
+    #[inline(never)]
+    fn run_other(&mut self, command: Command<D::Op, D::Host>) {
+        match command {
+            Command::Apply(_) | Command::Del(_) => self.run(command),
+            Command::Put { tensor, host, leaf } => {
+                let layout = D::layout_of(&host);
+                let key = if leaf { self.engine.put_leaf(host) } else { self.engine.put(host) };
+                self.tensors.insert(tensor, key);
+                self.record_put(tensor, layout, leaf);
+            }
+            Command::UpdateAll(calls) => self.update_all(calls),
+            Command::Replace { target, consumed, value, made } => {
+                let replaced = self.replace(target, consumed, value, made);
+                self.report(replaced);
+            }
+            Command::Confirm => {
+                self.engine.confirm();
+                self.record(|| Command::Confirm);
+            }
+            Command::Get(tensor) => {
+                // Waited for: nobody would take it later.
+                let read = self.about(tensor, Command::Get(tensor), Engine::get);
+                self.report(read);
+            }
+            Command::Drop(tensor) => {
+                let dropped = self.about(tensor, Command::Drop(tensor), Engine::drop_now);
+                self.report(dropped);
+            }
+            Command::Commit(tensor) => {
+                let committed = self.about(tensor, Command::Commit(tensor), Engine::commit);
+                self.report(committed);
+            }
+            Command::Label { tensor, label } => {
+                let command = Command::Label { tensor, label: label.clone() };
+                let with = |engine: &mut Engine<D>, key| engine.label(key, &label);
+                let labelled = self.about(tensor, command, with);
+                self.report(labelled);
+            }
+            Command::Step => {
+                self.engine.step();
+                self.record(|| Command::Step);
+            }
+            Command::Sync => {
+                let done = self.engine.sync();
+                self.report(done);
+                self.record(|| Command::Sync);
+            }
+        }
+    }
+
+    #[inline]
+    fn forget(&mut self, tensor: TensorId) {
+        if let Some(key) = self.tensors.remove(tensor) {
+            self.engine.del(key);
+            self.record(|| Command::Del(tensor));
+        }
+    }
+
+    /// Does something with a tensor, and records it as this command. Of a number that means nothing, nothing is recorded.
+    pub fn about<T>(
+        &mut self,
+        tensor: TensorId,
+        command: RecordedCommand,
+        with: impl FnOnce(&mut Engine<D>, TensorKey) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let key = self.key(tensor)?;
+        let done = with(&mut self.engine, key);
+        if let Err(error) = &done {
+            self.failed = Some(error.clone());
+        }
+        self.record(|| command);
+        done
+    }
+
+    #[inline]
+    fn apply(
+        &mut self,
+        op: D::Op,
+        inputs: &[TensorId],
+        consumed: &Consumed,
+        outputs: &Outputs,
+        made: TensorId,
+    ) {
+        let keys = match self.give(inputs, consumed, outputs) {
+            Ok(keys) => keys,
+            Err(error) => return self.engine.fail(cold(error)),
+        };
+        let spoken = self.speaks_of(&op).map(|op| {
+            std::hint::cold_path();
+            let (inputs, consumed, outputs) = (inputs.into(), consumed.clone(), outputs.clone());
+            Apply { op, inputs, consumed, outputs, made }
+        });
+        match self.engine.issue(op, &keys, outputs) {
+            Ok(new) => {
+                self.last_cost = self.engine.last_run().cost;
+                for (&key, tensor) in new.iter().zip(made.and_next(new.len())) {
+                    self.tensors.insert(tensor, key);
+                }
+                if let Some(mut call) = spoken {
+                    std::hint::cold_path();
+                    call.op = call.op.after(self.engine.last_run());
+                    self.record_call(call, &keys, &new);
+                }
+            }
+            Err(error) => self.did_not_apply(error, spoken, &keys, outputs, made),
+        }
+    }
+
+    /// An op was refused, or failed.
+    #[cold]
+    #[inline(never)]
+    fn did_not_apply(
+        &mut self,
+        error: Error,
+        spoken: Option<Apply<RecordedOp>>,
+        keys: &[TensorKey],
+        outputs: &Outputs,
+        made: TensorId,
+    ) {
+        spoken.into_iter().for_each(|call| self.record_skipped(call));
+        self.fail(&error);
+        self.take_back(keys, outputs, made, &error);
+    }
+
+    fn update_all(&mut self, calls: Vec<Apply<D::Op>>) {
+        let mut updates = Vec::with_capacity(calls.len());
+        let mut rest = Vec::with_capacity(calls.len());
+        let mut unknown = None;
+        for Apply { op, inputs, consumed, outputs, made } in calls {
+            match self.give(&inputs, &consumed, &outputs) {
+                Ok(keys) => {
+                    let spoken = self.speaks_of(&op);
+                    updates.push(Issue { op, inputs: keys.to_vec(), outputs: outputs.clone() });
+                    rest.push((Apply { op: spoken, inputs, consumed, outputs, made }, keys));
+                }
+                Err(error) => unknown = Some(error),
+            }
+        }
+        let done = match unknown {
+            None => self.engine.issue_all(updates),
+            Some(error) => Err(error),
+        };
+        match done {
+            Ok(done) => {
+                self.last_cost = done.iter().map(|issued| issued.run.cost).sum();
+                let mut recorded = Vec::new();
+                for ((call, keys), issued) in rest.into_iter().zip(done) {
+                    self.tensors.extend(call.outputs().zip(issued.made.iter().copied()));
+                    if let (Some(op), call) = call.split_op() {
+                        recorded.push((call.with_op(op.after(issued.run)), keys, issued.made));
+                    }
+                }
+                if self.is_written() {
+                    self.record_calls(recorded);
+                }
+            }
+            Err(error) => {
+                self.fail(&error);
+                for (call, keys) in rest {
+                    self.take_back(&keys, &call.outputs, call.made, &error);
+                    if let (Some(op), call) = call.split_op() {
+                        self.record_skipped(call.with_op(op));
+                    }
+                }
+            }
+        }
+    }
+
+    fn replace(
+        &mut self,
+        target: TensorId,
+        consumed: bool,
+        value: TensorId,
+        made: TensorId,
+    ) -> Result<(), Error> {
+        let (mut old, new) = (self.key(target)?, self.key(value)?);
+        if consumed {
+            self.tensors.remove(target);
+        } else {
+            old = self.engine.alias(old)?;
+        }
+        let key = match self.engine.replace(old, new) {
+            Ok(key) => key,
+            Err(error) => {
+                // What cannot be replaced stays.
+                self.fail(&error);
+                self.engine.keep_old(&[old], &error);
+                old
+            }
+        };
+        self.tensors.insert(made, key);
+        if key == old {
+            self.record_no_replacement(target, consumed, made);
+        } else {
+            self.record(|| Command::Replace { target, consumed, value, made });
+        }
+        Ok(())
+    }
+
+    /// Keys of the inputs of an op, those of consumed ones given away.
+    #[inline]
+    fn give(
+        &mut self,
+        inputs: &[TensorId],
+        consumed: &Consumed,
+        outputs: &Outputs,
+    ) -> Result<Given, Error> {
+        let mut keys = Given::new();
+        for &tensor in inputs {
+            keys.push(self.key(tensor).map_err(cold)?);
+        }
+        for input in 0..outputs.targets().min(inputs.len()) {
+            std::hint::cold_path();
+            if consumed.contains(input) {
+                self.tensors.remove(inputs[input]);
+            } else {
+                // The caller still holds the old value: the engine consumes another handle to it.
+                keys[input] = self.engine.alias(keys[input])?;
+            }
+        }
+        Ok(keys)
+    }
+
+    /// An op was not even issued: what was to be updated goes on naming the old value.
+    fn take_back(&mut self, keys: &[TensorKey], outputs: &Outputs, made: TensorId, why: &Error) {
+        let targets = outputs.targets().min(keys.len());
+        self.engine.keep_old(&keys[..targets], why);
+        self.tensors.extend(made.and_next(targets).zip(keys.iter().copied()));
+    }
+
+    /// The command at hand failed, and nobody waits for it.
+    fn fail(&mut self, error: &Error) {
+        self.engine.fail(error.clone());
+        self.failed = Some(error.clone());
+    }
+
+    /// Keeps the failure of a command that nobody waits for.
+    pub fn report<T>(&mut self, result: Result<T, Error>) {
+        if let Err(error) = result {
+            self.engine.fail(error);
+        }
+    }
+}

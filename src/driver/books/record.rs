@@ -1,0 +1,148 @@
+//! Writing down what is executed: for a recorder, and for a turn that is to be learned from.
+
+use super::{Books, Given};
+use crate::command::{
+    Apply, Command, Consumed, RecordedCommand, RecordedOp, RecordedValue, TensorId,
+};
+use crate::device::Device;
+use crate::driver::Entry;
+use crate::engine::{Engine, Keys, LastRun};
+use crate::layout::Layout;
+use crate::op::{Look, Operation, Outputs};
+use std::sync::Arc;
+
+impl<D: Device> Books<D> {
+    /// Whether somebody hears what is executed.
+    #[inline(always)]
+    pub const fn is_written(&self) -> bool {
+        self.recording.is_some() || self.writing.is_some()
+    }
+
+    /// What a recording says of an op before it ran; `None` if nobody records.
+    #[inline]
+    pub fn speaks_of(&self, op: &D::Op) -> Option<RecordedOp> {
+        self.is_written().then(|| RecordedOp::before(op))
+    }
+
+    #[inline]
+    pub fn record_put(&mut self, tensor: TensorId, layout: Layout, leaf: bool) {
+        if self.is_written() {
+            let host =
+                RecordedValue { layout, cost: Some(self.engine.last_run().cost), reruns: None };
+            self.record_command(Command::Put { tensor, host: Arc::new(host), leaf });
+        }
+    }
+
+    /// A replacement that was not made: the new number stands for the old value.
+    #[inline]
+    pub fn record_no_replacement(&mut self, target: TensorId, consumed: bool, made: TensorId) {
+        if self.is_written() {
+            self.record_views("replace".into(), &[target], made);
+            if consumed {
+                self.record_command(Command::Del(target));
+            }
+        }
+    }
+
+    /// Records an op that was issued, with what it was given and what it made.
+    pub fn record_call(&mut self, call: Apply<RecordedOp>, given: &Given, new: &Keys) {
+        match is_skipped(&call, given, new) {
+            true => self.record_skipped(call),
+            false => self.record_command(Command::Apply(call)),
+        }
+    }
+
+    /// Records updates that were issued as one. If one was skipped, each is recorded by itself.
+    pub fn record_calls(&mut self, calls: Vec<(Apply<RecordedOp>, Given, Keys)>) {
+        if calls.iter().any(|(call, given, new)| is_skipped(call, given, new)) {
+            calls.into_iter().for_each(|(call, given, new)| self.record_call(call, &given, &new));
+        } else {
+            let calls = calls.into_iter().map(|(call, ..)| call).collect();
+            self.record_command(Command::UpdateAll(calls));
+        }
+    }
+
+    /// Records an update that was not made: views of what it was to update, and what it was to make besides, which is
+    /// lost.
+    pub fn record_skipped(&mut self, mut call: Apply<RecordedOp>) {
+        let targets = call.outputs.targets().min(call.inputs.len());
+        if targets == 0 {
+            return;
+        }
+        self.record_views(Arc::clone(&call.op.name), &call.inputs[..targets], call.made);
+        call.ended().for_each(|target| self.record_command(Command::Del(target)));
+        if let Outputs::Updates { fresh, .. } = std::mem::take(&mut call.outputs)
+            && !fresh.is_empty()
+        {
+            call.inputs.clear();
+            call.consumed = Consumed::default();
+            call.outputs = Outputs::Fresh(fresh);
+            call.made = call.made.plus(targets);
+            self.record_command(Command::Apply(call));
+        }
+    }
+
+    /// New numbers for what is there.
+    fn record_views(&mut self, name: Arc<str>, old: &[TensorId], made: TensorId) {
+        let layout = |tensor| self.key(tensor).and_then(|key| self.engine.layout(key));
+        let looks = made.and_next(old.len()).map(layout).enumerate();
+        let looks = looks.filter_map(|(input, layout)| Some(Look { input, layout: layout.ok()? }));
+        let looks = looks.collect();
+        let op = RecordedOp { flops: Some(0.0), ..RecordedOp::new(name, 0.0) };
+        self.record_command(Command::Apply(Apply::new(op, old, Outputs::Views(looks), made)));
+    }
+
+    /// Records a command that was executed. It is made only if somebody records: to drop one takes its time, too.
+    #[inline]
+    pub fn record(&mut self, command: impl FnOnce() -> RecordedCommand) {
+        if self.is_written() {
+            self.record_command(command());
+        }
+    }
+
+    fn record_command(&mut self, command: RecordedCommand) {
+        if let Some(writing) = &mut self.writing {
+            writing.push(&command);
+        }
+        self.record_entry(|engine| {
+            let is_end = matches!(command, Command::Step);
+            let peak = is_end.then(|| engine.stats().peak_bytes);
+            Entry::Did { command, used: Some(engine.used_bytes()), peak }
+        });
+    }
+
+    pub fn record_entry(&mut self, entry: impl FnOnce(&Engine<D>) -> Entry) {
+        let Some(recording) = &mut self.recording else { return };
+        let entry = entry(&self.engine);
+        let graph = self.engine.graph();
+        let storage_of = |tensor| Some(graph.tensor(self.tensors.get(tensor)?)?.storage);
+        if let Err(error) = recording.record(&entry, storage_of) {
+            self.recording = None;
+            self.engine.fail(error.clone());
+            self.recording_lost = Some(error);
+        }
+    }
+}
+
+/// Whether the new numbers of what an op was to update name the old values.
+fn is_skipped(call: &Apply<RecordedOp>, given: &Given, new: &Keys) -> bool {
+    let targets = call.outputs.targets().min(new.len());
+    targets > 0 && given[..targets] == new[..targets]
+}
+
+impl RecordedOp {
+    /// What is known of an op before it runs.
+    fn before(op: &impl Operation) -> Self {
+        Self {
+            attributes: op.attributes().map(Into::into),
+            rematerializable: op.rematerializable(),
+            ..Self::new(op.name(), 0.0)
+        }
+    }
+
+    /// With what its run was like.
+    pub(super) fn after(self, run: LastRun) -> Self {
+        let LastRun { cost, flops, workspace, rematerializable } = run;
+        Self { cost, flops: Some(flops), workspace, rematerializable, ..self }
+    }
+}
