@@ -36,7 +36,7 @@ mod turn;
 pub use allowance::Allowance;
 pub use entry::{Entry, Recorder, VERSION};
 pub use knowledge::Knowledge;
-pub(crate) use learners::{Learners, Learning};
+pub(crate) use learners::{LearnOptions, Learners};
 pub use learning::Learner;
 pub use replay::Plan;
 pub(crate) use settings::Change;

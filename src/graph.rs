@@ -44,6 +44,7 @@ new_key_type! {
 
 /// What the engine knows of a tensor: a layout over a storage.
 #[derive(Clone, Copy, Debug)]
+#[doc(alias = "TensorImpl")]
 pub struct TensorInfo {
     /// Whose bytes it looks at.
     pub storage: StorageKey,
@@ -69,6 +70,7 @@ pub enum Residence {
 /// A storage exists iff a tensor looks at it (`handles > 0`) or a path reads it (`users` is not
 /// empty).
 #[derive(Debug)]
+#[doc(alias = "buffer")]
 pub struct Storage {
     /// Size asked for; the arena may round it up.
     pub bytes: u64,
@@ -139,6 +141,7 @@ pub struct Edge {
 ///
 /// A path exists iff at least one of its outputs does and has not been cut from it.
 #[derive(Debug, Default)]
+#[doc(alias("history", "rematerialization", "checkpointing"))]
 pub struct ComputePath {
     /// What it reads, in order, repeats included.
     pub inputs: SmallVec<[Edge; 3]>,

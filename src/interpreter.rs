@@ -8,7 +8,7 @@ pub(crate) use message::{Description, Message, Question, What};
 
 use crate::command::{Ahead, Command, Ids, TensorId, Waiting, Window};
 use crate::device::{Device, Reading};
-use crate::driver::{Driver, Learners, Learning, Recorder};
+use crate::driver::{Driver, LearnOptions, Learners, Recorder};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::guard::words;
@@ -59,7 +59,7 @@ impl<D: Device> Interpreter<D> {
         control: Arc<Control>,
         home: Arc<Home>,
         recorder: Option<Box<dyn Recorder>>,
-        learning: Learning,
+        learning: LearnOptions,
     ) -> Self {
         let cancel = Arc::clone(&control);
         match interrupt {

@@ -181,6 +181,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If the tensor belongs to another runtime.
+    #[doc(alias = "swap_out")]
     pub fn drop_now(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "drop")?;
         self.shared.command(Command::Drop(id))
@@ -204,6 +205,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// If the tensor belongs to another runtime. If it cannot be regenerated, the next `sync` reports that.
+    #[doc(alias = "pin")]
     pub fn commit(&self, tensor: &Tensor) -> Result<(), Error> {
         let id = self.shared.own(tensor, "commit")?;
         self.shared.command(Command::Commit(id))
@@ -223,6 +225,7 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`](crate::error::RuntimeError::Stopped).
+    #[doc(alias = "mark_step")]
     pub fn step(&self) -> Result<(), Error> {
         self.shared.command(Command::Step)
     }

@@ -180,7 +180,7 @@ impl Checkpoint {
         for tie in &self.ties {
             self.check_tie(tie)?;
         }
-        let mut files = Files::of(self);
+        let mut files = OpenFiles::of(self);
         for (name, state) in state(module) {
             let (State::Parameter(tensor) | State::Buffer(tensor)) = state;
             *tensor = self.put(runtime, &mut files, &name, tensor.dtype())?;
@@ -230,7 +230,7 @@ impl Checkpoint {
         }
         let in_file = self.tensors.keys().map(String::as_str);
         self.compare(&layouts, in_file.filter(|name| name.starts_with(OPTIMIZER)))?;
-        let mut files = Files::of(self);
+        let mut files = OpenFiles::of(self);
         optimizer.forget();
         for (name, _) in kept {
             let steps = self.read(&mut files, &state_name(name, "step"), DType::I64)?;
@@ -320,7 +320,7 @@ impl Checkpoint {
 
     /// Whether two tensors have the same bytes.
     fn is_same(&self, a: &Place, b: &Place) -> Result<bool, CheckpointError> {
-        let [mut first, mut second] = [a, b].map(|_| Files::of(self));
+        let [mut first, mut second] = [a, b].map(|_| OpenFiles::of(self));
         let [from, to] = a.entry.span();
         let mut left = to - from;
         let (a, b) = (first.at(a)?, second.at(b)?);
@@ -378,7 +378,7 @@ impl Checkpoint {
     fn put(
         &self,
         runtime: &Runtime,
-        files: &mut Files<'_>,
+        files: &mut OpenFiles<'_>,
         name: &str,
         dtype: DType,
     ) -> Result<Tensor, CheckpointError> {
@@ -390,7 +390,7 @@ impl Checkpoint {
     /// The elements of a tensor of the file, as those of a type.
     fn read(
         &self,
-        files: &mut Files<'_>,
+        files: &mut OpenFiles<'_>,
         name: &str,
         dtype: DType,
     ) -> Result<HostTensor, CheckpointError> {
@@ -440,13 +440,13 @@ impl Fit {
 }
 
 /// The file that is read from, of those of a checkpoint.
-struct Files<'a> {
+struct OpenFiles<'a> {
     of: &'a Checkpoint,
     /// Its position, and itself.
     open: Option<(usize, File)>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> OpenFiles<'a> {
     const fn of(of: &'a Checkpoint) -> Self {
         Self { of, open: None }
     }

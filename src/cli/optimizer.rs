@@ -7,6 +7,9 @@ use clap::{Args, ValueEnum};
 use remat::optim::{Group, Optimizer, Rule, Schedule};
 use std::fmt;
 
+/// The momentum where none is given.
+const MOMENTUM: f32 = 0.9;
+
 /// Optimizer, learning rate, and what is done to gradients.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Optimizer")]
@@ -22,7 +25,7 @@ pub struct OptimizerArgs {
     lr: Option<f32>,
 
     /// Momentum of sgd
-    #[arg(long, value_name = "X", default_value = "0.9", value_parser = values::below_one, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = MOMENTUM, value_parser = values::below_one, allow_hyphen_values = true)]
     momentum: f32,
 
     /// With sgd: look ahead along the momentum
@@ -102,6 +105,10 @@ impl OptimizerArgs {
     pub const fn contradiction(&self) -> Option<&'static str> {
         if self.nesterov && !matches!(self.optimizer, OptimizerName::Sgd) {
             return Some("--nesterov needs --optimizer sgd; choose that, or drop --nesterov");
+        }
+        // A checkpoint has it by default, whatever the optimizer.
+        if self.momentum != MOMENTUM && !matches!(self.optimizer, OptimizerName::Sgd) {
+            return Some("--momentum needs --optimizer sgd; choose that, or drop --momentum");
         }
         if self.clip.is_some() && matches!(self.step_in_backward, Some(true)) {
             return Some(
@@ -195,6 +202,9 @@ mod tests {
             assert_eq!((args.lr(), args.build().weight_decay), (lr, decay), "{text}");
         }
         assert!(args("--optimizer lion --nesterov").contradiction().is_some());
+        assert!(args("--optimizer adamw --momentum 0.5").contradiction().is_some());
+        assert!(args("--optimizer adamw --momentum 0.9").contradiction().is_none());
+        assert!(args("--momentum 0.5").contradiction().is_none());
         assert_eq!(args("--clip 2").build().max_norm, Some(2.0));
         for (text, is_on) in
             [("", true), ("--step-in-backward", true), ("--step-in-backward=no", false)]

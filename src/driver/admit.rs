@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// The commands that were admitted and have not run.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
-    commands: VecDeque<Planned>,
+    commands: VecDeque<Effects>,
     /// Tensors that they will make.
     roots: FxHashMap<TensorId, Root>,
     /// Numbers that end with one of them. Who dropped the handle that was given away asks for the deletion all the
@@ -27,7 +27,7 @@ impl Admitted {
 
 /// What one of them will do.
 #[derive(Debug, Default)]
-struct Planned {
+struct Effects {
     /// See [`Command::counts`].
     counts: bool,
     /// What it reads, and of what it ends a handle.
@@ -43,33 +43,33 @@ impl Admitted {
     pub fn admit<D: Device>(&mut self, books: &mut Books<D>, command: &Command<D::Op, D::Host>) {
         let counts = command.counts();
         let at = books.engine.future_mut().admit(counts);
-        let mut planned = Planned { counts, ..Planned::default() };
+        let mut effects = Effects { counts, ..Effects::default() };
         command.reads(|tensor| {
             if let Some(root) = self.root_of(books, tensor) {
                 books.engine.future_mut().will_read(root, at);
-                planned.touches.push(root);
+                effects.touches.push(root);
             }
         });
-        self.plan_outputs(books, command, &mut planned);
+        self.note_outputs(books, command, &mut effects);
         command.ends(|tensor| {
             if let Some(root) = self.root_of(books, tensor)
                 && self.ended.insert(tensor)
             {
                 books.engine.future_mut().will_end(root, at);
-                planned.touches.push(root);
-                planned.ends.push(tensor);
+                effects.touches.push(root);
+                effects.ends.push(tensor);
             }
         });
-        self.commands.push_back(planned);
+        self.commands.push_back(effects);
     }
 
     /// A view and what replaces another value name what is there already; the others make something new. An update
     /// may take its input's storage over, which shows when it is made.
-    fn plan_outputs<D: Device>(
+    fn note_outputs<D: Device>(
         &mut self,
         books: &mut Books<D>,
         command: &Command<D::Op, D::Host>,
-        planned: &mut Planned,
+        effects: &mut Effects,
     ) {
         let mut name = |admitted: &mut Self, tensor: TensorId, same_as: Option<TensorId>| {
             let root = same_as.and_then(|source| admitted.root_of(books, source));
@@ -77,7 +77,7 @@ impl Admitted {
             let root = root.unwrap_or_else(|| Root::Unmade(future.add_unmade()));
             future.will_name(root);
             admitted.roots.insert(tensor, root);
-            planned.makes.push((tensor, root));
+            effects.makes.push((tensor, root));
         };
         match *command {
             Command::Put { tensor, .. } => name(self, tensor, None),
@@ -96,8 +96,8 @@ impl Admitted {
 
     /// The storage of a tensor, be it there or not. `None` for a number that means nothing.
     fn root_of<D: Device>(&self, books: &Books<D>, tensor: TensorId) -> Option<Root> {
-        let planned = self.roots.get(&tensor);
-        planned.map(|&root| books.engine.graph().future().resolve(root)).or_else(|| {
+        let effects = self.roots.get(&tensor);
+        effects.map(|&root| books.engine.graph().future().resolve(root)).or_else(|| {
             let key = books.tensors.get(tensor)?;
             Some(Root::Made(books.engine.graph().tensor(key)?.storage))
         })
@@ -109,7 +109,7 @@ impl Admitted {
         if is_position {
             books.engine.future_mut().advance_foreseen();
         }
-        if self.commands.front().is_some_and(|planned| planned.counts) {
+        if self.commands.front().is_some_and(|effects| effects.counts) {
             books.engine.future_mut().advance();
         }
     }
@@ -117,8 +117,8 @@ impl Admitted {
     /// It ran.
     #[inline(always)]
     pub fn end<D: Device>(&mut self, books: &mut Books<D>) {
-        if let Some(planned) = self.commands.pop_front() {
-            self.settle(books, planned);
+        if let Some(effects) = self.commands.pop_front() {
+            self.settle(books, effects);
         }
     }
 
@@ -126,7 +126,7 @@ impl Admitted {
     fn settle<D: Device>(
         &mut self,
         books: &mut Books<D>,
-        Planned { touches, makes, ends, .. }: Planned,
+        Effects { touches, makes, ends, .. }: Effects,
     ) {
         ends.iter().for_each(|tensor| _ = self.ended.remove(tensor));
         for (tensor, root) in makes {

@@ -23,7 +23,7 @@ impl Learners {
 
 /// What is known of a program's steps, and to be found out.
 #[derive(Debug)]
-pub(crate) struct Learning {
+pub(crate) struct LearnOptions {
     pub learn: Learn,
     pub learners: Learners,
     /// One of the user's, in place of theirs until the policy changes.
@@ -34,7 +34,7 @@ pub(crate) struct Learning {
     pub plan: Plan,
 }
 
-impl Learning {
+impl LearnOptions {
     /// From now on the steps of a driver are recognized, if its evictor wants that and memory is short, and learned about.
     /// Returns who does, for [changes](super::Change) of policy.
     pub fn begin<D: Device>(self, driver: &mut Driver<D>) -> Learners {

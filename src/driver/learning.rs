@@ -64,11 +64,11 @@ pub(super) struct Learning {
     /// Commands of what it was given.
     given: usize,
     /// Steps in a budget.
-    kinds: FxHashMap<(u64, u64), Kind>,
+    kinds: FxHashMap<(u64, u64), StepKind>,
 }
 
 #[derive(Debug, Default)]
-struct Kind {
+struct StepKind {
     state: State,
     /// Whether such a step came.
     came: bool,
@@ -91,7 +91,7 @@ impl Default for State {
     }
 }
 
-impl Kind {
+impl StepKind {
     fn set_forecast(&mut self, forecast: Option<Forecast>) {
         (self.forecast, self.drift) = (forecast.map(Arc::new), Drift::default());
     }
@@ -140,7 +140,7 @@ impl Learning {
     /// One of another step is of no use and does no harm.
     pub fn remember(&mut self, forecast: Forecast) {
         let key = (forecast.step, forecast.budget);
-        let kind = self.kinds.entry(key).insert_entry(Kind::default()).into_mut();
+        let kind = self.kinds.entry(key).insert_entry(StepKind::default()).into_mut();
         kind.set_forecast(Some(forecast));
     }
 
@@ -190,7 +190,7 @@ impl Learning {
         self.kind(key).drop_forecast();
     }
 
-    fn kind(&mut self, key: (u64, u64)) -> &mut Kind {
+    fn kind(&mut self, key: (u64, u64)) -> &mut StepKind {
         self.kinds.entry(key).or_default()
     }
 }

@@ -55,7 +55,7 @@ pub(super) use leave::Left;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use turns::{Expected, Numbering};
-use watch::Turn;
+use watch::Watched;
 
 /// Whether steps run by plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Plan {
 }
 
 /// A command as it comes in each turn: tensors are called as [`Numbering`] says, values are what they look like.
-type Planned = Command<Expected, Layout>;
+type TurnCommand = Command<Expected, Layout>;
 
 /// A turn as it is done again.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ pub(super) struct Planning<D: Device> {
     numbers: Numbering,
     kinds: Kinds,
     /// The turn at hand, if it does not run by plan.
-    turn: Turn,
+    turn: Watched,
     /// A mark came: the next command that is no deletion begins a turn.
     is_marked: bool,
     /// Of the turn at hand.
@@ -198,7 +198,7 @@ impl<D: Device> Planning<D> {
         Self {
             numbers: Numbering::default(),
             kinds: Kinds::default(),
-            turn: Turn::default(),
+            turn: Watched::default(),
             is_marked: false,
             stopwatch: Stopwatch::default(),
             rest: 0,
@@ -216,7 +216,7 @@ impl<D: Device> Planning<D> {
     /// What was planned is planned anew: limits are others now.
     pub fn forget(&mut self) {
         self.kinds.clear();
-        self.turn = Turn::default();
+        self.turn = Watched::default();
         self.stopwatch.void();
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Costs {
 
 /// Turns of one kind.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct Compared {
     /// A hash of its commands, and how many there are.
     tokens: u64,
     commands: u64,
@@ -50,7 +50,7 @@ struct Kind {
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// The latest last.
-    kinds: Vec<Kind>,
+    kinds: Vec<Compared>,
     /// The turn at hand: where it began, its commands, and how many of them were foreseen. `None` before the first.
     began: Option<Costs>,
     tokens: u64,
@@ -97,7 +97,7 @@ impl Trust {
             return false;
         }
         // An evaluation is no measure for a turn that trains.
-        let may_be = |kind: &&Kind| kind.commands + kind.commands / 8 >= self.commands;
+        let may_be = |kind: &&Compared| kind.commands + kind.commands / 8 >= self.commands;
         let guessed = self.kinds.iter().filter(may_be).map(|kind| kind.guessed);
         let Some(most) = guessed.reduce(f64::max) else { return false };
         let work = self.work.max(now.work - began.work);
@@ -169,7 +169,7 @@ impl Trust {
         }
         let foreseen = known.and_then(|kind| kind.foreseen);
         let guessed = known.filter(|_| is_first).map_or(share, |kind| kind.guessed);
-        self.kinds.push(Kind { tokens, commands, guessed, foreseen });
+        self.kinds.push(Compared { tokens, commands, guessed, foreseen });
         if !is_first && foreseen.is_some_and(|foreseen| share > foreseen + MOST_LOST) {
             // It is no better.
             self.rest = self.rest.min(1);
@@ -177,7 +177,7 @@ impl Trust {
     }
 
     fn foreseen(&mut self, tokens: u64, commands: u64, share: f64, is_first: bool) {
-        let is_near = |kind: &Kind| kind.commands.abs_diff(commands) <= commands / 8;
+        let is_near = |kind: &Compared| kind.commands.abs_diff(commands) <= commands / 8;
         let same = self.kinds.iter().position(|kind| kind.tokens == tokens);
         let known = same.or_else(|| self.kinds.iter().rposition(is_near));
         let Some(kind) = known.map(|known| &mut self.kinds[known]) else {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A way to score what could be evicted. [`ByScore`](super::ByScore) evicts the candidate with the lowest score.
+#[doc(alias("heuristic", "h_DTR"))]
 pub trait Policy: fmt::Debug + Send {
     /// How much is lost by evicting `candidate` now; the lowest score goes. NaN counts as the highest.
     /// The candidate is resident, not pinned, and has a producer.

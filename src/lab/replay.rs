@@ -10,7 +10,7 @@ use crate::command::{
 };
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::Memory;
-use crate::driver::{Allowance, Change, Driver, Knowledge, Learners, Learning, Plan, Setting};
+use crate::driver::{Allowance, Change, Driver, Knowledge, LearnOptions, Learners, Plan, Setting};
 use crate::engine::Listener;
 use crate::engine::{Engine, RecomputeLimit, Settings, Stats};
 use crate::error::{Error, RegenerationError};
@@ -308,7 +308,8 @@ impl<'a> Machine<'a> {
             None => learners,
             Some(known) => {
                 let learn = replay.policy.learn();
-                Learning { learn, learners, own: None, known, plan: Plan::Off }.begin(&mut driver)
+                LearnOptions { learn, learners, own: None, known, plan: Plan::Off }
+                    .begin(&mut driver)
             }
         };
         let foresight = match &replay.foresight {

@@ -80,7 +80,7 @@ struct Bequest<'a> {
 
 /// How a tensor is made, as far as two may stand for one another.
 #[derive(PartialEq, Eq, Hash)]
-enum Kind<'a> {
+enum Maker<'a> {
     Put { bytes: u64, is_constant: bool },
     Output { op: &'a str, outputs: Shape, output: u64 },
     Replacement,
@@ -191,7 +191,7 @@ impl<'a> Bequest<'a> {
     /// Pairs what was made last before the step with what was made last in it: among tensors of one
     /// kind, the last with the last, and so on back. So a first step, which makes more, fits the second.
     fn counterparts(&self) -> FxHashMap<TensorId, TensorId> {
-        let mut of_step: FxHashMap<Kind<'_>, Vec<TensorId>> = FxHashMap::default();
+        let mut of_step: FxHashMap<Maker<'_>, Vec<TensorId>> = FxHashMap::default();
         for tensor in numbers(self.made_before..self.made_after) {
             of_step.entry(self.kind(tensor)).or_default().push(tensor);
         }
@@ -204,28 +204,28 @@ impl<'a> Bequest<'a> {
         pairs
     }
 
-    fn kind(&self, tensor: TensorId) -> Kind<'a> {
+    fn kind(&self, tensor: TensorId) -> Maker<'a> {
         let command = &self.program.commands()[self.makers[tensor.index()] as usize];
         if let Command::Put { host, .. } = command {
-            return Kind::Put { bytes: host.layout.bytes(), is_constant: host.cost.is_none() };
+            return Maker::Put { bytes: host.layout.bytes(), is_constant: host.cost.is_none() };
         }
         let made = |call: &&Apply<RecordedOp>| call.outputs().any(|output| output == tensor);
         match command.calls().iter().find(made) {
-            Some(call) => Kind::Output {
+            Some(call) => Maker::Output {
                 op: &call.op.name,
                 outputs: Shape::of(&call.outputs),
                 output: tensor.0 - call.made.0,
             },
-            None => Kind::Replacement,
+            None => Maker::Replacement,
         }
     }
 
     fn used_up(&self, tensor: TensorId) -> RepeatError {
         let op = match self.kind(tensor) {
-            Kind::Output { op, .. } => op,
-            Kind::Put { is_constant: false, .. } => "put",
-            Kind::Put { .. } => "constant",
-            Kind::Replacement => "replace",
+            Maker::Output { op, .. } => op,
+            Maker::Put { is_constant: false, .. } => "put",
+            Maker::Put { .. } => "constant",
+            Maker::Replacement => "replace",
         };
         RepeatError::UsedUp { tensor: tensor.0, op: op.to_owned() }
     }

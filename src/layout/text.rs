@@ -14,13 +14,13 @@ impl Serialize for Dims {
 
 impl<'de> Deserialize<'de> for Dims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(List)
+        deserializer.deserialize_seq(Sizes)
     }
 }
 
-struct List;
+struct Sizes;
 
-impl<'de> Visitor<'de> for List {
+impl<'de> Visitor<'de> for Sizes {
     type Value = Dims;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

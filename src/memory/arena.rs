@@ -31,6 +31,7 @@ use super::stats::Counts;
 /// assert_eq!(arena.largest_free(), 512);
 /// ```
 #[derive(Clone)]
+#[doc(alias("BFC", "caching allocator", "coalescing"))]
 pub struct Arena {
     /// Every chunk: blocks and holes tile the regions in the order of the ring, and no two holes are
     /// neighbours. Between regions there is a wall.

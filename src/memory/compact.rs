@@ -18,6 +18,7 @@ const EVACUATIONS: usize = 16;
 /// One block to be copied elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[doc(alias("defrag", "defragmentation"))]
 pub struct Move {
     /// The block; its handle stays valid.
     pub block: Block,

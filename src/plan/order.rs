@@ -54,6 +54,7 @@ use std::sync::Arc;
 
 /// All ops of a step, one after the other, each after those that it needs.
 #[derive(Clone, Debug)]
+#[doc(alias("topological order", "schedule"))]
 pub struct Order<'a> {
     capture: &'a Capture,
     /// A permutation of the ops that violates no edge.

@@ -6,7 +6,7 @@ use crate::command::Window;
 use crate::cost::{CostModel, CostModelKind};
 use crate::device::cpu::{Cpu, MAX_THREADS, Team};
 use crate::device::{Device, DeviceError};
-use crate::driver::{Knowledge, Learner, Learners, Learning, Plan, Recorder};
+use crate::driver::{Knowledge, LearnOptions, Learner, Learners, Plan, Recorder};
 use crate::engine::{Dead, Engine, Listener, RecomputeLimit, Settings};
 use crate::error::{DeviceFault, Error, RuntimeError};
 use crate::evict::{ByScore, Evictor, Forecast, Learn, Policy, PolicyKind};
@@ -161,6 +161,7 @@ impl Builder {
     /// gradients and workspaces together. Default: the machine's memory; on a GPU, what is free, less a
     /// margin.
     #[must_use]
+    #[doc(alias("memory limit", "set_per_process_memory_fraction"))]
     pub fn budget<B: TryInto<ByteSize, Error: Display>>(mut self, budget: B) -> Self {
         self.budget = self.bytes("budget", budget).or(self.budget);
         self
@@ -538,7 +539,13 @@ impl Builder {
                         Arc::clone(&control),
                         emptied,
                         self.recorder,
-                        Learning { learn, learners, own: self.learner, known: self.known, plan },
+                        LearnOptions {
+                            learn,
+                            learners,
+                            own: self.learner,
+                            known: self.known,
+                            plan,
+                        },
                     );
                     // A device may panic when it is dropped, too.
                     let ended = caught(|| "the worker".to_owned(), || worker.run(&commands));

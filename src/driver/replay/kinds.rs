@@ -2,7 +2,7 @@
 
 use super::help::Unplanned;
 use super::prepare::Preparing;
-use super::{Planned, StepPlan};
+use super::{StepPlan, TurnCommand};
 use crate::step::recognize::NodeId;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Turns that are equal, command by command.
 #[derive(Debug)]
 pub(super) struct Kind {
-    pub commands: Vec<Arc<Planned>>,
+    pub commands: Vec<Arc<TurnCommand>>,
     pub plan: Option<StepPlan>,
     /// A plan that will be there after its next turn, or another's.
     pub preparing: Option<Preparing>,
@@ -39,7 +39,7 @@ pub(super) struct Kinds {
     /// Those of the last turns, the newest last. `None`: a turn that was like none before.
     past: VecDeque<Option<usize>>,
     /// Each command of theirs once: equal ones are at one address. And perhaps some of kinds that are gone.
-    commands: FxHashSet<Arc<Planned>>,
+    commands: FxHashSet<Arc<TurnCommand>>,
     /// How many there were of kinds that are there, when that was last asked.
     needed: usize,
 }
@@ -135,7 +135,7 @@ impl Kinds {
     }
 
     /// A turn of these commands is over, which were not known. `None` if they are too many to be.
-    pub fn add(&mut self, commands: Vec<Arc<Planned>>) -> Option<usize> {
+    pub fn add(&mut self, commands: Vec<Arc<TurnCommand>>) -> Option<usize> {
         if commands.len() > MOST_COMMANDS {
             return None;
         }
@@ -173,7 +173,7 @@ impl Kinds {
     }
 
     /// The one that is equal to this.
-    pub fn intern(&mut self, command: Planned) -> Arc<Planned> {
+    pub fn intern(&mut self, command: TurnCommand) -> Arc<TurnCommand> {
         if let Some(known) = self.commands.get(&command) {
             return Arc::clone(known);
         }
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::command::{Command, TensorId};
 
-    fn steps(length: usize) -> Vec<Arc<Planned>> {
+    fn steps(length: usize) -> Vec<Arc<TurnCommand>> {
         let step = Arc::new(Command::Step);
         vec![step; length]
     }

@@ -42,7 +42,7 @@ pub(super) struct Preparing(thread::JoinHandle<Option<StepPlan>>);
 /// What a plan is made from.
 struct Draft {
     ends: Vec<Ends>,
-    commands: Vec<Arc<super::Planned>>,
+    commands: Vec<Arc<super::TurnCommand>>,
     boundary: Boundary,
     heirs: Vec<(u32, u32)>,
     took: Totals,
@@ -216,7 +216,7 @@ impl Outside {
 /// if a command did not do what is done for it again: a kernel for each call that has one, an upload for each value from the
 /// host, a read for each that the host gets.
 fn firsts(
-    commands: &[Arc<super::Planned>],
+    commands: &[Arc<super::TurnCommand>],
     ends: &[usize],
     actions: &[Action],
 ) -> Option<Vec<(u32, u32)>> {

@@ -1,6 +1,6 @@
 //! What is the same in each turn: commands, with tensors by the order in which they are made.
 
-use super::Planned;
+use super::TurnCommand;
 use super::boundary::Slots;
 use crate::command::{Apply, Command, TensorId};
 use crate::device::Device;
@@ -205,7 +205,7 @@ impl Numbering {
     }
 
     /// A command that has been [made](Self::make_heirs), for the turns to come.
-    pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> Planned {
+    pub fn planned<D: Device>(&self, command: &Command<D::Op, D::Host>) -> TurnCommand {
         match command {
             Command::Put { tensor, host, leaf } => {
                 let tensor = self.relative(*tensor);
@@ -227,7 +227,7 @@ impl Numbering {
 
     /// Whether a command is the one that is expected. What it makes need not be compared: it is what comes next.
     #[inline]
-    pub fn is<D: Device>(&self, expected: &Planned, command: &Command<D::Op, D::Host>) -> bool {
+    pub fn is<D: Device>(&self, expected: &TurnCommand, command: &Command<D::Op, D::Host>) -> bool {
         match (expected, command) {
             (Command::Apply(expected), Command::Apply(call)) => self.is_call(expected, call),
             (Command::Del(expected), Command::Del(tensor))

@@ -4,7 +4,7 @@ use super::boundary::Boundary;
 use super::glance::Glance;
 use super::kinds::Kinds;
 use super::prepare::Taken;
-use super::{Beside, Planned, Planning};
+use super::{Beside, Planning, TurnCommand};
 use crate::command::Command;
 use crate::device::Device;
 use crate::driver::books::Books;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// The turn at hand, as far as it came.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct Watched {
     /// How many of its commands came.
     at: usize,
     /// The kinds that it may be one of.
@@ -22,7 +22,7 @@ pub(super) struct Turn {
     /// The first of them, or, if it may be of none, the last that it was like: mostly it differs from that in little.
     like: Option<usize>,
     /// Its commands, if it may be of none.
-    new: Option<Vec<Arc<Planned>>>,
+    new: Option<Vec<Arc<TurnCommand>>>,
     /// Evictions before it.
     evictions: u64,
     /// What was there before it, if that is known.
@@ -135,7 +135,7 @@ impl<D: Device> Planning<D> {
             boundary.is_some_and(|boundary| self.enter(&mut beside.books.engine, kind, boundary));
         self.kinds.get_mut(kind).entered(enters);
         if !enters {
-            self.turn = Turn::of_any(self.kinds.all().len());
+            self.turn = Watched::of_any(self.kinds.all().len());
             self.turn.began = Some(self.numbers.slots.boundary());
         }
         enters
@@ -143,7 +143,7 @@ impl<D: Device> Planning<D> {
 
     /// A turn begins that does not run by plan. If one is to be made of the kind that is expected, it is written down.
     pub(super) fn watch_turn(&mut self, beside: &mut Beside<'_, D>) {
-        self.turn = Turn::of_any(self.kinds.all().len());
+        self.turn = Watched::of_any(self.kinds.all().len());
         self.turn.evictions = beside.books.engine.evictions();
         self.turn.began = Some(self.numbers.slots.boundary());
         let next = self.kinds.next();
@@ -235,13 +235,13 @@ impl<D: Device> Planning<D> {
     pub(super) fn hear_left(&mut self, kind: usize, taken: &[Command<D::Op, D::Host>]) {
         self.numbers.restart();
         taken.iter().for_each(|command| self.numbers.make_heirs(command));
-        self.turn = Turn { at: taken.len(), ..Turn::of(vec![kind]) };
+        self.turn = Watched { at: taken.len(), ..Watched::of(vec![kind]) };
         self.is_marked = taken.iter().any(|command| matches!(command, Command::Step));
     }
 
     /// Plans are left where a turn would begin.
     pub(super) fn stay_between_turns(&mut self) {
-        self.turn = Turn { is_between: true, ..Turn::default() };
+        self.turn = Watched { is_between: true, ..Watched::default() };
         self.is_marked = true;
     }
 
@@ -262,7 +262,7 @@ impl<D: Device> Planning<D> {
     }
 }
 
-impl Turn {
+impl Watched {
     /// One that may be of any of so many kinds.
     fn of_any(kinds: usize) -> Self {
         Self::of((0..kinds).collect())
@@ -274,13 +274,13 @@ impl Turn {
     }
 
     /// Its commands, if it does not differ yet from what it is like.
-    fn so_far(&self, kinds: &Kinds) -> Vec<Arc<Planned>> {
+    fn so_far(&self, kinds: &Kinds) -> Vec<Arc<TurnCommand>> {
         self.like.map_or_else(Vec::new, |kind| kinds.get(kind).commands[..self.at].to_vec())
     }
 
     /// Its next command is this one, of which there is no equal at another address.
     #[inline]
-    fn goes_on_as(&mut self, kinds: &Kinds, command: &Arc<Planned>) {
+    fn goes_on_as(&mut self, kinds: &Kinds, command: &Arc<TurnCommand>) {
         self.may_be.retain(|&kind| {
             let expected = kinds.get(kind).commands.get(self.at);
             expected.is_some_and(|expected| Arc::ptr_eq(expected, command))

@@ -79,7 +79,7 @@ const NONE: usize = usize::MAX;
 
 /// A part of the row.
 #[derive(Clone, Copy, Debug)]
-struct Block {
+struct Segment {
     size: u64,
     /// The buffer in it; `NONE` if it is free.
     buffer: usize,
@@ -90,7 +90,7 @@ struct Block {
 /// Blocks from low to high. No two free ones are neighbours.
 #[derive(Debug, Default)]
 struct Row {
-    blocks: Vec<Block>,
+    blocks: Vec<Segment>,
     /// Free ones, by size.
     free: BTreeSet<(u64, usize)>,
     /// Blocks that were joined to others, to be used again.
@@ -118,7 +118,7 @@ impl Row {
 
     /// The buffer of a block goes.
     fn give(&mut self, block: usize) {
-        let Block { mut size, prev, next, .. } = self.blocks[block];
+        let Segment { mut size, prev, next, .. } = self.blocks[block];
         for beside in [prev, next] {
             if beside != NONE && self.blocks[beside].buffer == NONE {
                 size += self.blocks[beside].size;
@@ -134,8 +134,8 @@ impl Row {
         let buffer =
             |block: usize| Some(self.blocks.get(block)?.buffer).filter(|&buffer| buffer != NONE);
         // Of two neighbours, one has a buffer.
-        let Block { prev, next, .. } = self.blocks[block];
-        let beyond = |beside: usize, further: fn(&Block) -> usize| {
+        let Segment { prev, next, .. } = self.blocks[block];
+        let beyond = |beside: usize, further: fn(&Segment) -> usize| {
             buffer(beside).or_else(|| buffer(further(self.blocks.get(beside)?)))
         };
         (beyond(prev, |block| block.prev), beyond(next, |block| block.next))
@@ -147,7 +147,7 @@ impl Row {
             NONE => self.first.unwrap_or(NONE),
             prev => self.blocks[prev].next,
         };
-        let block = Block { size, buffer, prev, next };
+        let block = Segment { size, buffer, prev, next };
         let index = match self.spare.pop() {
             Some(index) => {
                 self.blocks[index] = block;
@@ -165,7 +165,7 @@ impl Row {
 
     /// Takes a free block out of the row.
     fn remove(&mut self, block: usize) {
-        let Block { size, prev, next, .. } = self.blocks[block];
+        let Segment { size, prev, next, .. } = self.blocks[block];
         self.free.remove(&(size, block));
         self.link(prev, next);
         self.spare.push(block);
