@@ -5,6 +5,8 @@
 
 mod program;
 mod recorded;
+// What is read of recordings, and replayed, is the lab's.
+#[cfg_attr(not(feature = "lab"), allow(dead_code))]
 mod reruns;
 mod tensor_id;
 mod window;

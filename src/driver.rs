@@ -3,7 +3,7 @@
 //! Each command passes the same stages, in this order; a stage is a struct with its own state, in its own file.
 //!
 //! ```text
-//! plan       a turn that repeats is done again without keeping books: then that is all    (replay.rs)
+//! plan       a turn that repeats is done again without keeping books: then that is all    (by_plan.rs)
 //! recognize  what comes next is expected, and the evictor is told                         (recognize.rs, learning.rs)
 //! foresee    what the command makes is bound to the values of a known step                (books/foresee.rs)
 //! admit      it waits no longer                                                           (admit.rs)
@@ -17,8 +17,8 @@
 mod admit;
 mod allowance;
 mod books;
+mod by_plan;
 mod drift;
-mod entry;
 mod first_step;
 mod knowledge;
 mod learners;
@@ -26,7 +26,7 @@ mod learning;
 mod numbers;
 mod recognize;
 mod recording;
-mod replay;
+mod recording_format;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -34,11 +34,11 @@ mod trust;
 mod turn;
 
 pub use allowance::Allowance;
-pub use entry::{Entry, Recorder, VERSION};
+pub use by_plan::Plan;
 pub use knowledge::Knowledge;
 pub(crate) use learners::{LearnOptions, Learners};
 pub use learning::Learner;
-pub use replay::Plan;
+pub use recording_format::{Entry, Recorder, VERSION};
 pub(crate) use settings::Change;
 pub use settings::Setting;
 pub use turn::Turn;
@@ -52,9 +52,9 @@ use crate::graph::TensorKey;
 use crate::step::KnownSteps;
 use admit::Admitted;
 use books::Books;
+use by_plan::{Beside, Followed, Left, Next, Planning};
 use recognize::Recognition;
 use recording::Recording;
-use replay::{Beside, Followed, Left, Next, Planning};
 use settings::name_of;
 use std::borrow::Borrow;
 use std::fmt;

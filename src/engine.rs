@@ -15,13 +15,13 @@ mod evict;
 mod failures;
 mod get;
 mod in_place;
-mod late;
+mod late_times;
 mod planned;
 mod put;
 mod regenerate;
 mod replace;
 mod run;
-mod running;
+mod running_values;
 mod schedule;
 mod settings;
 mod stats;
@@ -98,15 +98,15 @@ pub struct Engine<D: Device> {
     work: thrash::StepWork,
     repeats: thrash::Repeats,
     /// Runs whose time the device will tell, oldest first.
-    late: VecDeque<late::Late>,
+    late: VecDeque<late_times::Late>,
     /// Of ops that ran again.
-    recomputed: late::Recomputed,
+    recomputed: late_times::Recomputed,
     /// What lingers ([`Dead::Linger`]), the oldest first; some of it may be gone or wanted again.
     lingering: VecDeque<StorageKey>,
     /// How many there were when those that are gone were last left out.
     lingered: usize,
     lengths: step::Lengths,
-    running: running::Running,
+    running: running_values::Running,
     /// Values from the host that are to be leaves, and wait for room.
     leaves_to_be: Vec<StorageKey>,
     /// Empty between commands; kept to reuse its memory.
@@ -173,11 +173,11 @@ impl<D: Device> Engine<D> {
             work: thrash::StepWork::default(),
             repeats: thrash::Repeats::default(),
             late: VecDeque::new(),
-            recomputed: late::Recomputed::default(),
+            recomputed: late_times::Recomputed::default(),
             lingering: VecDeque::new(),
             lingered: 0,
             lengths: step::Lengths::default(),
-            running: running::Running::default(),
+            running: running_values::Running::default(),
             leaves_to_be: Vec::new(),
             cascade: regenerate::Cascade::default(),
             #[cfg(debug_assertions)]

@@ -3,16 +3,16 @@
 //! A store does what it is told and decides nothing. What to evict, and when, is for the engine and its evictor; a
 //! plan could drive it as well.
 
-mod body;
 mod launch;
 mod names;
+mod path_body;
 mod place;
 mod residence;
 mod script;
 mod tape;
 
-pub(crate) use body::{Body, Work};
 pub(crate) use launch::Launch;
+pub(crate) use path_body::{Body, Work};
 pub(crate) use script::Script;
 pub(crate) use tape::{Action, Before, Ends, Life, Operand, Record, Spot, Tape};
 

@@ -1,5 +1,6 @@
 //! Learning how the steps of a loop are best run, while it runs.
 //!
+//! Steps are learned if they are recognized ([`Driver::know`](super::Driver::know)) and `turn_begins` finds a learner that wants them.
 //! When a loop has turned once as it was expected to, its next turn is [written down](Turn) and given to a [`Learner`],
 //! which runs it again and again on a simulated engine. From the turn after that on, what it has found is used. How much
 //! it may have tried by then is counted in [simulated ops](super::Allowance), and when its finds are used, in turns: so a program

@@ -1,4 +1,4 @@
-//! Which tensor a number means.
+//! Which tensor a number means. Who sends commands counts: a runtime by `new_ids`, in `runtime.rs`.
 
 use crate::command::TensorId;
 use crate::graph::TensorKey;

@@ -1,4 +1,5 @@
-//! Making room: the one place where memory runs short.
+//! Making room: the one place where memory runs short. The budget is the limit of `memory/space.rs`, beyond which that gives no
+//! block.
 
 use super::{Engine, Error};
 use crate::device::Device;

@@ -6,6 +6,9 @@
 //! known again. So training, evaluation and what happens every n-th step lie side by side, and where several sequences
 //! go on from one node, their turns are [counted](Branch).
 //!
+//! Two steps are of one kind if they use the same when: [`StepFuture::key`](super::StepFuture::key). Turns that run by plan are
+//! compared command by command, in `driver/by_plan/kinds.rs`.
+//!
 //! Nothing depends on being right: commands are what they are, and whoever decides by what is expected of them must lose
 //! nothing but time.
 

@@ -1,3 +1,5 @@
+//! Recordings as text: an entry a line, as JSON.
+
 use super::{Entry, Recorder, WholeFile};
 use std::fmt;
 use std::io::{self, BufWriter, Write};

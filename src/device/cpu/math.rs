@@ -3,12 +3,12 @@
 mod error;
 pub mod exact;
 mod power;
-mod turn;
+mod sin_cos;
 mod wide;
 
 pub use error::{erf, gelu, gelu_slope};
 pub use power::pow;
-pub use turn::{cos, sin};
+pub use sin_cos::{cos, sin};
 
 use std::f32::consts::LOG2_E;
 
