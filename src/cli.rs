@@ -5,7 +5,9 @@
 mod args;
 mod bound;
 mod checkpoint;
+mod checkpoint_args;
 mod chosen_budget;
+mod command;
 mod completions;
 mod devices;
 mod distinct;
@@ -23,6 +25,7 @@ mod history;
 mod interrupt;
 mod journal;
 mod lab_args;
+mod labels;
 mod learn;
 mod learn_cache;
 mod machine;
@@ -37,6 +40,7 @@ mod read;
 mod recording;
 mod rehearsal;
 mod report;
+mod resume;
 mod search;
 mod session;
 mod simulate;
@@ -54,11 +58,11 @@ mod waiting;
 mod words;
 mod wrap;
 
-use args::{Cli, Command};
 use clap::{CommandFactory as _, FromArgMatches as _};
-use failure::Failure;
+use command::{Cli, Command};
+use failure::{Failure, INTERRUPTED};
 use std::process::ExitCode;
-use terminal::print_result;
+use terminal::{fail, print_result, say};
 
 /// Runs the program.
 pub fn run() -> ExitCode {
@@ -81,7 +85,7 @@ pub fn run() -> ExitCode {
     let done = match command {
         Command::Train(args) => {
             let (_, matches) = matches.subcommand().expect("it is `train`");
-            checkpoint::arguments(*args, matches)
+            resume::arguments(*args, matches)
                 .and_then(|(args, options)| train::run(&args, &options))
         }
         Command::Evaluate(args) => evaluate::run(&args),
@@ -97,8 +101,14 @@ pub fn run() -> ExitCode {
     finish(done)
 }
 
+/// Says why the program failed, if it did.
 fn finish(done: Result<(), Failure>) -> ExitCode {
-    done.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    match failure.code() {
+        INTERRUPTED => say(&failure),
+        _ => fail(&failure.to_string()),
+    }
+    failure.code().into()
 }
 
 /// Help, the version, or an error in the arguments.

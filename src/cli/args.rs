@@ -1,86 +1,20 @@
-use super::checkpoint::CheckpointArgs;
-use super::evaluate::EvaluateArgs;
-use super::generate::GenerateArgs;
+//! Options of training.
+
+use super::checkpoint_args::CheckpointArgs;
 use super::journal;
-use super::lab_args::{BoundArgs, HistoryArgs, SimulateArgs, SweepArgs};
 use super::model::{ImageModel, Model, usual_data, usual_policy, with_text};
 use super::named::{cost_model, policy};
 use super::optimizer::OptimizerArgs;
 use super::output;
-use super::plan::PlanArgs;
 use super::sizes::SizeArgs;
 use super::source::Source;
-use super::target::DeviceName;
-use super::values::{self, Budget, Share};
-use clap::{Args, ColorChoice, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
+use super::values::{self, Budget, DeviceName, Share};
+use clap::{Args, ValueEnum};
 use remat::engine::Dead;
 use remat::evict::{Exponents, Learn};
 use remat::memory::SplitRule;
 use remat::{Builder, ByteSize, CostModelKind, DType, Plan, PolicyKind, Runtime};
 use std::path::PathBuf;
-
-/// Train neural networks under a hard memory budget, with bit-identical results
-///
-/// When memory runs short, tensors are evicted, and recomputed when they are needed again.
-/// A budget is a hard limit in bytes; it never changes a result.
-#[derive(Debug, Parser)]
-#[command(
-    version,
-    after_help = "Start with: remat train",
-    after_long_help = "\
-Examples:
-  remat train                          Train ResNet-20 on handwritten digits, in 40 % of the memory
-  remat train --help                   List all options of a command
-  remat train --save net.safetensors   Keep what was learned ..
-  remat evaluate net.safetensors       .. and test it again
-  remat generate gpt.safetensors       Write a text with a network that was trained on one
-  remat devices                        List the CPU and the GPUs
-  remat train --record run.jsonl       Record a run ..
-  remat simulate run.jsonl             .. replay it under another budget or policy
-  remat sweep run.jsonl                .. or under many budgets and policies
-  remat plan run.jsonl                 .. or place all of a step's memory ahead of time
-  remat history run.jsonl              See what was evicted and recomputed in the run itself
-
-RUST_LOG=remat=debug logs evictions and recomputations to stderr."
-)]
-pub struct Cli {
-    #[command(subcommand)]
-    pub command: Option<Command>,
-
-    #[command(flatten)]
-    pub terminal: TerminalArgs,
-}
-
-/// Color and progress.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Terminal")]
-pub struct TerminalArgs {
-    /// When to use color
-    ///
-    /// auto: on a terminal, unless NO_COLOR is set.
-    #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto, value_enum, global = true)]
-    pub color: ColorChoice,
-
-    /// Hide progress bars and progress lines
-    #[arg(long, global = true)]
-    pub no_progress: bool,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    Train(Box<TrainArgs>),
-    Evaluate(EvaluateArgs),
-    Generate(GenerateArgs),
-    Devices(DevicesArgs),
-    Simulate(SimulateArgs),
-    Sweep(SweepArgs),
-    Bound(BoundArgs),
-    Plan(PlanArgs),
-    History(HistoryArgs),
-    Completions(CompletionsArgs),
-}
 
 /// Train a network on labelled images, or on a text
 ///
@@ -365,33 +299,6 @@ pub struct OutputArgs {
     pub quiet: bool,
 }
 
-/// List the devices to train on
-///
-/// Lists the processor, the NVIDIA GPUs and the libraries found for them. The first column has the names
-/// that `remat train --device` takes.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
-Examples:
-  remat devices
-  remat devices --json -")]
-pub struct DevicesArgs {
-    /// Write the list as a JSON object instead; - is stdout
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-/// Print a completion script for a shell
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
-Examples:
-  remat completions bash > ~/.local/share/bash-completion/completions/remat
-  remat completions zsh > ~/.zfunc/_remat
-  remat completions fish > ~/.config/fish/completions/remat.fish")]
-pub struct CompletionsArgs {
-    /// The shell
-    pub shell: Shell,
-}
-
 /// How activations are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
@@ -467,17 +374,6 @@ impl From<LearnArg> for PolicyKind {
             LearnArg::Ahead => Self::Learned(Learn::Ahead),
             LearnArg::Portfolio => Self::Learned(Learn::Portfolio),
             LearnArg::Search => Self::Learned(Learn::Search { runs: Learn::RUNS }),
-        }
-    }
-}
-
-impl Command {
-    /// Whether to print errors only.
-    pub fn is_quiet(&self) -> bool {
-        match self {
-            Self::Train(args) => args.output.quiet,
-            Self::Evaluate(args) => args.quiet,
-            _ => false,
         }
     }
 }
@@ -571,15 +467,4 @@ pub fn exponents_are_lost(
     (exponents.is_some() && !policies.iter().any(takes)).then_some(
         "--exponents needs a policy with cost, bytes and staleness, such as dtr or megengine; choose one, or drop --exponents",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory as _;
-
-    #[test]
-    fn the_definitions_hold_together() {
-        Cli::command().debug_assert();
-    }
 }

@@ -4,10 +4,9 @@ use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::BoundArgs;
 use super::output::{self, Output, json_lines};
-use super::simulate::percent;
 use super::terminal::{muted, show};
 use super::values::shares;
-use super::words::Counted;
+use super::words::{Counted, at_least, percent, rounded_down};
 use remat::ByteSize;
 use remat::bound::{Bound, Effort, Misfit};
 use remat::lab::{Trace, Unbudgeted};
@@ -127,29 +126,5 @@ impl<'a> Found<'a> {
             unit,
             refusal: bound.as_ref().err().map(Misfit::to_string),
         }
-    }
-}
-
-/// A share in percent that is not above what was proved: 0.1279 is 12.7.
-pub fn at_least(share: f64) -> String {
-    format!("{:.1}", rounded_down(100.0 * share, 1))
-}
-
-/// What of a number has so many decimals.
-pub fn rounded_down(number: f64, decimals: i32) -> f64 {
-    let scale = 10f64.powi(decimals);
-    (number * scale).floor() / scale
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bound_is_never_rounded_up() {
-        assert_eq!(at_least(0.1279), "12.7");
-        assert_eq!(at_least(0.0), "0.0");
-        assert_eq!(at_least(1.9999), "199.9");
-        assert_eq!(rounded_down(1.0004, 3), 1.0);
     }
 }

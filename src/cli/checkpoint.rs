@@ -1,61 +1,17 @@
 //! `--save` and `--resume`: what of a run is kept in a checkpoint, beside its tensors.
 
-use super::args::{Cli, Command, TrainArgs};
+use super::args::TrainArgs;
+use super::command::{Cli, Command};
 use super::failure::Failure;
-use super::foreign::{self, NamesArgs};
-use super::learn::Stop;
-use super::output::{self, is_stdout};
 use super::task::{Part, Task};
-use super::values;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use remat::checkpoint::{Checkpoint, CheckpointError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-
-/// Where a run is kept, and where it goes on from.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Checkpoints")]
-pub struct CheckpointArgs {
-    /// Write a checkpoint at the end, and on Ctrl-C
-    ///
-    /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the optimizer keeps, and all
-    /// that a run needs to go on. The file is replaced when the new one is whole.
-    #[arg(long, value_name = "FILE", value_parser = file)]
-    pub save: Option<PathBuf>,
-
-    /// Write it after every N steps as well
-    #[arg(long, value_name = "N", requires = "save", value_parser = values::count, allow_hyphen_values = true)]
-    pub save_every: Option<usize>,
-
-    /// Go on from a checkpoint, with the same bits as a run that was never interrupted
-    ///
-    /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
-    /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
-    /// A file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision) gives the weights alone,
-    /// and the run begins with its first step.
-    #[arg(long, value_name = "FILE", value_parser = file)]
-    pub resume: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub names: NamesArgs,
-}
-
-/// A file, not stdout: checkpoints are not text.
-fn file(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if text.is_empty() || is_stdout(&path) { Err("name a file".to_owned()) } else { Ok(path) }
-}
-
-impl CheckpointArgs {
-    /// Fails now if the file could not be written at the end.
-    pub fn check(&self) -> Result<(), Failure> {
-        self.save.as_deref().map_or(Ok(()), output::can_be_written)
-    }
-}
+use std::path::Path;
 
 /// What a checkpoint says of its run: the metadata of this name.
 const KEY: &str = "train";
@@ -216,7 +172,7 @@ impl Options {
     }
 
     /// The arguments of a run that goes on, `given` those after `remat train`: what is not among them is as it was.
-    fn merge(
+    pub fn merge(
         &self,
         matches: &ArgMatches,
         given: &[OsString],
@@ -274,27 +230,6 @@ fn same(a: Option<&[String]>, b: Option<&[String]>) -> bool {
     }
 }
 
-/// The arguments of `remat train`, and the options that are kept of them. A run that goes on has those of its checkpoint.
-pub fn arguments(
-    args: TrainArgs,
-    matches: &ArgMatches,
-) -> Result<(Box<TrainArgs>, Options), Failure> {
-    let Some(path) = args.checkpoints.resume.clone() else {
-        return Ok((Box::new(args), Options::of(matches)));
-    };
-    let (checkpoint, known) = args.checkpoints.names.open(&path)?;
-    // All after `train`, where it stands first among what is no option before it.
-    let given: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let at = given.iter().position(|arg| arg == "train").map_or(given.len(), |at| at + 1);
-    let (front, rest) = given.split_at(at);
-    let merged = match known {
-        Some(known) => foreign::arguments(&known, &path, &args, matches, rest)?,
-        None => Kept::of(&checkpoint, &path)?.options.merge(matches, rest, &path)?,
-    };
-    let all = std::iter::once(OsString::from("remat")).chain(front.iter().cloned()).chain(merged);
-    parse(all, &path)
-}
-
 /// The arguments that a checkpoint's run had, with others in place of some.
 pub fn arguments_of(
     options: &Options,
@@ -333,15 +268,6 @@ pub fn failure(error: CheckpointError) -> Failure {
         | CheckpointError::Tensors { .. }
         | CheckpointError::Differs { .. } => Failure::usage(error.to_string()),
         error => Failure::new(error.to_string()),
-    }
-}
-
-impl From<CheckpointError> for Stop {
-    fn from(error: CheckpointError) -> Self {
-        match error {
-            CheckpointError::Runtime(error) => Self::Error(error),
-            error => Self::Failure(failure(error)),
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `remat completions`
 
-use super::args::{Cli, CompletionsArgs};
+use super::command::{Cli, CompletionsArgs};
 use super::failure::Failure;
 use super::terminal::print_result;
 use clap::CommandFactory as _;

@@ -1,15 +1,14 @@
 //! `remat devices`
 
-use super::args::DevicesArgs;
+use super::command::DevicesArgs;
 use super::failure::Failure;
 use super::gpu;
-use super::machine::Machine;
+use super::machine::{Device, Gpus, Machine};
 use super::output::{self, Output};
-use super::target::DeviceName;
 use super::terminal::print_report;
+use super::values::DeviceName;
 use remat::ByteSize;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// Lists what there is.
@@ -20,35 +19,10 @@ pub fn run(args: &DevicesArgs) -> Result<(), Failure> {
     json.deliver(&output::json(&list)?)
 }
 
-/// A device. What is not known, or makes no sense for it, is `None`.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    /// What `--device` takes.
-    pub device: String,
-    pub name: String,
-    pub memory_bytes: Option<u64>,
-    pub free_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compute_capability: Option<String>,
-}
-
-/// GPUs, and what is used on them.
-#[derive(Debug, Serialize)]
-pub struct Gpus {
-    #[serde(skip)]
-    pub rows: Vec<Row>,
-    /// Newest CUDA that the driver knows.
-    pub driver_cuda: String,
-    /// Versions by name; `None` was not found.
-    pub libraries: BTreeMap<&'static str, Option<String>>,
-}
-
 /// All devices.
 #[derive(Debug, Serialize)]
 struct List {
-    devices: Vec<Row>,
+    devices: Vec<Device>,
     #[serde(flatten)]
     gpus: Option<Gpus>,
     /// Why there is none.
@@ -59,7 +33,7 @@ struct List {
 impl List {
     fn new(machine: Machine, gpus: Result<Gpus, String>) -> Self {
         let known = |bytes: u64| (bytes > 0).then_some(bytes);
-        let mut devices = vec![Row {
+        let mut devices = vec![Device {
             device: DeviceName::Cpu.to_string(),
             name: machine.processor,
             memory_bytes: known(machine.memory_bytes),
@@ -82,7 +56,7 @@ impl fmt::Display for List {
         let size = |bytes: Option<u64>| {
             bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string())
         };
-        let cells = |row: &Row| {
+        let cells = |row: &Device| {
             let about = match (row.threads, &row.compute_capability) {
                 (Some(1), _) => "1 thread".to_owned(),
                 (Some(threads), _) => format!("{threads} threads"),
@@ -110,18 +84,6 @@ impl fmt::Display for List {
     }
 }
 
-impl fmt::Display for Gpus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "The driver knows CUDA up to {}. ", self.driver_cuda)?;
-        let library = |(name, version): (&&str, &Option<String>)| match version {
-            Some(version) => format!("{name} {version}"),
-            None => format!("no {name}"),
-        };
-        let libraries: Vec<String> = self.libraries.iter().map(library).collect();
-        write!(f, "Libraries: {}.", libraries.join(", "))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,8 +97,8 @@ mod tests {
         }
     }
 
-    fn gpu(number: usize, free_bytes: Option<u64>) -> Row {
-        Row {
+    fn gpu(number: usize, free_bytes: Option<u64>) -> Device {
+        Device {
             device: format!("cuda:{number}"),
             name: "NVIDIA H100 80GB HBM3".to_owned(),
             memory_bytes: Some(85_045_084_160),

@@ -1,79 +1,25 @@
 //! `remat evaluate`
 
-use super::args::{DeviceArgs, TrainArgs, verifying};
+use super::args::{TrainArgs, verifying};
 use super::checkpoint;
+use super::command::EvaluateArgs;
 use super::distinct::{self, Input};
 use super::failure::Failure;
-use super::foreign::{self, ForeignArgs};
+use super::foreign;
 use super::interrupt;
 use super::learn;
 use super::output::{self, Output};
 use super::rehearsal::Rehearsal;
 use super::report::Verified;
 use super::session::{Session, Setup};
-use super::source::Source;
 use super::target::{About, Target};
 use super::terminal::{Shows, show};
 use super::train;
-use super::values::{self, Budget};
+use super::values::Budget;
 use super::words::{Counted, Seconds};
-use clap::Args;
 use remat::ByteSize;
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
-
-/// Test a network that was trained before
-///
-/// Takes a checkpoint of `remat train --save`. The network and the data are those that it was trained on, unless
-/// --data names others. Or takes safetensors of another library, one file, the index of several, or their folder: GPT-2 of
-/// transformers, resnet18, resnet50 and densenet121 of torchvision.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
-Examples:
-  remat evaluate net.safetensors
-  remat evaluate net.safetensors --data images:photos --json -
-  remat evaluate net.safetensors --budget 50%
-  remat evaluate resnet50.safetensors --data images:photos --image-size 224x224 --batch 8
-  remat evaluate gpt2/ --tokenizer gpt2/tokenizer.json --data text:book.txt --batch 1")]
-pub struct EvaluateArgs {
-    /// What `remat train --save` wrote, or another library
-    pub checkpoint: PathBuf,
-
-    /// Data to test on, as for `remat train` [default: what it was trained on]
-    #[arg(long)]
-    pub data: Option<Source>,
-
-    /// Height and width to bring the images of images:DIR to [default: as in training, or that of the first]
-    #[arg(long, value_name = "HxW", value_parser = values::image_size, allow_hyphen_values = true)]
-    pub image_size: Option<[usize; 2]>,
-
-    /// Examples at a time [default: as in training; of other libraries 128 images, or 16 texts]
-    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
-    pub batch: Option<usize>,
-
-    /// Memory limit: 50%, 64MiB, auto, ... [default: 100%, under which nothing is recomputed]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    pub budget: Option<Budget>,
-
-    /// Check that what is recomputed has the bits that were evicted: all of it, or a share such as 0.25
-    #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = values::part)]
-    pub verify: Option<f64>,
-
-    #[command(flatten)]
-    pub device: DeviceArgs,
-
-    #[command(flatten)]
-    pub foreign: ForeignArgs,
-
-    /// Write the result as a JSON object; with -, to stdout
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub json: Option<PathBuf>,
-
-    /// Print errors only; --json - still writes to stdout
-    #[arg(long, short, help_heading = "Output")]
-    pub quiet: bool,
-}
 
 /// The result. Printed for people, serialized for programs.
 #[derive(Debug, Serialize)]

@@ -1,14 +1,11 @@
-use super::interrupt;
-use super::machine::Machine;
-use super::output::is_stdout;
-use super::terminal::{fail, say};
+use remat::Error;
 use remat::data::DataError;
 use remat::device::DeviceError;
 use remat::error::{RegenerationError, RuntimeError};
-use remat::{ByteSize, Error};
 use std::fmt;
-use std::path::Path;
-use std::process::ExitCode;
+
+/// The exit code that shells use for "interrupted by Ctrl-C".
+pub const INTERRUPTED: u8 = 130;
 
 /// The exit code where all was done but for a file beside the work.
 const BESIDE: u8 = 3;
@@ -33,7 +30,7 @@ impl Failure {
 
     /// Ctrl-C ended it: not an error, but not a success either.
     pub fn interrupted(message: impl Into<String>) -> Self {
-        Self { code: interrupt::EXIT_CODE, message: message.into() }
+        Self { code: INTERRUPTED, message: message.into() }
     }
 
     /// The work was done, and a file beside it could not be written.
@@ -48,22 +45,9 @@ impl Failure {
         Self { message: format!("{}\n{}", self.message, other.message), ..self }
     }
 
-    /// A file that could not be written.
-    pub fn writing(path: &Path, error: impl fmt::Display) -> Self {
-        match is_stdout(path) {
-            true => Self::new(format!("stdout: {error}")),
-            false => Self::new(format!("{}: {error}", path.display())),
-        }
-    }
-
-    /// Prints it to stderr.
-    pub fn report(&self) -> ExitCode {
-        if self.code == interrupt::EXIT_CODE {
-            say(&self.message);
-        } else {
-            fail(&self.message);
-        }
-        ExitCode::from(self.code)
+    /// The exit code of the program.
+    pub const fn code(&self) -> u8 {
+        self.code
     }
 }
 
@@ -108,15 +92,4 @@ pub fn is_of_memory(error: &Error) -> bool {
         Error::Regeneration(e) => **e != RegenerationError::Cancelled,
         _ => false,
     }
-}
-
-/// A batch too large for the host's memory; `what` is so many images of such a size.
-pub fn batch_too_large(what: &str, bytes: u128) -> Failure {
-    let size =
-        u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
-    let room = match Machine::look().memory_bytes {
-        0 => "more than this machine can allocate".to_owned(),
-        memory => format!("more than this machine, with {}, can allocate", ByteSize(memory)),
-    };
-    Failure::usage(format!("a batch of {what} is {size}, {room}; lower --batch"))
 }

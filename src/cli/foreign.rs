@@ -2,53 +2,21 @@
 
 use super::args::TrainArgs;
 use super::checkpoint::{self, Kept, Options};
+use super::checkpoint_args::{ForeignArgs, NamesArgs};
 use super::failure::Failure;
 use super::model::Model;
 use super::read;
 use super::task::Task;
 use super::terminal::say;
-use super::values;
 use super::words::Counted;
-use clap::{ArgMatches, Args, ValueEnum as _};
-use remat::checkpoint::{Checkpoint, CheckpointError, Fit, Known, Names, Pattern, Rename};
+use clap::{ArgMatches, ValueEnum as _};
+use remat::checkpoint::{Checkpoint, CheckpointError, Fit, Known, Names};
 use remat::data::Text;
 use remat::nn::{DenseNet, ResNet};
 use remat::{Runtime, nn};
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-
-/// Tensors by names of another library.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Files of other libraries")]
-pub struct NamesArgs {
-    /// Rename tensors of the file, such as 'transformer.*=*'; each * stands for any text
-    ///
-    /// Rules are applied one after the other. Those of GPT-2 in the transformers library, and of ResNets and DenseNets in
-    /// torchvision, are known.
-    #[arg(long, value_name = "FROM=TO")]
-    pub rename: Vec<Rename>,
-
-    /// Leave out tensors of the file, such as '*.mask'
-    #[arg(long, value_name = "NAME")]
-    pub skip: Vec<Pattern>,
-}
-
-/// Options for what a file of another library does not say.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Files of other libraries")]
-pub struct ForeignArgs {
-    #[command(flatten)]
-    pub names: NamesArgs,
-
-    /// Heads of attention of a GPT-2 [default: as config.json beside it says, or one for each 64 features]
-    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
-    pub heads: Option<usize>,
-
-    /// How a text becomes tokens: a tokenizer.json [default: as in training, or its bytes]
-    #[arg(long, value_name = "FILE")]
-    pub tokenizer: Option<PathBuf>,
-}
+use std::path::Path;
 
 /// A checkpoint, and how its network is made.
 pub struct Saved {

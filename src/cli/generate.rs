@@ -1,71 +1,21 @@
 //! `remat generate`
 
-use super::args::{DeviceArgs, TrainArgs};
+use super::args::TrainArgs;
 use super::checkpoint;
+use super::command::GenerateArgs;
 use super::failure::Failure;
-use super::foreign::{self, ForeignArgs};
+use super::foreign;
 use super::interrupt;
 use super::model::Model;
 use super::rehearsal::Rehearsal;
 use super::session::{Session, Setup};
 use super::target::Target;
-use super::task::TextTask;
+use super::task::text::TextTask;
 use super::tokenizer::{Decoder, Tokenizer};
-use super::values;
-use clap::Args;
 use remat::data::Text as Bytes;
 use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-
-/// Write a text with a network that was trained on one
-///
-/// Takes a checkpoint of `remat train gpt --save`, or a GPT-2 of the transformers library (safetensors, the index of
-/// several, or their folder), and continues a prompt byte by byte, or by the tokens of --tokenizer. On one device, the same
-/// checkpoint, prompt, options and seed give the same text.
-#[derive(Args, Debug)]
-#[command(after_long_help = "\
-Examples:
-  remat generate gpt.safetensors
-  remat generate gpt.safetensors \"Call me \" --length 500 --temperature 0.6
-  remat generate gpt.safetensors --top-k 10 --seed 7
-  remat generate gpt2/ --tokenizer gpt2/tokenizer.json \"Call me \" --length 50")]
-pub struct GenerateArgs {
-    /// What `remat train --save` wrote, or the transformers library
-    pub checkpoint: PathBuf,
-
-    /// What the text begins with
-    #[arg(default_value = "\n", hide_default_value = true, value_parser = prompt)]
-    pub prompt: String,
-
-    /// Tokens to write, which are bytes without --tokenizer
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = values::count, allow_hyphen_values = true)]
-    pub length: usize,
-
-    /// Below 1, likely tokens are chosen more often; at 0, the likeliest one always is
-    #[arg(long, value_name = "X", default_value = "0.8", value_parser = values::from_zero::<f32>, allow_hyphen_values = true)]
-    pub temperature: f32,
-
-    /// Choose from the N likeliest tokens only [default: from all]
-    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
-    pub top_k: Option<usize>,
-
-    /// Seed of the choices
-    #[arg(long, value_name = "N", default_value = "0", value_parser = values::seed, allow_hyphen_values = true)]
-    pub seed: u64,
-
-    #[command(flatten)]
-    pub device: DeviceArgs,
-
-    #[command(flatten)]
-    pub foreign: ForeignArgs,
-}
-
-/// A text that is not empty.
-fn prompt(text: &str) -> Result<String, String> {
-    if text.is_empty() { Err("give at least one byte".to_owned()) } else { Ok(text.to_owned()) }
-}
 
 /// What is spared for holes between tensors: one part in so many.
 const HOLES: u64 = 8;

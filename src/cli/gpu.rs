@@ -1,9 +1,8 @@
 //! NVIDIA GPUs. In a program that is built without them, `no_gpu.rs` stands in for this.
 
-use super::devices::{Gpus, Row};
 use super::failure::Failure;
-use super::rehearsal::SimOf;
-use super::target::DeviceName;
+use super::machine::{Device, Gpus, SimOf};
+use super::values::DeviceName;
 use remat::device::cuda::{self, Context, Cuda, Description, Options};
 use remat::ops::Op;
 use remat::{Builder, Error, Runtime};
@@ -68,7 +67,7 @@ pub fn found() -> Result<Gpus, String> {
     let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
     let devices = cuda::devices().map_err(|reason| reason.to_string())?;
     let driver_cuda = devices.first().map(|device| version(device.driver)).unwrap_or_default();
-    let row = |device: Description| Row {
+    let row = |device: Description| Device {
         device: DeviceName::Cuda(device.ordinal).to_string(),
         name: device.name,
         memory_bytes: Some(device.memory_bytes),

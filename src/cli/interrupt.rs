@@ -1,7 +1,7 @@
 //! Ctrl-C, and SIGTERM: the first ends the program after the current step, the second abandons that step, the third quits at
 //! once.
 
-use super::failure::Failure;
+use super::failure::{Failure, INTERRUPTED};
 use super::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use super::sync::{Mutex, lock};
 use super::terminal::say;
@@ -9,9 +9,6 @@ use remat::Canceller;
 use remat::trace::WholeFile;
 use std::fmt::Display;
 use std::io;
-
-/// What shells use for "interrupted by Ctrl-C".
-pub const EXIT_CODE: u8 = 130;
 
 /// How often it was pressed.
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
@@ -113,7 +110,7 @@ pub fn survive_full_files() {
 
 fn quit() -> ! {
     WholeFile::remove_unfinished();
-    std::process::exit(EXIT_CODE.into())
+    std::process::exit(INTERRUPTED.into())
 }
 
 /// The second Ctrl-C is for this runtime.

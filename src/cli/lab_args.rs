@@ -1,8 +1,7 @@
 use super::args::{DeadArg, LearnArg};
 use super::named::{policies, policy};
 use super::output::svg;
-use super::sweep::distinct;
-use super::values::{self, Share};
+use super::values::{self, Share, distinct};
 use clap::{Args, ValueEnum};
 use remat::evict::Exponents;
 use remat::lab::Costs;

@@ -6,10 +6,10 @@ use super::interrupt::{self, Phase};
 use super::journal::{self, Journal};
 use super::progress::Progress;
 use super::recording::Done;
+use super::resume::Resumed;
 use super::session::{Session, Setup, Step};
 use super::task::{Part, Score};
 use super::terminal::{Shows, warn};
-use super::train::Resumed;
 use remat::checkpoint::CheckpointError;
 use remat::data::Batches;
 use remat::optim::Schedule;
@@ -158,6 +158,15 @@ impl From<Error> for Stop {
 impl From<Failure> for Stop {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
+    }
+}
+
+impl From<CheckpointError> for Stop {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Runtime(error) => Self::Error(error),
+            error => Self::Failure(checkpoint::failure(error)),
+        }
     }
 }
 

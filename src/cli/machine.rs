@@ -1,6 +1,13 @@
 //! The machine that the program runs on.
 
-use super::target::cores;
+use super::sync::thread;
+use remat::HostTensor;
+use remat::device::sim::Sim;
+use remat::ops::Op;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use sysinfo::{
     CpuRefreshKind, MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System,
 };
@@ -48,6 +55,51 @@ impl Machine {
     pub fn available_bytes(&self) -> Option<u64> {
         let free = self.free_bytes;
         (free > 0).then(|| free - MARGIN.max(free / 20).min(free / 2))
+    }
+}
+
+/// As many threads as there are cores for this program.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A device. What is not known, or makes no sense for it, is `None`.
+#[derive(Debug, Serialize)]
+pub struct Device {
+    /// What `--device` takes.
+    pub device: String,
+    pub name: String,
+    pub memory_bytes: Option<u64>,
+    pub free_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_capability: Option<String>,
+}
+
+/// GPUs, and what is used on them.
+#[derive(Debug, Serialize)]
+pub struct Gpus {
+    #[serde(skip)]
+    pub rows: Vec<Device>,
+    /// Newest CUDA that the driver knows.
+    pub driver_cuda: String,
+    /// Versions by name; `None` was not found.
+    pub libraries: BTreeMap<&'static str, Option<String>>,
+}
+
+/// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
+pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
+
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "The driver knows CUDA up to {}. ", self.driver_cuda)?;
+        let library = |(name, version): (&&str, &Option<String>)| match version {
+            Some(version) => format!("{name} {version}"),
+            None => format!("no {name}"),
+        };
+        let libraries: Vec<String> = self.libraries.iter().map(library).collect();
+        write!(f, "Libraries: {}.", libraries.join(", "))
     }
 }
 

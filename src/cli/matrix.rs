@@ -1,8 +1,8 @@
 //! A sweep as a table for people: a line per policy, a column per budget.
 
-use super::bound::rounded_down;
-use super::sweep::{BOUND, Labels, distinct};
-use super::words::Counted;
+use super::labels::{BOUND, Labels};
+use super::values::distinct;
+use super::words::{Counted, rounded_down};
 use remat::lab::{Row, Spread, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};

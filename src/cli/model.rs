@@ -1,9 +1,6 @@
-use super::sizes::SizeArgs;
 use super::sync::LazyLock;
 use clap::ValueEnum;
 use clap::builder::{ArgPredicate, PossibleValue};
-use remat::nn::{Module, ResNet, densenet121, gpt, inceptionv4, lstm, mlp, resnet, vit};
-use remat::{DType, Error, Runtime};
 use std::fmt;
 
 /// The networks that can be trained by name.
@@ -63,61 +60,6 @@ pub enum TextModel {
     Gpt2,
     /// Layers of LSTM, unrolled over the text
     Lstm,
-}
-
-/// Widths of the hidden layers of `mlp`.
-const HIDDEN: [usize; 4] = [64; 4];
-
-impl ImageModel {
-    /// A fresh network for images of this shape.
-    pub fn build(
-        self,
-        runtime: &Runtime,
-        [channels, height, width]: [usize; 3],
-        classes: usize,
-        sizes: &SizeArgs,
-    ) -> Result<Box<dyn Module>, Error> {
-        let kind = match self {
-            Self::Mlp => {
-                let pixels = channels * height * width;
-                return Ok(Box::new(mlp(runtime, pixels, &HIDDEN, classes)?));
-            }
-            Self::ResNet20 => ResNet::Cifar { n: 3 },
-            Self::ResNet32 => ResNet::Cifar { n: 5 },
-            Self::ResNet110 => ResNet::Cifar { n: 18 },
-            Self::ResNet1202 => ResNet::Cifar { n: 200 },
-            Self::ResNet18 => ResNet::R18,
-            Self::ResNet50 => ResNet::R50,
-            Self::DenseNet121 => {
-                return Ok(Box::new(densenet121(runtime, channels, [height, width], classes)?));
-            }
-            Self::InceptionV4 => {
-                return Ok(Box::new(inceptionv4(runtime, 32, channels, [height, width], classes)?));
-            }
-            Self::Vit => {
-                let sizes = sizes.vit([channels, height, width], classes);
-                return Ok(Box::new(vit(runtime, &sizes)?));
-            }
-        };
-        Ok(Box::new(resnet(runtime, kind, channels, [height, width], classes)?))
-    }
-}
-
-impl TextModel {
-    /// A fresh network of bytes.
-    pub fn build(
-        self,
-        runtime: &Runtime,
-        sizes: &SizeArgs,
-        storage: DType,
-    ) -> Result<Box<dyn Module>, Error> {
-        match self {
-            Self::Gpt | Self::Gpt2 => {
-                Ok(Box::new(gpt(runtime, &sizes.gpt(self))?.storage(storage)))
-            }
-            Self::Lstm => Ok(Box::new(lstm(runtime, sizes.lstm(storage))?)),
-        }
-    }
 }
 
 /// Defaults of options for text models: `value` where the network is one of them.

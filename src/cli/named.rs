@@ -1,6 +1,6 @@
 //! Values that go by name: `--help` lists the names, with a line about each.
 
-use super::sweep::distinct;
+use super::values::distinct;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command, Error};

@@ -1,8 +1,7 @@
 //! Stands in for `gpu.rs` in a program that is built without CUDA: there is no GPU, and it says why.
 
-use super::devices::Gpus;
 use super::failure::Failure;
-use super::rehearsal::SimOf;
+use super::machine::{Gpus, SimOf};
 use remat::{Builder, Error, Runtime};
 use std::fmt;
 

@@ -37,7 +37,7 @@ impl Output {
         if is_stdout(path) {
             return Ok(Self::Stdout);
         }
-        let file = WholeFile::create(path).map_err(|e| Failure::writing(path, e))?;
+        let file = WholeFile::create(path).map_err(|e| unwritten(path, e))?;
         Ok(Self::File(file, path.to_owned()))
     }
 
@@ -56,7 +56,7 @@ impl Output {
             Self::File(mut file, path) => {
                 let text = format!("{}\n", text.trim_end());
                 let written = file.write_all(text.as_bytes()).and_then(|()| file.finish());
-                written.map_err(|e| Failure::writing(&path, e))
+                written.map_err(|e| unwritten(&path, e))
             }
         }
     }
@@ -64,7 +64,15 @@ impl Output {
 
 /// Fails now if a file could not be written later. What is there is not changed.
 pub fn can_be_written(path: &Path) -> Result<(), Failure> {
-    WholeFile::create(path).map(drop).map_err(|error| Failure::writing(path, error))
+    WholeFile::create(path).map(drop).map_err(|error| unwritten(path, error))
+}
+
+/// A file that could not be written.
+pub fn unwritten(path: &Path, error: impl std::fmt::Display) -> Failure {
+    match is_stdout(path) {
+        true => Failure::new(format!("stdout: {error}")),
+        false => Failure::new(format!("{}: {error}", path.display())),
+    }
 }
 
 /// One result of several. An output that fails costs no other: each was tried.

@@ -3,17 +3,16 @@
 use super::args::MemoryArgs;
 use super::failure::{Failure, is_of_memory};
 use super::interrupt;
+use super::machine::SimOf;
 use super::session::{Session, Setup, Step};
 use super::sync::atomic::{AtomicU64, Ordering};
 use super::sync::{Mutex, lock};
 use super::task::Batch;
 use super::terminal;
-use remat::device::sim::Sim;
 use remat::error::RegenerationError;
 use remat::evict::{Forecast, Learn};
-use remat::ops::Op;
 use remat::program::{Allowance, KnownSteps, Learner, Plan, Turn};
-use remat::{Builder, Error, HostTensor, PolicyKind, Runtime, Stats};
+use remat::{Builder, Error, PolicyKind, Runtime, Stats};
 use std::sync::Arc;
 
 /// Steps of a rehearsal, if the run has as many. After the first, the optimizer's state is there as well;
@@ -41,9 +40,6 @@ const MOST_TURNS: u64 = 96;
 
 /// Policies that a run by `learned` goes by where only they pass. They know nothing of the steps.
 const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
-
-/// Makes what stands in for the device, of so many bytes: the same workspaces, nothing computed.
-pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
 
 /// A run without its numbers.
 pub struct Rehearsal<'a> {
@@ -437,14 +433,17 @@ fn is_still(stats: &[Stats]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::{Cli, Command, TrainArgs};
+    use super::super::args::TrainArgs;
+    use super::super::command::{Cli, Command};
     use super::super::model::ImageModel::{self, Mlp, ResNet20};
-    use super::super::task::{ImageTask, Part, Task};
+    use super::super::task::images::ImageTask;
+    use super::super::task::{Part, Task};
     use super::*;
     use crate::cli::sizes::SizeArgs;
     use clap::Parser as _;
     use remat::DType;
     use remat::data::{Augment, Dataset};
+    use remat::device::sim::Sim;
 
     fn digits(model: ImageModel) -> ImageTask {
         ImageTask {

@@ -1,5 +1,5 @@
 use super::target::About;
-use super::words::{Counted, Seconds};
+use super::words::{Counted, Seconds, at_least};
 use indicatif::HumanCount;
 use remat::{ByteSize, Stats};
 use serde::Serialize;
@@ -265,7 +265,7 @@ impl fmt::Display for Report {
         }
         if let Some(least) = self.least_recompute_ratio {
             // A short run, whose first step is cheaper, may recompute less.
-            let least = super::bound::at_least(least);
+            let least = at_least(least);
             writeln!(
                 f,
                 "  bound       at least {least} % of a later step is unavoidable (in program order)"

@@ -1,5 +1,6 @@
 //! `remat simulate`
 
+use super::args::exponents_are_lost;
 use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs, TraceArgs};
@@ -8,7 +9,7 @@ use super::search::{self, USUAL};
 use super::terminal::{Shows, muted, show};
 use super::values::Share;
 use super::waiting::Waiting;
-use super::words::Counted;
+use super::words::{Counted, at_least, percent};
 use indicatif::HumanCount;
 use remat::lab::plot::Timeline;
 use remat::lab::{Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
@@ -243,7 +244,7 @@ impl ReplayArgs {
     /// Options that contradict each other.
     pub fn check(&self, policies: &[remat::PolicyKind]) -> Result<(), Failure> {
         self.source.check()?;
-        super::args::exponents_are_lost(policies, self.exponents)
+        exponents_are_lost(policies, self.exponents)
             .map_or(Ok(()), |contradiction| Err(Failure::usage(contradiction)))
     }
 
@@ -312,7 +313,7 @@ impl std::fmt::Display for Report {
             (Some(least), _) => writeln!(
                 f,
                 "  bound       at least {} % is unavoidable at this budget (in program order)",
-                super::bound::at_least(least - 1.0),
+                at_least(least - 1.0),
             )?,
             (None, refusal) => {
                 refusal.iter().try_for_each(|refusal| writeln!(f, "  {refusal}"))?;
@@ -379,9 +380,4 @@ impl std::fmt::Display for Report {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_none(count: &u64) -> bool {
     *count == 0
-}
-
-/// A share with no more digits than it needs: `40 %`, `12.8 %`.
-pub fn percent(ratio: f64) -> String {
-    format!("{} %", (ratio * 1e3).round() / 10.0)
 }

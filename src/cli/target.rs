@@ -3,50 +3,15 @@
 use super::args::DeviceArgs;
 use super::failure::Failure;
 use super::gpu::Gpu;
-use super::machine::Machine;
-use super::rehearsal::SimOf;
-use super::sync::thread;
+use super::machine::{Machine, SimOf, cores};
 use super::terminal::warn;
+use super::values::DeviceName;
 use super::words::Counted;
 use remat::device::sim::Sim;
 use remat::{Builder, Error, Runtime};
 use serde::Serialize;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
-
-/// A device by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceName {
-    #[default]
-    Cpu,
-    /// By its number.
-    Cuda(usize),
-}
-
-impl FromStr for DeviceName {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            _ => {
-                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
-                number.map(Self::Cuda).ok_or("choose cpu, cuda, or cuda:1 for the second GPU")
-            }
-        }
-    }
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(number) => write!(f, "cuda:{number}"),
-        }
-    }
-}
 
 /// A device that is ready.
 pub enum Target {
@@ -133,27 +98,6 @@ impl Target {
         match self {
             Self::Cpu { threads } => builder.threads(threads).cpu(),
             Self::Gpu(gpu) => gpu.start(builder),
-        }
-    }
-}
-
-/// As many threads as there are cores for this program.
-pub fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn devices_read_back() {
-        for text in ["cpu", "cuda:0", "cuda:12"] {
-            assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
-        }
-        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
-        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda 0", "CPU", "cuda:1e3"] {
-            assert!(text.parse::<DeviceName>().is_err(), "{text}");
         }
     }
 }

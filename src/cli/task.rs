@@ -1,22 +1,17 @@
 //! What is trained: a network, what it learns from, and how well it does.
 
-mod denoise;
-mod images;
-mod ring;
-mod text;
-mod trees;
-
-pub use denoise::DenoiseTask;
-pub use images::ImageTask;
-pub use ring::RingTask;
-pub use text::TextTask;
-pub use trees::TreeTask;
+pub mod denoise;
+pub mod images;
+pub mod ring;
+pub mod text;
+pub mod trees;
 
 use super::failure::Failure;
+use super::machine::Machine;
 use remat::autograd::Tape;
 use remat::data::{Images, Ring, Tree};
 use remat::nn::{Mode, Module};
-use remat::{DType, Error, HostTensor, Runtime, Tensor};
+use remat::{ByteSize, DType, Error, HostTensor, Runtime, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -250,6 +245,17 @@ fn gaussians(seed: u64, draw: Draw, Range { start, end }: Range<usize>) -> Vec<f
     points.as_f32().expect("points are floats")[start - 2 * first..end - 2 * first].to_vec()
 }
 
+/// A batch too large for the host's memory; `what` is so many images of such a size.
+fn batch_too_large(what: &str, bytes: u128) -> Failure {
+    let size =
+        u64::try_from(bytes).map_or_else(|_| format!("{bytes} B"), |b| ByteSize(b).to_string());
+    let room = match Machine::look().memory_bytes {
+        0 => "more than this machine can allocate".to_owned(),
+        memory => format!("more than this machine, with {}, can allocate", ByteSize(memory)),
+    };
+    Failure::usage(format!("a batch of {what} is {size}, {room}; lower --batch"))
+}
+
 /// Position of the largest value.
 fn largest(row: &[f32]) -> usize {
     (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best })
@@ -265,7 +271,7 @@ fn cross_entropy(row: &[f32], label: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::{Cli, Command};
+    use crate::cli::command::{Cli, Command};
     use crate::cli::train::task;
     use clap::Parser as _;
     use std::fs;

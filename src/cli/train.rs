@@ -16,22 +16,27 @@ use super::output::{self, Output};
 use super::recording::{Done, Recording};
 use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report, Verified};
+use super::resume::{Resumed, resume};
 use super::session::Setup;
 use super::sizes::SizeArgs;
 use super::source::Source;
 use super::target::{About, Target};
-use super::task::{DenoiseTask, ImageTask, RingTask, Task, TextTask, TreeTask};
+use super::task::Task;
+use super::task::denoise::DenoiseTask;
+use super::task::images::ImageTask;
+use super::task::ring::RingTask;
+use super::task::text::TextTask;
+use super::task::trees::TreeTask;
 use super::terminal::{Shows, say, show, warn};
 use super::tokenizer::Tokenizer;
 use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
-use remat::checkpoint::{Checkpoint, Fit, Known};
 use remat::data::{Augment, Batches, Text};
 use remat::evict::Learn;
 use remat::program::Plan;
 use remat::{ByteSize, PolicyKind, Runtime};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Rehearses, trains, tests and reports.
 pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -187,7 +192,7 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     let report = report(args, &*task, &chosen, found.as_ref(), steps, about, &outcome);
     let judged = judge(&outcome, steps, args);
     let recorded = match (outcome.recorded, &output.record) {
-        (Err(error), Some(path)) => Err(Failure::writing(path, error)),
+        (Err(error), Some(path)) => Err(output::unwritten(path, error)),
         _ => Ok(()),
     };
     // What ended the run counts before what came of its files.
@@ -233,31 +238,6 @@ fn forecasts(
         warn(format_args!("--learn-cache {path}: {error}; what was found out is not kept"));
     }
     Ok(found)
-}
-
-/// The state that a run begins with.
-pub enum Resumed {
-    Nothing,
-    /// A run of ours, and what is kept of it.
-    Run(Checkpoint, Kept),
-    /// A file of another library.
-    Weights(Checkpoint, Fit),
-}
-
-/// Takes from an opened file the run or the weights to go on from, for a run that would begin like `new`.
-fn resume(
-    path: &Path,
-    (file, known): (Checkpoint, Option<Known>),
-    new: &Kept,
-    task: &dyn Task,
-) -> Result<Resumed, Failure> {
-    if let Some(known) = &known {
-        let fit = foreign::fit(&file, Some(known), task, path)?;
-        return Ok(Resumed::Weights(file, fit));
-    }
-    let before = Kept::of(&file, path)?;
-    before.check(new, path)?;
-    Ok(Resumed::Run(file, new.after(before.done)))
 }
 
 /// The network and its data.
@@ -361,7 +341,7 @@ fn record(output: &OutputArgs, done: &Done) -> Result<Option<Recording>, Failure
     let Some(path) = &output.record else { return Ok(None) };
     let steps = output.record_steps.unwrap_or(usize::MAX);
     let recording = Recording::create(path, steps, done);
-    recording.map(Some).map_err(|e| Failure::writing(path, e))
+    recording.map(Some).map_err(|e| output::unwritten(path, e))
 }
 
 /// An error if the run ended early.

@@ -252,9 +252,63 @@ fn number<F: FromStr + Copy + Into<f64>>(
         .ok_or_else(|| help.to_owned())
 }
 
+/// A device by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceName {
+    #[default]
+    Cpu,
+    /// By its number.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(0)),
+            _ => {
+                let number = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+                number.map(Self::Cuda).ok_or("choose cpu, cuda, or cuda:1 for the second GPU")
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+/// Each once, in the order they come first.
+pub fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut seen, item| {
+        if !seen.contains(&item) {
+            seen.push(item);
+        }
+        seen
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_read_back() {
+        for text in ["cpu", "cuda:0", "cuda:12"] {
+            assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda 0", "CPU", "cuda:1e3"] {
+            assert!(text.parse::<DeviceName>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn shares_are_of_the_full_budget_or_in_bytes() {

@@ -30,6 +30,22 @@ impl fmt::Display for Seconds {
     }
 }
 
+/// A share with no more digits than it needs: `40 %`, `12.8 %`.
+pub fn percent(ratio: f64) -> String {
+    format!("{} %", (ratio * 1e3).round() / 10.0)
+}
+
+/// A share in percent that is not above what was proved: 0.1279 is 12.7.
+pub fn at_least(share: f64) -> String {
+    format!("{:.1}", rounded_down(100.0 * share, 1))
+}
+
+/// A number cut after so many decimals.
+pub fn rounded_down(number: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (number * scale).floor() / scale
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +65,13 @@ mod tests {
         {
             assert_eq!(Seconds(seconds).to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_bound_is_never_rounded_up() {
+        assert_eq!(at_least(0.1279), "12.7");
+        assert_eq!(at_least(0.0), "0.0");
+        assert_eq!(at_least(1.9999), "199.9");
+        assert_eq!(rounded_down(1.0004, 3), 1.0);
     }
 }

@@ -1,9 +1,9 @@
 use super::*;
-use crate::cli::args::{Cli, Command};
+use crate::cli::command::{Cli, Command};
 use crate::cli::model::Model;
 use crate::cli::session::Setup;
 use crate::cli::sizes::SizeArgs;
-use crate::cli::task::ImageTask;
+use crate::cli::task::images::ImageTask;
 use clap::Parser as _;
 use remat::DType;
 use remat::data::{Augment, Dataset};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cli::sweep::Given;
+use crate::cli::labels::Given;
 use crate::cli::values::Share;
 
 fn row(policy: &str, budget: u64, seed: u64, slowdown: Option<f64>) -> Row {

@@ -1,9 +1,9 @@
 //! Steps that recompute, to fit a budget.
 
-use super::super::bound::at_least;
 use super::super::failure::Failure;
 use super::super::terminal::muted;
 use super::super::values::Share;
+use super::super::words::at_least;
 use super::case::{Case, Ordered, Recomputed};
 use super::{Done, Task};
 use remat::lab::Replay;

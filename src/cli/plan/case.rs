@@ -1,7 +1,6 @@
 //! What planners are given: buffers, of a file or of an order of a step, with or without recomputing.
 
 use super::super::words::Counted;
-use super::row::percent_of;
 use remat::ByteSize;
 use remat::lab::plot::Kind;
 use remat::plan::schedule::RecomputeSchedule;
@@ -149,6 +148,16 @@ fn kinds(
         buffers.map(|number| Some(Kind::Class(capture.class(number)))).collect();
     kinds.resize(count, Some(Kind::Workspace));
     kinds
+}
+
+/// 1 where there is nothing to place.
+pub fn ratio(bytes: u64, load: u64) -> f64 {
+    if load == 0 { 1.0 } else { bytes as f64 / load as f64 }
+}
+
+/// A part of a whole: `97.62 %`.
+fn percent_of(part: u64, whole: u64) -> String {
+    format!("{:.2} %", 100.0 * ratio(part, whole))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A row of the table, for people and as JSON.
 
-use super::super::words::Seconds;
-use super::case::Case;
+use super::super::words::{Seconds, rounded_down};
+use super::case::{Case, ratio};
 use remat::ByteSize;
 use remat::plan::{PlanError, Planned};
 use serde::Serialize;
@@ -84,7 +84,7 @@ impl Row {
             // Rounded down, as it is a bound.
             least_slowdown: recomputed
                 .and_then(|one| one.least_slowdown)
-                .map(|least| super::super::bound::rounded_down(least, 6)),
+                .map(|least| rounded_down(least, 6)),
             buffers: case.buffers(),
             workspaces: case.lifetimes().len() - case.buffers(),
             program_load: order.map(|order| order.program_load),
@@ -126,16 +126,6 @@ impl Row {
         }
         line
     }
-}
-
-/// 1 where there is nothing to place.
-fn ratio(bytes: u64, load: u64) -> f64 {
-    if load == 0 { 1.0 } else { bytes as f64 / load as f64 }
-}
-
-/// A part of a whole: `97.62 %`.
-pub fn percent_of(part: u64, whole: u64) -> String {
-    format!("{:.2} %", 100.0 * ratio(part, whole))
 }
 
 /// To a millionth.

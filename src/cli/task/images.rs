@@ -1,8 +1,9 @@
-use super::{Batch, Classifier, Network, Part, Task};
-use crate::cli::failure::{Failure, batch_too_large};
+use super::{Batch, Classifier, Network, Part, Task, batch_too_large};
+use crate::cli::failure::Failure;
 use crate::cli::model::ImageModel;
 use crate::cli::sizes::SizeArgs;
 use remat::data::{Augment, Dataset, Images};
+use remat::nn::{Module, ResNet, densenet121, inceptionv4, mlp, resnet, vit};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
@@ -16,6 +17,37 @@ pub struct ImageTask {
     pub storage: DType,
     /// Of what is drawn to change images.
     pub seed: u64,
+}
+
+/// Widths of the hidden layers of `mlp`.
+const HIDDEN: [usize; 4] = [64; 4];
+
+impl ImageTask {
+    /// A fresh network for its images.
+    fn module(&self, runtime: &Runtime) -> Result<Box<dyn Module>, Error> {
+        let &Images { shape, classes, .. } = &self.data.train;
+        let [channels, height, width] = shape;
+        let kind = match self.model {
+            ImageModel::Mlp => {
+                let pixels = channels * height * width;
+                return Ok(Box::new(mlp(runtime, pixels, &HIDDEN, classes)?));
+            }
+            ImageModel::ResNet20 => ResNet::Cifar { n: 3 },
+            ImageModel::ResNet32 => ResNet::Cifar { n: 5 },
+            ImageModel::ResNet110 => ResNet::Cifar { n: 18 },
+            ImageModel::ResNet1202 => ResNet::Cifar { n: 200 },
+            ImageModel::ResNet18 => ResNet::R18,
+            ImageModel::ResNet50 => ResNet::R50,
+            ImageModel::DenseNet121 => {
+                return Ok(Box::new(densenet121(runtime, channels, [height, width], classes)?));
+            }
+            ImageModel::InceptionV4 => {
+                return Ok(Box::new(inceptionv4(runtime, 32, channels, [height, width], classes)?));
+            }
+            ImageModel::Vit => return Ok(Box::new(vit(runtime, &self.sizes.vit(shape, classes))?)),
+        };
+        Ok(Box::new(resnet(runtime, kind, channels, [height, width], classes)?))
+    }
 }
 
 impl Task for ImageTask {
@@ -36,8 +68,7 @@ impl Task for ImageTask {
     }
 
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
-        let images = &self.data.train;
-        let module = self.model.build(runtime, images.shape, images.classes, &self.sizes)?;
+        let module = self.module(runtime)?;
         Ok(Box::new(Classifier { module, storage: self.storage, inputs: "images" }))
     }
 

@@ -1,5 +1,5 @@
-use super::{Batch, Draw, Network, Part, Score, Task, gaussians};
-use crate::cli::failure::{Failure, batch_too_large};
+use super::{Batch, Draw, Network, Part, Score, Task, batch_too_large, gaussians};
+use crate::cli::failure::Failure;
 use remat::autograd::Tape;
 use remat::data::Ring;
 use remat::nn::{Mode, Module, UnrolledGan, UnrolledGanSize};

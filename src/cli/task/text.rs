@@ -1,8 +1,9 @@
-use super::{Batch, Classifier, Network, Part, Score, Task};
-use crate::cli::failure::{Failure, batch_too_large};
+use super::{Batch, Classifier, Network, Part, Score, Task, batch_too_large};
+use crate::cli::failure::Failure;
 use crate::cli::model::TextModel;
 use crate::cli::sizes::SizeArgs;
 use remat::data::Text;
+use remat::nn::{Module, gpt, lstm};
 use remat::{DType, Dims, Error, HostTensor, Runtime};
 use std::sync::Arc;
 
@@ -67,7 +68,12 @@ impl Task for TextTask {
     }
 
     fn network(&self, runtime: &Runtime) -> Result<Box<dyn Network>, Error> {
-        let module = self.model.build(runtime, &self.sizes, self.storage)?;
+        let module: Box<dyn Module> = match self.model {
+            TextModel::Gpt | TextModel::Gpt2 => {
+                Box::new(gpt(runtime, &self.sizes.gpt(self.model))?.storage(self.storage))
+            }
+            TextModel::Lstm => Box::new(lstm(runtime, self.sizes.lstm(self.storage))?),
+        };
         let inputs = if self.text.token_name() == "byte" { "bytes" } else { "tokens" };
         Ok(Box::new(Classifier { module, storage: self.storage, inputs }))
     }
@@ -107,7 +113,7 @@ impl Task for TextTask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::{Cli, Command};
+    use crate::cli::command::{Cli, Command};
     use clap::Parser as _;
 
     #[test]

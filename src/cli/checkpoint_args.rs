@@ -1,0 +1,81 @@
+//! Options of checkpoints.
+
+use super::failure::Failure;
+use super::output::{self, is_stdout};
+use super::values;
+use clap::Args;
+use remat::checkpoint::{Pattern, Rename};
+use std::path::PathBuf;
+
+/// Where a run is kept, and where it goes on from.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Checkpoints")]
+pub struct CheckpointArgs {
+    /// Write a checkpoint at the end, and on Ctrl-C
+    ///
+    /// As safetensors: parameters and buffers under the names of PyTorch's state dicts, what the optimizer keeps, and all
+    /// that a run needs to go on. The file is replaced when the new one is whole.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    pub save: Option<PathBuf>,
+
+    /// Write it after every N steps as well
+    #[arg(long, value_name = "N", requires = "save", value_parser = values::count, allow_hyphen_values = true)]
+    pub save_every: Option<usize>,
+
+    /// Go on from a checkpoint, with the same bits as a run that was never interrupted
+    ///
+    /// The network, the data and how it learns are those of the checkpoint; they may be repeated, but not changed.
+    /// Budget, policy, device and outputs may be others. A run at a constant rate may be given more --steps.
+    /// A file of another library (GPT-2 of transformers, ResNet and DenseNet of torchvision) gives the weights alone,
+    /// and the run begins with its first step.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    pub resume: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub names: NamesArgs,
+}
+
+/// A file, not stdout: checkpoints are not text.
+fn file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if text.is_empty() || is_stdout(&path) { Err("name a file".to_owned()) } else { Ok(path) }
+}
+
+impl CheckpointArgs {
+    /// Fails now if the file could not be written at the end.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.save.as_deref().map_or(Ok(()), output::can_be_written)
+    }
+}
+
+/// Tensors by names of another library.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Files of other libraries")]
+pub struct NamesArgs {
+    /// Rename tensors of the file, such as 'transformer.*=*'; each * stands for any text
+    ///
+    /// Rules are applied one after the other. Those of GPT-2 in the transformers library, and of ResNets and DenseNets in
+    /// torchvision, are known.
+    #[arg(long, value_name = "FROM=TO")]
+    pub rename: Vec<Rename>,
+
+    /// Leave out tensors of the file, such as '*.mask'
+    #[arg(long, value_name = "NAME")]
+    pub skip: Vec<Pattern>,
+}
+
+/// Options for what a file of another library does not say.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Files of other libraries")]
+pub struct ForeignArgs {
+    #[command(flatten)]
+    pub names: NamesArgs,
+
+    /// Heads of attention of a GPT-2 [default: as config.json beside it says, or one for each 64 features]
+    #[arg(long, value_name = "N", value_parser = values::count, allow_hyphen_values = true)]
+    pub heads: Option<usize>,
+
+    /// How a text becomes tokens: a tokenizer.json [default: as in training, or its bytes]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+}
