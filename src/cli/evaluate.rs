@@ -7,7 +7,6 @@ use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::foreign;
 use super::interrupt;
-use super::learn;
 use super::output::{self, Output};
 use super::rehearsal::Rehearsal;
 use super::report::Verified;
@@ -15,6 +14,7 @@ use super::session::{Session, Setup};
 use super::target::{About, Target};
 use super::terminal::{Shows, show};
 use super::train;
+use super::training_loop::{self, Ending};
 use super::values::Budget;
 use super::words::{Counted, Seconds};
 use remat::ByteSize;
@@ -120,10 +120,10 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         Ok(session)
     });
     let mut session = loaded?;
-    let (ending, test) = learn::test(&mut session, &setup, shows)?;
+    let (ending, test) = training_loop::test(&mut session, &setup, shows)?;
     let test = match (ending, test) {
         (_, Some(test)) => test,
-        (learn::Ending::Interrupted, None) => {
+        (Ending::Interrupted, None) => {
             return Err(Failure::interrupted("interrupted before the end of the test"));
         }
         (_, None) => {

@@ -9,7 +9,6 @@ use super::forecasts::{Forecaster, Forecasts};
 use super::foreign;
 use super::interrupt;
 use super::journal::Journal;
-use super::learn::{Course, Ending, Outcome, Stop, learn};
 use super::learn_cache::{LearnCache, Origin};
 use super::model::{Model, OwnModel};
 use super::output::{self, Output};
@@ -29,6 +28,7 @@ use super::task::text::TextTask;
 use super::task::trees::TreeTask;
 use super::terminal::{Shows, say, show, warn};
 use super::tokenizer::Tokenizer;
+use super::training_loop::{self, Course, Ending, Outcome, Stop};
 use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
@@ -180,13 +180,14 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         shows,
         quiet: output.quiet,
     };
-    let outcome = learn(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
-        Stop::Error(error) if is_of_memory(&error) => {
-            chosen.too_small(budget, &rehearsal, shows, &error)
-        }
-        Stop::Error(error) => error.into(),
-        Stop::Failure(failure) => failure,
-    })?;
+    let outcome =
+        training_loop::run(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
+            Stop::Error(error) if is_of_memory(&error) => {
+                chosen.too_small(budget, &rehearsal, shows, &error)
+            }
+            Stop::Error(error) => error.into(),
+            Stop::Failure(failure) => failure,
+        })?;
     let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
     late.iter().filter(|_| !output.quiet).for_each(warn);
     let report = report(args, &*task, &chosen, found.as_ref(), steps, about, &outcome);

@@ -171,7 +171,7 @@ impl From<CheckpointError> for Stop {
 }
 
 /// Trains a fresh network, then tests it under the same budget.
-pub fn learn(
+pub fn run(
     runtime: Runtime,
     course: &Course<'_>,
     journal: &mut Journal,
