@@ -10,6 +10,7 @@ mod candidates;
 mod classes;
 mod coop;
 mod expression;
+mod forest;
 mod formula;
 mod hubs;
 mod kind;

@@ -5,30 +5,25 @@
 //! Classes are never split, so a class may hold storages that no longer touch: the price for speed.
 
 use super::Lowered;
+use super::forest::{Forest, NodeKey};
 use crate::graph::{Graph, StorageKey};
-use slotmap::{SecondaryMap, SlotMap, new_key_type};
+use slotmap::SecondaryMap;
 use smallvec::SmallVec;
 
-new_key_type! { struct NodeKey; }
-
-#[derive(Debug)]
-struct Node {
-    /// `None` for a root.
-    parent: Option<NodeKey>,
-    /// Number of nodes below that name this one as parent, plus one while a storage is its member.
-    /// A node without references goes, so that there are never more nodes than the members need.
-    references: u32,
-    /// Of a root: cost of all members of the class, up to rounding. Otherwise meaningless.
+/// A class of evicted storages.
+#[derive(Debug, Default)]
+struct Class {
+    /// Cost of all members, up to rounding.
     cost: f64,
-    /// Of a root: number of members and other nodes below, for union by size.
+    /// Number of members and other nodes, for union by size.
     size: u32,
-    /// Of a root: the candidates whose floors fall with the cost.
+    /// The candidates whose floors fall with the cost.
     watchers: Vec<Watcher>,
 }
 
-impl Node {
+impl Class {
     const fn singleton(cost: f64) -> Self {
-        Self { parent: None, references: 1, cost, size: 1, watchers: Vec::new() }
+        Self { cost, size: 1, watchers: Vec::new() }
     }
 }
 
@@ -49,7 +44,7 @@ struct Member {
 
 #[derive(Debug, Default)]
 pub(super) struct Classes {
-    nodes: SlotMap<NodeKey, Node>,
+    sets: Forest<Class>,
     /// Exactly the evicted storages.
     members: SecondaryMap<StorageKey, Member>,
 }
@@ -59,12 +54,12 @@ impl Classes {
     /// dependents.
     pub fn join(&mut self, key: StorageKey, graph: &Graph) {
         let cost = graph.own_cost(key);
-        let node = self.nodes.insert(Node::singleton(cost));
+        let node = self.sets.add(Class::singleton(cost));
         self.members.insert(key, Member { node, cost });
         let mut root = node;
         for other in graph.sources(key).chain(graph.dependents(key)).filter(|&o| o != key) {
             if let Some(member) = self.members.get(other) {
-                let other = self.find(member.node);
+                let other = self.sets.root(member.node);
                 root = self.union(root, other);
             }
         }
@@ -79,11 +74,11 @@ impl Classes {
     /// more.
     fn leave_telling(&mut self, key: StorageKey, mut tell: impl FnMut(Watcher, f64) -> bool) {
         if let Some(member) = self.members.remove(key) {
-            let root = self.find(member.node);
-            let node = &mut self.nodes[root];
-            node.cost -= member.cost;
-            node.watchers.retain(|&watcher| tell(watcher, member.cost));
-            self.release(member.node);
+            let root = self.sets.root(member.node);
+            let class = &mut self.sets[root];
+            class.cost -= member.cost;
+            class.watchers.retain(|&watcher| tell(watcher, member.cost));
+            self.sets.release(member.node);
         }
     }
 
@@ -95,7 +90,7 @@ impl Classes {
 
     fn cost(&self, root: NodeKey) -> f64 {
         // Rounding may leave a tiny negative sum.
-        self.nodes[root].cost.max(0.0)
+        self.sets[root].cost.max(0.0)
     }
 
     /// The distinct classes that `keys` are members of.
@@ -103,7 +98,7 @@ impl Classes {
         let mut roots = Roots::new();
         for key in keys {
             if let Some(member) = self.members.get(key) {
-                let root = self.find(member.node);
+                let root = self.sets.root(member.node);
                 if !roots.contains(&root) {
                     roots.push(root);
                 }
@@ -116,44 +111,19 @@ impl Classes {
         if a == b {
             return a;
         }
-        let (root, child) = if self.nodes[a].size >= self.nodes[b].size { (a, b) } else { (b, a) };
-        let child = &mut self.nodes[child];
-        child.parent = Some(root);
-        let (cost, size, watchers) = (child.cost, child.size, std::mem::take(&mut child.watchers));
-        let kept = &mut self.nodes[root];
+        let is_larger = self.sets[a].size >= self.sets[b].size;
+        let (root, below) = if is_larger { (a, b) } else { (b, a) };
+        self.sets.join(below, root);
+        let Class { cost, size, watchers } = std::mem::take(&mut self.sets[below]);
+        let kept = &mut self.sets[root];
         kept.cost += cost;
         kept.size += size;
-        kept.references += 1;
         if kept.watchers.is_empty() {
             kept.watchers = watchers;
         } else {
             kept.watchers.extend(watchers);
         }
         root
-    }
-
-    /// The root of a node's class. Halves the way there.
-    fn find(&mut self, mut node: NodeKey) -> NodeKey {
-        while let Some(parent) = self.nodes[node].parent {
-            let Some(above) = self.nodes[parent].parent else { return parent };
-            self.nodes[node].parent = Some(above);
-            self.nodes[above].references += 1;
-            self.release(parent);
-            node = above;
-        }
-        node
-    }
-
-    /// Takes one reference from a node, and removes it and what only it referred to.
-    fn release(&mut self, node: NodeKey) {
-        let mut next = Some(node);
-        while let Some(node) = next {
-            self.nodes[node].references -= 1;
-            if self.nodes[node].references > 0 {
-                break;
-            }
-            next = self.nodes.remove(node).and_then(|gone| gone.parent);
-        }
     }
 }
 
@@ -195,15 +165,15 @@ impl WatchedClasses {
         });
         own.floor = cost;
         // Classes that it watched may have joined meanwhile, or be gone.
-        own.watched.retain(|node| classes.nodes.contains_key(*node));
+        own.watched.retain(|node| classes.sets.contains(*node));
         for node in &mut own.watched {
-            *node = classes.find(*node);
+            *node = classes.sets.root(*node);
         }
         let stamp = own.stamp;
         let fresh: Roots = roots.into_iter().filter(|root| !own.watched.contains(root)).collect();
         own.watched.extend(fresh.iter().copied());
         for root in fresh {
-            let watchers = &mut classes.nodes[root].watchers;
+            let watchers = &mut classes.sets[root].watchers;
             if watchers.len() == watchers.capacity() {
                 // Before it grows: many may have newer floors by now, or be gone.
                 watchers.retain(|w| told.get(w.key).is_some_and(|told| told.stamp == w.stamp));
@@ -249,6 +219,7 @@ impl WatchedClasses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slotmap::SlotMap;
 
     /// A graph is not needed to join by hand.
     fn classes(costs: &[f64]) -> (Classes, Vec<StorageKey>) {
@@ -258,7 +229,7 @@ mod tests {
             .iter()
             .map(|&cost| {
                 let key = keys.insert(());
-                let node = classes.nodes.insert(Node::singleton(cost));
+                let node = classes.sets.add(Class::singleton(cost));
                 classes.members.insert(key, Member { node, cost });
                 key
             })
@@ -268,7 +239,7 @@ mod tests {
 
     fn union(classes: &mut Classes, a: StorageKey, b: StorageKey) {
         let (a, b) = (classes.members[a].node, classes.members[b].node);
-        let (a, b) = (classes.find(a), classes.find(b));
+        let (a, b) = (classes.sets.root(a), classes.sets.root(b));
         classes.union(a, b);
     }
 
@@ -287,7 +258,7 @@ mod tests {
             c.leave(key);
             c.leave(key);
         }
-        assert!(c.nodes.is_empty(), "no node outlives its members");
+        assert_eq!(c.sets.len(), 0, "no node outlives its members");
     }
 
     #[test]
@@ -296,10 +267,10 @@ mod tests {
         for _ in 0..10_000 {
             union(&mut c, k[0], k[1]);
             c.leave(k[1]);
-            let node = c.nodes.insert(Node::singleton(1.0));
+            let node = c.sets.add(Class::singleton(1.0));
             c.members.insert(k[1], Member { node, cost: 1.0 });
         }
-        assert!(c.nodes.len() < 8, "{} nodes", c.nodes.len());
+        assert!(c.sets.len() < 8, "{} nodes", c.sets.len());
         assert!((c.cost_of([k[0]].into_iter()) - 1.0).abs() < 1e-9);
     }
 }
