@@ -24,6 +24,7 @@ mod knowledge;
 mod learners;
 mod learning;
 mod numbers;
+mod passing;
 mod recognize;
 mod recording;
 mod recording_format;
@@ -46,17 +47,17 @@ pub use turn::Turn;
 use crate::command::{Command, Program, TensorId, Window};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::engine::{Engine, Stats};
-use crate::error::{Error, HandleError};
+use crate::error::Error;
 use crate::evict::{Evictor, Forecast, Foresight};
 use crate::graph::TensorKey;
 use crate::step::KnownSteps;
 use admit::Admitted;
 use books::Books;
 use by_plan::{Beside, Followed, Left, Next, Planning};
+use passing::{Owned, Passing, Read, Shared};
 use recognize::Recognition;
 use recording::Recording;
 use settings::name_of;
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -89,7 +90,7 @@ impl<D: Device> Driver<D> {
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
-        self.pass(command, (), |own| own, |_, _, ()| (), |books, command, ()| books.run(command));
+        self.pass(Owned(command));
     }
 
     /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
@@ -106,11 +107,7 @@ impl<D: Device> Driver<D> {
     {
         match command {
             Command::Del(tensor) => self.del(*tensor),
-            _ => {
-                let run =
-                    |books: &mut Books<D>, command: &Command<_, _>, ()| books.run_shared(command);
-                self.pass(command, (), Command::clone, |_, _, ()| (), run);
-            }
+            _ => self.pass(Shared(command)),
         }
     }
 
@@ -148,45 +145,22 @@ impl<D: Device> Driver<D> {
     where
         V: FnMut(&mut D, Place) -> Result<T, DeviceError>,
     {
-        let planned = |engine: &mut Engine<D>, place: Option<Place>, mut visit: V| {
-            let place = place.ok_or(HandleError::Unknown)?;
-            engine.ask_device("get", |device| visit(device, place))
-        };
-        self.pass(
-            Command::Get(tensor),
-            visit,
-            |command| command,
-            planned,
-            |books, _, visit| {
-                books.about(tensor, Command::Get(tensor), |engine, key| engine.visit(key, visit))
-            },
-        )
+        self.pass(Read::new(tensor, visit))
     }
 
-    /// A command passes all stages: `run` does it, unless it was done by plan. Then `planned` is told where what it reads is, and
-    /// `own` makes a command to be kept of it. Either of the two is given `with`.
+    /// A command passes all stages.
     #[inline(always)]
-    fn pass<C: Borrow<Command<D::Op, D::Host>>, W, T>(
-        &mut self,
-        command: C,
-        with: W,
-        own: impl FnOnce(C) -> Command<D::Op, D::Host>,
-        planned: impl FnOnce(&mut Engine<D>, Option<Place>, W) -> T,
-        run: impl FnOnce(&mut Books<D>, C, W) -> T,
-    ) -> T {
+    fn pass<P: Passing<D>>(&mut self, passing: P) -> P::Value {
         if self.planning.is_some()
-            && let Some(followed) = self.follow(command.borrow())
+            && let Some(followed) = self.follow(passing.command())
         {
-            let (place, done) = match followed {
-                Ok(place) => (place, Ok(())),
-                Err(failed) => (None, Err(failed)),
-            };
-            let value = planned(&mut self.books.engine, place, with);
-            self.did_follow(own(command), done);
+            let read = followed.as_ref().ok().copied().flatten();
+            let (value, command) = passing.ran_by_plan(&mut self.books.engine, read);
+            self.did_follow(command, followed.map(drop));
             return value;
         }
-        let is_step = matches!(command.borrow(), Command::Step);
-        let value = self.pass_unplanned(command, |books, command| run(books, command, with));
+        let is_step = matches!(passing.command(), Command::Step);
+        let value = self.pass_unplanned(passing);
         if is_step && let Some(planning) = &mut self.planning {
             planning.turn_is_marked(self.books.is_written());
         }
@@ -195,16 +169,12 @@ impl<D: Device> Driver<D> {
 
     /// It passes all stages but that of plans.
     #[inline(always)]
-    fn pass_unplanned<C: Borrow<Command<D::Op, D::Host>>, T>(
-        &mut self,
-        command: C,
-        run: impl FnOnce(&mut Books<D>, C) -> T,
-    ) -> T {
+    fn pass_unplanned<P: Passing<D>>(&mut self, passing: P) -> P::Value {
         let Self { books, admitted, recognition, .. } = self;
-        let recognized = recognition.before(books, command.borrow());
-        let made = books.to_bind(command.borrow());
-        admitted.begin(books, command.borrow().is_position());
-        let value = run(books, command);
+        let recognized = recognition.before(books, passing.command());
+        let made = books.to_bind(passing.command());
+        admitted.begin(books, passing.command().is_position());
+        let value = passing.run(books);
         if let Some(error) = books.failed.take() {
             recognition.failed(books, &error);
         }
@@ -251,14 +221,13 @@ impl<D: Device> Driver<D> {
             if let Some(planning) = &self.planning {
                 planning.redo_for_room(&left, at, &mut self.books.engine);
             }
-            self.pass_unplanned(command, |books, command| match command {
+            match command {
                 // It was read.
                 Command::Get(tensor) => {
-                    let visited = |engine: &mut Engine<D>, key| engine.visit(key, |_, _| Ok(()));
-                    _ = books.about(tensor, Command::Get(tensor), visited);
+                    _ = self.pass_unplanned(Read::new(tensor, |_: &mut D, _| Ok(())));
                 }
-                other => books.run(other),
-            });
+                other => self.pass_unplanned(Owned(other)),
+            }
         }
         if let Some(planning) = &mut self.planning {
             planning.is_redone(&left, commands, &mut self.books.engine, start);
@@ -322,7 +291,7 @@ impl<D: Device> Driver<D> {
     /// The tensor that a number means.
     ///
     /// # Errors
-    /// [`HandleError::Unknown`] if it means none.
+    /// [`HandleError::Unknown`](crate::error::HandleError::Unknown) if it means none.
     #[inline]
     pub fn key(&self, tensor: TensorId) -> Result<TensorKey, Error> {
         self.books.key(tensor)
