@@ -32,7 +32,7 @@ pub struct RecordedOp {
     pub workspace: u64,
     /// Whether it may run again.
     pub rematerializable: bool,
-    /// What it cost to run it again, where that differs. A recording has it in its [`Entry::Regenerate`](super::Entry::Regenerate)s.
+    /// What it cost to run it again, where that differs. A recording has it in its [`Entry::Regenerate`](crate::program::Entry::Regenerate)s.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub reruns: Option<Box<Reruns>>,
 }

@@ -23,7 +23,7 @@ pub struct Turn {
     pub begin: usize,
     /// What the step uses when.
     pub step: Arc<StepFuture>,
-    /// What tensors that were there before hold of the step's values, for [`Driver::bind`].
+    /// What tensors that were there before hold of the step's values, for [`Driver::bind`](super::Driver::bind).
     pub carried: Vec<(TensorId, u32)>,
     /// Bytes of the budget in which it ran. It can be run again in another.
     pub budget: u64,
