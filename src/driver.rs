@@ -24,7 +24,6 @@ mod knowledge;
 mod learners;
 mod learning;
 mod numbers;
-mod passing;
 mod recognize;
 mod recording;
 mod recording_format;
@@ -47,17 +46,17 @@ pub use turn::Turn;
 use crate::command::{Command, Program, TensorId, Window};
 use crate::device::{Device, DeviceError, Place, Reading};
 use crate::engine::{Engine, Stats};
-use crate::error::Error;
+use crate::error::{Error, HandleError};
 use crate::evict::{Evictor, Forecast, Foresight};
 use crate::graph::TensorKey;
 use crate::step::KnownSteps;
 use admit::Admitted;
 use books::Books;
 use by_plan::{Beside, Followed, Left, Next, Planning};
-use passing::{Owned, Passing, Read, Shared};
-use recognize::Recognition;
+use recognize::{Recognition, Recognized};
 use recording::Recording;
 use settings::name_of;
+use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -72,6 +71,14 @@ pub struct Driver<D: Device> {
     recognition: Recognition,
     /// If steps that repeat run by plan.
     planning: Option<Box<Planning<D>>>,
+}
+
+/// A command between the stages before it is run and those after.
+struct Passing {
+    recognized: Option<Recognized>,
+    /// What it makes, if that is to be bound to values of a known step.
+    made: SmallVec<[TensorId; 2]>,
+    is_mark: bool,
 }
 
 /// Commands.
@@ -90,7 +97,14 @@ impl<D: Device> Driver<D> {
     /// Executes a command. A value that it reads is thrown away; see [`Driver::get`].
     #[inline]
     pub fn execute(&mut self, command: Command<D::Op, D::Host>) {
-        self.pass(Owned(command));
+        if self.planning.is_some()
+            && let Some(followed) = self.follow(&command)
+        {
+            return self.did_follow(command, followed.map(drop));
+        }
+        let passing = self.begin(&command);
+        self.books.run(command);
+        self.end(passing);
     }
 
     /// Executes [`Command::Del`]: with [`Command::Apply`] the most frequent.
@@ -105,10 +119,12 @@ impl<D: Device> Driver<D> {
     where
         D::Op: Clone,
     {
-        match command {
-            Command::Del(tensor) => self.del(*tensor),
-            _ => self.pass(Shared(command)),
+        if self.planning.is_some() {
+            return self.execute(command.clone());
         }
+        let passing = self.begin(command);
+        self.books.run_shared(command);
+        self.end(passing);
     }
 
     /// Executes a program from the start, up to the first failure. For a driver whose numbers mean nothing yet: what they
@@ -141,47 +157,58 @@ impl<D: Device> Driver<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn visit<T, V>(&mut self, tensor: TensorId, visit: V) -> Result<T, Error>
+    pub fn visit<T, V>(&mut self, tensor: TensorId, mut visit: V) -> Result<T, Error>
     where
         V: FnMut(&mut D, Place) -> Result<T, DeviceError>,
     {
-        self.pass(Read::new(tensor, visit))
-    }
-
-    /// A command passes all stages.
-    #[inline(always)]
-    fn pass<P: Passing<D>>(&mut self, passing: P) -> P::Value {
+        let command = Command::Get(tensor);
         if self.planning.is_some()
-            && let Some(followed) = self.follow(passing.command())
+            && let Some(followed) = self.follow(&command)
         {
-            let read = followed.as_ref().ok().copied().flatten();
-            let (value, command) = passing.ran_by_plan(&mut self.books.engine, read);
-            self.did_follow(command, followed.map(drop));
-            return value;
+            let place = followed.as_ref().ok().copied().flatten().ok_or(HandleError::Unknown)?;
+            let visited = self.books.engine.ask_device("get", |device| visit(device, place));
+            // It is there still, whether or not it could be read.
+            self.did_follow(command, Ok(()));
+            return visited;
         }
-        let is_step = matches!(passing.command(), Command::Step);
-        let value = self.pass_unplanned(passing);
-        if is_step && let Some(planning) = &mut self.planning {
-            planning.turn_is_marked(self.books.is_written());
-        }
-        value
+        self.visit_unplanned(tensor, visit)
     }
 
-    /// It passes all stages but that of plans.
+    fn visit_unplanned<T, V>(&mut self, tensor: TensorId, visit: V) -> Result<T, Error>
+    where
+        V: FnMut(&mut D, Place) -> Result<T, DeviceError>,
+    {
+        let passing = self.begin(&Command::Get(tensor));
+        let with = |engine: &mut Engine<D>, key| engine.visit(key, visit);
+        let visited = self.books.about(tensor, Command::Get(tensor), with);
+        self.end(passing);
+        visited
+    }
+
+    /// A command that is not done by plan passes all stages before it is run. [`Driver::end`] comes after. It is not one function
+    /// with what is between as a closure: commands are large, and would be copied on their way through it.
     #[inline(always)]
-    fn pass_unplanned<P: Passing<D>>(&mut self, passing: P) -> P::Value {
+    fn begin(&mut self, command: &Command<D::Op, D::Host>) -> Passing {
         let Self { books, admitted, recognition, .. } = self;
-        let recognized = recognition.before(books, passing.command());
-        let made = books.to_bind(passing.command());
-        admitted.begin(books, passing.command().is_position());
-        let value = passing.run(books);
+        let recognized = recognition.before(books, command);
+        let made = books.to_bind(command);
+        admitted.begin(books, command.is_position());
+        Passing { recognized, made, is_mark: matches!(command, Command::Step) }
+    }
+
+    /// It was run.
+    #[inline(always)]
+    fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
+        let Self { books, admitted, recognition, planning } = self;
         if let Some(error) = books.failed.take() {
             recognition.failed(books, &error);
         }
         books.bind_made(&made);
         recognition.after(books, recognized);
         admitted.end(books);
-        value
+        if is_mark && let Some(planning) = planning {
+            planning.turn_is_marked(books.is_written());
+        }
     }
 
     /// A command comes. `None` if it is not done by plan.
@@ -223,10 +250,12 @@ impl<D: Device> Driver<D> {
             }
             match command {
                 // It was read.
-                Command::Get(tensor) => {
-                    _ = self.pass_unplanned(Read::new(tensor, |_: &mut D, _| Ok(())));
+                Command::Get(tensor) => _ = self.visit_unplanned(tensor, |_, _| Ok(())),
+                other => {
+                    let passing = self.begin(&other);
+                    self.books.run(other);
+                    self.end(passing);
                 }
-                other => self.pass_unplanned(Owned(other)),
             }
         }
         if let Some(planning) = &mut self.planning {
@@ -291,7 +320,7 @@ impl<D: Device> Driver<D> {
     /// The tensor that a number means.
     ///
     /// # Errors
-    /// [`HandleError::Unknown`](crate::error::HandleError::Unknown) if it means none.
+    /// [`HandleError::Unknown`] if it means none.
     #[inline]
     pub fn key(&self, tensor: TensorId) -> Result<TensorKey, Error> {
         self.books.key(tensor)

@@ -93,7 +93,8 @@ impl<D: Device> Books<D> {
             Command::Apply(Apply { op, inputs, consumed, outputs, made }) => {
                 self.apply(op.clone(), inputs, consumed, outputs, *made);
             }
-            other => self.run(other.clone()),
+            Command::Del(tensor) => self.forget(*tensor),
+            other => self.run_other(other.clone()),
         }
     }
 
