@@ -11,9 +11,6 @@ pub(crate) mod pack;
 pub mod sim;
 pub(crate) mod walk;
 
-#[cfg(test)]
-mod conformance;
-
 use crate::layout::Layout;
 use crate::memory::ALIGNMENT;
 use crate::op::Operation;

@@ -34,6 +34,8 @@ mod attributes;
 mod batch_norm;
 mod bf16;
 mod check;
+#[cfg(test)]
+pub(crate) mod conformance;
 mod conv2d;
 mod copy;
 mod cumsum;

@@ -1,7 +1,7 @@
 use super::*;
-use crate::device::conformance::samples::{assert_same_bits, tasks};
-use crate::device::conformance::{BYTES, Rig};
 use crate::layout::DType;
+use crate::ops::conformance::samples::{assert_same_bits, tasks};
+use crate::ops::conformance::{BYTES, Rig};
 use crate::ops::{Fill, Op};
 
 #[test]

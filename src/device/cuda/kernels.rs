@@ -50,9 +50,9 @@ impl Family {
 #[cfg(test)]
 mod tests {
     use super::Family;
-    use crate::device::conformance::samples::{assert_same_bits, tasks};
-    use crate::device::conformance::{BYTES, Rig};
     use crate::device::cuda::{compile, for_tests};
+    use crate::ops::conformance::samples::{assert_same_bits, tasks};
+    use crate::ops::conformance::{BYTES, Rig};
     use rayon::prelude::*;
     use std::cell::Cell;
 

@@ -1,13 +1,13 @@
 //! Ops that use the libraries, with cuDNN and without, compared with the cpu.
 
 use super::{Context, Cuda, Options};
-use crate::device::conformance::{Arg, BYTES, Rig, Rng, close_sums, product};
 use crate::device::conv_shape::span;
 use crate::device::cpu::Cpu;
 use crate::device::{Device, DeviceError};
 use crate::host::HostTensor;
 use crate::layout::{DType, Layout};
 use crate::op::Operation as _;
+use crate::ops::conformance::{Arg, BYTES, Rig, Rng, close_sums, product};
 use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, MatMul, Op};
 
 /// A device for a rig, or why there is none.

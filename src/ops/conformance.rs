@@ -10,11 +10,11 @@ mod elementwise;
 mod index;
 mod norm;
 mod pool;
-pub(super) mod product;
+pub(crate) mod product;
 mod random;
 mod reduce;
 mod resize;
-pub(super) mod samples;
+pub(crate) mod samples;
 mod softmax;
 mod types;
 mod update;
@@ -32,35 +32,35 @@ use crate::rng::SplitMix64;
 use crate::device::cuda::Cuda;
 
 /// A device with memory to run one op at a time in.
-pub(super) struct Rig<D> {
+pub(crate) struct Rig<D> {
     device: D,
     /// Where the first tensor goes.
     front: u64,
     /// What is in outputs and workspaces before.
     junk: f32,
     /// Walks over all samples take one in so many of each op: see [`samples::tasks`].
-    pub(super) parts: usize,
+    pub(crate) parts: usize,
 }
 
 /// Bytes of its device.
-pub(super) const BYTES: u64 = 96 << 20;
+pub(crate) const BYTES: u64 = 96 << 20;
 
 /// A tensor on the host, and how the op is to look at it.
 #[derive(Clone, Debug)]
-pub(super) struct Arg {
+pub(crate) struct Arg {
     host: HostTensor,
     layout: Layout,
 }
 
 impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
-    pub(super) fn new(device: D) -> Self {
+    pub(crate) fn new(device: D) -> Self {
         assert_eq!(device.memory().bytes(), BYTES);
         Self { device, front: 256, junk: f32::NAN, parts: 1 }
     }
 
     /// Puts everything somewhere else.
     #[cfg(feature = "cuda")]
-    pub(super) fn begin_at(&mut self, front: u64) {
+    pub(crate) fn begin_at(&mut self, front: u64) {
         self.front = front.next_multiple_of(256);
     }
 
@@ -77,7 +77,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 
     /// Runs `op`. Fresh outputs and the workspace are full of junk before, and what lies behind each operand
     /// must stay as it is.
-    pub(super) fn try_run(
+    pub(crate) fn try_run(
         &mut self,
         op: &Op,
         args: &[Arg],
@@ -130,7 +130,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
         outputs
     }
 
-    pub(super) fn run(&mut self, op: &Op, args: &[Arg]) -> Vec<HostTensor> {
+    pub(crate) fn run(&mut self, op: &Op, args: &[Arg]) -> Vec<HostTensor> {
         self.try_run(op, args).unwrap_or_else(|e| panic!("{op:?}: {e}"))
     }
 
@@ -144,7 +144,7 @@ impl<D: Device<Op = Op, Host = HostTensor>> Rig<D> {
 #[cfg(feature = "cuda")]
 impl Rig<Cuda<Op>> {
     /// A pretend GPU takes minutes for what others do in seconds: walks share its samples out.
-    pub(super) fn of_gpu(device: Cuda<Op>) -> Self {
+    pub(crate) fn of_gpu(device: Cuda<Op>) -> Self {
         let is_pretend = device.context().description().unwrap().name.starts_with("Pretend GPU");
         Self { parts: if is_pretend { 4 } else { 1 }, ..Self::new(device) }
     }
@@ -186,7 +186,7 @@ fn close(found: &HostTensor, shape: &[usize], expected: &[f64], tolerance: f64, 
 
 /// Fails unless `found` is `expected` but for `tolerance` of the largest element, or of 1. For sums of products:
 /// they are rounded as their terms are large, however little the sum is.
-pub(super) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
+pub(crate) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f32, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let (found, expected) = (found.as_f32().expect("floats"), expected.as_f32().expect("floats"));
     let largest = expected.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
@@ -198,22 +198,22 @@ pub(super) fn close_sums(found: &HostTensor, expected: &HostTensor, tolerance: f
 }
 
 impl Arg {
-    pub(super) fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Self {
+    pub(crate) fn f32(shape: impl Into<Dims>, data: Vec<f32>) -> Self {
         HostTensor::f32(shape, data).unwrap().into()
     }
 
-    pub(super) fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Self {
+    pub(crate) fn i32(shape: impl Into<Dims>, data: Vec<i32>) -> Self {
         HostTensor::i32(shape, data).unwrap().into()
     }
 
     /// The same elements seen otherwise.
-    pub(super) fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
+    pub(crate) fn view(mut self, look: impl FnOnce(&Layout) -> Option<Layout>) -> Self {
         self.layout = look(&self.layout).expect("a view");
         self
     }
 
     #[cfg(feature = "cuda")]
-    pub(super) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
 
@@ -272,10 +272,10 @@ fn each_index(shape: &[usize], mut body: impl FnMut(&[usize])) {
 }
 
 /// Numbers that are the same every time.
-pub(super) struct Rng(SplitMix64);
+pub(crate) struct Rng(SplitMix64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
     }
 
@@ -283,7 +283,7 @@ impl Rng {
         self.0.next()
     }
 
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
@@ -292,7 +292,7 @@ impl Rng {
         (self.next() >> 40) as f32 / (1 << 22) as f32 - 2.0
     }
 
-    pub(super) fn floats(&mut self, shape: impl Into<Dims>) -> Arg {
+    pub(crate) fn floats(&mut self, shape: impl Into<Dims>) -> Arg {
         let shape = shape.into();
         Arg::f32(shape, (0..shape.elements()).map(|_| self.float()).collect())
     }
@@ -309,7 +309,7 @@ impl Rng {
         Arg::f32(shape, (0..shape.elements()).map(|_| 0.5 + 0.225 * self.float()).collect())
     }
 
-    pub(super) fn numbers(&mut self, shape: impl Into<Dims>, below: usize) -> Arg {
+    pub(crate) fn numbers(&mut self, shape: impl Into<Dims>, below: usize) -> Arg {
         let shape = shape.into();
         Arg::i32(shape, (0..shape.elements()).map(|_| self.below(below) as i32).collect())
     }
