@@ -1,9 +1,9 @@
 //! The ops of the crate, and the handle [`Tensor`] whose methods they are.
 //!
 //! Each op, or small family of ops, is a module with all there is to know about it: inputs, outputs and formula, work,
-//! kernels for each device, gradient, method on [`Tensor`], and samples for tests. The registry below has one line per
-//! module; there is no other list of ops. Your own ops are [`Op::Custom`]. With the feature `serde`, an op becomes text
-//! by [`Operation::attributes`], and a `Library` makes it from that again.
+//! kernels for each device, gradient, and method on [`Tensor`]. The registry below has one line per module; there is no
+//! other list of ops. Tests try ops on their [`samples`]. Your own ops are [`Op::Custom`]. With the feature `serde`, an op
+//! becomes text by [`Operation::attributes`], and a `Library` makes it from that again.
 //!
 //! Images are `[batch, channels, height, width]`. Inputs are f32 unless said otherwise, and of any rank: but an op on
 //! tensors that are not contiguous goes through them in up to [`MAX_RANK`](crate::MAX_RANK) loops.
@@ -83,6 +83,7 @@ use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Layout};
 use crate::op::{OpError, Operation, Outputs};
 use definition::{Definition, Kernel, Registered};
+use samples::Sampled;
 
 #[cfg(feature = "cuda")]
 use crate::device::{
@@ -127,6 +128,14 @@ macro_rules! registry {
             fn definition(&self) -> &dyn Definition {
                 match self {
                     $($(Self::$op(op) => op.definition(),)*)*
+                    Self::Custom(op) => op,
+                }
+            }
+
+            /// Its samples.
+            fn sampled(&self) -> &dyn Sampled {
+                match self {
+                    $($(Self::$op(op) => op.sampled(),)*)*
                     Self::Custom(op) => op,
                 }
             }

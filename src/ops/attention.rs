@@ -14,8 +14,7 @@ use super::bf16::{Cuts, Made, along_longest};
 use super::check::{Fault, fresh};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use super::gradient::{Gradient, InputGradients, Recorded};
-use super::samples::{Draw, Sample};
-use super::{FLOAT, Op, Tensor};
+use super::{FLOAT, Tensor};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -120,20 +119,6 @@ impl Definition for Attention {
             let found = Tensor::call(op, &[&q, &k, &v, &lse, &delta, &dy])?;
             Ok(found.into_iter().zip(wanted).map(|(dx, wanted)| wanted.then_some(dx)).collect())
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        shape::samples().map(|(op, q, k)| Sample::new(op, [q, k.clone(), k])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (op, [q, k, v], _) = shape::drawn(draw);
-        Sample::new(op, [q, k, v])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (op, [q, k]) = shape::absurd(draw);
-        (op.into(), vec![q, k, k])
     }
 }
 

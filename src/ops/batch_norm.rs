@@ -12,7 +12,6 @@ pub use infer::BatchNormInfer;
 pub use train::{BatchNorm, BatchNormOutput};
 
 use super::check::{Fault, shaped};
-use super::samples::{Draw, Operand, floats};
 use super::{FLOAT, Tensor};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
@@ -60,51 +59,4 @@ fn beside(vector: &Tensor, rank: usize) -> Result<Tensor, Error> {
 /// All axes but that of the channels.
 fn others(rank: usize) -> Vec<usize> {
     (0..rank).filter(|&axis| axis != 1).collect()
-}
-
-/// Shapes that are worth a test: few channels and many, which lie together or not.
-const SHAPES: [&[usize]; 18] = [
-    &[2, 3],
-    &[1, 1, 1],
-    &[2048, 512],
-    &[64, 16_384],
-    &[2, 400_001],
-    &[400_001, 2],
-    &[30_001, 33],
-    &[501, 4095],
-    &[3, 100_001, 3],
-    &[300, 50, 7, 9],
-    &[64, 64, 2, 2],
-    &[2000, 5, 3, 3],
-    &[8, 16, 65, 63],
-    &[1, 50_001, 16],
-    &[1, 50_001, 4, 5],
-    &[2, 3, 401, 403],
-    &[2, 0, 4],
-    &[0, 100_001, 4],
-];
-
-/// `x`, `gamma`, `beta`, `running_mean` and `running_var`.
-fn operands(shape: &[usize]) -> [Operand; 5] {
-    let c = &shape[1..2];
-    [floats(shape), floats(c), floats(c), floats(c), floats(c).positive()]
-}
-
-/// The same, packed in one way or another.
-fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
-    let c = [shape[1]];
-    let [gamma, beta, mean] = [(); 3].map(|()| draw.packed(c));
-    [draw.packed(shape), gamma, beta, mean, draw.packed(c).positive()]
-}
-
-/// Small enough to matter, large enough that nothing is divided by nearly nothing.
-fn draw_eps(draw: &mut Draw) -> f32 {
-    [0.25, 1.0, 4.0][draw.below(3)]
-}
-
-/// `x` of an absurd shape, and a vector for its channels.
-fn absurd(draw: &mut Draw) -> [Layout; 2] {
-    let shape = draw.absurd_dims();
-    let c = Dims::new(&shape[shape.len().min(1)..shape.len().min(2)]);
-    [Layout::contiguous(FLOAT, shape), Layout::contiguous(FLOAT, c)]
 }

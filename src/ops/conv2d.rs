@@ -10,7 +10,6 @@ mod forward;
 mod grad_input;
 mod grad_weight;
 mod one_dimension;
-mod samples;
 mod shape;
 mod transposed;
 
@@ -65,7 +64,7 @@ fn expect_windows(
 }
 
 /// Height and width of images, or of a kernel.
-fn sides(shape: Dims) -> [usize; 2] {
+pub(super) fn sides(shape: Dims) -> [usize; 2] {
     [shape[2], shape[3]]
 }
 

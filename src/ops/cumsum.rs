@@ -8,8 +8,7 @@ use super::bf16::{Cuts, Made, along_longest_but};
 use super::check::{Fault, axis_of, fresh};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, SHAPES, Sample, floats};
-use super::{FLOAT, Op, Tensor};
+use super::{FLOAT, Tensor};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -67,28 +66,6 @@ impl Definition for CumSum {
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         let back = Self { reverse: !self.reverse, ..*self };
         Gradient::of_one(move |dy| Tensor::call1(back, &[dy]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        for (i, shape) in SHAPES.iter().enumerate() {
-            for axis in 0..shape.len() {
-                let op = Self { axis, reverse: (axis + i).is_multiple_of(2) };
-                all.push(Sample::new(op, [floats(shape)]));
-            }
-        }
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let op = Self { axis: draw.below(shape.len()), reverse: draw.flip() };
-        Sample::new(op, [draw.packed(shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        (Self { axis: draw.below(x.rank() + 1), reverse: draw.flip() }.into(), vec![x])
     }
 }
 

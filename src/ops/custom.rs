@@ -3,7 +3,6 @@
 use super::check::{Fault, countable};
 use super::definition::{Definition, Inputs, Kernel};
 use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, Sample};
 use super::{Op, Tensor, Tensors};
 use crate::device::{self, DeviceError, cpu};
 use crate::error::Error;
@@ -201,18 +200,6 @@ impl Definition for Custom {
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         self.0.gradient(of)
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        Vec::new()
-    }
-
-    fn draw(&self, _draw: &mut Draw) -> Sample {
-        Sample { op: Op::Custom(self.clone()), operands: Vec::new() }
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        (Op::Custom(self.clone()), vec![draw.absurd_layout()])
     }
 }
 

@@ -1,11 +1,10 @@
 //! What an op must define. Its module has one `impl Definition` and, unless the op is a view, one `impl Kernel`. A
 //! missing part is a compile error.
 
+use super::FLOAT;
 use super::bf16::Cuts;
 use super::check::{Fault, contiguous, typed};
 use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, Sample};
-use super::{FLOAT, Op};
 use crate::device::{DeviceError, cpu};
 use crate::layout::{DType, Layout};
 use crate::op::Outputs;
@@ -58,15 +57,6 @@ pub(super) trait Definition: fmt::Debug {
     /// How to compute the gradients of its inputs from those of its outputs. The tape keeps the tensors that the
     /// closure captures, and no others.
     fn gradient(&self, of: &Recorded<'_>) -> Gradient;
-
-    /// Cases that deserve a test: large and odd shapes, and shapes without elements.
-    fn samples(&self) -> Vec<Sample>;
-
-    /// The op with random attributes, and operands that fit it, of sizes drawn from `draw`.
-    fn draw(&self, draw: &mut Draw) -> Sample;
-
-    /// The op with arbitrary attributes, such as overflow a size, and inputs that fit it except for their sizes.
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
 }
 
 /// What the type of an op knows, without a value.

@@ -14,8 +14,7 @@ use super::bf16::{Cut, Cuts, Made};
 use super::check::{Fault, fresh, shaped};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use super::gradient::{Gradient, InputGradients, Recorded};
-use super::samples::{Draw, Operand, Sample};
-use super::{FLOAT, Op, Tensor};
+use super::{FLOAT, Tensor};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -165,30 +164,6 @@ impl Definition for LstmSteps {
             all.push(wanted[4].then_some(dc0));
             Ok(all)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let sample = |given: shape::Given| {
-            let [h0, c0] = given.memory;
-            let inputs: [Operand; 5] = [given.gates, given.weight, given.bias, h0, c0];
-            Sample::new(*self, inputs)
-        };
-        shape::samples().map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let [n, t, h] = draw.sizes();
-        let sums = draw.packed([n, t, 4 * h]);
-        let weight = draw.arranged(&[4 * h, h].into());
-        let bias = draw.packed([4 * h]);
-        let [h0, c0] = [(); 2].map(|()| draw.arranged(&[n, h].into()));
-        Sample::new(*self, [sums, weight, bias, h0, c0])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [sums, weight, memory, _] = shape::absurd(draw);
-        let bias = Layout::contiguous(FLOAT, [weight.shape()[0]]);
-        ((*self).into(), vec![sums, weight, bias, memory, memory])
     }
 }
 

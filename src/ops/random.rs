@@ -7,8 +7,7 @@ mod cuda;
 use super::check::{Fault, fresh, number};
 use super::definition::{Definition, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, SHAPES, Sample};
-use super::{FLOAT, Op, Tensor};
+use super::{FLOAT, Tensor};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{Dims, Layout};
@@ -111,15 +110,6 @@ impl Distribution {
             }
         }
     }
-
-    /// The same kind of distribution with other parameters.
-    const fn with(self, a: f32, b: f32) -> Self {
-        match self {
-            Self::Uniform { .. } => Self::Uniform { low: a, high: b },
-            Self::Normal { .. } => Self::Normal { mean: a, std: b },
-            Self::Bernoulli { .. } => Self::Bernoulli { p: a },
-        }
-    }
 }
 
 impl Definition for Random {
@@ -151,33 +141,6 @@ impl Definition for Random {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::zero()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |shape: &[usize]| Sample::new(Self { shape: Dims::new(shape), ..*self }, []);
-        let mut all: Vec<Sample> = SHAPES.into_iter().map(of).collect();
-        let distribution = match self.distribution {
-            Distribution::Uniform { .. } => Distribution::Uniform { low: -1.0, high: 2.0 },
-            other @ (Distribution::Normal { .. } | Distribution::Bernoulli { .. }) => other,
-        };
-        let shape = Dims::new(&[100_001]);
-        all.push(Sample::new(Self { distribution, shape, key: 3, counter: 4 }, []));
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        let [a, b] = [(); 2].map(|()| draw.float().abs() / 2.0);
-        let [key, counter] = [(); 2].map(|()| draw.below(usize::MAX) as u64);
-        let distribution = self.distribution.with(a, a + b);
-        Sample::new(Self { distribution, shape, key, counter }, [])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let [a, b] = [(); 2].map(|()| draw.absurd_number());
-        let distribution = self.distribution.with(a, b);
-        (Self { distribution, shape, key: u64::MAX, counter: u64::MAX }.into(), Vec::new())
     }
 }
 

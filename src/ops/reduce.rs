@@ -12,8 +12,7 @@ use super::bf16::{Cut, Cuts, Made, along_longest};
 use super::check::{Fault, axis_of, fresh, walkable};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered};
 use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, SHAPES, Sample, arranged, floats, turned};
-use super::{FLOAT, Op, Tensor, dims};
+use super::{FLOAT, Tensor, dims};
 use crate::device::walk::Walk;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
@@ -55,7 +54,7 @@ pub struct Reduce {
 
 impl Reduction {
     /// Whether there is none of no elements.
-    const fn needs_elements(self) -> bool {
+    pub(super) const fn needs_elements(self) -> bool {
         matches!(self, Self::Max | Self::Min)
     }
 }
@@ -225,69 +224,6 @@ impl Definition for Reduce {
             }
         }
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        let mut add = |x, axes: &[usize], keep_dims| {
-            all.push(Sample::new(Self { axes: Dims::new(axes), keep_dims, ..*self }, [x]));
-        };
-        let fits = |shape: &[usize], axes: &[usize]| {
-            !self.kind.needs_elements() || axes.iter().all(|&axis| shape[axis] > 0)
-        };
-        for (i, shape) in SHAPES.into_iter().enumerate() {
-            for axes in axes_of(shape.len()).iter().filter(|axes| fits(shape, axes)) {
-                arranged(shape).into_iter().for_each(|x| add(x, axes, i % 2 == 0));
-            }
-        }
-        for shape in [
-            [4096, 1023],
-            [1024, 4095],
-            [300, 4097],
-            [200_001, 9],
-            [63, 70_001],
-            [1, 1 << 21],
-            [300_000, 1],
-            [100_000, 3],
-            [3, 100_000],
-            [900, 600],
-        ] {
-            for axes in [&[0][..], &[1], &[0, 1]] {
-                add(floats(&shape), axes, false);
-                add(turned(&shape), axes, true);
-            }
-        }
-        for axes in [&[0][..], &[1], &[3], &[0, 2, 3], &[0, 1, 2, 3]] {
-            add(floats(&[10, 9, 33, 31]), axes, false);
-        }
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let mut shape = draw.shape(0, 4);
-        let mut axes = draw.axes(shape.len());
-        axes.truncate(draw.below(shape.len() + 1));
-        let op = Self { axes: Dims::new(&axes), keep_dims: draw.flip(), ..*self };
-        let x = match self.kind {
-            Reduction::Sum | Reduction::Mean => draw.arranged(&shape),
-            // At least one element; and none repeated: ties have no unique gradient.
-            Reduction::Max | Reduction::Min => {
-                axes.iter().for_each(|&axis| shape = shape.with(axis, shape[axis].max(1)));
-                draw.packed(shape)
-            }
-        };
-        Sample::new(op, [x])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let axes = match draw.below(4) {
-            0 => draw.absurd_dims(),
-            _ => Dims::new(&[draw.below(shape.len() + 1)]),
-        };
-        let op = Self { axes, keep_dims: draw.flip(), ..*self };
-        let x = if draw.flip() { Layout::contiguous(FLOAT, shape) } else { draw.absurd_layout() };
-        (op.into(), vec![x])
-    }
 }
 
 /// The loops over some dimensions, and the number of elements along them.
@@ -306,16 +242,6 @@ fn walks(layout: &Layout, axes: &[usize]) -> [(Walk<1>, usize); 2] {
     // By descending stride. Stride 0 comes first: the order of repeated elements does not matter.
     joined.sort_by_key(|&axis| (std::cmp::Reverse(strides[axis].wrapping_sub(1)), axis));
     [walk_along(layout, kept), walk_along(layout, joined.into_iter())]
-}
-
-/// Sets of axes that differ in how they are reduced.
-fn axes_of(rank: usize) -> Vec<Vec<usize>> {
-    let mut all = vec![(0..rank).collect(), vec![]];
-    all.extend((0..rank).map(|axis| vec![axis]));
-    if rank > 2 {
-        all.push((0..rank).filter(|axis| axis % 2 == 0).collect());
-    }
-    all
 }
 
 impl Kernel for Reduce {

@@ -1,11 +1,52 @@
 //! Samples of every op, for tests of devices: layouts of operands, and the range of their values. No data.
 //!
-//! An op's module defines its own: cases that deserve a test, and a way to draw random ones. So a test over
-//! [`samples`], or over draws for [`each`], covers every op.
+//! Each op has its own: cases that deserve a test, and a way to draw random ones. So a test over [`samples`], or over
+//! draws for [`each`], covers every op.
 
-use super::{Op, Pool2d};
+mod attention;
+mod batch_norm;
+mod bf16;
+mod conv2d;
+mod copy;
+mod cross_entropy;
+mod cumsum;
+mod elementwise;
+mod group_norm;
+mod index;
+mod lstm;
+mod matmul;
+mod norm;
+mod pool;
+mod random;
+mod reduce;
+mod resize;
+mod softmax;
+mod update;
+mod views;
+
+use super::{Custom, Op, Pool2d};
 use crate::layout::{DType, Dims, Layout, MAX_RANK};
 use crate::rng::SplitMix64;
+
+/// An op that has samples, as all have.
+pub(super) trait Sampled {
+    /// Itself, whether it lies in a box or not.
+    fn sampled(&self) -> &dyn Sampled
+    where
+        Self: Sized,
+    {
+        self
+    }
+
+    /// Cases that deserve a test: large and odd shapes, and shapes without elements.
+    fn samples(&self) -> Vec<Sample>;
+
+    /// The op with random attributes, and operands that fit it, of sizes drawn from `draw`.
+    fn draw(&self, draw: &mut Draw) -> Sample;
+
+    /// The op with arbitrary attributes, such as overflow a size, and inputs that fit it except for their sizes.
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>);
+}
 
 /// An op, and operands that fit it.
 #[derive(Clone, Debug)]
@@ -68,7 +109,7 @@ impl Values {
         match self {
             Self::Real | Self::Positive | Self::Share => None,
             Self::Below(below) => Some((random % below) as i32),
-            Self::InWindows { pool, image } => Some(pool.place(image, i, random) as i32),
+            Self::InWindows { pool, image } => Some(pool::place(pool, image, i, random) as i32),
         }
     }
 }
@@ -168,7 +209,7 @@ pub fn each() -> Vec<Op> {
 /// Samples of every op, some of them large: a few MiB.
 #[must_use]
 pub fn samples() -> Vec<Sample> {
-    each().iter().flat_map(|op| op.definition().samples()).collect()
+    each().iter().flat_map(|op| op.sampled().samples()).collect()
 }
 
 /// The layouts of the outputs.
@@ -205,12 +246,12 @@ impl Draw {
 
     /// An op of the same name with random attributes, and operands that fit it.
     pub fn sample(&mut self, op: &Op) -> Sample {
-        op.definition().draw(self)
+        op.sampled().draw(self)
     }
 
     /// An op of the same name with arbitrary attributes, and inputs that fit except for their sizes, or not at all.
     pub fn absurd(&mut self, op: &Op) -> (Op, Vec<Layout>) {
-        let (op, fitting) = op.definition().absurd(self);
+        let (op, fitting) = op.sampled().absurd(self);
         let any = self.absurd_layout();
         let inputs = match self.below(4) {
             0 => (0..self.below(6)).map(|_| self.absurd_layout()).collect(),
@@ -345,5 +386,19 @@ impl Draw {
             (2, _) => layout.broadcast_to(&self.absurd_dims()).unwrap_or(layout),
             _ => layout,
         }
+    }
+}
+
+impl Sampled for Custom {
+    fn samples(&self) -> Vec<Sample> {
+        Vec::new()
+    }
+
+    fn draw(&self, _draw: &mut Draw) -> Sample {
+        Sample { op: Op::Custom(self.clone()), operands: Vec::new() }
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        (Op::Custom(self.clone()), vec![draw.absurd_layout()])
     }
 }

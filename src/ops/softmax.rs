@@ -12,8 +12,7 @@ pub use log::{LogSoftmax, LogSoftmaxGrad};
 use super::check::{Fault, fresh, shaped};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use super::gradient::{Gradient, Recorded};
-use super::samples::{Draw, Sample, floats};
-use super::{FLOAT, Op, Tensor};
+use super::{FLOAT, Tensor};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -70,18 +69,6 @@ impl Definition for Softmax {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let y = of.output(0);
         Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples(*self, 1)
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        drawn(*self, 1, draw)
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        absurd(*self, 1, draw)
     }
 }
 
@@ -153,18 +140,6 @@ impl Definition for SoftmaxGrad {
             Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
         })
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples(*self, 2)
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        drawn(*self, 2, draw)
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        absurd(*self, 2, draw)
-    }
 }
 
 impl Kernel for SoftmaxGrad {
@@ -220,34 +195,4 @@ fn sums(x: &Tensor) -> Result<Tensor, Error> {
 /// Number of elements of a row.
 fn length(x: &Layout) -> usize {
     x.shape().last().copied().unwrap_or(1)
-}
-
-/// Numbers of rows and of elements of a row: few and many, short and long.
-const ROWS: [[usize; 2]; 10] = [
-    [1, 1],
-    [1000, 1001],
-    [3, 300_001],
-    [300_001, 3],
-    [1, 1 << 20],
-    [1 << 19, 1],
-    [0, 5],
-    [5, 0],
-    [9000, 10],
-    [90, 1000],
-];
-
-/// Samples of an op that takes `operands` operands of one shape.
-fn samples(op: impl Into<Op> + Copy, operands: usize) -> Vec<Sample> {
-    ROWS.iter().map(|shape| Sample::new(op, vec![floats(shape); operands])).collect()
-}
-
-/// The same with a random shape.
-fn drawn(op: impl Into<Op>, operands: usize, draw: &mut Draw) -> Sample {
-    let shape = draw.shape(1, 4);
-    Sample::new(op, (0..operands).map(|_| draw.packed(shape)).collect::<Vec<_>>())
-}
-
-/// The same with an absurd shape.
-fn absurd(op: impl Into<Op>, operands: usize, draw: &mut Draw) -> (Op, Vec<Layout>) {
-    (op.into(), vec![Layout::contiguous(FLOAT, draw.absurd_dims()); operands])
 }

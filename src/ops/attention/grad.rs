@@ -1,15 +1,14 @@
 use super::second::Second;
-use super::shape::{self, Shape};
+use super::shape::Shape;
 use super::{Attention, INPUTS, cpu};
 use crate::device::{self, DeviceError};
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::FLOAT;
 use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Operand, Sample, floats};
-use crate::ops::{FLOAT, Op};
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -72,28 +71,6 @@ impl Definition for AttentionGrad {
             let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
             Ok(found.into_iter().collect())
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let sample = |(op, q, k): (Attention, Operand, Operand)| {
-            let rows = floats(&q.seen.shape()[..3]);
-            // Not so small that probabilities overflow.
-            Sample::new(Self(op), [q.clone(), k.clone(), k, rows.clone().positive(), rows, q])
-        };
-        shape::samples().map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (op, [q, k, v], queries) = shape::drawn(draw);
-        let [lse, delta] = [(); 2].map(|()| draw.packed(Dims::new(&queries[..3])));
-        let dy = draw.arranged(&queries);
-        Sample::new(Self(op), [q, k, v, lse, delta, dy])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (op, [q, k]) = shape::absurd(draw);
-        let rows = Layout::contiguous(FLOAT, Dims::new(&q.shape()[..3]));
-        (Self(op).into(), vec![q, k, k, rows, rows, q])
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{SHAPES, absurd, beside, channels, cpu, draw_operands, operands, others, seen};
+use super::{beside, channels, cpu, others, seen};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -7,8 +7,7 @@ use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Operand, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -104,30 +103,6 @@ impl Definition for BatchNormGrad {
             Ok(all)
         })
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        SHAPES
-            .iter()
-            .map(|shape| Sample::new(*self, with_dy(operands(shape), floats(shape))))
-            .collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(2, 4);
-        let operands = draw_operands(draw, shape);
-        Sample::new(*self, with_dy(operands, draw.packed(shape)))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, c] = absurd(draw);
-        (Self.into(), vec![x, c, c, c, x])
-    }
-}
-
-/// The operands of [`BatchNormGrad`], from those of [`BatchNorm`](super::BatchNorm), where a variance is as positive as
-/// `inv_std`.
-fn with_dy([x, gamma, _, mean, inv_std]: [Operand; 5], dy: Operand) -> [Operand; 5] {
-    [x, gamma, mean, inv_std, dy]
 }
 
 impl Kernel for BatchNormGrad {

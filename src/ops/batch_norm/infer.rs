@@ -1,8 +1,5 @@
 use super::cpu::{self, Parameters};
-use super::{
-    BatchNormParameters, SHAPES, absurd, beside, channels, draw_eps, draw_operands, operands,
-    others, seen,
-};
+use super::{BatchNormParameters, beside, channels, others, seen};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -11,8 +8,7 @@ use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, number};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -111,20 +107,6 @@ impl Definition for BatchNormInfer {
             }
             Ok(dx)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        SHAPES.iter().map(|shape| Sample::new(*self, operands(shape))).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (op, shape) = (Self { eps: draw_eps(draw) }, draw.shape(2, 4));
-        Sample::new(op, draw_operands(draw, shape))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, c] = absurd(draw);
-        (Self { eps: draw.absurd_number() }.into(), vec![x, c, c, c, c])
     }
 }
 

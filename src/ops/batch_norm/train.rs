@@ -1,8 +1,5 @@
 use super::cpu::{self, Parameters, Statistics};
-use super::{
-    BatchNormGrad, BatchNormParameters, SHAPES, absurd, beside, channels, draw_eps, draw_operands,
-    operands, seen,
-};
+use super::{BatchNormGrad, BatchNormParameters, beside, channels, seen};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -11,8 +8,7 @@ use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, number};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::{SmallVec, smallvec};
 
 #[cfg(feature = "cuda")]
@@ -154,30 +150,6 @@ impl Definition for BatchNorm {
             }
             Ok(all)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        // A channel must have two elements to have a deviation.
-        let each = |shape: &[usize]| shape.iter().product::<usize>().checked_div(shape[1]);
-        let fit = SHAPES.iter().filter(|shape| each(shape).is_none_or(|each| each > 1));
-        fit.map(|shape| Sample::new(*self, operands(shape))).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let mut shape = draw.shape(2, 4);
-        match shape.elements() {
-            0 => shape = shape.with(1, 0),
-            elements if elements == shape[1] => shape = shape.with(0, 2),
-            _ => {}
-        }
-        let op = Self { momentum: [0.0, 0.1, 1.0][draw.below(3)], eps: draw_eps(draw) };
-        Sample::new(op, draw_operands(draw, shape))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, c] = absurd(draw);
-        let op = Self { momentum: draw.absurd_number(), eps: draw.absurd_number() };
-        (op.into(), vec![x, c, c, c, c])
     }
 }
 

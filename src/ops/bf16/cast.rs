@@ -6,8 +6,7 @@ use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, arranged};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(x) -> (y)`: the same floats, stored as f32 or `bf16`: rounded to the nearest, of two the even one. Any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +78,6 @@ impl Definition for Cast {
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         // The tape gives a gradient the type of what it is of.
         Gradient::of_one(|dy| Ok(dy.clone()))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let all = SHAPES.iter().flat_map(|shape| arranged(shape));
-        all.map(|x| Sample::new(*self, [x])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        Sample::new(*self, [draw.arranged(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        ((*self).into(), vec![draw.absurd_layout()])
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Conv2dGradInput, Conv2dGradWeight, bytes, cpu, flops, samples, sides};
+use super::{Conv2dGradInput, Conv2dGradWeight, bytes, cpu, flops, sides};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -7,8 +7,7 @@ use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 /// `(x [n, c, h, w], weight [o, c / groups, kh, kw]) -> (y [n, o, h', w'])`, with
@@ -142,20 +141,6 @@ impl Definition for Conv2d {
             }
             Ok(gradients)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples::all().map(|(conv, [x, weight, _])| Sample::new(conv, [x, weight])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (conv, [x, weight, _]) = samples::drawn(draw);
-        Sample::new(conv, [x, weight])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (conv, [x, weight, _]) = samples::absurd(draw);
-        (conv.into(), vec![x, weight])
     }
 }
 

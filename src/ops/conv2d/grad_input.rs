@@ -1,4 +1,4 @@
-use super::{Conv2d, Conv2dGradWeight, bytes, cpu, expect_windows, flops, samples, sides};
+use super::{Conv2d, Conv2dGradWeight, bytes, cpu, expect_windows, flops, sides};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
@@ -6,8 +6,7 @@ use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Operand, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 /// `(dy [n, o, h', w'], weight [o, c, kh, kw]) -> (dx [n, c, h, w])`: the gradient of `x` in [`Conv2d`],
@@ -72,26 +71,6 @@ impl Definition for Conv2dGradInput {
             }
             Ok(gradients)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |(conv, [x, weight, dy]): (_, [Operand; 3])| {
-            let input = sides(*x.seen.shape());
-            Sample::new(Self { conv, input }, [dy, weight])
-        };
-        samples::all().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (conv, [x, weight, dy]) = samples::drawn(draw);
-        let input = sides(*x.seen.shape());
-        Sample::new(Self { conv, input }, [dy, weight])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (conv, [x, weight, dy]) = samples::absurd(draw);
-        let input = sides(*x.shape());
-        (Self { conv, input }.into(), vec![dy, weight])
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Conv2d, Conv2dGradInput, bytes, cpu, expect_windows, flops, samples, sides};
+use super::{Conv2d, Conv2dGradInput, bytes, cpu, expect_windows, flops, sides};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
@@ -6,8 +6,7 @@ use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Operand, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 /// `(x [n, c, h, w], dy [n, o, h', w']) -> (dweight [o, c / groups, kh, kw])`: the gradient of `weight` in [`Conv2d`],
@@ -78,26 +77,6 @@ impl Definition for Conv2dGradWeight {
             }
             Ok(gradients)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |(conv, [x, weight, dy]): (_, [Operand; 3])| {
-            let kernel = sides(*weight.seen.shape());
-            Sample::new(Self { conv, kernel }, [x, dy])
-        };
-        samples::all().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (conv, [x, weight, dy]) = samples::drawn(draw);
-        let kernel = sides(*weight.seen.shape());
-        Sample::new(Self { conv, kernel }, [x, dy])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (conv, [x, weight, dy]) = samples::absurd(draw);
-        let kernel = sides(*weight.shape());
-        (Self { conv, kernel }.into(), vec![x, dy])
     }
 }
 

@@ -4,11 +4,10 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{OpError, Outputs};
+use crate::ops::Tensor;
 use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
 use smallvec::SmallVec;
 
 /// `(x0, x1, ..) -> (y)`: concatenates along `axis`. All must be contiguous, and of the same dtype, whichever it is.
@@ -80,37 +79,6 @@ impl Definition for Concat {
             };
             parts.iter().map(part).collect()
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        for shape in SHAPES {
-            let three = |axis| Sample::new(Self { axis }, vec![floats(shape); 3]);
-            all.extend((0..shape.len()).map(three));
-        }
-        let parts: Vec<_> = (0..100).map(|i| floats(&[1000, i % 7])).collect();
-        all.push(Sample::new(Self { axis: 1 }, parts));
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let axis = draw.below(shape.len());
-        let parts: Vec<_> = (0..1 + draw.below(4))
-            .map(|_| {
-                let size = draw.size();
-                draw.packed(shape.with(axis, size))
-            })
-            .collect();
-        Sample::new(Self { axis }, parts)
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let (axis, size) = (draw.below(shape.len() + 1), draw.absurd_size());
-        let other = if axis < shape.len() { shape.with(axis, size) } else { shape };
-        let [x, other] = [shape, other].map(|shape| Layout::contiguous(FLOAT, shape));
-        (Self { axis }.into(), vec![x, other, x, other])
     }
 }
 

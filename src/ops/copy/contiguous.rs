@@ -2,11 +2,10 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
-use crate::ops::{Op, Tensor};
 
 /// `(x) -> (y)`: the same elements, packed. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,21 +50,6 @@ impl Definition for Contiguous {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::of_one(|dy| Ok(dy.clone()))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all: Vec<_> = SHAPES.iter().flat_map(|shape| arranged(shape)).collect();
-        all.push(floats(&[10, 9, 33, 31]).view(|x| x.permute(&[0, 2, 3, 1])));
-        all.into_iter().map(|x| Sample::new(*self, [x])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        Sample::new(*self, [draw.arranged(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        ((*self).into(), vec![draw.absurd_layout()])
     }
 }
 

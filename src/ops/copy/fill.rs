@@ -6,8 +6,7 @@ use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `() -> (y)`: all elements are `value`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,20 +50,6 @@ impl Definition for Fill {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::zero()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |shape: &&[usize]| Sample::new(Self { shape: Dims::new(shape), ..*self }, []);
-        SHAPES.iter().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        Sample::new(Self { shape: draw.shape(0, 4), value: draw.float() }, [])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let op = Self { shape: draw.absurd_dims(), value: draw.absurd_number() };
-        (op.into(), Vec::new())
     }
 }
 

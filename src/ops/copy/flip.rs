@@ -4,11 +4,10 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
 
 /// `(x) -> (y)`: the entries along `axis` in reverse order. `x` must be contiguous, of any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,25 +54,6 @@ impl Definition for Flip {
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         let op = *self;
         Gradient::of_one(move |dy| Tensor::call1(op, &[dy]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        for shape in SHAPES {
-            let flipped = |axis| Sample::new(Self { axis }, [floats(shape)]);
-            all.extend((0..shape.len()).map(flipped));
-        }
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        Sample::new(Self { axis: draw.below(shape.len()) }, [draw.packed(shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        (Self { axis: draw.below(x.rank() + 1) }.into(), vec![x])
     }
 }
 

@@ -4,11 +4,10 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
 
 /// `(x) -> (y)`: pads with zeros along `axis`. `x` must be contiguous, of any dtype; of a bool, zero is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,28 +61,6 @@ impl Definition for Pad {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (axis, inside) = (self.axis, self.before..self.before + of.shape(0)[self.axis]);
         Gradient::of_one(move |dy| dy.slice(axis, inside.clone()))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        for shape in SHAPES {
-            let padded = |axis| Sample::new(Self { axis, before: 1, after: 2 }, [floats(shape)]);
-            all.extend((0..shape.len()).map(padded));
-        }
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let (axis, before, after) = (draw.below(shape.len()), draw.size(), draw.size());
-        Sample::new(Self { axis, before, after }, [draw.packed(shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        let axis = draw.below(x.rank() + 1);
-        let [before, after] = draw.absurd_pair();
-        (Self { axis, before, after }.into(), vec![x])
     }
 }
 

@@ -6,8 +6,6 @@ use crate::ops::bf16::Cuts;
 use crate::ops::check::{Fault, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
-use crate::ops::{FLOAT, Op};
 
 /// `(acc, x) -> (acc)`, in place: `acc += x`. Both have the same shape; `x` may have any strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,25 +44,6 @@ impl Definition for Accumulate {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |shape: &[usize]| {
-            arranged(shape).into_iter().map(|x| (shape.to_vec(), x)).collect::<Vec<_>>()
-        };
-        let all = SHAPES.iter().flat_map(|shape| of(shape));
-        all.map(|(shape, x)| Sample::new(*self, [floats(&shape), x])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        let acc = draw.packed(shape);
-        Sample::new(*self, [acc, draw.arranged(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        ((*self).into(), vec![x, x])
     }
 }
 

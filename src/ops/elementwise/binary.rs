@@ -4,14 +4,13 @@ use super::{cpu, like_both};
 use crate::device::cpu::math;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::bf16::Cuts;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
-use crate::ops::samples::{Draw, Operand, SHAPES, Sample, arranged, floats, turned};
-use crate::ops::{Op, Tensor};
 use smallvec::smallvec;
 
 /// A row of the table: formula; variant and method; flops per element; the function of `a` and `b` on the CPU, in CUDA
@@ -43,16 +42,6 @@ macro_rules! binary {
                     $(Self::$function => $exact,)*
                 };
                 f(a, b)
-            }
-
-            /// The function of these operands, in the range where a result is a number.
-            fn sample(self, a: Operand, b: Operand) -> Sample {
-                match self {
-                    Self::Div => Sample::new(self, [a, b.positive()]),
-                    Self::Pow => Sample::new(self, [a.positive(), b]),
-                    Self::BinaryCrossEntropy => Sample::new(self, [a.shares(), b.shares()]),
-                    _ => Sample::new(self, [a, b]),
-                }
             }
 
             #[cfg(feature = "cuda")]
@@ -97,36 +86,6 @@ macro_rules! binary {
                 match self {
                     $(Self::$function => gradient!(of, $($gradient)*),)*
                 }
-            }
-
-            fn samples(&self) -> Vec<Sample> {
-                let large = [1023, 512];
-                let mut all = vec![
-                    self.sample(floats(&large), floats(&large)),
-                    self.sample(turned(&large), floats(&[1])),
-                ];
-                if *self == Self::Add {
-                    for shape in SHAPES {
-                        for x in arranged(shape) {
-                            all.push(Sample::new(*self, [x.clone(), floats(shape)]));
-                            all.push(Sample::new(*self, [floats(&[]), x]));
-                        }
-                    }
-                }
-                all
-            }
-
-            fn draw(&self, draw: &mut Draw) -> Sample {
-                let shape = draw.shape(0, 4);
-                let [a, b] = [draw.part(&shape), draw.part(&shape)];
-                self.sample(a, b)
-            }
-
-            fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-                let shape = draw.absurd_dims();
-                let part = Dims::new(&shape[draw.below(shape.len() + 1)..]);
-                let inputs = [shape, part].map(|shape| Layout::contiguous(crate::ops::FLOAT, shape));
-                ((*self).into(), inputs.into())
             }
         }
 

@@ -6,16 +6,14 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::bf16::Cuts;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, Values, arranged, floats, turned};
-use crate::ops::{Op, Tensor};
 
 /// A row of the table: formula; variant and method; flops per element; the function of `x` on the CPU, in CUDA C++, and
-/// in f64 for tests; the range of its inputs in tests; and the gradient, given `dy`, with `x` or `y` if it reads one; `zero`
-/// instead: it is zero everywhere.
+/// in f64 for tests; and the gradient, given `dy`, with `x` or `y` if it reads one; `zero` instead: it is zero everywhere.
 macro_rules! unary {
     ($(
         $(#[$doc:meta])*
@@ -23,7 +21,6 @@ macro_rules! unary {
             $cpu:expr,
             $cuda:literal,
             $exact:expr,
-            $values:ident,
             [$($gradient:tt)*];
     )*) => {
         /// `(x) -> (y)`: an elementwise function.
@@ -43,13 +40,6 @@ macro_rules! unary {
                     $(Self::$function => $exact,)*
                 };
                 f(x)
-            }
-
-            /// The range of its inputs in tests.
-            const fn values(self) -> Values {
-                match self {
-                    $(Self::$function => Values::$values,)*
-                }
             }
 
             #[cfg(feature = "cuda")]
@@ -94,30 +84,6 @@ macro_rules! unary {
                 match self {
                     $(Self::$function => gradient!(of, $($gradient)*),)*
                 }
-            }
-
-            fn samples(&self) -> Vec<Sample> {
-                let large = [1023, 512];
-                let with = |mut x: crate::ops::samples::Operand| {
-                    x.values = self.values();
-                    Sample::new(*self, [x])
-                };
-                let mut all: Vec<Sample> = [floats(&large), turned(&large)].map(with).into();
-                if *self == Self::Relu {
-                    all.extend(SHAPES.iter().flat_map(|shape| arranged(shape)).map(with));
-                }
-                all
-            }
-
-            fn draw(&self, draw: &mut Draw) -> Sample {
-                let shape = draw.shape(0, 4);
-                let mut x = draw.arranged(&shape);
-                x.values = self.values();
-                Sample::new(*self, [x])
-            }
-
-            fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-                ((*self).into(), vec![draw.absurd_layout()])
             }
         }
 
@@ -201,77 +167,66 @@ unary! {
         #[inline(always)] |x| -x,
         "-x",
         |x| -x,
-        Real,
         [|dy| dy.neg()];
     /// `max(x, 0)`; NaN stays NaN
     Relu relu: 1.0,
         math::relu,
         "x < 0.0f ? 0.0f : x",
         |x| if x > 0.0 { x } else { 0.0 },
-        Real,
         [|dy, y| y.relu_grad(dy)];
     /// `e^x`
     Exp exp: TRANSCENDENTAL,
         math::exp,
         "expf(x)",
         f64::exp,
-        Real,
         [|dy, y| dy.mul(&y)];
     /// natural logarithm
     Log log: TRANSCENDENTAL,
         f32::ln,
         "logf(x)",
         f64::ln,
-        Positive,
         [|dy, x| dy.div(&x)];
     /// square root
     Sqrt sqrt: 1.0,
         f32::sqrt,
         "sqrtf(x)",
         f64::sqrt,
-        Positive,
         [|dy, y| dy.div(&y)?.affine(0.5, 0.0)];
     /// `1 / x`
     Recip recip: 1.0,
         f32::recip,
         "1.0f / x",
         |x| 1.0 / x,
-        Positive,
         [|dy, y| dy.mul(&y.square()?)?.neg()];
     /// `x * x`
     Square square: 1.0,
         #[inline(always)] |x| x * x,
         "x * x",
         |x| x * x,
-        Real,
         [|dy, x| dy.mul(&x)?.affine(2.0, 0.0)];
     /// hyperbolic tangent
     Tanh tanh: TRANSCENDENTAL,
         math::tanh,
         "tanhf(x)",
         f64::tanh,
-        Real,
         [|dy, y| y.tanh_grad(dy)];
     /// `1 / (1 + e^-x)`
     Sigmoid sigmoid: TRANSCENDENTAL,
         math::sigmoid,
         "1.0f / (1.0f + expf(-x))",
         |x| 1.0 / (1.0 + (-x).exp()),
-        Real,
         [|dy, y| y.sigmoid_grad(dy)];
     /// `x * sigmoid(x)` (Elfwing, Uchibe and Doya, 2017), also known as swish
     Silu silu: TRANSCENDENTAL + 1.0,
         math::silu,
         "x / (1.0f + expf(-x))",
         |x| x / (1.0 + (-x).exp()),
-        Real,
         [|dy, x| x.silu_grad(dy)];
     /// `x` times the share of a normal distribution that is below it (Hendrycks and Gimpel, 2016)
     Gelu gelu: TRANSCENDENTAL + 2.0,
         math::gelu,
         "0.5f * x * erfcf(-0.70710678f * x)",
         |x| 0.5 * x * math::exact::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
-        Real,
         [|dy, x| x.gelu_grad(dy)];
     /// `x * sigmoid(2 u)`, where `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`: the usual approximation of
     /// [`gelu`](Tensor::gelu)
@@ -279,48 +234,41 @@ unary! {
         math::gelu_tanh,
         "x / (1.0f + expf(-x * (1.5957692f + 0.071354814f * x * x)))",
         |x| x / (1.0 + (-x * (1.595_769_121_605_730_8 + 0.071_354_816_272_600_25 * x * x)).exp()),
-        Real,
         [|dy, x| x.gelu_tanh_grad(dy)];
     /// `ln(1 + e^x)`
     Softplus softplus: 2.0 * TRANSCENDENTAL,
         math::softplus,
         "(x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)))",
         |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        Real,
         [|dy, x| x.sigmoid()?.mul(dy)];
     /// the error function
     Erf erf: TRANSCENDENTAL,
         math::erf,
         "erff(x)",
         math::exact::erf,
-        Real,
         [|dy, x| dy.mul(&x.square()?.neg()?.exp()?.affine(std::f32::consts::FRAC_2_SQRT_PI, 0.0)?)];
     /// absolute value
     Abs abs: 1.0,
         f32::abs,
         "fabsf(x)",
         f64::abs,
-        Real,
         [|dy, x| dy.mul(&x.sign()?)];
     /// 1 where `x > 0`, -1 where `x < 0`, else `x`: zero or NaN
     Sign sign: 1.0,
         #[inline(always)] |x: f32| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
         "x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x",
         |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
-        Real,
         [zero];
     /// sine of an angle in radians
     Sin sin: TRANSCENDENTAL,
         math::sin,
         "sinf(x)",
         f64::sin,
-        Real,
         [|dy, x| dy.mul(&x.cos()?)];
     /// cosine of an angle in radians
     Cos cos: TRANSCENDENTAL,
         math::cos,
         "cosf(x)",
         f64::cos,
-        Real,
         [|dy, x| dy.mul(&x.sin()?)?.neg()];
 }

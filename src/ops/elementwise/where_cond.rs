@@ -1,14 +1,13 @@
 use super::cpu;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
-use crate::layout::{Dims, Layout, broadcast_shapes};
+use crate::layout::{Layout, broadcast_shapes};
 use crate::op::Outputs;
 use crate::ops::bf16::Cuts;
 use crate::ops::check::{Fault, fresh, walkable_as};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded, sum_to};
-use crate::ops::samples::{Draw, SHAPES, Sample, arranged, floats};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 /// `(mask, a, b) -> (y)`: `a` where `mask` is not 0, else `b`, with broadcasting. Any strides.
@@ -90,29 +89,6 @@ impl Definition for Where {
             };
             Ok(smallvec![None, part(0)?, part(1)?]) as Result<InputGradients, Error>
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        for shape in SHAPES {
-            for x in arranged(shape) {
-                all.push(Sample::new(*self, [floats(shape), x.clone(), floats(shape)]));
-                all.push(Sample::new(*self, [x, floats(&[]), floats(shape)]));
-            }
-        }
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        Sample::new(*self, [draw.part(&shape), draw.part(&shape), draw.part(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let part = Dims::new(&shape[draw.below(shape.len() + 1)..]);
-        let inputs = [part, shape, part].map(|shape| Layout::contiguous(FLOAT, shape));
-        ((*self).into(), inputs.into())
     }
 }
 

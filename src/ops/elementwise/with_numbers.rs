@@ -6,16 +6,15 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::bf16::Cuts;
 use crate::ops::check::{Fault, number};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, Values, arranged};
-use crate::ops::{Op, Tensor};
 
 /// A row of the table: formula; op, method and numbers; flops per element; the function of `x` on the CPU, in CUDA C++
-/// (where the first number is `a` and the second `b`), and in f64 for tests; what is wrong with the numbers; the gradient;
-/// the range of `x` in tests; and numbers for tests.
+/// (where the first number is `a` and the second `b`), and in f64 for tests; what is wrong with the numbers; the
+/// gradient; and numbers that make sense.
 macro_rules! with_numbers {
     ($(
         $(#[$doc:meta])*
@@ -25,7 +24,7 @@ macro_rules! with_numbers {
             $exact:expr,
             check: $check:expr,
             gradient: |$of:ident| $gradient:expr,
-            draw: |$draw:ident| [$($drawn:expr),*] $values:ident;
+            each: [$($usual:expr),*];
     )*) => {$(
         /// `(x) -> (y)`, elementwise:
         $(#[$doc])*
@@ -94,28 +93,6 @@ macro_rules! with_numbers {
                 let Self { $($field),* } = *self;
                 $gradient
             }
-
-            fn samples(&self) -> Vec<Sample> {
-                let all = SHAPES.iter().flat_map(|shape| arranged(shape));
-                all.map(|mut x| {
-                    x.values = Values::$values;
-                    Sample::new(*self, [x])
-                })
-                .collect()
-            }
-
-            fn draw(&self, $draw: &mut Draw) -> Sample {
-                let shape = $draw.shape(0, 4);
-                let [$($field),*] = [$($drawn),*];
-                let mut x = $draw.arranged(&shape);
-                x.values = Values::$values;
-                Sample::new(Self { $($field),* }, [x])
-            }
-
-            fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-                let op = Self { $($field: draw.absurd_number()),* };
-                (op.into(), vec![draw.absurd_layout()])
-            }
         }
 
         impl Kernel for $Function {
@@ -139,9 +116,7 @@ macro_rules! with_numbers {
 
         impl Registered for $Function {
             fn each() -> Vec<Self> {
-                let mut draw = Draw::new(1, crate::ops::samples::Sizes::Small);
-                let $draw = &mut draw;
-                let [$($field),*] = [$($drawn),*];
+                let [$($field),*] = [$($usual),*];
                 vec![Self { $($field),* }]
             }
 
@@ -177,7 +152,7 @@ with_numbers! {
         |x| x * scale + shift,
         check: Ok::<(), Fault>(()),
         gradient: |_of| Gradient::of_one(move |dy| dy.affine(scale, 0.0)),
-        draw: |draw| [draw.float(), draw.float()] Real;
+        each: [0.5, 1.0];
     /// `x`, but not below `min` and not above `max`; NaN stays NaN. Either bound may be infinite.
     Clamp clamp {
         /// The least result.
@@ -201,7 +176,7 @@ with_numbers! {
             // Where it changes nothing; elsewhere nothing, even of an infinite gradient.
             Gradient::of_one(move |dy| x.clamp(min, max)?.eq(&x)?.relu_grad(dy))
         },
-        draw: |draw| [[-1e30, 0.0][draw.below(2)], [0.0, 1e30][draw.below(2)]] Real;
+        each: [0.0, 1e30];
     /// `x` where it is above 0, else `x * slope`
     LeakyRelu leaky_relu {
         /// The slope below 0.
@@ -217,7 +192,7 @@ with_numbers! {
                 x.gt(&x.scalar(0.0)?)?.where_cond(dy, &dy.affine(slope, 0.0)?)
             })
         },
-        draw: |draw| [draw.float()] Real;
+        each: [0.01];
     /// `x` to the power of `exponent`. As in C, `x^0` is 1 even for NaN, and negative numbers have powers of integers alone.
     Powf powf {
         /// The power.
@@ -234,5 +209,5 @@ with_numbers! {
             let x = of.input(0);
             Gradient::of_one(move |dy| dy.mul(&x.powf(exponent - 1.0)?.affine(exponent, 0.0)?))
         },
-        draw: |draw| [[2.0, 3.0, 0.5, -1.5, 0.0, 1.0][draw.below(6)]] Positive;
+        each: [2.0];
 }

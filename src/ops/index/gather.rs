@@ -2,14 +2,13 @@ use super::cpu::{self, Entries};
 use super::numbers;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
-use crate::layout::{DType, Layout};
+use crate::layout::Layout;
 use crate::op::{OpError, Outputs};
 use crate::ops::bf16::{Cut, Cuts, Made, along_longest_but};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats, ints};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(x, index i32 [n]) -> (y)`: entries `index` of `x` along `axis`. Both must be contiguous. The run fails if an index
 /// is out of range.
@@ -73,24 +72,6 @@ impl Definition for Gather {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (axis, size, index) = (self.axis, of.shape(0)[self.axis], of.input(1));
         Gradient::of_one(move |dy| dy.scatter_add(&index, axis, size))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |(shape, axis, n): (&[usize], usize, usize)| {
-            Sample::new(Self { axis }, [floats(shape), ints(&[n], shape[axis])])
-        };
-        super::samples().into_iter().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (shape, axis, n) = super::draw(draw);
-        Sample::new(Self { axis }, [draw.packed(shape), ints(&[n], shape[axis])])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        let (axis, n) = (draw.below(x.rank() + 1), draw.absurd_size());
-        (Self { axis }.into(), vec![x, Layout::contiguous(DType::I32, [n])])
     }
 }
 

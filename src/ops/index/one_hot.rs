@@ -1,13 +1,12 @@
 use super::cpu;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
-use crate::layout::{DType, Dims, Layout};
+use crate::layout::{Dims, Layout};
 use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, ints};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(index i32 [..]) -> (y [.., classes])`: 1 at the index, else 0. The index must be contiguous. The run fails if one is
 /// out of range.
@@ -57,21 +56,6 @@ impl Definition for OneHot {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::zero()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let small = SHAPES.into_iter().filter(|shape| shape.iter().product::<usize>() < 500_000);
-        small.map(|shape| Sample::new(Self { classes: 5 }, [ints(shape, 5)])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (shape, classes) = (draw.shape(0, 3), draw.size().max(1));
-        Sample::new(Self { classes }, [ints(&shape, classes)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let index = Layout::contiguous(DType::I32, draw.absurd_dims());
-        (Self { classes: draw.absurd_size() }.into(), vec![index])
     }
 }
 

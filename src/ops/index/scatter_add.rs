@@ -2,14 +2,13 @@ use super::cpu::{self, Entries};
 use super::numbers;
 use crate::device::{self, DeviceError};
 use crate::error::Error;
-use crate::layout::{DType, Dims, Layout};
+use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::bf16::{Cut, Cuts, Made, along_longest_but};
 use crate::ops::check::{Fault, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats, ints};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(y, index i32 [n]) -> (x)`: zeros, plus each entry of `y` at its index along `axis`, added in the order of `index`.
 /// Both must be contiguous. The run fails if an index is out of range.
@@ -69,28 +68,6 @@ impl Definition for ScatterAdd {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (axis, index) = (self.axis, of.input(1));
         Gradient::of_one(move |dx| dx.gather(&index, axis))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |(shape, axis, n): (&[usize], usize, usize)| {
-            let (size, taken) = (shape[axis], Dims::new(shape).with(axis, n));
-            Sample::new(Self { axis, size }, [floats(&taken), ints(&[n], size)])
-        };
-        super::samples().into_iter().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (shape, axis, n) = super::draw(draw);
-        let size = shape[axis];
-        Sample::new(Self { axis, size }, [draw.packed(shape.with(axis, n)), ints(&[n], size)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let (axis, [n, size]) = (draw.below(shape.len() + 1), draw.absurd_pair());
-        let shape = if axis < shape.len() { shape.with(axis, n) } else { shape };
-        let inputs = [Layout::contiguous(FLOAT, shape), Layout::contiguous(DType::I32, [n])];
-        (Self { axis, size }.into(), inputs.into())
     }
 }
 

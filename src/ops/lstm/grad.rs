@@ -1,15 +1,13 @@
 use super::second::{Second, Steps};
-use super::shape::{self, Shape, rows};
+use super::shape::{Shape, rows};
 use super::{FLOAT, cpu};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::Op;
 use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample};
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -90,28 +88,6 @@ impl Definition for LstmStepsGrad {
             let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
             Ok(found.into_iter().zip(wanted).map(|(dx, wanted)| dx.filter(|_| wanted)).collect())
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let sample = |given: shape::Given| {
-            let ([c, dy], [a, b]) = (given.units, given.memory);
-            Sample::new(*self, [given.gates, c, a.clone(), given.weight, dy, b, a])
-        };
-        shape::samples().map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let [n, t, h] = draw.sizes();
-        let (gates, c) = (draw.packed([n, t, 4 * h]), draw.packed([n, t, h]));
-        let [c0, dh_last, dc_last] = [(); 3].map(|()| draw.arranged(&[n, h].into()));
-        let weight = draw.arranged(&[4 * h, h].into());
-        let dy = draw.arranged(&[n, t, h].into());
-        Sample::new(*self, [gates, c, c0, weight, dy, dh_last, dc_last])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [gates, weight, memory, units] = shape::absurd(draw);
-        ((*self).into(), vec![gates, units, memory, weight, units, memory, memory])
     }
 }
 

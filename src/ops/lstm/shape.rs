@@ -1,9 +1,8 @@
-//! What both ops know of their operands, and samples of them.
+//! The sizes and rows of the operands of both ops.
 
 use crate::layout::{Dims, Layout};
 use crate::ops::FLOAT;
 use crate::ops::check::{Fault, rank, shaped};
-use crate::ops::samples::{Draw, Operand, floats, inside, repeated, turned};
 
 /// Sequences, steps and units.
 #[derive(Clone, Copy, Debug)]
@@ -89,63 +88,4 @@ impl Rows<'_> {
             to.iter_mut().enumerate().for_each(|(j, to)| *to = from[j * h]);
         }
     }
-}
-
-/// Operands of a sample.
-pub(super) struct Given {
-    /// Packed, as is `bias`.
-    pub gates: Operand,
-    pub weight: Operand,
-    pub bias: Operand,
-    /// Two of these.
-    pub memory: [Operand; 2],
-    /// Of each unit of each step, packed and not.
-    pub units: [Operand; 2],
-}
-
-/// Operands that deserve a test: sizes around those of the kernels, and none.
-pub(super) fn samples() -> impl Iterator<Item = Given> {
-    let sizes = [
-        [1, 1, 1],
-        [2, 3, 4],
-        [3, 5, 17],
-        [5, 2, 48],
-        [16, 3, 33],
-        [33, 2, 20],
-        [150, 2, 12],
-        [70, 1, 64],
-        [19, 4, 130],
-        [0, 3, 4],
-        [3, 0, 4],
-        [3, 4, 0],
-    ];
-    sizes.into_iter().enumerate().map(|(i, [n, t, h])| {
-        let (memory, units) = ([n, h], [n, t, h]);
-        Given {
-            gates: floats(&[n, t, 4 * h]),
-            weight: if i % 3 == 1 { turned(&[4 * h, h]) } else { floats(&[4 * h, h]) },
-            bias: floats(&[4 * h]),
-            memory: match i % 3 {
-                0 => [floats(&memory), repeated(&[1, 1], &memory)],
-                1 => [inside(&memory), turned(&memory)],
-                _ => [repeated(&[h], &memory), floats(&memory)],
-            },
-            units: [
-                floats(&units),
-                if i % 2 == 0 {
-                    inside(&units)
-                } else {
-                    floats(&[t, n, h]).view(|x| x.permute(&[1, 0, 2]))
-                },
-            ],
-        }
-    })
-}
-
-/// Layouts of absurd sizes: of gates, the weight, what goes on from step to step, and units.
-pub(super) fn absurd(draw: &mut Draw) -> [Layout; 4] {
-    let ([n, t], h) = (draw.absurd_pair(), draw.absurd_size());
-    let gates = h.wrapping_mul(4);
-    let layout = |shape: &[usize]| Layout::contiguous(FLOAT, Dims::new(shape));
-    [layout(&[n, t, gates]), layout(&[gates, h]), layout(&[n, h]), layout(&[n, t, h])]
 }

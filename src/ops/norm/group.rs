@@ -2,14 +2,13 @@ use super::second::through_statistics;
 use super::{GroupNormGrad, View, cpu, second};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Operand, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -62,51 +61,6 @@ pub(super) fn sizes(x: &Layout, groups: usize) -> Result<[usize; 2], Fault> {
 /// Channels of a group, and elements of a channel.
 pub(super) fn sides(x: &Layout, groups: usize) -> [usize; 2] {
     [x.shape()[1] / groups, x.shape()[2..].iter().product()]
-}
-
-/// Shapes that are worth a test, and groups of each: few and many channels, short and long ones, and no images.
-pub(super) const SHAPES: [(&[usize], usize); 12] = [
-    (&[1, 1], 1),
-    (&[5, 12], 3),
-    (&[300, 1000], 10),
-    (&[2, 6, 7], 2),
-    (&[3, 32, 28, 28], 8),
-    (&[3, 6, 5, 4, 3], 6),
-    (&[2, 8, 40_000], 2),
-    (&[2, 3, 100_001], 1),
-    (&[100, 512, 4], 32),
-    (&[0, 4, 3], 2),
-    (&[0, 4, 0], 2),
-    (&[40_001, 2, 3], 1),
-];
-
-/// The same at random.
-pub(super) fn draw(draw: &mut Draw) -> (Dims, usize) {
-    let mut shape = draw.shape(2, 4);
-    let groups = 1 + draw.below(2);
-    let most = if draw.flip() { 1 } else { 2 };
-    shape = shape.with(1, groups * shape[1].min(most));
-    (shape, groups)
-}
-
-/// `x`, `gamma`, `mean`, `inv_std` and `dy`, each made by `make`.
-pub(super) fn operands(
-    shape: Dims,
-    groups: usize,
-    mut make: impl FnMut(Dims) -> Operand,
-) -> [Operand; 5] {
-    let (channels, rows) = (Dims::new(&[shape[1]]), Dims::new(&[shape[0], groups]));
-    let [x, gamma, mean, inv_std, dy] = [shape, channels, rows, rows, shape].map(&mut make);
-    [x, gamma, mean, inv_std.positive(), dy]
-}
-
-/// `x` of an absurd shape, a vector for its channels, and a statistic for each group.
-pub(super) fn absurd(draw: &mut Draw) -> (usize, [Layout; 3]) {
-    let (shape, groups) = (draw.absurd_dims(), [1, 2, draw.absurd_size()][draw.below(3)]);
-    let channels = shape.get(1).copied().unwrap_or(1);
-    let n = shape.first().copied().unwrap_or(1);
-    let all = [shape, Dims::new(&[channels]), Dims::new(&[n, groups])];
-    (groups, all.map(|dims| Layout::contiguous(FLOAT, dims)))
 }
 
 impl Definition for GroupNorm {
@@ -166,33 +120,6 @@ impl Definition for GroupNorm {
             }
             Ok(all)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let sample = |&(shape, groups): &(&[usize], usize)| {
-            let [x, gamma, ..] = operands(Dims::new(shape), groups, |dims| floats(&dims));
-            Sample::new(Self { groups, ..*self }, [x, gamma.clone(), gamma])
-        };
-        SHAPES.iter().map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (mut shape, groups) = self::draw(draw);
-        // A group must have elements to have a mean.
-        if shape[0] > 0 {
-            shape = Dims::from_fn(shape.len(), |axis| {
-                shape[axis].max([1, groups][usize::from(axis == 1)])
-            });
-        }
-        // Small enough to matter, large enough that nothing is divided by nearly nothing.
-        let eps = [0.25, 1.0, 4.0][draw.below(3)];
-        let [x, gamma, ..] = operands(shape, groups, |dims| draw.packed(dims));
-        Sample::new(Self { groups, eps }, [x, gamma, draw.packed([shape[1]])])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (groups, [x, channels, _]) = absurd(draw);
-        (Self { groups, eps: draw.absurd_number() }.into(), vec![x, channels, channels])
     }
 }
 

@@ -1,15 +1,14 @@
-use super::group::{SHAPES, absurd, draw, operands, sides, sizes};
+use super::group::{sides, sizes};
 use super::second::Second;
 use super::{View, cpu};
 use crate::device::{self, DeviceError};
-use crate::layout::{Dims, Layout};
+use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::FLOAT;
 use crate::ops::bf16::{Cut, Cuts, Made};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op};
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -92,24 +91,6 @@ impl Definition for GroupNormGrad {
             let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
             Ok(found.into_iter().collect())
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let shapes = SHAPES.iter().copied().chain([(&[5, 2, 0][..], 2), (&[5, 0], 2)]);
-        let sample = |(shape, groups): (&[usize], usize)| {
-            Sample::new(Self { groups }, operands(Dims::new(shape), groups, |dims| floats(&dims)))
-        };
-        shapes.map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (shape, groups) = self::draw(draw);
-        Sample::new(Self { groups }, operands(shape, groups, |dims| draw.packed(dims)))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (groups, [x, channels, rows]) = absurd(draw);
-        (Self { groups }.into(), vec![x, channels, rows, rows, x])
     }
 }
 

@@ -1,5 +1,5 @@
 use super::second::through_statistics;
-use super::{LayerNormGrad, SHAPES, View, absurd, cpu, draw_operands, operands, rows, second};
+use super::{LayerNormGrad, View, cpu, rows, second};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -8,8 +8,7 @@ use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -105,32 +104,6 @@ impl Definition for LayerNorm {
             }
             Ok(all)
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let sample = |shape: &&[usize]| {
-            let [x, gamma, ..] = operands(shape);
-            Sample::new(*self, [x, gamma.clone(), gamma])
-        };
-        SHAPES.iter().map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let mut shape = draw.shape(1, 4);
-        let last = shape.len() - 1;
-        // A row must have elements to have a mean.
-        if !shape[..last].contains(&0) {
-            shape = shape.with(last, shape[last].max(1));
-        }
-        // Small enough to matter, large enough that nothing is divided by nearly nothing.
-        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
-        let [x, gamma, ..] = draw_operands(draw, shape);
-        Sample::new(op, [x, gamma, draw.packed([shape[last]])])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, n, _] = absurd(draw);
-        (Self { eps: draw.absurd_number() }.into(), vec![x, n, n])
     }
 }
 

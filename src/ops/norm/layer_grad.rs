@@ -1,14 +1,13 @@
 use super::second::Second;
-use super::{SHAPES, View, absurd, cpu, draw_operands, operands, rows};
+use super::{View, cpu, rows};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::FLOAT;
 use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op};
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -87,21 +86,6 @@ impl Definition for LayerNormGrad {
             let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
             Ok(found.into_iter().collect())
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let shapes = SHAPES.iter().copied().chain([&[5, 0][..]]);
-        shapes.map(|shape| Sample::new(*self, operands(shape))).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        Sample::new(*self, draw_operands(draw, shape))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, n, rows] = absurd(draw);
-        (Self.into(), vec![x, n, rows, rows, x])
     }
 }
 

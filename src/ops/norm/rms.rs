@@ -1,5 +1,5 @@
 use super::second::{Second, through_statistics};
-use super::{SHAPES, View, absurd, cpu, draw_operands, operands, rows, second};
+use super::{View, cpu, rows, second};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -8,8 +8,7 @@ use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -101,30 +100,6 @@ impl Definition for RmsNorm {
             Ok(all)
         })
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        let sample = |shape: &&[usize]| {
-            let [x, gamma, ..] = operands(shape);
-            Sample::new(*self, [x, gamma])
-        };
-        SHAPES.iter().map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let mut shape = draw.shape(1, 4);
-        let last = shape.len() - 1;
-        if !shape[..last].contains(&0) {
-            shape = shape.with(last, shape[last].max(1));
-        }
-        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
-        let [x, gamma, ..] = draw_operands(draw, shape);
-        Sample::new(op, [x, gamma])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, n, _] = absurd(draw);
-        (Self { eps: draw.absurd_number() }.into(), vec![x, n])
-    }
 }
 
 impl Kernel for RmsNorm {
@@ -212,26 +187,6 @@ impl Definition for RmsNormGrad {
             let [dx, dgamma, _, dinv_rms, ddy] = second.gradients([u, v, None])?;
             Ok([dx, dgamma, dinv_rms, ddy].into_iter().collect())
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let shapes = SHAPES.iter().copied().chain([&[5, 0][..]]);
-        let sample = |shape| {
-            let [x, gamma, _, inv_rms, dy] = operands(shape);
-            Sample::new(*self, [x, gamma, inv_rms, dy])
-        };
-        shapes.map(sample).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let [x, gamma, _, inv_rms, dy] = draw_operands(draw, shape);
-        Sample::new(*self, [x, gamma, inv_rms, dy])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [x, n, rows] = absurd(draw);
-        (Self.into(), vec![x, n, rows, x])
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Case, Pool2d, absurd, cpu, image};
+use super::{Pool2d, cpu, image};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -7,8 +7,7 @@ use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'])`: the mean of the elements of each window, with
 /// `h' = (h + 2 * padding - kernel) / stride + 1`.
@@ -83,20 +82,6 @@ impl Definition for AvgPool2d {
         let op = AvgPool2dGrad { pool: self.0, input: [shape[2], shape[3]] };
         Gradient::of_one(move |dy| Tensor::call1(op, &[dy]))
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        Case::all().iter().map(|case| Sample::new(Self(case.pool), [floats(&case.x)])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw(draw);
-        Sample::new(Self(case.pool), [draw.packed(case.x)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (pool, [x, _]) = absurd(draw);
-        (Self(pool).into(), vec![x])
-    }
 }
 
 impl Kernel for AvgPool2d {
@@ -159,27 +144,6 @@ impl Definition for AvgPool2dGrad {
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         let pool = self.pool;
         Gradient::of_one(move |g| g.avg_pool2d(pool))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |case: &Case| Sample::new(Self::of(case), [floats(&case.y)]);
-        Case::all().iter().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw(draw);
-        Sample::new(Self::of(&case), [draw.packed(case.y)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (pool, [x, y]) = absurd(draw);
-        (Self { pool, input: image(&x) }.into(), vec![y])
-    }
-}
-
-impl AvgPool2dGrad {
-    const fn of(case: &Case) -> Self {
-        Self { pool: case.pool, input: [case.x[2], case.x[3]] }
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Case, MaxPool2dGrad, Pool2d, absurd, countable_in_i32, cpu, image};
+use super::{MaxPool2dGrad, Pool2d, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Layout};
@@ -7,8 +7,7 @@ use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, rank};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(x [n, c, h, w]) -> (y [n, c, h', w'], argmax i32 [n, c, h', w'])`: the largest element of each window,
 /// with `h' = (h + 2 * padding - kernel) / stride + 1`. `argmax` is its index in the image,
@@ -66,20 +65,6 @@ impl Definition for MaxPool2d {
         let op = MaxPool2dGrad { pool: self.0, input: [shape[2], shape[3]] };
         let argmax = of.output(1);
         Gradient::of_one(move |dy| Tensor::call1(op, &[&argmax, dy]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        Case::all().iter().map(|case| Sample::new(Self(case.pool), [floats(&case.x)])).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw(draw);
-        Sample::new(Self(case.pool), [draw.packed(case.x)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (pool, [x, _]) = absurd(draw);
-        (Self(pool).into(), vec![x])
     }
 }
 

@@ -1,6 +1,6 @@
 //! From windows to the places of their largest elements, and back: each is the gradient of the other.
 
-use super::{Case, Pool2d, absurd, countable_in_i32, cpu, image};
+use super::{Pool2d, countable_in_i32, cpu, image};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Layout};
@@ -9,8 +9,7 @@ use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, rank, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, InputGradients, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 
 /// `(argmax i32 [n, c, h', w'], dy [n, c, h', w']) -> (dx [n, c, h, w])`: each element of `dy` goes to its
 /// place, `h * width + w`. A place outside the image is an error of the run; one inside the image but outside
@@ -72,28 +71,6 @@ impl Definition for MaxPool2dGrad {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let (op, argmax) = (MaxPool2dPick { pool: self.pool }, of.input(0));
         of_second(move |g| Tensor::call1(op, &[&argmax, g]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |case: &Case| Sample::new(Self::of(case), [case.places(), floats(&case.y)]);
-        Case::all().iter().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw_overlapping(draw);
-        Sample::new(Self::of(&case), [case.places(), draw.packed(case.y)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (pool, [x, y]) = absurd(draw);
-        let argmax = Layout::contiguous(DType::I32, *y.shape());
-        (Self { pool, input: image(&x) }.into(), vec![argmax, y])
-    }
-}
-
-impl MaxPool2dGrad {
-    const fn of(case: &Case) -> Self {
-        Self { pool: case.pool, input: [case.x[2], case.x[3]] }
     }
 }
 
@@ -158,23 +135,6 @@ impl Definition for MaxPool2dPick {
         let (shape, argmax) = (of.shape(1), of.input(0));
         let op = MaxPool2dGrad { pool: self.pool, input: [shape[2], shape[3]] };
         of_second(move |g| Tensor::call1(op, &[&argmax, g]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of =
-            |case: &Case| Sample::new(Self { pool: case.pool }, [case.places(), floats(&case.x)]);
-        Case::all().iter().map(of).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let case = Case::draw_overlapping(draw);
-        Sample::new(Self { pool: case.pool }, [case.places(), draw.packed(case.x)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let (pool, [x, y]) = absurd(draw);
-        let argmax = Layout::contiguous(DType::I32, *y.shape());
-        (Self { pool }.into(), vec![argmax, x])
     }
 }
 

@@ -4,12 +4,11 @@ use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Dims, Layout};
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::bf16::{Cut, Cuts, Made, along_longest_but};
 use crate::ops::check::{Fault, axis_of, fresh};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, SHAPES, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor};
 
 /// Which element is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,29 +104,6 @@ impl Definition for ArgReduce {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::zero()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let mut all = Vec::new();
-        for shape in SHAPES {
-            for axis in (0..shape.len()).filter(|&axis| shape[axis] > 0) {
-                all.push(Sample::new(Self { axis, ..*self }, [floats(shape)]));
-            }
-        }
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let axis = draw.below(shape.len());
-        let op = Self { axis, keep_dims: draw.flip(), ..*self };
-        Sample::new(op, [draw.packed(shape.with(axis, shape[axis].max(1)))])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        let axis = draw.below(x.rank() + 1);
-        (Self { axis, keep_dims: draw.flip(), ..*self }.into(), vec![x])
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{ROWS, cpu, length};
+use super::{cpu, length};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::{DType, Dims, Layout};
@@ -6,8 +6,7 @@ use crate::op::Outputs;
 use crate::ops::check::{Fault, fresh, rank, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Operand, Sample, floats, ints};
-use crate::ops::{FLOAT, Op, Tensor};
+use crate::ops::{FLOAT, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -161,21 +160,6 @@ impl Definition for CrossEntropy {
             Ok(smallvec![dx])
         })
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples(|logits, labels| Sample::new(*self, [logits, labels]))
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (logits, labels) = drawn(draw);
-        let label_smoothing = [0.0, 0.25][draw.below(2)];
-        Sample::new(Self { label_smoothing, ..*self }, [logits, labels])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let op = Self { label_smoothing: draw.absurd_number(), ..*self };
-        (op.into(), absurd(draw).into())
-    }
 }
 
 impl Kernel for CrossEntropy {
@@ -267,23 +251,6 @@ impl Definition for CrossEntropyGrad {
             Ok(smallvec![of_log_probs.transpose()?, None, of_dloss.transpose()?])
         })
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples(|log_probs, labels| Sample::new(*self, [log_probs, labels, floats(&[])]))
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let (log_probs, labels) = drawn(draw);
-        let label_smoothing = [0.0, 0.25][draw.below(2)];
-        Sample::new(Self { label_smoothing, ..*self }, [log_probs, labels, draw.packed([])])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [log_probs, labels] = absurd(draw);
-        let dloss = Layout::contiguous(FLOAT, Dims::SCALAR);
-        let op = Self { label_smoothing: draw.absurd_number(), ..*self };
-        (op.into(), vec![log_probs, labels, dloss])
-    }
 }
 
 impl Kernel for CrossEntropyGrad {
@@ -327,23 +294,4 @@ impl Registered for CrossEntropyGrad {
     fn families() -> Vec<&'static crate::device::cuda::Family> {
         vec![&cuda::FAMILY]
     }
-}
-
-/// Samples with logits and labels. Without classes there are no labels.
-fn samples(sample: impl Fn(Operand, Operand) -> Sample) -> Vec<Sample> {
-    let with_classes = ROWS.iter().filter(|[_, classes]| *classes > 0);
-    with_classes.map(|&[n, classes]| sample(floats(&[n, classes]), ints(&[n], classes))).collect()
-}
-
-/// Logits and labels of random sizes.
-fn drawn(draw: &mut Draw) -> (Operand, Operand) {
-    let classes = draw.size();
-    let n = if classes == 0 { 0 } else { draw.size() };
-    (draw.packed([n, classes]), ints(&[n], classes))
-}
-
-/// Logits and labels of absurd sizes.
-fn absurd(draw: &mut Draw) -> [Layout; 2] {
-    let [n, classes] = draw.absurd_pair();
-    [Layout::contiguous(FLOAT, [n, classes]), Layout::contiguous(DType::I32, [n])]
 }

@@ -1,14 +1,13 @@
-use super::{absurd, cpu, drawn, length, like, like_both, samples, sums};
+use super::{cpu, length, like, like_both, sums};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
+use crate::ops::Tensor;
 use crate::ops::bf16::{Cuts, Made, along_longest};
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample};
-use crate::ops::{Op, Tensor};
 use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
@@ -63,18 +62,6 @@ impl Definition for LogSoftmax {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let y = of.output(0);
         Gradient::of_one(move |dy| Tensor::call1(LogSoftmaxGrad, &[&y, dy]))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples(*self, 1)
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        drawn(*self, 1, draw)
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        absurd(*self, 1, draw)
     }
 }
 
@@ -144,18 +131,6 @@ impl Definition for LogSoftmaxGrad {
             let of_dy = dy_wanted.then(|| g.sub(&sums(&weighted)?));
             Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
         })
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        samples(*self, 2)
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        drawn(*self, 2, draw)
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        absurd(*self, 2, draw)
     }
 }
 

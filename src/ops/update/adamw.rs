@@ -1,12 +1,10 @@
-use super::{absurd_layouts, cpu, draw_operands, elements, infer, sample_operands, written};
+use super::{cpu, elements, infer, written};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::Op;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample};
 
 /// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place. With `m` and `v` for the two
 /// averages, and `t` for the step: `p *= 1 - lr * weight_decay; m = beta1 * m + (1 - beta1) * grad;
@@ -108,33 +106,6 @@ impl Definition for AdamW {
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        // What is averaged are squares.
-        sample_operands(2).map(|all| Sample::new(*self, squares_positive(all))).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let op = Self { step: 1 + draw.below(100) as u64, ..*self };
-        Sample::new(op, squares_positive(draw_operands(2, draw)))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [lr, beta1, beta2, eps, weight_decay] = [(); 5].map(|()| draw.absurd_number());
-        let step = [0, 1, 2, u64::MAX][draw.below(4)];
-        let op = Self { lr, beta1, beta2, eps, weight_decay, step };
-        (op.into(), absurd_layouts(2, draw))
-    }
-}
-
-fn squares_positive(
-    mut all: Vec<crate::ops::samples::Operand>,
-) -> Vec<crate::ops::samples::Operand> {
-    let written = written(2, all.len());
-    for square in all[..written].iter_mut().skip(2).step_by(3) {
-        *square = square.clone().positive();
-    }
-    all
 }
 
 impl Kernel for AdamW {

@@ -1,13 +1,11 @@
 use super::adamw::decimal;
-use super::{absurd_layouts, cpu, draw_operands, elements, infer, sample_operands, written};
+use super::{cpu, elements, infer, written};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::Op;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample};
 
 /// `(param, exp_avg, grad) -> (param, exp_avg)`, both in place. With `m` for the average:
 /// `p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * grad); m = beta2 * m + (1 - beta2) * grad`.
@@ -86,19 +84,6 @@ impl Definition for Lion {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        sample_operands(1).map(|all| Sample::new(*self, all)).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        Sample::new(*self, draw_operands(1, draw))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [lr, beta1, beta2, weight_decay] = [(); 4].map(|()| draw.absurd_number());
-        (Self { lr, beta1, beta2, weight_decay }.into(), absurd_layouts(1, draw))
     }
 }
 

@@ -1,12 +1,10 @@
-use super::{absurd_layouts, cpu, draw_operands, elements, infer, sample_operands, written};
+use super::{cpu, elements, infer, written};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::Op;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample};
 
 /// `(param, velocity, grad) -> (param, velocity)`, both in place:
 /// `v = momentum * v + grad + weight_decay * p; p -= lr * v`; or with Nesterov's momentum
@@ -59,22 +57,6 @@ impl Definition for SgdMomentum {
 
     fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
         Gradient::missing()
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let each = [*self, Self { nesterov: true, ..*self }];
-        each.iter().flat_map(|op| sample_operands(1).map(|all| Sample::new(*op, all))).collect()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let op = Self { nesterov: draw.flip(), ..*self };
-        Sample::new(op, draw_operands(1, draw))
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let [lr, momentum, weight_decay] = [(); 3].map(|()| draw.absurd_number());
-        let op = Self { lr, momentum, weight_decay, nesterov: draw.flip() };
-        (op.into(), absurd_layouts(1, draw))
     }
 }
 

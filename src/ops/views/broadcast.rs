@@ -5,8 +5,7 @@ use crate::op::Outputs;
 use crate::ops::check::{Fault, countable};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded, sum_to};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor, dims};
+use crate::ops::{Tensor, dims};
 
 /// `(x) -> (view)`: repeats dimensions of size 1, and adds dimensions in front. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,21 +54,6 @@ impl Definition for Broadcast {
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
         let shape = of.shape(0);
         Gradient::of_one(move |dy| sum_to(dy, &shape))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        vec![Sample::new(Self { shape: Dims::new(&[3, 4, 6]) }, [floats(&[4, 6])])]
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        Sample::new(Self { shape }, [draw.part(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let part = Dims::new(&shape[draw.below(shape.len() + 1)..]);
-        (Self { shape }.into(), vec![Layout::contiguous(FLOAT, part)])
     }
 }
 

@@ -5,8 +5,7 @@ use crate::op::Outputs;
 use crate::ops::check::Fault;
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor, dims};
+use crate::ops::{Tensor, dims};
 
 /// `(x) -> (view)`: dimension `i` of the result is dimension `axes[i]` of `x`. Any strides, any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,22 +75,6 @@ impl Definition for Permute {
         let mut inverse = self.axes.to_vec();
         self.axes.iter().enumerate().for_each(|(i, &axis)| inverse[axis] = i);
         Gradient::of_one(move |dy| dy.permute(&inverse))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        vec![Sample::new(Self { axes: Dims::new(&[1, 0]) }, [floats(&[4, 6])])]
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(0, 4);
-        let axes = Dims::new(&draw.axes(shape.len()));
-        Sample::new(Self { axes }, [draw.arranged(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = Layout::contiguous(FLOAT, draw.absurd_dims());
-        let axes: Vec<usize> = (0..x.rank()).rev().collect();
-        (Self { axes: Dims::new(&axes) }.into(), vec![x])
     }
 }
 

@@ -5,8 +5,7 @@ use crate::op::Outputs;
 use crate::ops::check::{Fault, countable};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{FLOAT, Op, Tensor, dims};
+use crate::ops::{Tensor, dims};
 
 /// `(x) -> (view)`: the same elements in the same order with another shape. `x` must be contiguous; any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,26 +65,6 @@ impl Definition for Reshape {
         let shape = of.shape(0);
         Gradient::of_one(move |dy| dy.reshape(&shape))
     }
-
-    fn samples(&self) -> Vec<Sample> {
-        vec![Sample::new(Self { shape: Dims::new(&[24]) }, [floats(&[4, 6])])]
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let from = draw.shape(0, 4);
-        let shape = if draw.flip() { Dims::new(&[from.elements()]) } else { reversed(&from) };
-        Sample::new(Self { shape }, [draw.packed(from)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let shape = draw.absurd_dims();
-        let x = Layout::contiguous(FLOAT, shape);
-        (Self { shape: reversed(&shape) }.into(), vec![x])
-    }
-}
-
-fn reversed(shape: &[usize]) -> Dims {
-    Dims::from_fn(shape.len(), |axis| shape[shape.len() - 1 - axis])
 }
 
 impl Registered for Reshape {

@@ -2,11 +2,10 @@ use super::seen_as;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{OpError, Outputs};
+use crate::ops::Tensor;
 use crate::ops::check::{Fault, axis_of};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{Op, Tensor};
 use std::ops::{Bound, RangeBounds};
 
 /// `(x) -> (view)`: entries `start..start + len` along `axis`. Any strides, any dtype.
@@ -95,28 +94,6 @@ impl Definition for Slice {
         let Self { axis, start, len } = *self;
         let after = of.shape(0)[axis] - start - len;
         Gradient::of_one(move |dy| dy.pad(axis, start, after))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let x = || floats(&[4, 6]);
-        let of = |(axis, start, len)| Sample::new(Self { axis, start, len }, [x()]);
-        [(0, 1, 2), (1, 6, 0), (1, 0, 6)].map(of).into()
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let axis = draw.below(shape.len());
-        let size = shape[axis];
-        let start = draw.below(size.max(1));
-        let len = if size == 0 { 0 } else { 1 + draw.below(size - start) };
-        Sample::new(Self { axis, start, len }, [draw.arranged(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = draw.absurd_layout();
-        let axis = draw.below(x.rank() + 1);
-        let [start, len] = draw.absurd_pair();
-        (Self { axis, start, len }.into(), vec![x])
     }
 }
 

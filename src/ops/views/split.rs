@@ -1,11 +1,10 @@
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{Look, Outputs};
+use crate::ops::Tensor;
 use crate::ops::check::{Fault, axis_of};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
-use crate::ops::samples::{Draw, Sample, floats};
-use crate::ops::{Op, Tensor};
 
 /// `(x) -> (view, ..)`: parts of `size` entries along `axis`, of which the last may be smaller; one if there are no entries.
 /// Any strides, any dtype.
@@ -81,26 +80,6 @@ impl Definition for Split {
         let axis = self.axis;
         let sizes: Vec<usize> = self.sizes(of.shape(0)[axis]).collect();
         Gradient::of_all(move |dys| Ok([Some(joined(dys, &sizes, axis)?)].into_iter().collect()))
-    }
-
-    fn samples(&self) -> Vec<Sample> {
-        let of = |(axis, size)| Sample::new(Self { axis, size }, [floats(&[4, 6])]);
-        let mut all: Vec<Sample> = [(0, 1), (0, 4), (1, 4), (1, 100)].map(of).into();
-        all.push(Sample::new(Self { axis: 1, size: 3 }, [floats(&[2, 0, 5])]));
-        all
-    }
-
-    fn draw(&self, draw: &mut Draw) -> Sample {
-        let shape = draw.shape(1, 4);
-        let axis = draw.below(shape.len());
-        let size = 1 + draw.below(3);
-        Sample::new(Self { axis, size }, [draw.arranged(&shape)])
-    }
-
-    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
-        let x = draw.absurd_layout();
-        let axis = draw.below(x.rank() + 1);
-        (Self { axis, size: draw.absurd_size() }.into(), vec![x])
     }
 }
 

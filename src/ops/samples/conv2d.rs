@@ -1,12 +1,70 @@
-//! Operands of a convolution and its gradients: `x`, the weight, and `y`, which has the shape of `dy`.
-
-use super::Conv2d;
+use super::{Draw, Operand, Sample, Sampled, floats};
 use crate::device::conv_shape::span;
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::FLOAT;
+use crate::ops::conv2d::sides;
 use crate::ops::definition::Definition as _;
-use crate::ops::samples::{Draw, Operand, floats};
+use crate::ops::{Conv2d, Conv2dGradInput, Conv2dGradWeight, FLOAT, Op};
+
+impl Sampled for Conv2d {
+    fn samples(&self) -> Vec<Sample> {
+        all().map(|(conv, [x, weight, _])| Sample::new(conv, [x, weight])).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (conv, [x, weight, _]) = drawn(draw);
+        Sample::new(conv, [x, weight])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (conv, [x, weight, _]) = absurd(draw);
+        (conv.into(), vec![x, weight])
+    }
+}
+
+impl Sampled for Conv2dGradInput {
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(conv, [x, weight, dy]): (_, [Operand; 3])| {
+            let input = sides(*x.seen.shape());
+            Sample::new(Self { conv, input }, [dy, weight])
+        };
+        all().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (conv, [x, weight, dy]) = drawn(draw);
+        let input = sides(*x.seen.shape());
+        Sample::new(Self { conv, input }, [dy, weight])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (conv, [x, weight, dy]) = absurd(draw);
+        let input = sides(*x.shape());
+        (Self { conv, input }.into(), vec![dy, weight])
+    }
+}
+
+impl Sampled for Conv2dGradWeight {
+    fn samples(&self) -> Vec<Sample> {
+        let of = |(conv, [x, weight, dy]): (_, [Operand; 3])| {
+            let kernel = sides(*weight.seen.shape());
+            Sample::new(Self { conv, kernel }, [x, dy])
+        };
+        all().map(of).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let (conv, [x, weight, dy]) = drawn(draw);
+        let kernel = sides(*weight.seen.shape());
+        Sample::new(Self { conv, kernel }, [x, dy])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let (conv, [x, weight, dy]) = absurd(draw);
+        let kernel = sides(*weight.shape());
+        (Self { conv, kernel }.into(), vec![x, dy])
+    }
+}
 
 /// Windows along height and width. There is at least one.
 fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
@@ -16,7 +74,7 @@ fn windows(conv: Conv2d, input: [usize; 2], kernel: [usize; 2]) -> [usize; 2] {
 }
 
 /// Cases that deserve a test: few and many images, large and odd kernels, strides and paddings, no elements.
-pub(super) fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
+fn all() -> impl Iterator<Item = (Conv2d, [Operand; 3])> {
     [
         ([1, 1, 1, 1], [1, 1, 1], [1, 1], [0, 0]),
         ([8, 16, 32, 32], [16, 3, 3], [1, 1], [1, 1]),
@@ -68,7 +126,7 @@ fn dilated_or_in_groups() -> [Sizes; 9] {
 }
 
 /// A random convolution.
-pub(super) fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
+fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
     let [n, c, o, h, w] = draw.sizes();
     let [kernel, stride] = [(); 2].map(|()| [1 + draw.below(3), 1 + draw.below(3)]);
     let dilation = [(); 2].map(|()| [1, 1, 2, 3][draw.below(4)]);
@@ -83,7 +141,7 @@ pub(super) fn drawn(draw: &mut Draw) -> (Conv2d, [Operand; 3]) {
 }
 
 /// One of absurd sizes. If no window fits, `y` is like `x`.
-pub(super) fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
+fn absurd(draw: &mut Draw) -> (Conv2d, [Layout; 3]) {
     let [[n, c], [h, w], [kh, kw]] = [(); 3].map(|()| draw.absurd_pair());
     let [stride, padding] = [(); 2].map(|()| draw.absurd_pair());
     let plain = draw.flip();

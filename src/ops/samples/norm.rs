@@ -1,0 +1,143 @@
+use super::{Draw, Operand, Sample, Sampled, floats};
+use crate::layout::{Dims, Layout};
+use crate::ops::{FLOAT, LayerNorm, LayerNormGrad, Op, RmsNorm, RmsNormGrad};
+
+impl Sampled for LayerNorm {
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |shape: &&[usize]| {
+            let [x, gamma, ..] = operands(shape);
+            Sample::new(*self, [x, gamma.clone(), gamma])
+        };
+        SHAPES.iter().map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let mut shape = draw.shape(1, 4);
+        let last = shape.len() - 1;
+        // A row must have elements to have a mean.
+        if !shape[..last].contains(&0) {
+            shape = shape.with(last, shape[last].max(1));
+        }
+        // Small enough to matter, large enough that nothing is divided by nearly nothing.
+        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
+        let [x, gamma, ..] = draw_operands(draw, shape);
+        Sample::new(op, [x, gamma, draw.packed([shape[last]])])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, _] = absurd(draw);
+        (Self { eps: draw.absurd_number() }.into(), vec![x, n, n])
+    }
+}
+
+impl Sampled for LayerNormGrad {
+    fn samples(&self) -> Vec<Sample> {
+        let shapes = SHAPES.iter().copied().chain([&[5, 0][..]]);
+        shapes.map(|shape| Sample::new(*self, operands(shape))).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        Sample::new(*self, draw_operands(draw, shape))
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, rows] = absurd(draw);
+        (Self.into(), vec![x, n, rows, rows, x])
+    }
+}
+
+impl Sampled for RmsNorm {
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |shape: &&[usize]| {
+            let [x, gamma, ..] = operands(shape);
+            Sample::new(*self, [x, gamma])
+        };
+        SHAPES.iter().map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let mut shape = draw.shape(1, 4);
+        let last = shape.len() - 1;
+        if !shape[..last].contains(&0) {
+            shape = shape.with(last, shape[last].max(1));
+        }
+        let op = Self { eps: [0.25, 1.0, 4.0][draw.below(3)] };
+        let [x, gamma, ..] = draw_operands(draw, shape);
+        Sample::new(op, [x, gamma])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, _] = absurd(draw);
+        (Self { eps: draw.absurd_number() }.into(), vec![x, n])
+    }
+}
+
+impl Sampled for RmsNormGrad {
+    fn samples(&self) -> Vec<Sample> {
+        let shapes = SHAPES.iter().copied().chain([&[5, 0][..]]);
+        let sample = |shape| {
+            let [x, gamma, _, inv_rms, dy] = operands(shape);
+            Sample::new(*self, [x, gamma, inv_rms, dy])
+        };
+        shapes.map(sample).collect()
+    }
+
+    fn draw(&self, draw: &mut Draw) -> Sample {
+        let shape = draw.shape(1, 4);
+        let [x, gamma, _, inv_rms, dy] = draw_operands(draw, shape);
+        Sample::new(*self, [x, gamma, inv_rms, dy])
+    }
+
+    fn absurd(&self, draw: &mut Draw) -> (Op, Vec<Layout>) {
+        let [x, n, rows] = absurd(draw);
+        (Self.into(), vec![x, n, rows, x])
+    }
+}
+
+/// Shapes that are worth a test: short rows and long ones, few and many, and no rows.
+const SHAPES: [&[usize]; 17] = [
+    &[1],
+    &[7],
+    &[200_003],
+    &[1, 1],
+    &[1, 1 << 20],
+    &[3, 300_001],
+    &[33, 20_000],
+    &[90, 1000],
+    &[1000, 1001],
+    &[8, 128, 768],
+    &[9000, 10],
+    &[300_001, 3],
+    &[1 << 19, 1],
+    &[3, 5, 2, 7, 4, 6],
+    &[0, 5],
+    &[3, 0, 8],
+    &[2, 0, 0],
+];
+
+/// A vector for the elements of a row, and a statistic of each row, of `x` of this shape.
+fn parts(shape: &[usize]) -> [Dims; 2] {
+    let (rows, n) = shape.split_at(shape.len().saturating_sub(1));
+    [Dims::new(n), Dims::new(rows)]
+}
+
+/// `x`, `gamma`, `mean`, `inv_std` and `dy`.
+fn operands(shape: &[usize]) -> [Operand; 5] {
+    let [n, rows] = parts(shape);
+    [floats(shape), floats(&n), floats(&rows), floats(&rows).positive(), floats(shape)]
+}
+
+/// Operands of this shape, packed in one way or another.
+fn draw_operands(draw: &mut Draw, shape: Dims) -> [Operand; 5] {
+    let [n, rows] = parts(&shape);
+    let [x, gamma, mean, inv_std, dy] = [shape, n, rows, rows, shape].map(|dims| draw.packed(dims));
+    [x, gamma, mean, inv_std.positive(), dy]
+}
+
+/// `x` of an absurd shape, a vector for the elements of a row, and a statistic of each row.
+fn absurd(draw: &mut Draw) -> [Layout; 3] {
+    let shape = draw.absurd_dims();
+    let [n, rows] = parts(&shape);
+    [shape, n, rows].map(|dims| Layout::contiguous(FLOAT, dims))
+}
