@@ -4,10 +4,8 @@ mod cpu;
 mod cross_entropy;
 #[cfg(feature = "cuda")]
 mod cuda;
-mod log;
 
 pub use cross_entropy::{CrossEntropy, CrossEntropyGrad};
-pub use log::{LogSoftmax, LogSoftmaxGrad};
 
 use super::check::{Fault, fresh, shaped};
 use super::definition::{Definition, Input, Inputs, Kernel, Registered, TRANSCENDENTAL};
@@ -20,15 +18,135 @@ use crate::op::Outputs;
 use crate::ops::bf16::{Cuts, Made, along_longest};
 use smallvec::smallvec;
 
-/// `(x) -> (y)`, of the same shape: `y = e^x / sum e^x` along the last dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Softmax;
+/// A row of the table: formula; op, name and inputs; flops per element; the function on the CPU, the launch and kernels in
+/// CUDA; and the gradient.
+macro_rules! of_rows {
+    ($(
+        $(#[$doc:meta])*
+        $Op:ident $name:literal ($($input:literal),*): $flops:expr,
+            $cpu:path,
+            $launch:ident $kernels:ident,
+            |$of:ident| $gradient:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        pub struct $Op;
 
-/// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`] with output `y`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct SoftmaxGrad;
+        impl Definition for $Op {
+            fn name(&self) -> &str {
+                $name
+            }
+
+            fn inputs(&self) -> Inputs {
+                Inputs::Each(const { &[$(Input::packed($input)),*] })
+            }
+
+            fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+                like_all(inputs, &[$($input),*])
+            }
+
+            fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
+                let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
+                Some(Cuts::new(inputs.iter().map(|_| rows), [Made::activations(rows)]))
+            }
+
+            fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+                outputs[0].elements() as f64 * $flops
+            }
+
+            fn kernel(&self) -> Option<&dyn Kernel> {
+                Some(self)
+            }
+
+            fn gradient(&self, $of: &Recorded<'_>) -> Gradient {
+                $gradient
+            }
+        }
+
+        impl Kernel for $Op {
+            fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+                let (inputs, [out]) = (run.floats(), run.outputs());
+                $cpu(out, inputs, length(run.input(0)));
+                Ok(())
+            }
+
+            #[cfg(feature = "cuda")]
+            fn cuda(
+                &self,
+                gpu: &mut device::cuda::Gpu,
+                run: &device::cuda::Operands<'_>,
+            ) -> Result<(), DeviceError> {
+                cuda::$launch(gpu, cuda::$kernels, run)
+            }
+        }
+
+        impl Registered for $Op {
+            fn each() -> Vec<Self> {
+                vec![Self]
+            }
+
+            #[cfg(all(test, feature = "cuda"))]
+            fn families() -> Vec<&'static crate::device::cuda::Family> {
+                vec![&cuda::FAMILY]
+            }
+        }
+    )*};
+}
+
+of_rows! {
+    /// `(x) -> (y)`, of the same shape: `y = e^x / sum e^x` along the last dimension.
+    Softmax "softmax" ("x"): TRANSCENDENTAL + 4.0,
+        cpu::softmax,
+        forward SOFTMAX,
+        |of| {
+            let y = of.output(0);
+            Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
+        };
+    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = y (dy - sum y dy)` of a [`Softmax`] with output `y`.
+    SoftmaxGrad "softmax_grad" ("y", "dy"): 4.0,
+        cpu::softmax_grad,
+        gradient SOFTMAX_GRAD,
+        |of| {
+            let y = of.input(0);
+            let dy = of.wanted(0).then(|| of.input(1));
+            let dy_wanted = of.wanted(1);
+            Gradient::of_first(move |g| {
+                let of_y = dy.as_ref().map(|dy| {
+                    // g (dy - sum y dy) - dy sum g y
+                    let first = g.mul(&dy.sub(&sums(&y.mul(dy)?)?)?)?;
+                    first.sub(&dy.mul(&sums(&g.mul(&y)?)?)?)
+                });
+                let of_dy = dy_wanted.then(|| Tensor::call1(SoftmaxGrad, &[&y, g]));
+                Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
+            })
+        };
+    /// `(x) -> (y)`, of the same shape: `y = x - ln sum e^x` along the last dimension.
+    LogSoftmax "log_softmax" ("x"): TRANSCENDENTAL + 4.0,
+        cpu::log_softmax,
+        forward LOG_SOFTMAX,
+        |of| {
+            let y = of.output(0);
+            Gradient::of_one(move |dy| Tensor::call1(LogSoftmaxGrad, &[&y, dy]))
+        };
+    /// `(y, dy) -> (dx)`, all of one shape: the gradient `dx = dy - e^y sum dy` of a [`LogSoftmax`] with output `y`.
+    LogSoftmaxGrad "log_softmax_grad" ("y", "dy"): TRANSCENDENTAL + 4.0,
+        cpu::log_softmax_grad,
+        gradient LOG_SOFTMAX_GRAD,
+        |of| {
+            let y = of.input(0);
+            let dy = of.wanted(0).then(|| of.input(1));
+            let dy_wanted = of.wanted(1);
+            Gradient::of_first(move |g| {
+                let weighted = y.exp()?.mul(g)?;
+                // -e^y g sum dy
+                let of_y = dy.as_ref().map(|dy| weighted.mul(&sums(dy)?)?.neg());
+                // g - sum e^y g
+                let of_dy = dy_wanted.then(|| g.sub(&sums(&weighted)?));
+                Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
+            })
+        };
+}
 
 impl Tensor {
     /// Softmax along the last dimension.
@@ -38,152 +156,24 @@ impl Tensor {
     pub fn softmax(&self) -> Result<Self, Error> {
         Self::call1(Softmax, &[self])
     }
-}
 
-impl Definition for Softmax {
-    fn name(&self) -> &str {
-        "softmax"
-    }
-
-    fn inputs(&self) -> Inputs {
-        Inputs::Each(const { &[Input::packed("x")] })
-    }
-
-    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        like(&inputs[0], "x")
-    }
-
-    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
-        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
-        Some(Cuts::new([rows], [Made::activations(rows)]))
-    }
-
-    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        outputs[0].elements() as f64 * (TRANSCENDENTAL + 4.0)
-    }
-
-    fn kernel(&self) -> Option<&dyn Kernel> {
-        Some(self)
-    }
-
-    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let y = of.output(0);
-        Gradient::of_one(move |dy| Tensor::call1(SoftmaxGrad, &[&y, dy]))
+    /// Logarithm of the softmax along the last dimension.
+    ///
+    /// # Errors
+    /// If it is a scalar, or does not hold floats.
+    pub fn log_softmax(&self) -> Result<Self, Error> {
+        Self::call1(LogSoftmax, &[self])
     }
 }
 
-impl Kernel for Softmax {
-    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let ([x], [y]) = (run.floats(), run.outputs());
-        cpu::softmax(y, x, length(run.input(0)));
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        cuda::forward(gpu, cuda::SOFTMAX, &run.outputs[0], &run.inputs[0])
-    }
-}
-
-impl Registered for Softmax {
-    fn each() -> Vec<Self> {
-        vec![Self]
-    }
-
-    #[cfg(all(test, feature = "cuda"))]
-    fn families() -> Vec<&'static crate::device::cuda::Family> {
-        vec![&cuda::FAMILY]
-    }
-}
-
-impl Definition for SoftmaxGrad {
-    fn name(&self) -> &str {
-        "softmax_grad"
-    }
-
-    fn inputs(&self) -> Inputs {
-        Inputs::Each(const { &[Input::packed("y"), Input::packed("dy")] })
-    }
-
-    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        like_both(inputs)
-    }
-
-    fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
-        let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
-        Some(Cuts::new([rows; 2], [Made::activations(rows)]))
-    }
-
-    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        outputs[0].elements() as f64 * 4.0
-    }
-
-    fn kernel(&self) -> Option<&dyn Kernel> {
-        Some(self)
-    }
-
-    fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let y = of.input(0);
-        let dy = of.wanted(0).then(|| of.input(1));
-        let dy_wanted = of.wanted(1);
-        Gradient::of_first(move |g| {
-            let of_y = dy.as_ref().map(|dy| {
-                // g (dy - sum y dy) - dy sum g y
-                let first = g.mul(&dy.sub(&sums(&y.mul(dy)?)?)?)?;
-                first.sub(&dy.mul(&sums(&g.mul(&y)?)?)?)
-            });
-            let of_dy = dy_wanted.then(|| Tensor::call1(Self, &[&y, g]));
-            Ok(smallvec![of_y.transpose()?, of_dy.transpose()?])
-        })
-    }
-}
-
-impl Kernel for SoftmaxGrad {
-    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let ([y, dy], [dx]) = (run.floats(), run.outputs());
-        cpu::softmax_grad(dx, y, dy, length(run.input(0)));
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        let [y, dy] = [&run.inputs[0], &run.inputs[1]];
-        cuda::gradient(gpu, cuda::SOFTMAX_GRAD, &run.outputs[0], y, dy)
-    }
-}
-
-impl Registered for SoftmaxGrad {
-    fn each() -> Vec<Self> {
-        vec![Self]
-    }
-
-    #[cfg(all(test, feature = "cuda"))]
-    fn families() -> Vec<&'static crate::device::cuda::Family> {
-        vec![&cuda::FAMILY]
-    }
-}
-
-/// A fresh output of the shape of `x`, unless `x` is a scalar.
-fn like(x: &Layout, role: &str) -> Result<Outputs, Fault> {
+/// A fresh output of the shape that all inputs have, unless they are scalars.
+fn like_all(inputs: &[Layout], roles: &[&str]) -> Result<Outputs, Fault> {
+    let (x, role) = (&inputs[0], roles[0]);
     if x.rank() == 0 {
         return Err(format!("{role} is {x} of rank 0, expected at least 1"));
     }
-    Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?]))
-}
-
-/// A fresh output of the shape that both inputs have.
-fn like_both(inputs: &[Layout]) -> Result<Outputs, Fault> {
-    let [y, dy] = [&inputs[0], &inputs[1]];
-    let outputs = like(y, "y")?;
-    shaped(dy, "dy", FLOAT, y.shape())?;
+    let outputs = Outputs::fresh([fresh(FLOAT, *x.shape())?]);
+    inputs.iter().zip(roles).try_for_each(|(other, role)| shaped(other, role, FLOAT, x.shape()))?;
     Ok(outputs)
 }
 

@@ -9,7 +9,7 @@ use crate::device::cpu::split::{pieces, whole_rows};
 use crate::device::cpu::wide::widest;
 
 /// `y = e^x / sum e^x` over rows of `row` elements.
-pub fn softmax(y: &mut [f32], x: &[f32], row: usize) {
+pub fn softmax(y: &mut [f32], [x]: [&[f32]; 1], row: usize) {
     rows(y, row, |i, y| {
         let (_, sum) = exponentials(y, &x[i * row..][..row]);
         let scale = (1.0 / sum) as f32;
@@ -18,7 +18,7 @@ pub fn softmax(y: &mut [f32], x: &[f32], row: usize) {
 }
 
 /// `y = x - ln sum e^x` over rows of `row` elements.
-pub fn log_softmax(y: &mut [f32], x: &[f32], row: usize) {
+pub fn log_softmax(y: &mut [f32], [x]: [&[f32]; 1], row: usize) {
     rows(y, row, |i, y| {
         let x = &x[i * row..][..row];
         let (max, sum) = exponentials(y, x);
@@ -28,7 +28,7 @@ pub fn log_softmax(y: &mut [f32], x: &[f32], row: usize) {
 }
 
 /// `dx = y * (dy - sum y dy)` over rows of `row` elements.
-pub fn softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
+pub fn softmax_grad(dx: &mut [f32], [y, dy]: [&[f32]; 2], row: usize) {
     rows(dx, row, |i, dx| {
         let (y, dy) = (&y[i * row..][..row], &dy[i * row..][..row]);
         // `dx` holds the products, to be summed in lanes.
@@ -39,7 +39,7 @@ pub fn softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
 }
 
 /// `dx = dy - e^y * sum dy` over rows of `row` elements.
-pub fn log_softmax_grad(dx: &mut [f32], y: &[f32], dy: &[f32], row: usize) {
+pub fn log_softmax_grad(dx: &mut [f32], [y, dy]: [&[f32]; 2], row: usize) {
     rows(dx, row, |i, dx| {
         let (y, dy) = (&y[i * row..][..row], &dy[i * row..][..row]);
         let sum = sum(dy) as f32;
@@ -66,7 +66,7 @@ pub fn cross_entropy(
     Targets { on, off, ignore }: Targets,
 ) -> Result<(), DeviceError> {
     check_all_below_but(labels, classes, Some(ignore), "label")?;
-    log_softmax(log_probs, logits, classes);
+    log_softmax(log_probs, [logits], classes);
     let (mut total, mut count) = (0.0, 0usize);
     for (i, &label) in labels.iter().enumerate().filter(|(_, label)| **label != ignore) {
         let row = &log_probs[i * classes..][..classes];

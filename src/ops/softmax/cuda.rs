@@ -6,7 +6,7 @@ use super::cross_entropy::Targets;
 use crate::device::cuda::fault::Numbers;
 use crate::device::cuda::launch::THREADS;
 use crate::device::cuda::steps::{Divider, width};
-use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
+use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, Scratch};
 use crate::device::{DeviceError, Place};
 use crate::layout::{DType, Layout};
 
@@ -68,27 +68,18 @@ impl Rows {
 }
 
 /// `y` of `x`.
-pub(super) fn forward(
-    gpu: &mut Gpu,
-    names: Names,
-    y: &Place,
-    x: &Place,
-) -> Result<(), DeviceError> {
-    let (out, from) = (gpu.first(y), gpu.first(x));
+pub(super) fn forward(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result<(), DeviceError> {
+    let x = &run.inputs[0];
+    let (out, from) = (gpu.first(&run.outputs[0]), gpu.first(x));
     let (rows, name, grid) = Rows::new(names, &x.layout, &[out, from]);
     // SAFETY: the kernel's parameters; it writes all elements of `y`, and reads as many of `x`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows]) }
 }
 
 /// `dx` of `y` and `dy`.
-pub(super) fn gradient(
-    gpu: &mut Gpu,
-    names: Names,
-    dx: &Place,
-    y: &Place,
-    dy: &Place,
-) -> Result<(), DeviceError> {
-    let (out, from, dy) = (gpu.first(dx), gpu.first(y), gpu.first(dy));
+pub(super) fn gradient(gpu: &mut Gpu, names: Names, run: &Operands<'_>) -> Result<(), DeviceError> {
+    let [y, dy] = [&run.inputs[0], &run.inputs[1]];
+    let (out, from, dy) = (gpu.first(&run.outputs[0]), gpu.first(y), gpu.first(dy));
     let (rows, name, grid) = Rows::new(names, &y.layout, &[out, from, dy]);
     // SAFETY: the kernel's parameters; it writes all elements of `dx`, and reads as many of `y` and `dy`.
     unsafe { gpu.launch(FAMILY.kernel(name), grid, &[&out, &from, &rows, &dy]) }
