@@ -1,5 +1,16 @@
 //! The sizes of a convolution.
 
+/// A convolution or one of its gradients, by what it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `y` of `x` and `weight`.
+    Forward,
+    /// `dx` of `dy` and `weight`.
+    GradInput,
+    /// `dweight` of `x` and `dy`.
+    GradWeight,
+}
+
 /// Sizes of a 2-D convolution: images are `[n, c, h, w]`, weights `[c_out, c_in / groups, kh, kw]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {

@@ -9,6 +9,7 @@ mod cuda;
 mod forward;
 mod grad_input;
 mod grad_weight;
+mod kernel;
 mod one_dimension;
 mod shape;
 mod transposed;

@@ -15,7 +15,7 @@ use super::driver::failed;
 use super::launch::Ptr;
 use super::scratch::Scratch;
 use crate::device::DeviceError;
-use crate::device::conv_shape::ConvShape;
+use crate::device::conv_shape::{ConvShape, Kind};
 use cudarc::cudnn::sys;
 use cudarc::driver::CudaStream;
 use rustc_hash::FxHashMap;
@@ -30,17 +30,6 @@ const _: () = assert!(
         && size_of::<Offer>() == size_of::<sys::cudnnConvolutionBwdDataAlgoPerf_t>()
         && size_of::<Offer>() == size_of::<sys::cudnnConvolutionBwdFilterAlgoPerf_t>()
 );
-
-/// What of a convolution is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// `y` of `x` and `weight`.
-    Forward,
-    /// `dx` of `dy` and `weight`.
-    GradInput,
-    /// `dweight` of `x` and `dy`.
-    GradWeight,
-}
 
 /// A convolution to run, or one of its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

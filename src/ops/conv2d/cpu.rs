@@ -22,10 +22,10 @@
 //! of a cache line, no vector load straddles two lines. With a stride, planes take every second (third, ...) column,
 //! and rows a stride apart become neighbours.
 //!
-//! - [`forward`] multiplies weights and windows of the input.
-//! - [`grad_input`] does the same with `dy` as the image and the kernel rotated by 180 degrees; `correlate.rs` has
+//! - [`Kind::Forward`] multiplies weights and windows of the input.
+//! - [`Kind::GradInput`] does the same with `dy` as the image and the kernel rotated by 180 degrees; `correlate.rs` has
 //!   both.
-//! - [`grad_weight()`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
+//! - [`Kind::GradWeight`] takes dot products of rows of `dy` and windows of the input; see `grad_weight.rs`.
 //!
 //! Batches of very small images go another way: `unfolded.rs` writes out their windows, and leaves the weights where they
 //! are.
@@ -49,147 +49,71 @@ mod turned;
 mod unfolded;
 mod windows;
 
-use crate::device::conv_shape::ConvShape;
+use crate::device::conv_shape::{ConvShape, Kind};
 
 use correlate::Correlation;
 use grad_weight::WeightGradient;
 use simd::Level;
 use unfolded::Unfolded;
 
-/// Floats of scratch that [`forward`] needs.
+/// Floats of scratch that [`run`] needs.
 #[must_use]
-pub fn workspace_len_forward(shape: &ConvShape) -> usize {
+pub fn workspace_len(kind: Kind, shape: &ConvShape) -> usize {
     if shape.is_empty() {
         return 0;
     }
-    match Unfolded::of(shape) {
-        Some(plan) => plan.workspace_len_forward(),
-        None => Correlation::forward(shape).workspace_len(),
+    match (kind, Unfolded::of(shape)) {
+        (Kind::Forward, Some(plan)) => plan.workspace_len_forward(),
+        (Kind::Forward, None) => Correlation::forward(shape).workspace_len(),
+        (Kind::GradInput, Some(plan)) => plan.workspace_len_grad_input(),
+        (Kind::GradInput, None) => Correlation::grad_input(shape).workspace_len(),
+        (Kind::GradWeight, Some(plan)) => plan.workspace_len_grad_weight(),
+        (Kind::GradWeight, None) => WeightGradient::new(shape).workspace_len(),
     }
 }
 
-/// Floats of scratch that [`grad_input`] needs.
-#[must_use]
-pub fn workspace_len_grad_input(shape: &ConvShape) -> usize {
-    if shape.is_empty() {
-        return 0;
-    }
-    match Unfolded::of(shape) {
-        Some(plan) => plan.workspace_len_grad_input(),
-        None => Correlation::grad_input(shape).workspace_len(),
-    }
-}
-
-/// Floats of scratch that [`grad_weight()`] needs.
-#[must_use]
-pub fn workspace_len_grad_weight(shape: &ConvShape) -> usize {
-    if shape.is_empty() {
-        return 0;
-    }
-    match Unfolded::of(shape) {
-        Some(plan) => plan.workspace_len_grad_weight(),
-        None => WeightGradient::new(shape).workspace_len(),
-    }
-}
-
+/// A convolution, or one of its gradients, of `a` and `b` in the order in which [`Kind`] names them:
 /// `y[n][o][q] = sum of weight[o][i][k] * x[n][i][q * stride - padding + k]` over channels `i` and kernel elements `k`.
 ///
 /// # Panics
-/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
-/// [`workspace_len_forward`].
-pub fn forward(shape: &ConvShape, x: &[f32], weight: &[f32], y: &mut [f32], workspace: &mut [f32]) {
-    assert_eq!(x.len(), shape.input_len(), "length of x");
-    assert_eq!(weight.len(), shape.weight_len(), "length of weight");
-    assert_eq!(y.len(), shape.output_len(), "length of y");
+/// If a slice does not have the length that `shape` says, or `workspace` is shorter than [`workspace_len`].
+pub fn run(
+    kind: Kind,
+    shape: &ConvShape,
+    [a, b]: [&[f32]; 2],
+    result: &mut [f32],
+    workspace: &mut [f32],
+) {
+    let [x, weight, y] = [shape.input_len(), shape.weight_len(), shape.output_len()];
+    let lens = match kind {
+        Kind::Forward => [x, weight, y],
+        Kind::GradInput => [y, weight, x],
+        Kind::GradWeight => [x, y, weight],
+    };
+    assert_eq!([a.len(), b.len(), result.len()], lens, "lengths of operands");
     if shape.is_empty() {
-        return y.fill(0.0);
+        return result.fill(0.0);
     }
-    forward_at(Level::detect(), shape, x, weight, y, workspace);
+    run_at(Level::detect(), kind, shape, [a, b], result, workspace);
 }
 
-/// [`forward`] with these inner loops, if nothing is empty.
-fn forward_at(
+/// [`run`] with these inner loops, if nothing is empty.
+fn run_at(
     level: Level,
+    kind: Kind,
     shape: &ConvShape,
-    x: &[f32],
-    weight: &[f32],
-    y: &mut [f32],
+    [a, b]: [&[f32]; 2],
+    result: &mut [f32],
     workspace: &mut [f32],
 ) {
-    match Unfolded::of(shape) {
-        Some(plan) => plan.forward(level, x, weight, y, workspace),
-        None => Correlation::forward(shape).run(level, x, weight, y, workspace),
-    }
-}
-
-/// The gradient of [`forward`] with respect to `x`, given the gradient `dy` of its output.
-///
-/// # Panics
-/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
-/// [`workspace_len_grad_input`].
-pub fn grad_input(
-    shape: &ConvShape,
-    dy: &[f32],
-    weight: &[f32],
-    dx: &mut [f32],
-    workspace: &mut [f32],
-) {
-    assert_eq!(dy.len(), shape.output_len(), "length of dy");
-    assert_eq!(weight.len(), shape.weight_len(), "length of weight");
-    assert_eq!(dx.len(), shape.input_len(), "length of dx");
-    if shape.is_empty() {
-        return dx.fill(0.0);
-    }
-    grad_input_at(Level::detect(), shape, dy, weight, dx, workspace);
-}
-
-/// [`grad_input`] with these inner loops, if nothing is empty.
-fn grad_input_at(
-    level: Level,
-    shape: &ConvShape,
-    dy: &[f32],
-    weight: &[f32],
-    dx: &mut [f32],
-    workspace: &mut [f32],
-) {
-    match Unfolded::of(shape) {
-        Some(plan) => plan.grad_input(level, dy, weight, dx, workspace),
-        None => Correlation::grad_input(shape).run(level, dy, weight, dx, workspace),
-    }
-}
-
-/// The gradient of [`forward`] with respect to `weight`, given the gradient `dy` of its output.
-///
-/// # Panics
-/// If a slice does not have the length that `shape` says, or `workspace` is shorter than
-/// [`workspace_len_grad_weight`].
-pub fn grad_weight(
-    shape: &ConvShape,
-    x: &[f32],
-    dy: &[f32],
-    dw: &mut [f32],
-    workspace: &mut [f32],
-) {
-    assert_eq!(x.len(), shape.input_len(), "length of x");
-    assert_eq!(dy.len(), shape.output_len(), "length of dy");
-    assert_eq!(dw.len(), shape.weight_len(), "length of dw");
-    if shape.is_empty() {
-        return dw.fill(0.0);
-    }
-    grad_weight_at(Level::detect(), shape, x, dy, dw, workspace);
-}
-
-/// [`grad_weight()`] with these inner loops, if nothing is empty.
-fn grad_weight_at(
-    level: Level,
-    shape: &ConvShape,
-    x: &[f32],
-    dy: &[f32],
-    dw: &mut [f32],
-    workspace: &mut [f32],
-) {
-    match Unfolded::of(shape) {
-        Some(plan) => plan.grad_weight(level, x, dy, dw, workspace),
-        None => WeightGradient::new(shape).run(level, x, dy, dw, workspace),
+    match (kind, Unfolded::of(shape)) {
+        (Kind::Forward, Some(plan)) => plan.forward(level, a, b, result, workspace),
+        (Kind::Forward, None) => Correlation::forward(shape).run(level, a, b, result, workspace),
+        (Kind::GradInput, Some(plan)) => plan.grad_input(level, a, b, result, workspace),
+        (Kind::GradInput, None) => {
+            Correlation::grad_input(shape).run(level, a, b, result, workspace)
+        }
+        (Kind::GradWeight, Some(plan)) => plan.grad_weight(level, a, b, result, workspace),
+        (Kind::GradWeight, None) => WeightGradient::new(shape).run(level, a, b, result, workspace),
     }
 }

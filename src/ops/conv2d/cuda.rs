@@ -5,10 +5,8 @@
 mod columns;
 mod im2col;
 
-pub(super) use crate::device::cuda::dnn::Kind;
-
 use crate::device::DeviceError;
-use crate::device::conv_shape::ConvShape;
+use crate::device::conv_shape::{ConvShape, Kind};
 use crate::device::cuda::dnn::{Addresses, Dnn, Task};
 use crate::device::cuda::{Family, Gpu, Libraries, Operands, Scratch};
 use crate::layout::Layout;

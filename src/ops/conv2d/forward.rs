@@ -1,5 +1,4 @@
-use super::{Conv2dGradInput, Conv2dGradWeight, bytes, cpu, flops, sides};
-use crate::device::{self, DeviceError};
+use super::{Conv2dGradInput, Conv2dGradWeight, flops, sides};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::Outputs;
@@ -141,40 +140,6 @@ impl Definition for Conv2d {
             }
             Ok(gradients)
         })
-    }
-}
-
-impl Kernel for Conv2d {
-    fn cpu_workspace(&self, inputs: &[Layout], _outputs: &[Layout]) -> u64 {
-        bytes(cpu::workspace_len_forward(&self.shape(&inputs[0], &inputs[1])))
-    }
-
-    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let shape = self.shape(run.input(0), run.input(1));
-        let ([x, weight], [y]) = (run.floats(), run.outputs());
-        cpu::forward(&shape, x, weight, y, run.workspace());
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_workspace(
-        &self,
-        libraries: &device::cuda::Libraries,
-        inputs: &[Layout],
-        _outputs: &[Layout],
-    ) -> u64 {
-        use super::cuda::{Kind, workspace};
-        workspace(libraries, Kind::Forward, self.shape(&inputs[0], &inputs[1]), inputs)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        let shape = self.shape(&run.inputs[0].layout, &run.inputs[1].layout);
-        super::cuda::run(gpu, super::cuda::Kind::Forward, shape, run)
     }
 }
 

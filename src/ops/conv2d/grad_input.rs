@@ -1,5 +1,4 @@
-use super::{Conv2d, Conv2dGradWeight, bytes, cpu, expect_windows, flops, sides};
-use crate::device::{self, DeviceError};
+use super::{Conv2d, Conv2dGradWeight, expect_windows, flops, sides};
 use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::bf16::{Cut, Cuts, Made};
@@ -71,40 +70,6 @@ impl Definition for Conv2dGradInput {
             }
             Ok(gradients)
         })
-    }
-}
-
-impl Kernel for Conv2dGradInput {
-    fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        bytes(cpu::workspace_len_grad_input(&self.shape(&outputs[0], &inputs[1])))
-    }
-
-    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let shape = self.shape(run.output(0), run.input(1));
-        let ([dy, weight], [dx]) = (run.floats(), run.outputs());
-        cpu::grad_input(&shape, dy, weight, dx, run.workspace());
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_workspace(
-        &self,
-        libraries: &device::cuda::Libraries,
-        inputs: &[Layout],
-        outputs: &[Layout],
-    ) -> u64 {
-        use super::cuda::{Kind, workspace};
-        workspace(libraries, Kind::GradInput, self.shape(&outputs[0], &inputs[1]), inputs)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        let shape = self.shape(&run.outputs[0].layout, &run.inputs[1].layout);
-        super::cuda::run(gpu, super::cuda::Kind::GradInput, shape, run)
     }
 }
 

@@ -1,5 +1,4 @@
-use super::{Conv2d, Conv2dGradInput, bytes, cpu, expect_windows, flops, sides};
-use crate::device::{self, DeviceError};
+use super::{Conv2d, Conv2dGradInput, expect_windows, flops, sides};
 use crate::layout::Layout;
 use crate::op::Outputs;
 use crate::ops::bf16::{Cut, Cuts, Made};
@@ -77,40 +76,6 @@ impl Definition for Conv2dGradWeight {
             }
             Ok(gradients)
         })
-    }
-}
-
-impl Kernel for Conv2dGradWeight {
-    fn cpu_workspace(&self, inputs: &[Layout], outputs: &[Layout]) -> u64 {
-        bytes(cpu::workspace_len_grad_weight(&self.shape(&inputs[0], &outputs[0])))
-    }
-
-    fn cpu(&self, mut run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        let shape = self.shape(run.input(0), run.output(0));
-        let ([x, dy], [dweight]) = (run.floats(), run.outputs());
-        cpu::grad_weight(&shape, x, dy, dweight, run.workspace());
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda_workspace(
-        &self,
-        libraries: &device::cuda::Libraries,
-        inputs: &[Layout],
-        outputs: &[Layout],
-    ) -> u64 {
-        use super::cuda::{Kind, workspace};
-        workspace(libraries, Kind::GradWeight, self.shape(&inputs[0], &outputs[0]), inputs)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        let shape = self.shape(&run.inputs[0].layout, &run.outputs[0].layout);
-        super::cuda::run(gpu, super::cuda::Kind::GradWeight, shape, run)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sizes of a convolution, from the layouts of its operands.
 
-use super::{Conv2d, Conv2dGradInput, Conv2dGradWeight};
+use super::Conv2d;
 use crate::device::conv_shape::ConvShape;
 use crate::layout::Layout;
 
@@ -18,20 +18,6 @@ impl Conv2d {
         let dilation = [apart(0, kh), apart(1, kw)];
         let stride = [down, across];
         ConvShape { n, c_in, h, w, c_out, kh, kw, stride, padding, dilation, groups }
-    }
-}
-
-impl Conv2dGradInput {
-    /// Of the convolution whose input has the gradient `dx`.
-    pub(super) fn shape(&self, dx: &Layout, weight: &Layout) -> ConvShape {
-        self.conv.shape(dx, weight)
-    }
-}
-
-impl Conv2dGradWeight {
-    /// Of the convolution of `x` whose weight has the gradient `dweight`.
-    pub(super) fn shape(&self, x: &Layout, dweight: &Layout) -> ConvShape {
-        self.conv.shape(x, dweight)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which of cuDNN's algorithms a shape gets. Never by timing: times differ from run to run, and bits would
 //! with them.
 
-use super::Kind;
+use crate::device::conv_shape::Kind;
 use std::ffi::c_int;
 
 /// Most bytes of workspace that an algorithm may have for a convolution of three tensors of so many bytes

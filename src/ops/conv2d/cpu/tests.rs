@@ -7,15 +7,7 @@ use super::*;
 use crate::rng::SplitMix64;
 use crate::sync::ThreadPoolBuilder;
 
-/// One of the three functions, so that each test covers all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Function {
-    Forward,
-    GradInput,
-    GradWeight,
-}
-
-const ALL: [Function; 3] = [Function::Forward, Function::GradWeight, Function::GradInput];
+const ALL: [Kind; 3] = [Kind::Forward, Kind::GradWeight, Kind::GradInput];
 
 /// The input, weight and output of a convolution; a function computes one from the other two.
 #[derive(Clone, Debug)]
@@ -25,90 +17,71 @@ struct Operands {
     y: Vec<f32>,
 }
 
-impl Function {
-    fn inputs(self, o: &Operands) -> [&[f32]; 2] {
-        match self {
-            Self::Forward => [&o.x, &o.weight],
-            Self::GradInput => [&o.y, &o.weight],
-            Self::GradWeight => [&o.x, &o.y],
+impl Operands {
+    /// The two that a function reads.
+    fn of(&self, kind: Kind) -> [&[f32]; 2] {
+        match kind {
+            Kind::Forward => [&self.x, &self.weight],
+            Kind::GradInput => [&self.y, &self.weight],
+            Kind::GradWeight => [&self.x, &self.y],
         }
     }
+}
 
-    fn workspace_len(self, shape: &ConvShape) -> usize {
-        match self {
-            Self::Forward => workspace_len_forward(shape),
-            Self::GradInput => workspace_len_grad_input(shape),
-            Self::GradWeight => workspace_len_grad_weight(shape),
-        }
+/// Elements of the result.
+fn len(kind: Kind, shape: &ConvShape) -> usize {
+    match kind {
+        Kind::Forward => shape.output_len(),
+        Kind::GradInput => shape.input_len(),
+        Kind::GradWeight => shape.weight_len(),
     }
+}
 
-    /// Runs with outputs and workspace full of NaN, in a workspace of exactly the promised length.
-    fn run(self, level: Option<Level>, shape: &ConvShape, o: &Operands) -> Vec<f32> {
-        let len = match self {
-            Self::Forward => shape.output_len(),
-            Self::GradInput => shape.input_len(),
-            Self::GradWeight => shape.weight_len(),
+/// Runs with outputs and workspace full of NaN, in a workspace of exactly the promised length.
+fn result(kind: Kind, level: Option<Level>, shape: &ConvShape, o: &Operands) -> Vec<f32> {
+    let mut out = vec![f32::NAN; len(kind, shape)];
+    let mut workspace = vec![f32::NAN; workspace_len(kind, shape)];
+    // Empty shapes do not reach the inner loops.
+    match level.filter(|_| !shape.is_empty()) {
+        None => run(kind, shape, o.of(kind), &mut out, &mut workspace),
+        Some(level) => run_at(level, kind, shape, o.of(kind), &mut out, &mut workspace),
+    }
+    out
+}
+
+/// The sum and the sum of absolute values behind each result.
+fn naive(kind: Kind, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
+    let mut sums = vec![[0.0; 2]; len(kind, s)];
+    let (h_out, w_out) = (s.h_out(), s.w_out());
+    let (c_in_group, c_out_group) = (s.c_in / s.groups, s.c_out / s.groups);
+    for_each(&[s.n, s.c_out, h_out, w_out, c_in_group, s.kh, s.kw], |at| {
+        let [n, c_out, oh, ow, c_in, kh, kw] = *at else { unreachable!() };
+        let Some(ih) = (oh * s.stride[0] + kh * s.dilation[0])
+            .checked_sub(s.padding[0])
+            .filter(|&ih| ih < s.h)
+        else {
+            return;
         };
-        let mut out = vec![f32::NAN; len];
-        let mut workspace = vec![f32::NAN; self.workspace_len(shape)];
-        let [a, b] = self.inputs(o);
-        // Empty shapes do not reach the inner loops.
-        match (self, level.filter(|_| !shape.is_empty())) {
-            (Self::Forward, None) => forward(shape, a, b, &mut out, &mut workspace),
-            (Self::GradInput, None) => grad_input(shape, a, b, &mut out, &mut workspace),
-            (Self::GradWeight, None) => grad_weight(shape, a, b, &mut out, &mut workspace),
-            (Self::Forward, Some(level)) => {
-                forward_at(level, shape, a, b, &mut out, &mut workspace)
-            }
-            (Self::GradInput, Some(level)) => {
-                grad_input_at(level, shape, a, b, &mut out, &mut workspace)
-            }
-            (Self::GradWeight, Some(level)) => {
-                grad_weight_at(level, shape, a, b, &mut out, &mut workspace)
-            }
-        }
-        out
-    }
-
-    /// The sum and the sum of absolute values behind each result.
-    fn naive(self, s: &ConvShape, o: &Operands) -> Vec<[f64; 2]> {
-        let len = match self {
-            Self::Forward => s.output_len(),
-            Self::GradInput => s.input_len(),
-            Self::GradWeight => s.weight_len(),
+        let Some(iw) = (ow * s.stride[1] + kw * s.dilation[1])
+            .checked_sub(s.padding[1])
+            .filter(|&iw| iw < s.w)
+        else {
+            return;
         };
-        let mut sums = vec![[0.0; 2]; len];
-        let (h_out, w_out) = (s.h_out(), s.w_out());
-        let (c_in_group, c_out_group) = (s.c_in / s.groups, s.c_out / s.groups);
-        for_each(&[s.n, s.c_out, h_out, w_out, c_in_group, s.kh, s.kw], |at| {
-            let [n, c_out, oh, ow, c_in, kh, kw] = *at else { unreachable!() };
-            let Some(ih) = (oh * s.stride[0] + kh * s.dilation[0])
-                .checked_sub(s.padding[0])
-                .filter(|&ih| ih < s.h)
-            else {
-                return;
-            };
-            let Some(iw) = (ow * s.stride[1] + kw * s.dilation[1])
-                .checked_sub(s.padding[1])
-                .filter(|&iw| iw < s.w)
-            else {
-                return;
-            };
-            let channel = c_out / c_out_group * c_in_group + c_in;
-            let x = ((n * s.c_in + channel) * s.h + ih) * s.w + iw;
-            let weight = ((c_out * c_in_group + c_in) * s.kh + kh) * s.kw + kw;
-            let y = ((n * s.c_out + c_out) * h_out + oh) * w_out + ow;
-            let (to, a, b) = match self {
-                Self::Forward => (y, o.x[x], o.weight[weight]),
-                Self::GradInput => (x, o.y[y], o.weight[weight]),
-                Self::GradWeight => (weight, o.x[x], o.y[y]),
-            };
-            let product = f64::from(a) * f64::from(b);
-            sums[to][0] += product;
-            sums[to][1] += product.abs();
-        });
-        sums
-    }
+        let channel = c_out / c_out_group * c_in_group + c_in;
+        let x = ((n * s.c_in + channel) * s.h + ih) * s.w + iw;
+        let weight = ((c_out * c_in_group + c_in) * s.kh + kh) * s.kw + kw;
+        let y = ((n * s.c_out + c_out) * h_out + oh) * w_out + ow;
+        let (to, a, b) = match kind {
+            Kind::Forward => (y, o.x[x], o.weight[weight]),
+            Kind::GradInput => (x, o.y[y], o.weight[weight]),
+            Kind::GradWeight => (weight, o.x[x], o.y[y]),
+        };
+        let product = f64::from(a) * f64::from(b);
+        sums[to][0] += product;
+        sums[to][1] += product.abs();
+    });
+    sums
 }
 
 fn for_each(sizes: &[usize], mut f: impl FnMut(&[usize])) {
@@ -139,9 +112,9 @@ fn operands(shape: &ConvShape) -> Operands {
 fn check(shape: &ConvShape) {
     let o = operands(shape);
     for function in ALL {
-        let expected = function.naive(shape, &o);
+        let expected = naive(function, shape, &o);
         for level in Level::available() {
-            let got = function.run(Some(level), shape, &o);
+            let got = result(function, Some(level), shape, &o);
             for (i, (got, [sum, magnitude])) in got.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*got) - sum).abs();
                 // NaN must fail too.
@@ -301,7 +274,7 @@ fn bits_do_not_depend_on_threads() {
             let runs = [1, 2, 3, 2].map(|threads| {
                 let pool =
                     ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
-                let out = pool.install(|| function.run(None, &s, &o));
+                let out = pool.install(|| result(function, None, &s, &o));
                 out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             });
             assert!(runs.iter().all(|run| *run == runs[0]), "{function:?} {s:?}");
@@ -316,12 +289,12 @@ fn infinities_stay_local() {
     let mut o = operands(&s);
     o.x[5] = f32::INFINITY;
     for function in ALL {
-        if function == Function::GradInput {
+        if function == Kind::GradInput {
             o.y[20] = f32::INFINITY;
         }
-        let expected = function.naive(&s, &o);
+        let expected = naive(function, &s, &o);
         for level in Level::available() {
-            let got = function.run(Some(level), &s, &o);
+            let got = result(function, Some(level), &s, &o);
             for (got, [_, magnitude]) in got.iter().zip(&expected) {
                 assert_eq!(got.is_finite(), magnitude.is_finite(), "{function:?} {level:?}");
             }
@@ -334,9 +307,9 @@ fn infinities_stay_local() {
 fn workspace_is_modest() {
     let s = |n| shape(n, [16, 16], [32, 32], [3, 3], [1, 1], [1, 1]);
     for function in ALL {
-        let share = |n| function.workspace_len(&s(n)) as f64 / s(n).input_len() as f64;
+        let share = |n| workspace_len(function, &s(n)) as f64 / s(n).input_len() as f64;
         assert!((16..256).all(|n| share(n) < 0.6), "never near the size of what is read");
-        assert_eq!(function.workspace_len(&s(256)), function.workspace_len(&s(1024)));
+        assert_eq!(workspace_len(function, &s(256)), workspace_len(function, &s(1024)));
     }
 }
 
@@ -345,5 +318,5 @@ fn workspace_is_modest() {
 fn short_workspace_panics() {
     let s = shape(1, [1, 1], [4, 4], [3, 3], [1, 1], [1, 1]);
     let o = operands(&s);
-    forward(&s, &o.x, &o.weight, &mut vec![0.0; s.output_len()], &mut []);
+    run(Kind::Forward, &s, [&o.x, &o.weight], &mut vec![0.0; s.output_len()], &mut []);
 }

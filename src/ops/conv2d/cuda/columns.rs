@@ -18,9 +18,9 @@
 
 use super::im2col::{col2im, im2col};
 use crate::device::DeviceError;
-use crate::device::conv_shape::ConvShape;
+use crate::device::conv_shape::{ConvShape, Kind};
 use crate::device::cuda::blas::{self, Form, Products, Side};
-use crate::device::cuda::dnn::{Addresses, Kind, Task};
+use crate::device::cuda::dnn::{Addresses, Task};
 use crate::device::cuda::scratch::padded;
 use crate::device::cuda::{Gpu, Ptr, Scratch};
 use crate::ops::conv2d::bytes;
