@@ -1,13 +1,11 @@
 use super::group::{sides, sizes};
-use super::second::Second;
-use super::{View, cpu};
+use super::{GRAD_INPUTS, View, cpu, cuts_of_grad, gradients, infer_grad};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::FLOAT;
-use crate::ops::bf16::{Cut, Cuts, Made};
-use crate::ops::check::{Fault, fresh, shaped};
-use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::bf16::{Cut, Cuts};
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
 #[cfg(feature = "cuda")]
@@ -35,36 +33,16 @@ impl Definition for GroupNormGrad {
     }
 
     fn inputs(&self) -> Inputs {
-        Inputs::Each(
-            const {
-                &[
-                    Input::packed("x"),
-                    Input::packed("gamma"),
-                    Input::packed("mean"),
-                    Input::packed("inv_std"),
-                    Input::packed("dy"),
-                ]
-            },
-        )
+        GRAD_INPUTS
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        let x = &inputs[0];
-        let [n, channels] = sizes(x, self.groups)?;
-        shaped(&inputs[1], "gamma", FLOAT, &[channels])?;
-        shaped(&inputs[2], "mean", FLOAT, &[n, self.groups])?;
-        shaped(&inputs[3], "inv_std", FLOAT, &[n, self.groups])?;
-        shaped(&inputs[4], "dy", FLOAT, x.shape())?;
-        let vector = fresh(FLOAT, [channels])?;
-        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, vector, vector]))
+        let [n, channels] = sizes(&inputs[0], self.groups)?;
+        infer_grad(inputs, channels, &["mean", "inv_std"], &[n, self.groups])
     }
 
     fn cuts(&self, _inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
-        let images = Cut::Along(0);
-        Some(Cuts::new(
-            [images, Cut::Whole, images, images, images],
-            [Made::activations(images), Made::sum(), Made::sum()],
-        ))
+        Some(cuts_of_grad(Cut::Along(0), 2))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -77,20 +55,7 @@ impl Definition for GroupNormGrad {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let normal = [0, 2, 3].map(|i| of.wanted(i));
-        let second = Second {
-            view: View::of_groups(&of.shape(0), self.groups),
-            x: of.input(0),
-            mean: Some(of.input(2)),
-            inv_std: of.input(3),
-            of_gamma: of.wanted(1).then(|| of.input(4)),
-            of_dy: of.wanted(4).then(|| of.input(1)),
-            of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(4)], normal)),
-        };
-        Gradient::of_all(move |cotangents| {
-            let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
-            Ok(found.into_iter().collect())
-        })
+        gradients::of_grad(of, View::of_groups(&of.shape(0), self.groups), true)
     }
 }
 

@@ -1,5 +1,4 @@
-use super::second::through_statistics;
-use super::{LayerNormGrad, View, cpu, rows, second};
+use super::{LayerNormGrad, View, cpu, gradients, rows};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -7,9 +6,8 @@ use crate::op::Outputs;
 use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
-use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
-use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -88,22 +86,7 @@ impl Definition for LayerNorm {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let wanted = [0, 1, 2].map(|i| of.wanted(i));
-        let [x, gamma] = [0, 1].map(|i| of.input(i));
-        let [mean, inv_std] = [1, 2].map(|i| of.output(i));
-        let view = View::of_rows(&of.shape(0));
-        Gradient::of_all(move |dys| {
-            let mut all: InputGradients = smallvec![None; 3];
-            if let Some(dy) = &dys[0] {
-                let found = Tensor::call(LayerNormGrad, &[&x, &gamma, &mean, &inv_std, dy])?;
-                all = second::wanted(found, wanted);
-            }
-            if wanted[0] {
-                let statistics = [dys[1].as_ref(), dys[2].as_ref()];
-                through_statistics(view, &x, Some(&mean), &inv_std, statistics, &mut all[0])?;
-            }
-            Ok(all)
-        })
+        gradients::of_norm(of, View::of_rows(&of.shape(0)), true, LayerNormGrad)
     }
 }
 

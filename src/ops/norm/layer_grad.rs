@@ -1,12 +1,10 @@
-use super::second::Second;
-use super::{View, cpu, rows};
+use super::{GRAD_INPUTS, View, cpu, cuts_of_grad, gradients, infer_grad, rows};
 use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
-use crate::ops::FLOAT;
-use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
-use crate::ops::check::{Fault, fresh, shaped};
-use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
+use crate::ops::bf16::{Cuts, along_longest};
+use crate::ops::check::Fault;
+use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
 use crate::ops::gradient::{Gradient, Recorded};
 
 #[cfg(feature = "cuda")]
@@ -30,36 +28,17 @@ impl Definition for LayerNormGrad {
     }
 
     fn inputs(&self) -> Inputs {
-        Inputs::Each(
-            const {
-                &[
-                    Input::packed("x"),
-                    Input::packed("gamma"),
-                    Input::packed("mean"),
-                    Input::packed("inv_std"),
-                    Input::packed("dy"),
-                ]
-            },
-        )
+        GRAD_INPUTS
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        let x = &inputs[0];
-        let (rows, n) = rows(x)?;
-        shaped(&inputs[1], "gamma", FLOAT, &[n])?;
-        shaped(&inputs[2], "mean", FLOAT, &rows)?;
-        shaped(&inputs[3], "inv_std", FLOAT, &rows)?;
-        shaped(&inputs[4], "dy", FLOAT, x.shape())?;
-        let vector = fresh(FLOAT, [n])?;
-        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, vector, vector]))
+        let (rows, n) = rows(&inputs[0])?;
+        infer_grad(inputs, n, &["mean", "inv_std"], &rows)
     }
 
     fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
         let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
-        Some(Cuts::new(
-            [rows, Cut::Whole, rows, rows, rows],
-            [Made::activations(rows), Made::sum(), Made::sum()],
-        ))
+        Some(cuts_of_grad(rows, 2))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -72,20 +51,7 @@ impl Definition for LayerNormGrad {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let normal = [0, 2, 3].map(|i| of.wanted(i));
-        let second = Second {
-            view: View::of_rows(&of.shape(0)),
-            x: of.input(0),
-            mean: Some(of.input(2)),
-            inv_std: of.input(3),
-            of_gamma: of.wanted(1).then(|| of.input(4)),
-            of_dy: of.wanted(4).then(|| of.input(1)),
-            of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(4)], normal)),
-        };
-        Gradient::of_all(move |cotangents| {
-            let found = second.gradients([0, 1, 2].map(|i| cotangents[i].as_ref()))?;
-            Ok(found.into_iter().collect())
-        })
+        gradients::of_grad(of, View::of_rows(&of.shape(0)), true)
     }
 }
 

@@ -1,5 +1,4 @@
-use super::second::{Second, through_statistics};
-use super::{View, cpu, rows, second};
+use super::{View, cpu, cuts_of_grad, gradients, infer_grad, rows};
 use crate::device::{self, DeviceError};
 use crate::error::Error;
 use crate::layout::Layout;
@@ -7,9 +6,8 @@ use crate::op::Outputs;
 use crate::ops::bf16::{Cut, Cuts, Made, along_longest};
 use crate::ops::check::{Fault, fresh, number, shaped};
 use crate::ops::definition::{Definition, Input, Inputs, Kernel, Registered};
-use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::gradient::{Gradient, Recorded};
 use crate::ops::{FLOAT, Tensor};
-use smallvec::smallvec;
 
 #[cfg(feature = "cuda")]
 use super::cuda;
@@ -84,21 +82,7 @@ impl Definition for RmsNorm {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let wanted = [0, 1].map(|i| of.wanted(i));
-        let (x, gamma, inv_rms) = (of.input(0), of.input(1), of.output(1));
-        let view = View::of_rows(&of.shape(0));
-        Gradient::of_all(move |dys| {
-            let mut all: InputGradients = smallvec![None; 2];
-            if let Some(dy) = &dys[0] {
-                let found = Tensor::call(RmsNormGrad, &[&x, &gamma, &inv_rms, dy])?;
-                all = second::wanted(found, wanted);
-            }
-            if wanted[0] {
-                let statistics = [None, dys[1].as_ref()];
-                through_statistics(view, &x, None, &inv_rms, statistics, &mut all[0])?;
-            }
-            Ok(all)
-        })
+        gradients::of_norm(of, View::of_rows(&of.shape(0)), false, RmsNormGrad)
     }
 }
 
@@ -149,17 +133,13 @@ impl Definition for RmsNormGrad {
     }
 
     fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        let x = &inputs[0];
-        let (rows, n) = rows(x)?;
-        shaped(&inputs[1], "gamma", FLOAT, &[n])?;
-        shaped(&inputs[2], "inv_rms", FLOAT, &rows)?;
-        shaped(&inputs[3], "dy", FLOAT, x.shape())?;
-        Ok(Outputs::fresh([fresh(FLOAT, *x.shape())?, fresh(FLOAT, [n])?]))
+        let (rows, n) = rows(&inputs[0])?;
+        infer_grad(inputs, n, &["inv_rms"], &rows)
     }
 
     fn cuts(&self, inputs: &[Layout], _outputs: &[Layout]) -> Option<Cuts> {
         let rows = along_longest(inputs[0].shape(), inputs[0].rank() - 1);
-        Some(Cuts::new([rows, Cut::Whole, rows, rows], [Made::activations(rows), Made::sum()]))
+        Some(cuts_of_grad(rows, 1))
     }
 
     fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
@@ -172,21 +152,7 @@ impl Definition for RmsNormGrad {
     }
 
     fn gradient(&self, of: &Recorded<'_>) -> Gradient {
-        let normal = [of.wanted(0), false, of.wanted(2)];
-        let second = Second {
-            view: View::of_rows(&of.shape(0)),
-            x: of.input(0),
-            mean: None,
-            inv_std: of.input(2),
-            of_gamma: of.wanted(1).then(|| of.input(3)),
-            of_dy: of.wanted(3).then(|| of.input(1)),
-            of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(3)], normal)),
-        };
-        Gradient::of_all(move |cotangents| {
-            let [u, v] = [0, 1].map(|i| cotangents[i].as_ref());
-            let [dx, dgamma, _, dinv_rms, ddy] = second.gradients([u, v, None])?;
-            Ok([dx, dgamma, dinv_rms, ddy].into_iter().collect())
-        })
+        gradients::of_grad(of, View::of_rows(&of.shape(0)), false)
     }
 }
 

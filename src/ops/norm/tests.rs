@@ -219,7 +219,7 @@ fn by_tape(
         if parts >> i & 1 == 1 {
             let weights = weights.iter().map(|&w| w as f32).collect::<Vec<_>>();
             let weights = runtime.put(HostTensor::f32(*y.layout().shape(), weights).unwrap())?;
-            super::second::add(&mut loss, y.mul(&weights)?.sum()?)?;
+            super::gradients::add(&mut loss, y.mul(&weights)?.sum()?)?;
         }
     }
     let gradients = tape.backward(&loss.unwrap())?;

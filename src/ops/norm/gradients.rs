@@ -1,27 +1,79 @@
-//! Gradients of gradients of all normalizations, made of ops.
+//! The gradients of all normalizations, and those of their gradients, made of ops.
 
 use super::View;
 use crate::error::Error;
-use crate::ops::Tensor;
-use crate::ops::gradient::InputGradients;
+use crate::ops::gradient::{Gradient, InputGradients, Recorded};
+use crate::ops::{Op, Tensor};
+use smallvec::SmallVec;
 
-/// What the gradient of the gradient of a normalization reads.
-pub(super) struct Second {
-    pub view: View,
-    pub x: Tensor,
+/// The gradient of a normalization, by its op `grad` and through its statistics: `inv_std`, and before that the mean, if
+/// one is taken.
+pub(super) fn of_norm(
+    of: &Recorded<'_>,
+    view: View,
+    takes_mean: bool,
+    grad: impl Into<Op>,
+) -> Gradient {
+    let wanted: SmallVec<[bool; 3]> = (0..of.inputs()).map(|i| of.wanted(i)).collect();
+    let (grad, x, gamma) = (grad.into(), of.input(0), of.input(1));
+    let last = 1 + usize::from(takes_mean);
+    let (mean, inv_std) = (takes_mean.then(|| of.output(1)), of.output(last));
+    Gradient::of_all(move |dys| {
+        let mut all: InputGradients = wanted.iter().map(|_| None).collect();
+        if let Some(dy) = &dys[0] {
+            let statistics = mean.iter().chain([&inv_std]);
+            let read: Vec<&Tensor> =
+                [&x, &gamma].into_iter().chain(statistics).chain([dy]).collect();
+            let found = Tensor::call(grad.clone(), &read)?.into_iter().zip(&wanted);
+            all = found.map(|(dx, wanted)| wanted.then_some(dx)).collect();
+        }
+        if wanted[0] {
+            let statistics = [mean.as_ref().and(dys[1].as_ref()), dys[last].as_ref()];
+            through_statistics(view, &x, mean.as_ref(), &inv_std, statistics, &mut all[0])?;
+        }
+        Ok(all)
+    })
+}
+
+/// The gradient of a gradient, whose inputs are `x`, `gamma`, the statistics as for [`of_norm`], and `dy`.
+pub(super) fn of_grad(of: &Recorded<'_>, view: View, takes_mean: bool) -> Gradient {
+    let inv_std = 2 + usize::from(takes_mean);
+    let dy = inv_std + 1;
+    let normal = [of.wanted(0), takes_mean && of.wanted(2), of.wanted(inv_std)];
+    let second = Second {
+        view,
+        x: of.input(0),
+        mean: takes_mean.then(|| of.input(2)),
+        inv_std: of.input(inv_std),
+        of_gamma: of.wanted(1).then(|| of.input(dy)),
+        of_dy: of.wanted(dy).then(|| of.input(1)),
+        of_normal: normal.contains(&true).then(|| ([of.input(1), of.input(dy)], normal)),
+    };
+    Gradient::of_all(move |cotangents| {
+        let flows = [0, 1, 2].map(|i| cotangents.get(i).and_then(Option::as_ref));
+        let [dx, dgamma, dmean, dinv_std, ddy] = second.gradients(flows)?;
+        let of_mean = takes_mean.then_some(dmean);
+        Ok([dx, dgamma].into_iter().chain(of_mean).chain([dinv_std, ddy]).collect())
+    })
+}
+
+/// The tensors that the gradient of the gradient of a normalization reads.
+struct Second {
+    view: View,
+    x: Tensor,
     /// `None`: nothing was taken from `x`.
-    pub mean: Option<Tensor>,
-    pub inv_std: Tensor,
+    mean: Option<Tensor>,
+    inv_std: Tensor,
     /// `dy`, where the gradient of `gamma` is wanted.
-    pub of_gamma: Option<Tensor>,
+    of_gamma: Option<Tensor>,
     /// `gamma`, where that of `dy` is wanted.
-    pub of_dy: Option<Tensor>,
+    of_dy: Option<Tensor>,
     /// `gamma` and `dy`, where that of `x`, `mean` or `inv_std` is wanted: which of them, in order.
-    pub of_normal: Option<([Tensor; 2], [bool; 3])>,
+    of_normal: Option<([Tensor; 2], [bool; 3])>,
 }
 
 /// The gradients of `x`, `gamma`, `mean`, `inv_std` and `dy`.
-pub(super) type Found = [Option<Tensor>; 5];
+type Found = [Option<Tensor>; 5];
 
 impl Second {
     /// `u`, `v` and `w` are the gradients of `dx`, `dgamma` and `dbeta`. With
@@ -33,7 +85,7 @@ impl Second {
     /// - of `x'`: `h = v dy - inv_std (mean(z x') u + mean(u x') z)`; and of that
     /// - of `x`: `inv_std h`; of `mean`: minus that, summed along the row
     /// - of `inv_std`: `project(u) z + h (x - mean)`, summed along the row
-    pub fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<Found, Error> {
+    fn gradients(&self, [u, v, w]: [Option<&Tensor>; 3]) -> Result<Found, Error> {
         let view = self.view;
         let whole = |t: &Tensor| view.whole(t);
         let u = u.map(whole).transpose()?;
@@ -103,7 +155,7 @@ impl Second {
 
 /// What flows to `x` through the statistics of a normalization, added to `dx`: from `mean`, `dmean / n`; from `inv_std`,
 /// `-inv_std^3 (x - mean) dinv_std / n`.
-pub(super) fn through_statistics(
+fn through_statistics(
     view: View,
     x: &Tensor,
     mean: Option<&Tensor>,
@@ -127,14 +179,6 @@ pub(super) fn through_statistics(
         add(dx, centered.mul(&factor)?.reshape(x.shape())?)?;
     }
     Ok(())
-}
-
-/// Gradients, of those inputs that are wanted.
-pub(super) fn wanted(
-    found: impl IntoIterator<Item = Tensor>,
-    wanted: impl IntoIterator<Item = bool>,
-) -> InputGradients {
-    found.into_iter().zip(wanted).map(|(dx, wanted)| wanted.then_some(dx)).collect()
 }
 
 /// Adds a term to a sum that may have none so far.
