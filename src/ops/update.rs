@@ -17,8 +17,96 @@ pub use sgd::SgdMomentum;
 
 use super::FLOAT;
 use super::check::{Fault, shaped, typed};
+use super::definition::{Definition, Inputs, Kernel, Registered};
+use super::gradient::{Gradient, Recorded};
+use crate::device::{self, DeviceError};
 use crate::layout::Layout;
 use crate::op::Outputs;
+
+/// A row of the table: op and name, which its functions on the CPU and in CUDA have as well; flops per element; what is wrong
+/// with its numbers; and usual ones.
+macro_rules! updates {
+    ($(
+        $Op:ident $name:ident: $flops:expr,
+            check: $check:expr,
+            each: $usual:expr;
+    )*) => {$(
+        impl Definition for $Op {
+            fn name(&self) -> &str {
+                stringify!($name)
+            }
+
+            fn inputs(&self) -> Inputs {
+                Inputs::Packed
+            }
+
+            fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
+                let check: fn(&Self) -> Result<(), Fault> = $check;
+                check(self)?;
+                infer(&Self::STATES, inputs)
+            }
+
+            fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
+                let flops: fn(&Self) -> f64 = $flops;
+                elements(Self::STATES.len(), outputs) * flops(self)
+            }
+
+            fn kernel(&self) -> Option<&dyn Kernel> {
+                Some(self)
+            }
+
+            fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
+                Gradient::missing()
+            }
+        }
+
+        impl Kernel for $Op {
+            fn updates(&self, inputs: usize) -> usize {
+                written(Self::STATES.len(), inputs)
+            }
+
+            fn cpu(&self, run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
+                cpu::$name(run, self);
+                Ok(())
+            }
+
+            #[cfg(feature = "cuda")]
+            fn cuda(
+                &self,
+                gpu: &mut device::cuda::Gpu,
+                run: &device::cuda::Operands<'_>,
+            ) -> Result<(), DeviceError> {
+                cuda::$name(gpu, run, self)
+            }
+        }
+
+        impl Registered for $Op {
+            fn each() -> Vec<Self> {
+                vec![$usual]
+            }
+
+            #[cfg(all(test, feature = "cuda"))]
+            fn families() -> Vec<&'static crate::device::cuda::Family> {
+                vec![&cuda::FAMILY]
+            }
+        }
+    )*};
+}
+
+updates! {
+    SgdMomentum sgd_momentum: |op| if op.nesterov { 8.0 } else { 6.0 },
+        check: |_| Ok(()),
+        each: Self { lr: 0.1, momentum: 0.9, weight_decay: 1e-4, nesterov: false };
+    AdamW adamw: |_| 14.0,
+        check: |op| match op.step {
+            0 => Err("step is 0, expected at least 1".to_owned()),
+            _ => Ok(()),
+        },
+        each: Self { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, step: 1 };
+    Lion lion: |_| 10.0,
+        check: |_| Ok(()),
+        each: Self { lr: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0.1 };
+}
 
 /// The outputs of an update, where `states` names what is kept for a parameter.
 fn infer(states: &[&str], inputs: &[Layout]) -> Result<Outputs, Fault> {

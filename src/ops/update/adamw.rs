@@ -1,11 +1,3 @@
-use super::{cpu, elements, infer, written};
-use crate::device::{self, DeviceError};
-use crate::layout::Layout;
-use crate::op::Outputs;
-use crate::ops::check::Fault;
-use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
-use crate::ops::gradient::{Gradient, Recorded};
-
 /// `(param, exp_avg, exp_avg_sq, grad) -> (param, exp_avg, exp_avg_sq)`, all in place. With `m` and `v` for the two
 /// averages, and `t` for the step: `p *= 1 - lr * weight_decay; m = beta1 * m + (1 - beta1) * grad;
 /// v = beta2 * v + (1 - beta2) * grad^2; p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)`.
@@ -77,64 +69,4 @@ impl AdamW {
 /// The number that a person wrote for it: 0.999 for `0.999_f32`, where it has that many digits.
 pub(super) fn decimal(x: f32) -> f64 {
     format!("{x:e}").parse().unwrap_or_else(|_| x.into())
-}
-
-impl Definition for AdamW {
-    fn name(&self) -> &str {
-        "adamw"
-    }
-
-    fn inputs(&self) -> Inputs {
-        Inputs::Packed
-    }
-
-    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        if self.step == 0 {
-            return Err("step is 0, expected at least 1".to_owned());
-        }
-        infer(&Self::STATES, inputs)
-    }
-
-    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        elements(2, outputs) * 14.0
-    }
-
-    fn kernel(&self) -> Option<&dyn Kernel> {
-        Some(self)
-    }
-
-    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
-        Gradient::missing()
-    }
-}
-
-impl Kernel for AdamW {
-    fn updates(&self, inputs: usize) -> usize {
-        written(2, inputs)
-    }
-
-    fn cpu(&self, run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        cpu::adamw(run, self.step());
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        super::cuda::adamw(gpu, run, self.step())
-    }
-}
-
-impl Registered for AdamW {
-    fn each() -> Vec<Self> {
-        vec![Self { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, step: 1 }]
-    }
-
-    #[cfg(all(test, feature = "cuda"))]
-    fn families() -> Vec<&'static crate::device::cuda::Family> {
-        vec![&super::cuda::FAMILY]
-    }
 }

@@ -1,6 +1,6 @@
 //! Updates, each in one pass over all that it reads and writes.
 
-use super::{SgdMomentum, adamw, lion};
+use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::cpu::Operands;
 use crate::device::cpu::split::{PIECE, pieces_of};
 use crate::device::cpu::wide::widest;
@@ -36,8 +36,8 @@ fn each<const N: usize>(mut run: Operands<'_>, update: impl Fn([&mut [f32]; N], 
 }
 
 /// See [`SgdMomentum`].
-pub fn momentum(run: Operands<'_>, step: &SgdMomentum) {
-    let SgdMomentum { lr, momentum, weight_decay, nesterov } = *step;
+pub fn sgd_momentum(run: Operands<'_>, by: &SgdMomentum) {
+    let SgdMomentum { lr, momentum, weight_decay, nesterov } = *by;
     if nesterov {
         each(
             run,
@@ -64,9 +64,9 @@ pub fn momentum(run: Operands<'_>, step: &SgdMomentum) {
     }
 }
 
-/// See [`AdamW`](super::AdamW).
-pub fn adamw(run: Operands<'_>, step: adamw::Step) {
-    let adamw::Step { keep, beta1, rest1, beta2, rest2, eps, size, spread } = step;
+/// See [`AdamW`].
+pub fn adamw(run: Operands<'_>, by: &AdamW) {
+    let adamw::Step { keep, beta1, rest1, beta2, rest2, eps, size, spread } = by.step();
     each(
         run,
         #[inline(always)]
@@ -80,9 +80,9 @@ pub fn adamw(run: Operands<'_>, step: adamw::Step) {
     );
 }
 
-/// See [`Lion`](super::Lion).
-pub fn lion(run: Operands<'_>, step: lion::Step) {
-    let lion::Step { keep, beta1, rest1, beta2, rest2, lr } = step;
+/// See [`Lion`].
+pub fn lion(run: Operands<'_>, by: &Lion) {
+    let lion::Step { keep, beta1, rest1, beta2, rest2, lr } = by.step();
     each(
         run,
         #[inline(always)]

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{SgdMomentum, adamw, lion};
+use super::{AdamW, Lion, SgdMomentum, adamw, lion};
 use crate::device::DeviceError;
 use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, THREADS};
 
@@ -90,7 +90,7 @@ unsafe fn each<const N: usize>(
 }
 
 /// See [`SgdMomentum`].
-pub(super) fn momentum(
+pub(super) fn sgd_momentum(
     gpu: &mut Gpu,
     run: &Operands<'_>,
     by: &SgdMomentum,
@@ -101,14 +101,14 @@ pub(super) fn momentum(
     unsafe { each::<2>(gpu, run, "sgd_momentum", &by) }
 }
 
-/// See [`AdamW`](super::AdamW).
-pub(super) fn adamw(gpu: &mut Gpu, run: &Operands<'_>, by: adamw::Step) -> Result<(), DeviceError> {
+/// See [`AdamW`].
+pub(super) fn adamw(gpu: &mut Gpu, run: &Operands<'_>, by: &AdamW) -> Result<(), DeviceError> {
     // SAFETY: it takes an `AdamW`, and writes the parameter and two averages.
-    unsafe { each::<3>(gpu, run, "adamw", &by) }
+    unsafe { each::<3>(gpu, run, "adamw", &by.step()) }
 }
 
-/// See [`Lion`](super::Lion).
-pub(super) fn lion(gpu: &mut Gpu, run: &Operands<'_>, by: lion::Step) -> Result<(), DeviceError> {
+/// See [`Lion`].
+pub(super) fn lion(gpu: &mut Gpu, run: &Operands<'_>, by: &Lion) -> Result<(), DeviceError> {
     // SAFETY: it takes a `Lion`, and writes the parameter and its average.
-    unsafe { each::<2>(gpu, run, "lion", &by) }
+    unsafe { each::<2>(gpu, run, "lion", &by.step()) }
 }

@@ -1,11 +1,4 @@
 use super::adamw::decimal;
-use super::{cpu, elements, infer, written};
-use crate::device::{self, DeviceError};
-use crate::layout::Layout;
-use crate::op::Outputs;
-use crate::ops::check::Fault;
-use crate::ops::definition::{Definition, Inputs, Kernel, Registered};
-use crate::ops::gradient::{Gradient, Recorded};
 
 /// `(param, exp_avg, grad) -> (param, exp_avg)`, both in place. With `m` for the average:
 /// `p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * grad); m = beta2 * m + (1 - beta2) * grad`.
@@ -47,7 +40,7 @@ impl Lion {
     /// What it keeps for a parameter.
     pub(crate) const STATES: [&str; 1] = ["exp_avg"];
 
-    fn step(&self) -> Step {
+    pub(super) fn step(&self) -> Step {
         let Self { lr, beta1, beta2, weight_decay } = *self;
         let rest = |beta: f32| (1.0 - decimal(beta)) as f32;
         Step {
@@ -58,62 +51,5 @@ impl Lion {
             rest2: rest(beta2),
             lr,
         }
-    }
-}
-
-impl Definition for Lion {
-    fn name(&self) -> &str {
-        "lion"
-    }
-
-    fn inputs(&self) -> Inputs {
-        Inputs::Packed
-    }
-
-    fn infer(&self, inputs: &[Layout]) -> Result<Outputs, Fault> {
-        infer(&Self::STATES, inputs)
-    }
-
-    fn flops(&self, _inputs: &[Layout], outputs: &[Layout]) -> f64 {
-        elements(1, outputs) * 10.0
-    }
-
-    fn kernel(&self) -> Option<&dyn Kernel> {
-        Some(self)
-    }
-
-    fn gradient(&self, _of: &Recorded<'_>) -> Gradient {
-        Gradient::missing()
-    }
-}
-
-impl Kernel for Lion {
-    fn updates(&self, inputs: usize) -> usize {
-        written(1, inputs)
-    }
-
-    fn cpu(&self, run: device::cpu::Operands<'_>) -> Result<(), DeviceError> {
-        cpu::lion(run, self.step());
-        Ok(())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn cuda(
-        &self,
-        gpu: &mut device::cuda::Gpu,
-        run: &device::cuda::Operands<'_>,
-    ) -> Result<(), DeviceError> {
-        super::cuda::lion(gpu, run, self.step())
-    }
-}
-
-impl Registered for Lion {
-    fn each() -> Vec<Self> {
-        vec![Self { lr: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0.1 }]
-    }
-
-    #[cfg(all(test, feature = "cuda"))]
-    fn families() -> Vec<&'static crate::device::cuda::Family> {
-        vec![&super::cuda::FAMILY]
     }
 }
