@@ -73,7 +73,9 @@ pub use inception::inceptionv4;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub use mlp::mlp;
-pub use recurrent::{Gru, GruCell, Lstm, LstmCell, LstmSize, LstmState, lstm};
+pub use recurrent::{
+    Gru, GruCell, Lstm, LstmCell, LstmSize, LstmState, Recurrent, RecurrentCell, lstm,
+};
 pub use residual::Residual;
 pub use resnet::{LARGE_IMAGE, ResNet, resnet};
 pub use rms_norm::RmsNorm;

@@ -12,10 +12,11 @@ use super::{Mode, Module, State, join};
 use crate::error::Error;
 use crate::ops::Tensor;
 use crate::runtime::Runtime;
+use std::marker::PhantomData;
 
-/// What a step of a cell is made of: of the input and of what it remembers, a sum for each gate of each unit.
+/// The weights of a cell: of the input and of what is remembered, they make a sum for each gate of each unit.
 #[derive(Debug)]
-struct Weights {
+pub struct Weights {
     /// `[gates * hidden, inputs]`
     weight_ih: Tensor,
     /// `[gates * hidden, hidden]`
@@ -39,17 +40,22 @@ impl Weights {
         })
     }
 
-    /// Units, if these are weights of so many gates.
-    fn hidden(&self, gates: usize) -> Result<usize, Error> {
+    /// Units.
+    fn hidden(&self) -> usize {
+        self.weight_hh.shape().last().copied().unwrap_or(0)
+    }
+
+    /// Fails unless these are weights of so many gates.
+    fn check(&self, gates: usize) -> Result<(), Error> {
         let Self { weight_ih, weight_hh, bias_ih, bias_hh } = self;
-        let hidden = weight_hh.shape().last().copied().unwrap_or(0);
+        let hidden = self.hidden();
         let rows = hidden.saturating_mul(gates);
         let fits = weight_ih.rank() == 2
             && weight_ih.shape()[0] == rows
             && *weight_hh.shape() == [rows, hidden]
             && [bias_ih, bias_hh].iter().all(|bias| *bias.shape() == [rows]);
         if fits {
-            return Ok(hidden);
+            return Ok(());
         }
         let [ih, hh, b, c] = [weight_ih, weight_hh, bias_ih, bias_hh].map(Tensor::layout);
         let message = format!(
@@ -63,7 +69,7 @@ impl Weights {
         x.matmul(&self.weight_ih.t()?)
     }
 
-    /// The same of steps: `x [n, t, inputs]` to `[n, t, gates * hidden]`, in one large product instead of many small ones.
+    /// Products of steps: `x [n, t, inputs]` to `[n, t, gates * hidden]`, in one large product instead of many small ones.
     fn of_inputs(&self, x: &Tensor) -> Result<Tensor, Error> {
         let [n, t, inputs] = [0, 1, 2].map(|axis| x.shape()[axis]);
         let of_input = self.of_input(&x.reshape(&[n * t, inputs])?)?;
@@ -98,26 +104,84 @@ fn gates<const N: usize>(of: &Tensor, hidden: usize) -> Result<[Tensor; N], Erro
     })
 }
 
-/// A cell, as a layer unrolls it.
-trait Cell: Send {
-    /// What is remembered from step to step.
+/// The gates of a cell: how many there are, and what is done with their sums.
+pub trait Gates: Send {
+    /// Gates of each unit.
+    const COUNT: usize;
+
+    /// The memory from step to step.
     type Memory: Clone;
 
-    fn weights(&self) -> &Weights;
-
-    fn weights_mut(&mut self) -> &mut Weights;
-
-    /// What is the same in each step, and is computed once.
-    fn bias(&self) -> Result<Tensor, Error>;
+    /// The bias of each step, which is computed once.
+    fn bias(weights: &Weights) -> Result<Tensor, Error>;
 
     /// Steps, of what [`Weights::of_input`] gave, `[n, t, gates * hidden]` of at least one step: what goes on to the next
     /// layer, `[n, t, hidden]`, and what is remembered. `before`: `None` is as good as zeros.
     fn steps(
-        &self,
+        weights: &Weights,
         of_input: &Tensor,
         bias: &Tensor,
         before: Option<&Self::Memory>,
     ) -> Result<(Tensor, Self::Memory), Error>;
+
+    /// The output of a step, as it is remembered.
+    fn output(memory: Self::Memory) -> Tensor;
+}
+
+/// A cell that takes a step: a [`GruCell`] or an [`LstmCell`]. As a [`Module`], it takes `x [n, inputs]` to the `h'` of a
+/// step from zeros.
+#[derive(Debug)]
+pub struct RecurrentCell<G> {
+    weights: Weights,
+    gates: PhantomData<G>,
+}
+
+impl<G: Gates> RecurrentCell<G> {
+    /// Weights and biases drawn evenly from `±1 / sqrt(hidden)`, as PyTorch does.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(runtime: &Runtime, inputs: usize, hidden: usize) -> Result<Self, Error> {
+        let weights = Weights::new(runtime, inputs, hidden, G::COUNT)?;
+        Ok(Self { weights, gates: PhantomData })
+    }
+
+    /// With these weights: `weight_ih [gates * hidden, inputs]`, `weight_hh [gates * hidden, hidden]`, and `bias_ih` and
+    /// `bias_hh` of `[gates * hidden]`. A [`GruCell`] has 3 gates, an [`LstmCell`] has 4.
+    ///
+    /// # Errors
+    /// If their shapes do not fit each other.
+    pub fn of(
+        weight_ih: Tensor,
+        weight_hh: Tensor,
+        bias_ih: Tensor,
+        bias_hh: Tensor,
+    ) -> Result<Self, Error> {
+        let weights = Weights { weight_ih, weight_hh, bias_ih, bias_hh };
+        weights.check(G::COUNT)?;
+        Ok(Self { weights, gates: PhantomData })
+    }
+
+    /// A step from what was remembered, or from zeros, for `x [n, inputs]`.
+    ///
+    /// # Errors
+    /// If a shape does not fit.
+    pub fn step(&self, x: &Tensor, before: Option<&G::Memory>) -> Result<G::Memory, Error> {
+        let of_input = self.weights.of_input(x)?;
+        let [n, rows] = [of_input.shape()[0], of_input.shape()[1]];
+        let of_input = of_input.reshape(&[n, 1, rows])?;
+        Ok(G::steps(&self.weights, &of_input, &G::bias(&self.weights)?, before)?.1)
+    }
+}
+
+impl<G: Gates> Module for RecurrentCell<G> {
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        Ok(G::output(self.step(x, None)?))
+    }
+
+    fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
+        self.weights.state(prefix, "", found);
+    }
 }
 
 /// Rows that products of weights and inputs should have at least, of all steps of a piece of a sequence.
@@ -132,27 +196,43 @@ fn piece(n: usize, length: usize) -> usize {
     length.div_ceil(length.div_ceil(steps))
 }
 
-/// Cells above each other, each of which reads what the one below it put out.
+/// Layers of cells over a sequence, a [`Gru`] or an [`Lstm`]: `x [n, length, inputs]` to `[n, length, hidden]`, as PyTorch's
+/// with `batch_first`. As a [`Module`], it begins with zeros.
 #[derive(Debug)]
-struct Layers<C>(Vec<C>);
+pub struct Recurrent<G>(Vec<RecurrentCell<G>>);
 
-impl<C: Cell> Layers<C> {
-    fn new(
+impl<G: Gates> Recurrent<G> {
+    /// Layers of `hidden` units each. Weights and biases are drawn evenly from `±1 / sqrt(hidden)`, as PyTorch does.
+    ///
+    /// # Errors
+    /// If a size is absurd.
+    pub fn new(
+        runtime: &Runtime,
         inputs: usize,
         hidden: usize,
         layers: usize,
-        cell: impl Fn(usize) -> Result<C, Error>,
     ) -> Result<Self, Error> {
-        let of = |layer| cell(if layer == 0 { inputs } else { hidden });
+        let of =
+            |layer| RecurrentCell::new(runtime, if layer == 0 { inputs } else { hidden }, hidden);
         Ok(Self((0..layers).map(of).collect::<Result<_, _>>()?))
     }
 
-    /// `x [n, length, inputs]` to `[n, length, hidden]`, and what each layer remembers at the end.
-    fn run(
+    /// Layers of these cells, each of which reads what the one before it puts out.
+    #[must_use]
+    pub const fn of(cells: Vec<RecurrentCell<G>>) -> Self {
+        Self(cells)
+    }
+
+    /// The outputs of the last layer, and what each layer remembers after the last step. `before`: what they remember at
+    /// the beginning, if not zeros.
+    ///
+    /// # Errors
+    /// If a shape does not fit, or there is no step.
+    pub fn run(
         &self,
         x: &Tensor,
-        before: Option<&[C::Memory]>,
-    ) -> Result<(Tensor, Vec<C::Memory>), Error> {
+        before: Option<&[G::Memory]>,
+    ) -> Result<(Tensor, Vec<G::Memory>), Error> {
         let (n, length) = match *x.shape() {
             [n, length, _] if length > 0 => (n, length),
             _ => {
@@ -163,12 +243,12 @@ impl<C: Cell> Layers<C> {
         };
         let mut pieces = x.split(piece(n, length), 1)?;
         let mut last = Vec::with_capacity(self.0.len());
-        for (layer, cell) in self.0.iter().enumerate() {
-            let bias = cell.bias()?;
+        for (layer, RecurrentCell { weights, .. }) in self.0.iter().enumerate() {
+            let bias = G::bias(weights)?;
             let mut memory = before.and_then(|all| all.get(layer)).cloned();
             for piece in &mut pieces {
-                let of_input = cell.weights().of_inputs(piece)?;
-                let (y, next) = cell.steps(&of_input, &bias, memory.as_ref())?;
+                let of_input = weights.of_inputs(piece)?;
+                let (y, next) = G::steps(weights, &of_input, &bias, memory.as_ref())?;
                 (*piece, memory) = (y, Some(next));
             }
             last.extend(memory);
@@ -179,17 +259,16 @@ impl<C: Cell> Layers<C> {
         };
         Ok((y, last))
     }
+}
+
+impl<G: Gates> Module for Recurrent<G> {
+    fn forward(&mut self, x: &Tensor, _mode: Mode) -> Result<Tensor, Error> {
+        Ok(self.run(x, None)?.0)
+    }
 
     fn state<'a>(&'a mut self, prefix: &str, found: &mut Vec<(String, State<'a>)>) {
         for (layer, cell) in self.0.iter_mut().enumerate() {
-            cell.weights_mut().state(prefix, &format!("_l{layer}"), found);
+            cell.weights.state(prefix, &format!("_l{layer}"), found);
         }
     }
-}
-
-/// One step of a cell, for `x [n, inputs]`.
-fn step<C: Cell>(cell: &C, x: &Tensor, before: Option<&C::Memory>) -> Result<C::Memory, Error> {
-    let of_input = cell.weights().of_input(x)?;
-    let [n, rows] = [of_input.shape()[0], of_input.shape()[1]];
-    Ok(cell.steps(&of_input.reshape(&[n, 1, rows])?, &cell.bias()?, before)?.1)
 }
