@@ -34,7 +34,7 @@ mod pinned;
 mod reads;
 pub(crate) mod scratch;
 mod staging;
-pub(crate) mod steps;
+pub(crate) mod strides;
 mod timing;
 mod versions;
 pub(crate) mod windows;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::launch::Parameter;
-use super::steps::Divider;
+use super::strides::Divider;
 use crate::device::DeviceError;
 
 /// Sizes, height first.

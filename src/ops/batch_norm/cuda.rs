@@ -5,7 +5,7 @@
 use super::BatchNorm;
 use crate::device::cuda::launch::THREADS;
 use crate::device::cuda::scratch::padded;
-use crate::device::cuda::steps::Divider;
+use crate::device::cuda::strides::Divider;
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
 use crate::device::{DeviceError, Place};
 use crate::layout::Layout;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::pieces::Pieces;
-use crate::device::cuda::steps::Steps;
+use crate::device::cuda::strides::Steps;
 use crate::device::cuda::{Family, Gpu, Grid, Libraries, Operands, Ptr};
 use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};

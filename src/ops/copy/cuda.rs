@@ -4,7 +4,7 @@
 
 use super::row;
 use crate::device::cuda::launch::TILE;
-use crate::device::cuda::steps::{Divider, Steps, in_fours};
+use crate::device::cuda::strides::{Divider, Steps, in_fours};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr};
 use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};

@@ -5,7 +5,7 @@
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::kernels::Family;
 use crate::device::cuda::launch::{Grid, Parameter, TILE};
-use crate::device::cuda::steps::{Steps, in_fours};
+use crate::device::cuda::strides::{Steps, in_fours};
 use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};
 use crate::layout::Layout;

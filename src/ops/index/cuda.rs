@@ -4,7 +4,7 @@
 
 use crate::device::cuda::fault::Numbers;
 use crate::device::cuda::launch::THREADS;
-use crate::device::cuda::steps::{Divider, inner, width};
+use crate::device::cuda::strides::{Divider, inner, width};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter};
 use crate::device::{DeviceError, Place};
 

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::device::cuda::launch::THREADS;
-use crate::device::cuda::steps::{Divider, width};
+use crate::device::cuda::strides::{Divider, width};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Ptr, Scratch};
 use crate::device::{DeviceError, Place};
 use crate::layout::Layout;

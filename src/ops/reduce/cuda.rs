@@ -4,7 +4,7 @@
 
 use super::{Extreme, Reduction, walks};
 use crate::device::cuda::launch::THREADS;
-use crate::device::cuda::steps::{Steps, in_fours};
+use crate::device::cuda::strides::{Steps, in_fours};
 use crate::device::cuda::{Family, Gpu, Grid, Parameter, Scratch};
 use crate::device::walk::Walk;
 use crate::device::{DeviceError, Place};

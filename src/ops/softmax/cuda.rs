@@ -5,7 +5,7 @@
 use super::cross_entropy::Targets;
 use crate::device::cuda::fault::Numbers;
 use crate::device::cuda::launch::THREADS;
-use crate::device::cuda::steps::{Divider, width};
+use crate::device::cuda::strides::{Divider, width};
 use crate::device::cuda::{Family, Gpu, Grid, Operands, Parameter, Ptr, Scratch};
 use crate::device::{DeviceError, Place};
 use crate::layout::{DType, Layout};
