@@ -200,8 +200,8 @@ impl<D: Device> Driver<D> {
     #[inline(always)]
     fn end(&mut self, Passing { recognized, made, is_mark }: Passing) {
         let Self { books, admitted, recognition, planning } = self;
-        if let Some(error) = books.failed.take() {
-            recognition.failed(books, &error);
+        if books.failed.is_some() {
+            recognition.failed(books);
         }
         books.bind_made(&made);
         recognition.after(books, recognized);

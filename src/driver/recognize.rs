@@ -211,11 +211,12 @@ impl Recognition {
         }
     }
 
-    /// A command failed. If that may be because of what was foreseen, what comes next is guessed.
-    pub fn failed<D: Device>(&mut self, books: &mut Books<D>, error: &Error) {
-        let is_memory = match error {
-            Error::OutOfMemory(_) => true,
-            Error::Regeneration(error) => **error != RegenerationError::Cancelled,
+    /// The command at hand failed. If that may be because of what was foreseen, what comes next is guessed.
+    #[cold]
+    pub fn failed<D: Device>(&mut self, books: &mut Books<D>) {
+        let is_memory = match books.failed.take() {
+            Some(Error::OutOfMemory(_)) => true,
+            Some(Error::Regeneration(error)) => *error != RegenerationError::Cancelled,
             _ => false,
         };
         if let Some(mut with) = self.with(books).filter(|_| is_memory) {
