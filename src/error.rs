@@ -66,6 +66,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a larger budget may help.
+    #[must_use]
+    pub fn is_of_memory(&self) -> bool {
+        match self {
+            Self::OutOfMemory(_) => true,
+            Self::Regeneration(error) => **error != RegenerationError::Cancelled,
+            _ => false,
+        }
+    }
+
     /// Which failure this error reports. All that is lost to one failure is lost with the same key; two failures never
     /// share one, however alike they look.
     #[must_use]

@@ -35,6 +35,7 @@
 //! | [`device`] | `cpu` (all ops, no system library), `cuda` (NVIDIA GPUs) and `sim` (bytes and costs only) |
 //! | [`program`] | the command language: what a runtime is sent, a recording has, and the lab replays |
 //! | [`trace`], `lab` | recordings; replays, sweeps, and plots of them |
+//! | `tune` | a budget that passes, and the best way to run in it, found out before the first step |
 //! | [`plan`] | buffers of a step known ahead, and where they are best placed |
 //! | [`memory`] | a best-fit arena over offsets, which can be used by itself |
 //! | [`error`] | what can go wrong, by family |
@@ -87,6 +88,8 @@ pub mod step;
 mod store;
 mod sync;
 pub mod trace;
+#[cfg(feature = "lab")]
+pub mod tune;
 
 pub use bytes::{ByteSize, ParseByteSizeError};
 pub use cost::{CostModel, CostModelKind, ParseCostModelError, Run};

@@ -11,6 +11,8 @@ mod pending;
 mod settings;
 mod update;
 
+#[cfg(feature = "lab")]
+pub(crate) use builder::available_memory;
 pub use builder::{Builder, CostModelChoice, PolicyChoice};
 pub use pending::Pending;
 pub use update::Update;

@@ -14,6 +14,8 @@ mod json_lines;
 #[cfg(feature = "serde")]
 mod load;
 #[cfg(feature = "serde")]
+mod read_whole;
+#[cfg(feature = "serde")]
 mod unpacked;
 #[cfg(feature = "serde")]
 mod whole_file;
@@ -21,6 +23,7 @@ mod whole_file;
 pub use {
     json_lines::JsonLines,
     load::{LoadProblem, LoadProgramError},
+    read_whole::read_whole,
     unpacked::unpacked,
     whole_file::WholeFile,
 };

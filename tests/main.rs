@@ -93,5 +93,7 @@ mod streams;
 mod tensors;
 mod told_alike;
 mod transformers;
+#[cfg(all(feature = "data", feature = "lab"))]
+mod tune;
 mod types;
 mod verify;

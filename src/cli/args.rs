@@ -432,19 +432,15 @@ impl MemoryArgs {
         self.exponents.map_or(policy, |exponents| policy.with_exponents(exponents))
     }
 
-    /// The description of a runtime with these options.
-    pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
+    /// The description of a runtime with these options, but for budget and threshold.
+    pub fn builder(&self) -> Builder {
         let mut builder = Runtime::builder()
-            .budget(budget)
             .policy(self.policy())
             .cost_model(self.cost)
             .sqrt_sampling(self.sqrt_sampling)
             .split_rule(self.split_rule)
             .allow_growth(self.allow_growth)
             .dead(self.dead.into());
-        if let Some(threshold) = threshold {
-            builder = builder.eviction_threshold(threshold);
-        }
         if let Some(ByteSize(bytes)) = self.min_evict_bytes {
             builder = builder.min_evict_bytes(bytes);
         }

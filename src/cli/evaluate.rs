@@ -8,14 +8,14 @@ use super::failure::Failure;
 use super::foreign;
 use super::interrupt;
 use super::output::{self, Output};
-use super::rehearsal::Rehearsal;
 use super::report::Verified;
 use super::session::{Session, Setup};
 use super::target::{About, Target};
 use super::terminal::{Shows, show};
 use super::train;
 use super::training_loop::{self, Ending};
-use super::values::Budget;
+use super::tuning::{self, Blank};
+use super::values::{self, Budget};
 use super::words::{Counted, Seconds};
 use remat::ByteSize;
 use serde::Serialize;
@@ -104,8 +104,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
     }
     let setup = Setup { task: &*task, batch: learning.batch, tests_between: false, optimizer };
     let shows = Shows::now(args.quiet);
-    let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, task.tests())?;
-    let full = rehearsal.unlimited()?.peak_bytes;
+    let full = tuning::peak(&target, &Blank::new(&setup, task.tests())?, memory)?;
     let full = full + full / HOLES;
     let budget = match args.budget {
         None => full,
@@ -113,7 +112,7 @@ pub fn run(args: &EvaluateArgs) -> Result<(), Failure> {
         Some(Budget::Auto) => target.available_bytes()?,
     };
     let about = target.about();
-    let builder = memory.builder(budget, None).seed(learning.seed);
+    let builder = memory.builder().budget(budget).seed(learning.seed);
     let runtime = target.start(verifying(builder, args.verify))?;
     let loaded = Session::new(runtime, &setup).map_err(Failure::from).and_then(|mut session| {
         session.load_network(&saved.file).map_err(checkpoint::failure)?;

@@ -1,7 +1,7 @@
 use remat::Error;
 use remat::data::DataError;
 use remat::device::DeviceError;
-use remat::error::{RegenerationError, RuntimeError};
+use remat::error::RuntimeError;
 use std::fmt;
 
 /// The exit code that shells use for "interrupted by Ctrl-C".
@@ -64,7 +64,7 @@ impl From<Error> for Failure {
             // A network does not take data or batches of such sizes.
             Error::Op(_) => Self::usage(message),
             Error::Runtime(e) if matches!(*e, RuntimeError::Settings(_)) => Self::usage(message),
-            error if is_of_memory(&error) => Self::usage(message),
+            error if error.is_of_memory() => Self::usage(message),
             _ => Self::new(message),
         }
     }
@@ -85,11 +85,4 @@ impl From<DataError> for Failure {
     }
 }
 
-/// Whether a larger budget may help.
-pub fn is_of_memory(error: &Error) -> bool {
-    match error {
-        Error::OutOfMemory(_) => true,
-        Error::Regeneration(e) => **e != RegenerationError::Cancelled,
-        _ => false,
-    }
 }

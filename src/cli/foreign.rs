@@ -5,7 +5,6 @@ use super::checkpoint::{self, Kept, Options};
 use super::checkpoint_args::{ForeignArgs, NamesArgs};
 use super::failure::Failure;
 use super::model::Model;
-use super::read;
 use super::task::Task;
 use super::terminal::say;
 use super::words::Counted;
@@ -13,6 +12,7 @@ use clap::{ArgMatches, ValueEnum as _};
 use remat::checkpoint::{Checkpoint, CheckpointError, Fit, Known, Names};
 use remat::data::Text;
 use remat::nn::{DenseNet, ResNet};
+use remat::trace::read_whole;
 use remat::{Runtime, nn};
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -161,7 +161,7 @@ fn of_config(path: &Path, width: usize, given: Option<usize>) -> Result<usize, F
     let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()));
     let mut heads = given;
     if file.is_file() {
-        let bytes = read::whole(&file, "configurations", MOST_CONFIG);
+        let bytes = read_whole(&file, "configurations", MOST_CONFIG);
         let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
         let config: Config = serde_json::from_slice(&bytes)
             .map_err(|error| wrong(format!("this is no configuration of a GPT-2: {error}")))?;

@@ -7,11 +7,12 @@ use super::failure::Failure;
 use super::foreign;
 use super::interrupt;
 use super::model::Model;
-use super::rehearsal::Rehearsal;
 use super::session::{Session, Setup};
 use super::target::Target;
 use super::task::text::TextTask;
 use super::tokenizer::{Decoder, Tokenizer};
+use super::tuning::{self, Blank};
+use super::values;
 use remat::data::Text as Bytes;
 use remat::nn::Sampling;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -55,9 +56,8 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         foreign::tell(&saved.file, &fit, path);
     }
     let setup = Setup { task: &task, batch: learning.batch, tests_between: false, optimizer };
-    let rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, 0, 1)?;
-    let full = rehearsal.unlimited()?.peak_bytes;
-    let builder = memory.builder(full + full / HOLES, None).seed(learning.seed);
+    let full = tuning::peak(&target, &Blank::new(&setup, 1)?, memory)?;
+    let builder = memory.builder().budget(full + full / HOLES).seed(learning.seed);
     let mut session = Session::new(target.start(builder)?, &setup)?;
     session.load_network(&saved.file).map_err(checkpoint::failure)?;
     let sampling = Sampling {

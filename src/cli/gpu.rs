@@ -1,10 +1,11 @@
 //! NVIDIA GPUs. In a program that is built without them, `no_gpu.rs` stands in for this.
 
 use super::failure::Failure;
-use super::machine::{Device, Gpus, SimOf};
+use super::machine::{Device, Gpus};
 use super::values::DeviceName;
 use remat::device::cuda::{self, Context, Cuda, Description, Options};
 use remat::ops::Op;
+use remat::tune::SimOf;
 use remat::{Builder, Error, Runtime};
 use std::fmt;
 use std::sync::Arc;

@@ -127,14 +127,6 @@ fn cancel() {
     }
 }
 
-/// An error if Ctrl-C was pressed: there is nothing to finish yet.
-pub fn before_the_first_step() -> Result<(), Failure> {
-    match is_requested() {
-        true => Err(Failure::interrupted("interrupted before the first step")),
-        false => Ok(()),
-    }
-}
-
 /// Whether Ctrl-C was pressed.
 pub fn is_requested() -> bool {
     PRESSED.load(Ordering::Relaxed) > 0

@@ -2,12 +2,11 @@
 
 use super::failure::Failure;
 use super::output::{self, Output, is_standard};
-use super::read;
 use super::task::Score;
 use super::terminal::warn;
 use remat::Stats;
 use remat::lab::plot::{self, TrainingStep};
-use remat::trace::WholeFile;
+use remat::trace::{WholeFile, read_whole};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -242,7 +241,7 @@ impl Format {
                 "--log {path}: {what}; name another file, or move that one away"
             ))
         };
-        let bytes = match read::whole(path, "logs to go on from", Self::MOST_BYTES) {
+        let bytes = match read_whole(path, "logs to go on from", Self::MOST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
             bytes => bytes.map_err(|error| refused(&error))?,
         };

@@ -1,7 +1,8 @@
 //! Stands in for `gpu.rs` in a program that is built without CUDA: there is no GPU, and it says why.
 
 use super::failure::Failure;
-use super::machine::{Gpus, SimOf};
+use super::machine::Gpus;
+use remat::tune::SimOf;
 use remat::{Builder, Error, Runtime};
 use std::fmt;
 

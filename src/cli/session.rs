@@ -71,9 +71,19 @@ impl Session {
         &self.runtime
     }
 
+    /// Does a step, and asks for the counters after it.
+    pub fn step(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Step, Error> {
+        let loss = self.give(batch, lr)?;
+        Ok(Step { loss, stats: self.runtime.stats_later()? })
+    }
+
     /// Learns from a step's batches, which `batch` makes by their number in the step. Every handle goes as soon as the
     /// last op that reads it was given.
-    pub fn step(&mut self, batch: impl Fn(usize) -> Batch, lr: f32) -> Result<Step, Error> {
+    pub fn give(
+        &mut self,
+        batch: impl Fn(usize) -> Batch,
+        lr: f32,
+    ) -> Result<Pending<HostTensor>, Error> {
         let Self { runtime, network, optimizer, accumulate } = self;
         optimizer.lr = lr;
         let last = *accumulate - 1;
@@ -101,7 +111,7 @@ impl Session {
         let answer = runtime.get_later(&loss)?;
         drop(loss);
         runtime.step()?;
-        Ok(Step { loss: answer, stats: runtime.stats_later()? })
+        Ok(answer)
     }
 
     /// Writes all that it has, and a text of this name, to a file.

@@ -5,7 +5,6 @@ use super::distinct::{self, Input};
 use super::failure::Failure;
 use super::lab_args::{ArenaArg, ReplayArgs, SimulateArgs, TraceArgs};
 use super::output::{self, Output, is_standard, json_lines};
-use super::search::{self, USUAL};
 use super::terminal::{Shows, muted, show};
 use super::values::Share;
 use super::waiting::Waiting;
@@ -14,6 +13,7 @@ use indicatif::HumanCount;
 use remat::lab::plot::Timeline;
 use remat::lab::{Costs, Job, MemoryKind, Outcome, Replay, Row, Status, Trace, Unbudgeted, plot};
 use remat::program::Setting;
+use remat::tune::{USUAL, smallest};
 use remat::{ByteSize, RecomputeLimit};
 use serde::Serialize;
 use std::io::{BufReader, stdin};
@@ -124,7 +124,7 @@ impl<'a> Trial<'a> {
 
     /// The smallest percentage found from `low` on that passes.
     fn passing(&self, low: u32) -> Result<Option<u32>, Failure> {
-        search::smallest(low, 100, |percent| self.passes(percent))
+        smallest(low, 100, |percent| self.passes(percent))
     }
 
     /// The given budget, or the usual one, or the smallest that passes; 100 % if none does, or because of the

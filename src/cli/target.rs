@@ -3,11 +3,12 @@
 use super::args::DeviceArgs;
 use super::failure::Failure;
 use super::gpu::Gpu;
-use super::machine::{Machine, SimOf, cores};
+use super::machine::{Machine, cores};
 use super::terminal::warn;
 use super::values::DeviceName;
 use super::words::Counted;
 use remat::device::sim::Sim;
+use remat::tune::StandIn;
 use remat::{Builder, Error, Runtime};
 use serde::Serialize;
 use std::fmt;
@@ -61,12 +62,14 @@ impl Target {
         }
     }
 
-    /// Makes simulated devices with the same workspaces, and so the same peak of memory.
-    pub fn sim(&self) -> SimOf {
-        match self {
+    /// What rehearsals know of it.
+    pub fn stand_in(&self) -> StandIn {
+        let sim = match self {
             Self::Cpu { .. } => Arc::new(Sim::cpu),
             Self::Gpu(gpu) => gpu.sim(),
-        }
+        };
+        let free_bytes = self.available_bytes().ok();
+        StandIn { name: self.about().to_string(), sim, free_bytes }
     }
 
     /// What is free now, less a margin.

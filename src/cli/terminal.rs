@@ -7,6 +7,7 @@ use super::wrap::Stream;
 use anstream::{AutoStream, ColorChoice};
 use clap::builder::Styles;
 use indicatif::{MultiProgress, ProgressDrawTarget};
+use remat::tune::is_rehearsing;
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
 use tracing::{Level, Metadata};
@@ -22,8 +23,8 @@ pub static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 /// Whether progress is shown at all.
 static PROGRESS: AtomicBool = AtomicBool::new(true);
 
-/// How many rehearsals are under way.
-static REHEARSALS: AtomicUsize = AtomicUsize::new(0);
+/// Replays under way whose events are dropped.
+static REPLAYS: AtomicUsize = AtomicUsize::new(0);
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +81,11 @@ fn color(args: impl Iterator<Item = String>) -> Option<clap::ColorChoice> {
     (0..args.len()).rev().find_map(value)?.parse().ok()
 }
 
-/// Does `work`, a rehearsal, and drops its events.
+/// Does `work`, a replay, and drops its events.
 pub fn muted<R>(work: impl FnOnce() -> R) -> R {
-    REHEARSALS.fetch_add(1, Ordering::Relaxed);
+    REPLAYS.fetch_add(1, Ordering::Relaxed);
     let done = work();
-    REHEARSALS.fetch_sub(1, Ordering::Relaxed);
+    REPLAYS.fetch_sub(1, Ordering::Relaxed);
     done
 }
 
@@ -163,7 +164,8 @@ pub fn start_logging(quiet: bool) {
         filter_fn(move |event| !quiet && is_warning(event)).with_max_level_hint(most)
     };
     let no_rehearsal = || {
-        let filter = dynamic_filter_fn(|_, _| REHEARSALS.load(Ordering::Relaxed) == 0);
+        let filter =
+            dynamic_filter_fn(|_, _| REPLAYS.load(Ordering::Relaxed) == 0 && !is_rehearsing());
         // Leaves it to the other filter which events are looked at.
         filter.with_max_level_hint(LevelFilter::TRACE)
     };

@@ -1,7 +1,7 @@
 //! Tokens of a text, as a `tokenizer.json` of the transformers library says.
 
 use super::failure::Failure;
-use super::read;
+use remat::trace::read_whole;
 use std::path::Path;
 
 /// Longest file.
@@ -18,7 +18,7 @@ impl Tokenizer {
         let wrong = |what: &dyn std::fmt::Display| {
             Failure::new(format!("--tokenizer {}: {what}", path.display()))
         };
-        let bytes = read::whole(path, "tokenizers", MOST_BYTES);
+        let bytes = read_whole(path, "tokenizers", MOST_BYTES);
         let bytes =
             bytes.map_err(|error| wrong(&format_args!("{error}; name a tokenizer.json")))?;
         let read = tokenizers::Tokenizer::from_bytes(&bytes);

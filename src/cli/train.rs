@@ -2,23 +2,20 @@
 
 use super::args::{LearningArgs, OutputArgs, Precision, TrainArgs, verifying};
 use super::checkpoint::{Kept, Options};
-use super::chosen_budget::ChosenBudget;
 use super::distinct::{self, Input};
-use super::failure::{Failure, is_of_memory};
-use super::forecasts::{Forecaster, Forecasts};
+use super::failure::Failure;
 use super::foreign;
 use super::interrupt;
 use super::journal::Journal;
-use super::learn_cache::{LearnCache, Origin};
 use super::model::{Model, OwnModel};
 use super::output::{self, Output};
 use super::recording::{Done, Recording};
-use super::rehearsal::Rehearsal;
 use super::report::{Counters, EndingName, Report, Verified};
 use super::resume::{Resumed, resume};
 use super::session::Setup;
 use super::sizes::SizeArgs;
 use super::source::Source;
+use super::sync::{Mutex, lock};
 use super::target::{About, Target};
 use super::task::Task;
 use super::task::denoise::DenoiseTask;
@@ -29,13 +26,14 @@ use super::task::trees::TreeTask;
 use super::terminal::{Shows, say, show, warn};
 use super::tokenizer::Tokenizer;
 use super::training_loop::{self, Course, Ending, Outcome, Stop};
+use super::tuning::{self, Blank};
 use super::waiting::Waiting;
 use super::words::Counted;
 use indicatif::HumanCount;
 use remat::data::{Augment, Batches, Text};
-use remat::evict::Learn;
 use remat::program::Plan;
-use remat::{ByteSize, PolicyKind, Runtime};
+use remat::tune::{self, Forecasts, Rehearsal, Tuned, Warning};
+use remat::{ByteSize, Error, PolicyKind, Runtime};
 use std::path::PathBuf;
 
 /// Rehearses, trains, tests and reports.
@@ -124,44 +122,44 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
         }
     }
     let tested = if learning.no_test && learning.eval_every.is_none() { 0 } else { task.tests() };
-    let mut rehearsal = Rehearsal::new(target.sim(), &setup, memory, learning.seed, steps, tested)?;
-    if recording.is_some() {
-        // A recording has what each command does.
-        rehearsal.plan = Plan::Off;
+    let blank = Blank::new(&setup, tested)?;
+    // A recording has what each command does.
+    let plan = if recording.is_some() { Plan::Off } else { memory.plan.into() };
+    let waiting = Mutex::new(None);
+    let told = |at: tune::Progress| {
+        lock(&waiting).get_or_insert_with(|| Waiting::new(shows)).at(at.to_string());
+    };
+    let stop_waiting = || drop(lock(&waiting).take());
+    let mut tuner = tuning::tuner(&target, memory, learning.seed, plan).steps(steps).progress(told);
+    if let Some(budget) = memory.budget {
+        tuner = tuner.budget(budget);
     }
-    let chosen = ChosenBudget::new(&rehearsal, &target, shows)?;
+    if let Some(threshold) = memory.eviction_threshold {
+        tuner = tuner.eviction_threshold(threshold);
+    }
+    if let Some(path) = &memory.learn_cache {
+        tuner = tuner.cache(path);
+    }
+    let rehearsal = Rehearsal::new(&tuner, &blank)?;
+    let chosen = rehearsal.choose()?;
+    stop_waiting();
     journal.unbudgeted(chosen.unbudgeted_peak());
     if !output.quiet {
         say(&chosen);
         chosen.warnings().iter().for_each(warn);
     }
-
-    let found = forecasts(&rehearsal, &chosen, &about, (shows, output.quiet))?;
-    if let Some(found) =
-        found.as_ref().filter(|found| !output.quiet && found.budget < chosen.budget())
-    {
-        let [part, all] = [found.budget, chosen.budget()].map(ByteSize);
-        say(format_args!("running in {part} of the {all}: less is recomputed that way"));
-    }
-    let budget = found.as_ref().map_or(chosen.budget(), |found| found.budget);
-    let mut builder = match chosen.evicts() {
-        true => rehearsal.builder(budget, chosen.threshold()),
-        // To recognize steps would cost a little.
-        false => memory.builder(budget, chosen.threshold()).seed(learning.seed),
-    };
-    match (&found, chosen.rehearsed().policy) {
-        (Some(found), _) => {
-            if memory.policy().searches() {
-                // It was searched for. What is found beside the steps is for kinds that the rehearsal does not have.
-                builder = builder.policy(PolicyKind::Learned(Learn::Portfolio));
-            }
-            builder = builder.forecasts(found.forecasts.iter().cloned());
+    let tuned = rehearsal.learn(chosen)?;
+    stop_waiting();
+    let chosen = tuned.chosen();
+    if !output.quiet {
+        let not_kept = |warning: &&Warning| matches!(warning, Warning::NotKept(_));
+        tuned.warnings().iter().filter(not_kept).for_each(warn);
+        if tuned.budget() < chosen.budget() {
+            let [part, all] = [tuned.budget(), chosen.budget()].map(ByteSize);
+            say(format_args!("running in {part} of the {all}: less is recomputed that way"));
         }
-        // What is known does not pass.
-        (None, Some(policy)) => builder = builder.policy(policy),
-        (None, None) => {}
     }
-    builder = builder.plan(rehearsal.plan);
+    let mut builder = tuned.builder();
     if let Some(recording) = recording {
         builder = builder.record(recording);
     }
@@ -182,15 +180,22 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     };
     let outcome =
         training_loop::run(runtime, &course, &mut journal, &done).map_err(|stop| match stop {
-            Stop::Error(error) if is_of_memory(&error) => {
-                chosen.too_small(budget, &rehearsal, shows, &error)
+            Stop::Error(error) if error.is_of_memory() => {
+                let failure = too_small(&tuned, &rehearsal, &error);
+                stop_waiting();
+                failure
             }
             Stop::Error(error) => error.into(),
             Stop::Failure(failure) => failure,
         })?;
-    let late = chosen.late_warning(outcome.training.stats.thrashed_steps);
-    late.iter().filter(|_| !output.quiet).for_each(warn);
-    let report = report(args, &*task, &chosen, found.as_ref(), steps, about, &outcome);
+    let thrashed = outcome.training.stats.thrashed_steps;
+    // What was said before is not said again.
+    if thrashed > 0 && !chosen.rehearsed().thrashes && !output.quiet {
+        let thrashed = Counted(thrashed, "step");
+        let cure = chosen.cure();
+        warn(format_args!("{thrashed} recomputed several times the work of a step; {cure}"));
+    }
+    let report = report(args, &*task, &tuned, steps, about, &outcome);
     let judged = judge(&outcome, steps, args);
     let recorded = match (outcome.recorded, &output.record) {
         (Err(error), Some(path)) => Err(output::unwritten(path, error)),
@@ -207,38 +212,19 @@ pub fn run(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
     ])
 }
 
-/// What is found out before the first step, and kept for later runs.
-fn forecasts(
-    rehearsal: &Rehearsal<'_>,
-    chosen: &ChosenBudget,
-    device: &impl ToString,
-    (shows, quiet): (Shows, bool),
-) -> Result<Option<Forecasts>, Failure> {
-    let memory = rehearsal.memory;
-    let origin = || Origin::here(device, &memory.cost);
-    let file = memory.learn_cache.as_deref();
-    let mut cache = file.map(|path| LearnCache::read(path, origin())).transpose()?;
-    if !chosen.evicts() {
-        return Ok(None);
+/// The failure of a run that passed its rehearsal, but ran out of memory.
+fn too_small(
+    tuned: &Tuned<'_>,
+    rehearsal: &Rehearsal<'_, '_, Blank<'_>>,
+    error: &Error,
+) -> Failure {
+    if tuned.budget() < tuned.chosen().budget() {
+        let [part, all] = ByteSize::apart(tuned.budget(), tuned.chosen().budget());
+        return Failure::usage(format!(
+            "{part} of the budget of {all} passed the rehearsal, and is too small; --learn ahead takes all of it\n  {error}"
+        ));
     }
-    let forecaster = Forecaster {
-        rehearsal,
-        waiting: &Waiting::new(shows),
-        full_budget: chosen.full_budget(),
-        threshold: chosen.threshold(),
-        known: cache.as_ref().map_or(&[], LearnCache::forecasts),
-    };
-    let found = forecaster.find(chosen.budget(), chosen.rehearsed())?;
-    if let (Some(found), Some(cache), Some(path)) = (&found, &mut cache, file)
-        && cache.add(&[&found.forecasts[..], &found.in_others].concat())
-        && let Err(error) = cache.write(path)
-        && !quiet
-    {
-        // Another run that writes it as well is no reason to end this one.
-        let path = path.display();
-        warn(format_args!("--learn-cache {path}: {error}; what was found out is not kept"));
-    }
-    Ok(found)
+    rehearsal.too_small(tuned.chosen(), error).into()
 }
 
 /// The network and its data.
@@ -368,13 +354,13 @@ fn judge(outcome: &Outcome, asked: usize, args: &TrainArgs) -> Result<(), Failur
 fn report(
     args: &TrainArgs,
     task: &dyn Task,
-    chosen: &ChosenBudget,
-    found: Option<&Forecasts>,
+    tuned: &Tuned<'_>,
     steps: usize,
     device: About,
     outcome: &Outcome,
 ) -> Report {
     let TrainArgs { model, memory, learning, optimizer, .. } = args;
+    let (chosen, found) = (tuned.chosen(), tuned.forecasts());
     let policy = memory.policy();
     let (exponents, own_cost, rerun_factor) = match policy {
         PolicyKind::MegEngine { exponents, own_cost, rerun_factor } => {
@@ -412,7 +398,7 @@ fn report(
         rerun_factor,
         cost_model: memory.cost.to_string(),
         budget_bytes: chosen.budget(),
-        effective_budget_bytes: found.map_or(chosen.budget(), |found| found.budget),
+        effective_budget_bytes: tuned.budget(),
         eviction_threshold_bytes: chosen.threshold(),
         full_budget_bytes: chosen.full_budget(),
         unbudgeted_peak_bytes: chosen.unbudgeted_peak(),

@@ -3,97 +3,9 @@
 use remat::ByteSize;
 use remat::evict::Exponents;
 use remat::memory::SplitRule;
-use std::fmt;
+pub use remat::tune::{Budget, Share};
 use std::num::IntErrorKind;
 use std::str::FromStr;
-
-/// Bytes, or a percentage of the smallest budget that evicts nothing.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Share {
-    /// `40%`
-    Percent(f64),
-    /// `64MiB`
-    Bytes(u64),
-}
-
-impl Share {
-    /// In bytes, where 100 % is this.
-    pub fn of(self, full: u64) -> u64 {
-        match self {
-            Self::Percent(percent) => (full as f64 * (percent / 100.0)) as u64,
-            Self::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-impl FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const WRITE: &str = "write for example 40% or 64MiB";
-        const UNITS: &str = "B, K, M, G, T, KiB, MiB, GiB, TiB, KB, MB, GB or TB";
-        if let Some(percent) = meant_percent(text) {
-            return Err(format!("that is {} B; did you mean {percent}%?", text.trim()));
-        }
-        let Some(percent) = text.trim().strip_suffix('%') else {
-            return match text.parse::<ByteSize>() {
-                Ok(ByteSize(0)) => Err(format!("0 bytes hold no tensor; {WRITE}")),
-                Ok(ByteSize(bytes)) => Ok(Self::Bytes(bytes)),
-                Err(_) => Err(format!(
-                    "neither a percentage nor a size in bytes ({UNITS}, at most 16777215TiB); {WRITE}"
-                )),
-            };
-        };
-        match percent.trim().parse::<f64>() {
-            // Above this it is a slip, not a wish. The comparison is false for NaN, too.
-            Ok(percent) if percent > 0.0 && percent <= 1e6 => Ok(Self::Percent(percent)),
-            _ => Err(format!("a percentage is above 0 and at most 1000000; {WRITE}")),
-        }
-    }
-}
-
-/// The percentage that a number without a unit stands for: a size so small is a slip.
-fn meant_percent(text: &str) -> Option<f64> {
-    match text.trim().parse::<f64>().ok()? {
-        part if part > 0.0 && part < 1.0 => Some((part * 1e9).round() / 1e7),
-        percent if (1.0..=100.0).contains(&percent) => Some(percent),
-        _ => None,
-    }
-}
-
-/// What may be used.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Budget {
-    /// `auto`: what is free on the device.
-    Auto,
-    /// So much.
-    Share(Share),
-}
-
-impl FromStr for Budget {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.trim() {
-            "auto" => Ok(Self::Auto),
-            _ => {
-                text.parse().map(Self::Share).map_err(|error: String| match error.ends_with('?') {
-                    true => error,
-                    false => format!("{error}, or auto"),
-                })
-            }
-        }
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Percent(percent) => write!(f, "{percent}%"),
-            Self::Bytes(bytes) => ByteSize(*bytes).fmt(f),
-        }
-    }
-}
 
 /// A number of things, at least one.
 pub fn count(text: &str) -> Result<usize, String> {
@@ -311,38 +223,6 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_full_budget_or_in_bytes() {
-        for (text, bytes) in
-            [("40%", 400), ("100%", 1000), (" 101 % ", 1010), ("64KiB", 65536), ("107", 107)]
-        {
-            assert_eq!(text.parse::<Share>().unwrap().of(1000), bytes, "{text}");
-        }
-        for text in ["", "%", "NaN", "NaN%", "inf%", "-5%", "0%", "0", "-1", "1e30GiB", "1e9%"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_bare_number_is_asked_about() {
-        for (text, percent) in [("40", "40%"), (" 7 ", "7%"), ("0.4", "40%"), ("0.125", "12.5%")] {
-            let error = text.parse::<Share>().unwrap_err();
-            assert!(error.ends_with(&format!("did you mean {percent}?")), "{text}: {error}");
-        }
-        assert!("40B".parse::<Share>().is_ok(), "whoever writes the unit means it");
-        assert!(shares("10..50:10").unwrap_err().contains("did you mean 10%?"));
-        assert!("40".parse::<Budget>().unwrap_err().ends_with("did you mean 40%?"));
-    }
-
-    #[test]
-    fn a_budget_is_a_share_or_auto() {
-        assert_eq!("auto".parse(), Ok(Budget::Auto));
-        assert_eq!("40%".parse(), Ok(Budget::Share(Share::Percent(40.0))));
-        assert!("automatic".parse::<Budget>().unwrap_err().ends_with("40% or 64MiB, or auto"));
-        assert!("auto".parse::<Share>().is_err());
-        assert!(shares("auto").is_err());
-    }
-
-    #[test]
     fn ranges_have_both_their_ends() {
         let percents: Vec<Share> =
             [10.0, 10.1, 10.2, 10.3].iter().map(|&p| Share::Percent(p)).collect();
@@ -352,6 +232,8 @@ mod tests {
         let mixed = shares("40%,1KiB..2KiB:512, 64MiB").unwrap();
         assert_eq!(mixed.len(), 5);
         assert_eq!(mixed[2], Share::Bytes(1536));
+        assert!(shares("auto").is_err());
+        assert!(shares("10..50:10").unwrap_err().contains("did you mean 10%?"));
         for text in ["", "10%..20%", "20%..10%:1%", "10%..20%:1KiB", "1%..1000000%:0.0001%", "10%,"]
         {
             assert!(shares(text).is_err(), "{text}");
@@ -380,7 +262,10 @@ mod tests {
         assert!(["0", "-1", "1.5", ""].iter().all(|text| count(text).is_err()));
         assert!(count("99999999999999999999").unwrap_err().ends_with(&usize::MAX.to_string()));
         for text in ["1e6", "999999999999TiB", "1X"] {
-            assert!(text.parse::<Share>().unwrap_err().contains("TiB, KB, MB, GB or TB"), "{text}");
+            assert!(
+                text.parse::<Share>().unwrap_err().to_string().contains("TiB, KB, MB, GB or TB"),
+                "{text}"
+            );
         }
         assert!("16777215TiB".parse::<Share>().is_ok() && "16777216TiB".parse::<Share>().is_err());
     }

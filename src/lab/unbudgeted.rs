@@ -25,7 +25,8 @@ pub struct Unbudgeted {
     /// The smallest budget found under which nothing is evicted, by no policy: what 100 % stands for. It is
     /// above `peak_bytes` where values that nothing can bring back stay longer, and where storages have
     /// places, for holes can force an eviction although enough bytes are free. There it is found to a
-    /// thousandth of the peak, and the budgets tried up to 2 % above evict nothing either.
+    /// thousandth of the peak, and the budgets tried up to 2 % above evict nothing either. A rehearsal (`tune`) cannot afford as
+    /// many, and takes the first of its budgets, a quarter of a percent apart, that evicts nothing: a little less at times.
     pub full_budget: u64,
     /// Cost of all of it.
     pub cost: f64,

@@ -42,6 +42,15 @@ impl From<Box<dyn Evictor>> for PolicyChoice {
 }
 
 impl PolicyChoice {
+    /// The policy of the crate, if it is one.
+    #[must_use]
+    pub const fn kind(&self) -> Option<PolicyKind> {
+        match self {
+            Self::Kind(kind) => Some(*kind),
+            _ => None,
+        }
+    }
+
     /// How much is to be found out for it: by [`Driver::learn_by`](crate::program::Driver::learn_by), for those who make an
     /// [`Engine`] of their own.
     #[must_use]
@@ -107,18 +116,18 @@ impl<C: CostModel + 'static> From<C> for CostModelChoice {
 #[derive(Debug)]
 pub struct Builder {
     budget: Option<u64>,
-    settings: Settings,
-    policy: PolicyChoice,
+    pub(crate) settings: Settings,
+    pub(crate) policy: PolicyChoice,
     sqrt_sampling: bool,
-    seed: u64,
-    cost_model: CostModelChoice,
-    threads: Option<usize>,
+    pub(crate) seed: u64,
+    pub(crate) cost_model: CostModelChoice,
+    pub(crate) threads: Option<usize>,
     recorder: Option<Box<dyn Recorder>>,
     window: Window,
     known: Knowledge,
     /// In place of that of the policy.
     learner: Option<Box<dyn Learner>>,
-    plan: Plan,
+    pub(crate) plan: Plan,
     listeners: Vec<Box<dyn Listener>>,
     interrupt: Interrupt,
     wrong: Option<String>,
@@ -628,9 +637,20 @@ impl Thread for Team {
 
 /// The memory of the machine, or 64 GiB if that is unknown: pages are only touched when used.
 fn machine_memory() -> u64 {
-    let kibibytes = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
-    kibibytes.map_or(64 << 30, |k| k << 10)
+    memory_of("MemTotal:").unwrap_or(64 << 30)
+}
+
+/// What is free, less a margin for what is not in a budget: 512 MiB, or 5 % if that is more. `None`: the system does not say.
+#[cfg(feature = "lab")]
+pub(crate) fn available_memory() -> Option<u64> {
+    let free = memory_of("MemAvailable:").filter(|&free| free > 0)?;
+    Some(free - (512 << 20).max(free / 20).min(free / 2))
+}
+
+/// A line of what Linux says of its memory, in bytes.
+fn memory_of(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
+    Some(kibibytes << 10)
 }

@@ -1,14 +1,13 @@
 //! Choosing a budget that passes, before anything is computed.
 
-use super::failure::Failure;
-use super::rehearsal::{Rehearsal, Rehearsed, Verdict};
-use super::search::{self, USUAL};
-use super::target::Target;
-use super::terminal::Shows;
-use super::values::{Budget, Share};
-use super::waiting::Waiting;
-use super::words::Counted;
-use remat::{ByteSize, CostModelKind, Error};
+use super::rehearsal::Verdict;
+use super::{
+    Budget, Names, Progress, Refusal, Rehearsal, Rehearsed, Share, Trainable, TuneError, USUAL,
+    smallest,
+};
+use crate::bytes::ByteSize;
+use crate::cost::CostModelKind;
+use crate::error::Error;
 use std::fmt;
 
 /// A default budget may recompute at most as much as the work itself, besides what the eviction threshold
@@ -29,7 +28,7 @@ struct Needs {
     full_budget: u64,
     /// Most bytes in use at once where nothing limits them.
     peak: u64,
-    /// What is held between steps, and never evicted.
+    /// Bytes held between steps, and never evicted.
     state: u64,
     threshold: Option<u64>,
     /// Whether costs are measured, so that evictions differ from run to run.
@@ -39,9 +38,9 @@ struct Needs {
 /// Why this budget was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// The command line gives it.
+    /// The budget was asked for.
     Asked,
-    /// It is the free memory.
+    /// The budget is the free memory.
     Auto,
     /// None was given, and the default passes.
     Usual,
@@ -51,8 +50,10 @@ enum Reason {
     Threshold,
 }
 
-/// The budget and threshold of a run, in bytes.
-#[derive(Debug)]
+/// A budget that passes in a rehearsal, with a threshold that goes with it.
+///
+/// The budget prints as a line that says how much it is, and why.
+#[derive(Clone, Debug)]
 pub struct ChosenBudget {
     needs: Needs,
     budget: u64,
@@ -61,17 +62,22 @@ pub struct ChosenBudget {
     rehearsed: Rehearsed,
     /// Whether it thrashes with the threshold, but not without it.
     threshold_thrashes: bool,
-    /// What the device has free, less a margin; `None`: unknown.
+    /// Memory that the device has free, less a margin; `None`: unknown.
     free: Option<u64>,
+    names: Names,
 }
 
-impl ChosenBudget {
-    /// Settles on a budget that passes in a rehearsal.
-    pub fn new(rehearsal: &Rehearsal<'_>, target: &Target, shows: Shows) -> Result<Self, Failure> {
-        let waiting = Waiting::new(shows);
-        let needs = Needs::of(rehearsal, &waiting)?;
-        let chooser = Chooser { rehearsal, waiting, needs };
-        let (reason, budget, rehearsed) = match rehearsal.memory.budget {
+impl<P: Trainable> Rehearsal<'_, '_, P> {
+    /// Settles on a budget that passes.
+    ///
+    /// # Errors
+    /// [`TuneError::Refused`] if the budget that was asked for does not pass, [`TuneError::AboveFree`] if the default is above
+    /// what is free.
+    pub fn choose(&self) -> Result<ChosenBudget, TuneError> {
+        let needs = Needs::of(self)?;
+        let chooser = Chooser { rehearsal: self, needs };
+        let (names, free) = (self.tuner.names, self.tuner.stand_in.free_bytes);
+        let (reason, budget, rehearsed) = match self.tuner.budget {
             Some(Budget::Share(share)) => {
                 let budget = share.of(needs.full_budget);
                 let asked = match share {
@@ -81,7 +87,7 @@ impl ChosenBudget {
                 (Reason::Asked, budget, chooser.asked(budget, &asked)?)
             }
             Some(Budget::Auto) => {
-                let budget = target.available_bytes()?;
+                let budget = free.ok_or(TuneError::FreeUnknown(names.budget))?;
                 let asked = format!("{} (auto: what is free)", ByteSize(budget));
                 (Reason::Auto, budget, chooser.asked(budget, &asked)?)
             }
@@ -90,136 +96,178 @@ impl ChosenBudget {
         let threshold_thrashes = rehearsed.thrashes
             && needs.threshold.is_some()
             && chooser.rehearse(budget, None, None)?.is_ok_and(|without| !without.thrashes);
-        let free = target.available_bytes().ok();
-        let chosen = Self { needs, budget, reason, rehearsed, threshold_thrashes, free };
+        let chosen =
+            ChosenBudget { needs, budget, reason, rehearsed, threshold_thrashes, free, names };
         chosen.too_large().map_or(Ok(chosen), Err)
     }
 
+    /// The error of a run that passed its rehearsal, but ran out of memory in the budget: with a larger one that passes.
+    #[must_use]
+    pub fn too_small(&self, chosen: &ChosenBudget, error: &Error) -> TuneError {
+        let chooser = Chooser { rehearsal: self, needs: chosen.needs };
+        let budget = chosen.budget;
+        let refusal = chooser.refusal(budget, &ByteSize(budget).to_string(), Some(error));
+        refusal.map_or_else(|error| error, TuneError::from)
+    }
+}
+
+impl ChosenBudget {
     /// A default budget above what is free would end in swapping, or in a killed process.
-    fn too_large(&self) -> Option<Failure> {
+    fn too_large(&self) -> Option<TuneError> {
         let is_default = !matches!(self.reason, Reason::Asked | Reason::Auto);
         let free = self.free.filter(|&free| is_default && free < self.budget)?;
-        let [budget, free] = ByteSize::apart(self.budget, free);
-        Some(Failure::usage(format!(
-            "the default budget would be {budget}, but only {free} are free; lower --batch, or try \
-             --budget auto"
-        )))
+        Some(TuneError::AboveFree { budget: self.budget, free, names: self.names })
     }
 
     /// 100 %: the smallest budget found under which nothing is evicted.
+    #[must_use]
     pub const fn full_budget(&self) -> u64 {
         self.needs.full_budget
     }
 
     /// Most bytes in use at once where nothing limits them.
+    #[must_use]
     pub const fn unbudgeted_peak(&self) -> u64 {
         self.needs.peak
     }
 
     /// Parameters, buffers and the optimizer's state: what is held between steps, and never evicted.
+    #[must_use]
     pub const fn state(&self) -> u64 {
         self.needs.state
     }
 
+    /// The budget, in bytes.
+    #[must_use]
     pub const fn budget(&self) -> u64 {
         self.budget
     }
 
     /// The rehearsal under it, without a forecast.
+    #[must_use]
     pub const fn rehearsed(&self) -> &Rehearsed {
         &self.rehearsed
     }
 
     /// Whether the rehearsal evicted anything.
+    #[must_use]
     pub const fn evicts(&self) -> bool {
         self.rehearsed.evictions > 0
     }
 
+    /// The eviction threshold, in bytes.
+    #[must_use]
     pub const fn threshold(&self) -> Option<u64> {
         self.needs.threshold
     }
 
     /// Warnings about a run that will be slow, whose threshold cannot be met, or that takes more than is free.
-    pub fn warnings(&self) -> Vec<String> {
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
+        let Names { budget, threshold: name, batch, .. } = self.names;
         let Rehearsed { peak_bytes: peak, unevictable_bytes: least, .. } = self.rehearsed;
         if let Some(threshold) = self.needs.threshold.filter(|&threshold| threshold < least) {
             let enough = self.needs.percent(least).ceil() as u32;
             let cure = match self.needs.bytes(enough) <= self.budget {
-                true => format!("raise --eviction-threshold to {enough}%"),
-                false => "raise --budget and --eviction-threshold".to_owned(),
+                true => format!("raise {name} to {enough}%"),
+                false => format!("raise {budget} and {name}"),
             };
-            warnings.push(format!(
-                "the eviction threshold of {} cannot be met, as up to {} cannot be evicted \
-                 (parameters and optimizer state take {}); {cure}, or drop it",
-                ByteSize(threshold),
-                ByteSize(least),
-                ByteSize(self.needs.state)
-            ));
+            let state = self.needs.state;
+            warnings.push(Warning::ThresholdNotMet { threshold, least, state, cure });
         }
         if let Some(free) = self.free.filter(|&free| free < peak) {
-            let [peak, free] = ByteSize::apart(peak, free);
-            warnings.push(format!(
-                "the run takes {peak}, but only {free} are free; lower --budget or --batch"
-            ));
+            let cure = format!("lower {budget} or {batch}");
+            warnings.push(Warning::AboveFree { peak, free, cure });
         }
         if self.rehearsed.thrashes {
-            warnings.push(format!(
-                "a step will recompute {:.1} times its own work; {}",
-                self.rehearsed.step_ratio,
-                self.remedy()
-            ));
+            let (ratio, cure) = (self.rehearsed.step_ratio, self.cure());
+            warnings.push(Warning::Thrashes { ratio, cure });
         }
         warnings
     }
 
-    /// A warning after a run in which this many steps thrashed, unless the rehearsal warned already.
-    pub fn late_warning(&self, thrashed_steps: u64) -> Option<String> {
-        (thrashed_steps > 0 && !self.rehearsed.thrashes).then(|| {
-            let steps = Counted(thrashed_steps, "step");
-            format!("{steps} recomputed several times the work of a step; {}", self.remedy())
-        })
-    }
-
-    /// How to recompute less.
-    fn remedy(&self) -> &'static str {
+    /// How to recompute less, in words.
+    #[must_use]
+    pub fn cure(&self) -> String {
+        let Names { budget, threshold, .. } = self.names;
         match self.needs.threshold {
-            Some(_) if self.threshold_thrashes => "raise --eviction-threshold, or drop it",
-            Some(_) => "raise --budget and --eviction-threshold",
-            None => "raise --budget",
+            Some(_) if self.threshold_thrashes => format!("raise {threshold}, or drop it"),
+            Some(_) => format!("raise {budget} and {threshold}"),
+            None => format!("raise {budget}"),
         }
     }
+}
 
-    /// The error of a run that passed its rehearsal but ran out of memory in so much of the budget, with a larger one that passes.
-    pub fn too_small(
-        &self,
-        budget: u64,
-        rehearsal: &Rehearsal<'_>,
-        shows: Shows,
-        error: &Error,
-    ) -> Failure {
-        if budget < self.budget {
-            let [part, all] = ByteSize::apart(budget, self.budget);
-            return Failure::usage(format!(
-                "{part} of the budget of {all} passed the rehearsal, and is too small; --learn ahead takes all of it\n  {error}"
-            ));
+/// A warning before the first step. Each has a cure, in words.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The eviction threshold is below what cannot be evicted.
+    ThresholdNotMet {
+        /// In bytes.
+        threshold: u64,
+        /// Most bytes that cannot be evicted at once.
+        least: u64,
+        /// Parameters, buffers and the optimizer's state.
+        state: u64,
+        /// The cure.
+        cure: String,
+    },
+    /// The run takes more than is free.
+    AboveFree {
+        /// Most bytes in use at once.
+        peak: u64,
+        /// Memory that is free, less a margin.
+        free: u64,
+        /// The cure.
+        cure: String,
+    },
+    /// A step recomputes several times its own work.
+    Thrashes {
+        /// Work that is recomputed, over the step's own.
+        ratio: f64,
+        /// The cure.
+        cure: String,
+    },
+    /// Forecasts could not be kept for later runs.
+    NotKept(String),
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ThresholdNotMet { threshold, least, state, cure } => write!(
+                f,
+                "the eviction threshold of {} cannot be met, as up to {} cannot be evicted \
+                 (parameters and optimizer state take {}); {cure}, or drop it",
+                ByteSize(*threshold),
+                ByteSize(*least),
+                ByteSize(*state)
+            ),
+            Self::AboveFree { peak, free, cure } => {
+                let [peak, free] = ByteSize::apart(*peak, *free);
+                write!(f, "the run takes {peak}, but only {free} are free; {cure}")
+            }
+            Self::Thrashes { ratio, cure } => {
+                write!(f, "a step will recompute {ratio:.1} times its own work; {cure}")
+            }
+            Self::NotKept(error) => write!(f, "{error}; what was found out is not kept"),
         }
-        let chooser = Chooser { rehearsal, waiting: Waiting::new(shows), needs: self.needs };
-        let refusal = chooser.refusal(budget, &ByteSize(budget).to_string(), Some(error));
-        refusal.unwrap_or_else(|failure| failure)
     }
 }
 
 impl Needs {
     /// Finds them by rehearsals, first without a limit, then with one.
-    fn of(rehearsal: &Rehearsal<'_>, waiting: &Waiting) -> Result<Self, Failure> {
-        waiting.at("rehearsing without a limit");
+    fn of<P: Trainable>(rehearsal: &Rehearsal<'_, '_, P>) -> Result<Self, TuneError> {
+        let tuner = rehearsal.tuner;
+        (tuner.progress)(Progress::Unlimited);
         let Rehearsed { peak_bytes: peak, state_bytes: state, .. } = rehearsal.unlimited()?;
         // What is in use leaves holes, so more is needed than is ever in use.
         let mut full_budget = peak;
-        let mut more = (peak / 400).max(remat::memory::ALIGNMENT);
+        let mut more = (peak / 400).max(crate::memory::ALIGNMENT);
         loop {
-            waiting.at(format!("rehearsing without evictions in {}", ByteSize(full_budget)));
+            (tuner.progress)(Progress::WithoutEvictions { budget: full_budget });
             if rehearsal.fits(full_budget)? {
                 break;
             }
@@ -227,8 +275,8 @@ impl Needs {
             full_budget = full_budget.saturating_add(more);
             more += more / 8;
         }
-        let threshold = rehearsal.memory.eviction_threshold.map(|share| share.of(full_budget));
-        let is_measured = rehearsal.memory.cost == CostModelKind::Measured;
+        let threshold = tuner.threshold.map(|share| share.of(full_budget));
+        let is_measured = tuner.cost_model() == Some(CostModelKind::Measured);
         Ok(Self { full_budget, peak, state, threshold, is_measured })
     }
 
@@ -253,57 +301,50 @@ impl Needs {
 }
 
 /// Looks for budgets that pass.
-struct Chooser<'a> {
-    rehearsal: &'a Rehearsal<'a>,
-    waiting: Waiting,
+struct Chooser<'a, P> {
+    rehearsal: &'a Rehearsal<'a, 'a, P>,
     needs: Needs,
 }
 
-impl Chooser<'_> {
+impl<P: Trainable> Chooser<'_, P> {
     /// Rehearses a given budget; if it fails, the error names one that passes.
-    fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, Failure> {
+    fn asked(&self, budget: u64, asked: &str) -> Result<Rehearsed, TuneError> {
         if budget < self.needs.state {
-            return Err(self.refusal(budget, asked, None)?);
+            return Err(self.refusal(budget, asked, None)?.into());
         }
-        let limit = self.rehearsal.memory.recompute_limit;
+        let limit = self.rehearsal.recompute_limit;
         match self.rehearse(budget, self.needs.threshold, limit)? {
             Ok(rehearsed) => Ok(rehearsed),
-            Err(error) => Err(self.refusal(budget, asked, Some(&error))?),
+            Err(error) => Err(self.refusal(budget, asked, Some(&error))?.into()),
         }
     }
 
-    /// The message for a budget that failed with this error, or without one because the state alone exceeds it.
-    fn refusal(&self, budget: u64, asked: &str, error: Option<&Error>) -> Result<Failure, Failure> {
+    /// The refusal of a budget that failed with this error, or without one because the state alone exceeds it.
+    fn refusal(
+        &self,
+        budget: u64,
+        asked: &str,
+        error: Option<&Error>,
+    ) -> Result<Refusal, TuneError> {
         let above = self.needs.percent(budget.saturating_add(1)).ceil() as u32;
-        let mut message = match (self.passing(above, NAMED_RATIO)?, self.needs.threshold) {
-            (Some((percent, _)), _) => format!(
-                "a budget of {asked} is too small; --budget {percent}% ({}) passes",
-                ByteSize::apart(budget, self.needs.bytes(percent))[1]
-            ),
-            (None, Some(threshold)) => format!(
-                "no budget passes with an eviction threshold of {}; raise --eviction-threshold, or drop it",
-                ByteSize(threshold)
-            ),
-            (None, None) => format!("a budget of {asked} is too small; raise it"),
-        };
-        message += &self.needs.margin();
-        if self.rehearsal.memory.budget == Some(Budget::Auto) {
-            message += "\n  that is more than is free; lower --batch";
-        }
-        let [state, full_budget] = [self.needs.state, self.needs.full_budget].map(ByteSize);
-        message += &format!(
-            "\n  parameters and optimizer state take {state}; without evictions it takes {full_budget}"
-        );
-        let error = error.map(Error::to_string).unwrap_or_default();
-        for line in error.trim_end().lines() {
-            message += "\n  ";
-            message += line;
-        }
-        Ok(Failure::usage(message))
+        let passing = self.passing(above, NAMED_RATIO)?;
+        let tuner = self.rehearsal.tuner;
+        Ok(Refusal {
+            budget,
+            passing: passing.map(|(percent, _)| (percent, self.needs.bytes(percent))),
+            error: error.cloned(),
+            state: self.needs.state,
+            full_budget: self.needs.full_budget,
+            asked: asked.to_owned(),
+            threshold: self.needs.threshold,
+            margin: self.needs.margin(),
+            is_auto: tuner.budget == Some(Budget::Auto),
+            names: tuner.names,
+        })
     }
 
     /// The budget where none was given.
-    fn choose(&self) -> Result<(Reason, u64, Rehearsed), Failure> {
+    fn choose(&self) -> Result<(Reason, u64, Rehearsed), TuneError> {
         let (reason, low) = match self.needs.threshold {
             Some(threshold) if threshold >= self.needs.bytes(USUAL) => (Reason::Threshold, 100),
             _ => (Reason::Usual, USUAL),
@@ -321,23 +362,23 @@ impl Chooser<'_> {
 
     /// The smallest percentage found from `low` on that passes, and its rehearsal. It recomputes at most
     /// `ratio` times the work itself, besides what the threshold alone makes it recompute.
-    fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, Failure> {
+    fn passing(&self, low: u32, ratio: f64) -> Result<Option<(u32, Rehearsed)>, TuneError> {
         // Less than the state cannot pass, and less than the threshold makes no sense.
         let least = self.needs.state.max(self.needs.threshold.unwrap_or(0));
         let low = low.max(self.needs.percent(least).ceil() as u32).min(100);
         let ratio = ratio + self.threshold_ratio()?;
         let mut passed = None;
-        search::smallest(low, 100, |percent| {
+        smallest(low, 100, |percent| {
             let rehearsed = self.passes(percent, ratio)?;
             passed = rehearsed.map(|rehearsed| (percent, rehearsed)).or(passed);
-            Ok::<_, Failure>(rehearsed.is_some())
+            Ok::<_, TuneError>(rehearsed.is_some())
         })?;
         Ok(passed)
     }
 
     /// The rehearsal with this percentage as the budget, if it passed.
-    fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, Failure> {
-        let limit = self.rehearsal.memory.recompute_limit.map_or(ratio, |own| own.min(ratio));
+    fn passes(&self, percent: u32, ratio: f64) -> Result<Option<Rehearsed>, TuneError> {
+        let limit = self.rehearsal.recompute_limit.map_or(ratio, |own| own.min(ratio));
         let (budget, threshold) = (self.needs.bytes(percent), self.needs.threshold);
         if budget < self.needs.state {
             return Ok(None);
@@ -352,8 +393,8 @@ impl Chooser<'_> {
         Ok(self.rehearse(budget, threshold, Some(limit))?.ok())
     }
 
-    /// What is recomputed because of the threshold alone.
-    fn threshold_ratio(&self) -> Result<f64, Failure> {
+    /// Share of the work that is recomputed because of the threshold alone.
+    fn threshold_ratio(&self) -> Result<f64, TuneError> {
         let Needs { full_budget, threshold, .. } = self.needs;
         let Some(threshold) = threshold.filter(|&threshold| threshold < full_budget) else {
             return Ok(0.0);
@@ -368,9 +409,9 @@ impl Chooser<'_> {
         budget: u64,
         threshold: Option<u64>,
         limit: Option<f64>,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<Verdict, TuneError> {
         let percent = self.needs.percent(budget);
-        self.waiting.at(format!("rehearsing within {} ({percent:.0} %)", ByteSize(budget)));
+        (self.rehearsal.tuner.progress)(Progress::Within { budget, percent });
         self.rehearsal.under(budget, threshold, limit)
     }
 }

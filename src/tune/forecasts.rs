@@ -1,7 +1,7 @@
 //! What is found out before the first step: how a step is best run, and in how much of the budget.
 //!
 //! What passes in a budget passes in a larger one as well, if no more of that is used. So smaller budgets are tried, too, that
-//! more memory does not make a run recompute more: the whole percents below the budget, until the [bound](remat::bound)
+//! more memory does not make a run recompute more: the whole percents below the budget, until the [bound](crate::bound)
 //! shows that nothing better is left, or a few of them gain nothing.
 //!
 //! All of it takes at most the [ops](Allowance) of so many turns of each kind of step, whatever the budget; fewer in a short run.
@@ -9,17 +9,17 @@
 //! not for others: so a run in a larger budget finds what one in a smaller budget did, and what is known from earlier runs
 //! changes nothing but time. The other half is for the best of them.
 
-use super::failure::Failure;
-use super::interrupt;
-use super::rehearsal::{Rehearsal, Rehearsed};
-use super::sync::thread;
-use super::values::Share;
-use super::waiting::Waiting;
-use remat::evict::{Clock, Forecast, Learn};
-use remat::lab::Search;
-use remat::program::{Allowance, Turn};
-use remat::{ByteSize, CostModelKind, PolicyKind};
+use super::cache::{Cache, Origin};
+use super::{
+    ChosenBudget, Progress, Rehearsal, Rehearsed, Share, Trainable, TuneError, Tuned, Warning,
+};
+use crate::cost::CostModelKind;
+use crate::evict::{Clock, Forecast, Learn, PolicyKind};
+use crate::lab::Search;
+use crate::program::{Allowance, Turn};
+use crate::sync::thread;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Turns of each kind of step that may be simulated for each step of the run, however small its ops are, and floating-point
@@ -39,7 +39,7 @@ const MOST_OPS: u64 = 3 << 20;
 /// A policy that only looks ahead is compared with those that know nothing.
 const TURNS_OF_LOOKING_AHEAD: u64 = 64;
 
-/// So many smaller budgets are tried at once, whatever the machine; if none of them gains anything, no more are: where a run
+/// Smaller budgets that are tried at once, whatever the machine; if none of them gains anything, no more are: where a run
 /// recomputes less in less memory, that is by chance.
 const AT_ONCE: usize = 4;
 
@@ -51,14 +51,14 @@ const TIMES: usize = 2;
 const LEAST_TURNS: u64 = 10;
 const SHARE: u64 = 8;
 
-/// What was found out.
-#[derive(Debug)]
+/// Forecasts of the steps of a run, and the part of its budget that they are for.
+#[derive(Clone, Debug)]
 pub struct Forecasts {
     /// Bytes that the run holds at most: of the budget, as much as it recomputes least in.
     pub budget: u64,
     /// How each kind of step is best run in that.
     pub forecasts: Vec<Forecast>,
-    /// The same in the other budgets that were tried, for later runs.
+    /// Forecasts in the other budgets that were tried, for later runs.
     pub in_others: Vec<Forecast>,
     /// The share of its work that a step recomputes at least, in the whole budget.
     pub least: f64,
@@ -70,23 +70,58 @@ pub struct Forecasts {
 
 impl Forecasts {
     /// The share of a step's work that is recomputed, as it was simulated.
+    #[must_use]
     pub fn predicted(&self) -> Option<f64> {
         self.forecasts.iter().filter_map(|forecast| forecast.excess).reduce(f64::max)
     }
 }
 
-/// Looks for forecasts.
-pub struct Forecaster<'a> {
-    pub rehearsal: &'a Rehearsal<'a>,
-    pub waiting: &'a Waiting,
-    /// 100 %.
-    pub full_budget: u64,
-    pub threshold: Option<u64>,
-    /// What earlier runs found.
-    pub known: &'a [Forecast],
+impl<'a, P: Trainable> Rehearsal<'_, 'a, P> {
+    /// Finds out how steps are best run within a budget, and keeps that for later runs if there is a file for it.
+    ///
+    /// # Errors
+    /// [`TuneError::Cache`] if the file cannot be read, or is of another device.
+    pub fn learn(&self, chosen: ChosenBudget) -> Result<Tuned<'a>, TuneError> {
+        let tuner = self.tuner;
+        let path = tuner.cache.as_deref();
+        let cost_model = tuner.cost_model().map_or("own".to_owned(), |kind| kind.to_string());
+        let origin = Origin::here(&tuner.stand_in.name, &cost_model);
+        let mut cache = path.map(|path| Cache::read(path, origin, &tuner.names)).transpose()?;
+        let forecaster = Forecaster {
+            rehearsal: self,
+            full_budget: chosen.full_budget(),
+            threshold: chosen.threshold(),
+            known: cache.as_ref().map_or(&[], Cache::forecasts),
+        };
+        let found = match chosen.evicts() {
+            true => forecaster.find(chosen.budget(), chosen.rehearsed())?,
+            false => None,
+        };
+        let mut not_kept = None;
+        if let (Some(found), Some(cache), Some(path)) = (&found, &mut cache, path)
+            && cache.add(&[&found.forecasts[..], &found.in_others].concat())
+            && let Err(error) = cache.write(path)
+        {
+            // Another run that writes it as well is no reason to end this one.
+            let told = format!("{} {}: {error}", tuner.names.cache, path.display());
+            not_kept = Some(Warning::NotKept(told));
+        }
+        let (make, known) = (Arc::clone(&tuner.make), self.known.clone());
+        Ok(Tuned { make, chosen, found, known, not_kept })
+    }
 }
 
-/// What came of a budget.
+/// Looks for forecasts.
+struct Forecaster<'a, P> {
+    rehearsal: &'a Rehearsal<'a, 'a, P>,
+    /// 100 %.
+    full_budget: u64,
+    threshold: Option<u64>,
+    /// Forecasts of earlier runs.
+    known: &'a [Forecast],
+}
+
+/// The outcome of a budget.
 struct Tried {
     /// The share that any run of the usual step recomputes.
     least: f64,
@@ -102,11 +137,11 @@ struct Best {
     rehearsed: Rehearsed,
 }
 
-impl Forecaster<'_> {
+impl<P: Trainable> Forecaster<'_, P> {
     /// How steps are best run within a budget; `plain` says how they pass in it without a forecast. `None` if the policy does
     /// not look ahead, if no two steps are alike, or if nothing is found that passes and is no worse.
-    pub fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, Failure> {
-        let PolicyKind::Learned(learn) = self.rehearsal.memory.policy() else { return Ok(None) };
+    fn find(&self, budget: u64, plain: &Rehearsed) -> Result<Option<Forecasts>, TuneError> {
+        let Some(PolicyKind::Learned(learn)) = self.rehearsal.policy else { return Ok(None) };
         let start = Instant::now();
         let turns = self.rehearsal.turns(self.threshold)?;
         // What most steps are is the last.
@@ -115,7 +150,7 @@ impl Forecaster<'_> {
         let smaller = self.smaller(budget, learn);
         let Parts { each, times, best } = trial.parts(!smaller.is_empty());
         let mut spent = 0;
-        let mut within = |few: &[u64], most, part| -> Result<Vec<Tried>, Failure> {
+        let mut within = |few: &[u64], most, part| -> Result<Vec<Tried>, TuneError> {
             self.tell(few[0]);
             let all = trial.within_each(few, most, part).into_iter();
             let all = all.map(|(tried, ops)| {
@@ -164,14 +199,13 @@ impl Forecaster<'_> {
 
     fn tell(&self, budget: u64) {
         let percent = 100.0 * budget as f64 / self.full_budget as f64;
-        let bytes = ByteSize(budget);
-        self.waiting.at(format!("learning how a step is best run in {bytes} ({percent:.0} %)"));
+        (self.rehearsal.tuner.progress)(Progress::Learning { budget, percent });
     }
 
     /// The whole percents below a budget, the largest first.
     fn smaller(&self, budget: u64, learn: Learn) -> Vec<u64> {
         // Measurements vary by more than what could be gained.
-        let is_measured = self.rehearsal.memory.cost == CostModelKind::Measured;
+        let is_measured = self.rehearsal.tuner.cost_model() == Some(CostModelKind::Measured);
         if is_measured || learn == Learn::Ahead {
             return Vec::new();
         }
@@ -205,15 +239,15 @@ struct Parts {
 }
 
 /// Tries budgets.
-struct Trial<'a> {
-    forecaster: &'a Forecaster<'a>,
+struct Trial<'a, P> {
+    forecaster: &'a Forecaster<'a, P>,
     learn: Learn,
     /// The turns of a step like most, and of other kinds.
     usual: &'a Turn,
     rare: &'a [Turn],
 }
 
-impl Trial<'_> {
+impl<P: Trainable> Trial<'_, P> {
     /// The turns of all kinds.
     fn kinds(&self) -> impl Iterator<Item = &Turn> {
         self.rare.iter().chain([self.usual])
@@ -224,7 +258,7 @@ impl Trial<'_> {
     fn ops(&self) -> u64 {
         let ops = self.usual.ops().max(1);
         let a_step = TURNS_A_STEP + self.usual.flops() / ops as f64 / FLOPS_A_TURN;
-        let turns = a_step * self.forecaster.rehearsal.steps as f64;
+        let turns = a_step * self.forecaster.rehearsal.tuner.steps as f64;
         let turns = turns.clamp(TURNS.0, TURNS.1);
         let turns = match self.learn {
             Learn::Ahead => TURNS_OF_LOOKING_AHEAD,
@@ -250,7 +284,12 @@ impl Trial<'_> {
 
     /// How steps are best run in a budget, if the bound of a step like most is below `most`, the least share that any run was
     /// seen to recompute. In a run of a few steps, whose first recomputes less, that may leave out what would be a little better.
-    fn within(&self, budget: u64, most: f64, allowance: &mut Allowance) -> Result<Tried, Failure> {
+    fn within(
+        &self,
+        budget: u64,
+        most: f64,
+        allowance: &mut Allowance,
+    ) -> Result<Tried, TuneError> {
         let third = allowance.left() / 3;
         let Searched { least, found } = self.search(self.usual, budget, most, third, allowance)?;
         if least >= most {
@@ -305,7 +344,7 @@ impl Trial<'_> {
         forecasts: &[Forecast],
         best: Option<&Best>,
         allowance: &mut Allowance,
-    ) -> Result<Option<Rehearsed>, Failure> {
+    ) -> Result<Option<Rehearsed>, TuneError> {
         let Forecaster { rehearsal, threshold, .. } = self.forecaster;
         // One that takes many more ops is no better.
         let most = best.map_or(u64::MAX, |best| best.rehearsed.simulated_ops * 5 / 4);
@@ -324,7 +363,7 @@ impl Trial<'_> {
         budgets: &[u64],
         most: f64,
         part: u64,
-    ) -> Vec<(Result<Tried, Failure>, u64)> {
+    ) -> Vec<(Result<Tried, TuneError>, u64)> {
         let within = move |budget| {
             let mut part = Allowance::of_ops(part);
             (self.within(budget, most, &mut part), part.spent())
@@ -352,7 +391,7 @@ impl Trial<'_> {
         most: f64,
         part: u64,
         allowance: &mut Allowance,
-    ) -> Result<Searched, Failure> {
+    ) -> Result<Searched, TuneError> {
         let mut part = allowance.take(part);
         let searched = self.search_in(turn, budget, most, &mut part);
         allowance.close(part);
@@ -365,7 +404,7 @@ impl Trial<'_> {
         budget: u64,
         most: f64,
         allowance: &mut Allowance,
-    ) -> Result<Searched, Failure> {
+    ) -> Result<Searched, TuneError> {
         let Forecaster { rehearsal, known, .. } = self.forecaster;
         if self.learn == Learn::Ahead {
             return Ok(Searched { least: 0.0, found: Vec::new() });
@@ -384,7 +423,7 @@ impl Trial<'_> {
             && allowance.left() >= search.turn_ops()
             && search.advance(allowance)?
         {
-            interrupt::before_the_first_step()?;
+            rehearsal.tuner.interrupted()?;
         }
         let mut found = search.finalists();
         // An earlier run may have been luckier.
@@ -395,7 +434,7 @@ impl Trial<'_> {
     }
 }
 
-/// What came of simulated runs.
+/// The outcome of simulated runs.
 struct Searched {
     /// The share that any run recomputes.
     least: f64,

@@ -1,13 +1,15 @@
 //! Files that are read whole.
 
-use remat::ByteSize;
+use crate::bytes::ByteSize;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Reads a file of `what`, which have so many bytes at most. Fails if it has more, or is no regular file: to read a pipe may wait
-/// for ever, and a device may never end.
-pub fn whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a file of `what`, which have so many bytes at most.
+///
+/// # Errors
+/// If it has more, or is no regular file: to read a pipe may wait for ever, and a device may never end.
+pub fn read_whole(path: &Path, what: &str, most: u64) -> io::Result<Vec<u8>> {
     let refused = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     let found = path.metadata()?;
     if !found.is_file() {
@@ -36,12 +38,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("remat-whole-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("a");
-        assert_eq!(whole(&path, "notes", 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read_whole(&path, "notes", 4).unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::write(&path, "four").unwrap();
-        assert_eq!(whole(&path, "notes", 4).unwrap(), b"four");
-        let refused = whole(&path, "notes", 3).unwrap_err().to_string();
+        assert_eq!(read_whole(&path, "notes", 4).unwrap(), b"four");
+        let refused = read_whole(&path, "notes", 3).unwrap_err().to_string();
         assert_eq!(refused, "4 B, and notes have at most 3 B");
-        let refused = whole(&folder, "notes", 3).unwrap_err().to_string();
+        let refused = read_whole(&folder, "notes", 3).unwrap_err().to_string();
         assert_eq!(refused, "this is no regular file");
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -1,9 +1,8 @@
-//! What was found out about steps, kept in a file between runs.
+//! Forecasts in a file, kept from run to run.
 
-use super::failure::Failure;
-use super::read;
-use remat::evict::Forecast;
-use remat::trace::WholeFile;
+use super::{Names, TuneError};
+use crate::evict::Forecast;
+use crate::trace::{WholeFile, read_whole};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, Write as _};
@@ -12,7 +11,7 @@ use std::path::Path;
 /// Forecasts, and what they hold for. Each is that of a step in a budget: of any other it is of no use, and does no harm.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct LearnCache {
+pub(super) struct Cache {
     #[serde(flatten)]
     origin: Origin,
     forecasts: Vec<Forecast>,
@@ -23,41 +22,40 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// Where forecasts come from: elsewhere costs are others.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Origin {
-    /// Version of this program.
-    pub remat: String,
+pub(super) struct Origin {
+    /// Version of this crate.
+    remat: String,
     /// The device and its threads.
-    pub device: String,
-    pub cost_model: String,
+    device: String,
+    cost_model: String,
 }
 
 impl Origin {
-    pub fn here(device: &impl ToString, cost_model: &impl ToString) -> Self {
+    pub fn here(device: &str, cost_model: &impl ToString) -> Self {
         Self {
             remat: env!("CARGO_PKG_VERSION").to_owned(),
-            device: device.to_string(),
+            device: device.to_owned(),
             cost_model: cost_model.to_string(),
         }
     }
-}
 
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn told(&self, names: &Names) -> String {
         let Self { remat, device, cost_model } = self;
-        write!(f, "remat {remat}, device {device}, --cost {cost_model}")
+        format!("remat {remat}, device {device}, {} {cost_model}", names.cost_model)
     }
 }
 
-impl LearnCache {
-    /// What is in the file; nothing if there is none yet.
-    pub fn read(path: &Path, here: Origin) -> Result<Self, Failure> {
+impl Cache {
+    /// Reads the file; nothing if there is none yet.
+    pub fn read(path: &Path, here: Origin, names: &Names) -> Result<Self, TuneError> {
         let refused = |what: &dyn fmt::Display| {
-            Failure::usage(format!(
-                "--learn-cache {}: {what}; delete it, or choose another file",
+            let name = names.cache;
+            TuneError::Cache(format!(
+                "{name} {}: {what}; delete it, or choose another file",
                 path.display()
             ))
         };
-        let bytes = match read::whole(path, "forecasts", MOST_BYTES) {
+        let bytes = match read_whole(path, "forecasts", MOST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { origin: here, forecasts: Vec::new() });
             }
@@ -66,7 +64,7 @@ impl LearnCache {
         let cache: Self = serde_json::from_slice(&bytes)
             .map_err(|error| refused(&format_args!("no forecasts of remat's ({error})")))?;
         if cache.origin != here {
-            let found = &cache.origin;
+            let [found, here] = [&cache.origin, &here].map(|origin| origin.told(names));
             return Err(refused(&format_args!("made by {found}, and this is {here}")));
         }
         Ok(cache)
@@ -97,7 +95,9 @@ impl LearnCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remat::evict::{Clock, Setting};
+    use crate::evict::{Clock, Setting};
+
+    const NAMES: Names = Names { cost_model: "--cost", ..Names::WORDS };
 
     fn forecast(step: u64, budget: u64, time: f64) -> Forecast {
         Forecast {
@@ -114,28 +114,28 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_again_and_what_is_foreign_or_corrupt_is_refused() {
-        let folder = std::env::temp_dir().join(format!("remat-learn-cache-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("remat-cache-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("forecasts.json");
-        let here = || Origin::here(&"cpu, 2 threads", &"flops");
-        let mut cache = LearnCache::read(&path, here()).unwrap();
+        let here = || Origin::here("cpu, 2 threads", &"flops");
+        let mut cache = Cache::read(&path, here(), &NAMES).unwrap();
         assert!(cache.add(&[forecast(7, 100, 0.5), forecast(3, 100, 0.5)]));
         assert!(!cache.add(&[forecast(7, 100, 0.5)]), "it is there");
         assert!(cache.add(&[forecast(7, 100, 0.25)]), "it is better");
         cache.write(&path).unwrap();
-        assert_eq!(LearnCache::read(&path, here()).unwrap(), cache);
+        assert_eq!(Cache::read(&path, here(), &NAMES).unwrap(), cache);
         assert_eq!(cache.forecasts(), [forecast(3, 100, 0.5), forecast(7, 100, 0.25)]);
 
         let refused = |here: Origin| {
-            let error = LearnCache::read(&path, here).unwrap_err();
+            let error = Cache::read(&path, here, &NAMES).unwrap_err();
             format!("{error:?}")
         };
-        let error = refused(Origin::here(&"cpu, 1 thread", &"flops"));
+        let error = refused(Origin::here("cpu, 1 thread", &"flops"));
         assert!(
             error.contains("device cpu, 2 threads") && error.contains("cpu, 1 thread"),
             "{error}"
         );
-        assert!(refused(Origin::here(&"cpu, 2 threads", &"bytes")).contains("--cost bytes"));
+        assert!(refused(Origin::here("cpu, 2 threads", &"bytes")).contains("--cost bytes"));
         let whole = std::fs::read(&path).unwrap();
         for bytes in [&whole[..whole.len() / 2], b"", b"{}", b"[1, 2]"] {
             std::fs::write(&path, bytes).unwrap();

@@ -1,9 +1,9 @@
 //! Finding the smallest budget that passes, with few rehearsals.
 
-/// The default budget, in percent, if it passes.
+/// The default budget in percent, if it passes.
 pub const USUAL: u32 = 40;
 
-/// So many failures in a row end the search for a smaller one.
+/// Failures in a row that end the search for a smaller one.
 const FAILURES: u32 = 3;
 
 /// The smallest percentage from `low` to `high` that was found to pass; `None` if `high` fails.
@@ -11,6 +11,9 @@ const FAILURES: u32 = 3;
 /// Passing is not monotone: greedy eviction may fail in a budget although it passes in a smaller one. So
 /// nothing is concluded from other budgets: what is returned has passed itself. Bisection finds an edge,
 /// and a walk down from it looks for a passing budget just below.
+///
+/// # Errors
+/// The first of `passes`.
 pub fn smallest<E>(
     low: u32,
     high: u32,

@@ -1,0 +1,112 @@
+//! The training of a command, as the library rehearses and tunes it.
+
+use super::args::MemoryArgs;
+use super::failure::Failure;
+use super::interrupt;
+use super::session::{Session, Setup};
+use super::target::Target;
+use super::task::Batch;
+use remat::program::Plan;
+use remat::tune::{Names, Rehearsal, Trainable, Training, TuneError, Tuner};
+use remat::{Error, Runtime};
+
+/// Full test batches of a rehearsal: the second starts with what the first left.
+const TEST_BATCHES: usize = 2;
+
+/// Flags of the program.
+const FLAGS: Names = Names {
+    budget: "--budget",
+    threshold: "--eviction-threshold",
+    batch: "--batch",
+    cost_model: "--cost",
+    cache: "--learn-cache",
+};
+
+/// A training without its numbers.
+pub struct Blank<'a> {
+    setup: &'a Setup<'a>,
+    batch: Batch,
+    /// The test's batches, the last one short.
+    tests: Vec<Batch>,
+}
+
+impl<'a> Blank<'a> {
+    /// Makes a training with a test on so many examples.
+    pub fn new(setup: &'a Setup<'a>, tested: usize) -> Result<Self, Failure> {
+        let batch = setup.task.blank(setup.batch)?;
+        let full = (tested / setup.batch).min(TEST_BATCHES);
+        let rest = tested % setup.batch;
+        let mut tests = vec![batch.clone(); full];
+        if rest > 0 {
+            tests.push(setup.task.blank(rest)?);
+        }
+        Ok(Self { setup, batch, tests })
+    }
+}
+
+impl Trainable for Blank<'_> {
+    type Training = BlankTraining;
+
+    fn start(&self, runtime: &Runtime) -> Result<BlankTraining, Error> {
+        let session = Session::new(runtime.clone(), self.setup)?;
+        Ok(BlankTraining { session, batch: self.batch.clone(), tests: self.tests.clone() })
+    }
+
+    /// Whether steps are alike: with a tree of its own for each, none is like another.
+    fn repeats(&self) -> bool {
+        self.batch.tree.is_none()
+    }
+
+    fn tests_between(&self) -> bool {
+        self.setup.tests_between
+    }
+}
+
+/// A blank training under way.
+pub struct BlankTraining {
+    session: Session,
+    batch: Batch,
+    tests: Vec<Batch>,
+}
+
+impl Training for BlankTraining {
+    fn step(&mut self) -> Result<(), Error> {
+        self.session.give(|_| self.batch.clone(), 0.0)?.wait().map(drop)
+    }
+
+    fn test(&mut self) -> Result<(), Error> {
+        for batch in self.tests.iter().take_while(|_| !interrupt::is_requested()) {
+            self.session.score(batch.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// The tuner of runs with these options.
+pub fn tuner<'a>(target: &Target, memory: &'a MemoryArgs, seed: u64, plan: Plan) -> Tuner<'a> {
+    Tuner::new(move || memory.builder().seed(seed).plan(plan))
+        .device(target.stand_in())
+        .names(FLAGS)
+        .interrupt_when(interrupt::is_requested)
+}
+
+/// Most bytes in use at once in a test, where nothing limits them.
+pub fn peak(target: &Target, blank: &Blank<'_>, memory: &MemoryArgs) -> Result<u64, Failure> {
+    let tuner = tuner(target, memory, 0, Plan::Off).steps(0);
+    Ok(Rehearsal::new(&tuner, blank)?.unlimited()?.peak_bytes)
+}
+
+impl From<TuneError> for Failure {
+    fn from(error: TuneError) -> Self {
+        let message = error.to_string();
+        match error {
+            TuneError::Failed(error) => error.into(),
+            TuneError::Interrupted => Self::interrupted(message),
+            TuneError::FreeUnknown(_) => Self::new(message),
+            _ => Self::usage(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

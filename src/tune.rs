@@ -1,0 +1,334 @@
+//! Tuning a run before its first step: a budget that passes, and the best way to run its steps in it.
+//!
+//! A [`Tuner`] rehearses a [`Trainable`] program on a simulated device, which only counts bytes and costs. It refuses a
+//! budget that is too small and names one that passes; it makes the first step known; and it finds out, by simulated runs,
+//! how a step is best run, and in how much of the budget.
+//!
+//! ```
+//! use remat::prelude::*;
+//! use remat::tune::Tuner;
+//!
+//! let start = |runtime: &Runtime| -> Result<_, Error> {
+//!     let runtime = runtime.clone();
+//!     let mut weight = runtime.ones(&[64, 64])?;
+//!     Ok(move || {
+//!         let mut passed = vec![runtime.ones(&[256, 64])?];
+//!         for layer in 0..8 {
+//!             passed.push(passed[layer].matmul(&weight)?.tanh()?);
+//!         }
+//!         let mut sum = passed[8].mean()?;
+//!         while let Some(x) = passed.pop() {
+//!             sum = (sum + x.square()?.mean()?)?;
+//!         }
+//!         weight = (&weight * &sum)?;
+//!         runtime.step()
+//!     })
+//! };
+//! let tuned = Tuner::new(Runtime::builder).budget("60%").steps(10).tune(&start)?;
+//! let runtime = tuned.builder().cpu()?;
+//! let mut step = start(&runtime)?;
+//! for _ in 0..10 {
+//!     step()?;
+//! }
+//! assert!(runtime.stats()?.peak_bytes <= tuned.budget());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # 100 %
+//!
+//! Shares are of the smallest budget found under which the rehearsed run evicts nothing, whatever its policy. It is above
+//! the most bytes in use at once, because what is in use leaves holes. A rehearsal tries budgets from that on, a quarter of a
+//! percent apart, and takes the first. A replay of a recording tries more of them, and also wants those up to 2 % above to evict
+//! nothing ([`Unbudgeted::full_budget`](crate::lab::Unbudgeted::full_budget)): its 100 % may be a little more.
+
+mod cache;
+mod chosen;
+mod error;
+mod forecasts;
+mod rehearsal;
+mod share;
+mod smallest;
+mod trainable;
+mod tuned;
+
+pub use chosen::{ChosenBudget, Warning};
+pub use error::{Refusal, TuneError};
+pub use forecasts::Forecasts;
+pub use rehearsal::{Rehearsal, Rehearsed, is_rehearsing};
+pub use share::{Budget, ParseBudgetError, Share};
+pub use smallest::{USUAL, smallest};
+pub use trainable::{Trainable, Training};
+pub use tuned::Tuned;
+
+use crate::bytes::ByteSize;
+use crate::cost::CostModelKind;
+use crate::device::sim::Sim;
+use crate::error::RuntimeError;
+use crate::host::HostTensor;
+use crate::ops::Op;
+use crate::runtime::{Builder, CostModelChoice, available_memory};
+use crate::sync::thread;
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Makes a simulated device of so many bytes.
+pub type SimOf = Arc<dyn Fn(u64) -> Sim<Op, HostTensor> + Send + Sync>;
+
+/// A device that a run is for, as rehearsals have to know it.
+#[derive(Clone)]
+pub struct StandIn {
+    /// The name of the device, with what its costs depend on: a file of forecasts is of one device.
+    pub name: String,
+    /// Makes what stands in for it: the same workspaces, and so the same peak of memory.
+    pub sim: SimOf,
+    /// The memory that is free, less a margin; `None` if that is unknown.
+    pub free_bytes: Option<u64>,
+}
+
+impl StandIn {
+    /// The CPU, with so many threads.
+    #[must_use]
+    pub fn cpu(threads: usize) -> Self {
+        let plural = if threads == 1 { "" } else { "s" };
+        let name = format!("cpu, {threads} thread{plural}");
+        Self { name, sim: Arc::new(Sim::cpu), free_bytes: available_memory() }
+    }
+}
+
+impl fmt::Debug for StandIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, free_bytes, .. } = self;
+        f.debug_struct("StandIn").field("name", name).field("free_bytes", free_bytes).finish()
+    }
+}
+
+/// Names of options in messages: those of a program's flags, or plain words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The budget.
+    pub budget: &'static str,
+    /// The eviction threshold.
+    pub threshold: &'static str,
+    /// The batch size.
+    pub batch: &'static str,
+    /// The cost model.
+    pub cost_model: &'static str,
+    /// The file of forecasts.
+    pub cache: &'static str,
+}
+
+impl Names {
+    /// Plain words.
+    pub const WORDS: Self = Self {
+        budget: "the budget",
+        threshold: "the eviction threshold",
+        batch: "the batch size",
+        cost_model: "cost model",
+        cache: "the file of forecasts",
+    };
+}
+
+/// A moment of the tuning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// A rehearsal begins in all the memory there is.
+    Unlimited,
+    /// A rehearsal begins to see whether a budget evicts nothing.
+    WithoutEvictions {
+        /// In bytes.
+        budget: u64,
+    },
+    /// A rehearsal begins in a budget.
+    Within {
+        /// In bytes.
+        budget: u64,
+        /// Percent of what is taken without evictions.
+        percent: f64,
+    },
+    /// Simulated runs begin in a budget.
+    Learning {
+        /// In bytes.
+        budget: u64,
+        /// Percent of what is taken without evictions.
+        percent: f64,
+    },
+}
+
+impl Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Unlimited => f.write_str("rehearsing without a limit"),
+            Self::WithoutEvictions { budget } => {
+                write!(f, "rehearsing without evictions in {}", ByteSize(budget))
+            }
+            Self::Within { budget, percent } => {
+                write!(f, "rehearsing within {} ({percent:.0} %)", ByteSize(budget))
+            }
+            Self::Learning { budget, percent } => {
+                let budget = ByteSize(budget);
+                write!(f, "learning how a step is best run in {budget} ({percent:.0} %)")
+            }
+        }
+    }
+}
+
+/// A description of a run that is to be tuned.
+pub struct Tuner<'a> {
+    make: Arc<dyn Fn() -> Builder + Send + Sync + 'a>,
+    budget: Option<Budget>,
+    threshold: Option<Share>,
+    steps: usize,
+    stand_in: StandIn,
+    cache: Option<PathBuf>,
+    names: Names,
+    progress: Box<dyn Fn(Progress) + Send + Sync + 'a>,
+    interrupt: Box<dyn Fn() -> bool + Send + Sync + 'a>,
+    wrong: Option<String>,
+}
+
+impl fmt::Debug for Tuner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { budget, threshold, steps, stand_in, cache, names, .. } = self;
+        f.debug_struct("Tuner")
+            .field("budget", budget)
+            .field("threshold", threshold)
+            .field("steps", steps)
+            .field("stand_in", stand_in)
+            .field("cache", cache)
+            .field("names", names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Tuner<'a> {
+    /// A tuner of runs whose runtimes `make` describes, such as `Runtime::builder`, or a closure with more options.
+    ///
+    /// Forecasts are searched for by the policy [`Learned(Learn::Portfolio)`](crate::evict::Learn::Portfolio) or `Search` alone.
+    /// `remat train` has the portfolio, and [`Plan::Auto`](crate::Plan::Auto).
+    ///
+    /// Each rehearsal has a runtime of its own, so `make` is called for each. What there is only once, such as a recorder, is
+    /// given to [`Tuned::builder`] instead. Budget and threshold are the tuner's.
+    #[must_use]
+    pub fn new(make: impl Fn() -> Builder + Send + Sync + 'a) -> Self {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        let threads = make().threads.unwrap_or_else(cores);
+        Self {
+            make: Arc::new(make),
+            budget: None,
+            threshold: None,
+            steps: usize::MAX,
+            stand_in: StandIn::cpu(threads),
+            cache: None,
+            names: Names::WORDS,
+            progress: Box::new(|_| {}),
+            interrupt: Box::new(|| false),
+            wrong: None,
+        }
+    }
+
+    /// The memory that the run may use: `"40%"` of what it takes without evictions, `"64MiB"`, a number of bytes, or
+    /// `"auto"`, which is what is free. Default: 40 %, or the smallest percentage that passes.
+    #[must_use]
+    pub fn budget<B: TryInto<Budget, Error: Display>>(mut self, budget: B) -> Self {
+        self.budget = self.given("budget", budget.try_into()).or(self.budget);
+        self
+    }
+
+    /// See [`Builder::eviction_threshold`]; as for the budget, but never `"auto"`. Default: none.
+    #[must_use]
+    pub fn eviction_threshold<S: TryInto<Share, Error: Display>>(mut self, threshold: S) -> Self {
+        self.threshold = self.given("eviction threshold", threshold.try_into());
+        self
+    }
+
+    /// Steps of the run. Short runs are rehearsed whole, and less is simulated for them. Default: without end.
+    #[must_use]
+    pub const fn steps(mut self, steps: usize) -> Self {
+        self.steps = steps;
+        self
+    }
+
+    /// The device that the run is for. Default: the CPU.
+    #[must_use]
+    pub fn device(mut self, stand_in: StandIn) -> Self {
+        self.stand_in = stand_in;
+        self
+    }
+
+    /// A file in which forecasts are kept for later runs, and from which those of earlier ones are taken. A file of another
+    /// device, number of threads, cost model or version of this crate is refused. Default: none.
+    #[must_use]
+    pub fn cache(mut self, path: impl Into<PathBuf>) -> Self {
+        self.cache = Some(path.into());
+        self
+    }
+
+    /// Names of the options in messages. Default: [`Names::WORDS`].
+    #[must_use]
+    pub const fn names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Lets `told` hear what the tuning is at. Several threads may call it.
+    #[must_use]
+    pub fn progress(mut self, told: impl Fn(Progress) + Send + Sync + 'a) -> Self {
+        self.progress = Box::new(told);
+        self
+    }
+
+    /// Asks `wanted` between the steps of rehearsals whether to end: with [`TuneError::Interrupted`].
+    #[must_use]
+    pub fn interrupt_when(mut self, wanted: impl Fn() -> bool + Send + Sync + 'a) -> Self {
+        self.interrupt = Box::new(wanted);
+        self
+    }
+
+    /// Rehearses `program`: settles on a budget that passes, and finds out how its steps are best run in it.
+    ///
+    /// # Errors
+    /// [`TuneError::Refused`] if the budget does not pass, with one that does.
+    pub fn tune<P: Trainable>(&self, program: &P) -> Result<Tuned<'a>, TuneError> {
+        let rehearsal = Rehearsal::new(self, program)?;
+        rehearsal.learn(rehearsal.choose()?)
+    }
+
+    /// The cost model of the run, if it is one of the crate.
+    fn cost_model(&self) -> Option<CostModelKind> {
+        match (self.make)().cost_model {
+            CostModelChoice::Kind(kind) => Some(kind),
+            CostModelChoice::Own(_) => None,
+        }
+    }
+
+    /// A runtime of the run, in so much memory.
+    fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
+        let builder = (self.make)().budget(budget);
+        match threshold {
+            Some(threshold) => builder.eviction_threshold(threshold),
+            None => builder,
+        }
+    }
+
+    fn given<T, E: Display>(&mut self, what: &str, value: Result<T, E>) -> Option<T> {
+        let wrong = |error| _ = self.wrong.get_or_insert_with(|| format!("{what}: {error}"));
+        value.map_err(wrong).ok()
+    }
+
+    fn check(&self) -> Result<(), TuneError> {
+        match &self.wrong {
+            Some(wrong) => {
+                let wrong = RuntimeError::Settings(wrong.clone());
+                Err(TuneError::Failed(wrong.into()))
+            }
+            None => self.interrupted(),
+        }
+    }
+
+    /// An error if the tuning is to end.
+    fn interrupted(&self) -> Result<(), TuneError> {
+        if (self.interrupt)() { Err(TuneError::Interrupted) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,106 @@
+//! Why there is no budget for a run.
+
+use super::Names;
+use crate::bytes::ByteSize;
+use crate::error::Error;
+use std::fmt;
+
+/// A run that cannot be tuned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// The budget that was asked for does not pass.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+    /// No budget was asked for, and the default is above what is free: it would end in swapping, or in a killed process.
+    #[error("{}", above_free(*.budget, *.free, .names))]
+    AboveFree {
+        /// The default.
+        budget: u64,
+        /// Memory that is free on the device, less a margin.
+        free: u64,
+        /// Words of the message.
+        names: Names,
+    },
+    /// The budget is to be what is free, and nobody knows what is.
+    #[error("this system does not say how much memory is free; give {0} a size")]
+    FreeUnknown(&'static str),
+    /// The file of forecasts cannot be read, or is of another device.
+    #[error("{0}")]
+    Cache(String),
+    /// The tuning was [interrupted](super::Tuner::interrupt_when).
+    #[error("interrupted before the first step")]
+    Interrupted,
+    /// The program, or a setting, failed for another reason than memory.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl From<Refusal> for TuneError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+fn above_free(budget: u64, free: u64, names: &Names) -> String {
+    let [budget, free] = ByteSize::apart(budget, free);
+    let Names { batch, budget: name, .. } = names;
+    format!(
+        "the default budget would be {budget}, but only {free} are free; lower {batch}, or try \
+         {name} auto"
+    )
+}
+
+/// A budget that does not pass.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The budget, in bytes.
+    pub budget: u64,
+    /// The smallest budget found that passes, in percent and bytes; `None` if none does.
+    pub passing: Option<(u32, u64)>,
+    /// How the rehearsal ended; `None` if the state alone is above the budget.
+    pub error: Option<Error>,
+    /// Parameters, buffers and the optimizer's state: all that is held between steps, and never evicted.
+    pub state: u64,
+    /// 100 %: the smallest budget found under which nothing is evicted.
+    pub full_budget: u64,
+    pub(super) asked: String,
+    pub(super) threshold: Option<u64>,
+    pub(super) margin: String,
+    pub(super) is_auto: bool,
+    pub(super) names: Names,
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { asked, names, .. } = self;
+        match (self.passing, self.threshold) {
+            (Some((percent, bytes)), _) => write!(
+                f,
+                "a budget of {asked} is too small; {} {percent}% ({}) passes",
+                names.budget,
+                ByteSize::apart(self.budget, bytes)[1]
+            )?,
+            (None, Some(threshold)) => write!(
+                f,
+                "no budget passes with an eviction threshold of {}; raise {}, or drop it",
+                ByteSize(threshold),
+                names.threshold
+            )?,
+            (None, None) => write!(f, "a budget of {asked} is too small; raise it")?,
+        }
+        f.write_str(&self.margin)?;
+        if self.is_auto {
+            write!(f, "\n  that is more than is free; lower {}", names.batch)?;
+        }
+        let [state, full_budget] = [self.state, self.full_budget].map(ByteSize);
+        write!(
+            f,
+            "\n  parameters and optimizer state take {state}; without evictions it takes {full_budget}"
+        )?;
+        let error = self.error.as_ref().map(Error::to_string).unwrap_or_default();
+        error.trim_end().lines().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}

@@ -1,0 +1,449 @@
+//! Rehearsals: the commands of a run, on a simulated device.
+
+use super::{Trainable, Training, TuneError, Tuner};
+use crate::engine::{RecomputeLimit, Stats};
+use crate::error::{Error, RegenerationError};
+use crate::evict::{Forecast, Learn, PolicyKind};
+use crate::program::{Allowance, KnownSteps, Learner, Plan, Turn};
+use crate::runtime::{Builder, Runtime};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+use std::sync::Arc;
+
+/// Rehearsals under way.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a rehearsal is under way in this process: for filters of logs, as what is told then is not of the run.
+#[must_use]
+pub fn is_rehearsing() -> bool {
+    UNDER_WAY.load(Ordering::Relaxed) > 0
+}
+
+/// Steps of a rehearsal, if the run has as many. After the first, the optimizer's state is there as well;
+/// from the second on, each is like the one before.
+const STEPS: usize = 4;
+
+/// Steps of a rehearsal by forecasts: the fourth is the first that runs by plan.
+const STEPS_BY_FORECAST: usize = 6;
+
+/// Most steps until memory settles, that is, until a step leaves it as the one before did. With very small
+/// batches it never does: the statistics of batch norm wander through its holes.
+const STEPS_TO_SETTLE: usize = 128;
+
+/// Steps in a row that are alike are taken for all that come.
+const ALIKE: usize = 6;
+
+/// Steps of a rehearsal in which a turn of each kind is written down.
+const STEPS_TO_LEARN: usize = 4;
+
+/// Turns of a step whose ops a rehearsal may take. One that is stopped by that is judged by the steps that it did.
+const MOST_TURNS: u64 = 96;
+
+/// Policies that a run by `learned` goes by where only they pass. They know nothing of the steps.
+const NAMED: [PolicyKind; 3] = [PolicyKind::Ancestors, PolicyKind::Dtr, PolicyKind::DtrEq];
+
+/// A program on simulated devices: its commands, without its numbers.
+#[derive(Debug)]
+pub struct Rehearsal<'r, 'a, P> {
+    pub(super) tuner: &'r Tuner<'a>,
+    program: &'r P,
+    pub(super) policy: Option<PolicyKind>,
+    pub(super) recompute_limit: Option<f64>,
+    pub(super) seed: u64,
+    /// Whether steps of the run go by plan.
+    plan: Plan,
+    /// Steps of the run, if its policy looks ahead: it foresees even the first.
+    pub(super) known: Option<KnownSteps>,
+    /// Ops of a step in which nothing is recomputed, once that is known.
+    turn_ops: AtomicU64,
+}
+
+/// Policy or forecasts that steps go by in a rehearsal.
+#[derive(Clone, Copy, Debug)]
+enum Way<'a> {
+    /// The policy of the run, without what may be found out for it.
+    Usual,
+    Named(PolicyKind),
+    Forecasts(&'a [Forecast]),
+}
+
+/// Keeps the turns that it is given.
+#[derive(Debug, Default)]
+struct Notebook(Arc<Mutex<Vec<Turn>>>);
+
+impl Learner for Notebook {
+    fn begin(&mut self, turn: Turn) {
+        lock(&self.0).push(turn);
+    }
+}
+
+/// The outcome of a rehearsal that passed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rehearsed {
+    /// Evictions in training and in the test.
+    pub evictions: u64,
+    /// Most bytes in use at once.
+    pub peak_bytes: u64,
+    /// Bytes held between steps: parameters, buffers and the optimizer's state.
+    pub state_bytes: u64,
+    /// An eviction threshold below this cannot be met.
+    pub unevictable_bytes: u64,
+    /// Cost of recomputing over the cost of the work itself, in as many steps as the run has.
+    pub recompute_ratio: f64,
+    /// Cost of recomputing over the cost of the work itself, in the last step.
+    pub step_ratio: f64,
+    /// Whether a step recomputed several times its own work.
+    pub thrashes: bool,
+    /// Whether the last step did with memory what the one before did, or nothing was moved for long, so that
+    /// all later ones will do the same; or there are no later ones.
+    pub is_settled: bool,
+    /// The policy that it went by in place of that of the run, which does not pass.
+    pub policy: Option<PolicyKind>,
+    /// Whether it ended because it had simulated as much as it may; then it says what was recomputed up to there.
+    pub is_stopped: bool,
+    /// Ops of the rehearsal, those of the test included.
+    pub simulated_ops: u64,
+}
+
+/// An `Err` means that the memory did not suffice; that is not a failure of the program.
+pub type Verdict = Result<Rehearsed, Error>;
+
+impl<'r, 'a, P: Trainable> Rehearsal<'r, 'a, P> {
+    /// Makes it, and finds out what steps there are, if the policy is to know.
+    ///
+    /// # Errors
+    /// If the program fails, or a setting makes no sense.
+    pub fn new(tuner: &'r Tuner<'a>, program: &'r P) -> Result<Self, TuneError> {
+        tuner.check()?;
+        let made = (tuner.make)();
+        let recompute_limit = match made.settings.recompute_limit {
+            Some(RecomputeLimit::Multiple(limit)) => Some(limit),
+            _ => None,
+        };
+        let mut rehearsal = Self {
+            tuner,
+            program,
+            policy: made.policy.kind(),
+            recompute_limit,
+            seed: made.seed,
+            plan: made.plan,
+            known: None,
+            turn_ops: AtomicU64::new(0),
+        };
+        let looks_ahead = rehearsal.policy.is_some_and(PolicyKind::looks_ahead);
+        if looks_ahead && program.repeats() && tuner.steps > 0 {
+            rehearsal.known = rehearsal.recognize()?;
+        }
+        Ok(rehearsal)
+    }
+
+    /// Recognizes what steps there are: the same in any budget.
+    fn recognize(&self) -> Result<Option<KnownSteps>, TuneError> {
+        let builder = Runtime::builder()
+            .budget(1u64 << 60)
+            .policy(PolicyKind::Learned(Learn::Ahead))
+            .known_steps(KnownSteps::marked());
+        Ok(self.session(builder, |runtime, mut training| {
+            for _ in 0..STEPS {
+                training.step()?;
+                runtime.stats()?;
+            }
+            runtime.known_steps()
+        })??)
+    }
+
+    /// A runtime with the options of the run, which foresees its steps.
+    #[must_use]
+    pub fn builder(&self, budget: u64, threshold: Option<u64>) -> Builder {
+        let builder = self.tuner.builder(budget, threshold).plan(Plan::Off);
+        match &self.known {
+            Some(known) => builder.known_steps(known.clone()),
+            None => builder,
+        }
+    }
+
+    /// Rehearses in all the memory there is.
+    ///
+    /// # Errors
+    /// If the program fails.
+    pub fn unlimited(&self) -> Result<Rehearsed, TuneError> {
+        let builder = Runtime::builder().budget(1u64 << 60).policy(PolicyKind::None);
+        Ok(self.rehearse(builder, self.short(), false, &mut Self::no_limit())??)
+    }
+
+    /// Whether nothing is evicted under this budget in all steps of the run, whatever the policy.
+    ///
+    /// # Errors
+    /// If the program fails.
+    pub fn fits(&self, budget: u64) -> Result<bool, TuneError> {
+        // Where something could be evicted in place of moving blocks, this evicts.
+        let builder =
+            Runtime::builder().budget(budget).policy(PolicyKind::Lru).min_evict_bytes(0u64);
+        Ok(self
+            .rehearse(builder, self.short(), true, &mut Self::no_limit())?
+            .is_ok_and(|rehearsed| rehearsed.evictions == 0 && rehearsed.is_settled))
+    }
+
+    /// Rehearses under a budget, with the options of the run. A policy that looks ahead, and does not pass, has the best of those that
+    /// know nothing in its place.
+    ///
+    /// # Errors
+    /// If the program fails. An inner error means that the memory does not suffice.
+    pub fn under(
+        &self,
+        budget: u64,
+        threshold: Option<u64>,
+        recompute_limit: Option<f64>,
+    ) -> Result<Verdict, TuneError> {
+        let by = |way| {
+            let turn = self.turn_ops.load(Ordering::Relaxed);
+            let mut most = match turn {
+                0 => Self::no_limit(),
+                turn => Allowance::of_ops(turn.saturating_mul(MOST_TURNS)),
+            };
+            self.by_way(way, budget, threshold, recompute_limit, &mut most)
+        };
+        let verdict = by(Way::Usual)?;
+        if verdict.is_ok() || !matches!(self.policy, Some(PolicyKind::Learned(_))) {
+            return Ok(verdict);
+        }
+        let mut best: Option<Rehearsed> = None;
+        for policy in NAMED {
+            let passed = by(Way::Named(policy))?.ok();
+            let least = best.map_or(f64::INFINITY, |best| best.recompute_ratio);
+            if let Some(passed) = passed.filter(|passed| passed.recompute_ratio < least) {
+                best = Some(Rehearsed { policy: Some(policy), ..passed });
+            }
+        }
+        Ok(best.map_or(verdict, Ok))
+    }
+
+    /// Rehearses under a budget, with each step run as a forecast says, in so many ops.
+    pub(super) fn by(
+        &self,
+        budget: u64,
+        threshold: Option<u64>,
+        forecasts: &[Forecast],
+        allowance: &mut Allowance,
+    ) -> Result<Verdict, TuneError> {
+        let limit = self.recompute_limit;
+        self.by_way(Way::Forecasts(forecasts), budget, threshold, limit, allowance)
+    }
+
+    /// Ops of a rehearsal by forecasts that recomputes nothing, as far as is known.
+    pub(super) fn least_ops(&self) -> u64 {
+        let steps = STEPS_BY_FORECAST.min(self.tuner.steps) as u64;
+        self.turn_ops.load(Ordering::Relaxed).saturating_mul(steps)
+    }
+
+    fn by_way(
+        &self,
+        way: Way<'_>,
+        budget: u64,
+        threshold: Option<u64>,
+        recompute_limit: Option<f64>,
+        allowance: &mut Allowance,
+    ) -> Result<Verdict, TuneError> {
+        let mut builder = self.builder(budget, threshold);
+        if self.policy.is_some_and(PolicyKind::searches) {
+            // They are found out elsewhere, and not for each budget that is tried.
+            builder = builder.policy(PolicyKind::Learned(Learn::Ahead));
+        }
+        let (builder, steps) = match way {
+            Way::Usual => (builder, STEPS),
+            Way::Named(policy) => (builder.policy(policy), STEPS),
+            Way::Forecasts(forecasts) => {
+                let builder = builder.forecasts(forecasts.iter().cloned()).plan(self.plan);
+                (builder, STEPS_BY_FORECAST)
+            }
+        };
+        let builder = match recompute_limit {
+            Some(limit) => builder.recompute_limit(limit),
+            None => builder,
+        };
+        let verdict = self.rehearse(builder, steps.min(self.tuner.steps), false, allowance)?;
+        // The limit holds for the whole run, and the first step recomputes the least.
+        Ok(verdict.and_then(|rehearsed| match recompute_limit {
+            Some(limit) if rehearsed.recompute_ratio > limit => {
+                let ratio = rehearsed.recompute_ratio;
+                Err(RegenerationError::RecomputeLimit { ratio, limit }.into())
+            }
+            _ => Ok(rehearsed),
+        }))
+    }
+
+    const fn no_limit() -> Allowance {
+        Allowance::of_ops(u64::MAX)
+    }
+
+    /// A turn of each kind of step: the same in any budget. The last is a step like most; the first makes the state of the
+    /// optimizer. None if no two steps are alike.
+    pub(super) fn turns(&self, threshold: Option<u64>) -> Result<Vec<Turn>, TuneError> {
+        if !self.program.repeats() {
+            return Ok(Vec::new());
+        }
+        let notebook = Notebook::default();
+        let turns = Arc::clone(&notebook.0);
+        let builder = self.builder(1u64 << 60, threshold).learn_by(notebook);
+        self.session(builder, |runtime, mut training| {
+            // The turn of a step is over when the next begins.
+            for _ in 0..STEPS_TO_LEARN.min(self.tuner.steps.saturating_add(1)) {
+                training.step()?;
+                runtime.stats()?;
+            }
+            Ok(())
+        })??;
+        Ok(std::mem::take(&mut *lock(&turns)))
+    }
+
+    /// Steps of a rehearsal.
+    fn short(&self) -> usize {
+        STEPS.min(self.tuner.steps)
+    }
+
+    /// Takes what it simulates from `allowance`, and ends where that is spent.
+    fn rehearse(
+        &self,
+        builder: Builder,
+        steps: usize,
+        settle: bool,
+        allowance: &mut Allowance,
+    ) -> Result<Verdict, TuneError> {
+        let turn = self.turn_ops.load(Ordering::Relaxed);
+        let first_runs = turn.saturating_mul(steps as u64);
+        let builder = builder.interrupt_when(allowance.interrupt(first_runs));
+        let mut ops = 0;
+        let verdict = self.session(builder, |runtime, training| {
+            let verdict = self.all(runtime, training, steps, settle);
+            ops = runtime.stats().map_or(first_runs, |stats| stats.ops + stats.recomputed_ops);
+            verdict
+        });
+        allowance.spend(ops);
+        verdict
+    }
+
+    /// On the device's stand-in. An inner `Err` means that the memory did not suffice, or what it may simulate did not.
+    fn session<T>(
+        &self,
+        mut builder: Builder,
+        work: impl FnOnce(&Runtime, P::Training) -> Result<T, Error>,
+    ) -> Result<Result<T, Error>, TuneError> {
+        let sim = Arc::clone(&self.tuner.stand_in.sim);
+        // It has no bits.
+        builder.settings.verify_recomputed = None;
+        let done = {
+            let _muted = Muted::new();
+            let runtime = builder.device(move |bytes| Ok(sim(bytes)));
+            runtime.and_then(|runtime| work(&runtime, self.program.start(&runtime)?))
+        };
+        self.tuner.interrupted()?;
+        match done {
+            Err(error) if !error.is_of_memory() && !is_stopped(&error) => Err(error.into()),
+            verdict => Ok(verdict),
+        }
+    }
+
+    /// Trains and tests.
+    fn all(
+        &self,
+        runtime: &Runtime,
+        mut training: P::Training,
+        steps: usize,
+        settle: bool,
+    ) -> Verdict {
+        let most = if settle { STEPS_TO_SETTLE.min(self.tuner.steps) } else { steps };
+        let mut stats: Vec<Stats> = vec![Stats::default()];
+        let mut stopped = false;
+        while stats.len() <= most && !(self.tuner.interrupt)() {
+            match training.step().and_then(|()| runtime.stats()) {
+                Ok(after) => stats.push(after),
+                // It is known by then how such a run goes on.
+                Err(error) if is_stopped(&error) && stats.len() > 1 => {
+                    stopped = true;
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            if stats.len() == 2 && self.program.tests_between() {
+                training.test()?;
+            }
+            let evicts = stats.last().is_some_and(|stats| stats.evictions > 0);
+            if settle && (evicts || stats.len() > steps && is_settled(&stats)) {
+                break;
+            }
+        }
+        if !stopped {
+            runtime.sync()?;
+            training.test()?;
+        }
+        let end = runtime.stats()?;
+        let last = stats[stats.len() - 1];
+        let before = stats[stats.len().saturating_sub(2)];
+        let more = self.tuner.steps.saturating_sub(stats.len() - 1) as f64;
+        let recomputed = last.recompute_cost - before.recompute_cost;
+        let base = last.base_cost - before.base_cost;
+        let (recompute_ratio, step_ratio) = match stopped {
+            false => (
+                (last.recompute_cost + more * recomputed) / (last.base_cost + more * base),
+                recomputed / base,
+            ),
+            true => {
+                let recomputed = end.recompute_cost - last.recompute_cost;
+                (end.recompute_cost / end.base_cost, recomputed / base)
+            }
+        };
+        self.turn_ops.store(last.ops - before.ops, Ordering::Relaxed);
+        Ok(Rehearsed {
+            evictions: end.evictions,
+            peak_bytes: end.peak_bytes,
+            state_bytes: last.used_bytes,
+            unevictable_bytes: end.unevictable_bytes,
+            recompute_ratio,
+            step_ratio,
+            thrashes: stopped || last.thrashed_steps > 0,
+            is_settled: is_settled(&stats) || is_still(&stats) || stats.len() > self.tuner.steps,
+            policy: None,
+            is_stopped: stopped,
+            simulated_ops: end.ops + end.recomputed_ops,
+        })
+    }
+}
+
+/// A rehearsal under way.
+struct Muted;
+
+impl Muted {
+    fn new() -> Self {
+        UNDER_WAY.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Muted {
+    fn drop(&mut self) {
+        UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a rehearsal ended because it had simulated as much as it may.
+fn is_stopped(error: &Error) -> bool {
+    let stopped = |error: &RegenerationError| *error == RegenerationError::Cancelled;
+    matches!(error, Error::Regeneration(error) if stopped(error))
+}
+
+/// Whether the last steps moved the same and left the same holes: fewer than these do so by chance.
+fn is_settled(stats: &[Stats]) -> bool {
+    let work = |from: &Stats, to: &Stats| {
+        (to.compactions - from.compactions, to.moved_bytes - from.moved_bytes, to.fragmentation)
+    };
+    let last = stats.len().saturating_sub(1 + ALIKE);
+    let mut works = stats[last..].windows(2).map(|pair| work(&pair[0], &pair[1]));
+    let first = works.next();
+    stats.len() > ALIKE && works.all(|work| Some(work) == first)
+}
+
+/// Whether nothing was moved after the first steps.
+fn is_still(stats: &[Stats]) -> bool {
+    let last = stats.last().map(|stats| stats.compactions);
+    stats.len() > STEPS_TO_SETTLE && stats.get(STEPS).map(|stats| stats.compactions) == last
+}
