@@ -214,6 +214,8 @@ impl Builder {
 
     /// What to evict first: a [`PolicyKind`], or a [`Policy`] of your own. Default: [`PolicyKind::Learned`], which recognizes the
     /// steps of the program once memory is short, and looks ahead; until then it goes by [`PolicyKind::Ancestors`].
+    ///
+    /// [`Learn::Portfolio`] and [`Learn::Search`] search for forecasts, too: that needs the feature `lab`, or [`Builder::learn_by`].
     #[must_use]
     pub fn policy(mut self, policy: impl Into<PolicyChoice>) -> Self {
         self.policy = policy.into();
@@ -512,6 +514,9 @@ impl Builder {
         if let Some(wrong) = self.wrong.take() {
             return Err(RuntimeError::Settings(wrong).into());
         }
+        if self.learner.is_none() {
+            check_search(&self.policy)?;
+        }
         let budget = self.budget.unwrap_or_else(machine_memory);
         self.settings.check(budget)?;
         let (seed, sqrt_sampling) = (self.seed, self.sqrt_sampling);
@@ -525,7 +530,7 @@ impl Builder {
             let learn = self.policy.learn();
             #[cfg(feature = "lab")]
             let learners = Learners { new: crate::lab::learner, seed };
-            // Without the lab nobody can.
+            // Without the lab nobody can: `check_search`.
             #[cfg(not(feature = "lab"))]
             let learners = Learners { new: |_, _| None, seed };
             // Who looks ahead wants to know of commands before they run, and who records of all that each does.
@@ -593,6 +598,20 @@ impl Builder {
     }
 }
 
+/// An error where a policy searches for forecasts, and the search is not compiled in.
+pub(super) fn check_search(policy: &PolicyChoice) -> Result<(), Error> {
+    match policy.kind() {
+        Some(kind) if kind.searches() && !cfg!(feature = "lab") => {
+            let ahead = PolicyKind::Learned(Learn::Ahead);
+            Err(RuntimeError::Settings(format!(
+                "the policy {kind} searches for forecasts, which needs the feature `lab` of the crate remat; add that, or choose {ahead}"
+            ))
+            .into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A device that keeps within the budget.
 fn made<D: Device>(
     make: impl FnOnce(u64) -> Result<D, DeviceError>,
@@ -653,4 +672,24 @@ fn memory_of(name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;
     Some(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_that_is_not_compiled_in_is_an_error_that_names_the_feature() {
+        for learn in [Learn::Portfolio, Learn::Search { runs: 9 }] {
+            let policy = PolicyKind::Learned(learn);
+            let opened = Runtime::builder().policy(policy).sim();
+            let set = Runtime::builder().sim().unwrap().set_policy(policy);
+            for outcome in [opened.map(drop), set] {
+                let said = outcome.err().map(|error| error.to_string());
+                assert_eq!(said.is_none(), cfg!(feature = "lab"));
+                assert!(said.is_none_or(|said| said.contains("feature `lab`")));
+            }
+        }
+        assert!(Runtime::builder().sim().is_ok(), "the default only looks ahead");
+    }
 }

@@ -1,5 +1,6 @@
 //! Changing settings while the runtime works. Each waits for the commands before it.
 
+use super::builder::check_search;
 use super::{PolicyChoice, Runtime};
 use crate::bytes::ByteSize;
 use crate::driver::Change;
@@ -47,9 +48,11 @@ impl<O: Operation, H: Send + Sync + 'static> Runtime<O, H> {
     /// Lets another policy or evictor decide from now on what to evict.
     ///
     /// # Errors
-    /// If an evictor of your own panics when it is told what is evicted. Nothing has changed then.
+    /// If an evictor of your own panics when it is told what is evicted, or a policy searches, and the search is not compiled in.
+    /// Nothing has changed then.
     pub fn set_policy(&self, policy: impl Into<PolicyChoice>) -> Result<(), Error> {
         let policy = policy.into();
+        check_search(&policy)?;
         let learn = policy.learn();
         let evictor = policy.evictor(self.shared.seed, self.shared.sqrt_sampling);
         self.change(Change::Evictor(evictor, learn))
